@@ -290,7 +290,7 @@ async fn a_damaged_store_is_refused_and_repaired() {
     );
     let (code, text) = told(&store("check", &data, &[]));
     assert_eq!(code, Some(2), "{text}");
-    for words in ["lost: changes among revisions", "what follows can be", "apid store repair"] {
+    for words in ["lost: changes among revisions", "readable after that", "apid store repair"] {
         assert!(text.contains(words), "{text}");
     }
     assert!(!text.contains("harmless"), "{text}");

@@ -2,31 +2,36 @@
 //!
 //! # Contract
 //!
-//! [`parse`] reads the operations, [`apply`] applies them all or none. What is no patch is [`Error::Malformed`] (400), what
-//! does not fit the object [`Error::Rejected`] (422); limits are [`Error::TooLarge`] (413).
+//! [`parse`] decodes the operations, and [`apply`] applies all of them or none. A malformed patch is
+//! [`Error::Malformed`] (400), an inapplicable one [`Error::Rejected`] (422), one above a limit
+//! [`Error::TooLarge`] (413).
 //!
 //! # Reference
 //!
-//! As the reference server, beyond the RFC: a negative index counts from the end, `test` with null succeeds where nothing
-//! is, and with the preset's switch `replace` of a missing key succeeds (requirements, appendix (g) 26).
+//! The behaviour beyond the RFC is that of the reference server. A negative index counts from the end. `test`
+//! with null succeeds on a missing value. With the preset's switch `replace` of a missing key succeeds
+//! (requirements, appendix (g) 26).
 
 use apimachinery::codec::{Budget, DecodeError, Limits};
 use apimachinery::object::{Map, Value};
 
-/// Operations of one patch (requirements D-ERR-39).
+/// Maximum number of operations in one patch (requirements D-ERR-39).
 const OPERATIONS_MAX: usize = 10_000;
 
-/// Bytes that all `copy` operations of a patch may add: without a bound a small patch doubles a document at each step.
+/// Maximum bytes added by all `copy` operations of a patch. Without this limit a small patch doubles a
+/// document at each step.
 const COPIED_MAX: usize = 3 * 1024 * 1024;
 
-/// Steps of work that all operations of a patch may make of places in the document: without a bound a small patch keeps a
-/// large document busy for minutes. A step is an item of a list that makes room or closes up, some nanoseconds.
+/// Maximum work of all operations of a patch, in moved list items.
+///
+/// Without this limit a small patch keeps a large document busy for minutes. Moving one item takes some
+/// nanoseconds.
 const WORK_MAX: usize = 32_000_000;
 
-/// Steps for a value that a `move` carries further down: each is looked at then, to the ground.
+/// Cost of each value that a `move` carries deeper: the depth check visits all of its parts.
 const CARRIED: usize = 32;
 
-/// What is left of [`WORK_MAX`].
+/// The remaining part of [`WORK_MAX`].
 struct Work(usize);
 
 impl Work {
@@ -39,19 +44,19 @@ impl Work {
     }
 }
 
-/// Why a patch changes nothing.
+/// The reason why a patch fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is no patch: 400.
+    /// The document is not a patch: 400.
     #[error("error decoding patch: {0}")]
     Malformed(String),
-    /// An operation that does not exist, lacks a member, does not fit the document, or a test that fails: 422.
+    /// An operation is unknown, lacks a member or does not fit the document, or a test fails: 422.
     #[error("the server rejected our request due to an error in our request")]
     Rejected,
-    /// Over a limit: 413.
+    /// The patch exceeds a limit: 413.
     #[error("{0}")]
     TooLarge(String),
-    /// The copies exceed the decode budget: 413.
+    /// The copies exceed the decode limits: 413.
     #[error("{0}")]
     Budget(#[from] DecodeError),
 }
@@ -61,32 +66,32 @@ pub enum Error {
 pub enum Operation {
     /// Sets a key, or inserts an item.
     Add(Pointer, Value),
-    /// Takes a value out.
+    /// Removes a value.
     Remove(Pointer),
-    /// Puts another value in the place of one.
+    /// Replaces a value.
     Replace(Pointer, Value),
-    /// From the first to the second.
+    /// Moves a value from the first pointer to the second.
     Move(Pointer, Pointer),
-    /// From the first to the second.
+    /// Copies a value from the first pointer to the second.
     Copy(Pointer, Pointer),
-    /// Fails unless the value is there.
+    /// Fails unless the value is present.
     Test(Pointer, Value),
 }
 
-/// A path, taken apart: the tokens between the slashes.
+/// A parsed JSON Pointer: the tokens between the slashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointer(Vec<String>);
 
-/// Reads the operations.
+/// Parses the operations of a patch.
 ///
 /// # Errors
 ///
-/// Not a list of objects; too many; an operation that does not exist or lacks a member.
+/// The document is not a list of objects, has too many operations, or an operation is unknown or incomplete.
 pub fn parse(document: Value) -> Result<Vec<Operation>, Error> {
     let wrong = |why: &str| Error::Malformed(why.to_owned());
     let items = match document {
         Value::Array(items) => items,
-        // The reference reads it as no operations.
+        // The reference accepts null as an empty patch.
         Value::Null => Vec::new(),
         _ => return Err(wrong("a JSON patch is a list of operations")),
     };
@@ -118,14 +123,14 @@ fn operation(mut members: Map<String, Value>) -> Result<Operation, Error> {
         "copy" => Ok(Operation::Copy(pointer(&members, "from")?, path)),
         "add" => Ok(Operation::Add(path, members.remove("value").ok_or(Error::Rejected)?)),
         "replace" => Ok(Operation::Replace(path, members.remove("value").ok_or(Error::Rejected)?)),
-        // A left out value is null.
+        // A missing value means null.
         "test" => Ok(Operation::Test(path, members.remove("value").unwrap_or_default())),
         _ => Err(Error::Rejected),
     }
 }
 
 impl Pointer {
-    /// RFC 6901: empty, or each token after a slash; `~1` is a slash and `~0` a tilde.
+    /// Parses RFC 6901: empty, or a token after each slash; `~1` is a slash and `~0` a tilde.
     fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return Some(Pointer(Vec::new()));
@@ -140,12 +145,14 @@ impl Pointer {
     }
 }
 
-/// The document after all operations. `replace_missing`: `replace` sets a key that is not there. All copies together cost
-/// no more than the decode budget of `limits`; the result is for the caller to check.
+/// Applies all operations to a document.
+///
+/// `replace_missing` lets `replace` set a missing key. All copies together must fit the decode limits in
+/// `limits`. The caller checks the result.
 ///
 /// # Errors
 ///
-/// One cannot be applied; copies grow the document beyond reason.
+/// An operation is inapplicable, or the copies exceed a limit.
 pub fn apply(
     operations: &[Operation],
     document: Value,
@@ -180,7 +187,7 @@ fn run(
                     return Err(Error::Rejected);
                 }
                 let value = remove(&mut document, from, work)?;
-                // What does not go further down makes nothing deeper.
+                // A move to the same or a smaller depth makes nothing deeper.
                 if path.0.len() > from.0.len() {
                     work.spend(CARRIED * size(&value))?;
                     fits(path, &value)?;
@@ -210,8 +217,8 @@ fn run(
     Ok(document)
 }
 
-/// INVARIANT (no deeper than a body): operations could nest a document without bound, one level each, until whoever walks
-/// it runs out of stack.
+/// INVARIANT (no deeper than a body): the depth limit of request bodies applies to patched documents. Without
+/// the limit each operation could add a level until a recursive traversal overflows the stack.
 fn fits(path: &Pointer, value: &Value) -> Result<(), Error> {
     if path.0.len() + depth(value) > Limits::BODY.depth { Err(Error::Rejected) } else { Ok(()) }
 }
@@ -225,7 +232,7 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// How many values it is made of.
+/// The number of values in a tree.
 fn size(value: &Value) -> usize {
     match value {
         Value::Object(map) => 1 + map.values().map(size).sum::<usize>(),
@@ -253,7 +260,7 @@ fn find_mut<'a>(document: &'a mut Value, tokens: &[String]) -> Option<&'a mut Va
     })
 }
 
-/// The place that a token names in a list; negative ones count from the end.
+/// The list index of a token; negative ones count from the end.
 fn index(token: &str, length: usize) -> Option<usize> {
     match token.strip_prefix('-') {
         Some(back) => length.checked_sub(number(back)?),
@@ -275,7 +282,7 @@ fn add(document: &mut Value, path: &Pointer, value: Value, work: &mut Work) -> R
         Some(Value::Object(map)) => drop(map.insert(last.to_owned(), value)),
         Some(Value::Array(items)) if last == "-" => items.push(value),
         Some(Value::Array(items)) => {
-            // A negative place is that of the list with the new item.
+            // A negative index refers to the list including the new item.
             let at = index(last, items.len() + usize::from(last.starts_with('-')));
             let at = at.filter(|at| *at <= items.len()).ok_or(Error::Rejected)?;
             work.spend(items.len() - at)?;
@@ -443,7 +450,7 @@ mod tests {
             );
             format!("[{}]", vec![turn.as_str(); turns].join(","))
         };
-        assert!(code_of(&document, &moves("/c", 5_000), false).is_ok(), "it gets no deeper");
+        assert!(code_of(&document, &moves("/c", 5_000), false).is_ok(), "the document gets no deeper");
         assert!(code_of(&document, &moves("/b/c", 3), false).is_ok());
         assert_eq!(code_of(&document, &moves("/b/c", 10), false), Err(413));
         let deep = format!("{}1{}", "[".repeat(60), "]".repeat(60));

@@ -1,10 +1,10 @@
-//! The client tool's record of what it applied last, kept in an annotation: for going from its own apply to the server's.
+//! The last-applied annotation of the client tool, for the migration from client-side apply.
 //!
 //! # Reference
 //!
-//! The tool applies on the server as one manager and wrote before as another, so that its first apply on the server would
-//! conflict with itself. What the annotation says and the object still has is its own. The annotation, once there, is
-//! kept up to date, so that the tool may go back.
+//! The tool uses one manager for server-side apply and another for earlier writes. So its first server-side
+//! apply would conflict with itself. Values in the annotation that the object still has belong to the tool.
+//! The server keeps an existing annotation up to date, so that the tool can return to client-side apply.
 
 use apimachinery::object::{Object, Value};
 use schema::merge::Merge;
@@ -12,10 +12,10 @@ use schema::merge::Merge;
 use crate::set::Set;
 use crate::typed::{compare, field_set};
 
-/// Bytes of all annotations of an object.
+/// Maximum size in bytes of all annotations of an object.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
-/// What the tool applied and the object still has.
+/// The fields that the tool applied and the object still has unchanged.
 pub(crate) fn unchanged(merge: &Merge, live: &Object, annotation: &str) -> Set {
     let Some(Ok(Value::Object(applied))) = live.annotation(annotation).map(serde_json::from_str::<Value>)
     else {
@@ -28,7 +28,7 @@ pub(crate) fn unchanged(merge: &Merge, live: &Object, annotation: &str) -> Set {
         .difference(&compared.removed)
 }
 
-/// Writes down what is applied, when the object has the annotation.
+/// Records the applied object in the annotation, if the object has the annotation.
 pub(crate) fn record(object: &mut Object, patch: &Object, annotation: &str) {
     if object.annotation(annotation).is_none_or(str::is_empty) {
         return;
@@ -53,7 +53,7 @@ pub(crate) fn record(object: &mut Object, patch: &Object, annotation: &str) {
     }
 }
 
-/// As the tool writes JSON: what HTML could take for its own is escaped. These characters are only in strings.
+/// Escapes HTML characters as the tool does. In JSON these characters occur only in strings.
 fn escape(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {

@@ -1,17 +1,19 @@
-//! Patches, owners of fields and server-side apply. Pure: objects and types in, objects out.
+//! Patches, field ownership and server-side apply, as pure functions from objects and types to objects.
 //!
 //! # Contract
 //!
 //! - [`set`] and [`path`]: sets of paths into an object, `fieldsV1`.
-//! - [`typed`]: walking objects with their types ([`schema::merge::Merge`]): paths, comparison, merge, removal.
-//! - [`managers`]: `metadata.managedFields`. [`update`]: who owns what after a create, a replace or a patch.
-//! - [`server_side`]: server-side apply; [`last_applied`]: the client tool's way to it.
+//! - [`typed`]: typed operations ([`schema::merge::Merge`]): paths, comparison, merge, removal.
+//! - [`managers`]: `metadata.managedFields`. [`update`]: field ownership after a create, a replace or a
+//!   patch.
+//! - [`server_side`]: server-side apply. [`last_applied`]: the migration from client-side apply.
 //! - [`json_patch`], [`merge_patch`], [`strategic`]: the patch types.
 //!
 //! # Invariants
 //!
-//! INVARIANT (pure): no I/O, no clock, no chance; times are passed in.
-//! INVARIANT (no kind by name): what differs between kinds is in their types and in what the caller passes.
+//! INVARIANT (pure): no I/O, no clock, no randomness; the caller passes times.
+//! INVARIANT (no kind by name): differences between kinds are in their types and in the arguments of the
+//! caller.
 
 pub mod json_patch;
 pub mod last_applied;

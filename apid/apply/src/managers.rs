@@ -1,16 +1,16 @@
-//! Who owns what: `metadata.managedFields`.
+//! Field ownership: `metadata.managedFields`.
 //!
 //! # Contract
 //!
-//! [`Managed`] is the decoded list. An entry belongs to a manager, an operation, an API version and a subresource; appliers
-//! have one entry whatever version they apply in. Entries are written in the order of operation, time in whole seconds
-//! (those without one first), manager, version and subresource.
+//! [`Managed`] is the decoded list. An entry belongs to a manager, an operation, an API version and a
+//! subresource. An applier has one entry, independent of the version. Entries are written in this order:
+//! operation, time in whole seconds (entries without time first), manager, version, subresource.
 //!
 //! # Invariants
 //!
 //! INVARIANT (one entry each): no two entries have the same owner.
-//! INVARIANT (no empty entries): an owner of nothing has no entry.
-//! INVARIANT (bookkeeping has no owner): fields that the server keeps for itself are in no set that a write makes.
+//! INVARIANT (no empty entries): an owner without fields has no entry.
+//! INVARIANT (bookkeeping has no owner): fields that the server maintains are in no set that a write creates.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -23,13 +23,13 @@ use jiff::Timestamp;
 use crate::path::Element;
 use crate::set::Set;
 
-/// Entries of updates beyond which the oldest are put together.
+/// Maximum number of update entries; the oldest entries above it are merged.
 pub const UPDATES_MAX: usize = 10;
 
-/// The manager of updates that were put together.
+/// The manager of merged update entries.
 const ANCIENT: &str = "ancient-changes";
 
-/// How a manager wrote.
+/// The operation of a manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// Server-side apply.
@@ -39,7 +39,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// As in an entry.
+    /// The text form in an entry.
     pub fn as_str(self) -> &'static str {
         match self {
             Operation::Apply => "Apply",
@@ -48,36 +48,36 @@ impl Operation {
     }
 }
 
-/// What one owner owns.
+/// The fields of one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The manager.
     pub manager: String,
-    /// How it wrote.
+    /// The operation.
     pub operation: Operation,
-    /// The version in which it wrote.
+    /// The API version of the write.
     pub api_version: String,
-    /// The subresource through which it wrote; `""` is the object itself.
+    /// The subresource of the write; `""` is the object itself.
     pub subresource: String,
-    /// When its set last changed, or values in it did.
+    /// The time of the last change of the set or of its values.
     pub time: Option<Timestamp>,
-    /// Its fields.
+    /// The owned fields.
     pub fields: Set,
 }
 
 impl Entry {
-    /// Whether both belong to the same owner.
+    /// Whether both entries have the same owner.
     pub fn has_owner_of(&self, other: &Entry) -> bool {
         self.owner() == other.owner()
     }
 
-    /// The owner: equal for entries of the same one.
+    /// The identity of the owner, equal for entries of one owner.
     fn owner(&self) -> (Operation, &str, &str, &str) {
         let version = if self.operation == Operation::Apply { "" } else { self.api_version.as_str() };
         (self.operation, &self.manager, &self.subresource, version)
     }
 
-    /// As messages name the owner: `"one"`, `"tool" with subresource "status" using v1`.
+    /// The owner as messages show it: `"one"`, `"tool" with subresource "status" using v1`.
     pub fn shown(&self) -> String {
         let mut text = Value::from(self.manager.as_str()).to_string();
         if !self.subresource.is_empty() {
@@ -136,15 +136,15 @@ impl Entry {
     }
 }
 
-/// The decoded list.
+/// The decoded `managedFields` list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Managed {
-    /// In no order.
+    /// The entries, unordered.
     pub entries: Vec<Entry>,
 }
 
 impl Managed {
-    /// Decodes `metadata.managedFields`; None when an entry is not what it should be.
+    /// Decodes `metadata.managedFields`; None when an entry is malformed.
     pub fn decode(list: Option<&Value>) -> Option<Self> {
         let mut managed = Managed::default();
         let list = match list {
@@ -160,12 +160,12 @@ impl Managed {
         Some(managed)
     }
 
-    /// What an object says of its owners; nothing when it cannot be read.
+    /// The managed fields of an object; empty when they are malformed.
     pub fn of(object: &Object) -> Self {
         Self::decode(object.at(&["metadata", "managedFields"])).unwrap_or_default()
     }
 
-    /// Writes the list into an object.
+    /// Writes the list into an object, sorted and without empty entries.
     pub fn write(mut self, object: &mut Object) {
         self.entries.retain(|entry| !entry.fields.is_empty());
         if self.entries.is_empty() {
@@ -177,18 +177,18 @@ impl Managed {
         object.set_meta("managedFields", list);
     }
 
-    /// The entry of the owner of another entry.
+    /// The entry with the same owner as another entry.
     pub fn find(&self, owner: &Entry) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.has_owner_of(owner))
     }
 
-    /// Takes out the entry of the owner of another entry.
+    /// Removes and returns the entry with the same owner as another entry.
     pub fn take(&mut self, owner: &Entry) -> Option<Entry> {
         let at = self.entries.iter().position(|entry| entry.has_owner_of(owner))?;
         Some(self.entries.swap_remove(at))
     }
 
-    /// Puts the oldest entries of updates together, by version, until no more than `max` are left.
+    /// Merges the oldest update entries, by version, until at most `max` are left.
     pub fn cap_updates(&mut self, max: usize) {
         let mut updates: Vec<Entry> = Vec::new();
         let (all, kept): (Vec<Entry>, Vec<Entry>) =
@@ -197,7 +197,7 @@ impl Managed {
         let mut oldest_first = all;
         oldest_first.sort_by(|a, b| seconds(a).cmp(&seconds(b)).then_with(|| order(a, b)));
         let mut count = oldest_first.len();
-        // What one entry of a version is put together with; the first one keeps its name until there is a second.
+        // The merge target of each version; the target keeps its manager until a second entry joins it.
         let mut first: Vec<(Entry, Vec<Set>)> = Vec::new();
         let mut by_version: HashMap<String, usize> = HashMap::new();
         for entry in oldest_first {
@@ -241,7 +241,7 @@ impl Managed {
     }
 }
 
-/// Makes one entry of those of each owner, at the place of the first of them.
+/// Joins the entries of each owner at the position of the first one.
 fn join_owners(entries: Vec<Entry>, join: impl Fn(Vec<Entry>) -> Option<Entry>) -> Vec<Entry> {
     if entries.len() < 2 {
         return entries;
@@ -274,7 +274,7 @@ fn order(a: &Entry, b: &Entry) -> Ordering {
         .then_with(|| a.subresource.cmp(&b.subresource))
 }
 
-/// Whether a list asks that all owners be forgotten: one entry that says nothing.
+/// Whether a list requests a reset of all owners: one empty entry.
 pub fn is_reset(list: Option<&Value>) -> bool {
     let says_nothing = |entry: &Value| {
         entry.as_object().is_some_and(|map| map.values().all(|v| v.is_null() || v.as_str() == Some("")))
@@ -282,7 +282,7 @@ pub fn is_reset(list: Option<&Value>) -> bool {
     matches!(list, Some(Value::Array(list)) if list.len() == 1 && list.iter().all(says_nothing))
 }
 
-/// Fields that the server keeps for itself.
+/// Fields that the server maintains.
 static BOOKKEEPING: LazyLock<Set> = LazyLock::new(|| {
     let mut set = Set::default();
     for name in ["apiVersion", "kind", "metadata"] {
@@ -315,13 +315,14 @@ pub fn bookkeeping_of(fields: &Set) -> Set {
     fields.intersection(&BOOKKEEPING)
 }
 
-/// Whether none of the fields can have an owner.
+/// Whether no field of the set can have an owner.
 pub fn is_bookkeeping(fields: &Set) -> bool {
     fields.is_subset(&BOOKKEEPING)
 }
 
-/// Gives a new object the managed fields of the old one when nothing but their times differs, so that a write that
-/// changes nothing is none. Whether it did.
+/// Restores the old managed fields when only their times differ, so that a no-op write changes nothing.
+///
+/// Returns whether the old list was restored.
 pub fn keep_times(old: &Object, new: &mut Object) -> bool {
     fn same_but_time(a: &Value, b: &Value) -> bool {
         let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a == b };

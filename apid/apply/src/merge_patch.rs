@@ -2,7 +2,7 @@
 
 use apimachinery::object::{Map, Value};
 
-/// The target changed by a patch.
+/// Applies a patch to a target.
 pub fn apply(target: Value, patch: &Value) -> Value {
     let Value::Object(changes) = patch else { return patch.clone() };
     let mut fields = match target {

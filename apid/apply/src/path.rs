@@ -1,32 +1,32 @@
-//! Elements of a path into an object: a field, an item by its keys, by its value or by its place.
+//! Path elements: a field, or a list item by its keys, by its value or by its index.
 //!
 //! # Reference
 //!
-//! In `fieldsV1` an element is `f:<name>`, `k:{<keys>}`, `v:<value>` or `i:<index>`; in messages a path is
-//! `.spec.containers[name="app"].args[0]` and an item of a set `[="x"]`.
+//! In `fieldsV1` an element is `f:<name>`, `k:{<keys>}`, `v:<value>` or `i:<index>`. In messages a path is
+//! `.spec.containers[name="app"].args[0]`, and an item of a set is `[="x"]`.
 
 use std::cmp::Ordering;
 use std::fmt::{self, Write as _};
 
 use apimachinery::object::{Map, Value};
 
-/// A step down from a value to a part of it.
+/// One step of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Element {
     /// A field of a struct or a key of a map.
     Field(Box<str>),
-    /// An item of a list by the values of its keys, in the order of their names.
+    /// A list item by the values of its keys, sorted by name.
     Key(Box<[(Box<str>, Value)]>),
     /// An item of a set.
     Value(Box<Value>),
-    /// An item of a list by its place.
+    /// A list item by its index.
     Index(i64),
 }
 
 impl Eq for Element {}
 
 impl Element {
-    /// A field.
+    /// Creates a field element.
     pub fn field(name: &str) -> Self {
         Element::Field(name.into())
     }
@@ -50,11 +50,11 @@ impl Element {
         }
     }
 
-    /// Reads a name of `fieldsV1`. `Ok(None)`: an element of a kind that is not known.
+    /// Parses a name of `fieldsV1`. `Ok(None)` is an element of an unknown kind.
     ///
     /// # Errors
     ///
-    /// What follows the prefix is not what should.
+    /// The text after the prefix is malformed.
     pub fn parse(name: &str) -> Result<Option<Self>, Malformed> {
         let malformed = || Malformed(name.to_owned());
         let (prefix, rest) = name.split_at_checked(2).ok_or_else(malformed)?;
@@ -72,7 +72,7 @@ impl Element {
     }
 }
 
-/// A name in `fieldsV1` that cannot be read.
+/// A malformed name in `fieldsV1`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an element of a path")]
 pub struct Malformed(pub String);
@@ -103,7 +103,7 @@ impl PartialOrd for Element {
     }
 }
 
-/// Fields, then keys, then values, then places.
+/// The order is: fields, keys, values, indexes.
 impl Ord for Element {
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
@@ -133,7 +133,7 @@ fn rank(element: &Element) -> u8 {
     }
 }
 
-/// An order of all values: numbers, texts, booleans, lists, maps, null. Equal only what `==` calls equal.
+/// A total order of values: numbers, strings, booleans, lists, maps, null. Equality is the same as `==`.
 fn compare(a: &Value, b: &Value) -> Ordering {
     fn rank(value: &Value) -> u8 {
         match value {

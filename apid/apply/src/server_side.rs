@@ -2,15 +2,18 @@
 //!
 //! # Contract
 //!
-//! [`Apply::run`] lays a partial object over the current one for a manager: what it says is set and owned, what the
-//! manager owned and does not say any more is removed unless somebody else owns it, and a value that somebody else owns
-//! and that would change is a conflict, unless the apply is forced. What comes out is to be conformed and defaulted by
-//! the caller, so that removed fields get their defaults back, and then goes the way of an update.
+//! [`Apply::run`] merges a partial object over the current one for a manager:
+//! - Values of the applied object are set and owned by the manager.
+//! - Fields that the manager owned and no longer applies are removed, unless another manager owns them.
+//! - A change of a value that another manager owns is a conflict, unless the apply is forced.
+//!
+//! The caller must conform and default the result, so that removed fields get their defaults, and then
+//! process it as an update.
 //!
 //! # Invariants
 //!
-//! INVARIANT (all or nothing): a conflict leaves object and owners as they were.
-//! INVARIANT (idempotent): applied again, the same object changes nothing and keeps all times.
+//! INVARIANT (all or nothing): a conflict leaves object and owners unchanged.
+//! INVARIANT (idempotent): applying the same object again changes nothing and keeps all times.
 
 use std::collections::BTreeMap;
 
@@ -23,75 +26,74 @@ use crate::set::{Set, shown};
 use crate::typed::{Fields, TypingError, check, field_set, merge, remove, with_named};
 use crate::update::{OwnershipError, Write};
 
-/// An apply.
+/// A server-side apply operation.
 pub struct Apply<'a> {
-    /// Who applies, when, and to what.
+    /// The manager, the time and the target.
     pub write: Write<'a>,
-    /// Whether values that others own are taken from them.
+    /// Whether the apply takes over values that other managers own.
     pub force: bool,
-    /// The annotation in which the client tool keeps what it applied last, and the manager's name for which it is kept up
-    /// to date; None: nothing of the kind.
+    /// The last-applied annotation of the client tool and its manager name; None disables the record.
     pub last_applied: Option<LastApplied<'a>>,
 }
 
-/// The client tool's own record.
+/// The last-applied record of a client tool.
 #[derive(Clone, Copy, Debug)]
 pub struct LastApplied<'a> {
-    /// The annotation.
+    /// The annotation name.
     pub annotation: &'a str,
-    /// The manager that the tool applies as: `kubectl`.
+    /// The manager name of the tool: `kubectl`.
     pub manager: &'a str,
 }
 
-/// What an apply makes.
+/// The result of an apply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
     /// The object with its managed fields; neither conformed nor defaulted.
     pub object: Object,
-    /// Whether anything but managed fields differs from the current object before defaults.
+    /// Whether more than managed fields differs from the current object, before defaulting.
     pub changed: bool,
 }
 
-/// Why an apply failed.
+/// The reason why an apply failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
-    /// The body says who owns its fields. 400.
+    /// The request body contains managed fields. 400.
     #[error("metadata.managedFields must be nil")]
     ManagedFields,
-    /// The body does not fit its type. The reference answers 500.
+    /// The request body does not match its type. The reference responds with 500.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Typing(Vec<TypingError>),
-    /// Others own what would change. 409.
+    /// Other managers own changed fields. 409.
     #[error("{}", message(.0))]
     Conflicts(Conflicts),
-    /// An owner's version cannot be reached.
+    /// The object cannot be converted to the version of an owner.
     #[error(transparent)]
     Ownership(#[from] OwnershipError),
 }
 
-/// A field that somebody else owns.
+/// A field that another manager owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// Who, as messages name it.
+    /// The owner, as messages show it.
     pub owner: String,
-    /// What.
+    /// The field.
     pub path: Vec<Element>,
 }
 
-/// Conflicts that messages list.
+/// Maximum number of conflicts in messages.
 const CONFLICTS_MAX: usize = 100;
 
 /// The conflicts of an apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conflicts {
-    /// The first 100, by owner.
+    /// The first 100 conflicts, sorted by owner.
     pub first: Vec<Conflict>,
-    /// How many there are.
+    /// The total number of conflicts.
     pub count: usize,
 }
 
 impl Apply<'_> {
-    /// Lays the patch over the current object.
+    /// Applies the patch to the current object.
     ///
     /// # Errors
     ///
@@ -109,7 +111,7 @@ impl Apply<'_> {
         let tool = self.last_applied.filter(|tool| tool.manager == self.write.manager);
         let mut applied = match (self.lay(live, patch, &owners, &Set::new()), tool) {
             (Err(ApplyError::Conflicts(_)), Some(tool)) => {
-                // What the tool itself wrote before it applied on the server, and nobody changed since.
+                // Fields that the tool wrote by client-side apply, unchanged since then.
                 let own = crate::last_applied::unchanged(self.write.merge, live, tool.annotation);
                 self.lay(live, patch, &owners, &own)?
             }
@@ -121,7 +123,7 @@ impl Apply<'_> {
         Ok(applied)
     }
 
-    /// Paths in `own` are no conflicts, whoever owns them.
+    /// Applies the patch. Paths in `own_paths` never conflict.
     fn lay(
         &self,
         live: &Object,
@@ -137,7 +139,7 @@ impl Apply<'_> {
         let mut own = write.entry(write.manager, Operation::Apply, set);
 
         let mut merged = Object(merge(write.merge, &live.0, &patch.0));
-        // Clients in Go send a null of it with everything.
+        // Go clients send a null creationTimestamp in every object.
         if let (Some(at), Some(Value::Null)) =
             (live.at(&["metadata", "creationTimestamp"]), merged.at(&["metadata", "creationTimestamp"]))
         {
@@ -152,7 +154,7 @@ impl Apply<'_> {
         let before = others.take(&own);
         let mut new = match &before {
             Some(before) => {
-                // What nobody owns still counts as wanted: the name is not given up with the last label.
+                // Fields without an owner still count as applied: the last label does not remove the name.
                 let wanted = Entry { fields: own.fields.union(&kept_back), ..own.clone() };
                 self.prune(merged, &wanted, before, &others)?
             }
@@ -181,7 +183,7 @@ impl Apply<'_> {
         Ok(Applied { object: new, changed })
     }
 
-    /// Whether neither values nor owners change, which spares comparing and writing them.
+    /// Whether neither values nor owners change, which avoids comparing and writing them.
     fn is_unchanged(&self, live: &Object, merged: &Object, own: &Entry, owners: &Owners) -> bool {
         let is_served = |entry: &Entry| self.write.merge_of(&entry.api_version).is_some();
         owners.as_stored
@@ -193,7 +195,7 @@ impl Apply<'_> {
             && live.0 == merged.0
     }
 
-    /// Removes what the manager applied before and does not any more, unless another owner has it.
+    /// Removes fields that the manager no longer applies and no other owner has.
     fn prune(
         &self,
         merged: Object,
@@ -202,7 +204,7 @@ impl Apply<'_> {
         others: &Managed,
     ) -> Result<Object, ApplyError> {
         let write = &self.write;
-        // Nothing was given up.
+        // The manager still applies every field.
         if before.api_version == own.api_version && before.fields.is_subset(&own.fields) {
             return Ok(merged);
         }
@@ -213,15 +215,16 @@ impl Apply<'_> {
         let mut pruned = Object(remove(ty, &merged.0, &last));
         pruned = self.add_back_owned(&merged, pruned, own, before, others)?;
 
-        // Of what is missing now only what was the manager's may go.
+        // Only fields that the manager owned may be removed.
         let (left, all) = (named(ty, &pruned.0), named(ty, &merged.0));
         let gone = all.difference(&left).intersection(&last);
         let pruned = Object(remove(ty, &merged.0, &gone));
         if same_version { Ok(pruned) } else { Ok(write.convert(&pruned, write.api_version)?) }
     }
 
-    /// Puts back what was removed although an owner has it, in the versions of all owners: first in the one that was
-    /// pruned, so that what a conversion needs is there again.
+    /// Restores removed fields that have an owner, in the versions of all owners.
+    ///
+    /// The pruned version comes first, so that later conversions find all their inputs.
     fn add_back_owned(
         &self,
         merged: &Object,
@@ -266,7 +269,7 @@ impl Apply<'_> {
 /// The owners before an apply.
 struct Owners {
     managed: Managed,
-    /// Whether they are what the object says.
+    /// Whether the owners equal those in the stored object.
     as_stored: bool,
 }
 
@@ -318,7 +321,7 @@ fn message(all: &Conflicts) -> String {
     format!("Apply failed with {} conflicts: {}", all.count, owners.join("\n"))
 }
 
-/// 409 with a cause for each of the first 100 fields.
+/// A 409 status with one cause for each of the first 100 fields.
 pub fn conflict_status(conflicts: &Conflicts) -> Status {
     let causes = conflicts.first.iter().map(|conflict| Cause {
         reason: "FieldManagerConflict".to_owned(),

@@ -1,15 +1,15 @@
-//! Sets of paths, kept as tries.
+//! Sets of paths, stored as tries.
 //!
 //! # Contract
 //!
-//! A [`Set`] holds paths into an object. A path may be in the set with or without paths below it. All operations take
-//! time in proportion to the sizes of the sets. `fieldsV1` is their form on the wire: [`Set::to_value`],
-//! [`Set::from_value`]; reading back what was written gives the same set.
+//! A [`Set`] holds paths into an object. A path may be a member with or without paths below it. All
+//! operations take time in proportion to the sizes of the sets. `fieldsV1` is the wire form:
+//! [`Set::to_value`], [`Set::from_value`]. Decoding an encoded set returns the same set.
 //!
 //! # Invariants
 //!
-//! INVARIANT (sorted): elements of a level are in their order, each once.
-//! INVARIANT (no empty nodes): a node is in the set, or something below it is.
+//! INVARIANT (sorted): the elements of a level are sorted and unique.
+//! INVARIANT (no empty nodes): every node is a member or has members below it.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -25,29 +25,29 @@ pub struct Set {
     nodes: Vec<(Element, Node)>,
 }
 
-/// What a set holds at a path and below it.
+/// The content of a set at a path and below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// Whether the path itself is in the set.
     pub member: bool,
-    /// What is below it.
+    /// The paths below.
     pub below: Set,
 }
 
 impl Node {
-    /// The path alone.
+    /// A member without paths below it.
     pub fn leaf() -> Self {
         Node { member: true, below: Set::default() }
     }
 
-    /// Whether neither the path nor anything below it is in the set.
+    /// Whether neither the path nor any path below it is a member.
     pub fn is_empty(&self) -> bool {
         !self.member && self.below.is_empty()
     }
 }
 
 impl Set {
-    /// Without any.
+    /// The empty set.
     pub const fn new() -> Self {
         Set { nodes: Vec::new() }
     }
@@ -59,12 +59,12 @@ impl Set {
         set
     }
 
-    /// Whether nothing is in it.
+    /// Whether the set has no path.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// The paths in it.
+    /// The number of paths.
     pub fn len(&self) -> usize {
         self.nodes.iter().map(|(_, node)| usize::from(node.member) + node.below.len()).sum()
     }
@@ -75,7 +75,7 @@ impl Set {
     }
 
     fn place(&self, element: &Element) -> Result<usize, usize> {
-        // Most sets are filled in order.
+        // Fast path: most sets are filled in order.
         match self.nodes.last().map(|(last, _)| last.cmp(element)) {
             None | Some(Ordering::Less) => Err(self.nodes.len()),
             Some(Ordering::Equal) => Ok(self.nodes.len() - 1),
@@ -83,12 +83,12 @@ impl Set {
         }
     }
 
-    /// What is at an element of the first level.
+    /// The node at an element of the first level.
     pub fn node(&self, element: &Element) -> Option<&Node> {
         self.nodes.get(self.place(element).ok()?).map(|(_, node)| node)
     }
 
-    /// What is at a field of the first level.
+    /// The node at a field of the first level.
     pub fn field(&self, name: &str) -> Option<&Node> {
         let place = self.nodes.binary_search_by(|(at, _)| match at {
             Element::Field(field) => (**field).cmp(name),
@@ -107,7 +107,7 @@ impl Set {
         }
     }
 
-    /// Adds all that a node holds, at an element of the first level.
+    /// Merges a node into the set at an element of the first level.
     pub fn add(&mut self, element: Element, node: Node) {
         if node.is_empty() {
             return;
@@ -123,14 +123,14 @@ impl Set {
         }
     }
 
-    /// Whether a path is in it.
+    /// Whether the set contains a path.
     pub fn contains(&self, path: &[Element]) -> bool {
         let Some((first, rest)) = path.split_first() else { return false };
         self.node(first)
             .is_some_and(|node| if rest.is_empty() { node.member } else { node.below.contains(rest) })
     }
 
-    /// All paths of both.
+    /// The union of both sets.
     #[must_use]
     pub fn union(&self, other: &Set) -> Set {
         self.combine(other, &|a, b| match (a, b) {
@@ -140,7 +140,7 @@ impl Set {
         })
     }
 
-    /// The same of two sets that are not needed any more: most often one of them is empty.
+    /// The union of two owned sets; cheap when one of them is empty.
     #[must_use]
     pub fn joined(self, other: Set) -> Set {
         match (self.is_empty(), other.is_empty()) {
@@ -150,7 +150,7 @@ impl Set {
         }
     }
 
-    /// All paths of many sets, in time that is almost linear in their sizes.
+    /// The union of many sets, in almost linear time.
     #[must_use]
     pub fn union_all(mut sets: Vec<Set>) -> Set {
         while sets.len() > 1 {
@@ -167,12 +167,12 @@ impl Set {
         sets.pop().unwrap_or_default()
     }
 
-    /// Removes the paths of the other.
+    /// Removes the paths of the other set.
     pub fn subtract(&mut self, other: &Set) {
         self.without(other, false);
     }
 
-    /// Removes the paths of the other, and those below them.
+    /// Removes the paths of the other set and all paths below them.
     pub fn subtract_recursive(&mut self, other: &Set) {
         self.without(other, true);
     }
@@ -192,7 +192,7 @@ impl Set {
         });
     }
 
-    /// The paths that are in both.
+    /// The paths of both sets.
     #[must_use]
     pub fn intersection(&self, other: &Set) -> Set {
         let (few, many) = if self.nodes.len() <= other.nodes.len() { (self, other) } else { (other, self) };
@@ -212,7 +212,7 @@ impl Set {
         })
     }
 
-    /// The paths that are not in the other.
+    /// The paths that are not in the other set.
     #[must_use]
     pub fn difference(&self, other: &Set) -> Set {
         self.combine(other, &|a, b| match (a, b) {
@@ -222,7 +222,7 @@ impl Set {
         })
     }
 
-    /// The paths of which neither they nor a path above them is in the other.
+    /// The paths that are not in the other set, neither themselves nor by a path above them.
     #[must_use]
     pub fn recursive_difference(&self, other: &Set) -> Set {
         self.combine(other, &|a, b| match (a, b) {
@@ -233,14 +233,14 @@ impl Set {
         })
     }
 
-    /// Whether all its paths are in the other.
+    /// Whether the other set contains all paths of this set.
     pub fn is_subset(&self, other: &Set) -> bool {
         self.nodes.iter().all(|(element, node)| {
             other.node(element).is_some_and(|o| (o.member || !node.member) && node.below.is_subset(&o.below))
         })
     }
 
-    /// The paths that have none below them.
+    /// The paths without paths below them.
     #[must_use]
     pub fn leaves(&self) -> Set {
         let nodes = self.nodes.iter().map(|(element, node)| {
@@ -250,7 +250,7 @@ impl Set {
         Set { nodes: nodes.collect() }
     }
 
-    /// Level by level, in step.
+    /// Merges two sets level by level.
     fn combine(&self, other: &Set, with: &dyn Fn(Option<&Node>, Option<&Node>) -> Node) -> Set {
         let mut nodes = Vec::with_capacity(self.nodes.len().max(other.nodes.len()));
         let mut push = |element: &Element, node: Node| {
@@ -275,7 +275,7 @@ impl Set {
         Set { nodes }
     }
 
-    /// Calls with each path: those of a level, then those below it.
+    /// Calls `call` with each path: first the paths of a level, then those below.
     pub fn each(&self, call: &mut dyn FnMut(&[Element])) {
         fn below(set: &Set, path: &mut Vec<Element>, call: &mut dyn FnMut(&[Element])) {
             for (element, _) in set.nodes.iter().filter(|(_, node)| node.member) {
@@ -292,7 +292,7 @@ impl Set {
         below(self, &mut Vec::new(), call);
     }
 
-    /// As `fieldsV1`.
+    /// Encodes the set as `fieldsV1`.
     pub fn to_value(&self) -> Value {
         let each = self.nodes.iter().map(|(element, node)| {
             let mut below = node.below.to_value();
@@ -304,11 +304,11 @@ impl Set {
         Value::Object(each.collect())
     }
 
-    /// From `fieldsV1`. Elements of kinds that are not known are left out.
+    /// Decodes `fieldsV1`. Elements of unknown kinds are skipped.
     ///
     /// # Errors
     ///
-    /// A name that cannot be read.
+    /// A malformed name.
     pub fn from_value(value: &Value) -> Result<Self, Malformed> {
         let mut set = Set::default();
         let Value::Object(map) = value else {
@@ -323,13 +323,13 @@ impl Set {
                 nodes.push((element, node));
             }
         }
-        // Names are in the order of texts, elements in that of their values.
+        // Names are sorted as text, and elements by value.
         if !nodes.is_sorted_by(|(a, _), (b, _)| a < b) {
             nodes.sort_by(|(a, _), (b, _)| a.cmp(b));
         }
         let mut nodes = nodes.into_iter().peekable();
         while let Some((element, mut node)) = nodes.next() {
-            // One element can be spelled in many ways.
+            // Several spellings may denote one element.
             let mut below = Vec::new();
             while let Some((_, same)) = nodes.next_if(|(next, _)| *next == element) {
                 node.member |= same.member;
@@ -345,7 +345,7 @@ impl Set {
     }
 }
 
-/// The paths, one a line.
+/// Prints one path on each line.
 impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = Vec::new();
@@ -354,7 +354,7 @@ impl fmt::Display for Set {
     }
 }
 
-/// A path as messages show it: `.spec.containers[name="app"].image`. Long elements are cut.
+/// A path as messages show it: `.spec.containers[name="app"].image`. Long elements are shortened.
 pub fn shown(path: &[Element]) -> String {
     path.iter().map(|element| shorten_name(&element.to_string()).into_owned()).collect()
 }
@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     fn many_spellings_of_one_element_are_joined_in_almost_linear_time() {
-        // Joined one after another, each copies all before it: minutes of work.
+        // A pairwise union would copy all previous elements each time, and take minutes.
         let count = 20_000;
         let mut text = String::from("{");
         for i in 0..count {

@@ -1,16 +1,18 @@
-//! Strategic merge patch: a merge patch that knows which lists merge, and by which key.
+//! Strategic merge patch: a merge patch with typed list merging.
 //!
 //! # Contract
 //!
-//! [`apply`] merges a patch into an object of a type. Maps merge key by key, null removes, lists whose field says so merge
-//! by their merge key or by value, other lists are replaced. Directives: `$patch` (`replace`, `delete`) in maps and items,
-//! `$deleteFromPrimitiveList/<field>`, `$setElementOrder/<field>`, `$retainKeys`. None of them is left in the result.
+//! [`apply`] merges a patch into an object of a type. Maps merge by key, and null removes a key. Lists that
+//! the schema marks merge by their merge key or by value; other lists are replaced. Supported directives:
+//! `$patch` (`replace`, `delete`) in maps and items, `$deleteFromPrimitiveList/<field>`,
+//! `$setElementOrder/<field>`, `$retainKeys`. The result contains no directive.
 //!
 //! # Reference
 //!
-//! Items of a merged list: those of the patch in its order, the others in theirs; where the stored list had both an item
-//! of the patch and another one, they keep their order; a new item comes before the others that are left. Values of
-//! another JSON type than the stored ones replace them, for the schema to judge.
+//! Order of a merged list: items of the patch in the order of the patch, other items in their stored order.
+//! Where the stored list has a patch item and another item, their relative order stays. A new item comes
+//! before the remaining others. Values of another JSON type replace the stored ones; the schema then
+//! validates them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,23 +27,23 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ORDER_OF: &str = "$setElementOrder/";
 
-/// Why a patch changes nothing.
+/// The reason why a patch fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Directives that contradict themselves: 400.
+    /// Contradictory directives: 400.
     #[error("{0}")]
     Malformed(String),
-    /// What cannot be merged: 422.
+    /// Values that cannot merge: 422.
     #[error("{0}")]
     Rejected(String),
-    /// An item without the key by which its list merges, or an unknown directive. The reference answers 500.
+    /// An item without the merge key of its list, or an unknown directive. The reference responds with 500.
     #[error("{0}")]
     Unmergeable(String),
 }
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The object changed by a patch.
+/// Applies a patch to an object.
 ///
 /// # Errors
 ///
@@ -50,7 +52,7 @@ pub fn apply(merge: &Merge, object: Fields, patch: &Fields) -> Result<Fields> {
     maps(Some(merge), object, patch)
 }
 
-/// The type of a field and how it is patched. What is not declared is of no type.
+/// The type and the patch strategy of a field. An undeclared field has no type.
 fn field<'s>(ty: Option<&'s Merge>, name: &str) -> (Option<&'s Merge>, Patch) {
     match ty {
         Some(Merge::Struct(r)) => match r.resolve().and_then(|ty| ty.field(name)) {
@@ -119,7 +121,7 @@ fn values(ty: Option<&Merge>, how: &Patch, original: Option<Value>, patch: &Valu
     }
 }
 
-/// What replaces a list brings no null fields with it.
+/// Removes null fields from a value that replaces a list.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -142,7 +144,7 @@ fn unknown_directive(value: &Value) -> Error {
     Error::Unmergeable(format!("unknown patch type found: {}", shorten(&value.to_string())))
 }
 
-/// Leaves only the keys that the patch names.
+/// Removes the keys that `$retainKeys` does not list.
 fn retain_keys(original: &mut Fields, patch: &Fields) -> Result<()> {
     let Some(kept) = patch.get(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(kept) = kept else {
@@ -172,7 +174,7 @@ fn delete_from(original: &mut Fields, list: &str, gone: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Merges a list and puts its items in an order.
+/// Merges a list and orders its items.
 fn ordered(
     ty: Option<&Merge>,
     original: &mut Fields,
@@ -225,7 +227,7 @@ fn ordered(
     Ok(())
 }
 
-/// What an item is told by: the value of the key, or all of it. None: it does not have the key.
+/// The identity of an item: the value of its key, or the whole item; None without the key.
 fn identity<'v>(key: Option<&str>, item: &'v Value) -> Option<&'v Value> {
     match key {
         Some(key) => item.get(key),
@@ -233,7 +235,7 @@ fn identity<'v>(key: Option<&str>, item: &'v Value) -> Option<&'v Value> {
     }
 }
 
-/// Whether two items are one.
+/// Whether two items have the same identity.
 fn is_same(key: Option<&str>, a: &Value, b: &Value) -> bool {
     identity(key, a).is_some_and(|value| identity(key, b) == Some(value))
 }
@@ -294,7 +296,8 @@ fn no_key(key: &str) -> Error {
     Error::Unmergeable(format!("an item does not contain declared merge key: {key}"))
 }
 
-/// Items that `order` names in its order, the others in theirs between them, as they stood in `before`.
+/// Orders merged items: items in `order` follow it, and other items keep their position in `before` between
+/// them.
 fn arrange(merged: Vec<Value>, order: &[Value], before: &[Value], key: Option<&str>) -> Vec<Value> {
     let (wanted, stood) = (places(order, key), places(before, key));
     let place = |list: &HashMap<&Value, usize>, item: &Value| list.get(identity(key, item)?).copied();
@@ -322,7 +325,7 @@ fn arrange(merged: Vec<Value>, order: &[Value], before: &[Value], key: Option<&s
     arranged
 }
 
-/// Where items stand in a list; of several that are one, the first.
+/// The index of each item in a list; duplicates have the first index.
 fn places<'v>(list: &'v [Value], key: Option<&str>) -> HashMap<&'v Value, usize> {
     let mut places = HashMap::with_capacity(list.len());
     for (at, item) in list.iter().enumerate() {

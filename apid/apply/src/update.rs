@@ -1,14 +1,14 @@
-//! Owners after a write that is no apply: a create, a replace, a patch.
+//! Field ownership after a write other than apply: a create, a replace, a patch.
 //!
 //! # Contract
 //!
-//! [`Write::update`] compares what was with what is wanted and moves ownership by what actually changed: who changed a
-//! field owns it and nobody else does. Such a write never conflicts.
+//! [`Write::update`] compares the old and the new object. The manager owns every field that changed, and no
+//! other manager does. Such a write never conflicts.
 //!
 //! # Reference
 //!
-//! An object of which nothing is owned stays so until it is applied, unless the write creates it, or, with
-//! [`Write::reset_then_track`], unless the same write made its owners be forgotten.
+//! An object without owners stays untracked until its first apply. Two exceptions exist: the write creates
+//! the object, or, with [`Write::reset_then_track`], the same write resets the owners.
 
 use std::collections::BTreeMap;
 
@@ -22,19 +22,19 @@ use crate::managers::{
 use crate::set::Set;
 use crate::typed::{Comparison, compare, reconcile};
 
-/// The manager of what was there before the first apply.
+/// The manager of fields that existed before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// The other versions in which owners of a kind's fields wrote.
+/// The other API versions in which owners of a kind's fields wrote.
 pub trait Versions: Sync {
-    /// How objects of a version merge; None when the version is not served any more.
+    /// The merge type of a version; None when the version is no longer served.
     fn merge(&self, api_version: &str) -> Option<&Merge>;
 
-    /// An object, given in the version that it says, in another one.
+    /// Converts an object from its version to another one.
     ///
     /// # Errors
     ///
-    /// Why it cannot be converted.
+    /// The reason why the conversion fails.
     fn convert(&self, object: &Object, api_version: &str) -> Result<Object, String>;
 }
 
@@ -43,7 +43,7 @@ pub trait Versions: Sync {
 pub struct OneVersion {
     /// The version.
     pub api_version: String,
-    /// How its objects merge.
+    /// The merge type of its objects.
     pub merge: Merge,
 }
 
@@ -57,47 +57,47 @@ impl Versions for OneVersion {
     }
 }
 
-/// A write: who does it, when, and to what.
+/// A write operation: manager, time and target.
 pub struct Write<'a> {
-    /// The manager's name.
+    /// The name of the manager.
     pub manager: &'a str,
-    /// The version in which the object is written.
+    /// The API version of the written object.
     pub api_version: &'a str,
-    /// The subresource through which it is written; `""` is the object itself.
+    /// The subresource of the write; `""` is the object itself.
     pub subresource: &'a str,
-    /// Now; None: what is written this way bears no time.
+    /// The current time; None for writes without a time.
     pub now: Option<Timestamp>,
-    /// How objects of that version merge.
+    /// The merge type of the version.
     pub merge: &'a Merge,
     /// The other versions.
     pub versions: &'a dyn Versions,
-    /// Fields that this way of writing does not change, and so does not own: `status` for the object itself.
+    /// Fields that this write path never changes, and so never owns: `status` for the object itself.
     pub ignored: &'a Set,
-    /// An object of the kind that nobody filled, which creations are compared with.
+    /// An empty object of the kind, which is the base for comparing a create.
     pub empty: &'a Object,
-    /// Whether a write that makes all owners be forgotten owns what else it changes.
+    /// Whether a write that resets all owners owns its other changes.
     pub reset_then_track: bool,
 }
 
-/// Why ownership could not be told.
+/// The reason why ownership is undetermined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OwnershipError {
     /// The object cannot be converted to the version of an owner.
     #[error("cannot convert to {to}: {why}")]
     Conversion {
-        /// The version.
+        /// The target version.
         to: String,
-        /// Why.
+        /// The reason of the failure.
         why: String,
     },
 }
 
 impl Write<'_> {
-    /// Sets the managed fields of what is written. `old` is None for a creation.
+    /// Sets the managed fields of the new object. `old` is None for a create.
     ///
     /// # Errors
     ///
-    /// An owner's version to which the object cannot be converted.
+    /// The object cannot be converted to the version of an owner.
     pub fn update(&self, old: Option<&Object>, new: &mut Object) -> Result<(), OwnershipError> {
         let sent = new.remove_meta("managedFields");
         let part = !self.subresource.is_empty();
@@ -109,7 +109,7 @@ impl Write<'_> {
             && (part || says_nothing_new(sent.as_ref(), old))
             && own.is_bookkeeping()
         {
-            // Nobody gets or loses anything, so that the owners need not be looked at.
+            // No manager gains or loses a field: keep the stored list without decoding.
             if let Some(list) = old.at(&["metadata", "managedFields"]) {
                 new.set_meta("managedFields", list.clone());
             }
@@ -120,7 +120,7 @@ impl Write<'_> {
         } else if reset {
             Managed::default()
         } else {
-            // Clients that do not know managed fields drop them.
+            // Clients without managedFields support drop the list.
             Managed::decode(sent.as_ref()).filter(|sent| !sent.entries.is_empty()).unwrap_or_else(kept)
         };
         let untracked = managed.entries.is_empty() && old.is_some();
@@ -135,18 +135,18 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// What changes in the version of this write.
+    /// The changes in the version of this write.
     pub(crate) fn compare(&self, old: &Object, new: &Object) -> Changed {
         Changed::new(compare(self.merge, &old.0, &new.0).without(self.ignored))
     }
 
-    /// The owners of an object of which nothing was owned before it is applied.
+    /// The owners of an untracked object before its first apply.
     pub(crate) fn before_first_apply(&self, live: &Object) -> Result<Managed, OwnershipError> {
         let all = self.compare(self.empty, live);
         self.move_to(BEFORE_FIRST_APPLY, self.empty, live, all, Managed::default())
     }
 
-    /// An entry of this write.
+    /// Creates an entry for this write.
     pub(crate) fn entry(&self, manager: &str, operation: Operation, fields: Set) -> Entry {
         Entry {
             manager: manager.to_owned(),
@@ -158,7 +158,7 @@ impl Write<'_> {
         }
     }
 
-    /// Gives a manager what changed, and takes it from all others.
+    /// Assigns the changed fields to a manager, and removes them from all others.
     fn move_to(
         &self,
         manager: &str,
@@ -187,7 +187,8 @@ impl Write<'_> {
         Ok(managed)
     }
 
-    /// Owners as the types are now: parts that became atomic are owned as a whole. And whether any did.
+    /// Adapts the owners to the current types: parts that became atomic are owned as a whole. Returns whether
+    /// any changed.
     pub(crate) fn reconcile(&self, mut managed: Managed) -> (Managed, bool) {
         let mut changed = false;
         for entry in &mut managed.entries {
@@ -208,7 +209,8 @@ impl Write<'_> {
         self.versions.convert(object, to).map_err(|why| OwnershipError::Conversion { to: to.to_owned(), why })
     }
 
-    /// Compares in the versions of all owners; `own` is what changes in that of this write.
+    /// Compares the objects in the versions of all owners. `own` holds the changes in the version of this
+    /// write.
     pub(crate) fn compare_all(
         &self,
         old: &Object,
@@ -222,7 +224,7 @@ impl Write<'_> {
             let known = versions.get(entry.api_version.as_str()).copied();
             let at = match (known, self.merge_of(&entry.api_version)) {
                 (Some(at), _) => at,
-                // What was owned in a version that is gone is owned no more.
+                // An owner in a removed version loses all its fields.
                 (None, None) => {
                     compared.all.push(Changed::gone());
                     compared.all.len() - 1
@@ -241,28 +243,28 @@ impl Write<'_> {
     }
 }
 
-/// What changed, in all versions that count.
+/// The changes in all relevant versions.
 pub(crate) struct Compared {
-    /// The first is that of the write.
+    /// The changes; the first is in the version of the write.
     pub(crate) all: Vec<Changed>,
-    /// For each entry which of them is in its version.
+    /// For each entry, the index of the changes in its version.
     pub(crate) by_entry: Vec<usize>,
 }
 
 impl Compared {
-    /// That of the write.
+    /// The changes in the version of the write.
     fn into_own(self) -> Changed {
         self.all.into_iter().next().unwrap_or_else(Changed::nothing)
     }
 }
 
-/// What changed in one version.
+/// The changes in one version.
 pub(crate) struct Changed {
-    /// What came or has another value: an owner loses it, or conflicts about it.
+    /// Added or modified fields: another owner loses them, or conflicts.
     pub(crate) written: Set,
-    /// What went.
+    /// Removed fields.
     removed: Set,
-    /// The version is gone.
+    /// Whether the version is no longer served.
     gone: bool,
 }
 
@@ -283,12 +285,12 @@ impl Changed {
         Changed { written: Set::new(), removed: Set::new(), gone: false }
     }
 
-    /// Whether nothing changes but what has no owner.
+    /// Whether only fields without an owner changed.
     fn is_bookkeeping(&self) -> bool {
         is_bookkeeping(&self.written) && is_bookkeeping(&self.removed)
     }
 
-    /// Takes from another owner what it loses.
+    /// Removes the changed fields from another owner.
     pub(crate) fn take_from(&self, fields: &mut Set) {
         if self.gone {
             *fields = Set::default();
@@ -299,7 +301,7 @@ impl Changed {
     }
 }
 
-/// Whether the owners that a client sent are none, or those that are there.
+/// Whether the client sent no managed fields, or the stored ones.
 fn says_nothing_new(sent: Option<&Value>, old: &Object) -> bool {
     match sent {
         None | Some(Value::Null) => true,

@@ -1,6 +1,7 @@
-//! Bytes and trees that nobody means well with: every patch type, owners and apply take them, answer, and do not panic.
+//! Hostile input: all patch types, managed fields and apply handle arbitrary bytes and trees without a panic.
 //!
-//! `CASES` sets the number of inputs of each test (default 2,000), `SEED` the first seed; a failure names its seed.
+//! `CASES` sets the number of inputs of each test (default 2,000), `SEED` the first seed; a failure prints
+//! its seed.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
@@ -30,7 +31,7 @@ fn cases(run: impl Fn(&mut SmallRng)) {
     }
 }
 
-/// Words that mean something to one of the parts, and some that mean nothing.
+/// Words with a meaning in patches or objects, and words without one.
 const WORDS: [&str; 44] = [
     "apiVersion",
     "kind",
@@ -96,7 +97,7 @@ fn any_map(rng: &mut SmallRng, depth: u32) -> Map<String, Value> {
         .collect()
 }
 
-/// A Deployment as it is stored, now and then with a part of it broken.
+/// A stored Deployment; in half of the cases one part is broken.
 fn object(rng: &mut SmallRng) -> Object {
     let mut value = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
@@ -112,7 +113,7 @@ fn object(rng: &mut SmallRng) -> Object {
     Object::from_value(value).unwrap_or_default()
 }
 
-/// Replaces a value somewhere below by any other.
+/// Replaces a random descendant by a random value.
 fn break_somewhere(value: &mut Value, rng: &mut SmallRng) {
     let children: Vec<&mut Value> = match value {
         Value::Object(map) => map.values_mut().collect(),
@@ -169,7 +170,7 @@ fn merge_patches() {
         let merged = merge_patch::apply(live.clone().into_value(), &Value::Object(patch.clone()));
         assert!(merged.is_object());
         if let Ok(merged) = strategic::apply(&schema.merge(), live.0, &patch) {
-            assert!(!merged.contains_key("$patch"), "no directive is left: {merged:?}");
+            assert!(!merged.contains_key("$patch"), "the result contains no directive: {merged:?}");
         }
     });
 }
@@ -194,12 +195,12 @@ fn owners_and_applies() {
             empty: &empty,
             reset_then_track: rng.random(),
         };
-        // Bodies of applies are not conformed, stored objects and those of updates are.
+        // Apply bodies are not conformed; stored objects and update bodies are.
         if rng.random_ratio(3, 4) {
             patch.remove_meta("managedFields");
         }
         if schema.conform(&mut live).is_ok() {
-            // What is stored was written here.
+            // A stored object has normalized managed fields.
             Managed::of(&live).write(&mut live);
             let apply = Apply { write, force: rng.random(), last_applied: None };
             if let Ok(applied) = apply.run(&live, &patch) {
@@ -210,7 +211,7 @@ fn owners_and_applies() {
                 if apply.write.update(Some(&live), &mut new).is_ok() {
                     let mut again = new.clone();
                     apply.write.update(Some(&new), &mut again).unwrap();
-                    assert_eq!(again, new, "what changes nothing changes no owner");
+                    assert_eq!(again, new, "a no-op write changes no owner");
                 }
             }
         }
@@ -234,8 +235,10 @@ fn sets_of_fields() {
     });
 }
 
-/// What a body of three megabytes may hold: names in the order of texts that are in another one as values, and lists that
-/// merge item by item. All of it takes time in proportion to its size, so that the test would not end otherwise.
+/// Large bodies of up to three megabytes: set names whose text order differs from their value order, and long
+/// merged lists.
+///
+/// Every operation takes time in proportion to its size; otherwise the test would not finish.
 #[test]
 fn large_bodies() {
     let names: Vec<String> = (0..100_000).map(|i| format!("v:{}", i * 7919 % 100_003)).collect();

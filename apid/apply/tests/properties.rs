@@ -1,6 +1,8 @@
-//! Laws of apply, on generated types and objects, and a slow model of it: a flat table of values and their owners.
+//! Properties of apply on generated types and objects, checked against a reference model: a flat table of
+//! values and owners.
 //!
-//! `CASES` sets the number of cases a law is tried on (default 300), `SEED` the first seed; a failure names its seed.
+//! `CASES` sets the number of cases of each property (default 300), `SEED` the first seed; a failure prints
+//! its seed.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
@@ -82,7 +84,7 @@ fn root(rng: &mut SmallRng) -> Merge {
     any_struct(rng, 3, metadata, false)
 }
 
-/// Never empty, of few values, so that managers meet.
+/// Generates a non-empty value from a small range, so that managers collide.
 fn any_value(rng: &mut SmallRng, ty: &Merge) -> Value {
     match ty {
         Merge::Scalar(_) | Merge::Untyped { .. } => json!(rng.random_range(0..2)),
@@ -143,14 +145,14 @@ fn any_object(rng: &mut SmallRng, ty: &Merge) -> Object {
     Object::from_value(any_value(rng, ty)).unwrap()
 }
 
-// The model.
+// The reference model.
 
-/// Every path that can have an owner, as messages show it, and the value of leaves.
+/// Every path that can have an owner, as messages show it, with the values of leaves.
 type Flat = BTreeMap<String, Value>;
 
 fn flatten(ty: &Merge, object: &Fields) -> Flat {
     let mut flat = Flat::new();
-    let Merge::Struct(r) = ty else { panic!("a root is a struct") };
+    let Merge::Struct(r) = ty else { panic!("the root is a struct") };
     for (name, value) in object.iter().filter(|(name, _)| *name != "metadata") {
         flatten_into(&r.resolve().unwrap().field(name).unwrap().ty, value, format!(".{name}"), &mut flat);
     }
@@ -196,7 +198,7 @@ struct Model {
 }
 
 impl Model {
-    /// False: a conflict.
+    /// Applies a patch; false is a conflict.
     fn apply(&mut self, manager: &str, patch: Flat, force: bool) -> bool {
         let changed: BTreeSet<&String> = patch
             .iter()
@@ -230,7 +232,7 @@ impl Model {
     }
 }
 
-// The real thing.
+// The implementation under test.
 
 struct Server {
     versions: OneVersion,
@@ -244,7 +246,7 @@ impl Server {
         Server { versions, object: Object::default(), second: 0 }
     }
 
-    /// False: a conflict.
+    /// Applies a patch; false is a conflict.
     fn apply(&mut self, manager: &str, patch: &Object, force: bool) -> bool {
         self.second += 1;
         let write = Write {

@@ -1,7 +1,8 @@
-//! Recorded first applies: the owner that an apply makes on a new object is the one that the reference recorded.
+//! Recorded first applies: the owner of an apply to a new object equals the owner that the reference
+//! recorded.
 //!
-//! The recordings are found in `CONFORMANCE_DIR`, default `../shared/conformance` beside the repository; without them the
-//! test is left out, and says so.
+//! The recordings are in `CONFORMANCE_DIR`, by default `../shared/conformance` beside the repository. Without
+//! recordings the test prints a message and passes.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 

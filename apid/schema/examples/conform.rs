@@ -1,4 +1,5 @@
-//! What a pod costs: conforming it beside parsing it, and writing it as Protobuf beside JSON:
+//! Benchmark of a pod: conforming compared with parsing, and Protobuf encoding compared with JSON.
+//!
 //! `cargo run --release -p schema --example conform`.
 
 use apimachinery::clock::{Clock, SystemClock};
@@ -6,11 +7,11 @@ use apimachinery::object::Object;
 use schema::Schema;
 use serde_json::json;
 
-/// Each of this many batches is timed; the quickest tells, as the machine may have other things to do.
+/// Number of timed batches. The fastest batch is reported, to reduce noise from other processes.
 const BATCHES: u32 = 200;
 const ROUNDS: u32 = 50;
 
-#[expect(clippy::expect_used, reason = "an example on a body of its own")]
+#[expect(clippy::expect_used, reason = "an example with a constant body")]
 fn main() {
     let body = body();
     let parse = || Object(serde_json::from_str(&body).expect("JSON"));

@@ -1,4 +1,4 @@
-//! Bringing a tree into the stored form of its schema, in one walk.
+//! Conversion of a tree to the stored form of its schema, in one traversal.
 
 use apimachinery::field::shorten_name;
 use apimachinery::object::{Map, Object, Value};
@@ -7,17 +7,17 @@ use crate::error::TypeError;
 use crate::table::{Field, Omitted, Schema, Type};
 use crate::{Conformed, quantity, scalar};
 
-/// Unknown fields that are told, as many as the reference tells.
+/// Maximum number of reported unknown fields, as in the reference.
 const UNKNOWN_MAX: usize = 100;
 
-/// Checks and changes an object.
+/// Conforms an object in place.
 pub(crate) fn object(schema: &'static Schema, object: &mut Object) -> Result<Conformed, TypeError> {
     let mut conformed = Conformed::default();
     fields(schema, &mut object.0, None, &mut conformed)?;
     Ok(conformed)
 }
 
-/// Where a value is: a list on the stack, rendered only for errors and unknown fields.
+/// The path of a value as a list on the stack, rendered only for errors and unknown fields.
 pub(crate) struct Path<'a> {
     parent: Option<&'a Path<'a>>,
     step: Step<'a>,
@@ -31,7 +31,7 @@ enum Step<'a> {
 }
 
 impl Path<'_> {
-    /// `spec.containers[0].name`
+    /// Renders the path: `spec.containers[0].name`.
     pub(crate) fn render(&self) -> String {
         let mut text = self.parent.map_or_else(String::new, Path::render);
         match self.step {
@@ -46,7 +46,7 @@ impl Path<'_> {
         text
     }
 
-    /// The struct type whose field this is or is in, and the names of fields down to it: `PodSpec.spec.containers`.
+    /// The struct type that has the field, and the field names down to the value: `PodSpec.spec.containers`.
     fn go_field(&self) -> String {
         let mut names = Vec::new();
         let mut owner = None;
@@ -63,7 +63,7 @@ impl Path<'_> {
         names.join(".")
     }
 
-    /// The error of a value whose JSON type does not fit.
+    /// The error for a value of the wrong JSON type.
     pub(crate) fn mismatch(&self, value: &Value, ty: &Type) -> TypeError {
         let found = match (value, ty) {
             (Value::Number(n), Type::Int32 | Type::Int64 | Type::IntOrString | Type::Float64) => {
@@ -84,7 +84,7 @@ impl Path<'_> {
         TypeError { path: self.render(), message }
     }
 
-    /// The error of a text that does not have the format of its type.
+    /// The error for a text in the wrong format.
     pub(crate) fn malformed(&self, message: impl Into<String>) -> TypeError {
         TypeError { path: self.render(), message: message.into() }
     }
@@ -92,7 +92,7 @@ impl Path<'_> {
 
 type Result<T = (), E = TypeError> = std::result::Result<T, E>;
 
-/// The fields of a struct.
+/// Conforms the fields of a struct.
 fn fields(
     schema: &'static Schema,
     map: &mut Map<String, Value>,
@@ -127,7 +127,7 @@ fn fields(
     Ok(())
 }
 
-/// Whether the field stays.
+/// Conforms a field, and returns whether it stays.
 fn field(
     schema: &'static Schema,
     field: &'static Field,
@@ -213,7 +213,7 @@ fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, conformed: &mu
     if fits { Ok(()) } else { Err(path.mismatch(value, ty)) }
 }
 
-/// An item of a list or an entry of a map: null is the zero of the type.
+/// Conforms a list item or a map value: null becomes the zero of the type.
 fn element(ty: &'static Type, value: &mut Value, path: &Path<'_>, conformed: &mut Conformed) -> Result {
     if value.is_null() {
         *value = match ty {

@@ -1,12 +1,14 @@
-//! What is wrong with a value of a wrong type.
+//! The error for a value of a wrong type.
 
-/// A value whose JSON type or text the schema does not allow. The body is refused with 400. `Display` is the text that
-/// follows `ConfigMap in version "v1" cannot be handled as a ConfigMap: ` in the answer.
+/// A value whose JSON type or text the schema rejects; the response is 400.
+///
+/// `Display` is the text after `ConfigMap in version "v1" cannot be handled as a ConfigMap: ` in the
+/// response.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{message}")]
 pub struct TypeError {
-    /// The field: `spec.containers[0].name`.
+    /// The path of the field: `spec.containers[0].name`.
     pub path: String,
-    /// What is wrong, in the words of the reference where they can be known.
+    /// The error, in the wording of the reference where known.
     pub message: String,
 }

@@ -1,32 +1,32 @@
-//! What the table says of types and fields beyond what bodies are checked against: for documents that describe the API.
+//! Facts of the type table beyond validation, for documents that describe the API.
 //!
 //! # Contract
 //!
-//! [`fields`] reads the facts of a type anew at each call; nothing is kept. Embedded types are flattened, as in JSON.
-//! [`is_atomic`] and [`values`] answer from `data/marks.txt`, whose head describes it.
+//! [`fields`] parses the facts of a type at each call, without a cache. Embedded types are flattened, as in
+//! JSON. [`is_atomic`] and [`values`] use `data/marks.txt`, whose header describes the format.
 
 use crate::table;
 
 static MARKS: &str = include_str!("../data/marks.txt");
 
-/// What the values of a field look like.
+/// The shape of the values of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// A string; the name of its type: `string` for any.
+    /// A string, with the name of its type; `string` is a plain string.
     String(&'static str),
-    /// True or false.
+    /// A boolean.
     Bool,
-    /// 32 bits.
+    /// A 32-bit integer.
     Int32,
-    /// 64 bits.
+    /// A 64-bit integer.
     Int64,
-    /// A double.
+    /// A 64-bit float.
     Float64,
     /// Bytes, base64 in JSON.
     Bytes,
-    /// A type of the table (`core/v1.PodSpec`), or one that is special in JSON: `Time`, `Quantity`, `RawExtension`.
+    /// A type of the table (`core/v1.PodSpec`), or a special JSON type: `Time`, `Quantity`, `RawExtension`.
     Named(&'static str),
-    /// May be absent, which differs from its zero.
+    /// An optional value; absent differs from zero.
     Pointer(Box<Shape>),
     /// A list.
     List(Box<Shape>),
@@ -37,29 +37,29 @@ pub enum Shape {
 /// The facts of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name in JSON.
+    /// The JSON name.
     pub name: &'static str,
-    /// Its type.
+    /// The shape of its values.
     pub shape: Shape,
-    /// Whether it is left out when it is empty.
+    /// Whether an empty value is omitted.
     pub omitted: bool,
-    /// Whether documents list it as required.
+    /// Whether OpenAPI documents list the field as required.
     pub required: bool,
-    /// `atomic`, `set` or `map`.
+    /// The list type: `atomic`, `set` or `map`.
     pub list: Option<&'static str>,
-    /// The fields that tell the entries of a `map` list apart.
+    /// The key fields of a `map` list.
     pub keys: Vec<&'static str>,
-    /// `atomic` or `granular`.
+    /// The map type: `atomic` or `granular`.
     pub map: Option<&'static str>,
-    /// Strategies of a strategic merge patch, separated by commas: `merge,retainKeys`.
+    /// The strategies of strategic merge patch, separated by commas: `merge,retainKeys`.
     pub patch: Option<&'static str>,
-    /// The field by which such a patch finds an entry.
+    /// The merge key of strategic merge patch.
     pub merge_key: Option<&'static str>,
-    /// The default that documents tell, as JSON.
+    /// The documented default, as JSON.
     pub default: Option<String>,
 }
 
-/// The fields of a type in the order of declaration. None for a name that the table does not have.
+/// The fields of a type in declaration order. None for a type that the table lacks.
 pub fn fields(type_name: &str) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     read(type_name, &mut fields).then_some(fields)
@@ -82,12 +82,12 @@ fn lines(type_name: &str) -> Option<&'static str> {
     table::find(type_name).map(table::lines_of)
 }
 
-/// Whether a struct is replaced only as a whole.
+/// Whether a struct is atomic.
 pub fn is_atomic(type_name: &str) -> bool {
     mark(type_name) == Some("atomic")
 }
 
-/// The values of a string type of which all are known.
+/// The values of an enumerated string type.
 pub fn values(type_name: &str) -> Option<impl Iterator<Item = &'static str>> {
     Some(mark(type_name)?.strip_prefix("one-of ")?.split(' '))
 }
@@ -98,7 +98,7 @@ fn mark(type_name: &str) -> Option<&'static str> {
 }
 
 impl Field {
-    /// From the words after its type.
+    /// Parses the words after the type of a field.
     fn read(name: &'static str, shape: Shape, mut words: impl Iterator<Item = &'static str>) -> Self {
         let omitted = words.next().is_some_and(|word| word != "-");
         let mut field = Field {
@@ -113,7 +113,7 @@ impl Field {
             merge_key: None,
             default: None,
         };
-        // The first of the rest is the Protobuf number.
+        // The first remaining word is the Protobuf number.
         for fact in words.skip(1) {
             match fact.split_once('=') {
                 None if fact == "required" => field.required = true,
@@ -129,7 +129,7 @@ impl Field {
         field
     }
 
-    /// A default that is told by the name of a constant: that of the type's values which the name holds.
+    /// Resolves a default that names a constant: the enumerated value that the name contains.
     fn resolve(&self, default: &'static str) -> Option<String> {
         let Some(constant) = default.strip_prefix("ref(") else { return Some(default.to_owned()) };
         let Shape::String(name) = self.shape.target() else { return None };
@@ -164,7 +164,7 @@ impl Shape {
         }
     }
 
-    /// What a pointer points to; itself for other types.
+    /// The target of a pointer; the shape itself for other types.
     pub fn target(&self) -> &Shape {
         match self {
             Shape::Pointer(of) => of.target(),
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!((ports.patch, ports.merge_key), (Some("merge"), Some("containerPort")));
         let name = field("core/v1.Container", "name");
         assert!(name.required && !name.omitted);
-        assert!(field("core/v1.EphemeralContainer", "name").required, "of an embedded type");
+        assert!(field("core/v1.EphemeralContainer", "name").required, "a field of an embedded type");
         assert_eq!(field("core/v1.ContainerPort", "protocol").default.as_deref(), Some("\"TCP\""));
         assert_eq!(field("core/v1.AzureDiskVolumeSource", "kind").default.as_deref(), Some("\"Shared\""));
         assert_eq!(
@@ -199,7 +199,11 @@ mod tests {
             Some("\"ReadWrite\"")
         );
         assert_eq!(field("core/v1.PodSpec", "nodeSelector").map, Some("atomic"));
-        assert_eq!(field("core/v1.ConfigMap", "kind").shape, Shape::String("string"), "of an embedded type");
+        assert_eq!(
+            field("core/v1.ConfigMap", "kind").shape,
+            Shape::String("string"),
+            "a field of an embedded type"
+        );
         assert_eq!(
             field("core/v1.ResourceRequirements", "limits").shape,
             Shape::Map(Box::new(Shape::Named("Quantity")))

@@ -1,23 +1,24 @@
-//! Compiled schemas: what a body of a kind may hold, and the one form in which it is stored.
+//! Compiled schemas: the allowed content of a kind's body, and its single stored form.
 //!
 //! # Contract
 //!
-//! [`Schema::of`] answers the schema of a built-in type by its name in the facts table (`core/v1.ConfigMap`), compiled
-//! on first use and kept. [`Schema::conform`] type-checks a decoded body, drops what the schema does not know, and
-//! brings the rest into the stored form of design section 6: which zeros are written and which disappear, whole-second
-//! times, canonical quantities. It is the only place that decides those bytes. [`Schema::merge`] says which parts of an
-//! object merge and have owners of their own.
+//! [`Schema::of`] returns the schema of a built-in type by its name in the type table (`core/v1.ConfigMap`),
+//! compiled on first use and cached. [`Schema::conform`] type-checks a decoded body, drops unknown fields,
+//! and converts the body to the stored form of design section 6. The stored form defines written and omitted
+//! zeros, whole-second times and canonical quantities. No other code decides the stored bytes.
+//! [`Schema::merge`] returns the parts of an object that merge and can have separate owners.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no kind by name): what a single kind demands is its strategy's; this crate knows only the table.
+//! INVARIANT (no kind by name): rules of a single kind belong to its strategy; this crate knows only the
+//! table.
 //! INVARIANT (conforming twice changes nothing).
 //!
 //! # Reference
 //!
-//! `data/types.txt`, whose head describes it. Field names are case-sensitive. What a decoder of the reference refuses is
-//! refused here: a number for a string, a fraction or an overflow for an integer. `null` stands for an absent field; in a
-//! map it is the zero of the values.
+//! `data/types.txt`, whose header describes the format. Field names are case-sensitive. The crate rejects the
+//! same values as the decoder of the reference: a number for a string, a fraction or an overflow for an
+//! integer. `null` means an absent field; as a map value `null` is the zero of the type.
 
 use apimachinery::object::Object;
 
@@ -34,16 +35,15 @@ pub use error::TypeError;
 pub use protobuf::{ProtobufError, write_message};
 pub use table::Schema;
 
-/// What [`Schema::conform`] dropped.
+/// The result of [`Schema::conform`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conformed {
-    /// Paths of fields that the schema does not know, in the order of the tree: `spec.foo`, `spec.containers[0].bar`.
-    /// Dropped. The first hundred.
+    /// Paths of dropped unknown fields, in tree order: `spec.foo`, `spec.containers[0].bar`. At most 100.
     pub unknown: Vec<String>,
 }
 
 impl Schema {
-    /// Checks types, drops unknown fields, brings the body into stored form.
+    /// Checks types, drops unknown fields, and converts the body to the stored form.
     ///
     /// # Errors
     ///

@@ -1,14 +1,16 @@
-//! How values of a type merge: which parts of an object may have owners of their own.
+//! Merge types: how values of a type merge, and which parts of an object can have separate owners.
 //!
 //! # Contract
 //!
-//! [`Merge`] describes a type to whoever merges, compares or patches its values. [`Schema::merge`] answers it for a type
-//! of the table, compiled on first use; a custom kind builds its own with [`StructType::new`].
+//! [`Merge`] describes a type for merging, comparing and patching its values. [`Schema::merge`] returns the
+//! merge type of a type in the table, compiled on first use. A custom kind builds its own with
+//! [`StructType::new`].
 //!
 //! # Reference
 //!
-//! A list without a list type that is patched by a merge key merges by that key, one that is merged without a key is a
-//! set, any other is atomic (requirements D-MRG-19). Maps and structs are granular unless they are said to be atomic.
+//! A list without a list type merges by its patch merge key, if it has one. A list that merges without a key
+//! is a set; any other list is atomic (requirements D-MRG-19). Maps and structs are granular unless they are
+//! marked as atomic.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,72 +18,73 @@ use apimachinery::object::Value;
 
 use crate::table::{Schema, find, lines_of};
 
-/// How values of a type merge.
+/// The merge behaviour of a type.
 #[derive(Clone, Debug)]
 pub enum Merge {
     /// One value with one owner.
     Scalar(Scalar),
-    /// Nothing is known. Granular: maps merge key by key, lists are atomic. Else all of it has one owner.
+    /// An unknown type. Granular: maps merge by key and lists are atomic. Atomic: the whole value has one
+    /// owner.
     Untyped {
         /// Whether maps are atomic too.
         atomic: bool,
     },
-    /// Named fields.
+    /// A struct with named fields.
     Struct(StructRef),
-    /// Any keys.
+    /// A map with arbitrary keys.
     Map {
-        /// The type of all values.
+        /// The merge type of the values.
         values: Box<Merge>,
-        /// Whether the whole has one owner.
+        /// Whether the whole map has one owner.
         atomic: bool,
     },
-    /// Items in an order.
+    /// A list of items.
     List {
-        /// The type of all items.
+        /// The merge type of the items.
         items: Box<Merge>,
-        /// What tells items apart.
+        /// The list type.
         list: List,
     },
 }
 
-/// The JSON type of a scalar. Null fits all.
+/// The JSON type of a scalar. Null matches all types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scalar {
-    /// Text.
+    /// A string.
     String,
-    /// Whole or not.
+    /// An integer or a float.
     Number,
-    /// True or false.
+    /// A boolean.
     Bool,
-    /// Any of them.
+    /// Any scalar.
     Any,
 }
 
-/// What tells the items of a list apart.
+/// The list type: how items are identified.
 #[derive(Clone, Debug)]
 pub enum List {
-    /// Nothing: the whole list has one owner.
+    /// Atomic: the whole list has one owner.
     Atomic,
-    /// Their values.
+    /// Items are identified by value.
     Set,
-    /// The values of these fields.
+    /// Items are identified by these fields.
     Map(Box<[Key]>),
 }
 
-/// A field that tells items of a list apart.
+/// A key field of a list.
 #[derive(Clone, Debug)]
 pub struct Key {
     /// The field's name.
     pub name: String,
-    /// Its value in items that do not have it.
+    /// The value in items without the field.
     pub default: Option<Value>,
 }
 
-/// A struct type; types may hold themselves, so that one of the table is looked up when it is used.
+/// A struct type. Types may be recursive, so that a type of the table is resolved on use.
 #[derive(Clone, Debug)]
 pub struct StructRef {
     inner: Inner,
-    /// What the field says of the struct, over what its type says.
+    /// The marker on the field, which overrides the type.
     atomic: Option<bool>,
 }
 
@@ -94,60 +97,60 @@ enum Inner {
 /// The fields of a struct type.
 #[derive(Debug, Default)]
 pub struct StructType {
-    /// In the order of their names.
+    /// Sorted by name.
     fields: Box<[Field]>,
     atomic: bool,
-    /// The type of fields that are not declared; None: there must not be any.
+    /// The type of undeclared fields; None forbids them.
     rest: Option<Merge>,
 }
 
 /// A field of a struct.
 #[derive(Debug)]
 pub struct Field {
-    /// Its name.
+    /// The JSON name.
     pub name: String,
-    /// Its type.
+    /// The merge type.
     pub ty: Merge,
-    /// How strategic merge patch treats it.
+    /// The strategic merge patch strategy.
     pub patch: Patch,
 }
 
-/// How strategic merge patch treats a field.
+/// The strategic merge patch strategy of a field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patch {
-    /// A list is merged with what there is instead of replacing it.
+    /// Whether a list merges instead of being replaced.
     pub merge: bool,
-    /// A map is replaced instead of merged.
+    /// Whether a map is replaced instead of merging.
     pub replace: bool,
-    /// The field by which items of a merged list are told apart; None: by their values.
+    /// The merge key of a merged list; None merges by value.
     pub key: Option<String>,
 }
 
 impl StructType {
-    /// A type with these fields. `rest` is the type of fields that are not among them; None when there must not be any.
+    /// Creates a type with these fields. `rest` is the type of undeclared fields; None forbids them.
     pub fn new(mut fields: Vec<Field>, atomic: bool, rest: Option<Merge>) -> Self {
         fields.sort_by(|a, b| a.name.cmp(&b.name));
         StructType { fields: fields.into_boxed_slice(), atomic, rest }
     }
 
-    /// A declared field.
+    /// Returns a declared field.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.get(self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok()?)
     }
 
-    /// The type of fields that are not declared.
+    /// The type of undeclared fields.
     pub fn rest(&self) -> Option<&Merge> {
         self.rest.as_ref()
     }
 }
 
 impl StructRef {
-    /// A type that is not of the table.
+    /// A reference to a type outside the table.
     pub fn own(ty: Arc<StructType>) -> Self {
         StructRef { inner: Inner::Own(ty), atomic: None }
     }
 
-    /// The type. None only when the table names a type that it does not have, which a test excludes.
+    /// Resolves the type. None only for a dangling name in the table, which a test excludes.
     pub fn resolve(&self) -> Option<&StructType> {
         match &self.inner {
             Inner::Own(ty) => Some(ty),
@@ -155,14 +158,14 @@ impl StructRef {
         }
     }
 
-    /// Whether the whole has one owner.
+    /// Whether the whole struct has one owner.
     pub fn is_atomic(&self) -> bool {
         self.atomic.unwrap_or_else(|| self.resolve().is_some_and(|ty| ty.atomic))
     }
 }
 
 impl Schema {
-    /// How objects of the type merge.
+    /// The merge type of the objects.
     pub fn merge(&'static self) -> Merge {
         Merge::Struct(StructRef { inner: Inner::Table(self.name, OnceLock::new()), atomic: None })
     }
@@ -176,7 +179,7 @@ fn struct_type(schema: &'static Schema) -> &'static StructType {
     })
 }
 
-/// The fields of a type of the table, with those of the types that it embeds.
+/// Reads the fields of a type in the table, including those of embedded types.
 fn read(name: &str, fields: &mut Vec<Field>) {
     for line in find(name).map_or("", lines_of).lines() {
         let mut words = line.split_ascii_whitespace();
@@ -198,7 +201,7 @@ fn read(name: &str, fields: &mut Vec<Field>) {
     }
 }
 
-/// The facts that a line ends with.
+/// The facts at the end of a field line.
 #[derive(Default)]
 struct Facts {
     list: Option<&'static str>,
@@ -275,7 +278,7 @@ fn list(items: &'static str, facts: &Facts) -> List {
     }
 }
 
-/// The default that the table gives for a field of an item.
+/// The default of an item field in the table.
 fn default(items: &'static str, field: &str) -> Option<Value> {
     let line = find(items.trim_start_matches('*'))
         .map_or("", lines_of)

@@ -1,28 +1,30 @@
-//! Quantities: fixed-point numbers with a suffix, what they are worth, and their canonical form.
+//! Quantities: fixed-point numbers with a suffix, their values and canonical form.
 //!
 //! # Contract
 //!
-//! A quantity is a decimal number and one of three kinds of suffix: binary (`Ki` to `Ei`), decimal (`n` to `E`), or a
-//! decimal exponent (`e3`). The canonical form keeps the kind, has no fraction, and the largest suffix that allows
-//! that; what a binary suffix cannot say exactly, or is below 1024, becomes decimal. Values are rounded up, away from
-//! zero, to a billionth (or what the caller says), and binary ones are at most 2^63 - 1.
+//! A quantity is a decimal number with one of three kinds of suffix: binary (`Ki` to `Ei`), decimal (`n` to
+//! `E`), or a decimal exponent (`e3`). The canonical form keeps the kind, has no fraction, and has the
+//! largest suffix that allows this. A value below 1024, or without an exact binary form, becomes decimal.
+//! Values are rounded up, away from zero, to a billionth (or to the precision of the caller). Binary values
+//! are at most 2^63 - 1.
 //!
-//! Digits are never turned into machine numbers, so that no input is too large; time is linear in its length.
+//! Digits are never converted to machine numbers, so that no input is too large. The time is linear in the
+//! length.
 
 use std::cmp::Ordering;
 
-/// The finest scale of all quantities: 10^-9.
+/// The finest scale of quantities: 10^-9.
 pub const NANO: i32 = -9;
 /// The finest scale of resource lists: 10^-3.
 pub const MILLI: i32 = -3;
 
-/// Why a text is not a quantity.
+/// The reason why a text is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// It does not begin with a number, or goes on after the suffix.
+    /// The text does not begin with a number, or continues after the suffix.
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
-    /// The suffix is none of those that there are.
+    /// The suffix is unknown.
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
@@ -33,13 +35,13 @@ const DECIMAL: [(&str, i32); 10] =
 /// Power of 1024 of each binary suffix.
 const BINARY: [(&str, u32); 6] = [("Ki", 1), ("Mi", 2), ("Gi", 3), ("Ti", 4), ("Pi", 5), ("Ei", 6)];
 
-/// How a quantity is written.
+/// The notation of a quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
     /// With a decimal suffix.
     #[default]
     Decimal,
-    /// As `e` and an exponent.
+    /// With a decimal exponent: `e` and a number.
     Exponent,
     /// With a binary suffix.
     Binary,
@@ -55,16 +57,16 @@ enum Suffix {
     Binary(u32),
 }
 
-/// The canonical form of a quantity, rounded up to 10^`finest`; None when `text` is canonical.
+/// Returns the canonical form of a quantity, rounded up to 10^`finest`; None when `text` is canonical.
 ///
 /// # Errors
 ///
-/// It is not a quantity.
+/// The text is not a quantity.
 pub fn canonical(text: &str, finest: i32) -> Result<Option<String>, QuantityError> {
     if is_plainly_canonical(text) { Ok(None) } else { compute(text, finest) }
 }
 
-/// One to three digits and a suffix of at least thousandths: most quantities there are, and always canonical.
+/// Fast path: one to three digits and a suffix of at least thousandths, which is always canonical.
 fn is_plainly_canonical(text: &str) -> bool {
     let (digits, suffix) = split_digits(text);
     (1..=3).contains(&digits.len())
@@ -72,18 +74,18 @@ fn is_plainly_canonical(text: &str) -> bool {
         && matches!(suffix, "" | "m" | "k" | "M" | "G" | "T" | "P" | "Ki" | "Mi" | "Gi" | "Ti" | "Pi")
 }
 
-/// What a quantity is worth in billionths, rounded up, and how it is written. What is larger stops at what fits.
+/// Returns the value in billionths, rounded up, and the notation. Larger values saturate.
 ///
 /// # Errors
 ///
-/// It is not a quantity.
+/// The text is not a quantity.
 pub fn nanos(text: &str) -> Result<(i128, Form), QuantityError> {
     let (negative, mut number, form) = read(text)?;
     let nanos = number.nanos();
     Ok((if negative { -nanos } else { nanos }, form))
 }
 
-/// The canonical form of so many billionths.
+/// The canonical form of a number of billionths.
 pub fn of_nanos(nanos: i128, form: Form) -> String {
     let digits = nanos.unsigned_abs().to_string();
     let mut number = Decimal::new(&digits, "");
@@ -98,7 +100,7 @@ fn compute(text: &str, finest: i32) -> Result<Option<String>, QuantityError> {
     Ok((canonical != text).then_some(canonical))
 }
 
-/// Whether it is less than zero, without its sign, and its form.
+/// Parses a quantity: whether it is negative, its absolute value, and its notation.
 fn read(text: &str) -> Result<(bool, Decimal, Form), QuantityError> {
     let (negative, unsigned) = match text.as_bytes().first() {
         Some(b'-') => (true, text.get(1..).unwrap_or("")),
@@ -149,7 +151,7 @@ fn read_suffix(text: &str) -> Result<Suffix, QuantityError> {
         return Ok(Suffix::Binary(*power));
     }
     if let Some(exponent) = text.strip_prefix(['e', 'E']) {
-        // Rust's parser takes one sign, like the reference's.
+        // Rust's parser accepts one sign, like the parser of the reference.
         return exponent.parse().map(Suffix::Exponent).map_err(|_| QuantityError::Suffix);
     }
     let letters = text.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
@@ -161,7 +163,8 @@ fn read_suffix(text: &str) -> Result<Suffix, QuantityError> {
     }
 }
 
-/// Digits, the most significant first, without leading zeros, times a power of ten. No digits: zero.
+/// Decimal digits, most significant first and without leading zeros, times a power of ten. No digits mean
+/// zero.
 struct Decimal {
     digits: Vec<u8>,
     exponent: i64,
@@ -174,10 +177,11 @@ impl Decimal {
         Decimal { digits, exponent: -i64::try_from(fraction.len()).unwrap_or(i64::MAX) }
     }
 
-    /// Multiplies by 2^`times`. What is above the cap anyway, or far below a billionth, is cut before, so that the work
-    /// is bounded.
+    /// Multiplies by 2^`times`.
+    ///
+    /// Digits above the cap or far below a billionth are cut first, to limit the work.
     fn double(&mut self, times: u32) {
-        /// Digits before the point of the largest value, and digits behind it that can still count.
+        /// Number of digits kept before and after the decimal point.
         const KEPT: i64 = 40;
         if self.magnitude() > KEPT {
             self.digits.truncate(KEPT as usize);
@@ -197,7 +201,7 @@ impl Decimal {
         }
     }
 
-    /// Digits before the point.
+    /// The number of digits before the decimal point.
     fn magnitude(&self) -> i64 {
         i64::try_from(self.digits.len()).unwrap_or(i64::MAX).saturating_add(self.exponent)
     }
@@ -228,14 +232,14 @@ impl Decimal {
         self.digits.insert(0, 1);
     }
 
-    /// At most 2^63 - 1.
+    /// Limits the value to 2^63 - 1.
     fn cap(&mut self) {
         let max: Vec<u8> = i64::MAX.to_string().bytes().map(|b| b - b'0').collect();
         let over = match self.magnitude().cmp(&19) {
             Ordering::Less => false,
             Ordering::Greater => true,
             Ordering::Equal => {
-                // Digits behind the point count only when all before it are those of the maximum.
+                // Digits after the point count only if all digits before it equal the maximum.
                 let before = self.digits.get(..19).unwrap_or(&self.digits);
                 before.iter().chain(std::iter::repeat(&0)).take(19).cmp(max.iter()) == Ordering::Greater
                     || (before == max && self.digits.iter().skip(19).any(|d| *d != 0))
@@ -246,7 +250,7 @@ impl Decimal {
         }
     }
 
-    /// In billionths, rounded up.
+    /// The value in billionths, rounded up.
     fn nanos(&mut self) -> i128 {
         self.round_up(NANO);
         let number = self
@@ -261,7 +265,7 @@ impl Decimal {
         number.saturating_mul(factor)
     }
 
-    /// Without zeros at the end.
+    /// Removes trailing zeros.
     fn strip(&mut self) {
         while self.digits.last() == Some(&0) {
             self.digits.pop();
@@ -272,7 +276,7 @@ impl Decimal {
         }
     }
 
-    /// With a binary suffix: None when the value is not whole, or less than 1024.
+    /// Formats with a binary suffix; None when the value is not whole or below 1024.
     fn as_binary(&mut self) -> Option<String> {
         self.strip();
         let zeros = usize::try_from(self.exponent).ok()?;
@@ -294,7 +298,7 @@ impl Decimal {
         Some(format!("{value}{suffix}"))
     }
 
-    /// With a decimal suffix, or as `e` and an exponent.
+    /// Formats with a decimal suffix, or with `e` and an exponent.
     fn as_decimal(&mut self, exponent_form: bool) -> String {
         self.strip();
         if self.digits.is_empty() {
@@ -302,7 +306,7 @@ impl Decimal {
         }
         let mut power = self.exponent.div_euclid(3);
         if !exponent_form {
-            // There is nothing above exa.
+            // Exa is the largest suffix.
             power = power.min(6);
         }
         let zeros = usize::try_from(self.exponent - 3 * power).unwrap_or(0);
@@ -366,11 +370,11 @@ mod tests {
         ] {
             let have = canonical(text, NANO).unwrap().unwrap_or_else(|| text.to_owned());
             assert_eq!(have, want, "{text}");
-            assert_eq!(canonical(&have, NANO), Ok(None), "{text}: again");
+            assert_eq!(canonical(&have, NANO), Ok(None), "{text}: conformed twice");
             assert_eq!(
                 canonical(&format!(" {text} "), NANO),
                 Ok(Some(want.to_owned())),
-                "{text}: among spaces"
+                "{text}: with spaces"
             );
         }
         for (text, want) in

@@ -1,4 +1,4 @@
-//! Numbers, bytes and times in the one form in which they are stored.
+//! Canonical stored forms of numbers, bytes and times.
 
 use apimachinery::object::{Number, Value};
 use apimachinery::time;
@@ -10,22 +10,22 @@ use crate::conform::Path;
 use crate::error::TypeError;
 use crate::table::Type;
 
-/// Accepts bits after the last byte, as the reference does.
+/// Base64 decoding that accepts trailing bits, as the reference does.
 const LENIENT: GeneralPurpose =
     GeneralPurpose::new(&ALPHABET, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
-/// How the first second of the year 1 begins, which stands for no time.
+/// The start of the zero time (the first second of year 1), which means no time.
 const ZERO_TIME: &str = "0001-01-01T00:00:00";
 
-/// The integer of a number that has neither a fraction nor an exponent.
+/// The integer value of a number without fraction and exponent.
 pub(crate) fn integer(number: &Number) -> Option<i64> {
     let negative_zero = || number.as_f64().filter(|f| *f == 0.0 && f.is_sign_negative()).map(|_| 0);
     number.as_i64().or_else(negative_zero)
 }
 
-/// A float without a fraction is written without a point.
+/// Replaces a float without a fraction by an integer.
 pub(crate) fn shorten(number: &mut Number) {
-    /// Above, not every integer is a float.
+    /// Above this value not every integer is a float.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.is_f64()
         && let Some(float) = number.as_f64().filter(|f| f.fract() == 0.0 && f.abs() <= EXACT)
@@ -36,7 +36,7 @@ pub(crate) fn shorten(number: &mut Number) {
     }
 }
 
-/// Standard base64 with padding; line ends in it are ignored.
+/// Normalizes base64 to the standard alphabet with padding; line ends are ignored.
 pub(crate) fn base64(text: &mut String, path: &Path<'_>) -> Result<(), TypeError> {
     if STANDARD.decode(text.as_bytes()).is_ok() {
         return Ok(());
@@ -55,7 +55,7 @@ pub(crate) fn base64(text: &mut String, path: &Path<'_>) -> Result<(), TypeError
     Ok(())
 }
 
-/// A time in UTC: whole seconds, or with `micro` six digits. The zero time becomes null.
+/// Normalizes a time to UTC: whole seconds, or six digits with `micro`. The zero time becomes null.
 pub(crate) fn time(value: &mut Value, micro: bool, path: &Path<'_>) -> Result<(), TypeError> {
     let Value::String(text) = value else {
         let found = path.mismatch(value, &Type::String("string")).message;
@@ -73,7 +73,7 @@ pub(crate) fn time(value: &mut Value, micro: bool, path: &Path<'_>) -> Result<()
     };
     let bytes = text.as_bytes();
     let has = |i: usize, byte: u8| bytes.get(i) == Some(&byte);
-    // Hours of two digits, UTC, and no fraction or one that begins with a dot: what was read is what is written.
+    // Two-digit hours, UTC, and no fraction or one that begins with a dot: the text is canonical already.
     let is_canonical =
         has(13, b':') && text.ends_with('Z') && if micro { has(19, b'.') } else { text.len() == 20 };
     if !is_canonical {

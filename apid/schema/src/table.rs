@@ -1,9 +1,9 @@
-//! The table of types, and schemas compiled from it.
+//! The type table and the schemas compiled from it.
 //!
 //! # Invariants
 //!
-//! INVARIANT (lazy): nothing is parsed before it is used. The first use of the table finds where each type begins; a
-//! type's lines are read when it is first used.
+//! INVARIANT (lazy): nothing is parsed before its first use. The first use of the table locates the types;
+//! the first use of a type parses its lines.
 
 use std::sync::OnceLock;
 
@@ -14,10 +14,10 @@ use crate::protobuf::Plan;
 
 static TABLE: &str = include_str!("../data/types.txt");
 
-/// The types in the order of their names.
+/// The types, sorted by name.
 static INDEX: OnceLock<Box<[Slot]>> = OnceLock::new();
 
-/// A type and its schema once it has been used.
+/// A type with its schema, which is compiled on first use.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) name: &'static str,
@@ -28,21 +28,23 @@ pub(crate) struct Slot {
 /// The schema of one type.
 #[derive(Debug)]
 pub struct Schema {
-    /// Its name in the table: `core/v1.ConfigMap`.
+    /// The name in the table: `core/v1.ConfigMap`.
     pub(crate) name: &'static str,
-    /// In the order of their names; embedded ones among them.
+    /// All fields, including embedded ones, sorted by name.
     pub(crate) fields: Box<[Field]>,
-    /// Where fields are in `fields`, by a hash of their names; a power of two of places.
+    /// Hash table of indexes into `fields`, by name; its size is a power of two.
     places: Box<[u8]>,
-    /// Fields that are written when nobody sent them.
+    /// Fields that are written even when absent in the body.
     pub(crate) always: Box<[usize]>,
-    /// Whether an empty list stays one: the types of these groups are stored as JSON. Elsewhere a list that is never
-    /// omitted is null when it is empty, since Protobuf does not tell the two apart.
+    /// Whether empty lists stay empty lists, for the types of groups that are stored as JSON.
+    ///
+    /// In other groups an empty list that is never omitted becomes null, because Protobuf does not
+    /// distinguish the two.
     pub(crate) keeps_empty_lists: bool,
     zero: OnceLock<Value>,
-    /// How its values merge.
+    /// The merge type of its values.
     pub(crate) merge: OnceLock<StructType>,
-    /// How it is written as Protobuf.
+    /// The Protobuf encoding plan.
     plan: OnceLock<Plan>,
 }
 
@@ -52,44 +54,44 @@ pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) ty: Type,
     pub(crate) omitted: Omitted,
-    /// Its Protobuf numbers, from the outside in: more than one when it belongs to an embedded type, which is nested in
-    /// Protobuf only. Empty for what Protobuf does not carry.
+    /// The Protobuf field numbers from the outermost to the innermost. Fields of embedded types have several,
+    /// because only Protobuf nests those types. Empty for fields without a Protobuf encoding.
     pub(crate) tags: Box<[u32]>,
-    /// Whether a list is in Protobuf a message of its items.
+    /// Whether Protobuf wraps the items of a list in a message.
     pub(crate) wrapped: bool,
 }
 
-/// When a field is left out.
+/// The rule for omitting a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Omitted {
     Never,
-    /// When it is empty, which structs never are: JSON of the reference always writes them, and times, quantities and
-    /// raw values are structs there.
+    /// The field is omitted when empty. Structs, times, quantities and raw values are never empty: the reference always
+    /// writes them in JSON.
     Empty,
-    /// When it is empty, structs and times too.
+    /// The field is omitted when empty or zero, including structs and times.
     Zero,
 }
 
 /// A type of a field.
 #[derive(Debug)]
 pub(crate) enum Type {
-    /// Any string; the name of its type.
+    /// A string, with the name of its type.
     String(&'static str),
     Bool,
     Int32,
     Int64,
     Float64,
-    /// Base64.
+    /// Bytes, as base64.
     Bytes,
     Time,
     MicroTime,
     Quantity,
-    /// A map of quantities that are rounded up to thousandths.
+    /// A map of quantities, rounded up to thousandths.
     ResourceList,
     IntOrString,
-    /// Any JSON.
+    /// Any JSON value.
     Any,
-    /// A schema or true or false.
+    /// A schema or a boolean.
     SchemaOrBool(Ref),
     /// A schema or a list of schemas.
     SchemaOrArray(Ref),
@@ -101,7 +103,7 @@ pub(crate) enum Type {
     Map(Box<Type>),
 }
 
-/// A type by its name: types may hold themselves.
+/// A reference to a type by name, because types may be recursive.
 #[derive(Debug)]
 pub(crate) struct Ref {
     pub(crate) name: &'static str,
@@ -113,7 +115,7 @@ impl Ref {
         Ref { name, slot: OnceLock::new() }
     }
 
-    /// None only when the table names a type that it does not have, which a test excludes.
+    /// None only for a dangling name in the table, which a test excludes.
     pub(crate) fn schema(&self) -> Option<&'static Schema> {
         self.slot.get_or_init(|| find(self.name)).map(Slot::schema)
     }
@@ -154,7 +156,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Slot> {
     slots.get(slots.binary_search_by(|slot| slot.name.cmp(name)).ok()?)
 }
 
-/// The lines of a type's fields.
+/// The field lines of a type.
 pub(crate) fn lines_of(slot: &'static Slot) -> &'static str {
     slot.lines
 }
@@ -166,22 +168,22 @@ impl Slot {
 }
 
 impl Schema {
-    /// The schema of a type of the table. None when the table has no such type.
+    /// The schema of a type in the table. None when the table lacks the type.
     pub fn of(type_name: &str) -> Option<&'static Schema> {
         find(type_name).map(Slot::schema)
     }
 
-    /// Its name in the table: `core/v1.ConfigMap`.
+    /// The name in the table: `core/v1.ConfigMap`.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The names of its fields, sorted.
+    /// The field names, sorted.
     pub fn fields(&self) -> impl Iterator<Item = &'static str> {
         self.fields.iter().map(|field| field.name)
     }
 
-    /// An object of the type that nobody filled: only what is written all the same.
+    /// An empty object of the type: only the fields that are always written.
     pub fn empty(&self) -> Object {
         match self.zero() {
             Value::Object(fields) => Object(fields.clone()),
@@ -213,13 +215,13 @@ impl Schema {
         self.fields.get(self.position(name)?)
     }
 
-    /// Where in `fields` a field is.
+    /// The index of a field in `fields`.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         let mask = self.places.len().checked_sub(1)?;
         let mut place = hash(name) & mask;
         loop {
             let at = usize::from(*self.places.get(place)?);
-            // An empty place is beyond all fields.
+            // A free slot holds an index beyond all fields.
             if self.fields.get(at)?.name == name {
                 return Some(at);
             }
@@ -227,12 +229,12 @@ impl Schema {
         }
     }
 
-    /// In which order its fields are written as Protobuf.
+    /// The Protobuf encoding plan of the type.
     pub(crate) fn plan(&self) -> &Plan {
         self.plan.get_or_init(|| Plan::new(&self.fields))
     }
 
-    /// What is written of a value of the type that nobody sent.
+    /// The stored form of an absent value of the type.
     pub(crate) fn zero(&self) -> &Value {
         self.zero.get_or_init(|| {
             let fields = self.always.iter().filter_map(|i| self.fields.get(*i));
@@ -243,7 +245,8 @@ impl Schema {
 
 const NO_FIELD: u8 = u8::MAX;
 
-/// The places of fields. More than twice as many as fields, so that a name is found or missed at once, or almost.
+/// Builds the hash table of fields. The table has more than twice as many slots as fields, so that probes are
+/// short.
 fn places(fields: &[Field]) -> Box<[u8]> {
     let mut places = vec![NO_FIELD; (2 * fields.len() + 1).next_power_of_two()];
     let mask = places.len() - 1;
@@ -259,7 +262,7 @@ fn places(fields: &[Field]) -> Box<[u8]> {
     places.into_boxed_slice()
 }
 
-/// Of the length of a name and three of its bytes, in which names of one type differ mostly.
+/// Hashes the length and three bytes of a name, in which field names of one type mostly differ.
 fn hash(name: &str) -> usize {
     let bytes = name.as_bytes();
     let byte = |at: usize| usize::from(bytes.get(at).copied().unwrap_or(0));
@@ -267,8 +270,10 @@ fn hash(name: &str) -> usize {
     bytes.len() ^ (byte(0) << 1) ^ (byte(middle) << 3) ^ (byte(last) << 2)
 }
 
-/// The fields of a type, with those of the types that it embeds. `outer`: the Protobuf numbers that lead to the type; None
-/// when Protobuf does not carry it.
+/// Reads the fields of a type, including those of embedded types.
+///
+/// `outer` holds the Protobuf numbers of the enclosing embedded types; None when Protobuf does not encode the
+/// type.
 fn read_fields(slot: &Slot, outer: Option<&[u32]>, fields: &mut Vec<Field>) {
     for line in slot.lines.lines() {
         let mut words = line.split_ascii_whitespace();
@@ -291,7 +296,7 @@ fn read_fields(slot: &Slot, outer: Option<&[u32]>, fields: &mut Vec<Field>) {
     }
 }
 
-/// The Protobuf numbers of a field, given its last word `3:bytes`; none without a number.
+/// The Protobuf numbers of a field, from a word like `3:bytes`; empty without a number.
 fn tags(outer: Option<&[u32]>, last: Option<&str>) -> Box<[u32]> {
     let number = last.and_then(|word| word.split(':').next()).and_then(|number| number.parse().ok());
     match (outer, number) {
@@ -301,7 +306,7 @@ fn tags(outer: Option<&[u32]>, last: Option<&str>) -> Box<[u32]> {
 }
 
 impl Field {
-    /// Written even if nobody sent it.
+    /// Whether the field is written even when absent.
     fn is_always_written(&self) -> bool {
         match self.omitted {
             Omitted::Never => true,
@@ -355,7 +360,7 @@ impl Type {
         }
     }
 
-    /// `apiextensions/v1.JSONSchemaPropsOrBool`: the schema's name is the part before `Or`.
+    /// Parses a name like `apiextensions/v1.JSONSchemaPropsOrBool`: the schema name is the part before `Or`.
     fn schema_or(text: &'static str, end: usize) -> Self {
         let (schema, or) = text.split_at(end);
         match or {
@@ -365,7 +370,7 @@ impl Type {
         }
     }
 
-    /// What is written when nobody sent a value.
+    /// The stored form of an absent value.
     pub(crate) fn zero(&self) -> Value {
         match self {
             Type::String(_) => Value::from(""),
@@ -379,7 +384,7 @@ impl Type {
         }
     }
 
-    /// Whether a conformed value of the type is one that is omitted when it is empty.
+    /// Whether a conformed value is empty, for fields that are omitted when empty.
     pub(crate) fn is_empty(&self, value: &Value) -> bool {
         match (self, value) {
             (_, Value::Null) => true,
@@ -393,7 +398,7 @@ impl Type {
         }
     }
 
-    /// Its name in messages: `map[string]string`, `v1.ObjectMeta`.
+    /// The type name in messages: `map[string]string`, `v1.ObjectMeta`.
     pub(crate) fn shown(&self) -> String {
         match self {
             Type::String(name) => short(name).to_owned(),
@@ -417,7 +422,7 @@ impl Type {
     }
 }
 
-/// `v1.ObjectMeta` of `meta/v1.ObjectMeta`.
+/// Shortens a name: `meta/v1.ObjectMeta` becomes `v1.ObjectMeta`.
 fn short(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(_, short)| short)
 }

@@ -1,6 +1,7 @@
-//! The table of types, `data/types.txt`: regenerated from the specification's `wire.csv` and compared. `UPDATE=1` writes
-//! it. The specification is found in `SPEC_DIR`, default `../shared/spec` beside the repository; without it the
-//! comparison is left out, and says so.
+//! The type table `data/types.txt`, generated from `wire.csv` of the specification and compared.
+//!
+//! `UPDATE=1` writes the table. The specification is in `SPEC_DIR`, by default `../shared/spec` beside the
+//! repository. Without the specification the test prints a message and passes.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
@@ -23,7 +24,7 @@ const HEAD: &str = "\
 # facts     required (in OpenAPI), list=, keys=, map=, patch=, key= (of the merge), default=
 ";
 
-/// Types that the specification names and whose fields it does not list.
+/// Types that the specification names without listing their fields.
 const MORE: &str = "\
 apiextensions/v1.CustomResourceSubresourceStatus
 apiextensions/v1beta1.CustomResourceSubresourceStatus
@@ -38,13 +39,13 @@ meta/v1.GroupVersionResource
  resource string - 3:bytes
 ";
 
-/// Fields that documents require and the specification does not mark: it tells of the embedding types alone.
+/// Required fields that the specification does not mark: it marks only fields of the embedding types.
 const REQUIRED: &[(&str, &str)] = &[("core/v1.EphemeralContainerCommon", "name")];
 
 #[test]
 fn table_is_that_of_the_specification() {
     let Some(spec) = specification() else {
-        println!("left out: no specification; set SPEC_DIR");
+        println!("skipped: no specification; set SPEC_DIR");
         return;
     };
     let table = generate(&fs::read_to_string(spec.join("wire.csv")).unwrap());
@@ -95,7 +96,7 @@ fn generate(csv: &str) -> String {
 fn field_line(owner: &str, row: &BTreeMap<String, String>, known: &BTreeSet<String>) -> String {
     let base = resolve(owner, &row["base"], known);
     let mut protobuf = if row["protobuf"].is_empty() { "-".to_owned() } else { row["protobuf"].clone() };
-    // A list with a type of its own is a message.
+    // A list with a named type is a message.
     if row["shape"] == "value" && row["base"] == "list of string" {
         protobuf = protobuf.replace(":bytes", ":items");
     }
@@ -135,8 +136,8 @@ fn field_line(owner: &str, row: &BTreeMap<String, String>, known: &BTreeSet<Stri
     line
 }
 
-/// The name of a base in the table. The specification writes some names of other packages as if they were of core/v1 or
-/// of the owner's own.
+/// The table name of a base type. The specification writes some names of other packages as names of core/v1
+/// or of the owner's package.
 fn resolve(owner: &str, base: &str, known: &BTreeSet<String>) -> String {
     const SCALARS: &[&str] = &[
         "string",
@@ -191,7 +192,7 @@ fn resolve(owner: &str, base: &str, known: &BTreeSet<String>) -> String {
     found.unwrap_or_else(|| panic!("{owner}: what is {package}.{name}?"))
 }
 
-/// The columns of a line of comma-separated values, without the quotes.
+/// Splits a line of comma-separated values into columns, and removes the quotes.
 fn columns(line: &str) -> Vec<String> {
     let mut columns = vec![String::new()];
     let mut quoted = false;

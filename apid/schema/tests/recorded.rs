@@ -1,6 +1,8 @@
-//! Every whole object that the recorded exchanges hold is in stored form: conforming it drops nothing, adds nothing but
-//! null, and changes nothing. The recordings are found in `CONFORMANCE_DIR`, default `../shared/conformance` beside the
-//! repository; without them the test says so.
+//! Every complete object in the recorded exchanges is in stored form: conforming drops nothing, adds only
+//! null, and changes nothing.
+//!
+//! The recordings are in `CONFORMANCE_DIR`, by default `../shared/conformance` beside the repository. Without
+//! recordings the test prints a message and passes.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
@@ -10,7 +12,7 @@ use apimachinery::codec::Limits;
 use apimachinery::object::{Object, Value};
 use schema::Schema;
 
-/// Stands for a masked time: read as a `Time` and as a `MicroTime`.
+/// Replacement of a masked time, valid as a `Time` and as a `MicroTime`.
 const TIME: &str = "2024-01-02T03:04:05.000000Z";
 
 #[test]
@@ -23,7 +25,7 @@ fn recorded_objects_are_in_stored_form() {
         for case in file["cases"].as_array().unwrap() {
             for step in case["steps"].as_array().unwrap() {
                 let name = case["name"].as_str().unwrap();
-                // Ignored parts are missing in the recording.
+                // Ignored parts are absent in the recording.
                 let whole = is_whole(&case["ignore"]) && is_whole(&step["ignore"]);
                 if step["select"].is_null() {
                     objects += check(&step["answer"]["body"], name, whole, &mut wrong);
@@ -36,12 +38,12 @@ fn recorded_objects_are_in_stored_form() {
     assert!(wrong.is_empty(), "{} of {objects}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Whether a list of paths that are not compared leaves all that matters here.
+/// Whether the ignored paths leave the object complete for this test.
 fn is_whole(ignored: &Value) -> bool {
     ignored.as_array().into_iter().flatten().all(|path| path == "metadata.managedFields")
 }
 
-/// How many objects were checked: the body, if it is an object that is stored.
+/// Checks a body, and returns the number of checked objects: 1 for a stored object, otherwise 0.
 fn check(body: &Value, case: &str, whole: bool, wrong: &mut Vec<String>) -> usize {
     let Some(kind) = body["kind"].as_str().filter(|k| !k.ends_with("List") && *k != "Table") else {
         return 0;
@@ -71,8 +73,8 @@ fn check(body: &Value, case: &str, whole: bool, wrong: &mut Vec<String>) -> usiz
     1
 }
 
-/// As Protobuf and back it is the same, but for what Protobuf does not hold: types, of which the envelope holds the outer
-/// one, and the difference between an empty list and none.
+/// Checks the Protobuf round trip. Two differences are expected: inner types are missing, and empty lists
+/// become null.
 fn round_trip(schema: &'static Schema, object: Object, at: &str, wrong: &mut Vec<String>) {
     let mut bytes = Vec::new();
     schema.write_protobuf(&object, &mut bytes);

@@ -1,12 +1,14 @@
-//! Writes to a fjall store, at full speed or at a rate, and prints how it bears it: commits a second, the slowest of a
-//! hundred, flushes, journals, memory, disk. Shows that flushing never stops, journals stay bounded, and memory and disk
-//! stay flat once the first history is given up: at the end it compares the second quarter of the time with the last.
+//! Load generator for a fjall store, at full speed or at a fixed rate.
+//!
+//! Prints commits per second, tail latencies, flushes, journals, memory and disk usage. The run shows three
+//! properties: flushing never stops, journals stay limited, and memory and disk stay flat once the first
+//! history is trimmed. At the end the program compares the second quarter of the run with the last.
 //!
 //! `churn [--writers 32] [--seconds 60] [--rate 0] [--every 5] [--value 1000] [--keys 20000] [--retention 10] [--cache 4]
 //! [--dir DIR]`. A rate of 0 is full speed.
 //!
-//! Every writer creates, updates and now and then deletes its own keys. Without `--dir` the store is in a new directory
-//! below the system's temporary one and is removed at the end.
+//! Every writer creates, updates and sometimes deletes its own keys. Without `--dir` the store is in a new
+//! directory below the system's temporary directory, removed at the end.
 
 use std::error::Error;
 use std::os::unix::fs::MetadataExt;
@@ -57,13 +59,13 @@ fn settings() -> Result<Settings, Box<dyn Error>> {
             "--retention" => settings.retention = value.parse()?,
             "--cache" => settings.cache = value.parse()?,
             "--dir" => settings.dir = Some(value.into()),
-            _ => return Err(format!("`{name}` is not known").into()),
+            _ => return Err(format!("unknown flag `{name}`").into()),
         }
     }
     Ok(settings)
 }
 
-/// Counts what it sees.
+/// An observer that counts changes.
 #[derive(Default)]
 struct Count(AtomicU64);
 
@@ -73,7 +75,7 @@ impl Observer for Count {
     }
 }
 
-/// Latencies in buckets that grow by 2 to the power of 1/8.
+/// A latency histogram whose bucket limits grow by a factor of 2^(1/8).
 struct Latencies(Vec<AtomicU64>);
 
 impl Latencies {
@@ -91,7 +93,7 @@ impl Latencies {
         }
     }
 
-    /// The latency that a part of all, in thousandths, is not above.
+    /// The latency quantile, in thousandths.
     fn quantile(&self, thousandths: u64) -> Duration {
         let total: u64 = self.0.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum();
         let mut below = 0;
@@ -112,14 +114,14 @@ fn resident() -> u64 {
     (pages * 4096) >> 20
 }
 
-/// MiB that the files below a directory take on the disk.
+/// Disk usage of the files below a directory, in MiB.
 fn on_disk(dir: &Path) -> u64 {
     fn blocks(dir: &Path) -> u64 {
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
         let of_entry = |entry: std::fs::DirEntry| match entry.metadata() {
             Ok(found) if found.is_dir() => blocks(&entry.path()),
             Ok(found) => found.blocks(),
-            // It was removed meanwhile.
+            // The file was removed meanwhile.
             Err(_) => 0,
         };
         entries.map(of_entry).sum()
@@ -127,7 +129,7 @@ fn on_disk(dir: &Path) -> u64 {
     (blocks(dir) * 512) >> 20
 }
 
-/// The most there was of something in the second quarter of the time, and in the last.
+/// The maximum in the second quarter of the samples, and in the last.
 fn quarters(samples: &[u64]) -> (u64, u64) {
     let quarter = samples.len() / 4;
     let most =
@@ -223,10 +225,10 @@ fn line(stats: Stats) -> String {
     )
 }
 
-/// What a writer writes, and how often.
+/// The load of one writer.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// From one write to the next; None: none.
+    /// Interval between writes; None for full speed.
     pause: Option<Duration>,
     keys: u64,
     value: usize,
@@ -242,7 +244,7 @@ async fn write(
 ) -> storage::Result<()> {
     let chance = SeededChance::new(writer);
     let mut revisions: Vec<Option<Revision>> = vec![None; keys as usize];
-    // Not compressible, so that bytes on disk are bytes written.
+    // Incompressible, so that bytes on disk equal bytes written.
     let noise: Bytes =
         std::iter::repeat_with(|| chance.bits().to_le_bytes()).flatten().take(value + 4096).collect();
     let mut next = clock.monotonic();
@@ -265,7 +267,7 @@ async fn write(
         let began = clock.monotonic();
         match store.commit(&format!("churn/{writer:04}/{number:08}"), op).await {
             Ok(committed) => *revision = (!deleting).then_some(committed.revision),
-            // Of an earlier run in the same directory.
+            // The row is from an earlier run in the same directory.
             Err(storage::Error::Exists(row)) => *revision = Some(row.revision),
             Err(error) => return Err(error),
         }

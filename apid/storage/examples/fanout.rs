@@ -1,8 +1,11 @@
-//! What the watch cache costs: an update, a snapshot, a walk over all items, an event told to many watchers, and the
-//! memory of watchers that wait. Prints one line for each.
+//! Benchmark of the watch cache: update, snapshot, iteration, fan-out to watchers, and memory of idle
+//! watchers.
 //!
-//! `fanout [ITEMS] [WATCHERS]`, by default 150,000 items of 1 kB and 200 watchers. Changes are handed to the cache
-//! directly, as an engine's writer does, so that the numbers are the cache's alone.
+//! Prints one line for each measurement.
+//!
+//! `fanout [ITEMS] [WATCHERS]`, by default 150,000 items of 1 kB and 200 watchers. The benchmark passes
+//! changes directly to the cache, as the writer thread of an engine does. So the numbers are of the cache
+//! alone.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,7 +17,7 @@ use storage::cache::{Cache, Decode, Limits, Watcher};
 use storage::engine::memory::MemoryStore;
 use storage::{Change, Observer, Revision, Row, Store};
 
-/// Entries are the length of the value: decoding is not what is measured.
+/// The entry is the length of the value, so that decoding costs nothing.
 struct Length;
 
 impl Decode for Length {
@@ -25,7 +28,7 @@ impl Decode for Length {
     }
 }
 
-/// Makes the changes of a store that sets keys in turn.
+/// A source of changes that updates keys in turn.
 struct Feed {
     rows: Vec<Option<Row>>,
     revision: u64,
@@ -51,7 +54,7 @@ fn each(took: Duration, times: usize) -> f64 {
     took.as_secs_f64() * 1e6 / times as f64
 }
 
-/// Bytes of memory of this process.
+/// Resident memory of this process in bytes.
 fn resident() -> Result<u64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;

@@ -1,9 +1,10 @@
-//! Fills a fjall store, closes it, and prints how long it takes to open it again: every file is read against its checksum
-//! on the way (bound: 1 GB in 3 s).
+//! Fills a fjall store, closes it, and measures the time to open it again.
 //!
-//! `reopen [--megabytes 1000] [--value 1000] [--times 5] [--kill 1] [--dir DIR]`. With `--kill 1` it is not closed: its files
-//! are opened as a kill leaves them, with full journals. Without `--dir` the store is in a new directory below the system's
-//! temporary one and is removed at the end.
+//! Opening verifies the checksum of every file (limit: 1 GB in 3 s).
+//!
+//! `reopen [--megabytes 1000] [--value 1000] [--times 5] [--kill 1] [--dir DIR]`. With `--kill 1` the store
+//! is not closed: the benchmark opens a copy of its files as a kill leaves them, with full journals. Without
+//! `--dir` the store is in a new directory below the system's temporary directory, removed at the end.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use bytes::Bytes;
 use storage::engine::fjall::{FjallStore, Identity, Options};
 use storage::{Change, Observer, Op, Store};
 
-/// Writers at a time.
+/// Number of concurrent writers.
 const WRITERS: u64 = 64;
 
 struct Settings {
@@ -36,7 +37,7 @@ fn settings() -> Result<Settings, Box<dyn Error>> {
             "--times" => settings.times = value.parse()?,
             "--kill" => settings.kill = value.parse()?,
             "--dir" => settings.dir = Some(value.into()),
-            _ => return Err(format!("`{name}` is not known").into()),
+            _ => return Err(format!("unknown flag `{name}`").into()),
         }
     }
     Ok(settings)
@@ -70,7 +71,7 @@ async fn run(settings: Settings) -> Result<(), Box<dyn Error>> {
         let (store, value) = (store.clone(), settings.value);
         writers.spawn(async move {
             let chance = SeededChance::new(writer);
-            // Not compressible, so that bytes on disk are bytes written.
+            // Incompressible, so that bytes on disk equal bytes written.
             let noise: Bytes =
                 std::iter::repeat_with(|| chance.bits().to_le_bytes()).flatten().take(value + 4096).collect();
             for number in (writer..rows).step_by(WRITERS as usize) {
@@ -94,11 +95,12 @@ async fn run(settings: Settings) -> Result<(), Box<dyn Error>> {
         let stats = store.stats();
         let (tables, journals) = (stats.table_bytes >> 20, stats.journals);
         if settings.kill > 0 {
-            // The thread that writes holds the lock and goes with the store: the copy is what a kill leaves.
+            // The writer thread holds the lock as long as the store lives: the copy is the state after a
+            // kill.
             let copy = dir.with_extension("killed");
             let copied = std::process::Command::new("cp").arg("-r").arg(&dir).arg(&copy).status()?;
             if !copied.success() {
-                return Err("the files cannot be copied".into());
+                return Err("copying the files failed".into());
             }
             let began = clock.monotonic();
             let killed = open(&copy, &clock)?;
@@ -115,7 +117,7 @@ async fn run(settings: Settings) -> Result<(), Box<dyn Error>> {
         store = Arc::new(open(&dir, &clock)?);
         println!("{tables} MiB of tables, {journals} journals: open in {:?}", clock.monotonic() - began);
         let found = store.range("reopen/", "reopen/0000000010", 1, None).await?;
-        assert_eq!(found.rows.len(), 1, "an object is there");
+        assert_eq!(found.rows.len(), 1, "an object exists");
     }
     store.close().await;
     if settings.dir.is_none() {

@@ -1,18 +1,22 @@
-//! Storage: a small etcd for one process. An ordered key space, one revision counter, history, watches; and the
-//! watch cache that sits over any engine.
+//! Storage: a single-process equivalent of etcd, with a watch cache.
+//!
+//! The store has an ordered key space, one revision counter, history and watches. The watch cache works over
+//! any engine.
 //!
 //! # Contract
 //!
-//! See [`Store`], method by method. Keys are UTF-8 and ordered by bytes; values are opaque bytes that this crate never
-//! reads: it knows no kind. Stored values hold no resourceVersion: the revision of a row is beside it.
+//! [`Store`] documents the contract, method by method. Keys are UTF-8 and ordered by bytes. Values are opaque
+//! bytes: this crate knows no kind. Stored values hold no resourceVersion: the engine stores the revision
+//! beside the value.
 //!
 //! # Invariants
 //!
-//! INVARIANT (acknowledged is durable): [`Store::commit`] answers after the write is synced to the medium.
-//! INVARIANT (one history): the order of watch events, the revisions of lists and the results of commits agree; each
-//! revision is one change of one key, and revisions strictly increase.
-//! INVARIANT (observed before answered): the [`Observer`] has seen a change when its commit is answered, in revision
-//! order, never twice, never a change that is not durable.
+//! INVARIANT (acknowledged is durable): [`Store::commit`] returns success after the write is synced to the
+//! medium.
+//! INVARIANT (one history): the order of watch events, the revisions of lists and the results of commits
+//! agree. Each revision is one change of one key. Revisions strictly increase.
+//! INVARIANT (observed before acknowledged): the [`Observer`] has seen a change when its commit returns. The
+//! observer sees changes in revision order, never twice, and only durable ones.
 //!
 //! # Reference
 //!
@@ -31,7 +35,7 @@ mod observers;
 
 pub use observers::Observers;
 
-/// The store's one counter. 0 is before the first write.
+/// The revision counter of the store. 0 is the state before the first write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Revision(pub u64);
 
@@ -41,14 +45,14 @@ impl fmt::Display for Revision {
     }
 }
 
-/// A stored object. `Debug` shows how long values are and not what they are: some are secrets.
+/// A stored object. `Debug` shows only the length of the value, because some values are secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Row {
-    /// Its key.
+    /// The key.
     pub key: Arc<str>,
-    /// Its bytes, as they were committed.
+    /// The committed bytes, unchanged.
     pub value: Bytes,
-    /// The revision of its last write.
+    /// The revision of the last write.
     pub revision: Revision,
 }
 
@@ -62,7 +66,7 @@ impl fmt::Debug for Row {
     }
 }
 
-/// Bytes of which only the number is shown.
+/// Bytes of which `Debug` shows only the length.
 struct Hidden<'a>(&'a Bytes);
 
 impl fmt::Debug for Hidden<'_> {
@@ -71,14 +75,14 @@ impl fmt::Debug for Hidden<'_> {
     }
 }
 
-/// What a commit does to its key.
+/// The operation of a commit on its key.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Op {
-    /// The key must not exist.
+    /// Creates the key. The key must not exist.
     Create(Bytes),
-    /// The key must be at the revision.
+    /// Replaces the value. The key must be at the given revision.
     Update(Bytes, Revision),
-    /// The key must be at the revision.
+    /// Deletes the key. The key must be at the given revision.
     Delete(Revision),
 }
 
@@ -95,7 +99,7 @@ impl fmt::Debug for Op {
 /// The result of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// The revision of this change; for a delete the revision at which the key ceased to be.
+    /// The revision of the change. For a delete: the revision of the deletion.
     pub revision: Revision,
 }
 
@@ -104,9 +108,9 @@ pub struct Committed {
 pub struct Change {
     /// The key.
     pub key: Arc<str>,
-    /// The row before; None for a create.
+    /// The row before the change; None for a create.
     pub old: Option<Row>,
-    /// The bytes after; None for a delete.
+    /// The bytes after the change; None for a delete.
     pub new: Option<Bytes>,
     /// The revision of the change.
     pub revision: Revision,
@@ -123,27 +127,27 @@ impl fmt::Debug for Change {
     }
 }
 
-/// A part of a range, in key order.
+/// A page of a range, in key order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// The rows.
     pub rows: Vec<Row>,
-    /// The revision the rows are of.
+    /// The revision at which the rows were read.
     pub revision: Revision,
-    /// Whether rows of the prefix follow after the last one.
+    /// Whether more rows of the prefix follow the last row.
     pub more: bool,
 }
 
-/// A stretch of the past of a prefix.
+/// The changes of a prefix in a range of revisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stretch {
     /// The changes, in revision order.
     pub changes: Vec<Change>,
-    /// They are all at or before this revision.
+    /// The upper end of the range: all changes are at or before this revision.
     pub through: Revision,
 }
 
-/// Why the store did not do it.
+/// The reason why a store operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Update or delete of a key that does not exist.
@@ -152,49 +156,50 @@ pub enum Error {
     /// Create of a key that exists.
     #[error("key `{}` exists at revision {}", .0.key, .0.revision)]
     Exists(Box<Row>),
-    /// The key is at another revision than expected. Carries the current row, so that a retry needs no read.
+    /// The key is not at the expected revision. Carries the current row, so that a retry needs no read.
     #[error("key `{}` is at revision {}", .0.key, .0.revision)]
     Conflict(Box<Row>),
-    /// The revision asked for is older than the history kept.
+    /// The requested revision is older than the retained history.
     #[error("revision {asked} is compacted: history begins after {compacted}")]
     Compacted {
-        /// What was asked for.
+        /// The requested revision.
         asked: Revision,
-        /// The newest revision whose history is gone.
+        /// The compacted revision: the newest revision whose history is removed.
         compacted: Revision,
     },
-    /// The revision asked for has not happened yet.
+    /// The requested revision is newer than the newest revision.
     #[error("revision {asked} is in the future: the store is at {current}")]
     Future {
-        /// What was asked for.
+        /// The requested revision.
         asked: Revision,
         /// The newest revision.
         current: Revision,
     },
-    /// The value is larger than [`MAX_VALUE`], or the key than [`MAX_KEY`]. Carries its bytes.
+    /// The value is larger than [`MAX_VALUE`] or the key longer than [`MAX_KEY`]. Carries the size in bytes.
     #[error("{0} bytes are more than a row may hold")]
     TooLarge(usize),
-    /// Disk or quota is full: reads go on, writes are refused until there is room.
+    /// The disk or the quota is full. Reads continue; writes are rejected until there is space.
     #[error("storage is full: {0}")]
     Full(String),
-    /// The store cannot serve now; try again. When a commit answers this, its outcome is unknown: read before retrying.
+    /// The store is temporarily unavailable. The outcome of a commit with this error is unknown: read before
+    /// a retry.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
-    /// What is on disk is not what was written: a checksum failed or a revision is missing.
+    /// The files are damaged: a checksum failed or a revision is missing.
     #[error("storage is corrupt: {0}")]
     Corrupt(String),
 }
 
-/// The result of this crate's operations.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Bytes of the largest value: a 3 MiB body with room for what the server adds.
+/// Maximum size of a value in bytes: a 3 MiB request body plus the fields that the server adds.
 pub const MAX_VALUE: usize = 4 * 1024 * 1024;
 
-/// Bytes of the longest key.
+/// Maximum length of a key in bytes.
 pub const MAX_KEY: usize = 4096;
 
-/// Whether a row may be as large as this one would be.
+/// Checks the key and the value against [`MAX_KEY`] and [`MAX_VALUE`].
 fn check_size(key: &str, op: &Op) -> Result<()> {
     let value = match op {
         Op::Create(value) | Op::Update(value, _) => value.len(),
@@ -207,59 +212,87 @@ fn check_size(key: &str, op: &Op) -> Result<()> {
     }
 }
 
-/// Sees every change after it is durable and before its commit is answered.
+/// Receives every change after the change is durable and before its commit returns.
 pub trait Observer: Send + Sync + 'static {
-    /// The changes of one batch, in revision order. Must be quick and must not call the store's `commit`.
+    /// Receives the changes of one batch, in revision order. Must be fast and must not call `commit` of the
+    /// store.
     fn observe(&self, changes: &[Change]);
 }
 
 /// An ordered stream of changes.
 #[async_trait]
 pub trait Watch: Send {
-    /// The next changes, in revision order, at least one; waits for them. Cancel-safe. After an error the watch is over:
-    /// `Compacted` when the reader fell behind the history, `Unavailable` when the store closed.
+    /// Waits for the next changes and returns at least one, in revision order. Cancel-safe. An error ends the
+    /// watch: `Compacted` when the watch fell behind the history, `Unavailable` when the store closed.
     async fn next(&mut self) -> Result<Vec<Change>>;
 }
 
-/// The contract of every engine; `conformance` shows it on each.
+/// The contract of every engine; the `conformance` suite checks each engine.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// The newest revision that the observer has seen. Monotonic; at least that of every commit answered so far. While
-    /// the observer runs, reads at the revisions that it is shown are answered already.
+    /// The newest revision that the observer has seen. Monotonic, and at least the revision of every
+    /// completed commit. While the observer runs, the store already serves reads at the revisions passed to
+    /// the observer.
     fn revision(&self) -> Revision;
 
-    /// The newest revision whose history is gone: reads at it or later work, older ones are `Compacted`.
+    /// The newest revision whose history is removed. Reads at or after this revision work; older reads are
+    /// `Compacted`.
     fn compacted(&self) -> Revision;
 
-    /// The row of a key at a revision, or now. `Compacted` and `Future` when the revision is not to be had.
+    /// The row of a key at a revision, or at the current revision.
+    ///
+    /// # Errors
+    ///
+    /// `Compacted` or `Future` when the revision is not readable.
     async fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Row>>;
 
-    /// Rows whose key begins with `prefix` and is not before `start` (itself a full key; `""` begins at the prefix), in
-    /// key order, at most `limit` (0: all), at a revision or now. All pages read at one revision are one snapshot.
+    /// Reads the rows of a prefix from a start key, in key order, at a revision or at the current one.
+    ///
+    /// The key of each row begins with `prefix` and is not before `start`. `start` is a full key; `""` begins
+    /// at the prefix. `limit` is the maximum number of rows; 0 means all. All pages read at one revision are
+    /// one snapshot.
     async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page>;
 
-    /// Writes one key. Answers after the change is durable and observed. Commits that wait at the same moment are
-    /// synced together; each succeeds or fails by itself. If the future is dropped the write may still happen.
+    /// Writes one key and returns after the change is durable and observed.
+    ///
+    /// Group commit: one fsync covers all waiting commits; each commit succeeds or fails alone. Dropping the
+    /// future does not cancel the write.
     async fn commit(&self, key: &str, op: Op) -> Result<Committed>;
 
-    /// Changes of keys that begin with `prefix`, after a revision: first those that have happened, then those to come.
-    /// None is delivered before the observer has seen it. `Compacted` when the history after the revision is not kept
-    /// whole any more, `Future` when the revision has not happened.
+    /// Watches keys that begin with `prefix`: first past changes after the revision, then new changes.
+    ///
+    /// The observer has seen every delivered change.
+    ///
+    /// # Errors
+    ///
+    /// `Compacted` when the history after the revision is incomplete, `Future` when the revision does not
+    /// exist yet.
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>>;
 
-    /// Changes of keys that begin with `prefix`, after a revision and at or before `upto`: at least the first of them, as
-    /// many as are read at once. Waits for none to come. [`Stretch::through`] is later than `after` unless nothing lies
-    /// between. `Compacted` and `Future` as for the two revisions in [`Store::get`].
+    /// Changes of keys that begin with `prefix`, after a revision and at or before `upto`.
+    ///
+    /// Returns at least the first change, and as many as one read yields; never waits for new changes.
+    /// [`Stretch::through`] is later than `after` unless the range is empty.
+    ///
+    /// # Errors
+    ///
+    /// `Compacted` and `Future` apply to both revisions as in [`Store::get`].
     async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<Stretch>;
 
-    /// Gives up history at and before a revision. Newest rows always stay. Never moves back: an older revision than
-    /// the compacted one changes nothing. `Future` when the revision has not happened.
+    /// Compacts the history at and before a revision. The newest rows always stay.
+    ///
+    /// Compaction never moves back: a revision older than the compacted one changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Future` when the revision does not exist yet.
     async fn compact(&self, upto: Revision) -> Result<()>;
 
-    /// Whether the store is in order, and if not why. A full disk is no failure: reads go on, and only commits answer
-    /// it. Cheap: health checks ask it.
+    /// Reports why the store is unhealthy. Cheap, because health checks call this method.
+    ///
+    /// A full disk is not a failure: reads continue, and only commits return `Full`.
     fn health(&self) -> Result<()>;
 
-    /// Finishes waiting commits, syncs and closes. Later calls answer `Unavailable`.
+    /// Finishes waiting commits, syncs and closes the store. Later calls return `Unavailable`.
     async fn close(&self);
 }

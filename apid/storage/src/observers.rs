@@ -1,11 +1,12 @@
-//! Several observers of one store.
+//! A list of observers for one store.
 
 use std::sync::Arc;
 
 use crate::{Change, Observer};
 
-/// Tells each observer in turn. Those that guard what others let out (policy revisions) come before the others (the
-/// watch cache).
+/// Calls each observer in order. Observers that guard other observers come first.
+///
+/// Example: the observer of policy revisions comes before the watch cache.
 pub struct Observers(pub Vec<Arc<dyn Observer>>);
 
 impl Observer for Observers {

@@ -1,6 +1,7 @@
-//! The contract, shown on the fjall engine: as it is configured by default, and with so little memory that next to
-//! everything is read from tables and from the log.
-#![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
+//! The conformance suite on the fjall engine, with the default options and with minimal memory.
+//!
+//! With minimal memory nearly all reads go to tables and to the log.
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::any::Any;
 use std::path::Path;
@@ -38,7 +39,7 @@ mod small {
         cache_bytes: 64 << 10,
         hot_bytes: 0,
         recent_bytes: 0,
-        // One large value is more than the watchdog lets a memtable of this size have.
+        // One large value exceeds the watchdog's limit for a memtable of this size.
         on_stall: Arc::new(|_| ()),
         ..options
     }));

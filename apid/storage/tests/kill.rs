@@ -1,7 +1,7 @@
-//! A process that writes is killed again and again: every acknowledged write is there afterwards, and no start is refused.
+//! A writing process is killed repeatedly: every acknowledged write survives, and every start succeeds.
 //!
-//! The test starts itself as the process that writes. `KILLS=200` sets how often it is killed.
-#![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
+//! The test starts itself as the writing process. `KILLS=200` sets the number of kills.
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -24,7 +24,9 @@ impl Observer for Nobody {
     fn observe(&self, _: &[Change]) {}
 }
 
-/// Little memory and short history, so that kills meet flushes, compactions and trimming too.
+/// Opens a store with little memory and short history.
+///
+/// So kills also hit flushes, LSM compactions and trimming.
 fn open(dir: &Path) -> FjallStore {
     let identity = Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
     let options = Options {
@@ -40,9 +42,10 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// What the process that writes says: before a write `try KEY`, after its answer `now KEY REVISION`, 0 for a delete.
+/// Output of the writing process: `try KEY` before a write, and `now KEY REVISION` after its commit; 0 for a
+/// delete.
 #[test]
-#[ignore = "the process that `acknowledged_writes_outlive_kills` starts and kills"]
+#[ignore = "the writing process of `acknowledged_writes_outlive_kills`"]
 fn write_until_killed() {
     let dir = std::env::var_os("STORE_DIR").unwrap();
     let store = Arc::new(open(Path::new(&dir)));
@@ -73,23 +76,23 @@ fn write_until_killed() {
     });
 }
 
-/// One line in one write: a kill leaves whole lines, or the beginning of the last.
+/// Prints one line in one write: a kill leaves complete lines, or the start of the last one.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("\n{line}\n").as_bytes()).unwrap();
     out.flush().unwrap();
 }
 
-/// What is known of a key.
+/// The expected state of a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Known {
     /// At a revision, or absent.
     At(Option<u64>),
-    /// A write was not answered: it may have happened.
+    /// A write without a result: its outcome is unknown.
     Open,
 }
 
-/// Starts the process, lets it say some lines, kills it, and learns from all that it said.
+/// Starts the process, kills it after some lines, and records the states from all its lines.
 fn write_and_kill(dir: &Path, lines: usize, known: &mut HashMap<String, Known>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "write_until_killed", "--ignored", "--nocapture"])
@@ -113,7 +116,7 @@ fn write_and_kill(dir: &Path, lines: usize, known: &mut HashMap<String, Known>) 
             child.kill().unwrap();
         }
     }
-    assert!(said >= lines, "the process ended by itself");
+    assert!(said >= lines, "the process ended before the kill");
     child.wait().unwrap();
 }
 
@@ -143,6 +146,6 @@ fn acknowledged_writes_outlive_kills() {
                 assert!(row.value.chunks(key.len()).all(|part| part == key.as_bytes()));
             }
         }
-        assert!(rows.keys().all(|key| known.contains_key(*key)), "kill {kill}: a key that nobody wrote");
+        assert!(rows.keys().all(|key| known.contains_key(*key)), "kill {kill}: a key without a write");
     }
 }

@@ -1,4 +1,4 @@
-//! The contract, shown on the memory engine.
+//! The conformance suite on the memory engine.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! A damaged store of very many keys is looked at, and refused at start, with little memory and in one pass.
+//! A damaged store with many keys is surveyed and rejected with little memory, in one pass.
 //!
-//! The test starts itself as the process whose memory is measured.
-#![expect(clippy::unwrap_used, reason = "a test: what fails here fails it")]
+//! The test starts itself as the measured process.
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use storage::{Change, Error, Observer, Op, Store};
 
 const KEYS: usize = 200_000;
 const VALUE: usize = 2000;
-/// What looking may take: less than half of what the objects that are left would.
+/// Memory limit of the survey in bytes: less than half of the size of the remaining objects.
 const MOST: u64 = 160 << 20;
 
 struct Nobody;
@@ -30,7 +30,7 @@ fn options(dir: &Path) -> Options {
     Options { reserve_bytes: 0, ..Options::new(dir, identity, Arc::new(SystemClock::new())) }
 }
 
-/// Writes all keys, each once, and closes the store.
+/// Writes all keys once, and closes the store.
 fn fill(dir: &Path) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -51,7 +51,7 @@ fn fill(dir: &Path) {
     });
 }
 
-/// Overwrites the first half of every table of objects: the rows stand first, and what describes them last.
+/// Overwrites the first half of every table of objects: rows come first, and metadata last.
 fn damage(dir: &Path) -> usize {
     let tables = |keyspace: PathBuf| -> Vec<PathBuf> {
         let entries = fs::read_dir(keyspace.join("tables")).unwrap();
@@ -70,7 +70,7 @@ fn damage(dir: &Path) -> usize {
     largest.len()
 }
 
-/// The most memory that this process had.
+/// Peak memory of this process in bytes.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -78,17 +78,17 @@ fn peak() -> u64 {
 }
 
 #[test]
-#[ignore = "the process whose memory `a_store_of_which_very_much_is_lost_is_looked_at_with_little_memory` measures"]
+#[ignore = "the measured process of `a_store_of_which_very_much_is_lost_is_looked_at_with_little_memory`"]
 fn look() {
     let dir = PathBuf::from(std::env::var_os("STORE_DIR").unwrap());
     let before = peak();
     let report = offline::check(&dir).unwrap();
     assert!(report.lost.keys.len() > KEYS / 4, "{report}");
     assert!(report.objects > KEYS / 4 && report.objects + report.lost.keys.len() >= KEYS, "{report}");
-    assert!(report.to_string().lines().count() < 100, "a report is for people");
+    assert!(report.to_string().lines().count() < 100, "a report is short");
     let checked = peak() - before;
     let Err(OpenError::Store(Error::Corrupt(why))) = FjallStore::open(options(&dir), Arc::new(Nobody)) else {
-        panic!("opened");
+        panic!("the damaged store opened");
     };
     assert!(why.len() < 10_000 && why.contains("are missing"), "{why}");
     let refused = peak() - before;
@@ -100,7 +100,7 @@ fn look() {
     assert!(refused < MOST, "{} MiB", refused >> 20);
 }
 
-/// It ends: a walk over all that is lost for each key that is lost would not for minutes.
+/// The test also checks the run time: a scan over all lost keys for each lost key would take minutes.
 #[test]
 fn a_store_of_which_very_much_is_lost_is_looked_at_with_little_memory() {
     let memory = Path::new("/dev/shm");

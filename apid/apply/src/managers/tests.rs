@@ -1,4 +1,4 @@
-//! The entries of managedFields: reading, writing, order, cap and times.
+//! Tests of managedFields entries: decoding, encoding, order, cap and times.
 
 use serde_json::json;
 
@@ -60,7 +60,7 @@ fn old_updates_are_put_together() {
     managed.cap_updates(UPDATES_MAX);
     let mut names: Vec<&str> = managed.entries.iter().map(|e| e.manager.as_str()).collect();
     names.sort_unstable();
-    // The only one of its version stays, however old.
+    // The only update entry of its version stays, independent of its age.
     assert_eq!(
         names,
         ["ancient-changes", "applier", "m03", "m04", "m05", "m06", "m07", "m08", "m09", "m10", "other"]
@@ -98,7 +98,7 @@ fn forty_thousand_owners_are_read_capped_and_compared_in_almost_linear_time() {
         json!({"manager": format!("m{i}"), "operation": "Update", "apiVersion": version, "time": time,
             "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {(format!("f:k{i}")): {}}}})
     };
-    // Each entry compared with all others, or each union made of a copy of all before it: minutes.
+    // A quadratic comparison or a repeated union would take minutes.
     for version_of in [|_: usize| "v1".to_owned(), |i: usize| format!("v{i}")] {
         let list = |time: &str| -> Value { (0..40_000).map(|i| entry(i, &version_of(i), time)).collect() };
         let before = cpu();

@@ -1,4 +1,4 @@
-//! Server-side apply: merging, conflicts, force, shared and given-up ownership.
+//! Tests of server-side apply: merging, conflicts, force, shared and released ownership.
 
 use jiff::Timestamp;
 use schema::Schema;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::update::OneVersion;
 
-/// An object on a server that does nothing but write.
+/// A stored object with minimal server logic: every write succeeds or conflicts.
 struct Stored {
     merge: Merge,
     versions: OneVersion,
@@ -104,7 +104,7 @@ fn sharing_and_giving_up() {
     let mut stored = Stored::new("core/v1.ConfigMap");
     stored.apply("one", false, json!({"metadata": {"labels": {"l": "1"}}, "data": {"k": "v"}})).unwrap();
     stored.apply("two", false, json!({"data": {"k": "v"}})).unwrap();
-    // A first apply that changes nothing has no time.
+    // A first apply without changes has no time.
     assert_eq!(Managed::of(&stored.object).entries.iter().filter(|e| e.time.is_none()).count(), 1);
     stored.apply("one", false, json!({})).unwrap();
     assert_eq!((stored.data(), stored.object.label("l")), (json!({"k": "v"}), None));
@@ -256,7 +256,7 @@ fn stored_lists_may_hold_several_items_of_a_key() {
     assert_eq!(env(&stored), json!([{"name": "A", "value": "3"}]));
 }
 
-/// `v1` has `replicas`, `v2` the same as `size`; other versions are gone.
+/// A kind whose field `replicas` of `v1` is `size` in `v2`; other versions are not served.
 struct Renamed([Merge; 2]);
 
 impl Renamed {
@@ -324,14 +324,15 @@ fn owners_of_other_versions_count_in_theirs() {
         run(&first, "two", "v2", json!({"size": 2})).unwrap_err().to_string(),
         "Apply failed with 1 conflict: conflict with \"one\": .replicas"
     );
-    // An applier has one entry, of the version it applied in last; what it gave up is removed there.
+    // An applier has one entry, in the version of its last apply; released fields are removed in that
+    // version.
     let second = run(&first, "one", "v2", json!({"size": 1})).unwrap();
     assert_eq!((second.get("size"), second.get("other")), (Some(&json!(1)), None));
     let managed = Managed::of(&second);
     assert_eq!((managed.entries.len(), managed.entries[0].api_version.as_str()), (1, "v2"));
     assert_eq!(managed.entries[0].fields.to_value(), json!({"f:size": {}}));
 
-    // What was owned in a version that is gone is nobody's.
+    // Fields owned in a removed version have no owner.
     let mut gone = second;
     gone.meta_mut()["managedFields"][0]["apiVersion"] = json!("v0");
     let third = run(&gone, "two", "v2", json!({"size": 2})).unwrap();

@@ -1,4 +1,4 @@
-//! Strategic merge patches: keys, directives and orders.
+//! Tests of strategic merge patches: keys, directives and orders.
 
 use schema::Schema;
 use serde_json::json;
@@ -10,7 +10,7 @@ fn run(ty: &str, object: Value, patch: Value) -> Result<Value> {
     apply(&Schema::of(ty).unwrap().merge(), object, &patch).map(Value::Object)
 }
 
-/// Patches of a pod's spec with these containers.
+/// Applies a patch to a pod spec with these containers, and returns the merged containers.
 fn containers(stored: Value, patch: Value) -> Value {
     let object = json!({"spec": {"containers": stored}});
     run("core/v1.Pod", object, json!({"spec": patch})).unwrap()["spec"]["containers"].clone()
@@ -30,7 +30,7 @@ fn lists_merge_by_key() {
             json!([{"name": "app", "image": "a", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "two"},
                                                          {"name": "C", "value": "3"}]}, stored[1]]),
         ),
-        // A new item comes before those that the patch does not name.
+        // A new item comes before items that the patch does not name.
         (
             json!({"containers": [{"name": "new", "image": "n", "args": null}]}),
             json!([{"name": "new", "image": "n"}, stored[0], stored[1]]),
@@ -60,7 +60,7 @@ fn lists_merge_by_key() {
     ] {
         assert_eq!(containers(stored.clone(), patch.clone()), want, "{patch}");
     }
-    // The key is one field even where two tell items apart: the first of that port is meant.
+    // The merge key is one field, even if two fields identify an item: the first item with that port matches.
     let ports = run(
         "core/v1.Service",
         json!({"spec": {"ports": [{"name": "http", "port": 80}, {"name": "https", "port": 443}]}}),
@@ -150,7 +150,7 @@ fn errors() {
 
 #[test]
 fn retain_keys_of_many_fields_take_linear_time() {
-    // Each of 100,000 fields compared with 100,000 kept keys: minutes.
+    // A quadratic comparison of 100,000 fields with 100,000 keys would take minutes.
     let names = || (0..100_000).map(|i| format!("k{i}"));
     let object: Value = json!({"data": names().map(|name| (name, json!("v"))).collect::<Fields>()});
     let mut patch: Fields = names().skip(50_000).map(|name| (name, json!("w"))).collect();

@@ -1,4 +1,4 @@
-//! Whether an applied object fits its type.
+//! Type check of an applied object.
 
 use apimachinery::field::{shorten, shorten_name};
 use apimachinery::object::Value;
@@ -8,46 +8,46 @@ use super::{Fields, Form, child, form, items};
 use crate::path::Element;
 use crate::set::shown;
 
-/// Why an object cannot be applied.
+/// A type error of an applied object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {why}")]
 pub struct TypingError {
-    /// Where.
+    /// The path of the value.
     pub path: String,
-    /// What.
+    /// The error.
     pub why: Why,
 }
 
-/// What is wrong with a value.
+/// The kind of a type error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
-    /// The type has no such field.
+    /// The type does not declare the field.
     #[error("field not declared in schema")]
     Undeclared,
     /// Another item of the list has the same key.
     #[error("duplicate entries for key {0}")]
     Duplicate(String),
-    /// Another JSON type.
+    /// The value has another JSON type.
     #[error("expected {expected}, got {got}")]
     Mismatch {
-        /// What the type wants.
+        /// The type in the schema.
         expected: &'static str,
-        /// What was found.
+        /// The type of the value.
         got: &'static str,
     },
-    /// An item of a keyed list that has no keys, or of a set that is no scalar.
+    /// An item of a keyed list is not a map, or an item of a set is not a scalar.
     #[error("{0}")]
     Item(&'static str),
 }
 
 impl TypingError {
-    /// Whether two items of a list have the same key.
+    /// Whether the error is a duplicate key in a list.
     pub fn is_duplicate(&self) -> bool {
         matches!(self.why, Why::Duplicate(_))
     }
 }
 
-/// Whether an object fits its type.
+/// Checks an object against its type.
 ///
 /// # Errors
 ///
@@ -58,9 +58,9 @@ pub fn check(ty: &Merge, object: &Fields) -> Result<(), Vec<TypingError>> {
     if walk.errors.is_empty() { Ok(()) } else { Err(walk.errors) }
 }
 
-/// Errors that [`check`] finds at most: one more than messages list.
+/// Maximum number of errors of [`check`]: one more than messages list.
 const FOUND_MAX: usize = apimachinery::field::ERRORS_MAX + 1;
-/// Paths that [`drop_undeclared`] tells.
+/// Maximum number of paths that [`drop_undeclared`] returns.
 const DROPPED_MAX: usize = 100;
 
 struct Walk {
@@ -157,15 +157,16 @@ fn json_type(value: &Value) -> &'static str {
     }
 }
 
-/// Removes fields that the type does not declare; their paths in the form of decoding errors: `spec.foo`,
-/// `spec.containers[0].bar`.
+/// Removes undeclared fields and returns their paths.
+///
+/// The paths have the form of decoding errors: `spec.foo`, `spec.containers[0].bar`.
 pub fn drop_undeclared(ty: &Merge, object: &mut Fields) -> Vec<String> {
     let mut dropped = Vec::new();
     drop_fields(ty, object, &Place::Root, &mut dropped);
     dropped
 }
 
-/// Where a value is: a list on the stack, rendered only for what is dropped.
+/// The path of a value as a list on the stack, rendered only for dropped fields.
 enum Place<'p> {
     Root,
     Field(&'p Place<'p>, &'p str),

@@ -1,4 +1,4 @@
-//! What changed between two objects.
+//! Comparison of two objects.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use super::{Fields, Form, child_or_any, form, is_empty, items, node};
 use crate::path::Element;
 use crate::set::{Node, Set};
 
-/// What changed between two objects.
+/// The differences between two objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// Paths that only the new object has.
@@ -21,12 +21,12 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Whether the objects are the same.
+    /// Whether the objects are equal.
     pub fn is_same(&self) -> bool {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
 
-    /// Without some paths and all below them.
+    /// Removes some paths and all paths below them.
     #[must_use]
     pub fn without(mut self, ignored: &Set) -> Self {
         for set in [&mut self.added, &mut self.modified, &mut self.removed] {
@@ -43,7 +43,7 @@ pub fn compare(ty: &Merge, old: &Fields, new: &Fields) -> Comparison {
     all
 }
 
-/// The nodes of one place.
+/// The nodes at one path.
 #[derive(Default)]
 struct Nodes {
     added: Node,
@@ -90,7 +90,7 @@ fn maps(ty: &Merge, old: Option<&Fields>, new: Option<&Fields>, all: &mut Compar
     let changed = |name: &str, old: Option<&Value>, new: Option<&Value>, all: &mut Comparison| {
         values(child_or_any(ty, name).0, old, new).put(Element::field(name), all);
     };
-    // Both in the order of their names, so that sets are filled in order.
+    // Both maps are sorted by name, so that sets are filled in order.
     let (mut old, mut new) = (old.into_iter().flatten().peekable(), new.into_iter().flatten().peekable());
     loop {
         let order = match (old.peek(), new.peek()) {
@@ -113,7 +113,7 @@ fn values(ty: &Merge, old: Option<&Value>, new: Option<&Value>) -> Nodes {
     let (form_old, form_new) = (form(ty, old.or(new)), form(ty, new.or(old)));
     match (form_old, form_new) {
         (Form::Map, Form::Leaf) | (Form::Leaf, Form::Map) => {
-            // What is not typed changed its form: all of the old went, all of the new came.
+            // An untyped value changed its form: all old paths were removed and all new paths added.
             let mut nodes = Nodes::leaf(old, new);
             if let (Form::Map, Some(old)) = (form_old, old) {
                 nodes.removed.below = node(ty, old).below;
@@ -142,7 +142,7 @@ fn values(ty: &Merge, old: Option<&Value>, new: Option<&Value>) -> Nodes {
     }
 }
 
-/// The place itself, when the value is only in one of the objects.
+/// The node of the path itself, when only one of the objects has the value.
 fn came_or_went(old: Option<&Value>, new: Option<&Value>) -> Nodes {
     let mut nodes = Nodes::default();
     nodes.added.member = old.is_none();
@@ -150,7 +150,7 @@ fn came_or_went(old: Option<&Value>, new: Option<&Value>) -> Nodes {
     nodes
 }
 
-/// Items in the order of what tells them apart.
+/// Compares items sorted by path element.
 fn lists(of: &Merge, old: &[(Element, &Value)], new: &[(Element, &Value)], all: &mut Comparison) {
     let mut olds = old.chunk_by(|(a, _), (b, _)| a == b).peekable();
     let mut news = new.chunk_by(|(a, _), (b, _)| a == b).peekable();
@@ -178,7 +178,7 @@ fn values_of_item(of: &Merge, old: Option<&Value>, new: Option<&Value>) -> Nodes
     if old == new { Nodes::default() } else { values(of, old, new) }
 }
 
-/// Several items of one key are one thing without parts.
+/// Several items with one key compare as one value without parts.
 fn several(of: &Merge, old: &[(Element, &Value)], new: &[(Element, &Value)]) -> Nodes {
     let mut nodes = Nodes::default();
     match (old, new) {

@@ -1,4 +1,4 @@
-//! One object laid over another.
+//! Merging one object over another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use schema::merge::Merge;
 use super::{Fields, Form, Items, child_or_any, form, is_empty, items};
 use crate::path::Element;
 
-/// The object with all that `over` has: values, entries and items of `over` win, the others stay.
+/// Merges `over` into `under`: values, entries and items of `over` win, all others stay.
 ///
-/// Items of lists keep the order of `over` among themselves, with those that only `under` has between them, as near as
-/// may be to where they were.
+/// List items keep the order of `over`. Items that only `under` has stay between them, as near as possible to
+/// their old position.
 pub fn merge(ty: &Merge, under: &Fields, over: &Fields) -> Fields {
     maps(ty, under, over)
 }
@@ -37,7 +37,7 @@ fn maps(ty: &Merge, under: &Fields, over: &Fields) -> Fields {
     merged
 }
 
-/// None: nothing is left of it.
+/// Merges two values; None when nothing is left.
 fn values(ty: &Merge, under: Option<&Value>, over: &Value) -> Option<Value> {
     let empty = is_empty(under) && is_empty(Some(over));
     match (form(ty, Some(over)), over) {
@@ -62,7 +62,7 @@ fn values(ty: &Merge, under: Option<&Value>, over: &Value) -> Option<Value> {
 fn lists(of: &Merge, how: Items<'_>, under: Option<&Value>, over: &Value) -> Vec<Value> {
     let under = items(how, under);
     let over = items(how, Some(over));
-    // None: there are several of that key, which do not merge.
+    // None marks several items with one key, which do not merge.
     let mut stored: BTreeMap<&Element, Option<&Value>> = BTreeMap::new();
     for (element, item) in &under {
         stored.entry(element).and_modify(|several| *several = None).or_insert(Some(item));
@@ -89,7 +89,7 @@ fn lists(of: &Merge, how: Items<'_>, under: Option<&Value>, over: &Value) -> Vec
                 right.next();
                 next_shared = shared.next();
             }
-            // An item of both, but not the one whose turn it is.
+            // A shared item out of turn.
             (Some((old, _)), Some(_))
                 if wanted.contains(old) && next_shared.is_some_and(|next| next != old) =>
             {

@@ -1,20 +1,25 @@
-//! Walking objects with their types.
+//! Typed operations on objects.
 //!
 //! # Contract
 //!
-//! [`field_set`]: the paths of an object. [`compare`]: what was added, modified and removed between two objects.
-//! [`merge`]: one object laid over another. [`remove`]: an object without some paths. [`check`]: whether an applied
-//! object fits its type. All take the fields of an object and its type; none changes what it is given.
+//! - [`field_set`]: the paths of an object.
+//! - [`compare`]: the added, modified and removed paths between two objects.
+//! - [`merge`]: one object merged over another.
+//! - [`remove`]: an object without some paths.
+//! - [`check`]: the type check of an applied object.
+//!
+//! All functions take the fields of an object and its type, and none changes its arguments.
 //!
 //! # Invariants
 //!
-//! INVARIANT (atomic is a leaf): below an atomic value there are no paths; it is taken, compared and removed as a whole.
+//! INVARIANT (atomic is a leaf): an atomic value has no paths below it, and is owned, compared and removed as
+//! a whole.
 //!
 //! # Reference
 //!
-//! An item of a keyed list is told by the values of its keys, with their defaults when it does not have them; a key
-//! without a default may be missing. Stored lists may hold several items of one key: those are treated as one, of which
-//! only the whole can be owned. A list that is applied may not.
+//! The values of its keys identify an item of a keyed list. A missing key has its default; a key without a
+//! default may be absent. Stored lists may hold several items with one key. The functions treat them as one
+//! item, owned only as a whole. An applied list must not contain such items.
 
 mod check;
 mod compare;
@@ -35,25 +40,26 @@ use crate::set::{Node, Set};
 /// The fields of a JSON object.
 pub type Fields = Map<String, Value>;
 
-/// How a value is walked.
+/// The traversal of a value.
 #[derive(Clone, Copy)]
 enum Form<'s> {
-    /// Not at all.
+    /// An atomic value without parts.
     Leaf,
-    /// By its fields or keys.
+    /// A value with fields or keys.
     Map,
-    /// By its items.
+    /// A value with items.
     List(&'s Merge, Items<'s>),
 }
 
-/// What tells items apart.
+/// The identity of list items.
 #[derive(Clone, Copy)]
 enum Items<'s> {
     Set,
     Keyed(&'s [Key]),
 }
 
-/// How values of a type are walked; of what is not typed, the value tells. `None`: no value, or one that tells nothing.
+/// The traversal of a value of a type. An untyped value determines its own; None is no value, or an unknown
+/// one.
 fn form<'s>(ty: &'s Merge, value: Option<&Value>) -> Form<'s> {
     match ty {
         Merge::Scalar(_) | Merge::Untyped { atomic: true } | Merge::Map { atomic: true, .. } => Form::Leaf,
@@ -69,7 +75,7 @@ fn form<'s>(ty: &'s Merge, value: Option<&Value>) -> Form<'s> {
     }
 }
 
-/// The type of a field or of a key's value, and whether it is a declared field.
+/// The type of a field or of a map value, and whether the field is declared.
 fn child<'s>(ty: &'s Merge, name: &str) -> Option<(&'s Merge, bool)> {
     match ty {
         Merge::Struct(r) => {
@@ -82,15 +88,15 @@ fn child<'s>(ty: &'s Merge, name: &str) -> Option<(&'s Merge, bool)> {
     }
 }
 
-/// What is not declared is a scalar or as good as one: it is nothing that the schema lets in.
+/// The type of undeclared fields. The schema rejects such fields, so that any atomic type suffices.
 static UNDECLARED: Merge = Merge::Untyped { atomic: true };
 
-/// As [`child`], of whatever is there.
+/// As [`child`], with a fallback for undeclared fields.
 fn child_or_any<'s>(ty: &'s Merge, name: &str) -> (&'s Merge, bool) {
     child(ty, name).unwrap_or((&UNDECLARED, false))
 }
 
-/// What tells an item apart.
+/// The path element of an item.
 fn element(items: Items<'_>, item: &Value) -> Element {
     match items {
         Items::Set => Element::Value(Box::new(item.clone())),
@@ -107,13 +113,13 @@ fn element(items: Items<'_>, item: &Value) -> Element {
     }
 }
 
-/// The items of a list by what tells them apart, in their order; those that are nothing are left out.
+/// The items of a list with their path elements, in order, without nulls.
 fn items<'v>(how: Items<'_>, list: Option<&'v Value>) -> Vec<(Element, &'v Value)> {
     let list = list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     list.iter().filter(|item| !item.is_null()).map(|item| (element(how, item), item)).collect()
 }
 
-/// Whether there is nothing in it: null, or a list or a map without entries.
+/// Whether a value is null, an empty list or an empty map.
 fn is_empty(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,
@@ -123,7 +129,7 @@ fn is_empty(value: Option<&Value>) -> bool {
     }
 }
 
-/// The paths of an object: its leaves, items of lists, entries of maps; not the structs above them.
+/// The paths of an object: leaves, list items and map entries, without the structs above them.
 pub fn field_set(ty: &Merge, object: &Fields) -> Set {
     map_set(ty, object)
 }
@@ -162,7 +168,7 @@ fn node(ty: &Merge, value: &Value) -> Node {
     }
 }
 
-/// The set with the declared fields above its paths, so that nothing is left of a struct of which all is removed.
+/// Adds the declared fields above the paths of a set, so that a fully removed struct leaves nothing.
 pub fn with_named(ty: &Merge, set: &Set) -> Set {
     let mut all = Set::default();
     for (element, node) in set.nodes() {
@@ -179,7 +185,7 @@ pub fn with_named(ty: &Merge, set: &Set) -> Set {
     all
 }
 
-/// The set as it is when parts of the type that it knows as granular have become atomic; None when none has.
+/// Adapts a set to a type whose granular parts became atomic; None when nothing changes.
 pub fn reconcile(ty: &Merge, set: &Set) -> Option<Set> {
     has_parts_of_atomic(ty, set).then(|| reconciled(ty, set))
 }
@@ -212,7 +218,7 @@ fn part<'s>(ty: &'s Merge, element: &Element) -> Option<&'s Merge> {
     }
 }
 
-/// Whether the type says that values have one owner.
+/// Whether values of the type have a single owner.
 fn is_atomic(ty: &Merge) -> bool {
     match ty {
         Merge::Struct(r) => r.is_atomic(),

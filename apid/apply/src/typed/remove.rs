@@ -1,4 +1,4 @@
-//! An object without some of its parts.
+//! Removing paths from an object.
 
 use apimachinery::object::Value;
 use schema::merge::Merge;
@@ -7,7 +7,7 @@ use super::{Fields, Form, child_or_any, element, form};
 use crate::path::Element;
 use crate::set::Set;
 
-/// The object without the paths of a set. Declared maps and lists of which nothing is left go too.
+/// Removes the paths of a set from an object. Declared maps and lists that become empty are removed too.
 pub fn remove(ty: &Merge, object: &Fields, paths: &Set) -> Fields {
     let mut left = Fields::new();
     for (name, value) in object {
@@ -15,7 +15,7 @@ pub fn remove(ty: &Merge, object: &Fields, paths: &Set) -> Fields {
             Some(node) if node.member => None,
             Some(node) => {
                 let (child, declared) = child_or_any(ty, name);
-                // An entry of a map is there by its key, whatever is left of its value.
+                // An entry of a map exists by its key, even if its value becomes empty.
                 let entry = || match value {
                     _ if declared => None,
                     Value::Array(_) => Some(Value::Array(Vec::new())),
@@ -32,7 +32,7 @@ pub fn remove(ty: &Merge, object: &Fields, paths: &Set) -> Fields {
     left
 }
 
-/// None: nothing is left.
+/// Removes paths from a value; None when nothing is left.
 fn of_value(ty: &Merge, value: &Value, paths: &Set) -> Option<Value> {
     match (form(ty, Some(value)), value) {
         (Form::Map, Value::Object(map)) => {
@@ -51,7 +51,7 @@ fn of_value(ty: &Merge, value: &Value, paths: &Set) -> Option<Value> {
             let left: Vec<Value> = list.iter().filter_map(keep).collect();
             (!left.is_empty()).then_some(Value::Array(left))
         }
-        // Of an atomic value no part can go.
+        // An atomic value loses no parts.
         _ => Some(value.clone()),
     }
 }

@@ -1,4 +1,4 @@
-//! Walking objects with their types: field sets, comparing, merging, removing.
+//! Tests of typed operations: field sets, comparison, merge, removal.
 
 use schema::Schema;
 use serde_json::json;
@@ -79,7 +79,7 @@ fn comparisons() {
             json!({"f:spec": {"f:selector": {}}}),
             json!({"f:spec": {"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}}}}}),
         ),
-        // Items in another order are the same.
+        // Reordered items compare as equal.
         (
             "core/v1.Pod",
             json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}),
@@ -88,7 +88,7 @@ fn comparisons() {
             json!({}),
             json!({}),
         ),
-        // Several of a key are one thing.
+        // Several items with one key are one value.
         (
             "core/v1.Container",
             json!({}),
@@ -163,7 +163,7 @@ fn undeclared_fields_below_a_long_key_are_told_in_bounded_text() {
     let errors = check(&ty, &object).unwrap_err();
     assert_eq!(errors.len(), 101, "one more than messages list");
     assert!(errors.iter().map(|error| error.path.len()).sum::<usize>() < 100_000);
-    // 20,000 paths with the whole key would take 4 GB.
+    // 20,000 paths with the full key would take 4 GB.
     let dropped = drop_undeclared(&ty, &mut object);
     assert_eq!(dropped.len(), 100);
     assert!(dropped.iter().map(String::len).sum::<usize>() < 100_000);

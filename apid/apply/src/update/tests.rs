@@ -1,4 +1,4 @@
-//! Ownership moved by writes that are not apply.
+//! Tests of field ownership after writes other than apply.
 
 use schema::Schema;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ fn object(value: Value) -> Object {
     Object::from_value(value).unwrap()
 }
 
-/// Manager, second, fields of each entry.
+/// Manager, time in seconds and fields of each entry.
 fn owners(object: &Object) -> Vec<(String, i64, Value)> {
     let mut managed = Managed::of(object).entries;
     managed.sort_by_key(|entry| entry.time);
@@ -71,13 +71,13 @@ fn who_changes_a_field_owns_it() {
         ]
     );
 
-    // Removing makes nobody an owner; what nobody owns has no entry.
+    // A removal creates no owner, and an owner without fields has no entry.
     let mut removed = changed.clone();
     removed.set("data", json!({"l": "v"}));
     kind.write("three", "", 3).update(Some(&changed), &mut removed).unwrap();
     assert_eq!(owners(&removed), [owner("maker", 1, json!({"f:data": {".": {}, "f:l": {}}}))]);
 
-    // No change: nothing moves, no time either, whether the client sends the owners or not.
+    // A no-op write changes neither owners nor times, with or without managedFields in the body.
     for sent in [removed.clone(), {
         let mut o = removed.clone();
         o.remove_meta("managedFields");
@@ -99,7 +99,7 @@ fn subresources_have_entries_of_their_own_and_ignored_fields_no_owner() {
     assert_eq!(owners(&created), [owner("m", 1, json!({"f:spec": {"f:replicas": {}}}))]);
     let mut scaled = created.clone();
     scaled.set("spec", json!({"replicas": 3}));
-    // What a subresource's body says of owners does not count.
+    // Managed fields in the body of a subresource are ignored.
     scaled.set_meta("managedFields", json!([{}]));
     kind.write("m", "scale", 2).update(Some(&created), &mut scaled).unwrap();
     let managed = Managed::of(&scaled);

@@ -1,4 +1,4 @@
-//! Stored forms, one table a subject.
+//! Tests of stored forms, one table for each subject.
 
 use apimachinery::clock::{Chance, SeededChance};
 use apimachinery::object::{Map, Object, Value};
@@ -12,14 +12,14 @@ fn conform(type_name: &str, value: Value) -> Result<(Value, Conformed), TypeErro
     Ok((object.into_value(), conformed))
 }
 
-/// Each input becomes the output, and the output stays.
+/// Checks that each input conforms to its output, and that conforming the output changes nothing.
 #[track_caller]
 fn check(type_name: &str, forms: &[(Value, Value)]) {
     for (input, want) in forms {
         let (have, conformed) = conform(type_name, input.clone()).unwrap();
         assert_eq!(&have, want, "{type_name}: {input}");
         assert_eq!(conformed.unknown, [""; 0], "{type_name}: {input}");
-        assert_eq!(&conform(type_name, have.clone()).unwrap().0, &have, "{type_name}: again");
+        assert_eq!(&conform(type_name, have.clone()).unwrap().0, &have, "{type_name}: conformed twice");
     }
 }
 
@@ -261,7 +261,7 @@ fn wrong_types_are_named() {
     }
 }
 
-/// A tree of fields that the types have and of values that fit by chance only.
+/// Generates a tree with known field names and random values.
 fn random_value(chance: &SeededChance, depth: usize) -> Value {
     const NAMES: [&str; 14] = [
         "metadata",
@@ -323,7 +323,7 @@ fn unknown_fields_below_a_long_key_are_told_in_bounded_text() {
     let long = "k".repeat(200_000);
     let unknown: Map<String, Value> = (0..20_000).map(|i| (format!("unknown{i}"), json!(1))).collect();
     let mut object = Object::from_value(json!({"properties": {long: unknown}})).unwrap();
-    // 20,000 paths with the whole key would take 4 GB.
+    // 20,000 paths with the full key would take 4 GB.
     let conformed = Schema::of("apiextensions/v1.JSONSchemaProps").unwrap().conform(&mut object).unwrap();
     assert_eq!(conformed.unknown.len(), 100);
     assert!(conformed.unknown.iter().map(String::len).sum::<usize>() < 100_000);

@@ -1,10 +1,12 @@
-//! Protobuf messages of the API's types (requirements D-PB): `read` makes the object tree of them, `write` the reverse.
+//! Protobuf encoding of the API types (requirements D-PB): `read` decodes to the object tree, and `write`
+//! encodes.
 //!
 //! # Reference
 //!
-//! proto2 as the reference's generated code writes and reads it: repeated scalars singly (or packed, when read), maps as
-//! repeated pairs, times, quantities and int-or-strings as messages of their own, raw values as their JSON. Fields are
-//! written in the order of their numbers and maps in that of their keys, so that equal objects are equal bytes.
+//! The encoding is proto2, as the generated code of the reference reads and writes it. Repeated scalars are
+//! single (or packed, when read), and maps are repeated pairs. Times, quantities and int-or-strings are
+//! messages, and raw values are JSON. Fields are sorted by number and maps by key, so that equal objects have
+//! equal bytes.
 
 mod read;
 #[cfg(test)]

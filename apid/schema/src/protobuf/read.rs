@@ -1,15 +1,16 @@
-//! Reading: from bytes to the object tree.
+//! Decoding of Protobuf messages to the object tree.
 //!
 //! # Contract
 //!
-//! [`Schema::read_protobuf`] takes the bytes of one message, without the envelope, and gives the tree that the same object
-//! has as JSON. What the message leaves out is left out; numbers that the table does not know are skipped. The tree has
-//! not been conformed: zeros that Protobuf always writes are in it.
+//! [`Schema::read_protobuf`] decodes the bytes of one message, without the envelope, to the tree of the same
+//! object in JSON. Absent fields stay absent, and unknown field numbers are skipped. The tree is not
+//! conformed: the zeros that Protobuf always writes are present.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): nesting is limited to [`DEPTH`] levels, and values and keys are charged to the decode budget before
-//! they enter the tree. Without it, empty messages of two bytes would each become an object of 0.7 kB.
+//! INVARIANT (bounded): nesting is limited to [`DEPTH`] levels. Values and keys are charged to the decode
+//! limits before they enter the tree. Without this limit an empty message of two bytes would become an object
+//! of 0.7 kB.
 
 use apimachinery::codec::{self, Budget, Cost, DecodeError, Limits};
 use apimachinery::object::{Map, Number, Object, Value};
@@ -20,31 +21,31 @@ use base64::engine::general_purpose::STANDARD;
 use crate::Schema;
 use crate::table::Type;
 
-/// Levels of messages within messages.
+/// Maximum nesting of messages.
 pub(super) const DEPTH: usize = 100;
 
-/// Why bytes are no message of a type.
+/// The reason why bytes are not a message of a type.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProtobufError {
-    /// The bytes end in the middle of a field.
+    /// The bytes end inside a field.
     #[error("the message is cut off")]
     Truncated,
-    /// A field has another wire type than its type has.
+    /// A field has the wrong wire type.
     #[error("field `{0}` has the wrong wire type")]
     WireType(String),
     /// A string is not UTF-8.
     #[error("field `{0}` is not UTF-8")]
     Utf8(String),
-    /// Raw JSON in a field cannot be read.
+    /// Raw JSON in a field is malformed.
     #[error("field `{0}` does not hold JSON: {1}")]
     Raw(String, String),
-    /// Deeper than [`DEPTH`].
+    /// The nesting exceeds [`DEPTH`].
     #[error("the message is nested deeper than {DEPTH} levels")]
     TooDeep,
-    /// The tree exceeds the decode budget.
+    /// The tree exceeds the decode limits.
     #[error("{0}")]
     Budget(#[from] DecodeError),
-    /// A number or wire type that no encoder writes.
+    /// An invalid field number or wire type.
     #[error("the message is malformed")]
     Malformed,
 }
@@ -52,7 +53,7 @@ pub enum ProtobufError {
 type Result<T, E = ProtobufError> = std::result::Result<T, E>;
 
 impl Schema {
-    /// Reads a message of this type. Of the limits only the decode budget counts.
+    /// Decodes a message of this type. Only the decode limits of `limits` apply.
     ///
     /// # Errors
     ///
@@ -66,19 +67,19 @@ impl Schema {
     }
 }
 
-/// The nesting of a message and what the tree may still cost.
+/// The nesting of a message and the remaining decode limits.
 struct Place<'b> {
     budget: &'b mut Budget,
     depth: usize,
 }
 
 impl Place<'_> {
-    /// The same level, borrowed for a call.
+    /// Reborrows the same level for a call.
     fn here(&mut self) -> Place<'_> {
         Place { budget: self.budget, depth: self.depth }
     }
 
-    /// One level further down.
+    /// The next level.
     fn deeper(&mut self) -> Place<'_> {
         Place { budget: self.budget, depth: self.depth + 1 }
     }
@@ -87,13 +88,13 @@ impl Place<'_> {
         Ok(self.budget.charge(cost)?)
     }
 
-    /// Counts a value that holds no others.
+    /// Charges a value without children.
     fn leaf(&mut self, value: Value) -> Result<Value> {
         self.charge(Cost::shallow(&value))?;
         Ok(value)
     }
 
-    /// The list in a field, with the cost of a new one.
+    /// The list in a field; a new list is charged.
     fn list_in<'m>(&mut self, into: &'m mut Map<String, Value>, name: &str) -> Result<&'m mut Value> {
         if !into.contains_key(name) {
             self.charge(Cost::key(name.len(), into.len()).plus(Cost::LIST))?;
@@ -101,7 +102,7 @@ impl Place<'_> {
         Ok(into.entry(name).or_insert_with(|| Value::Array(Vec::new())))
     }
 
-    /// The map in a field, with the cost of a new one.
+    /// The map in a field; a new map is charged.
     fn map_in<'m>(&mut self, into: &'m mut Map<String, Value>, name: &str) -> Result<&'m mut Value> {
         if !into.contains_key(name) {
             self.charge(Cost::key(name.len(), into.len()).plus(Cost::OBJECT))?;
@@ -110,7 +111,7 @@ impl Place<'_> {
     }
 }
 
-/// A field on the wire.
+/// A field value on the wire.
 #[derive(Clone, Copy)]
 enum Wire<'a> {
     Varint(u64),
@@ -119,7 +120,7 @@ enum Wire<'a> {
     Fixed32,
 }
 
-/// Takes fields off a message.
+/// A reader of the fields of a message.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -167,7 +168,7 @@ fn varint(bytes: &mut &[u8]) -> Result<u64> {
     Err(ProtobufError::Malformed)
 }
 
-/// Reads the fields of a message into a map. `outer`: the numbers of embedded types that led here.
+/// Decodes the fields of a message into a map. `outer` holds the numbers of the enclosing embedded types.
 fn message(
     schema: &'static Schema,
     outer: &[u32],
@@ -186,7 +187,7 @@ fn message(
         let found = schema.fields.iter().find(|field| here(&field.tags).is_some_and(|(n, _)| n == number));
         let Some(field) = found else { continue };
         if here(&field.tags).is_some_and(|(_, inner)| inner > 0) {
-            // The fields of an embedded type stand beside the others in JSON.
+            // JSON has the fields of an embedded type beside the other fields.
             let outer: Vec<u32> = outer.iter().copied().chain([number]).collect();
             message(schema, &outer, submessage(wire, field.name)?, into, place.deeper())?;
         } else {
@@ -229,7 +230,7 @@ fn add(
             place.charge(Cost::key(name.len(), into.len()))?;
             let value = single(ty, wire, name, place)?;
             match (into.get_mut(name), value) {
-                // A message that comes in parts is put together.
+                // The parts of a split message are merged.
                 (Some(Value::Object(map)), Value::Object(more)) => map.extend(more),
                 (_, value) => drop(into.insert(name.to_owned(), value)),
             }
@@ -263,7 +264,7 @@ fn items_of(
     Ok(())
 }
 
-/// A map's entry: a message of key and value.
+/// Decodes a map entry: a message of key and value.
 fn pair<'a>(
     wire: Wire<'a>,
     name: &str,
@@ -287,7 +288,7 @@ fn pair<'a>(
     Ok(())
 }
 
-/// The value of a map's entry; a list is wrapped in a message of its own.
+/// Decodes the value of a map entry; a list has its own message.
 fn value_of_pair(
     ty: &'static Type,
     wire: Option<Wire<'_>>,
@@ -306,7 +307,7 @@ fn value_of_pair(
     }
 }
 
-/// A message of the items of a list.
+/// Decodes a message that wraps the items of a list.
 fn wrapped(of: &'static Type, wire: Wire<'_>, name: &str, mut place: Place<'_>) -> Result<Value> {
     place.charge(Cost::LIST)?;
     let mut items = Vec::new();
@@ -319,7 +320,7 @@ fn wrapped(of: &'static Type, wire: Wire<'_>, name: &str, mut place: Place<'_>) 
     Ok(Value::Array(items))
 }
 
-/// One value that is no list and no map.
+/// Decodes one value other than a list or a map.
 fn single(ty: &'static Type, wire: Wire<'_>, name: &str, mut place: Place<'_>) -> Result<Value> {
     let wrong = || ProtobufError::WireType(name.to_owned());
     let leaf = match (ty, wire) {
@@ -365,14 +366,14 @@ fn text<'a>(wire: Wire<'a>, name: &str) -> Result<&'a str> {
     std::str::from_utf8(submessage(wire, name)?).map_err(|_| ProtobufError::Utf8(name.to_owned()))
 }
 
-/// Negative numbers are written in ten bytes, of which the low four count.
+/// Negative numbers have ten bytes on the wire, of which the low four are significant.
 fn int32(n: u64) -> i32 {
     #[expect(clippy::cast_possible_truncation, reason = "Protobuf defines it as the low 32 bits")]
     let low = n as u32;
     low.cast_signed()
 }
 
-/// Seconds and nanoseconds since 1970; nothing at all is no time.
+/// Decodes seconds and nanoseconds since 1970; an empty message is null.
 fn time(ty: &Type, bytes: &[u8], name: &str) -> Result<Value> {
     if bytes.is_empty() {
         return Ok(Value::Null);
@@ -390,7 +391,7 @@ fn time(ty: &Type, bytes: &[u8], name: &str) -> Result<Value> {
     Ok(Value::from(if matches!(ty, Type::MicroTime) { micro_time(at) } else { time_text(at) }))
 }
 
-/// A message with the text.
+/// Decodes a message with the text of a quantity.
 fn quantity(wire: Wire<'_>, name: &str) -> Result<Value> {
     let mut fields = Fields(submessage(wire, name)?);
     let mut found = "0";
@@ -402,7 +403,7 @@ fn quantity(wire: Wire<'_>, name: &str) -> Result<Value> {
     Ok(Value::from(found))
 }
 
-/// A message with the kind, the number and the text.
+/// Decodes a message with the kind, the number and the text.
 fn int_or_string(bytes: &[u8], name: &str) -> Result<Value> {
     let (mut is_text, mut number, mut string) = (false, 0, "");
     let mut fields = Fields(bytes);
@@ -417,7 +418,7 @@ fn int_or_string(bytes: &[u8], name: &str) -> Result<Value> {
     Ok(if is_text { Value::from(string) } else { Value::from(number) })
 }
 
-/// A message with JSON.
+/// Decodes a message with raw JSON.
 fn raw(bytes: &[u8], name: &str, budget: &mut Budget) -> Result<Value> {
     let mut fields = Fields(bytes);
     let mut json: &[u8] = b"";
@@ -437,7 +438,7 @@ fn raw(bytes: &[u8], name: &str, budget: &mut Budget) -> Result<Value> {
     }
 }
 
-/// A message with a schema and what may stand in its place.
+/// Decodes a message with a schema or its alternative.
 fn schema_or(
     ty: &'static Type,
     schema: &'static Schema,

@@ -1,4 +1,4 @@
-//! Messages by hand, and objects of every type there and back.
+//! Tests of Protobuf: hand-written messages, and round trips of objects of every type.
 
 use apimachinery::clock::{Chance, SeededChance};
 use apimachinery::codec::Limits;
@@ -11,7 +11,7 @@ use super::write::FIELDS;
 use crate::Schema;
 use crate::table::{Field, Type, index};
 
-/// Length-delimited field.
+/// Encodes a length-delimited field.
 fn bytes(number: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2];
     let mut length = content.len();
@@ -98,7 +98,7 @@ fn what_is_no_message_is_refused() {
     ] {
         assert_eq!(read("core/v1.ConfigMap", &parts), Err(error), "{parts:?}");
     }
-    // `not`, again and again.
+    // Nested `not` fields.
     let nested = |levels| {
         (0..levels)
             .fold(Vec::new(), |inner: Vec<u8>, _| [vec![0xe2, 1], bytes(1, &inner).split_off(1)].concat())
@@ -113,7 +113,7 @@ fn written(ty: &str, object: Value) -> Vec<u8> {
     out
 }
 
-/// An empty `ObjectMeta`: every string that is no pointer, the time of creation, the generation.
+/// An empty `ObjectMeta`: every string that is no pointer, the creation time, the generation.
 fn empty_meta() -> Vec<u8> {
     let text = |number| bytes(number, b"");
     [text(1), text(2), text(3), text(4), text(5), text(6), vec![7 << 3, 0], text(8)].concat()
@@ -188,7 +188,7 @@ fn what_protobuf_does_not_leave_out_is_written() {
     ] {
         assert_eq!(written(ty, object.clone()), want.concat(), "{ty} {object}");
     }
-    // Longer than one byte of length tells.
+    // Lengths above one byte.
     let long = "x".repeat(300);
     assert_eq!(written("meta/v1.StatusCause", json!({"message": long}))[..5], [10, 0, 18, 0xac, 2]);
     let nested = written("meta/v1.StatusDetails", json!({"causes": [{"message": long}]}));
@@ -196,7 +196,7 @@ fn what_protobuf_does_not_leave_out_is_written() {
     assert_eq!(read.at(&["causes"]).unwrap()[0]["message"], long);
 }
 
-/// Objects that nobody thought of.
+/// A generator of random objects.
 struct Making<'a>(&'a SeededChance);
 
 impl Making<'_> {
@@ -214,7 +214,7 @@ impl Making<'_> {
         chosen.map(|field| (field.name.to_owned(), self.value(&field.ty, depth + 1))).collect()
     }
 
-    /// Never an empty list or map: Protobuf does not tell them from none.
+    /// Generates a value, never an empty list or map: Protobuf does not distinguish these from absent ones.
     fn value(&self, ty: &'static Type, depth: usize) -> Value {
         let key = || self.one_of(&["a", "key", "x/y", ""]).to_owned();
         match ty {
@@ -263,7 +263,7 @@ fn every_type_goes_there_and_back() {
     for slot in index() {
         let schema = Schema::of(slot.name).unwrap();
         assert!(schema.fields.len() <= FIELDS, "{}", slot.name);
-        // What has no field with a number is not written as a message of its own.
+        // A type without numbered fields has no message of its own.
         if schema.fields.iter().all(|field| field.tags.is_empty()) {
             continue;
         }
@@ -276,7 +276,7 @@ fn every_type_goes_there_and_back() {
                 .read_protobuf(&bytes, Limits::BODY)
                 .unwrap_or_else(|e| panic!("{}: {e}: {object:?}", slot.name));
             schema.conform(&mut read).unwrap();
-            // Fields without a number are in the stored form and not in the message.
+            // Fields without a number are in the stored form but not in the message.
             for field in schema.fields.iter().filter(|field| field.tags.is_empty()) {
                 object.remove(field.name);
                 read.remove(field.name);

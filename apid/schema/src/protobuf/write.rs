@@ -1,14 +1,14 @@
-//! Writing: from the object tree straight to bytes, in one walk.
+//! Encoding of the object tree to Protobuf, in one traversal.
 //!
 //! # Contract
 //!
-//! [`Schema::write_protobuf`] appends the message of an object in stored form. What the tree does not have is written as
-//! the type's zero, since Protobuf leaves out only pointers, lists and maps; a value that does not fit its type is
-//! written as if it was not there, which conforming excludes.
+//! [`Schema::write_protobuf`] appends the message of an object in stored form. An absent value is written as
+//! the zero of its type, because Protobuf omits only pointers, lists and maps. A value of the wrong type is
+//! written like an absent one; conforming excludes such values.
 //!
 //! # Invariants
 //!
-//! INVARIANT (round trip): reading what was written and conforming it gives the object again.
+//! INVARIANT (round trip): decoding and conforming an encoded object returns the object.
 
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::time;
@@ -17,26 +17,26 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::table::{Field, Schema, Type};
 
-/// The fields of a message in the order of their numbers.
+/// The fields of a message, sorted by number.
 #[derive(Debug)]
 pub(crate) struct Plan(Box<[(u32, Step)]>);
 
 #[derive(Debug)]
 enum Step {
-    /// The field at this place in the schema.
+    /// The index of a field in the schema.
     Field(usize),
-    /// An embedded type: its fields stand beside the others in JSON.
+    /// An embedded type, whose fields JSON has beside the other fields.
     Embedded(Plan),
 }
 
 impl Plan {
-    /// Of the fields of a schema.
+    /// The plan for the fields of a schema.
     pub(crate) fn new(fields: &[Field]) -> Self {
         let all: Vec<_> = fields.iter().enumerate().map(|(at, field)| (&*field.tags, at)).collect();
         Plan::of(&all)
     }
 
-    /// Of fields with what is left of their numbers.
+    /// The plan for fields with the rest of their numbers.
     fn of(fields: &[(&[u32], usize)]) -> Self {
         let mut steps = Vec::new();
         let mut numbers: Vec<u32> = fields.iter().filter_map(|(tags, _)| tags.first().copied()).collect();
@@ -67,7 +67,7 @@ impl Schema {
     }
 }
 
-/// Appends a field that holds a message, which `content` appends.
+/// Appends a message field, whose content `content` appends.
 pub fn message(number: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
     key(number, LENGTH, out);
     let at = out.len();
@@ -76,8 +76,9 @@ pub fn message(number: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>
     close(at, out);
 }
 
-/// Writes the length of what was appended after the byte at `at`, which was left for it. Most messages are short; for the
-/// others what was appended moves on.
+/// Writes the length of the content into the byte reserved at `at`.
+///
+/// Most messages are short; longer content is moved to make space for the length.
 fn close(at: usize, out: &mut Vec<u8>) {
     let length = out.len() - at - 1;
     let (bytes, size) = encode_varint(length as u64);
@@ -133,16 +134,16 @@ fn integer(number: u32, value: i64, out: &mut Vec<u8>) {
     varint(value.cast_unsigned(), out);
 }
 
-/// More fields than any type has.
+/// Maximum number of fields of a type.
 pub(super) const FIELDS: usize = 64;
 
-/// The values of a struct's fields, in the order of its schema.
+/// The values of a struct's fields, in schema order.
 type Values<'a> = [Option<&'a Value>; FIELDS];
 
-/// The fields of a message.
+/// Writes the fields of a message.
 fn fields(schema: &'static Schema, map: &Map<String, Value>, out: &mut Vec<u8>) {
     let mut values: Values<'_> = [None; FIELDS];
-    // Types have many fields and objects few, so that the fields are looked for and not the values.
+    // Types have many fields and objects few: look up the fields of the object.
     for (name, value) in map {
         if let Some(slot) = schema.position(name).and_then(|at| values.get_mut(at)) {
             *slot = Some(value).filter(|value| !value.is_null());
@@ -165,7 +166,7 @@ fn planned(schema: &'static Schema, plan: &Plan, values: &Values<'_>, out: &mut 
     }
 }
 
-/// A field with all its occurrences.
+/// Writes a field with all its occurrences.
 fn field(number: u32, field: &'static Field, value: Option<&Value>, out: &mut Vec<u8>) {
     match (&field.ty, value) {
         (Type::List(of), Some(Value::Array(items))) if field.wrapped => {
@@ -180,7 +181,7 @@ fn field(number: u32, field: &'static Field, value: Option<&Value>, out: &mut Ve
     }
 }
 
-/// What may be a list or a map.
+/// Writes a value that may be a list or a map.
 fn several(number: u32, ty: &'static Type, value: &Value, out: &mut Vec<u8>) {
     match (ty, value) {
         (Type::List(of), Value::Array(items)) => {
@@ -193,7 +194,7 @@ fn several(number: u32, ty: &'static Type, value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// The entries of a map, each a message of key and value; a list as value is wrapped in a message of its own.
+/// Writes the entries of a map, each a message of key and value; a list value has its own message.
 fn pairs(number: u32, of: &'static Type, map: &Map<String, Value>, out: &mut Vec<u8>) {
     for (name, value) in map {
         message(number, out, |out| {
@@ -208,7 +209,7 @@ fn pairs(number: u32, of: &'static Type, map: &Map<String, Value>, out: &mut Vec
     }
 }
 
-/// One value that is no list and no map; None is the zero of its type.
+/// Writes one value other than a list or a map; None is the zero of the type.
 fn single(number: u32, ty: &'static Type, value: Option<&Value>, out: &mut Vec<u8>) {
     let text = || value.and_then(Value::as_str).unwrap_or("");
     match ty {
@@ -253,20 +254,20 @@ fn single(number: u32, ty: &'static Type, value: Option<&Value>, out: &mut Vec<u
     }
 }
 
-/// A field of bytes, decoded where it stands.
+/// Writes a bytes field, decoded in place.
 fn base64(number: u32, text: &str, out: &mut Vec<u8>) {
     key(number, LENGTH, out);
     let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
     varint((text.len() / 4 * 3).saturating_sub(padding) as u64, out);
     let at = out.len();
     if STANDARD.decode_vec(text, out).is_err() {
-        // Conforming lets no such text pass.
+        // Conforming excludes malformed base64.
         out.truncate(at);
         out.resize(at + (text.len() / 4 * 3).saturating_sub(padding), 0);
     }
 }
 
-/// Seconds and nanoseconds since 1970; nothing at all for no time.
+/// Writes seconds and nanoseconds since 1970; null is an empty message.
 fn instant(ty: &Type, text: &str, out: &mut Vec<u8>) {
     let read = if matches!(ty, Type::MicroTime) { time::parse_micro(text) } else { time::parse(text) };
     if let Some(at) = read {
@@ -284,11 +285,11 @@ fn int_or_string(value: Option<&Value>, out: &mut Vec<u8>) {
 }
 
 fn json(value: &Value, out: &mut Vec<u8>) {
-    // Writing a tree to memory does not fail.
+    // Serializing a tree to memory cannot fail.
     drop(serde_json::to_writer(out, value));
 }
 
-/// A message with a schema and what may stand in its place.
+/// Writes a message with a schema or its alternative.
 fn schema_or(ty: &Type, schema: &'static Schema, value: &Value, out: &mut Vec<u8>) {
     let is_bool = matches!(ty, Type::SchemaOrBool(_));
     match value {

@@ -1,4 +1,4 @@
-//! A change, shared by all watchers of it, with what they encoded it to.
+//! An event of the watch cache: one change, shared by all its watchers, with its encoded forms.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,19 +10,21 @@ use parking_lot::Mutex;
 use super::{Decode, Item};
 use crate::{Change, Revision, Row};
 
-/// What happened to the key. What a client is told also depends on its selectors: an item that leaves one is deleted for
+/// The kind of a change of a key.
+///
+/// The event type for a client also depends on its selectors: an item that leaves a selector is deleted for
 /// that client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
-    /// The key came to be.
+    /// The key was created.
     Added,
-    /// The key has another value.
+    /// The key was updated.
     Modified,
-    /// The key ceased to be.
+    /// The key was deleted.
     Deleted,
 }
 
-/// What tells the encodings of one event apart.
+/// The identifier of one encoding of an event.
 pub type Form = (usize, u64);
 
 /// One change of one key.
@@ -35,10 +37,10 @@ pub struct Event<D: Decode> {
     encoded: Arc<AtomicUsize>,
 }
 
-/// Encoded forms kept of one event: further ones are made for each who asks.
+/// Maximum number of cached encoded forms of one event. Further forms are encoded for each request.
 const FORMS: usize = 8;
 
-/// Bytes an event is booked with beside its values: itself, two items, and its places in rings.
+/// Bytes accounted for an event beside its values: the event, two items, and its entries in rings.
 const OVERHEAD: usize = 512;
 
 impl<D: Decode> Event<D> {
@@ -51,7 +53,7 @@ impl<D: Decode> Event<D> {
         Arc::new(Event { revision, old, new, forms: Mutex::default(), encoded: Arc::clone(encoded) })
     }
 
-    /// From the engine's history. `item` makes the items.
+    /// Builds an event from the engine's history; `item` builds the items.
     pub(super) fn from_change(
         change: Change,
         encoded: &Arc<AtomicUsize>,
@@ -63,23 +65,24 @@ impl<D: Decode> Event<D> {
         Event::new(revision, old, new, encoded)
     }
 
-    /// The revision of the change, which clients are told with whichever item they see: `after` is of it, while
-    /// `before` is of an earlier one.
+    /// The revision of the change, reported to clients with either item.
+    ///
+    /// `after` has this revision, and `before` an earlier one.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// The item before; None when the key came to be.
+    /// The item before the change; None when the key was created.
     pub fn before(&self) -> Option<&Arc<Item<D>>> {
         self.old.as_ref()
     }
 
-    /// The item after; None when the key ceased to be.
+    /// The item after the change; None when the key was deleted.
     pub fn after(&self) -> Option<&Arc<Item<D>>> {
         self.new.as_ref()
     }
 
-    /// What happened to the key.
+    /// The kind of the change.
     pub fn kind(&self) -> EventKind {
         match (&self.old, &self.new) {
             (None, _) => EventKind::Added,
@@ -93,8 +96,11 @@ impl<D: Decode> Event<D> {
         self.new.as_ref().or(self.old.as_ref()).map_or("", |item| item.key())
     }
 
-    /// The event encoded to a form, whose meaning is the caller's (event type, version, media type): made by
-    /// the first who asks, while others wait, and kept as long as the event.
+    /// The event in an encoded form. The caller defines the meaning of `form`: event type, version, media
+    /// type.
+    ///
+    /// Single-flight: the first caller encodes while others wait. The form is cached for the lifetime of the
+    /// event.
     pub fn form<E>(&self, form: Form, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
         let mut forms = self.forms.lock();
         if let Some((_, bytes)) = forms.iter().find(|(kept, _)| *kept == form) {
@@ -110,7 +116,7 @@ impl<D: Decode> Event<D> {
         Ok(bytes)
     }
 
-    /// Bytes this event is booked with when it comes: itself and both values. Its forms are counted as they are made.
+    /// Bytes accounted at creation: the event and both values. Forms are accounted when they are encoded.
     pub(super) fn weight(&self) -> usize {
         let bytes = |item: &Option<Arc<Item<D>>>| item.as_ref().map_or(0, |item| item.value().len());
         OVERHEAD + bytes(&self.old) + bytes(&self.new)

@@ -1,4 +1,4 @@
-//! A cached row and, once somebody asked for it, its entry.
+//! A cached row with its entry, which is decoded on first use.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::Decode;
 use crate::{Error, Result, Revision, Row};
 
-/// A row of a resource. Shared by the map, snapshots and events.
+/// A row of a resource, shared by the map, snapshots and events.
 pub struct Item<D: Decode> {
     row: Row,
     entry: OnceLock<Result<D::Entry, String>>,
@@ -35,29 +35,33 @@ impl<D: Decode> Item<D> {
         self.row.revision
     }
 
-    /// The row, as the store holds it.
+    /// The stored row.
     pub fn row(&self) -> &Row {
         &self.row
     }
 
-    /// Whether the entry was made already, so that [`Item::entry`] costs nothing.
+    /// Whether the entry is decoded already, so that [`Item::entry`] costs nothing.
     pub fn is_decoded(&self) -> bool {
         self.entry.get().is_some()
     }
 
-    /// The decoded row: made by the first who asks, while others wait. `Corrupt` when it cannot be decoded.
+    /// The decoded row. Single-flight: the first caller decodes while others wait.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` when the value does not decode.
     pub fn entry(&self) -> Result<&D::Entry> {
         let entry = self.entry.get_or_init(|| self.decode.decode(&self.row.key, &self.row.value));
         entry.as_ref().map_err(|error| {
             Error::Corrupt(format!(
-                "key `{}` at revision {} cannot be decoded: {error}",
+                "decoding key `{}` at revision {} failed: {error}",
                 self.row.key, self.row.revision
             ))
         })
     }
 }
 
-/// Without the value: it may hold secrets.
+/// Omits the value, which may hold secrets.
 impl<D: Decode> fmt::Debug for Item<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Item")

@@ -1,43 +1,48 @@
-//! The watch cache: for each resource an ordered map of items with cheap snapshots and a bounded ring of events, over
-//! any engine, for the verbs.
+//! The watch cache: an ordered map of items and a limited ring of events for each resource, over any engine.
+//!
+//! The verbs read lists and watches from the watch cache. Snapshots are cheap.
 //!
 //! # Contract
 //!
-//! - [`Cache`] is an [`Observer`]: give it to the engine, then [`attach`](Cache::attach) the store. It holds the store
-//!   weakly, so that the two do not keep each other alive.
-//! - [`Resource`] serves one key prefix and is loaded by the first read of it. It never reads the store again, except
-//!   for what is older than it holds: [`Resource::page_at`] and watches that begin before the ring.
-//! - Items are decoded when somebody first asks for the entry, on the reader's thread, once for all readers; the store's
-//!   writer thread never decodes.
-//! - A *scope* names keys: one that ends with `/` is all keys below it, any other is that one key.
-//! - The past is read from memory as far as the ring reaches: a snapshot of an older revision is the newest one with the
-//!   events after it undone ([`Resource::snapshot_at`]). The first watch that begins before a resource was loaded extends
-//!   its ring by what the engine's history tells, once for all watches to come: they do not each walk the history of the
-//!   whole store.
-//! - [`Cache::unregister`] gives a prefix back; its watchers end with [`WatchError::Retired`].
+//! - [`Cache`] is an [`Observer`]: pass it to the engine, then [`attach`](Cache::attach) the store. The cache
+//!   holds the store weakly, to avoid a reference cycle.
+//! - [`Resource`] serves one key prefix, and the first read loads it. Later reads use the store only for
+//!   older data: [`Resource::page_at`], and watches that begin before the ring.
+//! - An item is decoded at the first read of its entry, on the reader's thread, once for all readers. The
+//!   writer thread of the store never decodes.
+//! - A *scope* names keys: a scope that ends with `/` names all keys below it, any other scope names that one
+//!   key.
+//! - Reads of past revisions use memory as far as the ring reaches: the newest snapshot with the later events
+//!   undone ([`Resource::snapshot_at`]). The first watch that begins before a resource was loaded extends its
+//!   ring from the engine's history. The extension happens once, so that later watches do not scan the
+//!   history of the whole store.
+//! - [`Cache::unregister`] removes a prefix; its watchers end with [`WatchError::Retired`].
 //!
 //! # Invariants
 //!
-//! INVARIANT (exact revision): a [`Snapshot`] of revision R holds every change of its resource at or before R and none
-//! after; a watch from R then delivers every later change once, in order. R may be newer than the resource's last change:
-//! it is the newest revision observed, so that lists of idle collections carry the store's newest revision.
-//! INVARIANT (read your writes): because commits are observed before they are answered, a read that begins after an
-//! answer shows that commit.
-//! INVARIANT (bounded): events and what they are encoded to take at most [`Limits::ring_bytes`] over all resources. A
-//! watcher owns no queue: it holds a position, so that a slow one costs nothing, and ends with [`WatchError::Lagged`] when
-//! the ring moved past it. What it reads at once is at most [`Limits::batch_bytes`]. A snapshot that it walks is a
-//! [`Pin`]: taken back when the ring moved past it.
+//! INVARIANT (exact revision): a [`Snapshot`] of revision R holds every change of its resource at or before
+//! R, and no later change. A watch from R then delivers every later change once, in order. R may be newer
+//! than the last change of the resource: R is the newest observed revision, so that lists of idle collections
+//! carry the newest revision of the store.
+//! INVARIANT (read your writes): commits are observed before they return. So a read that begins after a
+//! commit returned includes that commit.
+//! INVARIANT (bounded): events and their encoded forms take at most [`Limits::ring_bytes`] over all
+//! resources. A watcher owns no queue, only a position, so that a slow watcher costs no memory. The watcher
+//! ends with [`WatchError::Lagged`] when the ring has moved past its position. One read returns at most
+//! [`Limits::batch_bytes`]. A snapshot that a slow watcher reads is a [`Pin`]; the cache revokes it when the
+//! ring moves past it.
 //!
 //! # Concurrency
 //!
-//! Locks, in their order: the table of resources (readers only, but for registration), one resource's state, the ring's
-//! account, the list of whom to wake; a pin's and the timeline's are innermost. None is held across an await, while
-//! decoding, or while tasks are woken. The observed revision advances while the state of the changed resource is locked:
-//! whoever holds that lock sees all changes of the resource at or before it.
+//! Lock order: the table of resources (read lock, except for registration), the state of one resource, the
+//! account of the rings, the list of waiters. The locks of pins and of the timeline are innermost. No lock is
+//! held across an await, during decoding, or while tasks are woken. The observed revision advances under the
+//! state lock of the changed resource: a holder of that lock sees all changes of the resource at or before
+//! that revision.
 //!
 //! # Reference
 //!
-//! design section 5; Kubernetes' watch cache (KEP-2340), whose lists are of the newest revision, too.
+//! design section 5; the watch cache of Kubernetes (KEP-2340), whose lists are also of the newest revision.
 
 mod event;
 mod item;
@@ -77,25 +82,35 @@ use self::ring::Account;
 use self::timeline::Timeline;
 use crate::{Change, Error, Observer, Result, Revision, Store};
 
-/// Makes the entry of a row: what the layers above know of an object. Given by `kinds`, one value a resource.
+/// Decodes rows to entries, the layers' view of an object. `kinds` provides one value for each resource.
 pub trait Decode: Send + Sync + 'static {
-    /// What a row decodes to.
+    /// The decoded form of a row.
     type Entry: Send + Sync + 'static;
 
-    /// Decodes a stored value. Pure: the same key and value make the same entry, at any revision (the revision is the
-    /// item's or the event's). An error says what is wrong with the value; readers of it get `Corrupt`.
+    /// Decodes a stored value.
+    ///
+    /// Pure: the same key and value give the same entry at any revision; the item or the event carries the
+    /// revision.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the value is invalid; readers get `Corrupt`.
     fn decode(&self, key: &str, value: &Bytes) -> Result<Self::Entry, String>;
 }
 
-/// What the cache may use.
+/// Limits of the watch cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of events kept for watchers, with their encoded forms, over all resources. The oldest event of any
-    /// resource goes first.
+    /// Maximum bytes of cached events with their encoded forms, over all resources. The oldest event of any
+    /// resource is evicted first.
     pub ring_bytes: usize,
-    /// Bytes of events (before and after) that one [`Watcher::next`] returns, except that one event always fits.
+    /// Maximum bytes of events that one [`Watcher::next`] returns, before and after.
+    ///
+    /// One event always fits.
     pub batch_bytes: usize,
-    /// How long a state that was the newest can be read from memory, as far as the ring reaches (requirements D-RV-45).
+    /// Age up to which past states are readable from memory (requirements D-RV-45).
+    ///
+    /// The ring limits these reads further.
     pub snapshot_age: Duration,
 }
 
@@ -113,7 +128,7 @@ pub struct Cache<D: Decode> {
 }
 
 impl<D: Decode> Cache<D> {
-    /// An empty cache, to be given to an engine as its observer.
+    /// An empty cache, to be passed to an engine as its observer.
     pub fn new(limits: Limits) -> Self {
         let shared = Shared {
             observed: AtomicU64::new(0),
@@ -127,8 +142,11 @@ impl<D: Decode> Cache<D> {
         Cache { shared: Arc::new(shared), resources: RwLock::default(), relay: OnceLock::new() }
     }
 
-    /// Says which store to load from. Only the first call counts. Before it, reads are `Unavailable`. To be called on a
-    /// tokio runtime, where watchers are then woken; else the store's writer wakes them.
+    /// Attaches the store to load from. Only the first call has an effect; before it, reads are
+    /// `Unavailable`.
+    ///
+    /// Call this method on a tokio runtime, which then wakes the watchers. Otherwise the writer thread of the
+    /// store wakes them.
     pub fn attach(&self, store: &Arc<dyn Store>) {
         if self.shared.store.set(Arc::downgrade(store)).is_ok() {
             if let Ok(runtime) = Handle::try_current() {
@@ -140,8 +158,10 @@ impl<D: Decode> Cache<D> {
         }
     }
 
-    /// The resource whose keys begin with `prefix`, which ends with `/` and does not begin another resource's prefix.
-    /// Registers it if it is new: a later call with the same prefix answers the same resource and drops its `decode`.
+    /// Returns the resource of a key prefix, and registers a new one.
+    ///
+    /// `prefix` ends with `/` and is no prefix of another resource's prefix. A later call with the same
+    /// prefix returns the same resource and drops its `decode`.
     pub fn resource(&self, prefix: &str, decode: D) -> Arc<Resource<D>> {
         debug_assert!(prefix.ends_with('/'), "`{prefix}` does not end with a slash");
         let mut resources = self.resources.write();
@@ -155,8 +175,10 @@ impl<D: Decode> Cache<D> {
         resource
     }
 
-    /// Gives up a resource, if it is registered: it is not served any more, its watchers end, and its memory is freed with
-    /// the last of them. A later call of [`resource`](Cache::resource) registers the prefix anew.
+    /// Removes a resource, if it is registered: reads fail and its watchers end.
+    ///
+    /// The memory is freed with the last watcher. A later call of [`resource`](Cache::resource) registers the
+    /// prefix anew.
     pub fn unregister(&self, prefix: &str) -> bool {
         let resource = self.resources.write().remove(prefix);
         resource.is_some_and(|resource| {
@@ -165,13 +187,13 @@ impl<D: Decode> Cache<D> {
         })
     }
 
-    /// The newest revision observed: at least that of every commit answered by this process.
+    /// The newest observed revision: at least that of every completed commit of this process.
     pub fn revision(&self) -> Revision {
         self.shared.revision()
     }
 
-    /// Waits until a revision has been observed, for reads that must not be older. Cancel-safe; bounding the time is the
-    /// caller's.
+    /// Waits until a revision is observed, for reads that must not be older. Cancel-safe; the caller limits
+    /// the time.
     pub async fn wait_for(&self, revision: Revision) {
         self.shared.wait_for(revision).await;
     }
@@ -182,8 +204,8 @@ impl<D: Decode> Observer for Cache<D> {
         let mut retained = Vec::with_capacity(changes.len());
         let mut woken: Vec<Waiters> = Vec::new();
         {
-            // Held to the end of the batch: a resource registered meanwhile either sees a change here or finds the
-            // observed revision at or after it, and then loads at least that.
+            // Held to the end of the batch. A resource registered meanwhile either sees a change here, or
+            // finds the observed revision at or after it and then loads at least that revision.
             let resources = self.resources.read();
             for change in changes {
                 match owner(&resources, &change.key) {
@@ -205,7 +227,7 @@ impl<D: Decode> Observer for Cache<D> {
     }
 }
 
-/// The resource a key belongs to: as no prefix begins another, it is the last one at or before the key, if any.
+/// The resource of a key. No prefix begins another, so that the owner is the last one at or before the key.
 fn owner<'a, D: Decode>(
     resources: &'a BTreeMap<Arc<str>, Arc<Resource<D>>>,
     key: &str,
@@ -215,10 +237,10 @@ fn owner<'a, D: Decode>(
     key.starts_with(&**prefix).then_some(resource)
 }
 
-/// What the cache and its resources share.
+/// The state that the cache and its resources share.
 struct Shared<D: Decode> {
     observed: AtomicU64,
-    /// Told after each batch.
+    /// Notified after each batch.
     progress: Notify,
     store: OnceLock<Weak<dyn Store>>,
     limits: Limits,
@@ -254,11 +276,11 @@ impl<D: Decode> Shared<D> {
             .ok_or_else(|| Error::Unavailable("no store is attached to the cache".to_owned()))
     }
 
-    /// Books new events, and drops the oldest ones of all resources while there are too many bytes.
+    /// Accounts new events, and evicts the oldest ones of all resources while the bytes exceed the limit.
     fn retain(&self, events: Vec<(Weak<Resource<D>>, Revision, usize)>) {
         let mut events = Some(events);
         loop {
-            // What an event was encoded to goes with it, unless a reader still holds it.
+            // The encoded forms are freed with their event, unless a reader still holds it.
             let encoded = self.encoded.load(Ordering::Relaxed);
             let limit = self.limits.ring_bytes.saturating_sub(encoded);
             let victim = {

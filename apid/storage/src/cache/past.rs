@@ -1,10 +1,10 @@
-//! The events of a resource before it was loaded, as they are read from the engine's history: the newest of them, within
-//! a bound of bytes.
+//! The events of a resource before its load, from the engine's history: the newest ones within a limit of
+//! bytes.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): what is held is the events that are kept, whose bytes are within the bound after each stretch; an
-//! item outlives its event only as what a later event that is kept begins with.
+//! INVARIANT (bounded): memory is limited to the retained events, whose bytes are within the limit after each
+//! range. An item outlives its event only as the `before` item of a later retained event.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use std::sync::atomic::AtomicUsize;
 use super::{Decode, Event, Item};
 use crate::{Change, Revision};
 
-/// See the module.
+/// The past events; see the module documentation.
 pub(super) struct Past<D: Decode> {
     events: VecDeque<Arc<Event<D>>>,
-    /// The item that the newest event of each key ends with, while that is kept: the next event of the key begins with it.
+    /// The `after` item of the newest retained event of each key: the next event of the key begins with it.
     newest: HashMap<Arc<str>, Arc<Item<D>>>,
     /// The revision after which no event is missing.
     floor: Revision,
@@ -25,12 +25,12 @@ pub(super) struct Past<D: Decode> {
 }
 
 impl<D: Decode> Past<D> {
-    /// Without any event yet after `floor`, for events of at most `limit` bytes.
+    /// Starts without events after `floor`, for events of at most `limit` bytes.
     pub(super) fn new(floor: Revision, limit: usize) -> Self {
         Past { events: VecDeque::new(), newest: HashMap::new(), floor, bytes: 0, limit }
     }
 
-    /// Adds the changes of a stretch, in their order, and lets go of the oldest events that are too many.
+    /// Adds the changes of a range, in order, and evicts the oldest events above the limit.
     pub(super) fn add(&mut self, changes: Vec<Change>, decode: &Arc<D>, encoded: &Arc<AtomicUsize>) {
         for change in changes {
             let event = Event::from_change(change, encoded, |row| {
@@ -55,7 +55,7 @@ impl<D: Decode> Past<D> {
         }
     }
 
-    /// What is kept, in order, and the revision after which nothing is missing.
+    /// The retained events, in order, and the revision after which no event is missing.
     pub(super) fn into_events(self) -> (Vec<Arc<Event<D>>>, Revision) {
         (self.events.into(), self.floor)
     }
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// The change of a key at a revision, from its state of an earlier one.
+    /// The change of a key at a revision, with the state before of an earlier one.
     fn change(key: &str, revision: u64, before: Option<u64>, after: bool) -> Change {
         let key: Arc<str> = Arc::from(key);
         let value = |revision: u64| Bytes::from(vec![u8::try_from(revision % 251).unwrap(); 1000]);
@@ -93,7 +93,7 @@ mod tests {
         for key in 1..=1_000 {
             past.add(vec![change(&format!("/r/{key}"), key, None, true)], &decode, &encoded);
             assert!(past.bytes <= past.limit);
-            assert_eq!(past.newest.len(), past.events.len(), "one item for each event that is kept");
+            assert_eq!(past.newest.len(), past.events.len(), "one item for each retained event");
         }
         let (events, floor) = past.into_events();
         assert_eq!(events.first().unwrap().revision().0, floor.0 + 1);
@@ -111,7 +111,7 @@ mod tests {
             change("/r/a", 4, Some(3), false),
         ];
         past.add(changes, &decode, &encoded);
-        assert!(!past.newest.contains_key("/r/a"), "it is gone");
+        assert!(!past.newest.contains_key("/r/a"), "a deleted key has no item");
         let (events, _) = past.into_events();
         let [.., modified, deleted] = events.as_slice() else { panic!("two events fit") };
         assert!(Arc::ptr_eq(modified.after().unwrap(), deleted.before().unwrap()));
@@ -123,7 +123,11 @@ mod tests {
         let (decode, encoded) = (Arc::new(Text), Arc::default());
         let mut past = Past::new(Revision(0), 3_500);
         past.add(vec![change("/r/a", 1, None, true), change("/r/a", 2, Some(1), true)], &decode, &encoded);
-        assert_eq!((past.events.len(), past.newest["/r/a"].revision()), (1, Revision(2)), "1 was let go");
+        assert_eq!(
+            (past.events.len(), past.newest["/r/a"].revision()),
+            (1, Revision(2)),
+            "the event of revision 1 is evicted"
+        );
         past.add(vec![change("/r/a", 3, Some(2), true)], &decode, &encoded);
         assert_eq!((past.events.len(), past.newest["/r/a"].revision()), (1, Revision(3)));
     }

@@ -1,7 +1,8 @@
-//! Snapshots that slow readers walk, which the cache takes back before they cost anything of their own.
+//! Revocable snapshots for slow readers.
 //!
-//! A snapshot keeps items alive that have changed since. As long as the ring reaches back to its revision, the ring holds
-//! them anyway; when the ring has moved past it, the snapshot is taken back, whether its reader looks or not.
+//! A snapshot keeps old versions of changed items alive. While the ring reaches back to its revision, the
+//! ring holds these versions anyway. When the ring has moved past that revision, the cache revokes the
+//! snapshot, even while its reader is idle.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,10 +15,10 @@ use crate::Revision;
 
 type Place<D> = Mutex<Option<Snapshot<D>>>;
 
-/// Bytes that an item counts beside its value.
+/// Bytes accounted for an item beside its value.
 const OVERHEAD: usize = 64;
 
-/// A snapshot that may be taken back.
+/// A revocable snapshot.
 pub struct Pin<D: Decode> {
     revision: Revision,
     place: Arc<Place<D>>,
@@ -29,8 +30,10 @@ impl<D: Decode> Pin<D> {
         self.revision
     }
 
-    /// The next items of a scope, not before the key `start`, as many as fit in `bytes`, at least one if there is any. None
-    /// when the snapshot was taken back: the reader is too slow.
+    /// The next items of a scope from the key `start`: as many as fit in `bytes`, and at least one if any
+    /// exists.
+    ///
+    /// None when the snapshot was revoked, because the reader is too slow.
     pub fn items(&self, scope: &str, start: &str, bytes: usize) -> Option<Vec<Arc<Item<D>>>> {
         let snapshot = self.place.lock().clone()?;
         let mut taken = 0;
@@ -52,11 +55,11 @@ impl<D: Decode> fmt::Debug for Pin<D> {
 /// The pins of a resource, by revision.
 pub(super) struct Pins<D: Decode> {
     places: BTreeMap<Revision, Vec<Weak<Place<D>>>>,
-    /// At so many revisions those that nobody holds any more are forgotten.
+    /// Number of revisions at which dropped pins are removed.
     sweep_at: usize,
 }
 
-/// The least [`Pins::sweep_at`].
+/// Minimum of [`Pins::sweep_at`].
 const SWEEP_AT: usize = 64;
 
 impl<D: Decode> Default for Pins<D> {
@@ -81,7 +84,7 @@ impl<D: Decode> Pins<D> {
         Pin { revision, place }
     }
 
-    /// Takes back the snapshots below a revision. What is answered is to be dropped when no lock is held.
+    /// Revokes the snapshots below a revision. The caller drops the result without holding a lock.
     pub(super) fn take_back(&mut self, floor: Revision) -> Vec<Snapshot<D>> {
         if self.places.first_key_value().is_none_or(|(revision, _)| *revision >= floor) {
             return Vec::new();

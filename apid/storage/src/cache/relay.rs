@@ -1,7 +1,7 @@
-//! Wakes the watchers of rings, away from the store's writer when they are many.
+//! Wake-up of the watchers of rings, on a separate task when they are many.
 //!
-//! Waking a task from outside its runtime costs about a microsecond, from inside a tenth of that. So the writer only
-//! rings a bell, and a task of the runtime wakes the others.
+//! Waking a task costs about a microsecond from outside its runtime, and a tenth of that from inside. So the
+//! writer thread only signals the relay task of the runtime, and that task wakes the watchers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,16 +10,17 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 
-/// A ring's waiters, and about how many they are.
+/// The notifier of a ring and the approximate number of its waiters.
 pub(super) type Waiters = (Arc<Notify>, usize);
 
-/// Up to so many the writer wakes itself: a bell costs as much as one of them.
+/// Maximum number of waiters that the writer thread wakes directly: one signal to the relay costs as much as
+/// one wake-up.
 const FEW: usize = 4;
 
-/// By address: a ring that is rung again before its turn is woken once.
+/// Pending notifiers by address: a ring signalled twice before the task runs is woken once.
 type Pending = Arc<Mutex<BTreeMap<usize, Arc<Notify>>>>;
 
-/// The task and what it has to do. It ends when this is dropped.
+/// The relay task and its pending work; the task ends when this value is dropped.
 pub(super) struct Relay {
     pending: Pending,
     bell: mpsc::Sender<()>,
@@ -40,17 +41,17 @@ impl Relay {
         Relay { pending, bell }
     }
 
-    /// Leaves the waking to the task. Whether it is there to do it.
+    /// Hands the wake-ups to the task. Returns whether the task is running.
     fn leave(&self, rings: &[Waiters]) -> bool {
         let mut pending = self.pending.lock();
         pending.extend(rings.iter().map(|(notify, _)| (Arc::as_ptr(notify).addr(), Arc::clone(notify))));
         drop(pending);
-        // Full says that the bell was rung and not yet heard.
+        // A full channel means that a signal is already pending.
         !matches!(self.bell.try_send(()), Err(mpsc::error::TrySendError::Closed(())))
     }
 }
 
-/// Wakes the waiters of rings, here if they are few or there is no relay.
+/// Wakes the waiters of rings: directly if they are few or there is no relay.
 pub(super) fn wake(mut rings: Vec<Waiters>, relay: Option<&Relay>) {
     rings.sort_unstable_by_key(|(notify, _)| Arc::as_ptr(notify).addr());
     rings.dedup_by(|a, b| Arc::ptr_eq(&a.0, &b.0));

@@ -1,9 +1,10 @@
-//! One cached resource: its map, its rings, and how both are loaded while writes go on.
+//! One cached resource: its map, its rings, and loading both during writes.
 //!
 //! # Invariants
 //!
-//! INVARIANT (exact load): rows are read at one revision, at or after all that was observed when the resource began to
-//! collect changes; collected changes at or before it are dropped, later ones applied. So none is missed or applied twice.
+//! INVARIANT (exact load): rows are read at one revision. That revision is at or after every change observed
+//! when the resource began to collect changes. Collected changes at or before that revision are dropped, and
+//! later ones applied. So no change is missed or applied twice.
 
 use std::fmt;
 use std::mem;
@@ -21,13 +22,14 @@ use super::snapshot::Items;
 use super::{Decode, Event, Item, ItemPage, Shared, Snapshot, WatchError, Watcher};
 use crate::{Change, Error, Page, Result, Revision, Row, Stretch};
 
-/// Rows read at a time while loading.
+/// Rows per read during a load.
 const LOAD_PAGE: usize = 10_000;
 
-/// Events undone, at most, for a snapshot of an older revision: some 2 µs each.
+/// Maximum number of events to undo for a snapshot of an older revision, at about 2 µs each.
 const UNDONE: usize = 20_000;
 
-/// The part of the ring's bytes that the past of one resource may take.
+/// Divisor of [`Limits::ring_bytes`](super::Limits::ring_bytes): the share for the past events of one
+/// resource.
 const PAST_PART: usize = 4;
 
 /// The items below one key prefix.
@@ -36,30 +38,30 @@ pub struct Resource<D: Decode> {
     decode: Arc<D>,
     shared: Arc<Shared<D>>,
     state: Mutex<State<D>>,
-    /// Held by the one who loads.
+    /// Held during a load: loads are single-flight.
     loading: tokio::sync::Mutex<()>,
 }
 
-/// How far a resource is.
+/// The load state of a resource.
 enum State<D: Decode> {
-    /// Nobody asked yet: changes pass by.
+    /// Not read yet; changes are ignored.
     Cold,
     /// Rows are being read; changes are collected.
     Loading(Vec<Change>),
-    /// Changes are applied as they come.
+    /// Changes are applied immediately.
     Loaded(Loaded<D>),
-    /// Nobody serves it any more.
+    /// Unregistered.
     Retired,
 }
 
 /// A resource that follows the store.
 pub(super) struct Loaded<D: Decode> {
     items: Items<D>,
-    /// The newest change applied, or the revision the rows were read at: what comes at or before it is in `items`.
+    /// The newest applied change, or the revision of the load: `items` includes all changes at or before it.
     applied: Revision,
     pub(super) rings: Rings<D>,
     pins: Pins<D>,
-    /// Whether the ring holds what it may of the time before the resource was loaded.
+    /// Whether the ring was extended to the time before the load.
     reached_back: bool,
 }
 
@@ -74,12 +76,12 @@ impl<D: Decode> Resource<D> {
         }
     }
 
-    /// What all its keys begin with.
+    /// The common prefix of all keys.
     pub fn prefix(&self) -> &Arc<str> {
         &self.prefix
     }
 
-    /// The newest state of a key, and the revision at which it is that.
+    /// The newest state of a key, and its revision.
     pub async fn get(self: &Arc<Self>, key: &str) -> Result<(Option<Arc<Item<D>>>, Revision)> {
         self.loaded(|loaded, revision| (loaded.items.get(key).map(Arc::clone), revision)).await
     }
@@ -104,9 +106,10 @@ impl<D: Decode> Resource<D> {
         self.if_loaded(|loaded, revision| Snapshot::new(revision, loaded.items.clone()))
     }
 
-    /// The state of all keys at a revision, from memory: the newest state with the events after the revision undone.
-    /// None when memory does not tell: the revision has not been observed; it is older than [`Limits::snapshot_age`] or
-    /// than the ring; or the events are too many to undo.
+    /// The state of all keys at a revision, from memory: the newest state with the later events undone.
+    ///
+    /// None when the revision is not observed yet, or older than [`Limits::snapshot_age`] or than the ring.
+    /// Also None when too many events would have to be undone.
     ///
     /// [`Limits::snapshot_age`]: super::Limits::snapshot_age
     pub async fn snapshot_at(self: &Arc<Self>, at: Revision) -> Result<Option<Snapshot<D>>> {
@@ -132,9 +135,11 @@ impl<D: Decode> Resource<D> {
         }))
     }
 
-    /// How many keys of a scope there were at a revision, not before the key `start`, from memory: those there are, less
-    /// those that came to be since, and those that ceased to be since. None when memory does not tell: the resource is not
-    /// loaded, the revision has not been observed or is older than the ring, or too much happened since.
+    /// Counts the keys of a scope from the key `start` at a revision, from memory.
+    ///
+    /// The count is the current one, corrected by later creates and deletes. None when the resource is not
+    /// loaded, when the revision is not observed yet or older than the ring, or when too many events
+    /// followed.
     pub fn count_at(&self, scope: &str, start: &str, at: Revision) -> Option<usize> {
         let (current, events) = self.if_loaded(|loaded, revision| {
             let events = if loaded.applied <= at { Some(Vec::new()) } else { loaded.rings.since(at, UNDONE) };
@@ -152,9 +157,15 @@ impl<D: Decode> Resource<D> {
         Some(count)
     }
 
-    /// Items of a scope, not before the key `start`, at most `limit` (0: all), at a revision that is now or past, read from
-    /// the engine: the next chunk of a list, or a list at an exact revision. `Compacted` and `Future` when the revision is
-    /// not to be had. Items that have not changed since are those of memory, which may be decoded already.
+    /// Reads items of a scope from the engine at an existing revision: the next page of a list, or an exact
+    /// revision.
+    ///
+    /// The page begins at the key `start` and has at most `limit` items (0: all). Unchanged items come from
+    /// memory, and may be decoded already.
+    ///
+    /// # Errors
+    ///
+    /// `Compacted` or `Future` when the revision is not readable.
     pub async fn page_at(
         self: &Arc<Self>,
         scope: &str,
@@ -184,8 +195,13 @@ impl<D: Decode> Resource<D> {
         Ok(ItemPage { items: items.collect(), revision: at, more })
     }
 
-    /// Changes of a scope after a revision: those that have happened, then those to come. A revision that has not
-    /// happened yet is waited for in silence. `Compacted` when the history does not reach so far back.
+    /// Watches a scope after a revision: first past changes, then new ones.
+    ///
+    /// A future revision is awaited without events.
+    ///
+    /// # Errors
+    ///
+    /// `Compacted` when the history does not reach back to the revision.
     pub async fn watch(self: &Arc<Self>, scope: &str, after: Revision) -> Result<Watcher<D>, WatchError> {
         let scope: Arc<str> = Arc::from(scope);
         if self.loaded(|loaded, _| after < loaded.rings.floor() && !loaded.reached_back).await? {
@@ -208,7 +224,7 @@ impl<D: Decode> Resource<D> {
         .await
     }
 
-    /// The same for a reader that may be slow.
+    /// As [`Resource::snapshot_and_watch`], for a reader that may be slow.
     pub async fn pin_and_watch(self: &Arc<Self>, scope: &str) -> Result<(Pin<D>, Watcher<D>)> {
         let scope: Arc<str> = Arc::from(scope);
         self.loaded(|loaded, revision| {
@@ -218,7 +234,7 @@ impl<D: Decode> Resource<D> {
         .await
     }
 
-    /// Waits until a revision has been observed. Cancel-safe; bounding the time is the caller's.
+    /// Waits until a revision is observed. Cancel-safe; the caller limits the time.
     pub async fn wait_for(&self, revision: Revision) {
         self.shared.wait_for(revision).await;
     }
@@ -231,12 +247,12 @@ impl<D: Decode> Resource<D> {
         &self.decode
     }
 
-    /// Runs on the loaded state, with the revision it is of; None before it is loaded.
+    /// Runs `read` on the loaded state with its revision; None while the resource is not loaded.
     pub(super) fn if_loaded<R>(&self, read: impl FnOnce(&mut Loaded<D>, Revision) -> R) -> Option<R> {
         match &mut *self.state.lock() {
             State::Loaded(loaded) => {
-                // INVARIANT (exact revision): all observed changes of this resource are applied, for the observed
-                // revision advances under this lock; `applied` is ahead of it only just after loading.
+                // INVARIANT (exact revision): all observed changes of this resource are applied, because the
+                // observed revision advances under this lock. `applied` is newer only just after a load.
                 let revision = self.shared.revision().max(loaded.applied);
                 Some(read(loaded, revision))
             }
@@ -244,12 +260,12 @@ impl<D: Decode> Resource<D> {
         }
     }
 
-    /// Whether nobody serves it any more.
+    /// Whether the resource is unregistered.
     pub(super) fn is_retired(&self) -> bool {
         matches!(*self.state.lock(), State::Retired)
     }
 
-    /// Ends it: reads fail from now on, and watchers end.
+    /// Retires the resource: later reads fail, and watchers end.
     pub(super) fn retire(&self) {
         let was = mem::replace(&mut *self.state.lock(), State::Retired);
         if let State::Loaded(loaded) = &was {
@@ -257,7 +273,7 @@ impl<D: Decode> Resource<D> {
         }
     }
 
-    /// The same, after loading if need be.
+    /// Runs `read` on the loaded state, after a load if necessary.
     async fn loaded<R>(self: &Arc<Self>, read: impl Fn(&mut Loaded<D>, Revision) -> R) -> Result<R> {
         if let Some(answer) = self.if_loaded(&read) {
             return Ok(answer);
@@ -266,7 +282,7 @@ impl<D: Decode> Resource<D> {
         self.if_loaded(&read).ok_or_else(|| Error::Unavailable("the resource is not loaded".to_owned()))
     }
 
-    /// Applies a change, advances the observed revision, and answers the weight of the event if one is kept.
+    /// Applies a change, advances the observed revision, and returns the weight of a retained event.
     pub(super) fn apply(&self, change: &Change, woken: &mut Vec<Waiters>) -> Option<usize> {
         let mut state = self.state.lock();
         let weight = match &mut *state {
@@ -281,15 +297,16 @@ impl<D: Decode> Resource<D> {
         weight
     }
 
-    /// Drops events at or before a revision.
+    /// Evicts events at or before a revision.
     pub(super) fn evict(&self, revision: Revision) {
-        // Each event is freed after the lock is given back.
+        // Each event is freed outside the lock.
         while let Some(Some(_event)) = self.if_loaded(|loaded, _| loaded.rings.evict(revision)) {}
         drop(self.if_loaded(|loaded, _| loaded.pins.take_back(loaded.rings.floor())));
     }
 
-    /// Extends the ring to the past before the resource was loaded, unless somebody else just did: as far as the engine's
-    /// history goes and bytes allow.
+    /// Extends the ring to the time before the load, once.
+    ///
+    /// The engine's history and the limit of bytes determine how far the extension reaches.
     async fn reach_back(self: &Arc<Self>) -> Result<()> {
         let _loading = self.loading.lock().await;
         let begin = |loaded: &mut Loaded<D>, _| (!loaded.reached_back).then(|| loaded.rings.floor());
@@ -328,7 +345,7 @@ impl<D: Decode> Resource<D> {
         Ok(())
     }
 
-    /// Reads all rows, unless somebody else just did.
+    /// Loads all rows, unless a concurrent call has loaded them.
     async fn load(self: &Arc<Self>) -> Result<()> {
         let _loading = self.loading.lock().await;
         let observed = {
@@ -341,7 +358,7 @@ impl<D: Decode> Resource<D> {
             *state = State::Loading(Vec::new());
             self.shared.revision()
         };
-        // If this fails or is dropped half way, changes pass by again.
+        // On failure or cancellation the state returns to cold.
         let collecting = Collecting(self);
         let (items, revision) = self.read(observed).await?;
         mem::forget(collecting);
@@ -368,12 +385,12 @@ impl<D: Decode> Resource<D> {
         Ok(())
     }
 
-    /// All rows at one revision, which is at least `observed`.
+    /// Reads all rows at one revision, which is at least `observed`.
     async fn read(&self, observed: Revision) -> Result<(Items<D>, Revision)> {
         let store = self.shared.store()?;
         let mut page = store.range(&self.prefix, "", LOAD_PAGE, None).await?;
         while page.revision < observed {
-            // The engine lets itself be observed before it lets itself be read.
+            // The engine notifies the observer before it makes the revision readable.
             tokio::task::yield_now().await;
             page = store.range(&self.prefix, "", LOAD_PAGE, None).await?;
         }
@@ -393,7 +410,7 @@ impl<D: Decode> Resource<D> {
 }
 
 impl<D: Decode> Loaded<D> {
-    /// The change as an event, unless the rows already held it.
+    /// Applies a change and adds its event, unless the loaded rows include the change.
     fn apply(
         &mut self,
         change: &Change,
@@ -432,9 +449,9 @@ impl<D: Decode> Drop for Collecting<'_, D> {
     }
 }
 
-/// The answer of a resource that is not served any more.
+/// The error of an unregistered resource.
 fn retired() -> Error {
-    Error::Unavailable("the resource is not served any more".to_owned())
+    Error::Unavailable("the resource is no longer served".to_owned())
 }
 
 impl<D: Decode> fmt::Debug for Resource<D> {

@@ -1,9 +1,12 @@
-//! The newest events of a resource, as one ring for all of it and one for each narrower scope that is watched, and the
-//! account of their bytes over all resources.
+//! Watch history rings: the newest events of a resource, one ring for the resource and one for each watched
+//! scope.
+//!
+//! The account tracks the bytes of all rings.
 //!
 //! # Invariants
 //!
-//! INVARIANT (whole above the floor): a ring holds every event of its scope after its floor, in revision order.
+//! INVARIANT (complete above the floor): a ring holds every event of its scope after its floor, in revision
+//! order.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -14,10 +17,10 @@ use super::relay::Waiters;
 use super::{Decode, Event, Resource};
 use crate::Revision;
 
-/// Events looked at from the end before the ring is searched.
+/// Number of events to scan from the end before a binary search.
 const NEAR: usize = 8;
 
-/// The events of one scope.
+/// The ring of one scope.
 pub(super) struct Ring<D: Decode> {
     events: VecDeque<Arc<Event<D>>>,
     /// The revision after which no event of the scope is missing.
@@ -35,7 +38,7 @@ impl<D: Decode> Ring<D> {
         self.floor
     }
 
-    /// Told when an event came.
+    /// The notifier for new events.
     pub(super) fn notify(&self) -> &Arc<Notify> {
         &self.notify
     }
@@ -44,8 +47,8 @@ impl<D: Decode> Ring<D> {
         self.events.back().map(|event| event.revision())
     }
 
-    /// Events after a revision, at least one if there is any, as many as fit in `bytes`. None when the revision is below
-    /// the floor.
+    /// Events after a revision: as many as fit in `bytes`, and at least one if any exists. None below the
+    /// floor.
     pub(super) fn after(&self, revision: Revision, bytes: usize) -> Option<Vec<Arc<Event<D>>>> {
         if revision < self.floor {
             return None;
@@ -59,7 +62,7 @@ impl<D: Decode> Ring<D> {
         Some(events.map(|(_, event)| Arc::clone(event)).collect())
     }
 
-    /// The place of the first event after a revision. Watchers that keep up ask for the last ones.
+    /// Index of the first event after a revision. Watchers that keep up read near the end.
     fn place_after(&self, revision: Revision) -> usize {
         let newer =
             self.events.iter().rev().take(NEAR).take_while(|event| event.revision() > revision).count();
@@ -70,14 +73,14 @@ impl<D: Decode> Ring<D> {
         }
     }
 
-    /// The events after a revision, at most `limit`; None when they are more, or the revision is below the floor.
+    /// All events after a revision; None when they exceed `limit` or when the revision is below the floor.
     pub(super) fn since(&self, revision: Revision, limit: usize) -> Option<Vec<Arc<Event<D>>>> {
         let begin = self.place_after(revision);
         let held = revision >= self.floor && self.events.len() - begin <= limit;
         held.then(|| self.events.range(begin..).map(Arc::clone).collect())
     }
 
-    /// Lowers the floor to one that is not below the whole ring's.
+    /// Extends the ring down to a floor, which is not below the floor of the whole ring.
     fn reach_back(&mut self, floor: Revision, scope: &str, whole: &Ring<D>) {
         if floor >= self.floor {
             return;
@@ -97,7 +100,7 @@ impl<D: Decode> Ring<D> {
         }
     }
 
-    /// Drops the event of a revision if it is the oldest.
+    /// Evicts the oldest event if it is at or before a revision.
     fn evict(&mut self, revision: Revision) -> Option<Arc<Event<D>>> {
         let event = self.events.pop_front_if(|event| event.revision() <= revision)?;
         self.floor = event.revision();
@@ -109,7 +112,7 @@ impl<D: Decode> Ring<D> {
 pub(super) struct Rings<D: Decode> {
     prefix: Arc<str>,
     whole: Ring<D>,
-    /// Only scopes that are watched.
+    /// The rings of watched scopes.
     scoped: HashMap<Arc<str>, Ring<D>>,
 }
 
@@ -118,12 +121,12 @@ impl<D: Decode> Rings<D> {
         Rings { prefix, whole: Ring::new(floor), scoped: HashMap::new() }
     }
 
-    /// The ring of a scope, if it is watched or the whole.
+    /// The ring of a scope; None for an unwatched scope.
     pub(super) fn of(&self, scope: &str) -> Option<&Ring<D>> {
         if *scope == *self.prefix { Some(&self.whole) } else { self.scoped.get(scope) }
     }
 
-    /// The ring of a scope, for one more watcher, that of what the whole ring holds has all after a revision.
+    /// Adds a watcher to the ring of a scope, extended to `after` as far as the whole ring reaches.
     pub(super) fn enter(&mut self, scope: &Arc<str>, after: Revision) -> &Ring<D> {
         if *scope == self.prefix {
             self.whole.watchers += 1;
@@ -137,7 +140,7 @@ impl<D: Decode> Rings<D> {
         ring
     }
 
-    /// Puts events before all others, of which none is missing after `floor`; unless the ring has moved on from `upto`.
+    /// Prepends events, complete after `floor`. Returns false when the floor of the ring is no longer `upto`.
     pub(super) fn prepend(&mut self, events: &[Arc<Event<D>>], floor: Revision, upto: Revision) -> bool {
         if self.whole.floor != upto {
             return false;
@@ -147,12 +150,12 @@ impl<D: Decode> Rings<D> {
         true
     }
 
-    /// The revision after which the resource's own ring is whole.
+    /// The floor of the whole ring.
     pub(super) fn floor(&self) -> Revision {
         self.whole.floor
     }
 
-    /// Everybody who waits for events.
+    /// The notifiers of all rings.
     pub(super) fn waiters(&self) -> impl Iterator<Item = &Arc<Notify>> {
         std::iter::once(&self.whole).chain(self.scoped.values()).map(|ring| &ring.notify)
     }
@@ -162,7 +165,7 @@ impl<D: Decode> Rings<D> {
         self.whole.since(revision, limit)
     }
 
-    /// One watcher less.
+    /// Removes a watcher from the ring of a scope.
     pub(super) fn leave(&mut self, scope: &str) {
         if *scope == *self.prefix {
             self.whole.watchers = self.whole.watchers.saturating_sub(1);
@@ -174,7 +177,7 @@ impl<D: Decode> Rings<D> {
         }
     }
 
-    /// Adds an event, newer than all, and says whom to wake.
+    /// Adds the newest event, and collects the notifiers to wake.
     pub(super) fn push(&mut self, event: &Arc<Event<D>>, woken: &mut Vec<Waiters>) {
         self.whole.push(event, woken);
         if self.scoped.is_empty() {
@@ -187,7 +190,7 @@ impl<D: Decode> Rings<D> {
         }
     }
 
-    /// Takes out the oldest event if it is at or before a revision.
+    /// Evicts the oldest event if it is at or before a revision.
     pub(super) fn evict(&mut self, revision: Revision) -> Option<Arc<Event<D>>> {
         let event = self.whole.evict(revision)?;
         for scope in scopes(&self.prefix, event.key()) {
@@ -199,19 +202,19 @@ impl<D: Decode> Rings<D> {
     }
 }
 
-/// Whether a scope names a key: see [`super`].
+/// Whether a scope names a key; see [`super`].
 pub(super) fn in_scope(scope: &str, key: &str) -> bool {
     if scope.ends_with('/') { key.starts_with(scope) } else { key == scope }
 }
 
-/// The scopes narrower than a resource that name a key.
+/// The scopes below a resource that name a key.
 fn scopes<'a>(prefix: &str, key: &'a str) -> impl Iterator<Item = &'a str> {
     let from = prefix.len();
     let below = key.match_indices('/').map(|(slash, _)| slash + 1).filter(move |end| *end > from);
     below.chain([key.len()]).filter_map(|end| key.get(..end))
 }
 
-/// Which events are held, over all resources, oldest first.
+/// The account of all retained events over all resources, oldest first.
 pub(super) struct Account<D: Decode> {
     bytes: usize,
     events: VecDeque<(Weak<Resource<D>>, Revision, usize)>,
@@ -224,7 +227,7 @@ impl<D: Decode> Default for Account<D> {
 }
 
 impl<D: Decode> Account<D> {
-    /// Books events that are older than all others, newest first.
+    /// Accounts events older than all others; `events` is sorted newest first.
     pub(super) fn book_past(&mut self, events: impl Iterator<Item = (Weak<Resource<D>>, Revision, usize)>) {
         for event in events {
             self.bytes += event.2;
@@ -232,7 +235,7 @@ impl<D: Decode> Account<D> {
         }
     }
 
-    /// Books events.
+    /// Accounts new events.
     pub(super) fn book(&mut self, events: Vec<(Weak<Resource<D>>, Revision, usize)>) {
         for event in events {
             self.bytes += event.2;
@@ -240,7 +243,7 @@ impl<D: Decode> Account<D> {
         }
     }
 
-    /// The oldest event, which must go for all others to take at most `limit` bytes, if it must.
+    /// Removes and returns the oldest event while the bytes exceed `limit`.
     pub(super) fn victim(&mut self, limit: usize) -> Option<(Weak<Resource<D>>, Revision)> {
         if self.bytes <= limit {
             return None;

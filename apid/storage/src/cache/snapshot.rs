@@ -1,4 +1,4 @@
-//! The state of a resource at one revision.
+//! A snapshot: the state of a resource at one revision.
 
 use std::fmt;
 use std::ops::Bound;
@@ -12,7 +12,7 @@ use crate::Revision;
 /// The map of a resource: keys in byte order.
 pub(super) type Items<D> = OrdMap<Arc<str>, Arc<Item<D>>>;
 
-/// All items of a resource at one revision. Costs nothing to take or to clone; while it is held, what changes is copied.
+/// All items of a resource at one revision. Creating and cloning is cheap: later changes are copied on write.
 pub struct Snapshot<D: Decode> {
     revision: Revision,
     items: Items<D>,
@@ -23,12 +23,12 @@ impl<D: Decode> Snapshot<D> {
         Snapshot { revision, items }
     }
 
-    /// The revision this is the state of.
+    /// The revision of the state.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// How many items the resource has.
+    /// The number of items.
     pub fn len(&self) -> usize {
         self.items.len()
     }
@@ -43,15 +43,15 @@ impl<D: Decode> Snapshot<D> {
         self.items.get(key)
     }
 
-    /// The items of a scope whose key is not before `start` (`""`: all), in key order. Counting them is as quick as
-    /// walking: some 15 ns each.
+    /// The items of a scope from the key `start` (`""`: all), in key order. Iteration takes about 15 ns an
+    /// item.
     pub fn scope<'a>(
         &'a self,
         scope: &'a str,
         start: &str,
     ) -> impl Iterator<Item = &'a Arc<Item<D>>> + use<'a, D> {
         let begin = scope.max(start);
-        // What follows everything below `parent/` is `parent0`.
+        // The first key after all keys below `parent/` is `parent0`.
         let end = scope.strip_suffix('/').map_or_else(|| format!("{scope}\0"), |parent| format!("{parent}0"));
         let range = (begin < end.as_str())
             .then(|| self.items.range::<_, str>((Bound::Included(begin), Bound::Excluded(end.as_str()))));
@@ -74,13 +74,13 @@ impl<D: Decode> fmt::Debug for Snapshot<D> {
     }
 }
 
-/// A part of a scope at one revision, in key order.
+/// A page of a scope at one revision, in key order.
 pub struct ItemPage<D: Decode> {
     /// The items.
     pub items: Vec<Arc<Item<D>>>,
-    /// The revision they are of.
+    /// The revision of the items.
     pub revision: Revision,
-    /// Whether items of the scope follow after the last one.
+    /// Whether more items of the scope follow the last item.
     pub more: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which revision was the newest when: about a mark a second, as far back as snapshots are kept.
+//! The timeline: samples of the newest revision over time, one a second, for the maximum age of snapshots.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use crate::Revision;
 
-/// Marks closer to each other are one.
+/// Minimum distance of samples.
 const APART: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// The timeline; see the module documentation.
 #[derive(Debug)]
 pub(super) struct Timeline {
     marks: VecDeque<(Instant, Revision)>,
@@ -18,12 +18,12 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// As far back as an age.
+    /// An empty timeline that reaches back for `age`.
     pub(super) fn new(age: Duration) -> Self {
         Timeline { marks: VecDeque::new(), age }
     }
 
-    /// Notes that a revision is the newest from now on.
+    /// Records the newest revision.
     pub(super) fn mark(&mut self, now: Instant, revision: Revision) {
         match self.marks.back_mut() {
             Some((since, newest)) if now.saturating_duration_since(*since) < APART => *newest = revision,
@@ -34,13 +34,15 @@ impl Timeline {
         }
     }
 
-    /// The oldest revision whose state was the newest within the age, as exactly as marks tell.
+    /// The oldest revision that was the newest at some time within the age.
+    ///
+    /// The result has the precision of the samples.
     pub(super) fn floor(&mut self, now: Instant) -> Revision {
         let age = self.age;
         let old = |mark: Option<&(Instant, Revision)>| {
             mark.is_some_and(|(since, _)| now.saturating_duration_since(*since) >= age)
         };
-        // The newest of those that are old is kept: it was the newest until the mark after it.
+        // Keep the newest expired sample: its revision was the newest until the next sample.
         while old(self.marks.get(1)) {
             self.marks.pop_front();
         }
@@ -66,6 +68,6 @@ mod tests {
         {
             assert_eq!(timeline.floor(at(seconds)), Revision(floor), "after {seconds} s");
         }
-        assert_eq!(timeline.marks.len(), 1, "what is of no use is forgotten");
+        assert_eq!(timeline.marks.len(), 1, "expired samples are removed");
     }
 }

@@ -1,8 +1,8 @@
 //! A watcher: a position in the history of a scope.
 //!
-//! A position below the ring is moved up by reading the engine's history, a stretch at a time, until it reaches the ring;
-//! from then on the watcher reads the ring only. It comes to that only where the ring, which reaches back when the first
-//! watcher needs it, had no room for so old events.
+//! A watcher whose position is below the ring reads the engine's history, one range at a time, until it
+//! reaches the ring. From then on it reads only the ring. The ring extends itself for the first old watcher.
+//! So a watcher reads the history only when the ring had no space for such old events.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,32 +14,32 @@ use super::ring::in_scope;
 use super::{Decode, Event, Item, Resource};
 use crate::{Error, Revision, Stretch};
 
-/// Why a watcher ended.
+/// The reason why a watcher ended.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WatchError {
-    /// The reader was too slow: events it has not seen left the ring. A new watch from `position` continues, if the
-    /// history still reaches there.
+    /// The reader was too slow: unread events left the ring. A new watch from `position` continues if the
+    /// history still reaches back to it.
     #[error("the watcher fell too far behind at revision {position}")]
     Lagged {
-        /// All events at or before it were delivered.
+        /// All events at or before this revision were delivered.
         position: Revision,
     },
-    /// The resource was given up.
-    #[error("the resource is not served any more")]
+    /// The resource was unregistered.
+    #[error("the resource is no longer served")]
     Retired,
-    /// The store cannot tell what happened; `Compacted` when its history does not reach back to the position.
+    /// The store failed; `Compacted` when its history does not reach back to the position.
     #[error(transparent)]
     Store(#[from] Error),
 }
 
-/// The events of a scope, in order. Idle, it is some hundred bytes; dropping it frees them.
+/// A watcher of the events of a scope, in order. An idle watcher takes some hundred bytes.
 pub struct Watcher<D: Decode> {
     resource: Arc<Resource<D>>,
     scope: Arc<str>,
-    /// All events of the scope at or before it were delivered.
+    /// All events of the scope at or before this revision were delivered.
     position: Revision,
     notify: Arc<Notify>,
-    /// Whether the position is below the ring since the beginning.
+    /// Whether the position has always been below the ring.
     behind: bool,
 }
 
@@ -55,8 +55,10 @@ impl<D: Decode> Watcher<D> {
         Watcher { resource, scope, position, notify, behind }
     }
 
-    /// Whether the history reaches back to the position. What the engine has given up is not told, even where the ring
-    /// still holds it: so how far back a watch begins depends on the store alone.
+    /// Checks that the store's history reaches back to the position.
+    ///
+    /// Compacted events are not delivered even if the ring still holds them: the start of a watch depends
+    /// only on the store.
     pub(super) fn begin(&self) -> Result<(), WatchError> {
         let compacted = self.resource.shared().store()?.compacted();
         if self.position < compacted {
@@ -65,7 +67,7 @@ impl<D: Decode> Watcher<D> {
         Ok(())
     }
 
-    /// The next events, at least one; waits for them. Cancel-safe. After an error the watcher is over.
+    /// Waits for the next events, and returns at least one. Cancel-safe. An error ends the watcher.
     pub async fn next(&mut self) -> Result<Vec<Arc<Event<D>>>, WatchError> {
         while self.behind {
             let Some(floor) = self.floor()?.filter(|floor| *floor > self.position) else {
@@ -75,7 +77,7 @@ impl<D: Decode> Watcher<D> {
             let store = self.resource.shared().store()?;
             let upto = floor.min(store.revision());
             if upto <= self.position {
-                // The engine lets itself be observed before it lets itself be read.
+                // The engine notifies the observer before it makes the revision readable.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -92,7 +94,7 @@ impl<D: Decode> Watcher<D> {
         }
         loop {
             let notify = Arc::clone(&self.notify);
-            // Before the look at the ring: what comes after the look wakes it.
+            // Registered before the check of the ring: a later event wakes it.
             let woken = notify.notified();
             let events = self.pending()?;
             if let Some(last) = events.last() {
@@ -103,8 +105,9 @@ impl<D: Decode> Watcher<D> {
         }
     }
 
-    /// Moves up to the newest revision if nothing is left to deliver. All events at or before the answer were delivered:
-    /// what a bookmark may say.
+    /// Advances to the newest revision if no event is pending, and returns the position, for bookmarks.
+    ///
+    /// All events at or before the returned revision were delivered.
     pub fn progress(&mut self) -> Revision {
         if !self.behind {
             let position = self.position;
@@ -118,12 +121,12 @@ impl<D: Decode> Watcher<D> {
         self.position
     }
 
-    /// Whether it waits for a revision that has not happened.
+    /// Whether the watcher waits for a future revision.
     pub fn is_ahead(&self) -> bool {
         self.position > self.resource.shared().revision()
     }
 
-    /// The revision after which the ring of the scope is whole.
+    /// The floor of the ring of the scope.
     fn floor(&self) -> Result<Option<Revision>, WatchError> {
         let floor = |loaded: &mut Loaded<D>, _| loaded.rings.of(&self.scope).map(|ring| ring.floor());
         self.resource.if_loaded(floor).ok_or(WatchError::Retired)

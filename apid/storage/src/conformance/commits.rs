@@ -1,4 +1,4 @@
-//! Writes: what each operation needs, what it answers, who wins.
+//! Conformance of writes: preconditions, results, and concurrent writers.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::{Subject, check_history, row};
 use crate::{Committed, Error, MAX_KEY, MAX_VALUE, Op, Revision};
 
-/// A created row is there, at the revision of the answer.
+/// A created row is readable, at the returned revision.
 pub async fn create_makes_a_row(subject: Subject) {
     assert_eq!(subject.store.revision(), Revision(0));
     assert_eq!(subject.get("a").await, None);
@@ -18,7 +18,7 @@ pub async fn create_makes_a_row(subject: Subject) {
     assert_eq!(subject.get("a").await, Some(row("a", "one", revision)));
 }
 
-/// A create of an existing key answers the row and changes nothing.
+/// A create of an existing key returns the existing row and changes nothing.
 pub async fn create_of_what_exists_carries_the_row(subject: Subject) {
     let revision = subject.create("a", "one").await;
     match subject.store.commit("a", Op::Create(Bytes::from_static(b"two"))).await {
@@ -28,7 +28,7 @@ pub async fn create_of_what_exists_carries_the_row(subject: Subject) {
     assert_eq!(subject.get("a").await, Some(row("a", "one", revision)));
 }
 
-/// Compare and swap.
+/// An update is a compare-and-swap on the revision.
 pub async fn update_needs_the_revision(subject: Subject) {
     let update = |at| subject.store.commit("a", Op::Update(Bytes::from_static(b"two"), at));
     assert!(matches!(update(Revision(0)).await, Err(Error::NotFound(key)) if &*key == "a"));
@@ -44,7 +44,7 @@ pub async fn update_needs_the_revision(subject: Subject) {
     assert!(matches!(update(created).await, Err(Error::Conflict(found)) if found.revision == revision));
 }
 
-/// Compare and delete.
+/// A delete is a compare-and-delete on the revision.
 pub async fn delete_needs_the_revision(subject: Subject) {
     let delete = |at| subject.store.commit("a", Op::Delete(at));
     assert!(matches!(delete(Revision(0)).await, Err(Error::NotFound(key)) if &*key == "a"));
@@ -60,7 +60,7 @@ pub async fn delete_needs_the_revision(subject: Subject) {
     assert!(matches!(delete(updated).await, Err(Error::NotFound(_))));
 }
 
-/// A new life of a key has nothing of the old one.
+/// A recreated key keeps nothing of the deleted row.
 pub async fn a_deleted_key_can_be_created_again(subject: Subject) {
     let first = subject.create("a", "one").await;
     let deleted = subject.delete("a", first).await;
@@ -71,7 +71,7 @@ pub async fn a_deleted_key_can_be_created_again(subject: Subject) {
     assert_eq!(changes[2].old, None, "a create has no row before it");
 }
 
-/// One counter for all keys; what is refused takes no revision and is not observed.
+/// One counter serves all keys. A rejected commit takes no revision and is not observed.
 pub async fn revisions_increase_by_one_and_refusals_take_none(subject: Subject) {
     for expected in 1..=20 {
         let key = format!("key/{expected}");
@@ -85,7 +85,7 @@ pub async fn revisions_increase_by_one_and_refusals_take_none(subject: Subject) 
     assert_eq!(subject.seen.changes().len(), 20);
 }
 
-/// Limits are exact.
+/// The limits are exact.
 pub async fn values_and_keys_have_a_limit(subject: Subject) {
     let (key, value) = ("k".repeat(MAX_KEY), Bytes::from(vec![7; MAX_VALUE]));
     let revision = subject.create(&key, value.clone()).await;
@@ -101,7 +101,7 @@ pub async fn values_and_keys_have_a_limit(subject: Subject) {
     assert_eq!(subject.store.revision(), revision);
 }
 
-/// Keys are any text and values any bytes.
+/// Keys may be any text, and values any bytes.
 pub async fn any_key_and_value_is_kept(subject: Subject) {
     let keys = ["", "\0", "\0\u{1}", "a", "a\0", "a\0\0b", "a/b", "é/ü", "\u{10ffff}", "a\u{7f}"];
     for key in keys {
@@ -117,7 +117,7 @@ pub async fn any_key_and_value_is_kept(subject: Subject) {
     assert_eq!(subject.get("empty").await.unwrap().value, Bytes::new());
 }
 
-/// 32 clients add one to a counter, each until it wins 20 times: none of the additions is lost or done twice.
+/// 32 clients increment a counter, each until 20 successes: no increment is lost or repeated.
 pub async fn concurrent_updates_of_one_key_have_exactly_the_winners(subject: Subject) {
     const CLIENTS: u64 = 32;
     const WINS: u64 = 20;
@@ -148,14 +148,14 @@ pub async fn concurrent_updates_of_one_key_have_exactly_the_winners(subject: Sub
         });
     }
     let wins: HashSet<Revision> = clients.join_all().await.into_iter().flatten().collect();
-    assert_eq!(wins.len() as u64, CLIENTS * WINS, "no revision was given to two winners");
+    assert_eq!(wins.len() as u64, CLIENTS * WINS, "every successful update has its own revision");
     let last = subject.get("counter").await.unwrap();
     assert_eq!(last.value, (CLIENTS * WINS).to_string());
-    assert_eq!(last.revision, Revision(first.0 + CLIENTS * WINS), "losers took no revision");
+    assert_eq!(last.revision, Revision(first.0 + CLIENTS * WINS), "a conflict takes no revision");
     check_history(&subject.seen.changes());
 }
 
-/// 32 clients create 10 keys: each key has one winner, and the others are told its row.
+/// 32 clients create each of 10 keys: each key has one winner, and the others get its row.
 pub async fn concurrent_creates_of_one_key_have_one_winner(subject: Subject) {
     for round in 0..10 {
         let key: Arc<str> = format!("key/{round}").into();
@@ -182,7 +182,7 @@ pub async fn concurrent_creates_of_one_key_have_one_winner(subject: Subject) {
     }
 }
 
-/// Whoever has an answer finds the change in what was observed, which is the whole history in order.
+/// A completed commit is visible in the observed history, which is complete and ordered.
 pub async fn the_observer_sees_history_before_the_answer(subject: Subject) {
     let mut clients = tokio::task::JoinSet::new();
     for client in 0..16 {
@@ -213,7 +213,7 @@ pub async fn the_observer_sees_history_before_the_answer(subject: Subject) {
     check_history(&changes);
 }
 
-/// After the end every call says so.
+/// Every call on a closed store returns `Unavailable`.
 pub async fn a_closed_store_answers_unavailable(subject: Subject) {
     let revision = subject.create("a", "one").await;
     assert!(subject.store.health().is_ok());

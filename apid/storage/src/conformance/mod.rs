@@ -1,7 +1,7 @@
-//! The contract of [`Store`] as tests: one suite of named functions that every engine passes.
+//! The conformance suite: the contract of [`Store`] as named test functions that every engine passes.
 //!
-//! An engine runs the whole suite with one line, `storage::conformance!(open)`, where `open` is an [`Open`]. A case gets
-//! an empty store and the observer that was given to it.
+//! An engine runs the whole suite with one line, `storage::conformance!(open)`, where `open` is an [`Open`].
+//! Each test case gets an empty store and its observer.
 //!
 //! # Reference
 //!
@@ -28,18 +28,19 @@ use parking_lot::Mutex;
 
 use crate::{Change, Observer, Op, Revision, Row, Store};
 
-/// Makes an empty store with an observer. The second part is kept until the case is over: a directory, say.
+/// Creates an empty store with an observer. The second value is dropped after the test case: a directory, for
+/// example.
 pub type Open = fn(Arc<dyn Observer>) -> (Arc<dyn Store>, Box<dyn Any + Send>);
 
-/// What a case works on.
+/// The store under test.
 pub struct Subject {
     /// The store.
     pub store: Arc<dyn Store>,
-    /// What its observer saw.
+    /// The observer of the store.
     pub seen: Arc<Seen>,
 }
 
-/// An observer that keeps what it sees.
+/// An observer that records all changes.
 #[derive(Default)]
 pub struct Seen(Mutex<Vec<Change>>);
 
@@ -56,7 +57,7 @@ impl Seen {
     }
 }
 
-/// Runs a case on a new store, which is closed afterwards.
+/// Runs a test case on a new store, and closes the store afterwards.
 pub fn run<F: Future<Output = ()>>(open: Open, case: impl FnOnce(Subject) -> F) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -96,11 +97,12 @@ fn row(key: &str, value: &'static str, revision: Revision) -> Row {
     Row { key: key.into(), value: Bytes::from_static(value.as_bytes()), revision }
 }
 
-/// Checks that changes are a history: revisions that increase one by one, each change of what the one before it left.
+/// Checks that changes form a history: consecutive revisions, and each `old` row is the previous state of its
+/// key.
 pub fn check_history(changes: &[Change]) {
     let mut rows = std::collections::HashMap::<Arc<str>, Row>::new();
     for (index, change) in changes.iter().enumerate() {
-        assert_eq!(change.revision.0, index as u64 + 1, "no revision is missing, double or out of order");
+        assert_eq!(change.revision.0, index as u64 + 1, "revisions are consecutive");
         assert_eq!(change.old, rows.get(&change.key).cloned(), "at revision {}", change.revision);
         match &change.new {
             Some(value) => {
@@ -165,7 +167,7 @@ macro_rules! conformance {
     };
     ($open:expr; $($module:ident { $($case:ident)* })*) => {
         $(mod $module {
-            #[allow(unused_imports, reason = "what `open` names is in scope where the macro is used")]
+            #[allow(unused_imports, reason = "`open` resolves in the scope of the macro call")]
             use super::*;
             $(#[test]
             fn $case() {

@@ -1,4 +1,4 @@
-//! Random operations: the engine and the slow, obvious model answer alike.
+//! Random operations on an engine, compared with the reference model.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Dice {
         ["", "a", "a/", "b/", "b/2", "c", "d"][self.below(7) as usize]
     }
 
-    /// Now, or somewhere between before the beginning and after the end.
+    /// None, or a revision from 0 to two above the current one.
     fn revision(&self, current: Revision) -> Option<Revision> {
         (self.below(3) > 0).then(|| Revision(self.below(current.0 + 3)))
     }
@@ -48,7 +48,7 @@ impl Dice {
     }
 }
 
-/// The seed is printed by a failure; `SEED=` replays it.
+/// A failure prints the seed; `SEED=` replays it.
 pub async fn random_operations_agree_with_the_model(subject: Subject) {
     let seed = match std::env::var("SEED") {
         Ok(seed) => seed.parse().expect("SEED is a number"),
@@ -97,8 +97,9 @@ pub async fn random_operations_agree_with_the_model(subject: Subject) {
     assert_eq!(subject.seen.changes(), observed.changes(), "SEED={seed}");
 }
 
-/// What a watch delivers of the past: up to the newest row of the prefix, because what comes after it, deletes at most,
-/// need not come.
+/// The past changes that a watch delivers, up to the newest row of the prefix.
+///
+/// Later changes can only be deletes, and the watch may deliver them or not.
 async fn past(store: &dyn Store, prefix: &str, after: Revision) -> Result<Vec<Change>> {
     let mut watch = store.watch(prefix, after).await?;
     let rows = store.range(prefix, "", 0, None).await?.rows;

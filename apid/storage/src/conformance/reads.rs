@@ -1,11 +1,11 @@
-//! Reads: order, pages, revisions, compaction.
+//! Conformance of reads: order, pages, revisions, compaction.
 
 use bytes::Bytes;
 
 use super::{Subject, row};
 use crate::{Error, MAX_KEY, Op, Revision};
 
-/// `-` and `.` sort before `/`, digits after it: the order is that of bytes, not of path segments.
+/// `-` and `.` sort before `/`, digits after it: the order is by bytes, not by path segments.
 pub async fn ranges_are_ordered_by_bytes(subject: Subject) {
     for key in ["a/x", "a0/x", "a-b/x", "a", "a.b/x", "a/x/y", "a/x-y", "b", "A"] {
         subject.create(key, "x").await;
@@ -14,7 +14,7 @@ pub async fn ranges_are_ordered_by_bytes(subject: Subject) {
     assert_eq!(subject.keys("", None).await, sorted);
 }
 
-/// A prefix is text, not a directory.
+/// A prefix is plain text, not a directory.
 pub async fn a_prefix_is_a_prefix_of_the_key(subject: Subject) {
     for key in ["a", "a/", "a/x", "a/y", "a0", "ab", "b"] {
         subject.create(key, "x").await;
@@ -32,7 +32,7 @@ pub async fn a_prefix_is_a_prefix_of_the_key(subject: Subject) {
     }
 }
 
-/// `limit`, `more` and `start`.
+/// Checks `limit`, `more` and `start` across pages.
 pub async fn pages_follow_each_other(subject: Subject) {
     for number in 0..10 {
         subject.create(&format!("p/{number}"), "x").await;
@@ -61,7 +61,7 @@ pub async fn pages_follow_each_other(subject: Subject) {
     assert_eq!(from("p/9\0").await.unwrap().rows.len(), 0);
 }
 
-/// Writes between pages do not show.
+/// Writes between two pages are invisible in the second page.
 pub async fn pages_of_one_revision_are_one_snapshot(subject: Subject) {
     let mut revisions = Vec::new();
     for number in 0..6 {
@@ -79,7 +79,7 @@ pub async fn pages_of_one_revision_are_one_snapshot(subject: Subject) {
     assert_eq!(subject.keys("p/", None).await, ["p/0", "p/1", "p/2", "p/3", "p/35", "p/4"]);
 }
 
-/// Every state that ever was can be read again.
+/// Every past state is readable at its revision.
 pub async fn old_revisions_are_read_as_they_were(subject: Subject) {
     let one = subject.create("a", "one").await;
     let two = subject.update("a", "two", one).await;
@@ -102,7 +102,7 @@ pub async fn old_revisions_are_read_as_they_were(subject: Subject) {
     }
 }
 
-/// A range finds the version of each key among many newer and older ones.
+/// A range finds the right version of each key among many newer and older ones.
 pub async fn many_versions_of_a_key_are_passed_over(subject: Subject) {
     let keys = ["a", "b", "c"];
     let mut newest = Vec::new();
@@ -126,7 +126,7 @@ pub async fn many_versions_of_a_key_are_passed_over(subject: Subject) {
     }
 }
 
-/// What has not happened is not answered.
+/// Future revisions are rejected.
 pub async fn a_revision_to_come_is_refused(subject: Subject) {
     let current = subject.create("a", "one").await;
     let asked = Revision(current.0 + 1);
@@ -138,7 +138,9 @@ pub async fn a_revision_to_come_is_refused(subject: Subject) {
     assert_eq!(subject.store.compacted(), Revision(0));
 }
 
-/// Older revisions are refused at once, whatever is still on disk; the compacted one and later ones are answered.
+/// Revisions below the compacted one are rejected, even if still on disk.
+///
+/// The compacted revision and later ones are readable.
 pub async fn compacted_history_is_refused_and_newest_rows_stay(subject: Subject) {
     let one = subject.create("a", "one").await;
     let two = subject.update("a", "two", one).await;
@@ -166,7 +168,7 @@ pub async fn compacted_history_is_refused_and_newest_rows_stay(subject: Subject)
     assert_eq!(get("b", None).await.unwrap(), Some(row("b", "back", again)));
 }
 
-/// An older compaction changes nothing.
+/// Compaction at an older revision changes nothing.
 pub async fn compaction_never_moves_back(subject: Subject) {
     for number in 0..5 {
         subject.create(&format!("{number}"), "x").await;
@@ -178,7 +180,7 @@ pub async fn compaction_never_moves_back(subject: Subject) {
     }
 }
 
-/// Requests may ask for anything.
+/// Reads of keys above the length limit find nothing.
 pub async fn keys_that_cannot_exist_are_absent(subject: Subject) {
     subject.create("a", "x").await;
     subject.create(&"b".repeat(MAX_KEY), "x").await;
@@ -198,7 +200,7 @@ pub async fn keys_that_cannot_exist_are_absent(subject: Subject) {
     }
 }
 
-/// Writers move a coin from key to key in two steps; a reader never finds a state that no revision had.
+/// A writer updates keys in turn; a concurrent range always shows the state of one revision.
 pub async fn ranges_are_snapshots_under_writers(subject: Subject) {
     for key in 0..8 {
         subject.create(&format!("coin/{key}"), "0").await;
@@ -216,7 +218,7 @@ pub async fn ranges_are_snapshots_under_writers(subject: Subject) {
         let page = subject.store.range("coin/", "", 0, None).await.unwrap();
         assert_eq!(page.rows.len(), 8);
         let newest = page.rows.iter().map(|row| row.revision).max().unwrap();
-        assert_eq!(newest, page.revision, "the newest row is of the revision of the page");
+        assert_eq!(newest, page.revision, "the newest row has the revision of the page");
         let again = subject.store.range("coin/", "", 0, Some(page.revision)).await.unwrap();
         assert_eq!(page, again);
     }

@@ -1,4 +1,4 @@
-//! Watches: ordered, unique, nothing missing, resumable.
+//! Conformance of watches: ordered, unique, reliable, resumable.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use bytes::Bytes;
 use super::{Subject, check_history, row};
 use crate::{Change, Error, Op, Revision, Watch};
 
-/// Reads until a number of changes are there.
+/// Reads from a watch until `count` changes have arrived.
 async fn take(watch: &mut Box<dyn Watch>, count: usize) -> Vec<Change> {
     let mut changes = Vec::new();
     while changes.len() < count {
-        let next = tokio::time::timeout(Duration::from_secs(60), watch.next()).await.expect("changes come");
+        let next = tokio::time::timeout(Duration::from_secs(60), watch.next()).await.expect("changes arrive");
         let next = next.unwrap();
-        assert!(!next.is_empty(), "an answer has at least one change");
+        assert!(!next.is_empty(), "every result has at least one change");
         changes.extend(next);
     }
     assert_eq!(changes.len(), count, "{changes:?}");
@@ -26,7 +26,7 @@ fn revisions(changes: &[Change]) -> Vec<u64> {
     changes.iter().map(|change| change.revision.0).collect()
 }
 
-/// The past, then what comes; from any revision.
+/// Past changes, then new ones, from any revision.
 pub async fn past_then_live_without_a_gap(subject: Subject) {
     for number in 0..5 {
         subject.create(&format!("{number}"), "x").await;
@@ -44,7 +44,7 @@ pub async fn past_then_live_without_a_gap(subject: Subject) {
     }
 }
 
-/// Other keys are passed over.
+/// Changes of other keys are skipped.
 pub async fn only_the_prefix_is_delivered(subject: Subject) {
     let mut watch = subject.store.watch("a/", Revision(0)).await.unwrap();
     for key in ["a", "a/1", "a-/1", "b/1", "a/2", "a0"] {
@@ -56,7 +56,7 @@ pub async fn only_the_prefix_is_delivered(subject: Subject) {
     assert_eq!(take(&mut watch, 1).await[0].revision, last);
 }
 
-/// Stretches put together are the changes of a prefix between two revisions, whichever they are.
+/// Consecutive ranges together are the changes of a prefix between any two revisions.
 pub async fn stretches_of_the_past_are_whole(subject: Subject) {
     for number in 0..3_000 {
         subject.create(&format!("{}/{number}", if number % 7 == 0 { "a" } else { "b" }), "x").await;
@@ -67,7 +67,10 @@ pub async fn stretches_of_the_past_are_whole(subject: Subject) {
         let (mut position, mut told) = (Revision(after), Vec::new());
         while position < Revision(upto) {
             let stretch = subject.store.history(prefix, position, Revision(upto)).await.unwrap();
-            assert!(stretch.through > position && stretch.through <= Revision(upto), "it gets on");
+            assert!(
+                stretch.through > position && stretch.through <= Revision(upto),
+                "every range makes progress"
+            );
             assert!(stretch.changes.iter().all(|c| c.revision > position && c.revision <= stretch.through));
             told.extend(stretch.changes.into_iter().map(|change| change.revision));
             position = stretch.through;
@@ -84,7 +87,8 @@ pub async fn stretches_of_the_past_are_whole(subject: Subject) {
     assert!(matches!(error, Error::Future { .. }), "{error}");
 }
 
-/// Create, update, delete, create: each with the row before it and the bytes after it, live and from history.
+/// Each change carries the previous row and the new bytes: create, update, delete, recreate; live and from
+/// history.
 pub async fn changes_carry_old_and_new(subject: Subject) {
     let mut live = subject.store.watch("", Revision(0)).await.unwrap();
     let one = subject.create("a", "one").await;
@@ -109,7 +113,7 @@ pub async fn changes_carry_old_and_new(subject: Subject) {
     assert_eq!(subject.seen.changes(), wanted);
 }
 
-/// A watch whose history is gone is refused; one that begins at the compacted revision is whole.
+/// A watch from compacted history is rejected; a watch from the compacted revision is complete.
 pub async fn a_compacted_start_is_refused(subject: Subject) {
     for number in 0..5 {
         subject.create(&format!("{number}"), "x").await;
@@ -124,7 +128,7 @@ pub async fn a_compacted_start_is_refused(subject: Subject) {
     assert_eq!(revisions(&take(&mut watch, 2).await), [4, 5]);
 }
 
-/// A revision that has not happened is nobody's to resume from.
+/// A watch from a future revision is rejected.
 pub async fn a_start_to_come_is_refused(subject: Subject) {
     subject.create("a", "x").await;
     let refused = subject.store.watch("", Revision(2)).await.err();
@@ -134,7 +138,7 @@ pub async fn a_start_to_come_is_refused(subject: Subject) {
     );
 }
 
-/// More than any buffer holds.
+/// The backlog exceeds every buffer.
 pub async fn a_reader_that_falls_behind_loses_nothing(subject: Subject) {
     let mut watch = subject.store.watch("", Revision(0)).await.unwrap();
     let mut newest = HashMap::new();
@@ -153,7 +157,7 @@ pub async fn a_reader_that_falls_behind_loses_nothing(subject: Subject) {
     assert_eq!(changes, subject.seen.changes());
 }
 
-/// A reader that is further behind than history is kept hears so, and then its watch is over.
+/// A watch that falls behind a compaction returns `Compacted`, also on the next call.
 pub async fn a_reader_behind_compaction_is_told(subject: Subject) {
     let mut watch = subject.store.watch("", Revision(0)).await.unwrap();
     let mut at = subject.create("a", Bytes::from(vec![0; 1 << 20])).await;
@@ -170,7 +174,7 @@ pub async fn a_reader_behind_compaction_is_told(subject: Subject) {
     }
 }
 
-/// `next` may be dropped at any moment.
+/// A dropped `next` future loses no change.
 pub async fn giving_up_on_next_loses_nothing(subject: Subject) {
     let mut watch = subject.store.watch("", Revision(0)).await.unwrap();
     let store = subject.store.clone();
@@ -192,7 +196,7 @@ pub async fn giving_up_on_next_loses_nothing(subject: Subject) {
     assert_eq!(changes, subject.seen.changes());
 }
 
-/// Who waits is told that nothing will come.
+/// Closing the store ends waiting watches.
 pub async fn closing_ends_watches(subject: Subject) {
     let revision = subject.create("a", "x").await;
     let mut watch = subject.store.watch("", revision).await.unwrap();
@@ -202,7 +206,7 @@ pub async fn closing_ends_watches(subject: Subject) {
     assert!(matches!(waiting.await.unwrap(), Err(Error::Unavailable(_))));
 }
 
-/// 8 writers and 8 watchers that begin somewhere, end and resume: all see what the observer saw.
+/// 8 writers and 8 watches that end and resume at random points: every watch sees the observed history.
 pub async fn concurrent_writers_and_watchers_agree(subject: Subject) {
     const WRITERS: usize = 8;
     const WRITES: usize = 60;
@@ -212,7 +216,7 @@ pub async fn concurrent_writers_and_watchers_agree(subject: Subject) {
         watchers.spawn(async move {
             let mut changes: Vec<Change> = Vec::new();
             while changes.len() < WRITERS * WRITES {
-                // Resumes after the last change that it has, having let some time pass.
+                // Resumes after the last received change, with a delay.
                 let after = changes.last().map_or(Revision(0), |change| change.revision);
                 let mut watch = store.watch("", after).await.unwrap();
                 for _ in 0..=watcher {
@@ -251,7 +255,7 @@ pub async fn concurrent_writers_and_watchers_agree(subject: Subject) {
     }
 }
 
-/// A watch is never ahead of the observer.
+/// A watch never delivers a change before the observer has seen it.
 pub async fn nothing_is_delivered_before_it_is_observed(subject: Subject) {
     let mut watch = subject.store.watch("", Revision(0)).await.unwrap();
     let seen = Arc::clone(&subject.seen);

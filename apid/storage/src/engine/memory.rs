@@ -1,13 +1,14 @@
-//! The memory engine: the slow, obvious model of the contract, for tests and as the oracle of the other engines.
+//! The memory engine: a simple reference model of the contract, for tests and as the oracle of the other
+//! engines.
 //!
 //! # Contract
 //!
-//! The whole of [`Store`], except that nothing outlives the process. Every commit is a batch of its own.
+//! The engine implements all of [`Store`], without persistence. Every commit is a batch of its own.
 //!
 //! # Concurrency
 //!
-//! `turn` is held for a whole commit, observer included, so that changes are observed in order; `state` only while it
-//! is read or changed, so that the observer may read the store. Order: `turn`, then `state`.
+//! A commit holds `turn` until the observer returns, so that changes are observed in order. The engine holds
+//! `state` only during an access, so that the observer may read the store. Lock order: `turn`, then `state`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::{
     Change, Committed, Error, Observer, Op, Page, Result, Revision, Row, Store, Stretch, Watch, check_size,
 };
 
-/// See the module.
+/// The in-memory store; see the module documentation.
 pub struct MemoryStore {
     shared: Arc<Shared>,
     observer: Arc<dyn Observer>,
@@ -31,16 +32,16 @@ pub struct MemoryStore {
 
 struct Shared {
     state: RwLock<State>,
-    /// The newest revision that readers may see: set once the observer has seen it.
+    /// The newest revision visible to readers; set after the observer has seen the change.
     published: watch::Sender<u64>,
     closed: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
-    /// Key, then revision, then the value; None where the key was deleted.
+    /// Key, then revision, then value; None is a tombstone.
     versions: BTreeMap<Arc<str>, BTreeMap<u64, Option<Bytes>>>,
-    /// Every change after `compacted`.
+    /// Every change after `compacted`, by revision.
     history: BTreeMap<u64, Change>,
     revision: u64,
     compacted: u64,
@@ -81,7 +82,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The revision that a read is of.
+    /// Resolves the revision of a read: checks an explicit one, else uses the published one.
     fn settle(&self, state: &State, at: Option<Revision>) -> Result<u64> {
         let Some(asked) = at else { return Ok(*self.published.borrow()) };
         if asked.0 > state.revision {
@@ -102,7 +103,7 @@ impl State {
         Some(Row { key: key.clone(), value: value.clone()?, revision: Revision(*revision) })
     }
 
-    /// What the operation would change, or why it may not.
+    /// Checks the preconditions of an operation and returns its change.
     fn decide(&self, key: &str, op: Op) -> Result<Change> {
         let current = self.row(key, u64::MAX);
         let key: Arc<str> = key.into();
@@ -125,7 +126,7 @@ impl State {
         self.history.insert(change.revision.0, change.clone());
     }
 
-    /// Forgets what no read at or after `upto` can ask for.
+    /// Removes the versions and history that no read at or after `upto` needs.
     fn compact(&mut self, upto: u64) {
         self.compacted = upto;
         self.history = self.history.split_off(&(upto + 1));

@@ -1,4 +1,4 @@
-//! The engines: one file (or folder) each, the same contract, shown by the same suite ([`crate::conformance`]).
+//! The engines: one file or folder each, one contract, checked by one suite ([`crate::conformance`]).
 
 pub mod fjall;
 pub mod memory;

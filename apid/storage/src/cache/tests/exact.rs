@@ -1,4 +1,4 @@
-//! Random writers against random readers: every snapshot and every watch is compared with the store's history.
+//! Random writers and readers: every snapshot and every watch is compared with the store's history.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const KEYS: &[&str] = &[
     "/other",
 ];
 
-/// What a watcher was told of one change: key, values before and after, revision.
+/// One change as a watcher saw it: key, values before and after, revision.
 type Seen = (String, Option<Bytes>, Option<Bytes>, u64);
 
 fn expected(fake: &Fake, scope: &str, after: Revision) -> Vec<Seen> {
@@ -57,7 +57,7 @@ fn writer(fake: &Fake, mut random: SmallRng, batches: usize) {
     }
 }
 
-/// Reads the past from memory where it tells, and compares it with the history.
+/// Reads a past state from memory, if available, and compares it with the history.
 async fn look_back(fake: &Fake, pods: &Arc<Resource<Text>>, random: &mut SmallRng) {
     let newest = fake.newest();
     let at = Revision(random.random_range(0..=newest.0));
@@ -65,14 +65,10 @@ async fn look_back(fake: &Fake, pods: &Arc<Resource<Text>>, random: &mut SmallRn
     let mut rows = fake.rows(Some(at));
     rows.retain(|key, _| key.starts_with("/pods/"));
     let told: Vec<Row> = snapshot.scope("/pods/", "").map(|item| item.row().clone()).collect();
-    assert_eq!(
-        (snapshot.revision(), told),
-        (at, rows.into_values().collect::<Vec<_>>()),
-        "the state at {at}"
-    );
+    assert_eq!((snapshot.revision(), told), (at, rows.into_values().collect::<Vec<_>>()), "state at {at}");
 }
 
-/// Starts somewhere, watches until the writers are done, and begins anew wherever it lagged.
+/// Starts at a random point, watches until the writers finish, and resumes after every lag.
 async fn reader(
     fake: Arc<Fake>,
     pods: Arc<Resource<Text>>,
@@ -95,7 +91,7 @@ async fn reader(
                     (snapshot, watcher)
                 }
             };
-            // The observer may be ahead of what the store lets be read.
+            // The observer may be ahead of the revision that the store makes readable.
             while fake.newest() < snapshot.revision() {
                 tokio::task::yield_now().await;
             }
@@ -141,7 +137,8 @@ async fn reader(
     lagged
 }
 
-/// One run: a few writers, twelve readers that come one after the other, the first of which loads.
+/// One run: three writers and twelve readers, started one after the other; the first reader loads the
+/// resource.
 async fn run(seed: u64) -> usize {
     let mut random = SmallRng::seed_from_u64(seed);
     let limits = Limits {
@@ -194,5 +191,5 @@ async fn every_reader_is_told_each_change_once_and_in_order() {
         println!("CACHE_SEED={seed}");
         lagged += run(seed).await;
     }
-    println!("{lagged} times a watcher lagged and began anew");
+    println!("watchers lagged and resumed {lagged} times");
 }

@@ -1,4 +1,4 @@
-//! A store that keeps its whole history in one list, written to from the test, with moments that a test can hold.
+//! A fake store: the whole history in one list, written by the test, with gates to pause reads.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ pub(super) struct Fake {
     history: Mutex<History>,
     writer: Mutex<()>,
     observer: Arc<dyn Observer>,
-    /// Whether reads show a change before the observer saw it, or after.
+    /// Whether a change is readable before the observer sees it, or after.
     pub(super) readable_first: AtomicBool,
     changed: Notify,
     failing: AtomicBool,
@@ -45,7 +45,7 @@ impl Fake {
         })
     }
 
-    /// Writes one batch: sets or deletes keys. Deleting what is not there is no change.
+    /// Writes one batch that sets or deletes keys. Deleting an absent key is no change.
     pub(super) fn write(&self, batch: &[(&str, Option<&str>)]) {
         let _writer = self.writer.lock();
         if self.readable_first.load(Ordering::SeqCst) {
@@ -60,7 +60,7 @@ impl Fake {
         }
     }
 
-    /// Makes one batch readable, and leaves its observation to the test.
+    /// Makes one batch readable without observing it.
     pub(super) fn write_unobserved(&self, batch: &[(&str, Option<&str>)]) -> Vec<Change> {
         let changes = self.changes_of(batch);
         self.publish(&changes);
@@ -104,7 +104,7 @@ impl Fake {
         Revision(self.history.lock().changes.len() as u64)
     }
 
-    /// The rows at a revision, by walking the history.
+    /// The rows at a revision, computed from the history.
     pub(super) fn rows(&self, at: Option<Revision>) -> BTreeMap<String, Row> {
         let mut rows = BTreeMap::new();
         for change in
@@ -135,7 +135,7 @@ impl Fake {
         self.gate.try_lock().unwrap()
     }
 
-    /// How many stretches of history were read.
+    /// The number of history ranges read.
     pub(super) fn stretches(&self) -> usize {
         self.read.load(Ordering::SeqCst)
     }
@@ -169,10 +169,10 @@ impl Store for Fake {
     async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page> {
         drop(self.gate.lock().await);
         if self.failing.swap(false, Ordering::SeqCst) {
-            return Err(Error::Unavailable("asked to fail".to_owned()));
+            return Err(Error::Unavailable("injected failure".to_owned()));
         }
         let revision = self.check(at)?;
-        // Pages of two rows make loading a matter of several reads.
+        // Pages of two rows split a load into several reads.
         let limit = if limit == 0 { usize::MAX } else { limit.min(2) };
         let mut rows: Vec<Row> = self.rows(Some(revision)).into_values().collect();
         rows.retain(|row| row.key.starts_with(prefix) && *row.key >= *start);
@@ -187,7 +187,8 @@ impl Store for Fake {
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
         self.check(Some(after))?;
-        let fake = self.this.upgrade().ok_or_else(|| Error::Unavailable("the store is gone".to_owned()))?;
+        let fake =
+            self.this.upgrade().ok_or_else(|| Error::Unavailable("the store was dropped".to_owned()))?;
         Ok(Box::new(FakeWatch { fake, prefix: prefix.to_owned(), position: after }))
     }
 
@@ -198,7 +199,7 @@ impl Store for Fake {
         let changes = self.changes();
         let mut through = upto.max(after);
         let mut found = Vec::new();
-        // Portions of five entries make catching up a matter of several reads.
+        // Ranges of five entries split catching up into several reads.
         for (looked_at, change) in
             changes.into_iter().filter(|c| c.revision > after && c.revision <= upto).enumerate()
         {

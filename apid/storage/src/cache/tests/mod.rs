@@ -1,4 +1,4 @@
-//! The cache compared with the history of a store that keeps everything.
+//! Tests of the watch cache against a store with complete history.
 
 mod exact;
 mod fake;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use self::fake::Fake;
 use super::*;
 
-/// Rows are text; what begins with `!` cannot be decoded.
+/// Rows are text; a value that begins with `!` does not decode.
 #[derive(Default)]
 struct Text {
     decoded: Arc<AtomicUsize>,
@@ -23,7 +23,7 @@ impl Decode for Text {
     fn decode(&self, _key: &str, value: &Bytes) -> Result<String, String> {
         self.decoded.fetch_add(1, Ordering::SeqCst);
         let text = String::from_utf8(value.to_vec()).map_err(|error| error.to_string())?;
-        if text.starts_with('!') { Err("it begins with `!`".to_owned()) } else { Ok(text) }
+        if text.starts_with('!') { Err("the value begins with `!`".to_owned()) } else { Ok(text) }
     }
 }
 
@@ -48,7 +48,7 @@ fn told(events: &[Arc<Event<Text>>]) -> Vec<(EventKind, &str, u64)> {
     events.iter().map(|event| (event.kind(), event.key(), event.revision().0)).collect()
 }
 
-/// One poll: whether the watcher has something to say now.
+/// Polls the watcher once: the result if it is ready.
 async fn ready(watcher: &mut Watcher<Text>) -> Option<Result<Vec<Arc<Event<Text>>>, WatchError>> {
     tokio::select! {
         biased;
@@ -66,9 +66,13 @@ async fn a_list_of_an_idle_collection_carries_the_newest_revision() {
     fake.write(&[("/nodes/n", Some("1")), ("/nodes/n", Some("2"))]);
     let snapshot = pods.snapshot().await.unwrap();
     assert_eq!((snapshot.revision(), snapshot.len()), (Revision(3), 1));
-    assert_eq!(snapshot.item("/pods/a/x").unwrap().revision(), Revision(1), "an item is at its own revision");
+    assert_eq!(snapshot.item("/pods/a/x").unwrap().revision(), Revision(1), "an item has its own revision");
     fake.write(&[("/elsewhere", Some("1"))]);
-    assert_eq!(nodes.snapshot().await.unwrap().revision(), Revision(4), "keys of no resource count, too");
+    assert_eq!(
+        nodes.snapshot().await.unwrap().revision(),
+        Revision(4),
+        "keys outside all resources advance the revision"
+    );
     assert_eq!(cache.revision(), Revision(4));
     let (item, revision) = nodes.get("/nodes/n").await.unwrap();
     assert_eq!((item.unwrap().entry().unwrap().as_str(), revision), ("2", Revision(4)));
@@ -93,7 +97,7 @@ async fn a_snapshot_does_not_move_and_walks_scopes_in_order() {
     assert_eq!(keys(&before, "/pods/a/", ""), ["/pods/a/x", "/pods/a/y"]);
     assert_eq!(keys(&before, "/pods/a/", "/pods/a/x\0"), ["/pods/a/y"]);
     assert_eq!(keys(&before, "/pods/a/x", ""), ["/pods/a/x"]);
-    assert_eq!(keys(&before, "/pods/a", ""), Vec::<String>::new(), "without a slash it is one key");
+    assert_eq!(keys(&before, "/pods/a", ""), Vec::<String>::new(), "a scope without a slash is one key");
     let after = pods.snapshot().await.unwrap();
     assert_eq!(keys(&after, "/pods/a/", ""), ["/pods/a/y"]);
     assert_eq!(after.item("/pods/a/y").unwrap().entry().unwrap(), "2");
@@ -134,10 +138,10 @@ async fn an_event_is_encoded_once_for_each_form() {
     };
     assert_eq!((form(1), form(2), form(1)), (Ok("1".into()), Ok("2".into()), Ok("1".into())));
     assert_eq!(made.load(Ordering::SeqCst), 2);
-    assert_eq!(event.form((0, 3), || Err("no")), Err("no"), "a failure is not kept");
+    assert_eq!(event.form((0, 3), || Err("no")), Err("no"), "a failure is not cached");
     assert_eq!(form(3), Ok("3".into()));
     for more in 10..30 {
-        assert_eq!(form(more), Ok(more.to_string().into()), "forms beyond those kept are made anew");
+        assert_eq!(form(more), Ok(more.to_string().into()), "forms above the cache limit are encoded again");
     }
 }
 
@@ -200,9 +204,9 @@ async fn progress_is_what_was_delivered_and_all_of_it_when_idle() {
     let (_, mut watcher) = pods.snapshot_and_watch("/pods/a/").await.unwrap();
     assert_eq!(watcher.progress(), Revision(0));
     fake.write(&[("/pods/b/x", Some("1"))]);
-    assert_eq!(watcher.progress(), Revision(1), "what it does not watch passes by");
+    assert_eq!(watcher.progress(), Revision(1), "changes outside the scope advance the progress");
     fake.write(&[("/pods/a/x", Some("1")), ("/pods/a/x", Some("2")), ("/elsewhere", Some("1"))]);
-    assert_eq!(watcher.progress(), Revision(1), "two events wait");
+    assert_eq!(watcher.progress(), Revision(1), "two events are pending");
     assert_eq!(told(&watcher.next().await.unwrap()), [(EventKind::Added, "/pods/a/x", 2)]);
     assert_eq!(watcher.progress(), Revision(2));
     assert_eq!(told(&watcher.next().await.unwrap()), [(EventKind::Modified, "/pods/a/x", 3)]);
@@ -217,7 +221,7 @@ async fn the_first_start_before_the_load_extends_the_ring_for_all() {
     fake.write(&[(nodes, Some("3")), (nodes, Some("4")), (nodes, Some("5")), ("/pods/a/x", Some("2"))]);
     pods.snapshot().await.unwrap();
     fake.write(&[("/pods/a/x", Some("3"))]);
-    assert_eq!(fake.stretches(), 0, "nobody asked for the past");
+    assert_eq!(fake.stretches(), 0, "no watch needs the past");
     let of_one = [
         (EventKind::Added, "/pods/a/x", 1),
         (EventKind::Modified, "/pods/a/x", 8),
@@ -226,8 +230,11 @@ async fn the_first_start_before_the_load_extends_the_ring_for_all() {
     let mut watcher = pods.watch("/pods/a/", Revision(0)).await.unwrap();
     let events = watcher.next().await.unwrap();
     assert_eq!(told(&events), of_one);
-    assert_eq!((watcher.progress(), fake.stretches()), (Revision(9), 2), "two stretches of five");
-    assert!(Arc::ptr_eq(events[0].after().unwrap(), events[1].before().unwrap()), "an item is one");
+    assert_eq!((watcher.progress(), fake.stretches()), (Revision(9), 2), "two ranges of five entries");
+    assert!(
+        Arc::ptr_eq(events[0].after().unwrap(), events[1].before().unwrap()),
+        "consecutive events share an item"
+    );
     for scope in ["/pods/a/x", "/pods/"] {
         let mut other = pods.watch(scope, Revision(3)).await.unwrap();
         assert_eq!(told(&other.next().await.unwrap()), of_one[1..], "{scope}");
@@ -262,9 +269,9 @@ async fn a_start_that_the_ring_has_no_room_for_reads_the_history_first() {
     let read = fake.stretches();
     let mut late = pods.watch("/pods/", Revision(77)).await.unwrap();
     assert_eq!(told(&late.next().await.unwrap()), [(EventKind::Modified, "/pods/a/x", 79)]);
-    assert_eq!(fake.stretches(), read, "the newest of the past are in the ring");
+    assert_eq!(fake.stretches(), read, "the ring holds the newest past events");
     let mut quiet = pods.watch("/pods/q/", Revision(0)).await.unwrap();
-    assert!(ready(&mut quiet).await.is_none(), "a quiet scope arrives without an event of its own");
+    assert!(ready(&mut quiet).await.is_none(), "an idle scope catches up without events");
     assert_eq!(quiet.progress(), Revision(80));
 }
 
@@ -281,7 +288,7 @@ async fn the_ring_is_bounded_with_what_events_are_encoded_to() {
     }
     assert_eq!(held().len(), 5);
     let encoded = || pods.shared().encoded.load(Ordering::SeqCst);
-    assert_eq!(encoded(), 100_000, "the bound, before the next event comes");
+    assert_eq!(encoded(), 100_000, "the limit, before the next event");
     fake.write(&[("/pods/a/x", Some("1"))]);
     assert_eq!((held().len(), encoded()), (5, 80_000));
 }
@@ -309,11 +316,11 @@ async fn the_past_is_read_from_memory_for_a_while() {
             let want = (!age.is_zero()).then(|| want.iter().map(ToString::to_string).collect());
             assert_eq!(keys(at).await, want, "{at}");
         }
-        assert_eq!(keys(4).await.unwrap(), all[4], "the newest state is always at hand");
+        assert_eq!(keys(4).await.unwrap(), all[4], "the newest state is always available");
         fake.write(&[("/elsewhere", Some("1"))]);
-        assert_eq!(keys(4).await.unwrap(), all[4], "as long as nothing changed");
+        assert_eq!(keys(4).await.unwrap(), all[4], "available while nothing changes");
         assert_eq!(keys(5).await.unwrap(), all[4]);
-        assert_eq!(keys(6).await, None, "it has not happened");
+        assert_eq!(keys(6).await, None, "a future revision is unavailable");
     }
 }
 
@@ -322,7 +329,7 @@ async fn what_there_was_is_counted_from_memory() {
     let Setup { fake, pods, .. } = setup(Limits::default());
     fake.write(&[("/pods/a/x", Some("1")), ("/pods/b/x", Some("1"))]);
     let before = fake.newest();
-    assert_eq!(pods.count_at("/pods/", "", before), None, "nothing is loaded for it");
+    assert_eq!(pods.count_at("/pods/", "", before), None, "a count does not load the resource");
     fake.write(&[("/pods/a/y", Some("1"))]);
     pods.snapshot().await.unwrap();
     let loaded = fake.newest();
@@ -358,13 +365,13 @@ async fn a_snapshot_is_taken_back_when_the_ring_has_moved_past_it() {
     fake.write(&[("/pods/a/x", Some("2"))]);
     let rest = pin.items("/pods/a/", "/pods/a/x\0", 1 << 20).unwrap();
     assert_eq!((rest.len(), rest[0].value()), (1, &Bytes::from("1")));
-    assert_eq!(pin.items("/pods/", "", 200).unwrap().len(), 2, "as many as fit");
+    assert_eq!(pin.items("/pods/", "", 200).unwrap().len(), 2, "as many items as fit");
     assert!(old.upgrade().is_some());
     for _ in 0..10 {
         fake.write(&[("/pods/a/z", Some("1"))]);
     }
     assert!(pin.items("/pods/", "", 1).is_none());
-    assert!(old.upgrade().is_none(), "nothing old is kept alive by a reader that does not read");
+    assert!(old.upgrade().is_none(), "an idle reader keeps no old item alive");
     assert!(matches!(watcher.next().await, Err(WatchError::Lagged { .. })));
     for _ in 0..1_000 {
         fake.write(&[("/elsewhere", Some("1"))]);
@@ -380,7 +387,7 @@ async fn a_resource_that_is_given_up_ends_its_watchers_and_may_come_again() {
     let waiting = tokio::spawn(async move { watcher.next().await.map(|events| events.len()) });
     tokio::task::yield_now().await;
     assert!(cache.unregister("/pods/"));
-    assert!(!cache.unregister("/pods/"), "it is gone");
+    assert!(!cache.unregister("/pods/"), "a second call finds no resource");
     assert!(matches!(waiting.await.unwrap(), Err(WatchError::Retired)));
     fake.write(&[("/pods/a/x", Some("2"))]);
     assert!(matches!(pods.snapshot().await, Err(Error::Unavailable(_))));
@@ -413,7 +420,7 @@ async fn a_watcher_that_the_ring_passed_ends_and_can_resume() {
     assert_eq!(slow.progress(), Revision(1));
     let mut again = pods.watch("/pods/", Revision(1)).await.unwrap();
     assert_eq!(told(&again.next().await.unwrap()), [(EventKind::Modified, "/pods/a/x", 2)]);
-    assert!(ready(&mut quiet).await.is_none(), "what passed was not for it");
+    assert!(ready(&mut quiet).await.is_none(), "events outside the scope do not end the watcher");
     fake.write(&[("/pods/q/x", Some("1"))]);
     assert_eq!(told(&quiet.next().await.unwrap()), [(EventKind::Added, "/pods/q/x", 23)]);
 }
@@ -461,7 +468,7 @@ async fn dropping_a_watcher_or_the_store_frees_it() {
     let nodes = cache.resource("/nodes/", Text::default());
     drop(fake);
     assert!(matches!(nodes.snapshot().await, Err(Error::Unavailable(_))));
-    pods.snapshot().await.expect("what is loaded is still served");
+    pods.snapshot().await.expect("the loaded state is still served");
     let weak = Arc::downgrade(&pods);
     drop((cache, pods, nodes));
     assert!(weak.upgrade().is_none(), "no cycle");

@@ -1,5 +1,6 @@
-//! The fjall database under the engine: how it is configured, opened, mended after a failed write, and how its errors
-//! become the contract's. No fjall type leaves this folder.
+//! The fjall database of the engine: configuration, opening, repair after a failed write, and error mapping.
+//!
+//! No fjall type leaves this folder.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,11 +13,13 @@ use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode
 use super::layout::{self, Jump};
 use crate::Error;
 
-/// fjall's own rotation must never run: its workers can block each other. `u64::MAX` would overflow in its sums.
+/// Disables the memtable rotation of fjall, whose workers can block each other. `u64::MAX` would overflow in
+/// its sums.
 const NEVER: u64 = 1 << 50;
-/// Above this fjall rotates keyspaces that pin its oldest journal. It is the least that fjall accepts.
+/// Above this size fjall rotates keyspaces that pin its oldest journal. The minimum that fjall accepts.
 const JOURNALS: u64 = 64 << 20;
-/// One worker flushes while the others compact: with one alone, compactions that wait for it would stop both.
+/// One worker flushes while the other compacts. With a single worker, compactions that wait for a flush would
+/// block both.
 const WORKERS: usize = 2;
 
 /// The database and its three keyspaces.
@@ -25,18 +28,18 @@ pub(super) struct Tables {
     pub(super) log: Keyspace,
     pub(super) versions: Keyspace,
     pub(super) meta: Keyspace,
-    /// The gaps in the revisions that are allowed.
+    /// The allowed gaps in the revisions.
     pub(super) jumps: Vec<Jump>,
 }
 
 impl Tables {
-    /// Opens or makes the database in a directory. fjall asserts where it finds what it does not expect: that is
-    /// corruption to us, not a crash.
+    /// Opens or creates the database in a directory. An assertion failure of fjall means corruption here, not
+    /// a crash.
     pub(super) fn open(path: &Path, cache_bytes: u64) -> Result<Tables, Error> {
         let opened = std::panic::catch_unwind(AssertUnwindSafe(|| Tables::try_open(path, cache_bytes)));
         match opened {
             Ok(result) => result,
-            Err(_) => Err(Error::Corrupt("fjall cannot make sense of its files".to_owned())),
+            Err(_) => Err(Error::Corrupt("fjall failed to read its files".to_owned())),
         }
     }
 
@@ -69,44 +72,47 @@ impl Tables {
         let log = database.keyspace("log", plain)?;
         let versions = database.keyspace("versions", options)?;
         let meta = database.keyspace("meta", options)?;
-        // fjall syncs what is in a keyspace's folder, not the folder's own name: a power cut could take it all.
+        // fjall syncs the contents of a keyspace folder, but not its parent: a power cut could lose the
+        // folder.
         File::open(path.join("keyspaces"))?.sync_all()?;
         Ok(Tables { database, log, versions, meta, jumps: Vec::new() })
     }
 
-    /// Whether a revision follows another with nothing missing between them.
+    /// Whether `next` follows `last` without a missing revision.
     pub(super) fn follows(&self, last: u64, next: u64) -> bool {
         next == last + 1 || self.jumps.iter().any(|jump| jump.from.0 <= last && jump.to.0 == next)
     }
 
-    /// The keyspaces.
+    /// The three keyspaces.
     pub(super) fn keyspaces(&self) -> [&Keyspace; 3] {
         [&self.log, &self.versions, &self.meta]
     }
 
-    /// Whether a write failed, after which fjall refuses all others until it is reopened.
+    /// Whether a write failed. fjall then rejects all writes until it is reopened.
     pub(super) fn poisoned(&self) -> bool {
         matches!(self.database.persist(PersistMode::Buffer), Err(fjall::Error::Poisoned))
     }
 
-    /// Bytes of tables on disk.
+    /// Size of the tables on disk in bytes.
     pub(super) fn table_bytes(&self) -> u64 {
         self.keyspaces().iter().map(|keyspace| keyspace.disk_space()).sum()
     }
 
-    /// Memtables that are sealed and not in a table yet.
+    /// Number of sealed memtables that are not flushed yet.
     pub(super) fn sealed(&self) -> usize {
         self.keyspaces().iter().map(|keyspace| keyspace.tree.sealed_memtable_count()).sum()
     }
 
-    /// Something that changes whenever a flush ends.
+    /// A value that changes whenever a flush ends.
     pub(super) fn flushes(&self) -> [Option<u64>; 3] {
         self.keyspaces().map(|keyspace| keyspace.tree.get_highest_persisted_seqno())
     }
 }
 
-/// Rewrites every journal of a closed database from what the page cache holds. After a failed sync the kernel may have
-/// marked pages clean that never reached the medium: a copy that is synced does not have that doubt.
+/// Rewrites every journal of a closed database from the page cache.
+///
+/// After a failed sync the kernel may mark pages clean that never reached the medium. A synced copy removes
+/// that doubt.
 pub(super) fn rewrite_journals(path: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(path)? {
         let journal = entry?.path();
@@ -122,7 +128,7 @@ pub(super) fn rewrite_journals(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Reads and writes, on purpose: the kernel's own copy could share the very extents that are in doubt.
+/// Copies with plain reads and writes: a copy by the kernel could share the doubtful extents.
 fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 20];
     loop {
@@ -136,7 +142,7 @@ fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
     }
 }
 
-/// The contract's error for one of fjall's.
+/// Maps a fjall error to an error of the contract.
 pub(super) fn translate(error: &fjall::Error) -> Error {
     match error {
         fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => translate_io(error),
@@ -146,7 +152,7 @@ pub(super) fn translate(error: &fjall::Error) -> Error {
     }
 }
 
-/// The contract's error for one of the operating system's.
+/// Maps an I/O error to an error of the contract.
 pub(super) fn translate_io(error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full(error.to_string()),

@@ -1,31 +1,32 @@
-//! The rows that were written last, kept for the writer: what is written often is looked up without the tables.
+//! The row cache of the writer: recently written rows, looked up without the tables.
 //!
 //! # Contract
 //!
-//! Holds what is written and marked, nothing else; the tables stay the truth. Bounded in bytes: rows that were not
-//! asked for while half of the bound was filled are let go.
+//! The cache holds only rows that are written and covered by the high-water mark; the tables stay the source
+//! of truth. The size in bytes is limited. The cache evicts rows that were not used while half of the limit
+//! was filled.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::Row;
 
-/// See the module.
+/// The row cache; see the module documentation.
 pub(super) struct Hot {
     young: HashMap<Arc<str>, Option<Row>>,
     old: HashMap<Arc<str>, Option<Row>>,
-    /// Bytes of `young`.
+    /// Size of `young` in bytes.
     bytes: usize,
     limit: usize,
 }
 
 impl Hot {
-    /// Holds about as many bytes.
+    /// A cache with a limit in bytes.
     pub(super) fn new(limit: usize) -> Self {
         Hot { young: HashMap::new(), old: HashMap::new(), bytes: 0, limit }
     }
 
-    /// What is known of a key: a row, or that there is none.
+    /// The cached state of a key: a row, or Some(None) for an absent key. None is a cache miss.
     pub(super) fn find(&mut self, key: &str) -> Option<Option<Row>> {
         if let Some(row) = self.young.get(key) {
             return Some(row.clone());
@@ -35,7 +36,7 @@ impl Hot {
         Some(row)
     }
 
-    /// Takes in what a key is now.
+    /// Stores the new state of a key.
     pub(super) fn insert(&mut self, key: Arc<str>, row: Option<Row>) {
         self.old.remove(&key);
         self.bytes += weight(&key, row.as_ref());
@@ -48,7 +49,7 @@ impl Hot {
         }
     }
 
-    /// Forgets all: the tables are others now.
+    /// Empties the cache, because the tables were reopened.
     pub(super) fn clear(&mut self) {
         *self = Hot::new(self.limit);
     }
@@ -80,11 +81,11 @@ mod tests {
             assert_eq!(hot.find("often"), Some(row("often", 100, 1)));
             let held: usize =
                 hot.young.iter().chain(&hot.old).map(|(key, row)| weight(key, row.as_ref())).sum();
-            assert!(held <= 22_000, "{held} bytes are held");
+            assert!(held <= 22_000, "the cache holds {held} bytes");
         }
-        assert_eq!(hot.find("gone"), None, "not asked for, so no longer known");
+        assert_eq!(hot.find("gone"), None, "an unused entry is evicted");
         hot.insert("often".into(), None);
-        assert_eq!(hot.find("often"), Some(None), "known not to be there");
+        assert_eq!(hot.find("often"), Some(None), "an absent key is cached");
         hot.clear();
         assert_eq!(hot.find("often"), None);
     }

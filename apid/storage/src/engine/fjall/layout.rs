@@ -1,10 +1,10 @@
-//! Keys and rows on disk, as `FORMAT.md` lays them down. Pure: bytes in, bytes out.
+//! Encoding of keys and rows on disk, as `FORMAT.md` specifies. Pure functions from bytes to bytes.
 //!
 //! # Contract
 //!
-//! Keys order as the keys of the contract do, and within one key the newest revision comes first. Every row is sealed:
-//! it carries its revision and a CRC over its key and itself, so that a changed, cut or misplaced row is [`Error::Corrupt`]
-//! and never an answer.
+//! Encoded keys sort like the keys of the contract; within one key the newest revision comes first. Every row
+//! carries its revision and a CRC over its key and its content. A changed, truncated or misplaced row is
+//! [`Error::Corrupt`], and is never returned as data.
 
 use std::sync::Arc;
 
@@ -12,34 +12,34 @@ use bytes::Bytes;
 
 use crate::{Error, Result, Revision};
 
-/// The version of this layout. A store with a higher one is of a newer release and is refused.
+/// The version of this layout. A store with a higher version comes from a newer release and is rejected.
 pub(super) const FORMAT: u32 = 1;
 
-/// Name of the row in `meta` that holds [`FORMAT`].
+/// Name of the `meta` row that holds [`FORMAT`].
 pub(super) const META_FORMAT: &[u8] = b"format";
-/// Name of the row in `meta` that holds the identity.
+/// Name of the `meta` row that holds the identity.
 pub(super) const META_IDENTITY: &[u8] = b"identity";
-/// Name of the row in `meta` whose revision is the compacted one.
+/// Name of the `meta` row whose revision is the compacted one.
 pub(super) const META_COMPACTED: &[u8] = b"compacted";
-/// Name of the row in `meta` up to whose revision superseded versions are removed.
+/// Name of the `meta` row whose revision is the trimmed one: superseded versions up to it are removed.
 pub(super) const META_TRIMMED: &[u8] = b"trimmed";
-/// Names of rows in `meta` that allow a gap begin with this.
+/// Prefix of the names of `meta` rows that allow a gap.
 pub(super) const META_JUMP: &[u8] = b"jump/";
 
-/// What a row is: its first byte.
+/// The kind of a row: its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tag {
     /// `versions`: an object.
     Object = 1,
-    /// `versions`: the key was deleted at this revision.
+    /// `versions`: a tombstone, the key was deleted at this revision.
     Deleted = 2,
-    /// `log`: the key came to be.
+    /// `log`: the key was created.
     Created = 3,
-    /// `log`: the key changed.
+    /// `log`: the key was updated.
     Updated = 4,
-    /// `log`: the key ceased to be.
+    /// `log`: the key was deleted.
     Removed = 5,
-    /// `meta`: a fact about the store.
+    /// `meta`: a property of the store.
     Fact = 6,
 }
 
@@ -51,7 +51,7 @@ impl Tag {
     }
 }
 
-/// What a row says it is, unchecked.
+/// The tag of a row, without a check of the checksum.
 pub(super) fn tag(row: &[u8]) -> Option<Tag> {
     row.first().copied().and_then(Tag::of)
 }
@@ -59,7 +59,7 @@ pub(super) fn tag(row: &[u8]) -> Option<Tag> {
 const HEAD: usize = 1 + 8;
 const SEAL: usize = 4;
 
-/// A row: tag, revision, body, CRC over the key and all of these.
+/// Encodes a row: tag, revision, body, and a CRC over the key and these fields.
 fn seal(key: &[u8], tag: Tag, revision: u64, body: &[&[u8]]) -> Vec<u8> {
     let length = HEAD + body.iter().map(|part| part.len()).sum::<usize>() + SEAL;
     let mut row = Vec::with_capacity(length);
@@ -93,7 +93,8 @@ fn unseal<'a>(keyspace: &str, key: &[u8], row: &'a [u8]) -> Result<Sealed<'a>> {
     Ok(Sealed { tag, revision: u64::from_be_bytes(*revision), body })
 }
 
-/// Writes a key so that keys keep their order and none is the beginning of another: NUL becomes `00 01`.
+/// Escapes a key: NUL becomes `00 01`. Escaped keys keep their order, and no terminated key is a prefix of
+/// another.
 fn escape(key: &str, into: &mut Vec<u8>) {
     for byte in key.bytes() {
         into.push(byte);
@@ -103,7 +104,7 @@ fn escape(key: &str, into: &mut Vec<u8>) {
     }
 }
 
-/// The part of a `versions` key that all versions of one object share: the escaped key and `00 00`.
+/// The prefix that all versions of one object share in `versions`: the escaped key and `00 00`.
 pub(super) fn head(key: &str) -> Vec<u8> {
     let mut head = Vec::with_capacity(key.len() + 2 + 8);
     escape(key, &mut head);
@@ -111,7 +112,7 @@ pub(super) fn head(key: &str) -> Vec<u8> {
     head
 }
 
-/// A `versions` key from its head: the revision inverted, so that the newest comes first.
+/// Builds a `versions` key from its head. The revision is inverted, so that the newest version comes first.
 pub(super) fn version_key_of(head: &[u8], revision: u64) -> Vec<u8> {
     let mut key = Vec::with_capacity(head.len() + 8);
     key.extend_from_slice(head);
@@ -119,14 +120,14 @@ pub(super) fn version_key_of(head: &[u8], revision: u64) -> Vec<u8> {
     key
 }
 
-/// A `versions` key.
+/// Builds a `versions` key.
 pub(super) fn version_key(key: &str, revision: u64) -> Vec<u8> {
     let mut bytes = head(key);
     bytes.extend_from_slice(&(!revision).to_be_bytes());
     bytes
 }
 
-/// The head and the revision of a `versions` key.
+/// Splits a `versions` key into the head and the revision.
 pub(super) fn split_version_key(key: &[u8]) -> Result<(&[u8], u64)> {
     let (head, inverted) = key.split_last_chunk::<8>().ok_or_else(|| {
         Error::Corrupt(format!("a key of `versions` is cut short ({})", key.escape_ascii()))
@@ -134,16 +135,17 @@ pub(super) fn split_version_key(key: &[u8]) -> Result<(&[u8], u64)> {
     Ok((head, !u64::from_be_bytes(*inverted)))
 }
 
-/// The key that a head was made of.
+/// Decodes the object key from a head.
 pub(super) fn key_of_head(head: &[u8]) -> Result<Arc<str>> {
-    let corrupt = || Error::Corrupt(format!("a key of `versions` cannot be read ({})", head.escape_ascii()));
+    let corrupt = || Error::Corrupt(format!("a key of `versions` is malformed ({})", head.escape_ascii()));
     let escaped = head.strip_suffix(&[0, 0]).ok_or_else(corrupt)?;
     let text = std::str::from_utf8(escaped).map_err(|_| corrupt())?;
     Ok(if text.contains('\0') { text.replace("\0\u{1}", "\0").into() } else { text.into() })
 }
 
-/// The bounds in `versions` of all keys that begin with `prefix` and are not before `start`: from the first, inclusive,
-/// to the second, exclusive; None when there is no end.
+/// The bounds in `versions` of all keys that begin with `prefix` and are not before `start`.
+///
+/// The first bound is inclusive, the second exclusive; None means no upper bound.
 pub(super) fn bounds(prefix: &str, start: &str) -> (Vec<u8>, Option<Vec<u8>>) {
     let (mut low, mut high) = (Vec::new(), Vec::new());
     escape(prefix.max(start), &mut low);
@@ -161,11 +163,11 @@ pub(super) fn bounds(prefix: &str, start: &str) -> (Vec<u8>, Option<Vec<u8>>) {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) revision: u64,
-    /// None: the key was deleted.
+    /// None is a tombstone.
     pub(super) value: Option<Bytes>,
 }
 
-/// The row of `versions` at a key.
+/// Encodes a row of `versions`.
 pub(super) fn encode_version(key: &[u8], revision: u64, value: Option<&[u8]>) -> Vec<u8> {
     match value {
         Some(value) => seal(key, Tag::Object, revision, &[value]),
@@ -173,7 +175,7 @@ pub(super) fn encode_version(key: &[u8], revision: u64, value: Option<&[u8]>) ->
     }
 }
 
-/// The row of `versions` at a key, checked.
+/// Decodes and checks a row of `versions`.
 pub(super) fn decode_version(key: &[u8], row: &[u8]) -> Result<Version> {
     let sealed = unseal("versions", key, row)?;
     let (_, expected) = split_version_key(key)?;
@@ -189,42 +191,42 @@ pub(super) fn decode_version(key: &[u8], row: &[u8]) -> Result<Version> {
     }
 }
 
-/// What happened at a revision: a row of `log`.
+/// The change of one revision: a row of `log`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) revision: u64,
     pub(super) key: Arc<str>,
     /// [`Tag::Created`], [`Tag::Updated`] or [`Tag::Removed`].
     pub(super) event: Tag,
-    /// The revision of the row before; 0 for a create.
+    /// The revision of the previous row of the key; 0 for a create.
     pub(super) previous: u64,
 }
 
-/// Bytes of a `log` key.
+/// Length of a `log` key in bytes.
 pub(super) const LOG_KEY: usize = 8;
 
-/// A `log` key.
+/// Encodes a `log` key.
 pub(super) fn log_key(revision: u64) -> [u8; LOG_KEY] {
     revision.to_be_bytes()
 }
 
-/// The revision of a `log` key.
+/// Decodes the revision of a `log` key.
 pub(super) fn log_revision(key: &[u8]) -> Result<u64> {
     let bytes = <[u8; 8]>::try_from(key)
         .map_err(|_| Error::Corrupt(format!("a key of `log` is not a revision ({})", key.escape_ascii())))?;
     Ok(u64::from_be_bytes(bytes))
 }
 
-/// The row of `log`.
+/// Encodes a row of `log`.
 pub(super) fn encode_entry(entry: &Entry) -> Vec<u8> {
     let key = log_key(entry.revision);
     seal(&key, entry.event, entry.revision, &[&entry.previous.to_be_bytes(), entry.key.as_bytes()])
 }
 
-/// The row of `log` at a key, checked.
+/// Decodes and checks a row of `log`.
 pub(super) fn decode_entry(key: &[u8], row: &[u8]) -> Result<Entry> {
     let sealed = unseal("log", key, row)?;
-    let corrupt = || Error::Corrupt(format!("a row of `log` cannot be read (key {})", key.escape_ascii()));
+    let corrupt = || Error::Corrupt(format!("a row of `log` is malformed (key {})", key.escape_ascii()));
     let (previous, text) = sealed.body.split_first_chunk::<8>().ok_or_else(corrupt)?;
     let event = match sealed.tag {
         event @ (Tag::Created | Tag::Updated | Tag::Removed) => event,
@@ -237,12 +239,12 @@ pub(super) fn decode_entry(key: &[u8], row: &[u8]) -> Result<Entry> {
     Ok(Entry { revision: sealed.revision, key: text.into(), event, previous: u64::from_be_bytes(*previous) })
 }
 
-/// A row of `meta`: a revision, or 0, and bytes.
+/// Encodes a row of `meta`: a revision, or 0, and bytes.
 pub(super) fn encode_fact(name: &[u8], revision: u64, body: &[u8]) -> Vec<u8> {
     seal(name, Tag::Fact, revision, &[body])
 }
 
-/// A row of `meta`, checked.
+/// Decodes and checks a row of `meta`.
 pub(super) fn decode_fact<'a>(name: &[u8], row: &'a [u8]) -> Result<(u64, &'a [u8])> {
     let sealed = unseal("meta", name, row)?;
     match sealed.tag {
@@ -251,25 +253,25 @@ pub(super) fn decode_fact<'a>(name: &[u8], row: &'a [u8]) -> Result<(u64, &'a [u
     }
 }
 
-/// A gap in the revisions that restore or repair made: the last revision before it and the first after it.
+/// A gap in the revisions after restore or repair: the last revision before and the first after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Jump {
     pub(super) from: Revision,
     pub(super) to: Revision,
 }
 
-/// The row of `meta` of a jump, and its name.
+/// Encodes a jump as a row of `meta`: name and row.
 pub(super) fn encode_jump(jump: Jump) -> (Vec<u8>, Vec<u8>) {
     let name = [META_JUMP, &jump.to.0.to_be_bytes()].concat();
     let row = encode_fact(&name, jump.to.0, &jump.from.0.to_be_bytes());
     (name, row)
 }
 
-/// The jump of a row of `meta`.
+/// Decodes a jump from a row of `meta`.
 pub(super) fn decode_jump(name: &[u8], row: &[u8]) -> Result<Jump> {
     let (to, body) = decode_fact(name, row)?;
-    let from = <[u8; 8]>::try_from(body)
-        .map_err(|_| Error::Corrupt("a jump in `meta` cannot be read".to_owned()))?;
+    let from =
+        <[u8; 8]>::try_from(body).map_err(|_| Error::Corrupt("a jump in `meta` is malformed".to_owned()))?;
     Ok(Jump { from: Revision(u64::from_be_bytes(from)), to: Revision(to) })
 }
 

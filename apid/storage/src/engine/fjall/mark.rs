@@ -1,15 +1,16 @@
-//! The high-water mark: a small file beside the database that says up to which revision writes were acknowledged.
+//! The high-water mark: a small file that records the newest acknowledged revision.
 //!
 //! # Contract
 //!
-//! [`Mark::write`] returns when the mark is synced. The writer calls it after the data of a batch is synced and before
-//! the batch is answered; start-up compares ([`super::recovery`]). Without it, history that fjall drops silently would
-//! pass for history that never was.
+//! [`Mark::write`] returns when the mark is synced. The writer thread writes the mark after the sync of a
+//! batch and before the commits return; start-up compares the mark with the data ([`super::recovery`]).
+//! Without the mark, history that fjall drops silently would look like history that never existed.
 //!
 //! # Invariants
 //!
-//! INVARIANT (mark survives a torn write): the file has two slots a page apart, written in turn; each carries a count
-//! and a CRC. A torn slot leaves the one before it, whose batch was the last that can have been acknowledged.
+//! INVARIANT (mark survives a torn write): the file has two slots, one page apart, written alternately. Each
+//! slot carries a count and a CRC. After a torn write the previous slot stays valid; its batch was the last
+//! that can have been acknowledged.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -21,42 +22,42 @@ const SLOT_DISTANCE: u64 = 4096;
 const SLOT_BYTES: usize = 8 + 4 + 5 * 8 + 4;
 const VERSION: u32 = 1;
 
-/// What the mark holds.
+/// The values of the high-water mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Values {
-    /// Every write up to here may have been acknowledged: it must be there.
+    /// Every write up to this revision may have been acknowledged, and must be present.
     pub(super) revision: u64,
-    /// The compacted revision that was acknowledged.
+    /// The acknowledged compacted revision.
     pub(super) compacted: u64,
-    /// Every row up to here is in tables, which have checksums of their own: start-up need not look at it.
+    /// The flushed revisions. Tables have their own checksums, so that start-up skips flushed rows.
     pub(super) flushed: Flushed,
 }
 
-/// For each keyspace of rows, the revision up to which all of them are in tables.
+/// For each keyspace: the revision up to which all rows are in tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flushed {
     pub(super) log: u64,
     pub(super) versions: u64,
 }
 
-/// The open file.
+/// The open mark file.
 pub(super) struct Mark {
     file: File,
     count: u64,
     values: Values,
 }
 
-/// Why there is no mark.
+/// The reason why the mark is unreadable.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MarkError {
-    #[error("the mark file cannot be used")]
+    #[error("the high-water mark file `mark` is not accessible")]
     Io(#[from] io::Error),
-    #[error("no slot of the mark file can be read")]
+    #[error("no slot of the high-water mark file `mark` is valid")]
     Unreadable,
 }
 
 impl Mark {
-    /// Opens the file; None when there is none.
+    /// Opens the file; None when the file is missing.
     pub(super) fn open(path: &Path) -> Result<Option<Mark>, MarkError> {
         let file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
@@ -70,7 +71,7 @@ impl Mark {
         Ok(Some(Mark { file, count, values }))
     }
 
-    /// Makes the file: whole and under its name, or not at all.
+    /// Creates the file atomically: write, sync, rename.
     pub(super) fn create(dir: &Path, name: &str, values: Values) -> io::Result<Mark> {
         let unfinished = dir.join(format!("{name}.new"));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&unfinished)?;
@@ -82,12 +83,12 @@ impl Mark {
         Ok(Mark { file, count: 1, values })
     }
 
-    /// What the last write said.
+    /// The values of the last write.
     pub(super) fn values(&self) -> Values {
         self.values
     }
 
-    /// Writes the slot that is not the newest and syncs it.
+    /// Writes the older slot and syncs it.
     pub(super) fn write(&mut self, values: Values) -> io::Result<()> {
         let count = self.count + 1;
         self.file.write_all_at(&encode(count, values), (count % 2) * SLOT_DISTANCE)?;
@@ -98,7 +99,7 @@ impl Mark {
     }
 }
 
-/// The slots of a file of these bytes: the count and the values of each that is valid.
+/// Decodes both slots: the count and the values of each valid slot.
 pub(super) fn slots(bytes: &[u8]) -> [Option<(u64, Values)>; 2] {
     [0, SLOT_DISTANCE].map(|at| {
         let begin = usize::try_from(at).unwrap_or(usize::MAX);

@@ -1,22 +1,24 @@
-//! The durable engine of one process, on fjall's LSM trees. `FORMAT.md` describes what is on disk.
+//! The durable engine: one process, on fjall's LSM trees. `FORMAT.md` describes the files.
 //!
 //! # Contract
 //!
-//! [`Store`], and besides: one process for a directory; an identity written when the store is made; history kept for a
-//! time and then trimmed; a quota and a reserve on the disk that refuse writes with `Full` and end by themselves. Needs a
-//! tokio runtime: ranges and old history are read on its blocking threads.
+//! The engine implements [`Store`] and adds: one process for a directory; an identity written at creation; a
+//! history retention with trimming; a quota and a disk reserve. Writes above the quota or the reserve fail
+//! with `Full` until there is space. The engine needs a tokio runtime: ranges and old history are read on its
+//! blocking threads.
 //!
 //! # Invariants
 //!
-//! INVARIANT (acknowledged is durable), INVARIANT (refused is absent): `writer`.
+//! INVARIANT (acknowledged is durable), INVARIANT (rejected is absent): `writer`.
 //! INVARIANT (no silent loss): `recovery`, `mark`.
 //! INVARIANT (compaction is enforced): `state`.
-//! Never used of fjall: key-value separation, `clear()`, its own rotation of memtables, a keyspace for each kind.
+//! Unused parts of fjall: key-value separation, `clear()`, memtable rotation by fjall, one keyspace for each
+//! kind.
 //!
 //! # Concurrency
 //!
-//! The writer thread owns the mark, the revision and every write. Readers take the tables from `state`, whose locks
-//! are held for a moment only. The watchdog only looks.
+//! The writer thread owns the high-water mark, the revision and every write. Readers take the tables from
+//! `state`; the locks of `state` are held only briefly. The watchdog only reads.
 
 mod database;
 mod files;
@@ -69,7 +71,7 @@ use self::watchdog::{Limits, Watchdog};
 use self::writer::{Files, Writer};
 use crate::{Committed, Error, Observer, Op, Page, Result, Revision, Row, Store, Stretch, Watch, check_size};
 
-/// Whose store it is: a store that was made for one is not opened for another.
+/// The identity of a store: a store opens only with the identity of its creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The name of the names preset.
@@ -84,37 +86,37 @@ impl fmt::Display for Identity {
     }
 }
 
-/// How a store is opened.
+/// The options for opening a store.
 #[derive(Clone)]
 pub struct Options {
-    /// Where it is; made when it is not there.
+    /// The data directory; created when it is missing.
     pub dir: PathBuf,
-    /// Whose it is.
+    /// The identity of the store.
     pub identity: Identity,
-    /// Time, for what follows.
+    /// The clock for retention, ticks and the watchdog.
     pub clock: Arc<dyn Clock>,
-    /// How long history is kept for reads at old revisions and for watches.
+    /// Retention of history, for reads at old revisions and for watches.
     pub history_retention: Duration,
-    /// Bytes of data above which creates and updates are refused.
+    /// Size of the data in bytes above which creates and updates are rejected.
     pub quota_bytes: Option<u64>,
-    /// Bytes that are kept free on the disk, for journals, memtables and one compaction.
+    /// Free bytes to keep on the disk, for journals, memtables and one LSM compaction.
     pub reserve_bytes: u64,
-    /// Bytes of blocks that are kept in memory.
+    /// Size of the block cache in bytes.
     pub cache_bytes: u64,
-    /// Bytes at which a memtable is sealed and flushed.
+    /// Size in bytes at which a memtable is sealed and flushed.
     pub memtable_bytes: u64,
-    /// Bytes of rows that are kept in memory for the writer.
+    /// Size in bytes of the row cache of the writer.
     pub hot_bytes: usize,
-    /// Bytes of the newest changes that are kept in memory for watches.
+    /// Size in bytes of the cache of the newest changes, for watches.
     pub recent_bytes: usize,
-    /// How long flushing or the writer may stand still.
+    /// Maximum time without progress of a flush or of the writer.
     pub stall_after: Duration,
-    /// What is done then, with the reason. The process must end: what stands still does not come back.
+    /// Called with the reason after a stall. Must end the process: a stalled thread does not recover.
     pub on_stall: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
 impl Options {
-    /// The defaults for a store in a directory.
+    /// The default options for a directory.
     pub fn new(dir: impl Into<PathBuf>, identity: Identity, clock: Arc<dyn Clock>) -> Self {
         Options {
             dir: dir.into(),
@@ -133,71 +135,71 @@ impl Options {
     }
 }
 
-/// Ends the process with status 70 (an internal software error, as sysexits has it).
+/// Ends the process with status 70 (`EX_SOFTWARE` of sysexits).
 fn end_process(reason: &str) {
-    tracing::error!(reason, "the store stands still, the process ends and must be started again");
+    tracing::error!(reason, "storage engine stalled; exiting, restart the process");
     std::process::exit(70)
 }
 
-/// Why a store was not opened.
+/// The reason why a store failed to open.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process has it.
+    /// Another process has the store open.
     #[error("the store in `{}` is in use by another process", .0.display())]
     Locked(PathBuf),
-    /// It was made for somebody else.
-    #[error("the store was made with {stored}, it cannot be opened with {asked}")]
+    /// The store was created with another identity.
+    #[error("the store was created with {stored} and cannot be opened with {asked}")]
     Identity {
-        /// Whose it is.
+        /// The identity in the store.
         stored: Identity,
-        /// Who asked.
+        /// The identity in the options.
         asked: Identity,
     },
-    /// It was written by a newer release.
-    #[error("the store has format {found}, this release knows formats up to {known}")]
+    /// A newer release wrote the store.
+    #[error("the store has format version {found}; this release supports versions up to {known}")]
     Format {
-        /// What was found.
+        /// The format version of the store.
         found: u32,
-        /// What is known.
+        /// The newest supported format version.
         known: u32,
     },
-    /// It is to be repaired, and neither it nor the caller says whose it is.
-    #[error("the store does not say whose it is any more")]
+    /// A repair found no identity in the store, and the caller gave none.
+    #[error("the identity of the store is lost; give the names preset and the API domain")]
     Unidentified,
-    /// What is on disk is not what was acknowledged, or cannot be used.
+    /// The files are damaged, or an acknowledged write is missing, or the store is unusable.
     #[error("the store cannot be opened: {0}")]
     Store(#[from] Error),
-    /// The operating system refused.
-    #[error("the files of the store cannot be used: {0}")]
+    /// The operating system returned an error.
+    #[error("the files of the store are not accessible: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Numbers for metrics and benches.
+/// Statistics for metrics and benchmarks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The newest revision.
     pub revision: u64,
-    /// The newest revision whose history is given up.
+    /// The compacted revision.
     pub compacted: u64,
-    /// The revision up to which what is given up is removed.
+    /// The revision up to which superseded versions are removed.
     pub trimmed: u64,
     /// Memtables sealed since start.
     pub rotations: u64,
-    /// Sealed memtables that are not in a table yet.
+    /// Sealed memtables that are not flushed to a table yet.
     pub sealed_memtables: usize,
-    /// Bytes of memtables, sealed ones too.
+    /// Bytes of all memtables, including sealed ones.
     pub memtable_bytes: u64,
     /// Journal files.
     pub journals: usize,
-    /// Bytes of journal files; a new one is 64 MiB of which most is not there yet.
+    /// Size of the journal files in bytes. A new file is 64 MiB and sparse.
     pub journal_bytes: u64,
-    /// Bytes of tables.
+    /// Size of the tables in bytes.
     pub table_bytes: u64,
     /// Table files.
     pub tables: usize,
 }
 
-/// See the module.
+/// The durable store; see the module documentation.
 pub struct FjallStore {
     state: Arc<State>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -205,7 +207,8 @@ pub struct FjallStore {
 }
 
 impl FjallStore {
-    /// Opens a store, or makes it where there is none. The observer sees what is written from now on, not what is there.
+    /// Opens a store, or creates a store in an empty directory. The observer sees only changes after the
+    /// open.
     pub fn open(options: Options, observer: Arc<dyn Observer>) -> Result<FjallStore, OpenError> {
         make_dirs(&options.dir)?;
         let lock = lock(&options.dir)?;
@@ -258,14 +261,14 @@ impl FjallStore {
         Ok(FjallStore { state, writer: Mutex::new(Some(writer)), watchdog: Mutex::new(Some(watchdog)) })
     }
 
-    /// Does at once what is else done once a second: gives up old history, trims, and notes what is flushed.
+    /// Runs the periodic maintenance now: compacts old history, trims, and records the flushed revisions.
     pub async fn maintain(&self) -> Result<()> {
         let (answer, answered) = oneshot::channel();
         self.errand(Errand::Maintain { answer })?;
         answered.await.map_err(|_| closed())?
     }
 
-    /// Numbers of now; zeros while the database is reopened.
+    /// The current statistics; zeros while the database reopens.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats {
             revision: *self.state.published.borrow(),
@@ -289,12 +292,12 @@ impl FjallStore {
         self.state.queue.errand(errand).map_err(|_| closed())
     }
 
-    /// Waits for the threads, which have been told to end.
+    /// Waits for the end of the threads, after their stop was requested.
     fn join(&self) {
         if let Some(writer) = self.writer.lock().take()
             && writer.join().is_err()
         {
-            tracing::error!("the writer of the store panicked");
+            tracing::error!("storage writer thread panicked");
         }
         drop(self.watchdog.lock().take());
     }
@@ -311,7 +314,7 @@ impl Store for FjallStore {
     }
 
     async fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Row>> {
-        // One key is a few blocks, most of them in memory: cheaper here than on another thread.
+        // A point read needs a few blocks, most of them cached: cheaper here than on a blocking thread.
         self.state.read(at, |tables, revision| reader::row_at(tables, key, revision)).map(|(row, _)| row)
     }
 
@@ -361,7 +364,7 @@ impl Store for FjallStore {
     async fn close(&self) {
         let (answer, answered) = oneshot::channel();
         if self.errand(Errand::Close { answer }).is_ok() {
-            // An error says that the writer is gone, which is what is wanted.
+            // An error means that the writer thread has ended already.
             let _ = answered.await;
         }
         self.join();
@@ -371,13 +374,13 @@ impl Store for FjallStore {
 impl Drop for FjallStore {
     fn drop(&mut self) {
         let (answer, _) = oneshot::channel();
-        // An error says that it is closed already.
+        // An error means that the store is closed already.
         let _ = self.errand(Errand::Close { answer });
         self.join();
     }
 }
 
-/// Makes a directory and those above it, each synced in the one it is in.
+/// Creates a directory and its ancestors, and syncs each parent directory.
 fn make_dirs(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
@@ -394,7 +397,7 @@ fn make_dirs(dir: &Path) -> io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
-/// One process for a directory: the lock goes with the process, whatever ends it.
+/// Locks the directory for this process. The operating system releases the lock when the process ends.
 fn lock(dir: &Path) -> Result<File, OpenError> {
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).open(dir.join("lock"))?;
@@ -405,7 +408,7 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// Opens the mark; None when there is none.
+/// Opens the high-water mark; None when the file is missing.
 fn read_mark(path: &Path) -> Result<Option<Mark>, OpenError> {
     Mark::open(path).map_err(|error| match error {
         MarkError::Io(error) => OpenError::Io(error),
@@ -413,11 +416,12 @@ fn read_mark(path: &Path) -> Result<Option<Mark>, OpenError> {
     })
 }
 
-/// Makes the mark. It is made last when a store is made: where it is missing, making was not finished, and then nothing
-/// was ever written.
+/// Creates the high-water mark, as the last step of creating a store.
+///
+/// A missing mark means that creation was interrupted and that nothing was written.
 fn first_mark(tables: &Tables, options: &Options) -> Result<Mark, OpenError> {
     if tables.log.last_key_value().is_some() {
-        return Err(Error::Corrupt("the mark file is missing".to_owned()).into());
+        return Err(Error::Corrupt("the high-water mark file `mark` is missing".to_owned()).into());
     }
     if !recovery::is_founded(tables)? {
         recovery::found(tables, &options.identity)?;
@@ -425,7 +429,7 @@ fn first_mark(tables: &Tables, options: &Options) -> Result<Mark, OpenError> {
     Ok(Mark::create(&options.dir, "mark", Values::default())?)
 }
 
-/// Looks at the files before fjall opens them, and says what is lost when they are damaged.
+/// Verifies the files before fjall opens them; an error reports the lost revisions.
 fn look(dir: &Path, mark: &Values) -> Result<(), Error> {
     let (what, doubtful) = match files::verify(&dir.join("fjall"), mark) {
         Ok(None) => return Ok(()),
@@ -437,9 +441,9 @@ fn look(dir: &Path, mark: &Values) -> Result<(), Error> {
         Ok(survey) if doubtful && survey.is_sound() => return Ok(()),
         Ok(survey) if survey.lost.is_nothing() => "no change is lost".to_owned(),
         Ok(survey) => survey.lost.to_string().trim_end().replace('\n', "; "),
-        Err(error) => format!("what is lost is not known: {error}"),
+        Err(error) => format!("the lost revisions are unknown: {error}"),
     };
     Err(Error::Corrupt(format!(
-        "{what}; {lost}; `apid store repair` makes a store of everything that can be read"
+        "{what}; {lost}; run `apid store repair` to create a store from all readable data"
     )))
 }

@@ -1,4 +1,4 @@
-//! The requests that wait for the writer thread.
+//! The queue of requests for the writer thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use tokio::sync::oneshot;
 
 use crate::{Committed, Op, Result, Revision};
 
-/// A commit and who waits for it.
+/// A commit request and its response channel.
 pub(super) struct Commit {
     pub(super) key: Arc<str>,
     pub(super) op: Op,
     pub(super) answer: oneshot::Sender<Result<Committed>>,
 }
 
-/// What the writer is asked to do beside commits.
+/// A command for the writer thread, apart from commits.
 pub(super) enum Errand {
     Compact {
         upto: Revision,
         answer: oneshot::Sender<Result<()>>,
     },
-    /// Do now what is else done once a second.
+    /// Runs the periodic maintenance now.
     Maintain {
         answer: oneshot::Sender<Result<()>>,
     },
@@ -31,14 +31,14 @@ pub(super) enum Errand {
     },
 }
 
-/// What was taken from the queue.
+/// The requests of one pass of the writer thread.
 #[derive(Default)]
 pub(super) struct Taken {
     pub(super) commits: Vec<Commit>,
     pub(super) errands: Vec<Errand>,
 }
 
-/// Commits of one batch at most, in number and in bytes: bounds the memory of a batch and how long its first waits.
+// Limits of one batch, in commits and in bytes: they limit its memory and the latency of its first commit.
 const BATCH_COMMITS: usize = 1024;
 const BATCH_BYTES: usize = 8 << 20;
 
@@ -49,7 +49,7 @@ struct Waiting {
     closed: bool,
 }
 
-/// See the module.
+/// The queue; see the module documentation.
 #[derive(Default)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
@@ -57,7 +57,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Adds a commit; gives it back when the queue is closed.
+    /// Adds a commit; returns the commit when the queue is closed.
     pub(super) fn commit(&self, commit: Commit) -> Result<(), Commit> {
         let mut waiting = self.waiting.lock();
         if waiting.closed {
@@ -69,7 +69,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Adds an errand; gives it back when the queue is closed.
+    /// Adds a command; returns the command when the queue is closed.
     pub(super) fn errand(&self, errand: Errand) -> Result<(), Errand> {
         let mut waiting = self.waiting.lock();
         if waiting.closed {
@@ -81,13 +81,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether somebody waits.
+    /// Whether no request waits.
     pub(super) fn is_empty(&self) -> bool {
         let waiting = self.waiting.lock();
         waiting.commits.is_empty() && waiting.errands.is_empty()
     }
 
-    /// Takes what waits, or waits for it, not longer than `patience`.
+    /// Takes waiting requests; an empty queue waits for one, at most for `patience`.
     pub(super) fn take(&self, patience: Duration) -> Taken {
         let mut waiting = self.waiting.lock();
         if waiting.commits.is_empty() && waiting.errands.is_empty() {
@@ -109,7 +109,7 @@ impl Queue {
         Taken { commits, errands: std::mem::take(&mut waiting.errands) }
     }
 
-    /// Lets nobody in any more and gives back who waits.
+    /// Closes the queue and returns the waiting requests.
     pub(super) fn close(&self) -> Taken {
         let mut waiting = self.waiting.lock();
         waiting.closed = true;

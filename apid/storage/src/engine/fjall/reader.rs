@@ -1,10 +1,10 @@
-//! Reads of the database: the row of a key, a range, a stretch of history; each at a revision.
+//! Database reads at a revision: the row of a key, a range of keys, a range of history.
 //!
 //! # Contract
 //!
-//! Rows above the revision asked for are not seen, so that what is written and not yet acknowledged stays out of
-//! answers. The caller makes sure afterwards that the revision was not compacted meanwhile ([`super::state`]): versions
-//! that only older revisions need disappear under a reader.
+//! Reads skip rows above the requested revision, so that unacknowledged writes stay invisible. The caller
+//! must check afterwards that the revision was not compacted meanwhile ([`super::state`]): trimming removes
+//! old versions during a read.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::database::{Tables, translate};
 use super::layout::{self, Entry, Tag, Version};
 use crate::{Change, Error, MAX_KEY, Result, Revision, Row};
 
-/// Rows of one key that are passed over one by one before the next is sought directly.
+/// Number of versions of one key that a scan skips before it seeks the next key directly.
 const PASSED_OVER: usize = 16;
 
-/// The version of a key that was the newest at a revision; a deletion is a version.
+/// The newest version of a key at a revision; a tombstone is a version.
 pub(super) fn version_at(tables: &Tables, key: &str, at: u64) -> Result<Option<Version>> {
     if key.len() > MAX_KEY {
         return Ok(None);
@@ -38,7 +38,7 @@ pub(super) fn row_at(tables: &Tables, key: &str, at: u64) -> Result<Option<Row>>
     }))
 }
 
-/// Rows of a range at a revision, at most `limit` unless 0, and whether there are more.
+/// Rows of a range at a revision, at most `limit` (0: all), and whether more rows follow.
 pub(super) fn range_at(
     tables: &Tables,
     prefix: &str,
@@ -50,7 +50,7 @@ pub(super) fn range_at(
     if prefix.len() > MAX_KEY {
         return Ok((rows, false));
     }
-    // No key is longer than MAX_KEY: the beginning of a longer one bounds them, and the keys found are compared whole.
+    // No key is longer than MAX_KEY: a truncated start bounds the seek, and the loop compares whole keys.
     let seek = start.get(..start.floor_char_boundary(MAX_KEY)).unwrap_or_default();
     let (low, high) = layout::bounds(prefix, seek);
     if high.as_ref().is_some_and(|high| *high <= low) {
@@ -59,7 +59,7 @@ pub(super) fn range_at(
     let high = high.map_or(Bound::Unbounded, Bound::Excluded);
     let snapshot = tables.database.snapshot();
     let mut iterator = snapshot.range(&tables.versions, (Bound::Included(low), high.clone()));
-    // The head whose version at the revision is found: what follows with it is older.
+    // The head whose visible version is found: later rows with this head are older.
     let mut settled: Vec<u8> = Vec::new();
     let mut passed_over = 0;
     while let Some(guard) = iterator.next() {
@@ -93,16 +93,16 @@ pub(super) fn range_at(
     Ok((rows, false))
 }
 
-/// How much history one read gives back.
+/// Limits of one read of history.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Portion {
-    /// Entries that are looked at.
+    /// Maximum number of log entries to scan.
     pub(super) entries: usize,
-    /// Bytes of values that are carried, passed by one change at most.
+    /// Maximum bytes of values; the last change may exceed the limit.
     pub(super) bytes: usize,
 }
 
-/// The entries of the log after a revision, up to another.
+/// The log entries after one revision, up to another.
 pub(super) fn entries(
     snapshot: &Snapshot,
     log: &Keyspace,
@@ -110,7 +110,7 @@ pub(super) fn entries(
     upto: u64,
 ) -> impl Iterator<Item = Result<Entry>> {
     let bounds = (Bound::Excluded(layout::log_key(after)), Bound::Included(layout::log_key(upto.max(after))));
-    // A range that excludes and includes the same key is empty, and may not be asked for.
+    // A range that excludes and includes the same key is empty, and is not a valid argument.
     let iterator = (after < upto).then(|| snapshot.range(log, bounds));
     iterator.into_iter().flatten().map(|guard| {
         let (key, row) = guard.into_inner().map_err(|error| translate(&error))?;
@@ -118,7 +118,9 @@ pub(super) fn entries(
     })
 }
 
-/// The changes of keys with a prefix after a revision, up to another, and the revision up to which they are complete.
+/// The changes of a prefix between two revisions, and the revision up to which they are complete.
+///
+/// `after` is exclusive and `upto` inclusive.
 pub(super) fn history(
     tables: &Tables,
     prefix: &str,
@@ -152,19 +154,19 @@ pub(super) fn history(
     Ok((changes, upto))
 }
 
-/// The error of a gap in history.
+/// The error for a gap in history.
 pub(super) fn missing(first: u64, last: u64) -> Error {
     Error::Corrupt(format!("revisions {first} to {last} are missing"))
 }
 
-/// Bytes that a change holds.
+/// Size of a change in bytes.
 pub(super) fn weight(change: &Change) -> usize {
     let old = change.old.as_ref().map_or(0, |row| row.value.len());
     let new = change.new.as_ref().map_or(0, |value| value.len());
     size_of::<Change>() + change.key.len() + old + new
 }
 
-/// The change of an entry: the log holds no values, they stand in `versions`.
+/// Builds the change of a log entry. The log holds no values; `versions` holds them.
 fn change_of(snapshot: &Snapshot, tables: &Tables, entry: Entry) -> Result<Change> {
     let value = |revision: u64| {
         let key = layout::version_key(&entry.key, revision);

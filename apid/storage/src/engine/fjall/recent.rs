@@ -1,27 +1,28 @@
-//! The newest changes, kept in memory so that watches that keep up read no disk. Bounded; who falls behind it reads the
-//! log.
+//! The newest changes, cached in memory: watches that keep up read no disk.
+//!
+//! The size is limited; watches that fall behind read the log.
 
 use std::collections::VecDeque;
 
 use super::reader::{Portion, weight};
 use crate::Change;
 
-/// See the module.
+/// The cache of recent changes; see the module documentation.
 pub(super) struct Recent {
     changes: VecDeque<Change>,
     bytes: usize,
     limit: usize,
-    /// All changes after this revision are here.
+    /// All changes after this revision are cached.
     after: u64,
 }
 
 impl Recent {
-    /// None yet: the history up to `revision` is not here.
+    /// An empty cache, which holds no history up to `revision`.
     pub(super) fn new(revision: u64, limit: usize) -> Self {
         Recent { changes: VecDeque::new(), bytes: 0, limit, after: revision }
     }
 
-    /// Adds the changes of a batch and lets go of the oldest.
+    /// Adds the changes of a batch and evicts the oldest.
     pub(super) fn extend(&mut self, changes: Vec<Change>) {
         self.bytes += changes.iter().map(weight).sum::<usize>();
         self.changes.extend(changes);
@@ -33,7 +34,7 @@ impl Recent {
         }
     }
 
-    /// Like [`super::reader::history`]; None when some of it is not here any more.
+    /// Like [`super::reader::history`]; None when a part of the range was evicted.
     pub(super) fn history(
         &self,
         prefix: &str,

@@ -1,16 +1,18 @@
-//! Start-up: what is on disk is compared with what was acknowledged, before anything is served.
+//! Recovery at start-up: compares the data on disk with the high-water mark, before the store serves
+//! requests.
 //!
 //! # Contract
 //!
-//! [`compare`] refuses a store that ends below the high-water mark, that misses a revision after the last flush, or whose
-//! rows fail their checks, and says which revisions are missing. A store that ends above the mark holds writes that were
-//! synced and not answered: they stay.
+//! [`compare`] rejects three kinds of stores, with the missing revisions in the error. The kinds: a store
+//! that ends below the high-water mark, one that misses a revision after the last flush, and one with corrupt
+//! rows. A store that ends above the mark holds writes that were synced but not acknowledged; these writes
+//! stay.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no silent loss): after a damaged place in a journal fjall drops all that follows, without an error. Only
-//! what was not flushed to tables can be lost so: that is the stretch that [`compare`] walks, and it looks for both rows
-//! of every revision, because the two keyspaces are flushed at different times.
+//! INVARIANT (no silent loss): after a damaged place in a journal, fjall drops all following batches without
+//! an error. Only unflushed revisions can be lost in this way. [`compare`] scans exactly these revisions and
+//! checks both rows of each, because the two keyspaces are flushed at different times.
 
 use fjall::{Keyspace, PersistMode};
 
@@ -20,7 +22,7 @@ use super::mark::Values;
 use super::{Identity, OpenError, reader};
 use crate::Error;
 
-/// Where history stands at start.
+/// The revisions of the store at start-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     pub(super) revision: u64,
@@ -28,7 +30,7 @@ pub(super) struct Standing {
     pub(super) trimmed: u64,
 }
 
-/// Writes who the store belongs to, once.
+/// Writes the format and the identity of a new store.
 pub(super) fn found(tables: &Tables, identity: &Identity) -> Result<(), Error> {
     let mut batch = tables.database.batch().durability(Some(PersistMode::SyncData));
     let format = layout::encode_fact(META_FORMAT, 0, &FORMAT.to_be_bytes());
@@ -38,14 +40,14 @@ pub(super) fn found(tables: &Tables, identity: &Identity) -> Result<(), Error> {
     batch.commit().map_err(|error| translate(&error))
 }
 
-/// Whether the store was ever [`found`]ed.
+/// Whether the identity was written ([`found`]).
 pub(super) fn is_founded(tables: &Tables) -> Result<bool, Error> {
     Ok(fact(&tables.meta, META_IDENTITY)?.is_some())
 }
 
-/// Refuses a store of a newer layout or of somebody else.
+/// Rejects a store of a newer layout or with another identity.
 pub(super) fn check_identity(tables: &Tables, asked: &Identity) -> Result<(), OpenError> {
-    let corrupt = |what: &str| Error::Corrupt(format!("`meta` does not say {what}"));
+    let corrupt = |what: &str| Error::Corrupt(format!("`meta` does not contain {what}"));
     let (_, format) = fact(&tables.meta, META_FORMAT)?.ok_or_else(|| corrupt("the version of the layout"))?;
     let format = <[u8; 4]>::try_from(format.as_slice()).map_err(|_| corrupt("the version of the layout"))?;
     let format = u32::from_be_bytes(format);
@@ -59,21 +61,21 @@ pub(super) fn check_identity(tables: &Tables, asked: &Identity) -> Result<(), Op
     Ok(())
 }
 
-/// Whose store it is.
+/// Reads the identity of the store.
 pub(super) fn identity(tables: &Tables) -> Result<Identity, Error> {
-    let corrupt = || Error::Corrupt("`meta` does not say whose store this is".to_owned());
+    let corrupt = || Error::Corrupt("`meta` does not contain the identity of the store".to_owned());
     let (_, identity) = fact(&tables.meta, META_IDENTITY)?.ok_or_else(corrupt)?;
     let identity = String::from_utf8(identity).map_err(|_| corrupt())?;
     let (preset, api_domain) = identity.split_once('\n').ok_or_else(corrupt)?;
     Ok(Identity { preset: preset.to_owned(), api_domain: api_domain.to_owned() })
 }
 
-/// Compares what is on disk with the mark.
+/// Compares the data on disk with the high-water mark.
 pub(super) fn compare(tables: &Tables, mark: Values) -> Result<Standing, Error> {
     let compacted = fact(&tables.meta, META_COMPACTED)?.map_or(0, |(revision, _)| revision);
     if compacted < mark.compacted {
         return Err(Error::Corrupt(format!(
-            "history was compacted up to revision {}, the store knows of {compacted}",
+            "history was compacted up to revision {}, but the store records {compacted}",
             mark.compacted
         )));
     }
@@ -89,7 +91,7 @@ pub(super) fn compare(tables: &Tables, mark: Values) -> Result<Standing, Error> 
         return Err(lost(revision + 1, mark.revision, mark));
     }
     let snapshot = tables.database.snapshot();
-    // The versions of compacted revisions may be trimmed already, before or after this stretch begins.
+    // The versions of compacted revisions may already be trimmed, inside and before this range.
     let mut last = mark.flushed.log.min(mark.flushed.versions).max(compacted);
     for entry in reader::entries(&snapshot, &tables.log, last, revision) {
         let entry = entry?;
@@ -103,7 +105,7 @@ pub(super) fn compare(tables: &Tables, mark: Values) -> Result<Standing, Error> 
         let key = layout::version_key(&entry.key, entry.revision);
         if !tables.versions.contains_key(&key).map_err(|error| translate(&error))? {
             return Err(Error::Corrupt(format!(
-                "the object of revision {} is missing, which the log names",
+                "the log names revision {}, whose object is missing",
                 entry.revision
             )));
         }
@@ -118,7 +120,7 @@ fn lost(first: u64, last: u64, mark: Values) -> Error {
     ))
 }
 
-/// A row of `meta`: its revision and its bytes.
+/// Reads a row of `meta`: its revision and its bytes.
 fn fact(meta: &Keyspace, name: &[u8]) -> Result<Option<(u64, Vec<u8>)>, Error> {
     let Some(row) = meta.get(name).map_err(|error| translate(&error))? else { return Ok(None) };
     let (revision, body) = layout::decode_fact(name, &row)?;

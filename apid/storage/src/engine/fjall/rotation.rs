@@ -1,28 +1,30 @@
-//! When memtables are sealed and flushed: decided here, by the writer, and never by fjall.
+//! Memtable rotation: the writer thread, not fjall, decides when a memtable is sealed and flushed.
 //!
 //! # Contract
 //!
-//! After each batch [`Rotation::after_batch`] seals a memtable that has grown past its limit, and all of them when
-//! journals pile up: one quiet keyspace pins every journal since its last flush.
+//! After each batch [`Rotation::after_batch`] seals every memtable above its limit. When journals accumulate,
+//! the rotation seals all memtables: one idle keyspace pins every journal since its last flush.
 //!
 //! # Invariants
 //!
-//! INVARIANT (flushed): [`Rotation::flushed`] are revisions such that every row at or below them is in tables. Start-up
-//! relies on them to know which rows only a journal held. They never fall: what is in tables stays there.
-//! INVARIANT (told): memtables are sealed here only, so that what a sealing leaves in the active one is known.
+//! INVARIANT (flushed): every row at or below the revisions of [`Rotation::flushed`] is in tables. Start-up
+//! uses these revisions to know which rows existed only in a journal. They never decrease, because rows in
+//! tables stay there.
+//! INVARIANT (sealed here only): no other code seals memtables, so that the content of the active memtable is
+//! known.
 
 use fjall::{AbstractTree, Keyspace};
 
 use super::database::Tables;
 use super::mark::Flushed;
 
-/// Journals that may be there before all keyspaces are rotated.
+/// Maximum number of journals before all keyspaces are rotated.
 const JOURNALS: usize = 2;
 
-/// See the module.
+/// The rotation; see the module documentation.
 pub(super) struct Rotation {
     limit: u64,
-    /// For `log` and `versions`: the revision at the last sealing, and that up to which all is flushed.
+    /// For `log` and `versions`: the revision at the last seal, and the flushed revision.
     marks: [Sealed; 2],
 }
 
@@ -33,14 +35,15 @@ struct Sealed {
 }
 
 impl Rotation {
-    /// `limit`: bytes of a memtable that is sealed. What start-up found flushed is taken over.
+    /// `limit` is the size in bytes at which a memtable is sealed. `flushed` comes from the recovery.
     pub(super) fn new(limit: u64, flushed: Flushed) -> Self {
         let mark = |flushed| Sealed { sealed: flushed, flushed };
         Rotation { limit, marks: [mark(flushed.log), mark(flushed.versions)] }
     }
 
-    /// Seals what must be. Called between batches, when rows up to `revision` and no others are written. Answers how
-    /// many memtables were sealed.
+    /// Seals memtables if necessary, and returns their number.
+    ///
+    /// Called between batches, when exactly the rows up to `revision` are written.
     pub(super) fn after_batch(&mut self, tables: &Tables, revision: u64) -> fjall::Result<u64> {
         let all = tables.database.journal_count() > JOURNALS
             && tables.database.outstanding_flushes() == 0
@@ -49,7 +52,7 @@ impl Rotation {
         self.seal(tables, revision, |keyspace| all || keyspace.tree.active_memtable().size() > limit)
     }
 
-    /// Seals all memtables that hold something, likewise between batches.
+    /// Seals all non-empty memtables; also called between batches.
     pub(super) fn seal_all(&mut self, tables: &Tables, revision: u64) -> fjall::Result<u64> {
         self.seal(tables, revision, |_| true)
     }
@@ -72,7 +75,7 @@ impl Rotation {
         Ok(count)
     }
 
-    /// See the invariant.
+    /// The flushed revisions; see INVARIANT (flushed).
     pub(super) fn flushed(&mut self, tables: &Tables, revision: u64) -> Flushed {
         let settle = |mark: &mut Sealed, keyspace: &Keyspace| {
             if keyspace.tree.sealed_memtable_count() == 0 {
@@ -93,7 +96,7 @@ mod tests {
     use super::super::layout;
     use super::*;
 
-    /// Rows of one revision, in both keyspaces.
+    /// Writes the rows of one revision to both keyspaces.
     fn write(tables: &Tables, revision: u64) {
         let mut batch = tables.database.batch();
         batch.insert(&tables.log, layout::log_key(revision), b"entry".as_slice());
@@ -114,7 +117,7 @@ mod tests {
         };
         write(&tables, 1);
         assert_eq!(rotation.flushed(&tables, 1), none);
-        // Behind its back, as fjall does with old journals.
+        // A rotation outside `Rotation`, as fjall does for old journals.
         wait();
         assert_eq!(rotation.flushed(&tables, 1), Flushed { log: 1, versions: 1 });
         write(&tables, 2);

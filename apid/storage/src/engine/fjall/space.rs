@@ -1,9 +1,10 @@
-//! Room on the disk: commits are refused before a write could fail, because a failed write stops fjall.
+//! Disk space checks: commits are rejected before a write could fail, because a failed write stops fjall.
 //!
 //! # Contract
 //!
-//! Below the reserve nothing is written, except that deletes and the store's own trimming, which make room, may go down
-//! to half of it. Above the quota only what makes room is written. Both end by themselves when there is room again.
+//! Below the reserve all writes are rejected. Deletes and trimming, which free space, may use half of the
+//! reserve. Above the quota only writes that free space are accepted. Both states end without intervention
+//! when space is available.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,19 +12,19 @@ use std::time::Duration;
 use super::database::Tables;
 use crate::{Error, Result};
 
-/// A measurement is used this long.
+/// Validity of one measurement.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// What a write does to the room there is.
+/// The effect of a write on the used space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     /// A create or update.
     Grow,
-    /// A delete, or the store's own work.
+    /// A delete, or internal maintenance.
     Shrink,
 }
 
-/// See the module.
+/// The disk space check; see the module documentation.
 pub(super) struct Space {
     dir: PathBuf,
     reserve: u64,
@@ -31,7 +32,7 @@ pub(super) struct Space {
     measured: Option<(Duration, Room)>,
 }
 
-/// Bytes.
+/// A measurement in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     free: u64,
@@ -43,7 +44,7 @@ impl Space {
         Space { dir, reserve, quota, measured: None }
     }
 
-    /// Whether a write may be tried at this time of the clock.
+    /// Checks whether a write is permitted at this clock time.
     pub(super) fn admit(&mut self, need: Need, tables: &Tables, now: Duration) -> Result<()> {
         let room = match self.measured {
             Some((at, room)) if now.saturating_sub(at) < FRESH => room,
@@ -56,7 +57,7 @@ impl Space {
         judge(need, room, self.reserve, self.quota)
     }
 
-    /// Whether there is room to open the database again after a write failed.
+    /// Checks whether the space suffices for reopening the database after a failed write.
     pub(super) fn can_reopen(&self) -> Result<()> {
         judge(Need::Shrink, Room { free: free(&self.dir)?, used: 0 }, self.reserve, None)
     }
@@ -69,7 +70,10 @@ fn judge(need: Need, room: Room, reserve: u64, quota: Option<u64>) -> Result<()>
     };
     if room.free < reserve {
         let free = room.free >> 20;
-        return Err(Error::Full(format!("{free} MiB are free on the disk, {} MiB are kept", reserve >> 20)));
+        return Err(Error::Full(format!(
+            "{free} MiB are free on disk, the reserve is {} MiB",
+            reserve >> 20
+        )));
     }
     match quota {
         Some(quota) if need == Need::Grow && room.used >= quota => {
@@ -79,15 +83,16 @@ fn judge(need: Need, room: Room, reserve: u64, quota: Option<u64>) -> Result<()>
     }
 }
 
-/// Bytes of data: in tables, and in memtables that will become tables. Journals hold the latter a second time and are
-/// bounded by themselves.
+/// Size of the data in bytes: tables, and memtables that become tables.
+///
+/// Journals hold the memtables a second time and have their own limit.
 pub(super) fn used(tables: &Tables) -> u64 {
     tables.table_bytes() + tables.database.write_buffer_size()
 }
 
 fn free(dir: &PathBuf) -> Result<u64> {
     let disk = rustix::fs::statvfs(dir)
-        .map_err(|error| Error::Unavailable(format!("the free space of the disk is not known: {error}")))?;
+        .map_err(|error| Error::Unavailable(format!("reading the free disk space failed: {error}")))?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 

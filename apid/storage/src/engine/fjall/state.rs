@@ -1,13 +1,13 @@
-//! What the writer, readers and watches of one store share: where the tables are, and how far history has come.
+//! The state that the writer, readers and watches of one store share: the tables and the progress of history.
 //!
 //! # Invariants
 //!
-//! INVARIANT (one history): `durable` moves when a batch is synced and marked, `published` when the observer has seen
-//! it. Reads now are of `published`; reads at a revision up to `durable` are answered, because the observer may hand
-//! such revisions out. Watches deliver up to `published`.
+//! INVARIANT (one history): `durable` advances when a batch and its mark are synced, `published` when the
+//! observer has seen the batch. Reads without a revision use `published`. Reads at a revision up to `durable`
+//! are served, because the observer may hand out such revisions. Watches deliver up to `published`.
 //!
-//! INVARIANT (compaction is enforced): a read is checked against `compacted` after it has read. `compacted` moves
-//! before anything is removed, so that a read that may have missed a removed row is refused or repeated.
+//! INVARIANT (compaction is enforced): a read checks `compacted` after it has read. `compacted` advances
+//! before any removal, so that a read that may have missed a removed row fails or repeats.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,28 +21,28 @@ use super::recent::Recent;
 use super::recovery::Standing;
 use crate::{Error, Result, Revision};
 
-/// See the module.
+/// The shared state; see the module documentation.
 pub(super) struct State {
-    /// None while the database is reopened and after it is closed.
+    /// None while the database reopens and after it is closed.
     tables: RwLock<Option<Arc<Tables>>>,
     pub(super) durable: AtomicU64,
     pub(super) published: watch::Sender<u64>,
     pub(super) compacted: AtomicU64,
-    /// Up to here superseded versions are removed.
+    /// The revision up to which superseded versions are removed.
     pub(super) trimmed: AtomicU64,
     pub(super) recent: Mutex<Recent>,
-    /// Why the store does not serve, beyond its being closed.
+    /// Why the store is unavailable, unless it is closed.
     down: RwLock<Option<Error>>,
     closed: AtomicBool,
     pub(super) queue: Queue,
-    /// When the writer began what it does now, in milliseconds of the clock plus one; 0 when it waits.
+    /// Start of the current step of the writer, in clock milliseconds plus one; 0 while the writer waits.
     pub(super) busy_since: AtomicU64,
-    /// Memtables that the writer sealed, for statistics.
+    /// Number of memtables that the writer sealed, for statistics.
     pub(super) rotations: AtomicU64,
 }
 
 impl State {
-    /// Of a store that was found at these revisions.
+    /// The state of a store that was recovered at these revisions.
     pub(super) fn new(tables: Tables, standing: Standing, recent_bytes: usize) -> Self {
         let Standing { revision, compacted, trimmed } = standing;
         State {
@@ -60,7 +60,7 @@ impl State {
         }
     }
 
-    /// The tables, or why there are none.
+    /// Returns the tables, or the reason why they are absent.
     pub(super) fn tables(&self) -> Result<Arc<Tables>> {
         if let Some(tables) = self.tables.read().as_ref() {
             return Ok(tables.clone());
@@ -68,38 +68,38 @@ impl State {
         Err(self.why_down().unwrap_or_else(closed))
     }
 
-    /// The tables while nobody can say why they are away: for the guard and statistics.
+    /// The tables without a reason for their absence, for the watchdog and statistics.
     pub(super) fn tables_if_open(&self) -> Option<Arc<Tables>> {
         self.tables.read().clone()
     }
 
-    /// Takes the tables away from readers, or gives them back.
+    /// Replaces the tables, and returns the previous ones; None takes them from readers.
     pub(super) fn replace_tables(&self, tables: Option<Arc<Tables>>) -> Option<Arc<Tables>> {
         std::mem::replace(&mut *self.tables.write(), tables)
     }
 
-    /// Says why the store does not serve; None when it does.
+    /// Sets the reason why the store is unavailable; None makes it available.
     pub(super) fn set_down(&self, why: Option<Error>) {
         *self.down.write() = why;
     }
 
-    /// Why the store does not serve.
+    /// The reason why the store is unavailable.
     pub(super) fn why_down(&self) -> Option<Error> {
         self.down.read().clone()
     }
 
-    /// Ends the store: watches and waiting calls hear of it.
+    /// Marks the store as closed and wakes watches.
     pub(super) fn set_closed(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.published.send_modify(|_| ());
     }
 
-    /// Whether calls are still answered.
+    /// Fails when the store is closed.
     pub(super) fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::SeqCst) { Err(closed()) } else { Ok(()) }
     }
 
-    /// Whether a revision can be read.
+    /// Fails when a revision is in the future or compacted.
     pub(super) fn check_readable(&self, asked: Revision) -> Result<()> {
         let current = Revision(self.durable.load(Ordering::SeqCst));
         if asked > current {
@@ -113,7 +113,7 @@ impl State {
         if asked < compacted { Err(Error::Compacted { asked, compacted }) } else { Ok(()) }
     }
 
-    /// Reads at a revision or now, and says which revision it was.
+    /// Runs a read at a revision or at the published one, and returns the revision used.
     pub(super) fn read<T>(
         &self,
         at: Option<Revision>,
@@ -129,14 +129,14 @@ impl State {
             match self.check_kept(revision) {
                 Ok(()) => return Ok((found?, revision)),
                 Err(error) if at.is_some() => return Err(error),
-                // History was compacted up to a later revision while this read ran: that one can be read now.
+                // A compaction overtook this read; the newer published revision is readable.
                 Err(_) => {}
             }
         }
     }
 }
 
-/// The answer of a closed store.
+/// The error of a closed store.
 pub(super) fn closed() -> Error {
     Error::Unavailable("the store is closed".to_owned())
 }

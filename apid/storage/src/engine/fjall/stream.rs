@@ -1,9 +1,11 @@
-//! A watch: history after a revision, then what comes, without a gap and without a buffer of its own.
+//! A watch of the engine: history after a revision, then new changes, without a gap and without its own
+//! buffer.
 //!
 //! # Contract
 //!
-//! A watch holds a position and nothing else. What it gives next comes from the recent changes in memory or, when it has
-//! fallen behind them, from the log; when the log is compacted beyond its position, it ends with `Compacted`.
+//! A watch holds only a position. The next changes come from the recent changes in memory, or from the log
+//! when the watch has fallen behind them. When history is compacted beyond the position, the watch ends with
+//! `Compacted`.
 
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use crate::{Change, Error, Result, Revision, Watch};
 
 const PORTION: Portion = Portion { entries: 1024, bytes: 1 << 20 };
 
-/// See the module.
+/// The watch; see the module documentation.
 pub(super) struct Stream {
     state: Arc<State>,
     prefix: Arc<str>,
@@ -26,7 +28,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// After a revision that the caller found readable.
+    /// Creates a watch after a revision that the caller has checked as readable.
     pub(super) fn new(state: Arc<State>, prefix: &str, after: Revision) -> Self {
         let published = state.published.subscribe();
         Stream { state, prefix: prefix.into(), position: after.0, published, ended: None }
@@ -38,7 +40,7 @@ impl Stream {
             let upto = *self.published.borrow_and_update();
             if self.position < upto {
                 let (changes, through) = self.history(upto).await?;
-                // Nothing is awaited from here on: a caller that gives up loses no change.
+                // No await follows: a cancelled caller loses no change.
                 self.position = through;
                 if !changes.is_empty() {
                     return Ok(changes);
@@ -49,7 +51,9 @@ impl Stream {
         }
     }
 
-    /// A portion of what came after the position, at most at `upto`, and the revision through which it is all.
+    /// A part of the changes after the position, and the revision up to which the part is complete.
+    ///
+    /// `upto` is the last revision to read.
     pub(super) async fn history(&self, upto: u64) -> Result<(Vec<Change>, u64)> {
         if let Some(found) = self.state.recent.lock().history(&self.prefix, self.position, upto, PORTION) {
             return Ok(found);

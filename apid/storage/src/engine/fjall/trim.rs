@@ -1,16 +1,17 @@
-//! History is kept for a while and then removed, at the pace at which it is made.
+//! Retention and trimming of history, at the pace of new history.
 //!
 //! # Contract
 //!
-//! [`Retention`] says up to which revision history is old enough to be compacted. [`Removals`] are the versions that no
-//! read at or after the compacted revision can ask for. [`drop_tables`] gives back the tables of `log` whose entries are
-//! all trimmed. [`Reclaim`] gives back the room of removed versions when room is short: otherwise that is left to the
-//! compactions that new writes bring.
+//! [`Retention`] selects the revision up to which history is old enough for compaction. [`Removals`] are the
+//! versions that no read at or after the compacted revision needs. [`drop_tables`] drops the tables of `log`
+//! whose entries are all trimmed. [`Reclaim`] frees the space of removed versions when space is short.
+//! Otherwise the LSM compactions of new writes free that space.
 //!
 //! # Invariants
 //!
-//! INVARIANT (trim after compact): only entries at or below the persisted compacted revision are trimmed. An entry's
-//! table goes after the versions that the entry superseded, or these would stay for ever.
+//! INVARIANT (trim after compact): only entries at or below the persisted compacted revision are trimmed. The
+//! table of an entry is dropped after the removal of the versions that the entry superseded. The opposite
+//! order would leak them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,11 +25,11 @@ use super::layout::{self, META_TRIMMED, Tag};
 use super::reader;
 use crate::Result;
 
-/// Which revision the store was at, and when.
+/// Samples of the revision over time.
 pub(super) struct Retention {
     keep: Duration,
     samples: VecDeque<(Duration, u64)>,
-    /// Of the newest sample there was.
+    /// The revision of the newest sample ever taken.
     sampled: Option<u64>,
 }
 
@@ -37,7 +38,7 @@ impl Retention {
         Retention { keep, samples: VecDeque::new(), sampled: None }
     }
 
-    /// Notes where the store is now, and says up to which revision all changes are older than is kept.
+    /// Records a sample, and returns the newest revision older than the retention.
     pub(super) fn cutoff(&mut self, now: Duration, revision: u64) -> Option<u64> {
         if self.sampled.is_none_or(|sampled| sampled < revision) {
             self.sampled = Some(revision);
@@ -54,16 +55,17 @@ impl Retention {
     }
 }
 
-/// Versions to be removed.
+/// Superseded versions to remove.
 pub(super) struct Removals {
     keys: Vec<Vec<u8>>,
-    /// With them gone, history is trimmed up to here.
+    /// The trimmed revision after these removals.
     pub(super) through: u64,
 }
 
 impl Removals {
-    /// Of the next entries after `trimmed`, at most `limit` of them and none after `compacted`. None when there is
-    /// nothing to do.
+    /// Collects the removals of the next log entries after `trimmed`, up to `compacted`.
+    ///
+    /// `limit` is the maximum number of entries. None means that nothing is left to trim.
     pub(super) fn find(
         tables: &Tables,
         trimmed: u64,
@@ -81,7 +83,7 @@ impl Removals {
             if entry.previous != 0 {
                 keys.push(layout::version_key(&entry.key, entry.previous));
             }
-            // Nothing older than the deletion is left of this key: the marker hides nothing.
+            // No older version of this key is left: the tombstone hides nothing.
             if entry.event == Tag::Removed {
                 keys.push(layout::version_key(&entry.key, entry.revision));
             }
@@ -93,7 +95,7 @@ impl Removals {
         Ok(Some(Removals { keys, through }))
     }
 
-    /// Puts the removals into a batch.
+    /// Adds the removals to a batch.
     pub(super) fn add_to(self, batch: &mut OwnedWriteBatch, tables: &Tables) {
         for key in self.keys {
             batch.remove(&tables.versions, key);
@@ -102,8 +104,10 @@ impl Removals {
     }
 }
 
-/// Drops the tables of `log` that hold only revisions up to `trimmed`; never the newest table, by which fjall knows what
-/// its journals need not be replayed for, and by which start-up knows the revision. Answers whether any went.
+/// Drops the tables of `log` that hold only revisions up to `trimmed`. Returns whether a table was dropped.
+///
+/// The newest table always stays. fjall uses the newest table to decide which journals to replay, and
+/// start-up reads the revision from it.
 pub(super) fn drop_tables(tables: &Tables, trimmed: u64) -> Result<bool> {
     let mut ranges = Vec::new();
     for table in tables.log.tree.current_version().iter_tables() {
@@ -123,16 +127,16 @@ pub(super) fn drop_tables(tables: &Tables, trimmed: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// Merges all tables of `versions` on a thread of its own, at most one at a time.
+/// Merges all tables of `versions` on a separate thread, at most one merge at a time.
 #[derive(Default)]
 pub(super) struct Reclaim {
     thread: Option<JoinHandle<()>>,
-    /// Up to where history was trimmed when it was done last.
+    /// The trimmed revision at the last merge.
     trimmed: u64,
 }
 
 impl Reclaim {
-    /// Begins if more is trimmed than last time. `seal` seals all memtables.
+    /// Starts a merge if more is trimmed than at the last one. `seal` seals all memtables.
     pub(super) fn begin(
         &mut self,
         tables: &Arc<Tables>,
@@ -143,14 +147,14 @@ impl Reclaim {
             return Ok(());
         }
         seal().map_err(|error| translate(&error))?;
-        // Removals that still are in memtables must meet what they remove.
+        // Removals in memtables must reach the tables before the merge.
         if tables.sealed() > 0 {
             return Ok(());
         }
         let versions = tables.versions.clone();
         let merge = move || {
             if let Err(error) = versions.major_compact() {
-                tracing::warn!(%error, "the tables could not be merged to make room");
+                tracing::warn!(%error, "merging tables failed; no space reclaimed");
             }
         };
         let thread = std::thread::Builder::new().name("store-reclaim".to_owned()).spawn(merge);
@@ -159,12 +163,12 @@ impl Reclaim {
         Ok(())
     }
 
-    /// Waits for the thread: the tables cannot be closed before.
+    /// Waits for the thread; the tables cannot close before.
     pub(super) fn finish(&mut self) {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("merging tables panicked");
+            tracing::error!("table merge thread panicked");
         }
     }
 }

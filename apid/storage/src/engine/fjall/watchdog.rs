@@ -1,10 +1,14 @@
-//! Notices that the store has come to a stop for ever, which fjall does without an error, and ends the process.
+//! The watchdog: detects a stalled store, which fjall does not report, and ends the process.
 //!
 //! # Contract
 //!
-//! Once a second a thread of its own looks at the database. It calls `on_stall` once, with the reason, when memtables
-//! wait to be flushed and no flush has ended for the time given, when the writer has been at one step as long, or when a
-//! memtable is four times as large as it is let become. A restart replays the journals: nothing acknowledged is lost.
+//! A separate thread samples the database once a second. The thread calls `on_stall` once, with the reason,
+//! in three cases:
+//! - memtables wait for a flush, and no flush has ended within the time limit;
+//! - the writer thread has not finished one step within the time limit;
+//! - a memtable is four times as large as its limit.
+//!
+//! A restart replays the journals, so that no acknowledged write is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,10 +24,10 @@ use super::state::State;
 const INTERVAL: Duration = Duration::from_secs(1);
 const TOO_LARGE: u64 = 4;
 
-/// Called with the reason when the store has stopped.
+/// The callback for a stall, called with the reason.
 pub(super) type OnStall = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The thread; it ends when this is dropped.
+/// The watchdog thread; ends when this value is dropped.
 pub(super) struct Watchdog {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
@@ -59,7 +63,7 @@ impl Drop for Watchdog {
         *stopped.lock() = true;
         wake.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It only panics if the callback does, and the process is ending then.
+            // The thread panics only if the callback panics, and then the process is ending.
             let _ = thread.join();
         }
     }
@@ -92,7 +96,7 @@ fn sample(state: &State, now: Duration) -> Sample {
     }
 }
 
-/// What is too long and too large, and since when nothing has moved.
+/// The stall detector: its thresholds, and the time since the last flush progress.
 pub(super) struct Limits {
     patience: Duration,
     memtable: u64,
@@ -100,7 +104,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// `memtable`: the size at which one is sealed.
+    /// `memtable` is the size at which a memtable is sealed.
     pub(super) fn new(patience: Duration, memtable: u64) -> Self {
         Limits { patience, memtable, unmoved: None }
     }
@@ -114,10 +118,12 @@ impl Limits {
         let patience = self.patience.as_secs();
         if sample.now.saturating_sub(since) >= self.patience {
             let waiting = sample.waiting;
-            return Some(format!("{waiting} memtables wait and none was flushed for {patience} s"));
+            return Some(format!(
+                "{waiting} memtables wait for a flush, and no flush ended for {patience} s"
+            ));
         }
         if sample.busy_since.is_some_and(|since| sample.now.saturating_sub(since) >= self.patience) {
-            return Some(format!("the writer has not moved for {patience} s"));
+            return Some(format!("the storage writer thread has made no progress for {patience} s"));
         }
         let limit = self.memtable.saturating_mul(TOO_LARGE);
         (sample.largest > limit).then(|| {
@@ -149,7 +155,7 @@ mod tests {
         assert_eq!(limits.judge(&stuck(100)), None);
         assert_eq!(limits.judge(&stuck(109)), None);
         let reason = limits.judge(&stuck(110)).unwrap();
-        assert!(reason.contains("none was flushed for 10 s"), "{reason}");
+        assert!(reason.contains("no flush ended for 10 s"), "{reason}");
     }
 
     #[test]
@@ -165,7 +171,9 @@ mod tests {
     fn a_writer_that_hangs_and_a_memtable_that_grows_are_noticed() {
         let busy = |since| Sample { busy_since: Some(Duration::from_secs(since)), ..at(20) };
         assert_eq!(limits().judge(&busy(11)), None);
-        assert!(limits().judge(&busy(10)).unwrap().contains("the writer has not moved"));
+        assert!(
+            limits().judge(&busy(10)).unwrap().contains("the storage writer thread has made no progress")
+        );
         assert_eq!(limits().judge(&Sample { largest: 400, ..at(0) }), None);
         assert!(limits().judge(&Sample { largest: 401, ..at(0) }).unwrap().contains("401 bytes"));
     }

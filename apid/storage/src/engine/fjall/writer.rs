@@ -1,13 +1,15 @@
-//! The one thread that writes: waiting commits become one batch, one data sync, one mark, one call of the observer, and
-//! then their answers.
+//! The writer thread: group commit of waiting requests.
+//!
+//! One batch takes one fdatasync, one write of the high-water mark and one call of the observer; then commits
+//! return.
 //!
 //! # Invariants
 //!
-//! INVARIANT (acknowledged is durable): a commit is answered well only after its batch is synced and the mark is synced
-//! after it.
-//! INVARIANT (refused is absent): a commit that is answered with another error than `Unavailable` was never written. A
-//! write that failed leaves its outcome open: the commits of its batch get `Unavailable`, and what reopening finds of
-//! them is published as history like any other.
+//! INVARIANT (acknowledged is durable): a commit succeeds only after its batch is synced, and then the
+//! high-water mark.
+//! INVARIANT (rejected is absent): a commit with an error other than `Unavailable` was never written. The
+//! outcome of a failed write is unknown: all commits of the batch get `Unavailable`. Changes that the
+//! reopened database still holds are published as normal history.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -32,16 +34,18 @@ use super::state::{State, closed};
 use super::trim::{self, Reclaim, Removals, Retention};
 use crate::{Change, Committed, Error, Observer, Op, Result, Revision, Row};
 
-/// How often what is not a commit is looked after.
+/// Interval of the periodic maintenance.
 const TICK: Duration = Duration::from_secs(1);
-/// How soon after a failed attempt the database is opened again.
+/// Interval between attempts to reopen the database.
 const RETRY: Duration = Duration::from_secs(1);
-/// Entries of history that a batch of its own trims.
+/// Maximum number of log entries that one separate trim batch handles.
 const TRIM: usize = 1024;
-/// Ticks for which dropping tables gives way to a compaction, for whose end it would wait.
+/// Ticks for which dropping tables waits for a running LSM compaction.
+///
+/// A drop during the compaction would block until its end.
 const PATIENCE: u32 = 10;
 
-/// Where the files are and how large things may be.
+/// The paths of the files, and sizes.
 pub(super) struct Files {
     pub(super) database: PathBuf,
     pub(super) mark: PathBuf,
@@ -49,7 +53,7 @@ pub(super) struct Files {
     pub(super) memtable_bytes: u64,
 }
 
-/// See the module.
+/// The state of the writer thread; see the module documentation.
 pub(super) struct Writer {
     pub(super) state: Arc<State>,
     pub(super) observer: Arc<dyn Observer>,
@@ -63,21 +67,21 @@ pub(super) struct Writer {
     pub(super) space: Space,
     pub(super) hot: Hot,
     pub(super) failure: Option<Failure>,
-    /// Old history could not be read.
+    /// Whether a read of old history failed, so that trimming stopped.
     pub(super) untrimmable: bool,
     pub(super) ticked: Duration,
     pub(super) deferred: u32,
-    /// Held as long as the thread runs: one process for a directory.
+    /// Held for the lifetime of the thread: one process for a directory.
     pub(super) lock: File,
 }
 
-/// A write failed: the database takes no other until it is reopened.
+/// A failed write: the database accepts no write until it is reopened.
 pub(super) struct Failure {
     error: Error,
     tried: Duration,
 }
 
-/// Ends the store if the thread does, by whatever way.
+/// Closes the store when the writer thread ends, even by a panic.
 struct Ended(Arc<State>);
 
 impl Drop for Ended {
@@ -89,20 +93,20 @@ impl Drop for Ended {
     }
 }
 
-/// The changes of a batch before they are written.
+/// The changes of a batch before the write.
 #[derive(Default)]
 struct Staged {
-    /// What a key would be after the batch.
+    /// The rows after the batch, by key; None for a deleted key.
     rows: HashMap<Arc<str>, Option<Row>>,
     changes: Vec<Change>,
 }
 
 impl Writer {
-    /// Runs until the store is closed.
+    /// Runs the writer loop until the store closes.
     pub(super) fn run(mut self) {
         let ended = Ended(self.state.clone());
-        // What was replayed from journals may be more than a memtable may have, and a write that seals it may not come.
-        // Where there is no room for a table it waits for the first look at the store that finds some.
+        // Replayed journals may fill more than one memtable, and no later write may come to seal it. Without
+        // space for a table, the rotation waits for the first tick that finds space.
         let now = self.busy();
         if let Some(tables) = self.state.tables_if_open()
             && self.space.admit(Need::Shrink, &tables, now).is_ok()
@@ -117,7 +121,7 @@ impl Writer {
             for errand in taken.errands {
                 match errand {
                     Errand::Compact { upto, answer } => {
-                        // The caller may have given up: the answer is dropped then, here and below.
+                        // The caller may have given up: the send then fails, here and below.
                         let _ = answer.send(self.compact(upto));
                     }
                     Errand::Maintain { answer } => {
@@ -134,13 +138,13 @@ impl Writer {
             if now.saturating_sub(self.ticked) >= TICK {
                 self.ticked = now;
                 if let Err(error) = self.tick(now) {
-                    tracing::warn!(%error, "the store could not be looked after");
+                    tracing::warn!(%error, "storage maintenance failed; retrying at the next tick");
                 }
             }
         }
     }
 
-    /// Notes for the watchdog when the step that begins now began.
+    /// Records the start of a step for the watchdog, and returns the time.
     fn busy(&self) -> Duration {
         let now = self.clock.monotonic();
         let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX - 1);
@@ -148,7 +152,7 @@ impl Writer {
         now
     }
 
-    /// Decides, writes, marks, publishes, answers.
+    /// Decides each commit, writes the batch and the high-water mark, publishes, and responds.
     fn commit(&mut self, commits: Vec<Commit>, now: Duration) {
         if commits.is_empty() {
             return;
@@ -171,12 +175,12 @@ impl Writer {
         let written = if staged.changes.is_empty() { Ok(()) } else { self.write(&tables, staged) };
         drop(tables);
         for (answer, decided) in answers {
-            // A refusal may rest on a change of the same batch: it is not known to be right if that failed.
+            // An error may rest on a change of the same batch, and is not final if the write failed.
             let _ = answer.send(written.clone().and(decided));
         }
     }
 
-    /// What a commit does to its key, given what is stored and what is staged before it.
+    /// Decides a commit against the stored rows and the changes staged before it.
     fn decide(
         &mut self,
         tables: &Tables,
@@ -231,7 +235,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes a batch and the mark. History is trimmed in the same batch, faster than it is made.
+    /// Writes a batch and the high-water mark. The batch also trims history, faster than new history grows.
     fn sync(&mut self, tables: &Tables, changes: &[Change], last: u64) -> Result<Option<u64>> {
         let mut batch = tables.database.batch().durability(Some(PersistMode::SyncData));
         for change in changes {
@@ -260,13 +264,14 @@ impl Writer {
         Ok(trimmed)
     }
 
-    /// Removals that go with a batch. Old history that cannot be read must not stop new commits: trimming stops instead.
+    /// Returns the removals for a batch. An unreadable old history stops trimming, and never stops new
+    /// commits.
     fn riding_removals(&mut self, tables: &Tables, limit: usize) -> Option<Removals> {
         if self.untrimmable {
             return None;
         }
         self.removals(tables, limit).unwrap_or_else(|error| {
-            tracing::error!(%error, "old history cannot be read, it will not be trimmed any more");
+            tracing::error!(%error, "old history is unreadable; history trimming stopped");
             self.untrimmable = true;
             None
         })
@@ -281,7 +286,7 @@ impl Writer {
         Removals::find(tables, trimmed, self.state.compacted.load(Ordering::SeqCst), limit)
     }
 
-    /// Lets the observer see changes that are durable, then readers.
+    /// Passes durable changes to the observer, then makes them visible to readers.
     fn publish(&mut self, changes: Vec<Change>) {
         let Some(last) = changes.last().map(|change| change.revision.0) else { return };
         self.state.durable.store(last, Ordering::SeqCst);
@@ -290,7 +295,7 @@ impl Writer {
         self.state.published.send_replace(last);
     }
 
-    /// Seals memtables. What was written before is written: only the next write meets a failure of this.
+    /// Seals memtables. The preceding batch is durable: only the next write sees a failure of this step.
     fn rotate(&mut self, tables: &Tables) {
         match self.rotation.after_batch(tables, self.revision) {
             Ok(count) => {
@@ -302,9 +307,9 @@ impl Writer {
         }
     }
 
-    /// Notes that a write failed and answers what its callers are told.
+    /// Records a failed write and returns the error for its commits.
     fn fail(&mut self, error: Error) -> Error {
-        tracing::error!(%error, "a write to the store failed, it will be reopened");
+        tracing::error!(%error, "storage write failed; reopening the database");
         let tried = self.clock.monotonic();
         self.failure = Some(Failure { error: error.clone(), tried });
         if !matches!(error, Error::Full(_)) {
@@ -316,7 +321,7 @@ impl Writer {
         }
     }
 
-    /// The tables, reopened if need be and possible.
+    /// Returns the tables, after reopening the database if a write failed.
     fn writable(&mut self, now: Duration) -> Result<Arc<Tables>> {
         if let Some(failure) = &mut self.failure {
             if now.saturating_sub(failure.tried) < RETRY {
@@ -324,7 +329,7 @@ impl Writer {
             }
             failure.tried = now;
             if let Err(error) = self.reopen() {
-                tracing::error!(%error, "the store could not be reopened");
+                tracing::error!(%error, "reopening the storage database failed; retrying");
                 let failure = Failure { error: error.clone(), tried: now };
                 self.failure = Some(failure);
                 return Err(error);
@@ -334,10 +339,10 @@ impl Writer {
         self.state.tables()
     }
 
-    /// Opens the database again. Reads are answered by the old one for as long as there is no room for a new one.
+    /// Opens the database again. The old database serves reads until there is disk space for a reopen.
     fn reopen(&mut self) -> Result<()> {
         self.space.can_reopen()?;
-        let away = Error::Unavailable("the database is reopened after a write failed".to_owned());
+        let away = Error::Unavailable("the database reopens after a failed write".to_owned());
         self.state.set_down(Some(away));
         self.leave();
         let outcome = self.enter();
@@ -345,7 +350,7 @@ impl Writer {
         outcome
     }
 
-    /// Takes the tables from the readers and closes them once the last is done.
+    /// Takes the tables from the readers, and closes them after the last read.
     fn leave(&mut self) {
         self.reclaim.finish();
         self.hot.clear();
@@ -363,7 +368,8 @@ impl Writer {
         database::rewrite_journals(&self.files.database).map_err(|error| translate_io(&error))?;
         let tables = Tables::open(&self.files.database, self.files.cache_bytes)?;
         let mark = Mark::open(&self.files.mark).map_err(|error| Error::Unavailable(error.to_string()))?;
-        self.mark = mark.ok_or_else(|| Error::Corrupt("the mark file is gone".to_owned()))?;
+        self.mark =
+            mark.ok_or_else(|| Error::Corrupt("the high-water mark file `mark` is missing".to_owned()))?;
         let standing = recovery::compare(&tables, self.mark.values())?;
         let flushed = self.mark.values().flushed;
         self.write_mark(Values { revision: standing.revision, compacted: standing.compacted, flushed })?;
@@ -379,11 +385,11 @@ impl Writer {
         let tables = Arc::new(tables);
         self.state.replace_tables(Some(tables.clone()));
         self.rotate(&tables);
-        tracing::info!(revision = self.revision, "the store is open again");
+        tracing::info!(revision = self.revision, "storage database reopened");
         Ok(())
     }
 
-    /// Persists that history up to a revision is given up, and from then on refuses reads of it.
+    /// Compacts history up to a revision: persists the revision first, then rejects older reads.
     fn compact(&mut self, upto: Revision) -> Result<()> {
         if upto.0 > self.revision {
             return Err(Error::Future { asked: upto, current: Revision(self.revision) });
@@ -408,7 +414,7 @@ impl Writer {
         Ok(())
     }
 
-    /// What is done once a second.
+    /// Runs the periodic maintenance.
     fn tick(&mut self, now: Duration) -> Result<()> {
         let tables = self.writable(now)?;
         if tables.poisoned() {
@@ -421,7 +427,7 @@ impl Writer {
         self.trim(&tables, now)?;
         self.drop_tables(&tables)?;
         if let Err(Error::Full(why)) = self.space.admit(Need::Grow, &tables, now) {
-            tracing::warn!(%why, "the store is full: writes are refused");
+            tracing::warn!(%why, "storage is full; rejecting writes");
             self.space.admit(Need::Shrink, &tables, now)?;
             let trimmed = self.state.trimmed.load(Ordering::SeqCst);
             self.reclaim.begin(&tables, trimmed, || self.rotation.seal_all(&tables, self.revision))?;
@@ -435,7 +441,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Removes superseded versions as long as no commit waits. Not synced: what is lost is done again.
+    /// Removes superseded versions while no commit waits. Not synced: a lost removal is repeated.
     fn trim(&mut self, tables: &Tables, now: Duration) -> Result<()> {
         while self.state.queue.is_empty()
             && let Some(removals) = self.removals(tables, TRIM)?
@@ -454,7 +460,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives back tables of the log, at a moment when no compaction holds them if there is one.
+    /// Drops trimmed tables of the log, preferably while no LSM compaction holds them.
     fn drop_tables(&mut self, tables: &Tables) -> Result<()> {
         if tables.database.active_compactions() > 0 && self.deferred < PATIENCE {
             self.deferred += 1;
@@ -464,7 +470,7 @@ impl Writer {
         trim::drop_tables(tables, self.state.trimmed.load(Ordering::SeqCst)).map(|_| ())
     }
 
-    /// Finishes what waits and closes the files.
+    /// Finishes waiting commits and closes the files.
     fn close(&mut self, now: Duration) {
         let taken = self.state.queue.close();
         self.commit(taken.commits, now);
@@ -488,12 +494,12 @@ impl Writer {
                 .map_err(|error| translate(&error))
                 .and_then(|()| self.write_mark(Values { revision: self.revision, compacted, flushed }));
             if let Err(error) = persisted {
-                tracing::warn!(%error, "the store could not be synced once more while it was closed");
+                tracing::warn!(%error, "final sync of the storage engine failed; acknowledged commits are safe");
             }
         }
         self.leave();
         if let Err(error) = self.lock.unlock() {
-            tracing::warn!(%error, "the lock of the store could not be given back");
+            tracing::warn!(%error, "unlocking the data directory failed; the end of the process releases the lock");
         }
     }
 }

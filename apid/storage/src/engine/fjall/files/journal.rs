@@ -1,10 +1,10 @@
-//! Journals: batches of rows in the order in which they were written.
+//! The journal files of fjall: batches of rows in write order.
 //!
 //! # Contract
 //!
-//! [`Batches`] gives what can be read from a place in a journal on and ends where fjall would cut it off: at a batch that
-//! is not whole or fails its checksum, or at the zeros that a journal is made of before it is written. [`resume`] finds
-//! where behind such a place reading can go on.
+//! [`Batches`] reads batches from an offset and ends where fjall would truncate the journal. The end is an
+//! incomplete batch, a failed checksum, or the zeros of a preallocated journal. [`resume`] finds the offset
+//! behind a damage from which reading can continue.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -17,11 +17,11 @@ const ITEM: u8 = 2;
 const END: u8 = 3;
 const CLEAR: u8 = 4;
 const TRAILER: &[u8; 4] = b"FJL\x03";
-/// Value types of a row that is there.
+/// Value type of an existing row.
 const VALUE: u8 = 0;
-/// Bytes of the start of a batch.
+/// Length of a batch header in bytes.
 const HEAD: usize = 1 + 4 + 8;
-/// How often [`resume`] reads the bytes that it searches: bytes that are made to look like batches cannot hold it up.
+/// Work limit of [`resume`], as a multiple of the searched bytes: crafted bytes cannot stall the search.
 const EFFORT: usize = 16;
 
 /// The journals of a database, oldest first.
@@ -29,25 +29,25 @@ pub(in super::super) fn journals(database: &Path) -> io::Result<Vec<(u64, PathBu
     super::numbered(database, ".jnl")
 }
 
-/// What was written at once.
+/// An atomic batch of rows.
 pub(in super::super) struct Batch {
-    /// fjall's number of it.
+    /// The sequence number that fjall assigned.
     pub(in super::super) seqno: u64,
-    /// Its rows.
+    /// The rows of the batch.
     pub(in super::super) items: Vec<Item>,
 }
 
-/// A row that was written or removed.
+/// A written or removed row.
 pub(in super::super) struct Item {
-    /// The number of its keyspace.
+    /// The number of the keyspace.
     pub(in super::super) keyspace: u64,
-    /// Its key there.
+    /// The key in the keyspace.
     pub(in super::super) key: Vec<u8>,
-    /// None: it was removed.
+    /// The value; None is a removal.
     pub(in super::super) value: Option<Value>,
 }
 
-/// The bytes of a row as the journal has them.
+/// The bytes of a row as stored in the journal.
 pub(in super::super) struct Value {
     pub(in super::super) bytes: Vec<u8>,
     pub(in super::super) compressed: bool,
@@ -55,7 +55,7 @@ pub(in super::super) struct Value {
 }
 
 impl Value {
-    /// The bytes as they were written; None when they do not decompress.
+    /// The original bytes; None when decompression fails.
     pub(in super::super) fn decompressed(self) -> Option<Vec<u8>> {
         if !self.compressed {
             return Some(self.bytes);
@@ -64,24 +64,24 @@ impl Value {
     }
 }
 
-/// See the module.
+/// A reader of batches; see the module documentation.
 pub(in super::super) struct Batches<R = BufReader<File>> {
     reader: R,
-    /// Bytes that were not read yet.
+    /// Bytes that are not read yet.
     left: u64,
-    /// Where the last whole batch ended.
+    /// End offset of the last complete batch.
     end: u64,
-    /// Where all bytes end.
+    /// Size of the file in bytes.
     size: u64,
-    /// Bytes of the rows of the batch being read, which its checksum is of.
+    /// Row bytes of the current batch, for its checksum.
     raw: Vec<u8>,
 }
 
-/// Reading ends: the bytes are no batch.
+/// The end of reading: the next bytes are no batch.
 struct Ended;
 
 impl Batches {
-    /// From a place where a batch begins; 0 is one.
+    /// Opens a journal at the start of a batch; offset 0 is a start.
     pub(in super::super) fn open(path: &Path, from: u64) -> io::Result<Batches> {
         let mut file = File::open(path)?;
         let size = file.metadata()?.len();
@@ -99,7 +99,7 @@ impl<'a> Batches<&'a [u8]> {
 }
 
 impl<R: Read> Batches<R> {
-    /// The next batch; None at the end of what can be read.
+    /// Reads the next batch; None at the end of the readable part.
     pub(in super::super) fn next(&mut self) -> io::Result<Option<Batch>> {
         let batch = self.batch()?;
         if batch.is_ok() {
@@ -108,7 +108,7 @@ impl<R: Read> Batches<R> {
         Ok(batch.ok())
     }
 
-    /// Where the last whole batch ended. Only when reading has ended.
+    /// End offset of the last complete batch. Valid only after the end of reading.
     pub(in super::super) fn end(&self) -> u64 {
         self.end
     }
@@ -140,7 +140,7 @@ impl<R: Read> Batches<R> {
         }
     }
 
-    /// One row; None for the mark of a keyspace that was emptied, which we never do.
+    /// Reads one row; None is the marker of a cleared keyspace, which this engine never writes.
     fn item(&mut self) -> Result<Option<Item>, Stop> {
         match self.bytes::<1>()? {
             [ITEM] => {}
@@ -184,7 +184,7 @@ impl<R: Read> Batches<R> {
     }
 }
 
-/// Why a batch is not read to its end.
+/// The reason why a batch is incomplete.
 enum Stop {
     Ended,
     Failed(io::Error),
@@ -196,7 +196,7 @@ impl From<io::Error> for Stop {
     }
 }
 
-/// Whether a file holds anything but zeros from an offset on.
+/// Whether a file holds non-zero bytes after an offset.
 pub(in super::super) fn has_content(path: &Path, from: u64) -> io::Result<bool> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(from))?;
@@ -213,11 +213,11 @@ pub(in super::super) fn has_content(path: &Path, from: u64) -> io::Result<bool> 
     }
 }
 
-/// Where behind a damage batches can be read again; None when that is nowhere.
+/// Finds the offset behind a damage from which batches are readable; None when no offset qualifies.
 ///
-/// Only a place is taken from which whole batches follow each other to the end of what is written: objects may hold bytes
-/// that look like a batch, even with its checksum, but behind an object comes the rest of the batch that wrote it, which
-/// begins no batch. What lies between two damages is given up with them.
+/// From a valid offset, complete batches follow each other up to the end of the written bytes. Objects may
+/// hold bytes that look like a batch, even with a checksum. Behind an object comes the rest of the batch that
+/// wrote it, which begins no batch. Batches between two damages are given up.
 pub(in super::super) fn resume(path: &Path, damage: u64) -> io::Result<Option<u64>> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(damage))?;
@@ -237,18 +237,18 @@ pub(in super::super) fn resume(path: &Path, damage: u64) -> io::Result<Option<u6
         let looked_at = batches.size - batches.left;
         let Some(left) = effort.checked_sub(usize::try_from(looked_at).unwrap_or(usize::MAX)) else { break };
         effort = left;
-        // Where a batch of these ended another began, and from there reading ends at the same place.
+        // A readable batch ended at this offset, and reading from its successor ends at the same offset.
         at = begin.saturating_add(read.max(1));
     }
     Ok(None)
 }
 
-/// The next offset at which a batch of some rows may begin.
+/// The next offset at which a non-empty batch may begin.
 fn next_start(bytes: &[u8], from: usize) -> Option<usize> {
     let plausible = |begin: &[u8]| {
         let [START, rest @ ..] = begin else { return false };
         let Some([ITEM, _, compression, keyspace @ ..]) = rest.get(HEAD - 1..) else { return false };
-        // The numbers of keyspaces are small.
+        // Keyspace numbers are small.
         *compression < 2 && keyspace.get(1..8).is_some_and(|high| high.iter().all(|byte| *byte == 0))
     };
     (from..bytes.len()).find(|at| bytes.get(*at..).is_some_and(plausible))

@@ -1,46 +1,46 @@
-//! The manifest of a keyspace: which tables it consists of.
+//! The manifest of a keyspace: the list of its tables.
 //!
 //! # Contract
 //!
-//! `current` names the manifest by number and carries the checksum of all of it; fjall does not compare it. The manifest
-//! lists the tables with the checksum of each.
+//! `current` names the manifest by number and carries the checksum of the whole manifest, which fjall does
+//! not check. The manifest lists the tables with the checksum of each.
 
 use std::io;
 use std::path::Path;
 
 use super::Trouble;
 
-/// A table of a manifest.
+/// A table that a manifest lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Listed {
-    /// Its number, which is the name of its file.
+    /// The number of the table, which is also its file name.
     pub(in super::super) id: u64,
-    /// XXH3, 128 bits, of the whole file.
+    /// XXH3 checksum (128 bits) of the whole file.
     pub(in super::super) checksum: u128,
-    /// What is added to the numbers of its rows.
+    /// Offset that fjall adds to the sequence numbers of the rows.
     pub(in super::super) seqno: u64,
 }
 
-/// The tables of a keyspace, checked.
+/// Reads and checks the tables of a keyspace.
 pub(in super::super) fn read(folder: &Path) -> Result<Vec<Listed>, Trouble> {
     let damaged = |what: &str| Trouble::Damaged(format!("{} {what}", super::name(folder)));
     let missing = |error: io::Error, what: &str| match error.kind() {
         io::ErrorKind::NotFound => damaged(what),
         _ => error.into(),
     };
-    let current = std::fs::read(folder.join("current"))
-        .map_err(|error| missing(error, "has no file that names its manifest"))?;
+    let current =
+        std::fs::read(folder.join("current")).map_err(|error| missing(error, "has no file `current`"))?;
     let (number, rest) =
-        current.split_first_chunk::<8>().ok_or_else(|| damaged("has a cut file `current`"))?;
+        current.split_first_chunk::<8>().ok_or_else(|| damaged("has a truncated file `current`"))?;
     let (checksum, kind) =
-        rest.split_first_chunk::<16>().ok_or_else(|| damaged("has a cut file `current`"))?;
+        rest.split_first_chunk::<16>().ok_or_else(|| damaged("has a truncated file `current`"))?;
     let path = folder.join(format!("v{}", u64::from_le_bytes(*number)));
-    let bytes =
-        std::fs::read(&path).map_err(|error| missing(error, "has no manifest of the number in `current`"))?;
+    let bytes = std::fs::read(&path)
+        .map_err(|error| missing(error, "has no manifest with the number in `current`"))?;
     if kind != [0] || xxhash_rust::xxh3::xxh3_128(&bytes) != u128::from_le_bytes(*checksum) {
         return Err(damaged("has a manifest that fails its checksum"));
     }
-    let unreadable = || damaged("has a manifest that cannot be read");
+    let unreadable = || damaged("has a malformed manifest");
     let contents = sfa::Reader::from_reader(&mut io::Cursor::new(&bytes)).map_err(|_| unreadable())?;
     let section = contents.toc().section(b"tables").ok_or_else(unreadable)?;
     let begin = usize::try_from(section.pos()).unwrap_or(usize::MAX);
@@ -49,7 +49,7 @@ pub(in super::super) fn read(folder: &Path) -> Result<Vec<Listed>, Trouble> {
     tables(section).ok_or_else(unreadable)
 }
 
-/// Levels of runs of tables.
+/// Decodes levels of runs of tables.
 fn tables(mut section: &[u8]) -> Option<Vec<Listed>> {
     fn number<const N: usize>(section: &mut &[u8]) -> Option<[u8; N]> {
         let (bytes, rest) = section.split_first_chunk::<N>()?;

@@ -1,24 +1,24 @@
-//! fjall's own files, read without fjall: it opens only what was found whole.
+//! Verification of fjall's files without fjall: the engine opens only an intact database.
 //!
 //! # Contract
 //!
-//! [`verify`] reads every manifest, table and journal of a database against their checksums and the high-water mark, and
-//! changes nothing. It costs what reading the files costs.
+//! [`verify`] checks every manifest, table and journal of a database against their checksums and the
+//! high-water mark, and changes nothing. The cost is one read of all files.
 //!
 //! # Invariants
 //!
-//! INVARIANT (nothing is opened that is damaged): fjall itself believes what its manifests say, deletes tables that they
-//! do not name and keyspaces that it cannot find the names of, and cuts journals off at the first byte that it cannot read.
-//! So a flipped byte could take rows away for good, without a word, before [`super::recovery`] can look. It is met here,
-//! while all files are as they were.
+//! INVARIANT (only intact databases are opened): fjall trusts its manifests. fjall deletes tables that no
+//! manifest names and keyspaces without a known name, and truncates journals at the first unreadable byte. So
+//! one flipped byte could silently delete rows before [`super::recovery`] runs. [`verify`] detects the damage
+//! while all files are unchanged.
 //!
-//! INVARIANT (what tables do not hold, journals do): every acknowledged change of an object that the mark does not call
-//! flushed is in a journal, and the rows of `log` in journals follow each other by one. So a journal that is gone as a whole
-//! shows, the oldest one too, also where history is given up and no gap in it would.
+//! INVARIANT (unflushed rows are in journals): every acknowledged change above the flushed revision is
+//! in a journal. The rows of `log` in journals have consecutive revisions. So a missing journal is detected,
+//! even the oldest one, and even where compacted history shows no gap.
 //!
 //! # Reference
 //!
-//! fjall 3.1, lsm-tree 3.1 (`Cargo.toml` pins both); `FORMAT.md` says what is read here.
+//! fjall 3.1, lsm-tree 3.1 (`Cargo.toml` pins both); `FORMAT.md` lists the parts that this module reads.
 
 pub(super) mod journal;
 pub(super) mod manifest;
@@ -36,30 +36,30 @@ use super::layout;
 use super::mark::Values;
 use crate::Error;
 
-/// fjall's folder of keyspaces, and in it the one of its own facts.
+/// fjall's folder of keyspaces, and the number of its internal keyspace.
 const KEYSPACES: &str = "keyspaces";
 const OWN: u64 = 0;
-/// The least number of keyspaces of a store: fjall's own, and ours.
+/// Minimum number of keyspaces: the internal one of fjall, and ours.
 const LEAST: usize = 4;
-/// The content of the file that marks a database of fjall 3.
+/// The content of the version file of a fjall 3 database.
 const VERSION: &[u8] = b"FJL\x03";
-/// The names of the keyspaces of history and of objects.
+/// The names of the keyspaces for history and for objects.
 const LOG: &str = "log";
 const VERSIONS: &str = "versions";
 
-/// The folders of keyspaces, by number.
+/// The keyspace folders, sorted by number.
 pub(super) fn keyspaces(database: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = numbered(&database.join(KEYSPACES), "")?;
     found.retain(|(_, path)| path.is_dir());
     Ok(found)
 }
 
-/// Whether a keyspace is fjall's own.
+/// Whether a keyspace is internal to fjall.
 pub(super) fn is_own(keyspace: u64) -> bool {
     keyspace == OWN
 }
 
-/// The entries of a folder whose names are a number and an ending, by number.
+/// The entries of a folder whose names are a number and a suffix, sorted by number.
 fn numbered(folder: &Path, ending: &str) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -72,12 +72,12 @@ fn numbered(folder: &Path, ending: &str) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// Why the files are not opened.
+/// The reason why the files are not opened.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// Something does not have the bytes it was written with. Which rows that concerns is not known here.
+    /// A file differs from its written bytes. The affected rows are unknown at this point.
     Damaged(String),
-    /// Acknowledged revisions are not there.
+    /// Acknowledged revisions are missing.
     Lost(String),
     /// The files cannot be read.
     Unreadable(Error),
@@ -89,9 +89,11 @@ impl From<io::Error> for Trouble {
     }
 }
 
-/// Looks at all files of a store whose mark is known. See the module. Answers with a doubt where acknowledged changes are not
-/// in journals and the mark does not say that they are in tables: they are if the process was killed after they were flushed
-/// and before the mark said so. Only all rows together tell.
+/// Verifies all files of a store with a known high-water mark; see the module documentation.
+///
+/// Returns a suspicion when acknowledged changes are not in journals and the mark does not cover them as
+/// flushed. A process killed between a flush and the write of the mark leaves the same state without any
+/// loss. Only a scan of all rows decides.
 pub(super) fn verify(database: &Path, mark: &Values) -> Result<Option<String>, Trouble> {
     check_version(database)?;
     let keyspaces = keyspaces(database)?;
@@ -123,15 +125,15 @@ pub(super) fn verify(database: &Path, mark: &Values) -> Result<Option<String>, T
     let newest = in_journals.max(in_tables);
     if newest < mark.revision {
         return Err(Trouble::Lost(format!(
-            "the journals can be read up to revision {newest}, writes up to revision {} were acknowledged",
+            "the journals are readable up to revision {newest}, but writes up to revision {} were acknowledged",
             mark.revision
         )));
     }
-    let doubt = || format!("the journals do not have what was written after revision {reached}");
+    let doubt = || format!("the journals lack writes after revision {reached}");
     Ok((reached < mark.revision).then(doubt))
 }
 
-/// The numbers of keyspaces, by name.
+/// The numbers of the keyspaces, by name.
 pub(super) fn numbers(keyspaces: &[(u64, PathBuf)]) -> Result<Vec<(String, u64)>, Trouble> {
     let mut found = Vec::new();
     for (_, folder) in keyspaces.iter().filter(|(number, _)| is_own(*number)) {
@@ -147,19 +149,19 @@ pub(super) fn numbers(keyspaces: &[(u64, PathBuf)]) -> Result<Vec<(String, u64)>
     Ok(found)
 }
 
-/// Checks the file that says which format of fjall this is.
+/// Checks the version file of fjall.
 pub(super) fn check_version(database: &Path) -> Result<(), Trouble> {
     match std::fs::read(database.join("version")) {
         Ok(bytes) if bytes == VERSION => Ok(()),
-        Ok(_) => Err(Trouble::Damaged("the file of fjall's version is not what was written".to_owned())),
+        Ok(_) => Err(Trouble::Damaged("fjall's file `version` is damaged".to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(Trouble::Damaged("the file of fjall's version is missing".to_owned()))
+            Err(Trouble::Damaged("fjall's file `version` is missing".to_owned()))
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Checks tables against the checksums in manifests, on all processors.
+/// Verifies tables against the checksums of their manifests, on all processors.
 fn verify_tables(tables: &[(u64, PathBuf, Listed)]) -> Result<(), Trouble> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).min(tables.len().max(1));
     let next = Mutex::new(tables.iter());
@@ -181,23 +183,25 @@ fn verify_tables(tables: &[(u64, PathBuf, Listed)]) -> Result<(), Trouble> {
     trouble.map_or(Ok(()), Err)
 }
 
-/// What journals hold, as far as they can be read.
+/// The readable content of the journals.
 struct Journaled {
-    /// The newest revision of a row of `log`; 0 when there is none.
+    /// The newest revision of a `log` row; 0 when the journals hold none.
     newest: u64,
-    /// Up to here the rows of `versions` of every revision are in tables or in journals.
+    /// The revision up to which all rows of `versions` are in tables or journals.
     reached: u64,
 }
 
-/// `flushed`: up to here the rows of `versions` are in tables. `persisted`: the highest of fjall's numbers there, up to which
-/// they are in tables as well.
+/// Reads all journals. `flushed` is the revision up to which the rows of `versions` are in tables.
+///
+/// `persisted` is the highest sequence number of fjall in these tables; rows up to it are also in tables.
 fn read_journals(database: &Path, flushed: u64, persisted: Option<u64>) -> Result<Journaled, Trouble> {
     let (mut newest, mut reached, mut before) = (0, flushed, None);
     let journals = journal::journals(database)?;
     for (index, (_, path)) in journals.iter().enumerate() {
         let mut batches = journal::Batches::open(path, 0)?;
         while let Some(batch) = batches.next()? {
-            // The one number of a batch that its checksum does not cover decides which of two rows is the newer.
+            // The checksum of a batch does not cover its sequence number, which decides which of two rows is
+            // newer.
             if before.is_some_and(|before| before >= batch.seqno) {
                 return Err(Trouble::Damaged(format!(
                     "journal {} has batches out of order after revision {newest}",
@@ -206,7 +210,8 @@ fn read_journals(database: &Path, flushed: u64, persisted: Option<u64>) -> Resul
             }
             before = Some(batch.seqno);
             let all_before = persisted.is_some_and(|persisted| batch.seqno <= persisted.saturating_add(1));
-            // Rows of the log have short keys. fjall compresses large values, and that of a row with a long key is one.
+            // Only `log` rows have keys of this length. fjall compresses large values, and a `log` row with a
+            // long object key is large.
             let log = batch.items.into_iter().filter(|item| item.key.len() == layout::LOG_KEY);
             for item in log {
                 if let Some(value) = item.value.and_then(journal::Value::decompressed)
@@ -219,10 +224,10 @@ fn read_journals(database: &Path, flushed: u64, persisted: Option<u64>) -> Resul
                 }
             }
         }
-        // Only the journal that was written to last may end in the middle of a batch.
+        // Only the newest journal may end inside a batch.
         if index + 1 < journals.len() && journal::has_content(path, batches.end())? {
             return Err(Trouble::Damaged(format!(
-                "journal {} cannot be read after revision {newest}",
+                "journal {} is unreadable after revision {newest}",
                 name(path)
             )));
         }
@@ -230,12 +235,14 @@ fn read_journals(database: &Path, flushed: u64, persisted: Option<u64>) -> Resul
     Ok(Journaled { newest, reached })
 }
 
-/// Removes a database whose making was interrupted so early that fjall can neither open it nor make it: its version is not
-/// written, and nothing else is. Only for a store that has no mark.
+/// Removes a database whose creation was interrupted before fjall wrote its version. Only for a store without
+/// a mark.
+///
+/// fjall can neither open nor create such a database.
 ///
 /// # Errors
 ///
-/// It holds something, or it cannot be looked at or removed.
+/// The database holds data, or reading or removing it failed.
 pub(super) fn remove_unmade(database: &Path) -> Result<(), Error> {
     let why = match check_version(database) {
         Err(Trouble::Damaged(why) | Trouble::Lost(why)) if database.is_dir() => why,
@@ -260,7 +267,7 @@ pub(super) fn remove_unmade(database: &Path) -> Result<(), Error> {
     std::fs::remove_dir_all(database).map_err(|error| translate_io(&error))
 }
 
-/// The last parts of a path, for people.
+/// The last three parts of a path, for messages.
 pub(super) fn name(path: &Path) -> String {
     let parts: Vec<_> = path.iter().rev().take(3).collect();
     parts.into_iter().rev().collect::<PathBuf>().display().to_string()

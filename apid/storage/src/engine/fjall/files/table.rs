@@ -1,9 +1,10 @@
-//! Tables: checked as a whole, and read block by block when they are damaged.
+//! The table files of fjall: verified as a whole, and read block by block when damaged.
 //!
 //! # Contract
 //!
-//! [`verify`] compares a file with its checksum. [`salvage`] gives every row of the blocks that can be read and says which
-//! stretches of the file could not: blocks carry a checksum of their own and begin with a mark that is found again.
+//! [`verify`] compares a file with its checksum. [`salvage`] returns every row of the readable blocks and the
+//! unreadable ranges of the file. Blocks carry their own checksum and begin with a magic number, which allows
+//! resynchronization.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,15 +21,15 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use super::Trouble;
 
-/// What a block begins with.
+/// The magic number of a block.
 const MAGIC: &[u8; 4] = b"LSM\x03";
 
-/// The file of a table.
+/// The path of a table.
 pub(in super::super) fn path(folder: &Path, id: u64) -> PathBuf {
     folder.join("tables").join(id.to_string())
 }
 
-/// The files of tables in a keyspace's folder, whether or not its manifest names them.
+/// The table files of a keyspace folder, listed in the manifest or not.
 pub(in super::super) fn all(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     super::numbered(&folder.join("tables"), "")
 }
@@ -54,24 +55,24 @@ pub(super) fn verify(path: &Path, checksum: u128, buffer: &mut [u8]) -> Result<(
     Err(Trouble::Damaged(format!("table {} fails its checksum", super::name(path))))
 }
 
-/// Whether a table has the bytes it was written with.
+/// Whether a table matches its checksum.
 pub(in super::super) fn is_whole(path: &Path, checksum: u128) -> bool {
     verify(path, checksum, &mut vec![0; 1 << 20]).is_ok()
 }
 
-/// What a table says of itself.
+/// The metadata of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Facts {
-    /// How many rows it has, removals too.
+    /// The number of rows, including removals.
     pub(in super::super) rows: u64,
-    /// The last key in it.
+    /// The last key of the table.
     pub(in super::super) last_key: Vec<u8>,
-    /// The highest of fjall's numbers in it.
+    /// The highest sequence number of fjall in the table.
     pub(in super::super) seqno: u64,
     compression: CompressionType,
 }
 
-/// Reads what a table says of itself; None when that cannot be read.
+/// Reads the metadata of a table; None when the metadata is unreadable.
 pub(in super::super) fn facts(path: &Path) -> Option<Facts> {
     let contents = sfa::Reader::new(path).ok()?;
     let section = contents.toc().section(b"meta")?;
@@ -94,22 +95,22 @@ pub(in super::super) fn facts(path: &Path) -> Option<Facts> {
 /// A row of a table.
 pub(in super::super) struct Item {
     pub(in super::super) key: Vec<u8>,
-    /// fjall's number of the batch that wrote it.
+    /// The sequence number of the batch that wrote the row.
     pub(in super::super) seqno: u64,
-    /// None: it was removed.
+    /// None is a removal.
     pub(in super::super) value: Option<bytes::Bytes>,
 }
 
-/// A stretch of a table whose rows cannot be read.
+/// A range of a table whose rows are unreadable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Stretch {
-    /// The last key that could be read before, if there is one.
+    /// The last readable key before the range, if any.
     pub(in super::super) after: Option<Vec<u8>>,
-    /// The first that could be read behind it.
+    /// The first readable key after the range, if any.
     pub(in super::super) before: Option<Vec<u8>>,
 }
 
-/// Gives every row that can be read, in the order of the file. See the module.
+/// Calls `each` with every readable row, in file order, and returns the unreadable ranges.
 pub(in super::super) fn salvage(path: &Path, mut each: impl FnMut(Item)) -> io::Result<Vec<Stretch>> {
     let bytes = std::fs::read(path)?;
     let compressions = match facts(path) {
@@ -136,7 +137,7 @@ pub(in super::super) fn salvage(path: &Path, mut each: impl FnMut(Item)) -> io::
                 }
                 at = range.end;
             }
-            // Blocks of rows come first: the others help to find them.
+            // Data blocks come first; the other blocks are indexes and filters.
             Some(_) => break,
             None => {
                 missing = true;
@@ -150,7 +151,7 @@ pub(in super::super) fn salvage(path: &Path, mut each: impl FnMut(Item)) -> io::
     Ok(stretches)
 }
 
-/// The block whose header stands at an offset, if its header is whole: its kind, and where it is.
+/// The block at an offset, if its header is intact: its type and its range.
 fn block(bytes: &[u8], at: usize) -> Option<(BlockType, Range<usize>)> {
     let header = Header::decode_from(&mut bytes.get(at..)?).ok()?;
     let end =
@@ -158,7 +159,7 @@ fn block(bytes: &[u8], at: usize) -> Option<(BlockType, Range<usize>)> {
     (end <= bytes.len()).then_some((header.block_type, at..end))
 }
 
-/// Where the next block may begin.
+/// The offset of the next possible block.
 fn next_mark(bytes: &[u8], from: usize) -> usize {
     let rest = bytes.get(from..).unwrap_or_default();
     rest.windows(MAGIC.len()).position(|window| window == MAGIC).map_or(bytes.len(), |found| from + found)
@@ -168,7 +169,7 @@ fn next_mark(bytes: &[u8], from: usize) -> usize {
 fn items(block: &[u8], compressions: &[CompressionType]) -> Option<Vec<Item>> {
     compressions.iter().find_map(|compression| {
         let decode = || decode(block, *compression);
-        // lsm-tree trusts the inside of a block whose checksum is right, and asserts where it is not as expected.
+        // lsm-tree trusts the content of a block with a valid checksum, and panics on malformed content.
         std::panic::catch_unwind(AssertUnwindSafe(decode)).ok().flatten()
     })
 }

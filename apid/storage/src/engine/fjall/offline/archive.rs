@@ -1,4 +1,4 @@
-//! The file of a backup: `FORMAT.md` lays it down. Whatever is changed in it or missing is noticed when it is read.
+//! The backup file, as `FORMAT.md` specifies. Reading detects every change and every truncation.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -15,7 +15,7 @@ const MAGIC: &[u8; 16] = b"apid backup\nv1\n\0";
 const ROW: u8 = 1;
 const END: u8 = 2;
 
-/// Writes a file.
+/// A writer of backup files.
 pub(super) struct Writer {
     file: BufWriter<File>,
     path: PathBuf,
@@ -26,10 +26,10 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// A new file, readable by its owner alone: it holds secrets.
+    /// Creates a file with mode 0600, because backups hold secrets.
     pub(super) fn create(path: &Path, identity: &Identity, revision: u64) -> io::Result<Writer> {
         if path.try_exists()? {
-            let why = format!("`{}` is there already", path.display());
+            let why = format!("`{}` exists already; choose another file", path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
         }
         let mut unfinished = path.as_os_str().to_owned();
@@ -53,7 +53,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the end, syncs, and gives the file its name. Answers the objects and bytes.
+    /// Writes the end record, syncs, and renames the file. Returns the numbers of objects and bytes.
     pub(super) fn finish(mut self) -> io::Result<(u64, u64)> {
         let objects = self.objects;
         self.record(&[&[END], &objects.to_be_bytes()])?;
@@ -65,7 +65,7 @@ impl Writer {
         Ok((objects, self.bytes))
     }
 
-    /// A record and its checksum, which is also of all records before.
+    /// Writes a record and the running checksum over all records so far.
     fn record(&mut self, parts: &[&[u8]]) -> io::Result<()> {
         for part in parts {
             self.crc = crc32c::crc32c_append(self.crc, part);
@@ -77,7 +77,7 @@ impl Writer {
     }
 }
 
-/// Reads a file.
+/// A reader of backup files.
 pub(super) struct Reader {
     file: BufReader<File>,
     identity: Identity,
@@ -89,17 +89,20 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// A file that [`Writer`] wrote.
+    /// Opens a file that [`Writer`] wrote, and reads its head.
     pub(super) fn open(path: &Path) -> Result<Reader> {
         let file = File::open(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::Unavailable(format!("`{}` is not there", path.display())),
+            io::ErrorKind::NotFound => Error::Unavailable(format!("`{}` does not exist", path.display())),
             _ => translate_io(&error),
         })?;
         let identity = Identity { preset: String::new(), api_domain: String::new() };
         let file = BufReader::with_capacity(1 << 20, file);
         let mut reader = Reader { file, identity, revision: 0, objects: 0, bytes: 0, crc: 0, ended: false };
         if reader.array::<16>()? != *MAGIC {
-            return Err(Error::Corrupt(format!("`{}` is not a backup of this format", path.display())));
+            return Err(Error::Corrupt(format!(
+                "`{}` is not a backup file of a supported format",
+                path.display()
+            )));
         }
         reader.revision = u64::from_be_bytes(reader.array()?);
         let text = reader.take(MAX_KEY)?;
@@ -110,22 +113,22 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Whose store it was.
+    /// The identity of the backed-up store.
     pub(super) fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// The revision it was at.
+    /// The revision of the backup.
     pub(super) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Objects and bytes that were read.
+    /// The numbers of objects and bytes read so far.
     pub(super) fn read(&self) -> (u64, u64) {
         (self.objects, self.bytes)
     }
 
-    /// The next object: key, revision, bytes. None after the last, and when the file is whole.
+    /// Reads the next object: key, revision, bytes. None after the last one, if the file is complete.
     pub(super) fn next(&mut self) -> Result<Option<(String, u64, Bytes)>> {
         if self.ended {
             return Ok(None);
@@ -183,7 +186,7 @@ impl Reader {
         Ok(bytes)
     }
 
-    /// Compares the checksum that stands here.
+    /// Compares the stored checksum at this position.
     fn check(&mut self) -> Result<()> {
         let mut stored = [0; 4];
         self.file.read_exact(&mut stored).map_err(|error| cut(&error))?;
@@ -193,12 +196,12 @@ impl Reader {
 }
 
 fn damaged() -> Error {
-    Error::Corrupt("the file of the backup is not what was written".to_owned())
+    Error::Corrupt("the backup file is damaged".to_owned())
 }
 
 fn cut(error: &io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => Error::Corrupt("the file of the backup is cut short".to_owned()),
+        io::ErrorKind::UnexpectedEof => Error::Corrupt("the backup file is truncated".to_owned()),
         _ => translate_io(error),
     }
 }

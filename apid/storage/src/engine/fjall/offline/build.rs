@@ -1,4 +1,4 @@
-//! A store made of objects and nothing else.
+//! Building a new store from objects.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use super::super::{OpenError, make_dirs, recovery};
 use super::{CACHE, Identity};
 use crate::{Error, Result, Revision};
 
-/// Bytes of a batch, and of a memtable that is sealed.
+/// Maximum size in bytes of a batch, and of a memtable before it is sealed.
 const BATCH: usize = 4 << 20;
 const MEMTABLE: u64 = 16 << 20;
 
-/// A store that is being made: it has no mark until it is finished.
+/// A store under construction; has no high-water mark until it is finished.
 pub(super) struct Build {
     dir: PathBuf,
     tables: Tables,
@@ -26,7 +26,7 @@ pub(super) struct Build {
 }
 
 impl Build {
-    /// In a directory that is not there.
+    /// Starts a store in a directory that does not exist.
     pub(super) fn begin(dir: &Path, identity: &Identity) -> Result<Build, OpenError> {
         make_dirs(dir)?;
         let tables = Tables::open(&dir.join("fjall"), CACHE)?;
@@ -60,15 +60,16 @@ impl Build {
         }
         while self.tables.sealed() > 0 {
             if self.tables.poisoned() {
-                return Err(Error::Unavailable("a table could not be written".to_owned()));
+                return Err(Error::Unavailable("writing a table failed".to_owned()));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(())
     }
 
-    /// Ends at a revision, after a gap since the newest one that clients can have seen. The change of that revision is of
-    /// the empty key, which never was: history begins behind it.
+    /// Finishes the store at a revision, after a gap since the newest revision that clients may have seen.
+    ///
+    /// The change of that revision deletes the empty key, which never existed. History begins after it.
     pub(super) fn finish(mut self, newest: u64, revision: u64) -> Result<Revision, OpenError> {
         self.write()?;
         let mut batch = self.tables.database.batch().durability(Some(PersistMode::SyncData));

@@ -1,16 +1,20 @@
-//! What is done to a store that no process serves: looked at, mended, written to one file, made from one.
+//! Offline tools for a store that no process serves: check, repair, backup, restore.
 //!
 //! # Contract
 //!
-//! Each takes the lock of the store and refuses while a process has it. [`check`] changes nothing. [`repair`] makes a new
-//! store of what can be read beside the old one and then changes their names: the old one stays, as `NAME.damaged`.
-//! [`backup`] needs a sound store. [`restore`] makes a store where there is none.
+//! Each function takes the lock of the store, and fails while a process holds it.
+//!
+//! - [`check`] changes nothing.
+//! - [`repair`] builds a new store from all readable data beside the old one, and exchanges their names. The
+//!   old store stays as `NAME.damaged`.
+//! - [`backup`] needs an intact store.
+//! - [`restore`] creates a store in an unused directory.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no number twice): a store that was repaired or restored goes on above every revision that it, or another
-//! store restored from the same file, can have been at ([`go_on_after`]), and history before is given up: lists and watches that clients began before are refused with
-//! `Compacted`, and no new write gets a number that a client has seen.
+//! INVARIANT (no revision is reused): a repaired or restored store continues above every revision of the old store,
+//! and of other stores restored from the same file ([`go_on_after`]). The earlier history is compacted. Lists
+//! and watches that began before get `Compacted`, and no new write reuses a revision that a client has seen.
 
 mod archive;
 mod build;
@@ -28,51 +32,54 @@ use super::survey::Survey;
 use super::{Identity, OpenError, reader, recovery};
 use crate::{Error, Revision};
 
-/// How far above everything before a repaired or restored store goes on at least: more writes than a store makes between a
-/// backup and its loss.
+/// Minimum distance of the new revisions of a repaired or restored store from all earlier ones.
+///
+/// A store makes fewer writes than this between a backup and its loss.
 pub const RAISE: u64 = 1 << 32;
-/// Revisions for a second of the clock, as a power of two: more than a store ever writes in one. Seconds since 1970 times
-/// this stay below 2^53 until 2038, and so exact in every client.
+/// Revisions for each second of the clock, as a power of two: more writes than a store makes in a second.
+///
+/// The seconds since 1970 times this value stay below 2^53 until 2038, and thus exact in every client.
 const PER_SECOND: u32 = 22;
 
-/// The revision after which a repaired or restored store goes on. `newest` is what is known of the revisions before;
-/// `now` are seconds since 1970: a file that is restored twice makes two stores, and the second must be above what the
-/// first has served since.
+/// The revision after which a repaired or restored store continues.
+///
+/// `newest` is the newest known earlier revision, `now` the seconds since 1970. A file that is restored twice
+/// makes two stores. The clock puts the second store above all revisions that the first has served since.
 pub fn go_on_after(newest: u64, now: u64) -> u64 {
     newest.saturating_add(RAISE).max(now << PER_SECOND)
 }
 
-/// Bytes of blocks that are kept in memory meanwhile.
+/// Size in bytes of the block cache during an offline operation.
 const CACHE: u64 = 16 << 20;
-/// Rows that are read at a time.
+/// Rows per read.
 const PAGE: usize = 1000;
 
-/// What a store is made of, and what is wrong with it.
+/// The content and the damages of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Whose it is, if that can be read.
+    /// The identity of the store, if readable.
     pub identity: Option<Identity>,
     /// The newest revision.
     pub revision: u64,
-    /// The newest revision whose history is given up.
+    /// The compacted revision.
     pub compacted: u64,
-    /// Objects that are there now.
+    /// Number of live objects.
     pub objects: usize,
-    /// Their bytes are not counted: bytes of files, written ones.
+    /// Written bytes of the files. Object sizes are not counted separately.
     pub bytes: u64,
-    /// Changes in the history that is kept.
+    /// Number of changes in the retained history.
     pub changes: usize,
-    /// Files.
+    /// Number of table files.
     pub tables: usize,
-    /// Files.
+    /// Number of journal files.
     pub journals: usize,
-    /// What is not as it was written and does not matter.
+    /// Harmless deviations from the written bytes.
     pub remarks: Vec<String>,
-    /// What is damaged, or the first of it. None: the store is sound.
+    /// The first damages; empty for an intact store.
     pub damages: Vec<String>,
-    /// How much more is damaged.
+    /// The number of further damages.
     pub more_damages: usize,
-    /// What is missing.
+    /// The lost data.
     pub lost: Lost,
 }
 
@@ -94,7 +101,7 @@ impl Report {
         }
     }
 
-    /// Whether nothing is damaged.
+    /// Whether no damage and no loss was found.
     pub fn is_sound(&self) -> bool {
         self.damages.is_empty() && self.lost.is_nothing()
     }
@@ -129,49 +136,51 @@ impl fmt::Display for Report {
         } else {
             writeln!(
                 f,
-                "what was written there is as it was before, or missing, and what was deleted there may be back"
+                "objects written there have an earlier state or are missing; objects deleted there may exist again"
             )?;
         }
-        writeln!(f, "kept: all else that was written, {} objects\nnot sound", self.objects)
+        writeln!(f, "kept: all other writes, {} objects\nnot sound", self.objects)
     }
 }
 
-/// Reads all of a store and says what it finds. Changes nothing.
+/// Reads a whole store and reports its content and damages. Changes nothing.
 ///
 /// # Errors
 ///
-/// There is no store, a process has it, or its files cannot be read at all. Damage is no error.
+/// No store exists, a process holds the lock, or the files are unreadable. Damage is not an error.
 pub fn check(dir: &Path) -> Result<Report, OpenError> {
     let _lock = lock(dir)?;
     Ok(Report::of(&Survey::of(dir)?))
 }
 
-/// What [`repair`] did.
+/// The result of [`repair`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repaired {
-    /// The store was sound and is as it was.
+    /// The store was intact and is unchanged.
     Sound(Report),
-    /// A new store holds what could be read.
+    /// A new store holds all readable data.
     Mended {
-        /// What was wrong.
+        /// The damages of the old store.
         report: Report,
         /// The revision of the new store.
         revision: Revision,
-        /// Objects in it.
+        /// The number of objects in the new store.
         objects: usize,
-        /// Where the damaged one is.
+        /// The path of the damaged store.
         kept: PathBuf,
     },
 }
 
-/// Makes a new store of the newest versions that can be read, also of those behind what cannot be: each object is whole,
-/// and objects may be together that never were at one moment. Holds keys in memory meanwhile, and no objects. `identity`
-/// is for a store that cannot say whose it is, `now` for [`go_on_after`].
+/// Builds a new store from the newest readable versions, including versions behind unreadable parts.
+///
+/// Each object is complete, but the combination of objects may never have existed at one moment. The repair
+/// holds keys in memory, and no objects. `identity` applies to a store without a readable identity; `now` is
+/// for [`go_on_after`].
 ///
 /// # Errors
 ///
-/// Like [`check`]; when nobody says whose the store is; and when the new store cannot be made. The old one is as it was
-/// then.
+/// As for [`check`]; also when no identity is known, or when building the new store fails. The old store is
+/// then unchanged.
 pub fn repair(dir: &Path, identity: Option<&Identity>, now: u64) -> Result<Repaired, OpenError> {
     let lock = lock(dir)?;
     let mut survey = Survey::of(dir)?;
@@ -191,7 +200,7 @@ pub fn repair(dir: &Path, identity: Option<&Identity>, now: u64) -> Result<Repai
     });
     let built = filled.map_err(OpenError::from).and_then(|()| build.finish(newest, go_on_after(newest, now)));
     let revision = built.inspect_err(|_| {
-        // It holds nothing that is not in the old one.
+        // The unfinished store holds nothing that the old one lacks.
         let _ = std::fs::remove_dir_all(&unfinished);
     })?;
     replace(dir, &unfinished, &kept)?;
@@ -199,24 +208,24 @@ pub fn repair(dir: &Path, identity: Option<&Identity>, now: u64) -> Result<Repai
     Ok(Repaired::Mended { report, revision, objects, kept })
 }
 
-/// What was written to a file, or read from it.
+/// The description of a backup file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Archived {
-    /// Whose the store is.
+    /// The identity of the store.
     pub identity: Identity,
     /// The revision of the objects.
     pub revision: Revision,
-    /// How many there are.
+    /// The number of objects.
     pub objects: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
 }
 
-/// Writes the objects of a sound store to a new file.
+/// Writes the objects of an intact store to a new file.
 ///
 /// # Errors
 ///
-/// Like [`check`]; and when the store is damaged, or the file cannot be written or is there already.
+/// As for [`check`]; also when the store is damaged, when the file exists already, or when writing it fails.
 pub fn backup(dir: &Path, file: &Path) -> Result<Archived, OpenError> {
     let _lock = lock(dir)?;
     let database = dir.join("fjall");
@@ -240,23 +249,23 @@ pub fn backup(dir: &Path, file: &Path) -> Result<Archived, OpenError> {
     Ok(Archived { identity, revision: Revision(standing.revision), objects, bytes })
 }
 
-/// What [`restore`] did.
+/// The result of [`restore`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// What the file holds.
+    /// The content of the backup file.
     pub archived: Archived,
     /// The revision of the new store.
     pub revision: Revision,
 }
 
-/// Makes a store from a file that [`backup`] wrote. `now` is for [`go_on_after`].
+/// Creates a store from a file that [`backup`] wrote. `now` is for [`go_on_after`].
 ///
 /// # Errors
 ///
-/// There is a store already, the file is not whole, or the store cannot be made. Then there is none.
+/// A store exists already, the file is incomplete, or building the store fails. A failure leaves no store.
 pub fn restore(file: &Path, dir: &Path, now: u64) -> Result<Restored, OpenError> {
     if dir.try_exists()? {
-        let why = format!("`{}` is there already: a store is restored where there is none", dir.display());
+        let why = format!("`{}` exists already; restore into a directory that does not exist", dir.display());
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, why).into());
     }
     let mut archive = Reader::open(file)?;
@@ -273,7 +282,7 @@ pub fn restore(file: &Path, dir: &Path, now: u64) -> Result<Restored, OpenError>
     let revision = match built {
         Ok(revision) => revision,
         Err(error) => {
-            // It holds nothing that is not in the file.
+            // The unfinished store holds nothing that the file lacks.
             let _ = std::fs::remove_dir_all(&unfinished);
             return Err(error);
         }
@@ -284,7 +293,7 @@ pub fn restore(file: &Path, dir: &Path, now: u64) -> Result<Restored, OpenError>
     Ok(Restored { archived, revision })
 }
 
-/// The lock of a store that is there.
+/// Locks an existing store.
 fn lock(dir: &Path) -> Result<File, OpenError> {
     if !dir.is_dir() {
         let why = format!("there is no store in `{}`", dir.display());
@@ -293,7 +302,7 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
     super::lock(dir)
 }
 
-/// A name beside a directory that is free.
+/// An unused path beside a directory.
 fn beside(dir: &Path, what: &str) -> io::Result<PathBuf> {
     for number in 0.. {
         let mut name = dir.as_os_str().to_owned();
@@ -306,8 +315,10 @@ fn beside(dir: &Path, what: &str) -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Puts a new store in the place of one, and the old one aside: in one step where the file system can, so that there is
-/// no moment without a store in which a server would found an empty one.
+/// Exchanges a store for a new one, and keeps the old one aside.
+///
+/// The exchange is atomic where the file system supports it: a server never finds a missing store and creates
+/// an empty one.
 fn replace(dir: &Path, new: &Path, aside: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     match renameat_with(CWD, new, CWD, dir, RenameFlags::EXCHANGE) {
@@ -320,7 +331,7 @@ fn replace(dir: &Path, new: &Path, aside: &Path) -> io::Result<()> {
     }
 }
 
-/// Renames a directory and syncs the one it is in.
+/// Renames a directory and syncs its parent.
 fn rename(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::rename(from, to)?;
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

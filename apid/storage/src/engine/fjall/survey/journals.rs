@@ -1,10 +1,11 @@
-//! Journals, read to their ends and on behind damages, and what their gaps may have held.
+//! Journals in a survey: read to their ends and past damages, with the possible content of gaps.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no gap is passed over): the rows of `log` in journals follow each other by one, whatever tables hold. So the
-//! revisions on both sides of a damage say which ones it took, also where history is compacted and the rows of `log` are
-//! needed for nothing else: those of `versions` may have been in that journal alone.
+//! INVARIANT (every gap is reported): the rows of `log` in journals have consecutive revisions, whatever
+//! tables hold. So the revisions on both sides of a damage identify the lost ones. This holds even where
+//! history is compacted and the rows of `log` have no other use: that journal may have held the only rows of
+//! `versions`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,18 +19,18 @@ use super::super::mark::Values;
 use super::Survey;
 use super::rows::Keyspace;
 
-/// Revisions that no journal has, between some that journals have.
+/// Revisions that no journal holds, next to revisions that journals hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
-    /// The newest before; None when nothing is before.
+    /// The newest revision before the gap; None at the beginning.
     pub(super) after: Option<u64>,
-    /// The oldest behind; None when nothing is behind.
+    /// The oldest revision behind the gap; None at the end.
     pub(super) before: Option<u64>,
-    /// fjall's number of the first batch behind that is known.
+    /// The sequence number of the first known batch behind the gap.
     pub(super) seqno: Option<u64>,
 }
 
-/// A part of a journal in which batches follow each other.
+/// A part of a journal with consecutive batches.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) path: PathBuf,
@@ -37,16 +38,16 @@ pub(super) struct Part {
     pub(super) end: u64,
 }
 
-/// Where reading is.
+/// The progress of reading the journals.
 #[derive(Default)]
 struct Progress {
-    /// fjall's number of the last batch, as it must have been.
+    /// The sequence number of the last batch, corrected if necessary.
     seqno: u64,
     /// The newest revision of a row of `log`.
     revision: Option<u64>,
-    /// Something could not be read since then.
+    /// Whether a part was unreadable since that row.
     broken: bool,
-    /// The number of the first batch since then.
+    /// The sequence number of the first batch since that row.
     behind: Option<u64>,
 }
 
@@ -88,14 +89,15 @@ impl Survey {
                 let history = mark
                     .is_some_and(|mark| newest && progress.revision.max(in_tables) >= Some(mark.revision));
                 let on = match mark {
-                    // A crash leaves the end of the newest journal in any state: only what was acknowledged is looked for.
+                    // A crash leaves the end of the newest journal in any state: search only for acknowledged
+                    // rows.
                     Some(mark) if !(history && progress.has_objects(self.flushed, mark)) => {
                         journal::resume(path, end)?
                     }
                     _ => None,
                 };
                 let Some(on) = on else {
-                    let what = format!("journal {name} cannot be read beyond byte {end}");
+                    let what = format!("journal {name} is unreadable after byte {end}");
                     if history {
                         self.torn = Some(what);
                     } else {
@@ -104,7 +106,7 @@ impl Survey {
                     break;
                 };
                 self.damages.push(|| {
-                    format!("journal {name} cannot be read from byte {end} to {on}; what follows can be")
+                    format!("journal {name} is unreadable from byte {end} to {on}, and readable after that")
                 });
                 begin = on;
             }
@@ -117,7 +119,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Reads batches from one place as long as they follow each other. Answers where that ends.
+    /// Reads consecutive batches from an offset, and returns the end offset.
     fn read_part(
         &mut self,
         path: &Path,
@@ -133,9 +135,9 @@ impl Survey {
             let rises =
                 progress.seqno < batch.seqno && following.is_none_or(|following| batch.seqno < following);
             if !rises {
-                // The one number of a batch that its checksum does not cover. Its place says what it was.
-                self.damages
-                    .push(|| format!("journal {} has a batch with a wrong number", files::name(path)));
+                // The checksum does not cover the sequence number of a batch. The neighbours determine the
+                // original value.
+                self.damages.push(|| format!("journal {} has a batch with a wrong seqno", files::name(path)));
                 batch.seqno = match (progress.seqno, following) {
                     (0, Some(following)) => following.saturating_sub(1),
                     (last, _) => last + 1,
@@ -181,11 +183,12 @@ impl Survey {
         }
     }
 
-    /// Notes the revision of a row of `log`, and a gap before it.
+    /// Records the revision of a row of `log`, and a gap before it.
     fn follow(&mut self, revision: u64, seqno: u64, progress: &mut Progress) {
         let follows = match progress.revision {
             Some(last) => revision == last + 1,
-            // Where a journal has gone, the rows before are in tables, or with it. Without a mark nobody can say.
+            // After a lost journal, the earlier rows are in tables or lost. Without a mark the case is
+            // undecidable.
             None => {
                 let known = self.acknowledged().is_none() || revision <= self.flushed.saturating_add(1);
                 !progress.broken && known

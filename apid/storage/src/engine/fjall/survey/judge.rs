@@ -1,4 +1,4 @@
-//! What was found is compared with itself and with the mark: what is missing, or may be.
+//! The checks of a survey: rows against each other and against the high-water mark.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -9,17 +9,17 @@ use super::Survey;
 use super::journals::Gap;
 
 impl Survey {
-    /// Compares rows with each other and with the mark.
+    /// Compares rows with each other and with the high-water mark.
     pub(super) fn judge(&mut self) {
         if self.identity.is_none() {
-            self.damages.push(|| "the store does not say whose it is".to_owned());
+            self.damages.push(|| "the identity of the store is missing".to_owned());
         }
         let mark = self.acknowledged();
         let compacted = mark.map_or(0, |mark| mark.compacted);
         if self.compacted < compacted {
             let known = self.compacted;
             self.damages.push(|| {
-                format!("history was compacted up to revision {compacted}, the store knows of {known}")
+                format!("history was compacted up to revision {compacted}, but the store records {known}")
             });
         }
         self.judge_history(self.compacted.max(compacted));
@@ -31,20 +31,20 @@ impl Survey {
         if let Some(torn) = self.torn.take() {
             if lost == self.lost {
                 self.remarks.push(format!(
-                    "{torn}: nothing that was acknowledged is missing; a crash in the middle of a write ends so"
+                    "{torn}: no acknowledged write is missing; a crash during a write leaves this state"
                 ));
             } else {
                 self.damages.push(|| torn);
             }
         }
         if !self.lost.between.is_empty() {
-            // Their revisions are not known: objects that did not change for long are among them.
+            // The revisions are unknown, because objects without recent changes are among them.
             self.lost.revision(1);
             self.lost.revision(self.revision.max(mark.map_or(0, |mark| mark.revision)));
         }
     }
 
-    /// The history that is kept has every revision, and the objects that it names are there.
+    /// Checks that the retained history has every revision, and that the named objects exist.
     fn judge_history(&mut self, begin: u64) {
         let mut last = begin;
         for revision in self.log.range(begin + 1..).map(|(revision, _)| *revision) {
@@ -62,7 +62,7 @@ impl Survey {
                     continue;
                 }
                 self.damages.push(|| {
-                    format!("`{}` has no object of revision {revision}, which the log names", entry.key)
+                    format!("the log names revision {revision} of `{}`, whose object is missing", entry.key)
                 });
                 self.lost.revision(revision);
                 self.lost.key(&entry.key);
@@ -70,7 +70,7 @@ impl Survey {
         }
     }
 
-    /// History reaches up to what was acknowledged.
+    /// Checks that history reaches the newest acknowledged revision.
     fn judge_end(&mut self, mark: Option<Values>) {
         let newest = self.log.last_key_value().map_or(0, |(revision, _)| *revision);
         match mark {
@@ -87,7 +87,7 @@ impl Survey {
         }
     }
 
-    /// What journals do not hold is in tables, or was removed by rule, or is lost.
+    /// Checks a gap: rows missing from journals are in tables, or were trimmed, or are lost.
     fn judge_gap(&mut self, gap: Gap, mark: Option<Values>) {
         if self.jumps.iter().any(|jump| Some(jump.to.0) == gap.before && gap.after == Some(jump.from.0)) {
             return;
@@ -99,7 +99,8 @@ impl Survey {
         if tables_reach_behind && gap.before.is_some() {
             return;
         }
-        // Rows of `versions` up to there are in tables. Rows of `log` matter in what is kept, which was judged.
+        // Rows of `versions` up to `flushed` are in tables. Rows of `log` matter only in the retained
+        // history, checked above.
         let first = gap.after.map_or(1, |after| after + 1).max(self.flushed + 1);
         let last = match (gap.before, mark) {
             (Some(before), _) => before - 1,
@@ -111,7 +112,7 @@ impl Survey {
         }
     }
 
-    /// Revisions whose rows of `versions` only that part of a journal held that is gone.
+    /// Checks revisions whose rows of `versions` only the lost part of a journal held.
     fn judge_missing(&mut self, revisions: RangeInclusive<u64>) {
         let trimmed = self.log.range(*revisions.start()..=self.trimmed.max(*revisions.start()));
         let superseded: BTreeSet<u64> = trimmed
@@ -125,7 +126,7 @@ impl Survey {
                 missing.push((next, entry.revision - 1, None));
             }
             next = entry.revision + 1;
-            // The marker of a deletion is removed with what it hides.
+            // Trimming removes a tombstone together with the versions it hides.
             let trimmed = superseded.contains(&entry.revision)
                 || (entry.event == Tag::Removed && entry.revision <= self.trimmed);
             if !trimmed && !self.versions.contains_key(&*layout::version_key(&entry.key, entry.revision)) {
@@ -142,9 +143,7 @@ impl Survey {
                 self.lost.key(&key);
             }
             self.damages.push(|| {
-                format!(
-                    "objects of revisions {first} to {last} were in a part of a journal that cannot be read"
-                )
+                format!("objects of revisions {first} to {last} were in an unreadable part of a journal")
             });
         }
     }

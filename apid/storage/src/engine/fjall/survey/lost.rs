@@ -1,21 +1,21 @@
-//! What of a store is missing, as far as that is known.
+//! The lost data of a store, as far as known.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Damages, stretches and keys that are named; there may be very many.
+/// Maximum number of damages, key ranges and keys that a report lists by name.
 pub(super) const NAMED: usize = 20;
 
-/// What is missing, or may be: nothing is left out of it.
+/// The data that is missing or possibly missing. The list is complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Revisions whose change, or whose object, is missing: the first and the last of them.
+    /// The first and the last revision whose change or object is missing.
     pub revisions: Option<(u64, u64)>,
-    /// Changes after this revision may be missing, and how many there were is not known.
+    /// Changes after this revision may be missing, in unknown number.
     pub after: Option<u64>,
-    /// Keys of which a version is missing.
+    /// Keys with a missing version.
     pub keys: BTreeSet<String>,
-    /// Stretches of keys in which rows cannot be read: the keys before and behind, where there are any.
+    /// Key ranges with unreadable rows: the neighbouring keys before and behind, if any.
     pub between: Vec<(Option<String>, Option<String>)>,
 }
 
@@ -31,7 +31,7 @@ impl Lost {
         }
     }
 
-    /// Whether nothing is.
+    /// Whether nothing is lost.
     pub fn is_nothing(&self) -> bool {
         *self == Lost::default()
     }
@@ -66,11 +66,11 @@ impl fmt::Display for Lost {
     }
 }
 
-/// What is damaged: some of it in words, and how much there is.
+/// The damages of a store: descriptions of the first ones, and the number of the others.
 #[derive(Debug, Default)]
 pub(in super::super) struct Damages {
     pub(in super::super) named: Vec<String>,
-    /// Those that are not named.
+    /// The number of damages without a description.
     pub(in super::super) more: usize,
 }
 

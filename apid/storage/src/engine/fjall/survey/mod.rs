@@ -1,17 +1,18 @@
-//! All rows of a store as its files hold them, read without fjall, and what is wrong with them.
+//! A survey of a store: all rows read from the files without fjall, and their damages.
 //!
 //! # Contract
 //!
-//! [`Survey::of`] reads every file and changes none. It goes on where something is damaged: what is left is in the survey,
-//! and what is missing is named by revision, by key, or by the keys around it. The caller holds the store's lock. It keeps
-//! keys and revisions, sorted, and no object: [`Survey::objects`] reads the files once more for these.
+//! [`Survey::of`] reads every file and changes none. Reading continues after a damage. The survey contains
+//! the remaining rows, and names the missing ones by revision, by key, or by neighbouring keys. The caller
+//! must hold the lock of the store. The survey holds sorted keys and revisions, and no objects;
+//! [`Survey::objects`] reads the files again for the objects.
 //!
 //! # Invariants
 //!
-//! INVARIANT (as fjall would): of several rows of one key the one with the highest number counts, and what a journal
-//! holds counts only beyond what tables hold, because removals may be gone from tables that were merged.
-//! INVARIANT (nothing lost is left out): a row that was acknowledged is in the survey, or was trimmed by rule, or is
-//! within what [`Lost`] names. What cannot be known counts as lost.
+//! INVARIANT (same precedence as fjall): of several rows with one key the row with the highest sequence number counts.
+//! Journal rows count only beyond the content of tables, because merged tables may have dropped removals.
+//! INVARIANT (loss report is complete): every acknowledged row is in the survey, or was trimmed, or is named
+//! in [`Lost`]. Unknown cases count as lost.
 
 mod journals;
 mod judge;
@@ -35,46 +36,46 @@ use super::files::{self, Trouble, journal, manifest, table};
 use super::layout::{self, Entry, Jump, META_COMPACTED, META_IDENTITY, META_JUMP, META_TRIMMED, Tag};
 use super::mark::{self, Values};
 
-/// What a row of `versions` says.
+/// The kind of a row of `versions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     /// An object.
     Object,
-    /// The key was deleted.
+    /// A tombstone.
     Deleted,
 }
 
-/// See the module.
+/// The survey; see the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
-    /// The valid slots of the mark, newest first; none when it is missing.
+    /// The valid slots of the high-water mark, newest first; empty when the mark is missing.
     pub(super) marks: Vec<Values>,
-    /// Whose store it is, if that can be read.
+    /// The identity of the store, if readable.
     pub(super) identity: Option<Identity>,
     /// The newest revision found, in the log or of an object.
     pub(super) revision: u64,
     pub(super) compacted: u64,
     pub(super) trimmed: u64,
     pub(super) jumps: Vec<Jump>,
-    /// The rows of `versions` by their keys: by object, and its newest version first.
+    /// The rows of `versions` by key: grouped by object, newest version first.
     pub(super) versions: BTreeMap<Box<[u8]>, Version>,
     pub(super) log: BTreeMap<u64, Entry>,
     pub(super) journals: usize,
     pub(super) bytes: u64,
-    /// What is damaged.
+    /// The damages found.
     pub(super) damages: Damages,
-    /// What is not as it was written, and does not matter.
+    /// Harmless deviations from the written bytes.
     pub(super) remarks: Vec<String>,
     pub(super) lost: Lost,
-    /// The highest of fjall's numbers in the tables of `versions`; None when that is not known for sure.
+    /// The highest sequence number in the tables of `versions`; None when uncertain.
     persisted: Option<u64>,
-    /// Up to here all rows of `versions` were written to tables: the mark says so, or tables hold a later one, for they get
-    /// rows in the order in which these were written.
+    /// The revision up to which all rows of `versions` were written to tables. The source is the high-water
+    /// mark or a later row in a table, because rows reach tables in write order.
     flushed: u64,
     gaps: Vec<Gap>,
-    /// The end of the newest journal, if that cannot be read and seems to be the end of a crash.
+    /// Description of an unreadable end of the newest journal that looks like the result of a crash.
     torn: Option<String>,
-    /// Where rows are.
+    /// The files that hold rows.
     pub(super) tables: Vec<PathBuf>,
     parts: Vec<Part>,
 }
@@ -84,7 +85,7 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// The operating system could not read a file that is there.
+    /// The operating system fails to read an existing file.
     pub(super) fn of(dir: &Path) -> io::Result<Survey> {
         let mut survey = Survey::default();
         survey.read_mark(&dir.join("mark"))?;
@@ -98,7 +99,7 @@ impl Survey {
         let folders = match files::keyspaces(&database) {
             Ok(folders) => folders,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                survey.damages.push(|| "the folder of tables is missing".to_owned());
+                survey.damages.push(|| "the folder `keyspaces` is missing".to_owned());
                 Vec::new()
             }
             Err(error) => return Err(error),
@@ -117,12 +118,12 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Whether nothing is damaged and nothing missing.
+    /// Whether no damage and no loss was found.
     pub(super) fn is_sound(&self) -> bool {
         self.damages.named.is_empty() && self.lost.is_nothing()
     }
 
-    /// What was acknowledged, as far as that is known.
+    /// The acknowledged revisions, as far as known.
     pub(super) fn acknowledged(&self) -> Option<Values> {
         self.marks.first().copied()
     }
@@ -143,9 +144,9 @@ impl Survey {
         match (unreadable, self.marks.is_empty()) {
             (0, _) => {}
             (_, false) => {
-                self.remarks.push("one of the two slots of the high-water mark cannot be read".to_owned())
+                self.remarks.push("one of the two slots of the high-water mark is unreadable".to_owned())
             }
-            (_, true) => self.damages.push(|| "the high-water mark cannot be read".to_owned()),
+            (_, true) => self.damages.push(|| "the high-water mark is unreadable".to_owned()),
         }
         Ok(())
     }
@@ -156,7 +157,7 @@ impl Survey {
             Ok(listed) => listed.into_iter().map(|listed| (listed.id, Some(listed))).collect(),
             Err(Trouble::Unreadable(error)) => return Err(io::Error::other(error)),
             Err(Trouble::Damaged(what) | Trouble::Lost(what)) => {
-                self.damages.push(|| format!("{what}; all tables in its folder are read"));
+                self.damages.push(|| format!("{what}; reading all tables in its folder"));
                 let ids = match table::all(folder) {
                     Ok(ids) => ids,
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -191,18 +192,18 @@ impl Survey {
             let name = files::name(&path);
             if facts.as_ref().is_some_and(|facts| facts.rows == rows) {
                 self.damages
-                    .push(|| format!("table {name} fails its checksum, all of its {rows} rows can be read"));
+                    .push(|| format!("table {name} fails its checksum, all of its {rows} rows are readable"));
                 continue;
             }
             let of = facts.as_ref().map_or_else(String::new, |facts| format!(" of {}", facts.rows));
-            self.damages.push(|| format!("table {name} fails its checksum, {rows}{of} rows can be read"));
+            self.damages.push(|| format!("table {name} fails its checksum, {rows}{of} rows are readable"));
             keyspace.persisted = None;
             keyspace.stretches.extend(stretches);
         }
         Ok(keyspace)
     }
 
-    /// Takes in the rows of one of our keyspaces. Every row says what it is.
+    /// Sorts the rows of one of our keyspaces into the survey. Every row carries its kind.
     fn sort(&mut self, keyspace: Keyspace) {
         for stretch in keyspace.stretches {
             let name = |key: Option<Vec<u8>>| key.map(|key| readable(&key));
@@ -242,7 +243,7 @@ impl Survey {
     }
 
     fn bad_row(&mut self, key: &[u8]) {
-        self.damages.push(|| format!("a row is not what was written (key {})", key.escape_ascii()));
+        self.damages.push(|| format!("a row is damaged (key {})", key.escape_ascii()));
         match layout::log_revision(key) {
             Ok(revision) => self.lost.revision(revision),
             Err(_) => {
@@ -272,18 +273,19 @@ impl Survey {
         Ok(())
     }
 
-    /// How many objects there are.
+    /// The number of live objects.
     pub(super) fn live(&self) -> usize {
         let mut there = There::of(&self.log);
         self.versions.iter().filter(|(key, version)| there.is(key, **version)).count()
     }
 
-    /// Gives every object that is there, reading the files once more: its key, its revision and its bytes. The survey
-    /// holds no versions afterwards.
+    /// Calls `each` with the key, revision and bytes of every live object, after reading the files again.
+    ///
+    /// The survey holds no versions afterwards.
     ///
     /// # Errors
     ///
-    /// The files cannot be read, are not what they were, or `each` fails.
+    /// The files are unreadable or changed since the survey, or `each` fails.
     pub(super) fn objects(
         &mut self,
         mut each: impl FnMut(&str, u64, &[u8]) -> crate::Result<()>,
@@ -327,15 +329,16 @@ impl Survey {
         match wanted.first_key_value() {
             None => Ok(()),
             Some((key, _)) => Err(crate::Error::Unavailable(format!(
-                "the files of the store changed while they were read: `{}` is not there any more",
+                "the files of the store changed during the read: `{}` is missing",
                 readable(key)
             ))),
         }
     }
 }
 
-/// Walks over rows of `versions` in order and knows which of them are the objects that are there: the first of a key is its
-/// newest. A row that says that a key was deleted may be lost while the log still tells: what was deleted does not come back.
+/// Selects the live objects from the sorted rows of `versions`: the first row of a key is its newest.
+///
+/// A tombstone may be lost while the log still records the deletion: deleted objects stay deleted.
 struct There<'a> {
     head: Vec<u8>,
     /// The revisions of deletions that were the last change of their keys.
@@ -369,13 +372,13 @@ impl<'a> There<'a> {
     }
 }
 
-/// The object's key and the revision of a key of `versions`.
+/// Splits a `versions` key into the object key and the revision.
 fn split(key: &[u8]) -> Option<(Arc<str>, u64)> {
     let (head, revision) = layout::split_version_key(key).ok()?;
     Some((layout::key_of_head(head).ok()?, revision))
 }
 
-/// A key of a keyspace, for people.
+/// A key of a keyspace in readable form, for messages.
 fn readable(key: &[u8]) -> String {
     let name = layout::split_version_key(key).and_then(|(head, _)| layout::key_of_head(head));
     match (name, layout::log_revision(key)) {

@@ -1,4 +1,4 @@
-//! Rows as they are taken in from files, table by table and batch by batch: what each says, and not what objects hold.
+//! Rows of a survey, collected table by table and batch by batch: their kind, without the object bytes.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,25 @@ use bytes::Bytes;
 use super::super::files::table;
 use super::super::layout::{self, Entry, Tag};
 
-/// What a row says.
+/// The kind and content of a row.
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// It was removed.
+    /// A removal.
     Removed,
     /// `versions`: an object.
     Object,
-    /// `versions`: the key was deleted.
+    /// `versions`: a tombstone.
     Deleted,
-    /// `log`. In a box, because most rows are of `versions`.
+    /// `log`. Boxed, because most rows are in `versions`.
     Entry(Box<Entry>),
-    /// `meta`: the row as it is.
+    /// `meta`: the encoded row.
     Fact(Box<Bytes>),
-    /// It is not what was written.
+    /// A damaged row.
     Unreadable,
 }
 
 impl Kind {
-    /// Of a row at a key; no row: removed.
+    /// Classifies the row at a key; None is a removal.
     fn of(key: &[u8], row: Option<&Bytes>) -> Kind {
         let Some(row) = row else { return Kind::Removed };
         match layout::tag(row) {
@@ -54,13 +54,13 @@ pub(super) struct Held {
 #[derive(Default)]
 pub(super) struct Keyspace {
     pub(super) rows: BTreeMap<Box<[u8]>, Held>,
-    /// The highest of fjall's numbers in tables; None when that is not known for sure.
+    /// The highest sequence number in tables; None when uncertain.
     pub(super) persisted: Option<u64>,
     pub(super) stretches: Vec<table::Stretch>,
 }
 
 impl Keyspace {
-    /// Takes a row in, unless a newer one of its key was.
+    /// Adds a row, unless a newer row with the same key exists.
     pub(super) fn take(&mut self, key: Vec<u8>, seqno: u64, row: Option<&Bytes>) {
         if self.rows.get(&*key).is_some_and(|held| held.seqno > seqno) {
             return;
@@ -69,7 +69,7 @@ impl Keyspace {
         self.rows.insert(key.into_boxed_slice(), Held { seqno, kind });
     }
 
-    /// The newest revision in the keyspace of history; None in others.
+    /// The newest revision in the `log` keyspace; None for other keyspaces.
     pub(super) fn newest_entry(&self) -> Option<u64> {
         match self.rows.last_key_value() {
             Some((_, Held { kind: Kind::Entry(entry), .. })) => Some(entry.revision),
@@ -77,7 +77,7 @@ impl Keyspace {
         }
     }
 
-    /// The newest revision in the keyspace of objects; None in others.
+    /// The newest revision in the `versions` keyspace; None for other keyspaces.
     pub(super) fn newest_version(&self) -> Option<u64> {
         let versions = self.rows.iter().filter(|(_, held)| matches!(held.kind, Kind::Object | Kind::Deleted));
         versions.filter_map(|(key, _)| Some(layout::split_version_key(key).ok()?.1)).max()

@@ -1,5 +1,5 @@
-//! Damage in the middle of journals: what is behind it is read, what is gone is named, and objects that look like journals
-//! are objects.
+//! Damage inside journals: later batches are read, lost ones are reported, and objects that look like
+//! journals stay objects.
 
 use super::super::database::Tables;
 use super::super::files::journal::Batches;
@@ -8,7 +8,7 @@ use super::super::offline::{self, Repaired};
 use super::super::recovery;
 use super::*;
 
-/// Where the batches of a journal end, in order.
+/// The end offsets of the batches of a journal, in order.
 fn ends(path: &Path) -> Vec<usize> {
     let mut batches = Batches::open(path, 0).unwrap();
     let mut ends = Vec::new();
@@ -18,12 +18,13 @@ fn ends(path: &Path) -> Vec<usize> {
     ends
 }
 
-/// A store with one key for each revision, `key/00001` and so on, each in a batch of its own, closed; what its journal
-/// holds, and where the batch of each revision is.
+/// A closed store with the keys `key/00001` and so on, and its journal.
+///
+/// Each key has one revision and one batch.
 pub(super) struct Filled {
     dir: tempfile::TempDir,
     pub(super) journal: Vec<u8>,
-    /// By revision; the first is of what a new store writes.
+    /// Start and end of each batch, by revision; index 0 is the batch of a new store.
     pub(super) batches: Vec<(usize, usize)>,
 }
 
@@ -41,7 +42,7 @@ impl Filled {
         let journal = std::fs::read(&path).unwrap()[..*ends.last().unwrap()].to_vec();
         let begins = std::iter::once(0).chain(ends.iter().copied());
         let mut batches: Vec<_> = begins.zip(ends.iter().copied()).collect();
-        // fjall writes nothing of its own here: the last batches are the commits.
+        // The last batches are the commits, because fjall writes none of its own here.
         batches.drain(..batches.len() - values.len() - 1);
         Filled { dir, journal, batches }
     }
@@ -54,12 +55,12 @@ impl Filled {
         self.dir.path().join("store")
     }
 
-    /// Makes the journal these bytes.
+    /// Replaces the content of the journal.
     pub(super) fn damaged(&self, journal: &[u8]) {
         std::fs::write(self.store().join("fjall/0.jnl"), journal).unwrap();
     }
 
-    /// The revisions of the objects after a repair, and the report.
+    /// Repairs the store, and returns the revisions of its objects and the report.
     pub(super) async fn repaired(&self) -> (Vec<u64>, offline::Report) {
         let checked = offline::check(&self.store()).unwrap();
         let repaired = offline::repair(&self.store(), Some(&identity()), 0).unwrap();
@@ -74,12 +75,13 @@ impl Filled {
     }
 }
 
-/// Each place in a batch, by what it does to reading.
+/// Damages each kind of field in a batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_batch_costs_its_own_changes_and_no_later_ones() {
     let filled = Filled::many(30).await;
     let (begin, end) = filled.batches[12];
-    // The tag of the start, the number of rows, fjall's number is not covered; a tag, a length, a value, the end, its sum.
+    // The start tag, the row count, a row tag, a length, a value, the end tag, the checksum. The sequence
+    // number has no checksum.
     for at in [begin, begin + 1, begin + 13, begin + 24, begin + 28, begin + 100, end - 13, end - 8, end - 1]
     {
         let mut damaged = filled.journal.clone();
@@ -107,14 +109,14 @@ async fn what_is_between_two_damages_is_lost_with_them_and_named() {
     let (revisions, report) = filled.repaired().await;
     assert_eq!(report.lost.revisions, Some((8, 15)), "{report}");
     assert_eq!(revisions, (1..8).chain(16..=30).collect::<Vec<u64>>());
-    // With the last one damaged too, nothing leads to the end.
+    // With the last batch damaged too, no readable batch reaches the end.
     damaged[filled.batches[30].0 + 100] ^= 1;
     filled.damaged(&damaged);
     let (revisions, report) = filled.repaired().await;
     assert_eq!((revisions, report.lost.revisions), ((1..8).collect(), Some((8, 30))), "{report}");
 }
 
-/// fjall's number of a batch is covered by no checksum: it is put right, and no row is taken for another's.
+/// No checksum covers the sequence number of a batch: the survey corrects it, and confuses no rows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_number_of_a_batch_loses_nothing() {
     let filled = Filled::many(20).await;
@@ -131,23 +133,26 @@ async fn a_wrong_number_of_a_batch_loses_nothing() {
     }
 }
 
-/// Somebody stores bytes of a journal as an object, and the batch with that object is damaged.
+/// A client stores journal bytes as an object, and the batch with that object is damaged.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_that_looks_like_a_journal_is_never_read_as_one() {
-    // A store of somebody's own, whose batches have higher numbers than those before the object.
+    // A store under the client's control, whose batches have higher sequence numbers than those before the
+    // object.
     let forged = Filled::with(&vec![&b"forged"[..]; 40]).await;
     let batches = &forged.journal[forged.batches[20].0..forged.batches[26].1];
     let first = Filled::with(&[b"a", b"b", batches, b"d", b"e"]).await;
     let (begin, end) = first.batches[3];
-    let inside = (begin..end).find(|at| first.journal[*at..].starts_with(batches)).expect("stored as it is");
-    // Each place before the forged bytes; and with nothing whole behind them, as after a power cut.
+    let inside = (begin..end)
+        .find(|at| first.journal[*at..].starts_with(batches))
+        .expect("the object is stored uncompressed");
+    // Each byte before the forged bytes, also without complete batches behind them, as after a power cut.
     for cut in [first.journal.len(), end, inside + batches.len()] {
         for at in begin..inside {
             let mut damaged = first.journal[..cut].to_vec();
             damaged[at] ^= 0x21;
             first.damaged(&damaged);
             if cut == inside + batches.len() {
-                // Nobody was told that it is there.
+                // The write of the object was never acknowledged.
                 let mut mark = Mark::open(&first.store().join("mark")).unwrap().unwrap();
                 mark.write(Values { revision: 2, ..mark.values() }).unwrap();
             }
@@ -161,8 +166,9 @@ async fn an_object_that_looks_like_a_journal_is_never_read_as_one() {
     }
 }
 
-/// A journal that is not the newest, of a store that was killed before it was flushed. All of it is older than the history
-/// that is kept: no gap in the history shows what is gone.
+/// A damaged older journal of a store that was killed before a flush, with all its revisions compacted.
+///
+/// No gap in the history shows the loss.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_old_journal_has_lost_below_the_history_is_named() {
     let filled = Filled::many(40).await;
@@ -187,7 +193,7 @@ async fn what_an_old_journal_has_lost_below_the_history_is_named() {
     }
 }
 
-/// The same damage where all rows of that journal are in tables.
+/// The same damage in a journal whose rows are all in tables.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_journal_whose_rows_are_all_in_tables_has_lost_nothing() {
     let dir = memory_dir();
@@ -201,7 +207,7 @@ async fn a_damaged_journal_whose_rows_are_all_in_tables_has_lost_nothing() {
     let wanted = churn(&store, 1, 10, 500).await;
     until("memtables are flushed", async || store.stats().sealed_memtables == 0).await;
     store.close().await;
-    // All is in tables, as the mark would say after a second.
+    // All rows are in tables, as the mark would record after a second.
     let tables = Tables::open(&path.join("fjall"), 1 << 20).unwrap();
     for keyspace in tables.keyspaces() {
         keyspace.rotate_memtable_and_wait().unwrap();
@@ -211,14 +217,14 @@ async fn a_damaged_journal_whose_rows_are_all_in_tables_has_lost_nothing() {
     mark.write(Values { flushed: Flushed { log: 50, versions: 50 }, ..mark.values() }).unwrap();
     let mut copied = std::fs::read(&journal).unwrap();
     copied.truncate(before);
-    // A crash leaves a journal that was to be removed, and the one behind it.
+    // A crash leaves an obsolete journal and its successor.
     std::fs::write(path.join("fjall/1.jnl"), b"").unwrap();
     let middle = copied.iter().rposition(|byte| *byte != 0).unwrap() / 2;
     copied[middle] ^= 1;
     std::fs::write(&journal, &copied).unwrap();
     let report = offline::check(&path).unwrap();
     if report.is_sound() {
-        // The byte was one that no checksum covers.
+        // No checksum covers the damaged byte.
         return;
     }
     assert!(report.lost.is_nothing(), "{report}");
@@ -231,7 +237,7 @@ async fn a_damaged_journal_whose_rows_are_all_in_tables_has_lost_nothing() {
     assert_eq!(rows(&open(&path).unwrap()).await.unwrap(), wanted);
 }
 
-/// Whose the store is stands in its first batch.
+/// The identity of the store is in its first batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_does_not_say_whose_it_is_is_repaired_only_for_somebody() {
     let filled = Filled::many(5).await;
@@ -250,7 +256,9 @@ async fn a_store_that_does_not_say_whose_it_is_is_repaired_only_for_somebody() {
     assert_eq!(recovery::identity(&tables).unwrap(), theirs);
 }
 
-/// Without the mark nobody knows what was acknowledged: the report does not say that nothing is lost.
+/// Without the mark, the report must not claim that nothing is lost.
+///
+/// The acknowledged revisions are unknown in this case.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_mark_nothing_is_promised() {
     let filled = Filled::many(5).await;

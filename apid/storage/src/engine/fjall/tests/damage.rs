@@ -1,16 +1,16 @@
-//! Damaged files: a store is refused, or what it answers is right. Never anything between.
+//! Damaged files: a store is rejected, or returns correct data.
 
 use super::super::offline;
 use super::*;
 use crate::Change;
 
-/// What a store was before it was damaged.
+/// The content of a store before the damage.
 struct Whole {
     rows: Vec<Row>,
     changes: Vec<Change>,
 }
 
-/// Opens a damaged store and reads all of it. Either may fail as corrupt; what is answered must be right.
+/// Opens and reads a damaged store. Both may fail as corrupt, but returned data must be correct.
 async fn check(dir: &Path, whole: &Whole, what: &str) -> Outcome {
     let store = match open(dir) {
         Ok(store) => store,
@@ -39,14 +39,14 @@ enum Outcome {
     Harmless,
 }
 
-/// The part of a journal that was written: fjall makes it longer beforehand.
+/// The written part of a journal, without the preallocated zeros.
 fn written(path: &Path) -> Vec<u8> {
     let mut journal = std::fs::read(path).unwrap();
     journal.truncate(journal.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
     journal
 }
 
-/// Cuts what was not written off the journals, so that a thousand copies are quick.
+/// Truncates the preallocated part of the journals, to make a thousand copies fast.
 fn shorten_journals(dir: &Path) {
     for file in files(&dir.join("fjall")) {
         if file.extension().is_some_and(|extension| extension == "jnl") {
@@ -79,12 +79,12 @@ async fn a_flipped_byte_in_the_journal_is_never_silent() {
             refused += 1;
         }
     }
-    // What fjall's checksums do not cover, the sequence numbers of batches, does not decide what our rows say.
-    assert!(refused > places.len() * 9 / 10, "{refused} of {} were refused", places.len());
+    // Flipped sequence numbers, which fjall's checksums do not cover, do not change our rows.
+    assert!(refused > places.len() * 9 / 10, "{refused} of {} damaged stores were rejected", places.len());
 }
 
-/// A cut that takes an acknowledged write is refused; one that only takes the write after the mark is the ordinary end
-/// of a crash.
+/// A truncation that loses an acknowledged write is rejected. A truncation of only the unacknowledged write
+/// is a normal crash.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_journal_is_refused_unless_only_what_was_not_acknowledged_is_gone() {
     let dir = memory_dir();
@@ -123,13 +123,13 @@ async fn a_cut_journal_is_refused_unless_only_what_was_not_acknowledged_is_gone(
     }
 }
 
-/// Which bytes of a file are flipped: all of a small one, some of a larger one. `FLIPS` says how many those are.
+/// Offsets of a file to flip: all of a small file, some of a larger one. `FLIPS` sets their number.
 fn places(size: usize, random: &SeededChance) -> Vec<usize> {
     let flips = std::env::var("FLIPS").map_or(10, |flips| flips.parse().unwrap());
     if size <= flips.max(120) {
         return (0..size).collect();
     }
-    // The ends, where lengths and checksums of files stand, and any others.
+    // The edges, which hold lengths and checksums, and random offsets.
     let edge = [0, 4, size - 1, size - 20];
     let others = std::iter::repeat_with(|| (random.bits() % size as u128) as usize);
     edge.into_iter().chain(others.take(flips)).collect()
@@ -140,8 +140,10 @@ fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files(dir).into_iter().map(|file| (file.clone(), std::fs::read(file).unwrap())).collect()
 }
 
-/// Every file of the store: what fjall keeps, and the mark. A damaged store is refused while nothing of it has changed,
-/// and what is refused can be repaired: all that is missing then was named.
+/// Damages every file of the store: fjall's files and the mark.
+///
+/// A damaged store is rejected before any file changes. A rejected store is repairable, and the report names
+/// all missing data.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flipped_byte_in_any_file_is_harmless_or_refused_with_what_is_lost() {
     let seed = std::env::var("FLIP_SEED").map_or(6, |seed| seed.parse().unwrap());
@@ -183,7 +185,7 @@ async fn a_flipped_byte_in_any_file_is_harmless_or_refused_with_what_is_lost() {
                         assert_eq!(changes_after(&store, Revision(60)).await?, whole.changes, "{what}");
                         Ok::<(), Error>(())
                     };
-                    found.await.unwrap_or_else(|error| panic!("{what}: opened, and then {error}"));
+                    found.await.unwrap_or_else(|error| panic!("{what}: opened, but a read failed: {error}"));
                     harmless += 1;
                 }
                 Err(OpenError::Store(Error::Corrupt(why))) => {
@@ -192,7 +194,7 @@ async fn a_flipped_byte_in_any_file_is_harmless_or_refused_with_what_is_lost() {
                     after.retain(|(file, _)| file.file_name().unwrap() != "lock");
                     let mut before = before;
                     before.retain(|(file, _)| file.file_name().unwrap() != "lock");
-                    assert!(before == after, "{what}: refused, and changed");
+                    assert!(before == after, "{what}: rejected, but the files changed");
                     refused += 1;
                     if refused % 4 == 0 {
                         check_repair(&copy, &whole, &what).await;
@@ -207,16 +209,16 @@ async fn a_flipped_byte_in_any_file_is_harmless_or_refused_with_what_is_lost() {
     assert!(refused > 100 && harmless > 10 && repaired > 10);
 }
 
-/// Repairs a store that is refused: what is there is right, and what is not there was named.
+/// Repairs a rejected store: present data is correct, and the report names all missing data.
 async fn check_repair(dir: &Path, whole: &Whole, what: &str) {
     let report = offline::check(dir).unwrap();
     assert!(!report.is_sound(), "{what}: {report}");
     let offline::Repaired::Mended { report, revision, objects, kept } =
         offline::repair(dir, Some(&identity()), 0).unwrap()
     else {
-        panic!("{what}: found sound");
+        panic!("{what}: the survey found no damage");
     };
-    let store = open(dir).unwrap_or_else(|error| panic!("{what}: repaired, and refused: {error}"));
+    let store = open(dir).unwrap_or_else(|error| panic!("{what}: the repaired store is rejected: {error}"));
     let found = rows(&store).await.unwrap();
     assert_eq!((found.len(), store.revision(), store.compacted()), (objects, revision, revision), "{what}");
     let lost = &report.lost;
@@ -230,11 +232,11 @@ async fn check_repair(dir: &Path, whole: &Whole, what: &str) {
                     && before.as_ref().is_none_or(|before| *row.key <= **before)
             })
             || lost.revisions.is_some_and(|(first, last)| (first..=last).contains(&row.revision.0));
-        assert!(named, "{what}: {row:?} is missing, and not named in {report}");
+        assert!(named, "{what}: {row:?} is missing but not reported in {report}");
     }
     for row in &found {
         let known = whole.rows.contains(row) || !lost.is_nothing();
-        assert!(known, "{what}: {row:?} is there, and is not the newest");
+        assert!(known, "{what}: {row:?} is an old version");
     }
     store.close().await;
     std::fs::remove_dir_all(kept).unwrap();

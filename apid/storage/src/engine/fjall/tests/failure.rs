@@ -1,11 +1,11 @@
-//! A write that fails below the store: it is reopened in the process. A store that stands still ends the process.
+//! Failed writes reopen the database in the process. A stalled store ends the process.
 
 use std::sync::mpsc;
 
 use super::*;
 use crate::Observer;
 
-/// Flushing fails because the directory of tables is away, as it would on a broken disk; fjall is poisoned by that.
+/// Flushing fails because the directory of tables is renamed, as on a broken disk. The failure poisons fjall.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_write_is_survived_without_a_restart() {
     let dir = memory_dir();
@@ -29,13 +29,13 @@ async fn a_failed_write_is_survived_without_a_restart() {
             Ok(committed) => acknowledged.insert(key, committed.revision),
             Err(error) => break error,
         };
-        assert!(number < 5000, "the failure was never noticed");
+        assert!(number < 5000, "the failure was never detected");
     };
     assert!(matches!(refused, Error::Unavailable(_)), "{refused:?}");
     for (tables, aside) in &away {
         std::fs::rename(aside, tables).unwrap();
     }
-    until("the store is open again", async || {
+    until("the database is reopened", async || {
         clock.advance(Duration::from_secs(1));
         let _ = store.maintain().await;
         number += 1;
@@ -60,7 +60,7 @@ async fn a_failed_write_is_survived_without_a_restart() {
     assert_eq!(rows(&store).await.unwrap(), found);
 }
 
-/// An observer that waits for the test.
+/// An observer that blocks until the test releases it.
 struct Stuck(parking_lot::Mutex<mpsc::Receiver<()>>);
 
 impl Observer for Stuck {
@@ -87,25 +87,25 @@ async fn a_store_that_stands_still_says_so_once_and_why() {
         let store = store.clone();
         async move { store.commit("a", Op::Create(Bytes::new())).await }
     });
-    until("the writer is at it", async || store.state.durable.load(std::sync::atomic::Ordering::SeqCst) == 1)
+    until("writer is observing", async || store.state.durable.load(std::sync::atomic::Ordering::SeqCst) == 1)
         .await;
-    assert_eq!(store.revision(), Revision(0), "not before the observer has seen it");
+    assert_eq!(store.revision(), Revision(0), "a revision is published only after the observer returns");
     clock.advance(Duration::from_secs(61));
     let why = tokio::task::spawn_blocking(move || reports.recv_timeout(Duration::from_secs(60)));
     let why = why.await.unwrap().unwrap();
-    assert!(why.contains("the writer has not moved for 60 s"), "{why}");
+    assert!(why.contains("the storage writer thread has made no progress for 60 s"), "{why}");
     drop(release);
     writing.await.unwrap().unwrap();
     store.close().await;
 }
 
-/// The end of the writer, here by an observer that panics, ends the store and nobody waits for ever.
+/// A panic of the writer thread, here in the observer, closes the store, and no call waits forever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_that_dies_takes_nobody_with_it() {
     struct Panics;
     impl Observer for Panics {
         fn observe(&self, _: &[Change]) {
-            panic!("on purpose");
+            panic!("injected panic");
         }
     }
     let dir = memory_dir();
@@ -120,5 +120,5 @@ async fn a_writer_that_dies_takes_nobody_with_it() {
     store.close().await;
     drop(store);
     let store = open(dir.path()).unwrap();
-    assert_eq!(store.revision(), Revision(1), "the outcome was open, and this is how it came out");
+    assert_eq!(store.revision(), Revision(1), "the commit with the unknown outcome was written");
 }

@@ -1,5 +1,7 @@
-//! Journals whose beginning is damaged, or that are gone as a whole. The rows of `log` are in tables here, and those of
-//! `versions` in journals alone; with the history given up, nothing but the mark tells that something is missing.
+//! Journals with a damaged beginning, and missing journals.
+//!
+//! In these stores the rows of `log` are in tables, and those of `versions` only in journals. With the
+//! history compacted, only the mark reveals a loss.
 
 use super::super::database::Tables;
 use super::super::mark::Mark;
@@ -10,7 +12,7 @@ use super::*;
 
 const COUNT: usize = 30;
 
-/// Writes the rows of keyspaces to tables, as a kill leaves them that comes before the mark says so.
+/// Flushes keyspaces to tables, as a kill leaves them before the mark records the flush.
 fn flush(store: &Path, names: &[&str]) {
     let tables = Tables::open(&store.join("fjall"), 1 << 20).unwrap();
     for keyspace in tables.keyspaces() {
@@ -20,7 +22,7 @@ fn flush(store: &Path, names: &[&str]) {
     }
 }
 
-/// A store as the module says, whose history is given up to a revision.
+/// A store as described above, compacted up to a revision.
 async fn filled(compacted: u64) -> Filled {
     let mut filled = Filled::many(COUNT).await;
     let store = open(&filled.store()).unwrap();
@@ -33,7 +35,7 @@ async fn filled(compacted: u64) -> Filled {
     filled
 }
 
-/// That a store is refused and repaired, with these revisions lost and all others kept.
+/// Checks that a store is rejected and then repaired, with exactly these revisions lost.
 async fn check_lost(filled: &Filled, lost: (u64, u64), what: &str) {
     let why = corrupt(open(&filled.store()));
     let told = format!("changes among revisions {} to {} are missing", lost.0, lost.1);
@@ -50,7 +52,7 @@ async fn a_damaged_first_batch_costs_its_own_change_and_no_later_ones() {
     for compacted in [0, 1, COUNT as u64] {
         let filled = filled(compacted).await;
         let (begin, end) = filled.batches[1];
-        // Each place by what it does to reading, and with nothing at all behind it.
+        // Each kind of field, also without any later batch.
         let places = [begin, begin + 1, begin + 13, begin + 28, begin + 100, end - 13, end - 8, end - 1];
         for at in places {
             let mut damaged = filled.journal.clone();
@@ -62,7 +64,7 @@ async fn a_damaged_first_batch_costs_its_own_change_and_no_later_ones() {
         let mut alone = filled.journal[filled.batches[COUNT].0..].to_vec();
         alone[100] ^= 1;
         filled.damaged(&alone);
-        let what = format!("the only one, with history after {compacted}");
+        let what = format!("the only batch, with history after {compacted}");
         check_lost(&filled, (1, COUNT as u64), &what).await;
     }
 }
@@ -92,8 +94,9 @@ async fn a_journal_that_is_gone_is_missed() {
     }
 }
 
-/// A process is killed after all rows were flushed and their journals removed, before the mark says so; and again in the
-/// middle of the next write.
+/// A kill after a flush and the removal of journals, before the mark records the flush.
+///
+/// A second kill follows during the next write.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_journal_that_was_not_needed_any_more_is_not_missed() {
     let next = Filled::many(COUNT + 1).await;
@@ -116,8 +119,7 @@ async fn a_journal_that_was_not_needed_any_more_is_not_missed() {
     }
 }
 
-/// The same where the history of what was flushed is given up, and its tables with it: the objects alone say that they are
-/// there.
+/// The same case with compacted history whose tables are dropped: only the objects prove their presence.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_journal_that_was_not_needed_is_not_missed_where_history_is_gone_too() {
     const LAST: u64 = COUNT as u64 + 1;
@@ -128,7 +130,7 @@ async fn a_journal_that_was_not_needed_is_not_missed_where_history_is_gone_too()
     flush(&filled.store(), &["log", "versions", "meta"]);
     {
         let tables = Tables::open(&filled.store().join("fjall"), 1 << 20).unwrap();
-        assert!(drop_tables(&tables, COUNT as u64).unwrap(), "the history has tables of its own");
+        assert!(drop_tables(&tables, COUNT as u64).unwrap(), "the history has separate tables");
     }
     filled.damaged(&[]);
     let mark = Mark::open(&filled.store().join("mark")).unwrap().unwrap().values();
@@ -140,7 +142,7 @@ async fn a_journal_that_was_not_needed_is_not_missed_where_history_is_gone_too()
     store.close().await;
 }
 
-/// The log tells what was deleted: the object does not come back, and is not counted.
+/// The log records the deletion: the deleted object stays deleted, and is not counted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deletion_whose_marker_is_lost_stays_one() {
     let mut filled = Filled::many(COUNT).await;

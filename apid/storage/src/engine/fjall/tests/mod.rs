@@ -1,4 +1,4 @@
-//! Tests of what only this engine has: files, damage, trimming, room on the disk, failed writes.
+//! Tests of the fjall engine: files, damage, trimming, disk space, failed writes.
 
 mod behind;
 mod damage;
@@ -28,7 +28,7 @@ fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::at("2025-05-01T00:00:00Z".parse().unwrap()))
 }
 
-/// A store that is not short of room, whatever disk the tests run on.
+/// Options without a disk reserve, because the free space of the test machine is unknown.
 fn options(dir: &Path) -> Options {
     Options { reserve_bytes: 0, ..Options::new(dir, identity(), clock()) }
 }
@@ -37,16 +37,16 @@ fn open(dir: &Path) -> Result<FjallStore, OpenError> {
     FjallStore::open(options(dir), Arc::new(Seen::default()))
 }
 
-/// The error of opening a store that must be refused as corrupt.
+/// Returns the error of opening a store, which must be rejected as corrupt.
 fn corrupt(opened: Result<FjallStore, OpenError>) -> String {
     match opened {
         Err(OpenError::Store(Error::Corrupt(why))) => why,
-        Err(other) => panic!("refused for another reason: {other:?}"),
-        Ok(_) => panic!("opened"),
+        Err(other) => panic!("rejected for another reason: {other:?}"),
+        Ok(_) => panic!("the damaged store opened"),
     }
 }
 
-/// Copies a store's files, the mark first: what a crash at this moment leaves has a mark that is not newer than the data.
+/// Copies the files of a store, the mark first: after a crash the mark is never newer than the data.
 fn copy_store(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     std::fs::copy(from.join("mark"), to.join("mark")).unwrap();
@@ -81,12 +81,12 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// All rows of now.
+/// All current rows.
 async fn rows(store: &dyn Store) -> Result<Vec<Row>, Error> {
     Ok(store.range("", "", 0, None).await?.rows)
 }
 
-/// Creates, updates and deletes at random, and answers what must be there afterwards.
+/// Creates, updates and deletes random keys, and returns the expected rows.
 async fn churn(store: &dyn Store, seed: u64, steps: u64, size: usize) -> Vec<Row> {
     let chance = SeededChance::new(seed);
     let mut rows = std::collections::BTreeMap::<String, Row>::new();
@@ -115,7 +115,7 @@ async fn churn(store: &dyn Store, seed: u64, steps: u64, size: usize) -> Vec<Row
     rows.into_values().collect()
 }
 
-/// Waits until something holds, and fails after a minute.
+/// Waits until a condition holds, and fails after a minute.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let began = tokio::time::Instant::now();
     while !holds().await {
@@ -134,8 +134,8 @@ async fn changes_after(store: &dyn Store, after: Revision) -> Result<Vec<Change>
     Ok(changes)
 }
 
-/// A directory in memory where the machine has such a place: these tests sync and copy some thousand times, and what a
-/// sync leaves on a medium is not what they show.
+/// A directory in memory, where available: the tests sync and copy thousands of times, and do not test the
+/// medium.
 fn memory_dir() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }

@@ -1,4 +1,4 @@
-//! Stores that no process serves: looked at, written to a file, and made from one.
+//! Stores that no process serves: check, repair, backup, restore.
 
 use super::super::offline::{self, RAISE, Repaired};
 use super::*;
@@ -11,7 +11,7 @@ async fn a_sound_store_is_found_sound_and_left_alone() {
         FjallStore::open(Options { memtable_bytes: 16 << 10, ..options(&path) }, Arc::new(Seen::default()))
             .unwrap();
     let rows = churn(&store, 1, 300, 400).await;
-    assert!(matches!(offline::check(&path), Err(OpenError::Locked(_))), "a process has it");
+    assert!(matches!(offline::check(&path), Err(OpenError::Locked(_))), "a process holds the lock");
     assert!(matches!(offline::repair(&path, Some(&identity()), 0), Err(OpenError::Locked(_))));
     assert!(matches!(offline::backup(&path, &dir.path().join("file")), Err(OpenError::Locked(_))));
     store.close().await;
@@ -23,7 +23,7 @@ async fn a_sound_store_is_found_sound_and_left_alone() {
     assert_eq!(self::rows(&store).await.unwrap(), rows);
     store.compact(Revision(250)).await.unwrap();
     store.maintain().await.unwrap();
-    // Not closed: as a kill leaves it.
+    // Not closed, as after a kill.
     let killed = dir.path().join("killed");
     copy_store(&path, &killed);
     let report = offline::check(&killed).unwrap();
@@ -49,7 +49,7 @@ async fn what_is_restored_is_what_was_backed_up_above_every_number_before() {
     assert!(offline::backup(&path, &file).is_err(), "a backup is not overwritten");
     let done = offline::restore(&file, &restored, 0).unwrap();
     assert_eq!((done.revision, &done.archived), (Revision(300 + RAISE), &archived));
-    assert!(offline::restore(&file, &restored, 0).is_err(), "there is a store");
+    assert!(offline::restore(&file, &restored, 0).is_err(), "the store exists already");
     let report = offline::check(&restored).unwrap();
     assert!(report.is_sound(), "{report}");
     for round in 0..3 {
@@ -68,7 +68,7 @@ async fn what_is_restored_is_what_was_backed_up_above_every_number_before() {
         let report = offline::check(&restored).unwrap();
         assert!(report.is_sound(), "{report}");
     }
-    // A restored store is backed up and restored like any other.
+    // A restored store supports backup and restore.
     let again = dir.path().join("again");
     let archived = offline::backup(&restored, &dir.path().join("file-2")).unwrap();
     let done = offline::restore(&dir.path().join("file-2"), &again, 0).unwrap();
@@ -113,10 +113,12 @@ async fn a_changed_or_cut_backup_is_refused_and_leaves_nothing() {
         refused(&changed, &format!("byte {at}"));
         refused(&whole[..at], &format!("cut to {at}"));
     }
-    refused(&[&whole[..], &[0]].concat(), "a byte more");
+    refused(&[&whole[..], &[0]].concat(), "one extra byte");
 }
 
-/// The newest versions of all keys are there again; one whose newest version is lost is as it was before, or not there.
+/// A repair restores the newest readable versions.
+///
+/// Keys with a lost version have an earlier state or are missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn repair_keeps_what_a_cut_journal_leaves() {
     let dir = memory_dir();
@@ -140,7 +142,9 @@ async fn repair_keeps_what_a_cut_journal_leaves() {
     let why = corrupt(open(&path));
     assert!(why.contains(&format!("to {cut} are missing")), "{why}");
     let repaired = offline::repair(&path, Some(&identity()), 0).unwrap();
-    let Repaired::Mended { report, revision, kept, .. } = repaired else { panic!("found sound") };
+    let Repaired::Mended { report, revision, kept, .. } = repaired else {
+        panic!("the survey found no damage")
+    };
     assert!(report.to_string().contains(&format!("to {cut}")), "{report}");
     assert_eq!(revision, Revision(cut + RAISE));
     assert!(kept.ends_with("store.damaged"));
@@ -160,6 +164,9 @@ fn a_file_that_is_restored_twice_makes_stores_that_share_no_revision() {
     let first = offline::go_on_after(300, day);
     let written_since = hour * 1_000_000;
     assert!(offline::go_on_after(300, day + hour) > first + written_since);
-    assert!(offline::go_on_after(first, day - hour) > first, "a clock that went back does not bring it back");
-    assert!(offline::go_on_after(300, i32::MAX as u64) < 1 << 53, "every client can hold it");
+    assert!(
+        offline::go_on_after(first, day - hour) > first,
+        "revisions increase even if the clock moves back"
+    );
+    assert!(offline::go_on_after(300, i32::MAX as u64) < 1 << 53, "the revision fits a double");
 }

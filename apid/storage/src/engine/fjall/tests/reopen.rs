@@ -1,4 +1,5 @@
-//! What is on disk after an end, of whatever kind, is what was acknowledged; and only its owner opens it.
+//! Reopening after any end of a process: acknowledged data is present, and only the right identity opens the
+//! store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,13 +19,13 @@ async fn reopening_keeps_rows_history_and_counters() {
     let (mut wanted, mut changes, mut compacted) = (Vec::new(), Vec::new(), Revision(0));
     for round in 0..6 {
         let seen = Arc::new(Seen::default());
-        // Small memtables in every other round: what is in tables and what is in journals is found alike.
+        // Small memtables in every other round, to cover rows in tables and rows in journals.
         let memtable_bytes = if round % 2 == 0 { 16 << 20 } else { 64 << 10 };
         let store = FjallStore::open(Options { memtable_bytes, ..options(&path) }, seen.clone()).unwrap();
         assert_eq!(rows(&store).await.unwrap(), wanted, "round {round}");
         assert_eq!(store.compacted(), compacted);
         assert_eq!(changes_after(&store, compacted).await.unwrap(), changes, "round {round}");
-        assert!(seen.changes().is_empty(), "nothing is observed twice");
+        assert!(seen.changes().is_empty(), "no change is observed twice");
         wanted = churn(&store, round, 200, 700).await;
         changes.extend(seen.changes());
         assert_eq!(store.revision(), Revision(200 * (round + 1)));
@@ -34,7 +35,7 @@ async fn reopening_keeps_rows_history_and_counters() {
             store.maintain().await.unwrap();
             changes.retain(|change| change.revision > compacted);
         }
-        // An end by `close` and one by dropping are alike.
+        // Closing and dropping are equivalent.
         if round % 3 == 0 {
             store.close().await;
         }
@@ -56,13 +57,13 @@ async fn the_newest_change_is_found_whatever_the_length_of_its_key() {
     }
 }
 
-/// What a kill leaves is what is in the files at that moment: every write acknowledged before is there.
+/// The files at the moment of a kill contain every write acknowledged before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_at_any_moment_keeps_what_was_acknowledged() {
     let dir = memory_dir();
     let store = Arc::new(open(&dir.path().join("store")).unwrap());
     let acknowledged = Arc::new(Mutex::new(HashMap::new()));
-    // Not so many writes that a memtable is flushed while the files are copied: a copy is no snapshot of those.
+    // Few enough writes to avoid a flush during the copy: a copy during a flush is no consistent snapshot.
     let allowed = Arc::new(tokio::sync::Semaphore::new(0));
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..8 {
@@ -82,7 +83,7 @@ async fn a_kill_at_any_moment_keeps_what_was_acknowledged() {
     for kill in 0..10 {
         let least = acknowledged.lock().len() + 50;
         allowed.add_permits(400);
-        until("writers go on", async || acknowledged.lock().len() >= least).await;
+        until("writers continue", async || acknowledged.lock().len() >= least).await;
         let before = acknowledged.lock().clone();
         let copy = dir.path().join(format!("kill-{kill}"));
         copy_store(&dir.path().join("store"), &copy);
@@ -91,7 +92,7 @@ async fn a_kill_at_any_moment_keeps_what_was_acknowledged() {
             let row = reopened.get(&key, None).await.unwrap().unwrap();
             assert_eq!((row.revision, row.value), (revision, value), "kill {kill}, key {key}");
         }
-        // The copy goes on where it was: no revision is given twice.
+        // The copy continues from its revision: no revision is assigned twice.
         let last = reopened.revision();
         let next = reopened.commit("after", Op::Create(Bytes::new())).await.unwrap();
         assert_eq!(next.revision, Revision(last.0 + 1));
@@ -146,7 +147,7 @@ fn write_meta(dir: &Path, name: &[u8], row: Vec<u8>) {
     batch.commit().unwrap();
 }
 
-/// The mark is the last file that is made: before it there is nothing to lose, after it its absence is a loss.
+/// The mark is created last. Before its creation there is nothing to lose; later its absence is a loss.
 #[tokio::test]
 async fn making_a_store_may_be_interrupted_and_a_mark_may_not_vanish() {
     let dir = memory_dir();
@@ -158,7 +159,7 @@ async fn making_a_store_may_be_interrupted_and_a_mark_may_not_vanish() {
     store.close().await;
     let whole = std::fs::read(dir.path().join("mark")).unwrap();
     std::fs::remove_file(dir.path().join("mark")).unwrap();
-    assert!(corrupt(open(dir.path())).contains("the mark file is missing"));
+    assert!(corrupt(open(dir.path())).contains("the high-water mark file `mark` is missing"));
     std::fs::write(dir.path().join("mark"), b"torn").unwrap();
     assert!(corrupt(open(dir.path())).contains("mark"));
     std::fs::write(dir.path().join("mark"), whole).unwrap();
@@ -185,7 +186,7 @@ async fn a_store_that_ends_below_the_mark_is_refused_and_one_above_is_not() {
     assert_eq!(rows(&store).await.unwrap(), wanted);
     drop(store);
     let mark = Mark::open(&above.join("mark")).unwrap().unwrap();
-    assert_eq!(mark.values().revision, 50, "what start-up found is promised from then on");
+    assert_eq!(mark.values().revision, 50, "start-up raises the mark to the recovered revision");
 
     std::fs::copy(now.join("mark"), old.join("mark")).unwrap();
     let why = corrupt(open(&old));
@@ -205,7 +206,7 @@ async fn a_compaction_that_was_acknowledged_is_not_forgotten() {
     assert!(why.contains("compacted up to revision 15"), "{why}");
 }
 
-/// A gap is refused unless `meta` names it.
+/// A gap is rejected unless `meta` lists it.
 #[tokio::test]
 async fn only_listed_jumps_may_leave_a_gap() {
     let dir = memory_dir();
@@ -233,7 +234,7 @@ async fn only_listed_jumps_may_leave_a_gap() {
     assert_eq!(revisions, [19, 20, 31]);
 }
 
-/// fjall makes its first journal before the file by which it knows its databases.
+/// fjall creates its first journal before its version file.
 #[tokio::test]
 async fn making_a_store_goes_on_wherever_it_was_interrupted() {
     for present in [&[][..], &["0.jnl"], &["0.jnl", "keyspaces"], &["0.jnl", "keyspaces", "version"]] {
@@ -243,7 +244,7 @@ async fn making_a_store_goes_on_wherever_it_was_interrupted() {
         for name in present {
             match *name {
                 "keyspaces" => std::fs::create_dir(database.join(name)).unwrap(),
-                // Made and not written yet.
+                // Created and not written yet.
                 name => std::fs::write(database.join(name), vec![0; if name == "0.jnl" { 4096 } else { 0 }])
                     .unwrap(),
             }
@@ -252,7 +253,7 @@ async fn making_a_store_goes_on_wherever_it_was_interrupted() {
         churn(&store, 1, 5, 10).await;
         store.close().await;
     }
-    // Where something was written the same is damage, and nothing of it is removed.
+    // After a write, the same state is damage, and no file is removed.
     let dir = memory_dir();
     let store = open(dir.path()).unwrap();
     churn(&store, 1, 5, 10).await;
@@ -260,11 +261,11 @@ async fn making_a_store_goes_on_wherever_it_was_interrupted() {
     std::fs::remove_file(dir.path().join("mark")).unwrap();
     std::fs::remove_file(dir.path().join("fjall/version")).unwrap();
     let why = corrupt(open(dir.path()));
-    assert!(why.contains("version is missing"), "{why}");
+    assert!(why.contains("`version` is missing"), "{why}");
     assert!(dir.path().join("fjall/0.jnl").exists());
 }
 
-/// What a kill left in journals alone is in one memtable at the next start. Nobody writes, so no write seals it.
+/// After a kill, the replayed journals fill one memtable. No write follows to seal it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_replay_is_sealed_without_a_write() {
     let dir = memory_dir();
@@ -285,7 +286,7 @@ async fn a_large_replay_is_sealed_without_a_write() {
     assert!(!stalled.load(std::sync::atomic::Ordering::SeqCst));
 }
 
-/// A full disk has no room for the table that sealing makes; reads go on, and the memtable waits.
+/// A full disk has no space for the table of a sealed memtable: reads continue, and the memtable waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_replay_on_a_full_disk_is_served_as_it_is() {
     let dir = memory_dir();
@@ -294,7 +295,7 @@ async fn a_large_replay_on_a_full_disk_is_served_as_it_is() {
     store.close().await;
     let full = Options { memtable_bytes: 16 << 10, reserve_bytes: u64::MAX, ..options(dir.path()) };
     let store = FjallStore::open(full, Arc::new(Seen::default())).unwrap();
-    assert!(store.maintain().await.is_err(), "the writer has looked at the disk");
+    assert!(store.maintain().await.is_err(), "the writer thread has measured the disk");
     assert_eq!((store.stats().tables, store.stats().rotations), (0, 0));
     store.health().unwrap();
     assert_eq!(rows(&store).await.unwrap(), wanted);

@@ -1,4 +1,4 @@
-//! A full disk or quota refuses writes, keeps reads, and ends by itself.
+//! A full disk or quota rejects writes, keeps reads, and recovers without intervention.
 
 use super::*;
 
@@ -28,16 +28,16 @@ async fn a_quota_refuses_growth_until_there_is_room_again() {
     };
     assert!(matches!(&refused, Error::Full(why) if why.contains("the quota is 3145728")), "{refused:?}");
     let last = store.revision();
-    assert_eq!(last.0 as usize, revisions.len(), "what is refused takes no revision");
+    assert_eq!(last.0 as usize, revisions.len(), "a rejected commit takes no revision");
     let update = store.commit("0", Op::Update(Bytes::new(), revisions[0])).await;
     assert!(matches!(update, Err(Error::Full(_))));
     assert_eq!(rows(&store).await.unwrap().len(), revisions.len());
-    assert!(store.health().is_ok(), "reads go on");
+    assert!(store.health().is_ok(), "reads continue");
 
     for (number, revision) in revisions.iter().enumerate().skip(1) {
         store.commit(&number.to_string(), Op::Delete(*revision)).await.unwrap();
     }
-    until("room is made", async || {
+    until("space is available again", async || {
         clock.advance(Duration::from_secs(301));
         store.maintain().await.unwrap();
         store.commit("new", Op::Create(Bytes::new())).await.is_ok()

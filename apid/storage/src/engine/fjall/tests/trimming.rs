@@ -1,4 +1,4 @@
-//! History is given up after a while and its room with it; what is current stays.
+//! History is trimmed after its retention and its space is freed; current rows stay.
 
 use fjall::AbstractTree;
 
@@ -7,7 +7,7 @@ use super::*;
 
 const RETENTION: Duration = Duration::from_secs(300);
 
-/// What the keyspaces hold: revisions of `log`, heads of `versions`.
+/// The content of the keyspaces: the number of `log` rows and the keys in `versions`.
 fn held(store: &FjallStore) -> (usize, Vec<String>) {
     let tables = store.state.tables_if_open().unwrap();
     let log = tables.log.iter().count();
@@ -29,7 +29,7 @@ async fn after_the_retention_only_what_is_current_is_held() {
     store.maintain().await.unwrap();
     clock.advance(RETENTION - Duration::from_secs(1));
     store.maintain().await.unwrap();
-    assert_eq!(store.compacted(), Revision(0), "kept for the whole time");
+    assert_eq!(store.compacted(), Revision(0), "history is retained for the whole retention");
     let (log, versions) = held(&store);
     assert_eq!((log, versions.len()), (2500, 2500));
     clock.advance(Duration::from_secs(1));
@@ -38,7 +38,7 @@ async fn after_the_retention_only_what_is_current_is_held() {
     assert_eq!(store.stats().trimmed, 2500);
     let (_, versions) = held(&store);
     let keys: Vec<String> = wanted.iter().map(|row| row.key.to_string()).collect();
-    assert_eq!(versions, keys, "one version of each key that there is, and no deletion");
+    assert_eq!(versions, keys, "one version of each live key, and no tombstone");
     assert_eq!(rows(&store).await.unwrap(), wanted);
     let old = store.get("key/00", Some(Revision(2499))).await;
     assert!(matches!(old, Err(Error::Compacted { .. })));
@@ -48,7 +48,8 @@ async fn after_the_retention_only_what_is_current_is_held() {
     assert_eq!(rows(&store).await.unwrap(), wanted);
 }
 
-/// 40 MB of history over 40 keys, of which never more than a tenth is kept: files do not grow with what was written.
+/// 40 MB of history over 40 keys, at most a tenth retained: the size of the files does not grow with the
+/// writes.
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_bounded_by_what_is_kept() {
     let dir = memory_dir();
@@ -76,7 +77,7 @@ async fn files_are_bounded_by_what_is_kept() {
     .await;
     let tables = store.state.tables_if_open().unwrap();
     let entries = tables.log.iter().count();
-    assert!(entries < 10_000, "{entries} entries of the log are held: whole tables went");
+    assert!(entries < 10_000, "{entries} entries of the log remain after dropping tables");
     assert!(tables.log.tree.table_count() > 0, "the newest table stays");
     drop(tables);
     assert_eq!(rows(&store).await.unwrap(), wanted);
@@ -86,7 +87,7 @@ async fn files_are_bounded_by_what_is_kept() {
     assert_eq!(rows(&store).await.unwrap(), wanted);
 }
 
-/// Trimming rides on commits: it goes on when there is no quiet moment.
+/// Commits trim too, so that trimming continues without an idle moment.
 #[tokio::test(flavor = "multi_thread")]
 async fn trimming_keeps_pace_with_writers() {
     let dir = memory_dir();
