@@ -1,4 +1,4 @@
-//! Every field, every mistake, and that nothing makes the loader fail otherwise.
+//! Tests of every field, of every mistake, and of arbitrary input.
 
 use super::*;
 use apimachinery::clock::{Chance, SeededChance};
@@ -12,7 +12,7 @@ fn parse(text: &str) -> Result<ClientConfig, Vec<String>> {
     ClientConfig::parse(text.as_bytes(), Path::new("/etc/webhook/config")).map_err(|e| e.mistakes)
 }
 
-/// A file with one cluster and one user, their fields indented as in the samples below.
+/// Parses a file with one cluster and one user, their fields indented as in the samples below.
 fn target(cluster: &str, user: &str) -> Result<Target, Vec<String>> {
     let text = format!(
         "clusters: [{{name: c, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n\
@@ -172,15 +172,15 @@ fn mistakes_name_the_field_and_never_the_value() {
         ),
         (
             "users: [{name: u}, {name: u}]",
-            "users[1].name: the same name stands before in users, so users[1].user is ambiguous",
+            "users[1].name: duplicate name in users, so users[1].user is ambiguous",
         ),
         (
             "clusters: [{name: c}, {name: c}]",
-            "clusters[1].name: the same name stands before in clusters, so clusters[1].cluster is ambiguous",
+            "clusters[1].name: duplicate name in clusters, so clusters[1].cluster is ambiguous",
         ),
         (
             "contexts: [{name: x}, {name: x}]",
-            "contexts[1].name: the same name stands before in contexts, so contexts[1].context is ambiguous",
+            "contexts[1].name: duplicate name in contexts, so contexts[1].context is ambiguous",
         ),
     ] {
         let mistakes = parse(text).unwrap_err();
@@ -339,7 +339,7 @@ fn a_missing_file_is_named() {
     assert!(error.to_string().starts_with("/no/such/config: No such file"), "{error}");
 }
 
-/// The body of the fuzz target: whatever the bytes are, the loader answers, and what it says holds nothing of a secret.
+/// Body of the fuzz target: the loader terminates on any bytes, and its messages contain no secret.
 fn load_anything(bytes: &[u8]) {
     let Ok(config) = ClientConfig::parse(bytes, Path::new("/etc/f")) else { return };
     for context in config.contexts.keys().map(Some).chain([None]) {
@@ -355,7 +355,7 @@ fn any_bytes_are_answered() {
     let below = |limit: usize| usize::try_from(chance.bits() % limit as u128).unwrap();
     let pieces: Vec<&str> = WHOLE.split_inclusive(['\n', ':', ',', '{', '[']).collect();
     for _ in 0..1500 {
-        // A valid file with bytes changed, cut or repeated; then pieces of one in any order.
+        // A valid file with bytes changed, removed or repeated; then chunks of a file in any order.
         let mut bytes = WHOLE.as_bytes().to_vec();
         for _ in 0..=below(8) {
             let at = below(bytes.len().max(1));
