@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts each known bug back and demands that the model catches it.
+"""Reverts each known bug fix and requires that the model test detects the bug.
 
     tests/patches/run.py                  all of them, after a control without any
     tests/patches/run.py 03 07            some of them
@@ -35,7 +35,7 @@ PLACE = ROOT / "target" / "known-bugs"
 TREE = PLACE / "tree"
 BUILD = PLACE / "build"
 SEEDS = [1, 2]
-# Seconds after which a run, beside the time that it was given, is held to hang.
+# Seconds beyond the given time after which a run counts as hanging.
 HANGS = 300
 VIOLATION = re.compile(r"^([A-Z][A-Za-z]+): (.*)", re.M)
 
@@ -146,7 +146,7 @@ def copy_commit(commit):
 
 
 def apply(patch, *options):
-    # The copy is no repository, though it lies in one.
+    # The copy is not a git repository, although it is inside one.
     place = dict(os.environ, GIT_CEILING_DIRECTORIES=str(TREE.parent))
     subprocess.run(["git", "apply", *options, str(patch)], cwd=TREE, env=place, check=True)
 
@@ -182,7 +182,7 @@ def look(binary, test, seconds):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description="put known bugs back; the model must catch each")
+    arguments = argparse.ArgumentParser(description="revert known bug fixes; the model test must detect each bug")
     arguments.add_argument("numbers", nargs="*", help="only these patches, by number")
     arguments.add_argument("--seconds", type=int, default=60, help="for each patch")
     arguments.add_argument("--commit", default="HEAD", help="of which the copy is made")
