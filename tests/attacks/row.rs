@@ -1,4 +1,4 @@
-//! One row of the table: what an attack did, what the polite client met, and which bounds were missed.
+//! One row of the table: the attack, the measurements of the reference client, and the exceeded limits.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,33 +9,33 @@ use crate::polite::Samples;
 use crate::process::Peaks;
 use crate::tally::Counts;
 
-/// The head of the table, in Markdown.
+/// Head of the table, in Markdown.
 pub const HEAD: &str = "\
 | attack | caller | requests | answers | GET p50 / p99 / max ms | create p50 / p99 / max ms | connect max ms | polite errors | apid MiB | authd MiB | both, data set MiB | CPU s / request | log kB | recovery s | missed |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|";
 
-/// What was measured during one attack.
+/// Measurements of one attack.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The name of the attack.
+    /// Name of the attack.
     pub name: String,
-    /// Who attacked; None without an attacker.
+    /// Caller of the attack; None without an attacker.
     pub caller: Option<Caller>,
-    /// The attacker's requests and answers.
+    /// Requests of the attacker and their responses.
     pub counts: Counts,
-    /// The polite client's latencies.
+    /// Latencies of the reference client.
     pub samples: Samples,
     /// Peaks of memory.
     pub peaks: Peaks,
     /// Resident memory of both processes with the data set, in MiB.
     pub base_mib: f64,
-    /// The greatest known CPU time of one request.
+    /// Maximum known CPU time of one request.
     pub cpu: Duration,
     /// Bytes of log.
     pub log: u64,
-    /// Time until the processes were idle and answered again; None when they did not.
+    /// Time until the processes were idle and responded again; None: they did not.
     pub recovery: Option<Duration>,
-    /// Whether apid and authd are those that were attacked.
+    /// Whether apid and authd are still the attacked processes.
     pub survived: bool,
 }
 
@@ -62,7 +62,7 @@ impl Latency {
 }
 
 impl Row {
-    /// The bounds that were missed.
+    /// Returns the exceeded limits.
     pub fn missed(&self, bounds: &Bounds) -> Vec<String> {
         let mut missed = Vec::new();
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
@@ -104,7 +104,7 @@ impl Row {
         missed
     }
 
-    /// The row in Markdown.
+    /// Formats the row in Markdown.
     pub fn text(&self, bounds: &Bounds) -> String {
         let mut answers = String::new();
         for (code, count) in &self.counts.codes {

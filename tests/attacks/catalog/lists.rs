@@ -1,4 +1,5 @@
-//! Lists of the large collection in every representation, with selectors, and collections that are deleted.
+//! Attacks with lists of the large collection in every representation, with selectors, and with
+//! deletecollection.
 
 use super::{Attack, numbered};
 use crate::attack::Caller::{Privileged, Unprivileged};
@@ -105,7 +106,7 @@ fn selectors() -> Vec<Attack> {
             vec![Prepared { method: "DELETE", ..Prepared::get(format!("{}?dryRun=All", collection())) }]
         }),
         Attack::new("deletecollection by a label in 10,000 values", Flood(1), None, move || {
-            // No object has such a number.
+            // No object has this label value.
             let selector = numbered("labelSelector=number+in+(", |n| format!("x{n}"), 9_000, ")");
             vec![Prepared { method: "DELETE", ..Prepared::get(format!("{}?{selector}", collection())) }]
         }),

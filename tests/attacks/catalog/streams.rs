@@ -1,4 +1,4 @@
-//! Streams that nobody reads, watches, resets, handshakes.
+//! Attacks with unread streams, watches, resets and handshakes.
 
 use super::Attack;
 use super::lists::REPRESENTATIONS;

@@ -275,7 +275,7 @@ impl Drop for Plane {
         if std::thread::panicking() {
             let log = self.log();
             let tail = log.len().saturating_sub(4000);
-            eprintln!("--- the end of the processes' log\n{}", log.get(tail..).unwrap_or(&log));
+            eprintln!("--- end of the log of the processes\n{}", log.get(tail..).unwrap_or(&log));
         }
     }
 }
