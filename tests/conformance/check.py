@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Replay the recorded exchanges against a server of our own, once for each names preset, and hold the result against
-the floor.
+"""Replays the recorded exchanges against apid, once for each names preset, and compares the result with the floor.
 
     check.py --cases DIR [--preset kubernetes|svc] [--only AREA/] [--raise-floor] [-v]
 
-DIR holds replay.py, tokens.csv and cases/. The programs are taken from target/debug (or PROFILE_DIR). floor.txt has a line
-an area: its name, then the percent of steps that must be equal under `kubernetes` and under `svc`; an area that is not
-listed has no floor. Each case file has a server of its own, several at a time. --raise-floor writes what was measured, less
-one percent or one step, where that is more than the floor.
+DIR contains replay.py, tokens.csv and cases/. The programs are those of target/debug (or PROFILE_DIR). Each line of floor.txt
+has the name of an area, then the minimum percentage of equal steps under `kubernetes` and under `svc`; an area without a line
+has no floor. Each case file runs on its own server, several in parallel. --raise-floor writes the measured percentage, minus
+one percent or one step, where that exceeds the floor.
 
-Exit status: 0 no area fell below its floor, 1 one did, 2 could not run.
+Exit status: 0 no area is below its floor, 1 an area is, 2 the replay could not run.
 """
 import argparse, concurrent.futures, json, os, pathlib, signal, ssl, subprocess, sys, tempfile, time, urllib.error, urllib.request
 
@@ -20,7 +19,7 @@ PRESETS = ("kubernetes", "svc")
 
 
 class Server:
-    """apid with its authd, on a port of the system's choice and a data directory of its own."""
+    """apid with its authd, on a port chosen by the system, with its own data directory."""
 
     def __init__(self, preset, tokens):
         self.dir = tempfile.TemporaryDirectory(prefix="replay-")
@@ -72,7 +71,7 @@ def ready(url):
 
 
 def replay(preset, cases, args):
-    """One case file against a server of its own. -> {area: [equal, steps]}, the steps, the whole output."""
+    """Replays one case file against its own server. Returns {area: [equal, steps]}, the steps, the output."""
     server = Server(preset, os.path.join(args.cases, "tokens.csv"))
     result = os.path.join(server.dir.name, "result.json")
     try:
@@ -95,7 +94,7 @@ def replay(preset, cases, args):
 
 
 def replay_all(presets, args):
-    """Every case file under every preset, several at a time: most of a replay is waiting. -> {preset: (areas, steps, outputs)}"""
+    """Replays every case file under every preset in parallel, because a replay mostly waits. Returns {preset: (areas, steps, outputs)}."""
     files = sorted(pathlib.Path(args.cases, "cases").glob("*.json"))
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         jobs = {preset: [pool.submit(replay, preset, f, args) for f in files] for preset in presets}
@@ -134,12 +133,12 @@ def main():
     parser.add_argument("--preset", choices=PRESETS, action="append")
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--json", metavar="FILE", help="write the result of every step to FILE.<preset>")
-    parser.add_argument("--jobs", type=int, default=8, help="servers at a time")
+    parser.add_argument("--jobs", type=int, default=8, help="number of concurrent servers")
     parser.add_argument("--raise-floor", action="store_true")
     parser.add_argument("-v", "--verbose", action="store_true")
     args = parser.parse_args()
     if not os.path.exists(os.path.join(args.cases, "replay.py")):
-        print("no recorded exchanges at %s: set CONFORMANCE_DIR, or CONFORMANCE_DIR=none to leave them out" % args.cases)
+        print("no recorded exchanges at %s: set CONFORMANCE_DIR, or CONFORMANCE_DIR=none to skip them" % args.cases)
         return 2
     floor, fell = read_floor(), []
     try:
@@ -156,7 +155,7 @@ def main():
             print("%-16s %4d / %4d steps %6.1f%%  floor %5.1f%%" % (area, equal, count, percent, wanted))
             if percent < wanted and not args.only:
                 fell.append("%s under %s: %.1f%% of the steps are equal, the floor is %.1f%%" % (area, preset, percent, wanted))
-            room = max(1, 101 / count)  # one unlucky step does not fall below
+            room = max(1, 101 / count)  # tolerance of one failed step
             if args.raise_floor and percent - room > wanted:
                 floor.setdefault(area, {})[preset] = percent - room
         same = sum(not s["differences"] for s in steps), sum(not s["differences"] and not s["messages"] for s in steps)

@@ -1,8 +1,8 @@
 """Sessions of the unmodified Python package `kubernetes` with a server whose kubeconfig file is in KUBECONFIG.
 
-The first argument names the session. What only the caller can do (start the server again, trim its history) is asked for by
-a line on standard output and awaited as a line on standard input. A session that finds what it must not find raises, and the
-process ends with another code than 0.
+The first argument names the session. Actions that only the test can perform (restart the server, compact its history) are
+requested by a line on standard output and confirmed by a line on standard input. A session that finds a violation raises, and
+the process ends with a code other than 0.
 """
 
 import json
@@ -32,7 +32,7 @@ def refusal(call, *arguments, **options):
         answer = call(*arguments, **options)
     except ApiException as error:
         return error.status, json.loads(error.body)["reason"]
-    raise AssertionError(f"refused, please: {answer}")
+    raise AssertionError(f"not rejected: {answer}")
 
 
 def equal(found, expected):
@@ -185,7 +185,7 @@ def any_kind():
     except dynamic.exceptions.ConflictError as error:
         assert "left" in str(error.body), error.body
     else:
-        raise AssertionError("two managers own one field")
+        raise AssertionError("no conflict between two field managers")
     taken = maps.server_side_apply(body=applied, namespace="default", field_manager="right", force_conflicts=True)
     equal((taken.data.a, taken.metadata.managedFields[0].manager), ("2", "right"))
 
@@ -195,7 +195,7 @@ def any_kind():
     except dynamic.exceptions.NotFoundError as error:
         equal(error.status, 404)
     else:
-        raise AssertionError("the lease is still there")
+        raise AssertionError("the lease still exists")
 
 
 class Reflector:
@@ -229,7 +229,7 @@ class Reflector:
                 if error.status != 410:
                     raise
                 self.relist()
-            except Exception as error:  # the server is away: urllib3 has a dozen ways to say so
+            except Exception as error:  # the server is down: urllib3 reports this in many ways
                 print(f"watch: {error}", file=sys.stderr)
                 time.sleep(0.05)
 

@@ -173,9 +173,7 @@ fn each_check_finds_what_it_is_for() {
         ("a missing event", Check::Reliable, |h| drop(notices(h, 1).remove(1))),
         ("a missing event at the start", Check::Resumable, |h| drop(notices(h, 1).remove(0))),
         ("a bookmark before an event", Check::Bookmarkable, |h| notices(h, 1).swap(3, 4)),
-        ("a missing delete when a selector stops matching", Check::Selected, |h| {
-            drop(notices(h, 2).remove(1))
-        }),
+        ("no DELETED for a deselected object", Check::Selected, |h| drop(notices(h, 2).remove(1))),
         ("a collection that no watch covers to the end", Check::Covered, |h| h.fences.push((0, 15))),
         ("watches that restart after a gap", Check::Covered, |h| {
             h.streams.retain(|stream| stream.id >= 102);
