@@ -3,10 +3,9 @@
 //!
 //! # Contract
 //!
-//! A change is in the chronicle if any client observed it: the writer, a reader, a watch. A watch that misses
-//! a change is therefore detected as soon as another client saw the change. Responses of deletes have no
-//! revision: the chronicle takes deletes from watches of whole collections, which have no gap up to
-//! [`Chronicle::covered`].
+//! A change is known if any client observed it: the writer, a reader, a watch. A watch that misses a change is
+//! therefore detected as soon as another client saw the change. Responses of deletes have no revision: deletes
+//! are known from watches of whole collections, which have no gap up to [`Chronicle::covered`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -54,7 +54,7 @@ fn unexplained(chronicle: &Chronicle, operation: &Operation) -> Option<String> {
             let replaced = next.filter(|next| **next <= since);
             replaced.map(|next| {
                 format!(
-                    "a read of {at:?} showed revision {} of {key}, which was replaced at {next}, and {since} had been told \
+                    "a read of {at:?} showed revision {} of {key}, which was replaced at {next}, and {since} had been observed \
                      before it was sent",
                     seen.revision
                 )

@@ -86,7 +86,7 @@ fn whole_objects(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
             Some((_, old)) => old.uid != content.uid,
             None => owners.contains_key(&content.uid),
         };
-        // In the chronicle of an object a create makes the object, and an update finds it.
+        // For each object a create makes it, and an update finds it.
         let created = chronicle.operation(content.write).map(|writer| writer.action);
         let out_of_place = match created {
             Some(Action::Create | Action::CreateByPut) => before.is_some(),
