@@ -7,9 +7,9 @@
 //! process.
 //!
 //! [`Handshakes`] limits unfinished TLS handshakes. The accept loop waits while handshakes younger than
-//! [`GRACE`] hold all slots; after that it cuts the oldest handshake. A burst of honest clients is therefore
-//! served in order at the speed of the processor. A silent client holds a slot for [`GRACE`], not until its
-//! timeout.
+//! [`GRACE`] hold all slots; after that it cuts the oldest handshake. A burst of honest clients is
+//! therefore served in order at the speed of the processor. A silent client holds a slot for
+//! [`GRACE`], not until its timeout.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

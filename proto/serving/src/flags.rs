@@ -12,7 +12,7 @@ use std::time::Duration;
 ///
 /// The text is not a duration, or exceeds 64 bits of nanoseconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no duration: write it like 1h30m, 5m0s or 500ms");
+    let wrong = || format!("`{text}` is not a duration: use a form like 1h30m, 5m0s or 500ms");
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
         return Ok(Duration::ZERO);

@@ -114,11 +114,11 @@ pub fn unix(path: &Path) -> io::Result<UnixListener> {
         Ok(found) if !found.file_type().is_socket() => {
             return Err(told(io::Error::new(
                 io::ErrorKind::AlreadyExists,
-                "the file exists and is no socket",
+                "the file exists and is not a socket",
             )));
         }
         Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
-            return Err(told(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")));
+            return Err(told(io::Error::new(io::ErrorKind::AddrInUse, "another process is listening")));
         }
         Ok(_) => fs::remove_file(path).map_err(told)?,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}

@@ -69,15 +69,15 @@ impl Proxy {
 ///
 /// The reason, without the URL, which may contain a password.
 pub(crate) fn check_proxy(url: &str) -> Result<(), String> {
-    let uri: Uri = url.parse().map_err(|e| format!("is no URL: {e}"))?;
+    let uri: Uri = url.parse().map_err(|e| format!("is not a URL: {e}"))?;
     match uri.scheme_str() {
         Some("http" | "https" | "socks5" | "socks5h") => {}
         Some(other) => {
-            return Err(format!("has the scheme `{other}`: http, https, socks5 and socks5h are known"));
+            return Err(format!("has the scheme `{other}`: use http, https, socks5 or socks5h"));
         }
         None => return Err("must begin with http://, https:// or socks5://".to_owned()),
     }
-    if uri.host().is_none_or(str::is_empty) { Err("names no host".to_owned()) } else { Ok(()) }
+    if uri.host().is_none_or(str::is_empty) { Err("has no host".to_owned()) } else { Ok(()) }
 }
 
 #[derive(Clone)]
@@ -122,7 +122,7 @@ impl Connector {
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let server_name = settings.server_name.as_deref().map(|name| {
             ServerName::try_from(name.to_owned())
-                .map_err(|_| SettingsError(format!("`{name}` is no name of a TLS server")))
+                .map_err(|_| SettingsError(format!("`{name}` is not a valid TLS server name")))
         });
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);

@@ -176,7 +176,7 @@ impl Client {
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
         let connector = Connector::new(settings)?;
         let user_agent = HeaderValue::from_str(&settings.user_agent)
-            .map_err(|_| SettingsError(format!("`{}` cannot be a user agent", settings.user_agent)))?;
+            .map_err(|_| SettingsError(format!("`{}` is not a valid user agent", settings.user_agent)))?;
         let inner = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -235,7 +235,9 @@ impl Client {
 pub fn request(method: Method, url: &str, body: Bytes) -> Result<Request<Bytes>, CallError> {
     let uri: Uri = url.parse().map_err(|e| CallError::Request(format!("the URL: {e}")))?;
     if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
-        return Err(CallError::Request("the URL must begin with https:// and name a host".to_owned()));
+        return Err(CallError::Request(
+            "the URL must begin with http:// or https:// and contain a host".to_owned(),
+        ));
     }
     let json = HeaderValue::from_static("application/json");
     let mut request = Request::builder().method(method).uri(uri).header(header::ACCEPT, json.clone());

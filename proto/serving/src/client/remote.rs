@@ -3,10 +3,10 @@
 //! # Contract
 //!
 //! While the remote is in use it checks the files that the configuration names (CA bundle, certificate, key,
-//! token), at most once per [`LOOK_AGAIN`]. Invalid files are logged and the previous content stays in use. A
-//! new certificate, key or CA bundle causes new connections; requests in flight end on the old ones. The
-//! remote runs a credential plugin as [`crate::exec`] describes. After a 401 the remote drops the credentials
-//! of the plugin, gets new ones, and repeats the request once.
+//! token), at most once per [`LOOK_AGAIN`]. Invalid files are logged and the previous content stays
+//! in use. A new certificate, key or CA bundle causes new connections; requests in flight end on the old
+//! ones. The remote runs a credential plugin as [`crate::exec`] describes. After a 401 the remote drops the
+//! credentials of the plugin, gets new ones, and repeats the request once.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -80,9 +80,7 @@ impl Trust {
 fn roots(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, SettingsError> {
     let mut store = RootCertStore::empty();
     for authority in authorities {
-        store
-            .add(authority.clone())
-            .map_err(|e| SettingsError(format!("an authority cannot be used: {e}")))?;
+        store.add(authority.clone()).map_err(|e| SettingsError(format!("invalid CA certificate: {e}")))?;
     }
     Ok(store)
 }
@@ -93,9 +91,7 @@ fn system_roots() -> Result<RootCertStore, SettingsError> {
     store.add_parsable_certificates(found.certs);
     if store.is_empty() {
         let why = found.errors.first().map_or(String::new(), |e| format!(": {e}"));
-        return Err(SettingsError(format!(
-            "this machine lists no certificate authorities{why}; name a file of authorities"
-        )));
+        return Err(SettingsError(format!("this machine has no CA bundle{why}; configure a CA file")));
     }
     Ok(store)
 }
@@ -126,7 +122,7 @@ impl Identity {
         let signer = provider()
             .key_provider
             .load_private_key(parsed)
-            .map_err(|_| SettingsError("the client key: is of no kind that can be used".to_owned()))?;
+            .map_err(|_| SettingsError("the client key: has an unsupported type".to_owned()))?;
         let certified = CertifiedKey::new(chain, signer);
         match certified.keys_match() {
             Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}

@@ -41,7 +41,7 @@ impl<'a> Fields<'a> {
     }
 
     fn wrong(&self, field: &str, wanted: &str, value: &Value, found: &mut Findings) {
-        found.mistakes.push(format!("{}: {wanted} is needed, not {}", self.at(field), what(value)));
+        found.mistakes.push(format!("{}: must be {wanted}, not {}", self.at(field), what(value)));
     }
 
     /// Returns a string; an absent field is an empty string.
@@ -89,7 +89,7 @@ impl<'a> Fields<'a> {
             Ok(bytes) => Some(Secret::new(bytes)),
             // The message of the decoder quotes a byte.
             Err(_) => {
-                found.mistakes.push(format!("{}: is not base64", self.at(field)));
+                found.mistakes.push(format!("{}: must be base64", self.at(field)));
                 None
             }
         }
@@ -149,7 +149,7 @@ impl<'a> Fields<'a> {
             let path = format!("{}[{index}]", self.at(field));
             match item {
                 Value::Object(map) => items.push(Fields::new(map, path)),
-                other => found.mistakes.push(format!("{path}: a mapping is needed, not {}", what(other))),
+                other => found.mistakes.push(format!("{path}: must be a mapping, not {}", what(other))),
             }
         }
         items
@@ -162,7 +162,7 @@ impl<'a> Fields<'a> {
             let hint = meant.map_or(String::new(), |known| format!("; is `{known}` meant?"));
             // A misplaced key may be a secret: the message shows at most 40 characters of it.
             let shown: String = field.chars().take(40).filter(|c| !c.is_control()).collect();
-            found.warnings.push(format!("{}: is not known and has no effect{hint}", self.at(&shown)));
+            found.warnings.push(format!("{}: unknown field, ignored{hint}", self.at(&shown)));
         }
     }
 }

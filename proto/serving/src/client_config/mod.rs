@@ -180,7 +180,7 @@ impl ClientConfig {
         let Value::Object(map) = &decoded.value else {
             let found = if decoded.value.is_null() { "nothing" } else { what(&decoded.value) };
             return Err(failed(vec![format!(
-                "a client configuration is a mapping, this file holds {found}"
+                "a client configuration must be a mapping, this file contains {found}"
             )]));
         };
         let mut found = Findings::default();
@@ -215,10 +215,10 @@ fn place(problem: &str, json: bool) -> String {
         words.get(after)?.parse::<u64>().ok()
     };
     match (number("line"), number("column")) {
-        (Some(line), Some(column)) => format!("is no {format}: line {line}, column {column}"),
-        (Some(line), None) => format!("is no {format}: line {line}"),
+        (Some(line), Some(column)) => format!("is not valid {format}: line {line}, column {column}"),
+        (Some(line), None) => format!("is not valid {format}: line {line}"),
         _ if problem.contains("deep") || problem.contains("large") => problem.to_owned(),
-        _ => format!("is no {format}"),
+        _ => format!("is not valid {format}"),
     }
 }
 

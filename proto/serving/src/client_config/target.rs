@@ -115,20 +115,20 @@ fn check_cluster(cluster: &Cluster) -> Vec<String> {
 }
 
 fn check_server(server: &str) -> Result<(), String> {
-    let uri: Uri = server.parse().map_err(|e| format!("is no URL: {e}"))?;
+    let uri: Uri = server.parse().map_err(|e| format!("is not a URL: {e}"))?;
     match uri.scheme_str() {
         Some("https" | "http") => {}
         _ => return Err("must begin with https://".to_owned()),
     }
     if uri.host().is_none_or(str::is_empty) {
-        return Err("names no host".to_owned());
+        return Err("has no host".to_owned());
     }
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         return Err("must not hold credentials: those belong to a user".to_owned());
     }
     let port = uri.authority().and_then(|authority| authority.as_str().strip_prefix(uri.host()?));
     if port.is_some_and(|port| !port.is_empty() && uri.port_u16().is_none_or(|port| port == 0)) {
-        return Err("has a port that is no number from 1 to 65535".to_owned());
+        return Err("has an invalid port: use 1 to 65535".to_owned());
     }
     Ok(())
 }
