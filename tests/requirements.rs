@@ -1,5 +1,4 @@
-//! Validates `requirements.csv`: one line for each row of the requirements register, and every test that it
-//! names exists.
+//! Validates `requirements.csv`: one line per row of the requirements register, and existing tests only.
 //!
 //! # Contract
 //!

@@ -1,5 +1,7 @@
-//! Repository rules without compiler support: file headers and sizes, names, imports between crates,
-//! forbidden text, and documents that must be up to date.
+//! Repository rules without compiler support.
+//!
+//! The rules cover file headers and sizes, names, imports between crates, forbidden text, and documents that
+//! must be up to date.
 //!
 //! # Contract
 //!

@@ -1,5 +1,6 @@
-//! Objects for the attacks: a large collection, one large object, targets of patches, and permissions of the
-//! reference client.
+//! Objects for the attacks, and permissions of the reference client.
+//!
+//! The objects are a large collection, one large object, and targets of patches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

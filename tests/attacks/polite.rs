@@ -1,5 +1,6 @@
-//! Reference client: GETs and creates at a fixed rate on its own connection; periodically a new connection
-//! with a GET and an access review that no cache answers.
+//! Reference client: GETs and creates at a fixed rate on its own connection.
+//!
+//! Periodically the client also opens a new connection for a GET and an access review that no cache answers.
 //!
 //! # Contract
 //!

@@ -65,8 +65,9 @@ fn resident_mib(pid: u32) -> f64 {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
 
-/// Fields 14 and 15 of `stat`, in ticks of a hundredth of a second, counted after the closing parenthesis of
-/// the command.
+/// CPU time from fields 14 and 15 of `stat`, counted after the closing parenthesis of the command.
+///
+/// The fields are ticks of a hundredth of a second.
 fn cpu(pid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);

@@ -1,5 +1,4 @@
-//! Server under attack: a real apid with the authd that it starts, on a data directory that persists over
-//! restarts.
+//! Server under attack: a real apid with the authd that it starts. The data directory persists over restarts.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,12 @@
-//! Single history of the store, reconstructed from all client observations: the changes by revision, and the
-//! times at which they were known.
+//! Single history of the store, reconstructed from all client observations.
+//!
+//! The history contains the changes by revision, and the times at which they were known.
 //!
 //! # Contract
 //!
-//! A change is known if any client observed it: the writer, a reader, a watch. A watch that misses a change is
-//! therefore detected as soon as another client saw the change. Responses of deletes have no revision: deletes
-//! are known from watches of whole collections, which have no gap up to [`Chronicle::covered`].
+//! A change is known if any client observed it: the writer, a reader, a watch. A watch that misses a change
+//! is therefore detected as soon as another client saw the change. Responses of deletes have no revision:
+//! deletes are known from watches of whole collections, which have no gap up to [`Chronicle::covered`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -149,8 +150,9 @@ impl<'a> Chronicle<'a> {
         }
     }
 
-    /// Iterates over collections whose changes are not all known up to their last write, with the revision of
-    /// that write.
+    /// Iterates over incompletely covered collections, with the revision of their last write.
+    ///
+    /// Not all changes of such a collection are known up to that revision.
     pub fn uncovered(&self) -> impl Iterator<Item = (usize, u64)> {
         let last = |collection| {
             self.history.fences.iter().filter(move |(of, _)| *of == collection).map(|(_, at)| *at).max()

@@ -1,5 +1,4 @@
-//! Collections of the model: a few collections of different kinds, their objects, and the scopes of lists and
-//! watches.
+//! Collections of the model, their objects, and the scopes of lists and watches.
 
 use std::fmt;
 use std::sync::Arc;

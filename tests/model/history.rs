@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! INVARIANT (nothing of a doomed server): the history does not contain responses after the moment of a power
-//! cut, because that server continued on a disk that was already gone. The outcome of its writes is unknown.
+//! cut, because that server continued on a lost disk. The outcome of its writes is unknown.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
-//! Known bugs as patches of the product: `tests/patches/run.py` applies each to a copy and requires that the
-//! model test detects it. That takes long; this test only checks that all patches still apply.
+//! Known bugs as patches of the product.
+//!
+//! `tests/patches/run.py` applies each patch to a copy and requires that the model test detects the bug,
+//! which takes long. This test only checks that all patches still apply.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,6 @@
-//! Power cuts during work: the store is on a file system that keeps synced data and a random part of the rest
-//! in any order.
+//! Power cuts during work, on a file system that loses unsynced data.
+//!
+//! A cut keeps synced data and a random part of the rest in any order.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
-//! Shared parts of the tests with real programs: a disk that simulates power cuts, mounted for a process
-//! under test; and the [`harness`] that starts control planes.
+//! Shared parts of the tests with real programs.
+//!
+//! A disk simulates power cuts and is mounted for a process under test. The [`harness`] starts control
+//! planes.
 //!
 //! # Contract
 //!

@@ -7,11 +7,11 @@ use std::thread;
 /// Set in the process that runs in the namespace.
 const INSIDE: &str = "MOUNT_NAMESPACE_INSIDE";
 
-/// Runs a test that needs mounts: restarts this program in a new mount namespace with this test alone, which
-/// calls `body`.
+/// Runs a test that needs mounts in a new mount namespace.
 ///
-/// Without FUSE or namespaces the function prints the reason and skips the test. `test` is the full name of
-/// the test in the harness.
+/// This program restarts itself in the namespace with this test alone, which calls `body`. Without FUSE or
+/// namespaces the function prints the reason and skips the test. `test` is the full name of the test in the
+/// harness.
 pub fn run_inside(test: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         end_with_parent();

@@ -1,5 +1,6 @@
-//! Vocabulary of both processes and every crate: names, kinds, the object tree and its encodings, Status,
-//! selectors, users, attributes and decisions.
+//! Common types of both processes and every crate.
+//!
+//! Names, kinds, the object tree and its encodings, Status, selectors, users, attributes and decisions.
 //!
 //! # Invariants
 //!

@@ -23,8 +23,7 @@ use tokio::time::Instant;
 /// Maximum number of unfinished TLS handshakes: about 17 KiB each, 4 MiB in total.
 pub(crate) const MAX_HANDSHAKES: usize = 256;
 
-/// Time for which a handshake keeps its slot while other handshakes wait: several round trips of a distant
-/// client.
+/// Time for which a handshake keeps its slot while others wait: several round trips of a distant client.
 pub(crate) const GRACE: Duration = Duration::from_millis(500);
 
 /// Maximum number of open file descriptors of the process; None: no limit.

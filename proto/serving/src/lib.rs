@@ -1,7 +1,9 @@
-//! Serving infrastructure of both processes: listeners, TLS, certificates, HTTP server and client, logs, metrics,
-//! feature gates, health checks, flags and file reloading. This crate knows no kinds, users or policy.
+//! Serving infrastructure of both processes.
 //!
-//! Each file covers one subject. Summary of the public interface:
+//! Listeners, TLS, certificates, HTTP server and client, logs, metrics, feature gates, health checks, flags and
+//! file reloading. This crate knows no kinds, users or policy. Each file covers one subject.
+//!
+//! Summary of the public interface:
 //!
 //! ```text
 //! listener   Listener::tcp(address: IpAddr, port: u16).await -> io::Result<Listener>  port 0: the system chooses

@@ -1,5 +1,6 @@
-//! Logs: one line per event on standard error, as text or JSON. Messages are static and lower case; values
-//! are fields.
+//! Logs: one line per event on standard error, as text or JSON.
+//!
+//! Messages are static and lower case; values are fields.
 //!
 //! # Contract
 //!

@@ -126,9 +126,9 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     /// Returns the default limits.
     ///
-    /// 10 s for the handshake, 32 s for the head, 128 KiB of headers, 100 streams (as many as clients open
-    /// before they know the limit of the server, and as Kubernetes allows), 8192 connections (an idle one
-    /// over TLS costs about 30 KiB), pings after 30 s with a timeout of 15 s, 60 s to drain.
+    /// 10 s for the handshake, 32 s for the head, 128 KiB of headers, 100 streams, 8192 connections, pings
+    /// after 30 s with a timeout of 15 s, 60 s to drain. Clients open 100 streams before they know the limit
+    /// of the server, and Kubernetes allows as many. An idle connection over TLS costs about 30 KiB.
     fn default() -> Self {
         ServerOptions {
             handshake_timeout: Duration::from_secs(10),
@@ -167,11 +167,13 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// Send buffer of an HTTP/2 stream. The streams of a connection share [`crate::send_budget`].
 const SEND_BUFFER: usize = 256 * 1024;
-/// Maximum streams that an HTTP/2 client opens and resets before the server sees them; beyond it the
-/// connection ends.
+/// Maximum streams that an HTTP/2 client opens and resets before the server sees them.
+///
+/// The server ends a connection beyond the limit.
 const MAX_PENDING_RESETS: usize = 20;
-/// Maximum streams that the server resets for client errors on an HTTP/2 connection; beyond it the connection
-/// ends.
+/// Maximum streams that the server resets for client errors on an HTTP/2 connection.
+///
+/// The server ends a connection beyond the limit.
 const MAX_ERROR_RESETS: usize = 256;
 /// Maximum header fields of an HTTP/1.1 request; a request with more gets a bare 431.
 ///

@@ -1,5 +1,6 @@
-//! Attacks with bodies of creates and reviews: tiny elements, invalid elements, large rejections, many large
-//! bodies.
+//! Attacks with bodies of creates and reviews.
+//!
+//! Tiny elements, invalid elements, large rejections, and many large bodies at a time.
 
 use super::{Attack, numbered, repeat};
 use crate::attack::Caller::{Privileged, Unprivileged};

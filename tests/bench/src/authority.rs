@@ -1,5 +1,6 @@
-//! An authd process under measurement, with the authorization client of apid and a policy mirror fed by the
-//! benchmark.
+//! An authd process under measurement.
+//!
+//! The benchmark runs the authorization client of apid and feeds the policy mirror.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -1,5 +1,6 @@
-//! Low-overhead client: HTTP/1.1 or HTTP/2 over TLS, one connection at a time, without verification of the
-//! server.
+//! Low-overhead client: HTTP/1.1 or HTTP/2 over TLS, one connection at a time.
+//!
+//! The client does not verify the server.
 
 use std::sync::Arc;
 

@@ -7,8 +7,9 @@ pub fn cpu_seconds(pids: &[u32]) -> Option<f64> {
     pids.iter().map(|pid| cpu_ticks(*pid)).sum::<Option<u64>>().map(|ticks| ticks as f64 / 100.0)
 }
 
-/// Ticks of a hundredth of a second: fields 14 and 15 of `stat`, counted after the closing parenthesis of the
-/// command.
+/// CPU ticks from fields 14 and 15 of `stat`, counted after the closing parenthesis of the command.
+///
+/// A tick is a hundredth of a second.
 fn cpu_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);

@@ -7,8 +7,7 @@ use crate::history::{List, Notice, Operation, Outcome, Stream};
 /// Maximum number of lines of each kind.
 const LINES: usize = 14;
 
-/// Formats the history of an object around some revisions: its changes, and the operations and watches that
-/// observed them.
+/// Formats the changes of an object around some revisions, and the operations and watches that observed them.
 pub fn of_key(chronicle: &Chronicle, key: &Key, first: u64, last: u64) -> Vec<String> {
     let revisions = chronicle.revisions_of(key);
     let from = revisions.partition_point(|at| *at < first).saturating_sub(2);

@@ -1,5 +1,6 @@
-//! HTTP client of the tests: one connection per request, bearer token or client certificate, no verification
-//! of the server (loopback only).
+//! HTTP client of the tests, with a bearer token or a client certificate.
+//!
+//! The client uses one connection per request and does not verify the server (loopback only).
 
 use std::sync::Arc;
 

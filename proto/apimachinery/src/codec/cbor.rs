@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! Encoding produces one item with the tag for self-described CBOR. Texts and map keys are byte strings, keys
-//! are sorted by their encoding, and numbers are the shortest integer or a 64-bit float. Decoding accepts
+//! Encoding produces one item with the tag for self-described CBOR. Texts and map keys are byte strings, and
+//! keys are sorted by their encoding. Numbers are the shortest integer or a 64-bit float. Decoding accepts
 //! texts as byte or text strings and floats of any width. Items of indefinite length and trailing input are
 //! errors.
 //!

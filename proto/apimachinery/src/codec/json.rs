@@ -86,8 +86,9 @@ fn write(out: &mut Vec<u8>, value: &Value, formatter: impl Formatter) {
     debug_assert!(written.is_ok(), "a JSON tree encodes into memory");
 }
 
-/// Formats a float like Go: the shortest digits that read back equal, without `.0`, with an exponent below
-/// 1e-6 and from 1e21 on.
+/// Formats a float like Go.
+///
+/// The shortest digits that read back equal, without `.0`, with an exponent below 1e-6 and from 1e21 on.
 pub(super) fn float_text(value: f64) -> String {
     let magnitude = value.abs();
     if value == 0.0 {

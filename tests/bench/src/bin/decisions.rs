@@ -1,5 +1,6 @@
-//! Cost of an authorization decision: in authd, from the caches of apid, and between both processes; and
-//! memory of a binding in authd. Each line is a figure with its limit.
+//! Cost of an authorization decision in authd, from the caches of apid, and between both processes.
+//!
+//! The program also measures the memory of a binding in authd. Each line is a figure with its limit.
 //!
 //! ```text
 //! decisions [--others 100000] [--seconds 10] [--rate 5000] [--programs target/release] [--only NAME]
@@ -11,7 +12,7 @@
 //! `--arrivals`, whose CPU time does not count.
 //!
 //! The report also contains the shortest exchange of the machine: as many bytes between two threads that do
-//! nothing else. Where processors sleep between two messages, waking them takes most of the time.
+//! nothing else. If processors sleep between two messages, waking them takes most of the time.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 

@@ -1,5 +1,6 @@
-//! Load test of the control plane: throughput per second and per CPU-second compared with the baseline server
-//! that sends the same bytes, and whether the limits hold.
+//! Load test of the control plane, compared with the baseline server that sends the same bytes.
+//!
+//! The test measures throughput per second and per CPU-second, and checks the limits.
 //!
 //! ```text
 //! load [--only NAME] [--rounds 5] [--round-millis 1000]

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! The first argument names the session. Actions that only the test can perform (restart the server, compact
-//! its history) are requested by a line on standard output and confirmed by a line on standard input:
+//! The first argument names the session. Some actions need the test: restarting the server, or compacting its
+//! history. A session requests them by a line on standard output and waits for a line on standard input:
 //! [`ask`]. A session that finds a violation panics; the process then ends with a code other than 0.
 
 mod dynamic;

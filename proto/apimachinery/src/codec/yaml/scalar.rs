@@ -55,8 +55,9 @@ fn number(value: f64) -> Result<Number, String> {
     Number::from_f64(value).ok_or_else(|| "NaN and infinity are no JSON numbers".to_owned())
 }
 
-/// Formats a float key: single precision, with an exponent of at least two digits below 1e-4 and from 1e6 on
-/// (Go's `%g`).
+/// Formats a float key like Go's `%g` in single precision.
+///
+/// An exponent of at least two digits is used below 1e-4 and from 1e6 on.
 fn float_key(value: f64) -> String {
     if value.is_nan() {
         return ".nan".to_owned();
