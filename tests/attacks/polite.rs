@@ -156,7 +156,7 @@ async fn measure(shared: Rc<Shared>, link: Rc<Link>, operation: Operation, due: 
     let result = match tokio::time::timeout(PATIENCE, shared.execute(&link, operation)).await {
         Ok(Ok(code)) => Ok(code),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("no answer".to_owned()),
+        Err(_) => Err("no response".to_owned()),
     };
     let latency = due.elapsed();
     let (name, expected) = match operation {

@@ -135,23 +135,23 @@ fn refusals() -> Vec<Attack> {
             let body = numbered(r#"{"metadata":{"name":"a","labels":{"#, label, 60_000, "}}}");
             vec![Prepared::post(config_maps(), body)]
         }),
-        Attack::new("refusal: 400 kB of ports with an unknown protocol", Flood(1), Some(Privileged), || {
+        Attack::new("422: 400 kB of ports with an unknown protocol", Flood(1), Some(Privileged), || {
             let before = format!(r#"{POD}{{"name":"a","image":"a","ports":["#);
             let port = |n: usize| format!(r#"{{"protocol":"x{n}"}}"#);
             vec![Prepared::post(pods(), numbered(&before, port, 20_000, "]}]}}"))]
         }),
-        Attack::new("refusal: 400 kB of one invalid value, quoted by each error", Flood(1), None, || {
+        Attack::new("422: 400 kB of one invalid value, quoted in each error", Flood(1), None, || {
             let key = "?".repeat(2_000);
             let label = |n| format!(r#""{key}{n}":"""#);
             let body = numbered(r#"{"metadata":{"name":"a","labels":{"#, label, 200, "}}}");
             vec![Prepared::post(config_maps(), body)]
         }),
-        Attack::new("refusal: 400 kB of containers of one name", Flood(1), None, || {
+        Attack::new("422: 400 kB of containers of one name", Flood(1), None, || {
             let name = "N".repeat(60);
             let element = format!(r#"{{"name":"{name}","image":"a"}}"#);
             vec![Prepared::post(pods(), repeat(POD, &element, 4_500, "]}}"))]
         }),
-        Attack::new("refusal: an object without a name, 400 kB of finalizers", Flood(1), None, || {
+        Attack::new("422: an object without a name, 400 kB of finalizers", Flood(1), None, || {
             let finalizer = |n| format!(r#""?{n}""#);
             let body = numbered(r#"{"metadata":{"finalizers":["#, finalizer, 45_000, "]}}");
             vec![Prepared::post(config_maps(), body)]

@@ -70,7 +70,7 @@ fn representations() -> Vec<Attack> {
         }),
         single("OpenAPI v2 as JSON", Some(Unprivileged), || Prepared::get("/openapi/v2")),
         single("OpenAPI v2, gzip", None, || Prepared::get("/openapi/v2").header("accept-encoding", "gzip")),
-        Attack::new("discovery as many kinds of answer", Flood(8), None, || {
+        Attack::new("discovery in many representations", Flood(8), None, || {
             let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
             ["/apis", "/api", "/openapi/v3", "/apis/apps/v1", "/api/v1", "/version"]
                 .iter()

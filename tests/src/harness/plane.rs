@@ -230,7 +230,7 @@ impl Plane {
         let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("the request is sent");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.expect("the answer");
+        stream.read_to_string(&mut answer).await.expect("the response");
         answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).expect("a body")
     }
 

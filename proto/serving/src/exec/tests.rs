@@ -303,7 +303,7 @@ async fn credentials_are_kept_until_they_expire_or_are_refused() {
     );
     plugin.reject(&first).await;
     let second = plugin.credentials().await.unwrap();
-    assert_eq!(bench.runs(), 5, "refused");
+    assert_eq!(bench.runs(), 5, "rejected");
     plugin.reject(&first).await;
     assert!(
         Arc::ptr_eq(&second, &plugin.credentials().await.unwrap()),

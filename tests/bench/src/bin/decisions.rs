@@ -64,7 +64,7 @@ struct Args {
     /// Directory of authd
     #[arg(long, default_value = "target/release")]
     programs: PathBuf,
-    /// Run only the measurements whose name contains this: authd, memory, kept, asked
+    /// Run only the measurements whose name contains this: authd, memory, cached, socket
     #[arg(long, default_value = "")]
     only: String,
     /// Generate arrivals: this many, one byte of standard output each, at the rate
@@ -89,7 +89,7 @@ async fn run(args: Args) -> Result<(), Error> {
     if wants("authd") {
         in_authd(&names, args.others)?;
     }
-    if !["memory", "kept", "asked"].into_iter().any(wants) {
+    if !["memory", "cached", "socket"].into_iter().any(wants) {
         return Ok(());
     }
     let token = "t".repeat(900);
@@ -103,10 +103,10 @@ async fn run(args: Args) -> Result<(), Error> {
         report("memory: a binding in authd", bytes, 300.0, "bytes");
     }
     let caller = login(&authority, &names, &token).await?;
-    if wants("kept") {
+    if wants("cached") {
         kept(&authority, &caller, &names, &token).await?;
     }
-    if wants("asked") {
+    if wants("socket") {
         least_exchange()?;
         asked_one_by_one(&authority, &caller, args.seconds).await?;
         asked_at_a_rate(&authority, &caller, args.seconds, args.rate).await?;
@@ -144,7 +144,7 @@ fn in_authd(names: &Arc<Names>, others: usize) -> Result<(), Error> {
     let refused: Vec<_> =
         (0..policy::OWN).map(|n| policy::request(&format!("other-{n}"), &format!("object-{n}"))).collect();
     for (name, requests) in
-        [("authd: allowed by one of 100 bindings", allowed), ("authd: refused after 100 bindings", refused)]
+        [("authd: allowed by one of 100 bindings", allowed), ("authd: denied after 100 bindings", refused)]
     {
         let spent = Spent::begin(&[std::process::id()])?;
         let mut count = 0;
@@ -206,8 +206,8 @@ async fn kept(
     const ROUNDS: usize = 3_000_000;
     let auth = &authority.auth;
     for (name, request) in [
-        ("kept: a decision in apid, of one name", policy::request("kind-3", "web")),
-        ("kept: a decision in apid, of every name", policy::request("kind-1", "web")),
+        ("cached: a decision in apid, for one name", policy::request("kind-3", "web")),
+        ("cached: a decision in apid, for any name", policy::request("kind-1", "web")),
     ] {
         let request = Arc::new(request);
         // authd decides the first request.
@@ -225,7 +225,7 @@ async fn kept(
     for _ in 0..ROUNDS / 3 {
         drop(black_box(auth.authenticate(&credentials(&presented)).await));
     }
-    report("kept: an identity in apid, of a token of 900 bytes", spent.each(ROUNDS / 3)?, 2.0, "us");
+    report("cached: an identity in apid, for a token of 900 bytes", spent.each(ROUNDS / 3)?, 2.0, "us");
     Ok(())
 }
 
@@ -246,9 +246,9 @@ async fn asked_one_by_one(authority: &Authority, caller: &Authenticated, seconds
     }
     let each = spent.each(took.len())?;
     took.sort_unstable();
-    report("asked: one after the other, p50", percentile(&took, 50), 100.0, "us");
-    println!("asked: one after the other, p99 {:.0} us", percentile(&took, 99));
-    report("asked: one after the other, CPU of both", each, 60.0, "us");
+    report("socket: sequential, p50", percentile(&took, 50), 100.0, "us");
+    println!("socket: sequential, p99 {:.0} us", percentile(&took, 99));
+    report("socket: sequential, CPU of both processes", each, 60.0, "us");
     Ok(())
 }
 
@@ -276,7 +276,7 @@ fn least_exchange() -> Result<(), Error> {
     answering.join().map_err(|_| "the other thread panicked")??;
     took.sort_unstable();
     println!(
-        "asked: the least exchange of this machine, p50 {:.0} us, CPU of both {each:.0} us",
+        "socket: minimal exchange on this machine, p50 {:.0} us, CPU of both processes {each:.0} us",
         percentile(&took, 50)
     );
     Ok(())
@@ -340,12 +340,12 @@ async fn asked_at_a_rate(
     let mut took = took.lock().clone();
     took.sort_unstable();
     println!(
-        "asked: {rate} a second, p50 {:.0} us, p90 {:.0} us",
+        "socket: {rate} a second, p50 {:.0} us, p90 {:.0} us",
         percentile(&took, 50),
         percentile(&took, 90)
     );
-    report(&format!("asked: {rate} a second, p99"), percentile(&took, 99), 300.0, "us");
-    report(&format!("asked: {rate} a second, CPU of both"), each, 60.0, "us");
+    report(&format!("socket: {rate} a second, p99"), percentile(&took, 99), 300.0, "us");
+    report(&format!("socket: {rate} a second, CPU of both processes"), each, 60.0, "us");
     Ok(())
 }
 

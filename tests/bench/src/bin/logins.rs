@@ -114,6 +114,6 @@ async fn drain(target: Target, queue: Arc<Mutex<Vec<String>>>) -> Result<(), Err
 async fn ask(connection: &mut Connection) -> Result<(), Error> {
     match connection.call(Method::GET, ASKED, Bytes::new()).await? {
         (StatusCode::OK, _) => Ok(()),
-        (status, _) => Err(format!("{ASKED} was answered with {status}").into()),
+        (status, _) => Err(format!("{ASKED} returned {status}").into()),
     }
 }

@@ -96,7 +96,7 @@ async fn lists(plane: &Plane, count: u64, clients: usize) -> Result<(), Error> {
         let peak = process::peak_mib(apid).ok_or("apid ended")?;
         println!(
             "{clients} lists {name}: {before:.0} MiB before, at most {peak:.0} MiB, {:.1} MiB more, in {:.1} s; \
-             bound {LISTS} MiB: {}",
+             limit {LISTS} MiB: {}",
             peak - before,
             begun.elapsed().as_secs_f64(),
             verdict(peak - before <= LISTS),
@@ -142,7 +142,7 @@ async fn watches(plane: &Plane, connections: usize, streams: usize) -> Result<()
     let after = resident(plane)?;
     println!(
         "{} idle watches over {connections} connections: {before:.1} MiB before, {after:.1} MiB with them, \
-         {:.1} MiB or {:.1} kB each; bound {WATCHES} MiB: {}",
+         {:.1} MiB or {:.1} kB each; limit {WATCHES} MiB: {}",
         open.len(),
         after - before,
         (after - before) * 1048.576 / open.len() as f64,

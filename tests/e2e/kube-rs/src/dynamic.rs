@@ -56,7 +56,7 @@ pub(crate) async fn run(client: Client) {
     assert_eq!(held.items.len(), 1);
     assert_eq!(held.items[0].name_any(), "lock");
     api.delete("lock", &DeleteParams::default()).await.expect("deleted");
-    assert!(api.get_opt("lock").await.expect("an answer").is_none());
+    assert!(api.get_opt("lock").await.expect("a response").is_none());
 }
 
 /// Names of all resources of all versions.

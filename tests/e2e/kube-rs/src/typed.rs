@@ -22,7 +22,7 @@ pub(crate) fn object<T: DeserializeOwned>(value: Value) -> T {
 fn refusal<T: Debug>(result: Result<T, Error>) -> (u16, String) {
     match result {
         Err(Error::Api(status)) => (status.code, status.reason.clone()),
-        other => panic!("refused, please: {other:?}"),
+        other => panic!("not rejected: {other:?}"),
     }
 }
 
@@ -46,7 +46,7 @@ async fn config_maps(api: Api<ConfigMap>) {
     };
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     assert!(api.create(&dry, &made("one")).await.expect("tried").uid().is_some());
-    assert!(api.get_opt("one").await.expect("an answer").is_none(), "a dry run leaves nothing");
+    assert!(api.get_opt("one").await.expect("a response").is_none(), "a dry run leaves nothing");
     let one = api.create(&post, &made("one")).await.expect("created");
     assert_eq!(one.data, made("one").data);
     assert_eq!(refusal(api.create(&post, &made("one")).await), (409, "AlreadyExists".to_owned()));
@@ -101,7 +101,7 @@ async fn config_maps(api: Api<ConfigMap>) {
     watched(&api, &made("watched")).await;
 
     let mut entry =
-        api.entry("entered").await.expect("an answer").or_insert(|| made("entered")).and_modify(|object| {
+        api.entry("entered").await.expect("a response").or_insert(|| made("entered")).and_modify(|object| {
             drop(object.data.get_or_insert_default().insert("x".to_owned(), "y".to_owned()))
         });
     entry.commit(&post).await.expect("written");
