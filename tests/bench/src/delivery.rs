@@ -14,7 +14,7 @@ use crate::client::{Error, Target};
 use crate::objects::{collection, config_map, watch_from_now};
 use crate::throughput::{Figure, Rounds, Side};
 
-/// Connections that create events.
+/// Connections that create events at a steady rate.
 const WRITERS: u64 = 8;
 
 /// Text before the number in the name of an event, which has [`DIGITS`] digits.
@@ -102,7 +102,7 @@ async fn create(target: &Target, path: &str, body: Bytes) -> Result<(), Error> {
     }
 }
 
-/// Creates events at full speed with [`WRITERS`] connections, alternating between both feeds.
+/// Creates events at full speed with four connections, alternating between both feeds.
 ///
 /// # Errors
 ///
