@@ -1,23 +1,23 @@
-//! Keeps `requirements.csv` honest: one line for each row of the requirements register, and where it names a test, that
-//! test exists.
+//! Validates `requirements.csv`: one line per row of the requirements register, and existing tests only.
 //!
 //! # Contract
 //!
 //! A line is `ID,HOW` without quotes; HOW has no comma and is one of
 //!
-//! - `PATH::TEST`, several joined by ` + `: tests that show the row, the path from the root of the checkout;
+//! - `PATH::TEST`, several joined by ` + `: tests that cover the row, the path from the root of the
+//!   repository;
 //! - `later: WHAT IT NEEDS`;
 //! - `does not hold: REASON`;
 //! - `not testable: REASON`.
 //!
-//! The register itself stands beside the checkout (`SPEC_DIR`, by default `../shared/spec`). Its sections and their
-//! numbers of rows are repeated here, so that the check also works without it.
+//! The register is outside the repository (`SPEC_DIR`, by default `../shared/spec`). This file repeats its
+//! sections and their numbers of rows, so that the check also works without the register.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The sections of the register in its order; the rows of each are numbered from 1 without a gap.
+/// Sections of the register in order; the rows of each are numbered from 1 without gaps.
 #[rustfmt::skip]
 const SECTIONS: [(&str, usize); 68] = [
     ("D-NOTE", 11), ("D-SVC", 30), ("D-TERM", 8), ("D-NAME", 21), ("D-META", 39), ("D-MF", 12), ("D-LIST", 13),
@@ -32,7 +32,7 @@ const SECTIONS: [(&str, usize); 68] = [
     ("A-AZW", 12), ("A-NODE", 35), ("A-RBAC", 71), ("A-DEF", 69), ("A-REV", 25),
 ];
 
-/// Ways to be open, with a reason after the colon.
+/// States of rows without a test, with a reason after the colon.
 const STATES: [&str; 3] = ["later", "does not hold", "not testable"];
 
 fn root() -> PathBuf {
@@ -46,7 +46,7 @@ fn expected_ids() -> Vec<String> {
         .collect()
 }
 
-/// The lines of the file after its header: (line number, id, how).
+/// Lines of the file after its header: (line number, id, how).
 fn rows() -> Vec<(usize, String, String)> {
     let file = root().join("tests/requirements.csv");
     let text = fs::read_to_string(&file).unwrap_or_else(|e| unreachable!("{}: {e}", file.display()));
@@ -60,7 +60,7 @@ fn rows() -> Vec<(usize, String, String)> {
         .collect()
 }
 
-/// The ids of the register, when it is here: the first cell of its tables' rows.
+/// Ids of the register, if available: the first cell of the rows of its tables.
 fn register() -> Option<Vec<String>> {
     let folder = match std::env::var("SPEC_DIR") {
         Ok(none) if none == "none" => return None,
@@ -78,7 +78,8 @@ fn register() -> Option<Vec<String>> {
     Some(ids.collect())
 }
 
-/// What is wrong with the tests that a line names: each must be a function under a test attribute in its file.
+/// Returns the first problem with the tests of a line: each must be a function with a test attribute in its
+/// file.
 fn problem_with_tests(how: &str, sources: &mut BTreeMap<String, String>) -> Option<String> {
     how.split(" + ").find_map(|reference| {
         let Some((path, name)) = reference.split_once("::") else {
@@ -90,13 +91,13 @@ fn problem_with_tests(how: &str, sources: &mut BTreeMap<String, String>) -> Opti
             .entry(path.to_owned())
             .or_insert_with(|| fs::read_to_string(root().join(path)).unwrap_or_default());
         if source.is_empty() {
-            return Some(format!("`{path}` is not there"));
+            return Some(format!("`{path}` does not exist"));
         }
         (!has_test(source, name)).then(|| format!("`{path}` has no test `{name}`"))
     })
 }
 
-/// Whether the source has a function of that name with a test attribute among the attributes and comments above it.
+/// Whether the source has a function with this name and a test attribute above it.
 fn has_test(source: &str, name: &str) -> bool {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let starts = [format!("fn {name}("), format!("async fn {name}(")];
@@ -115,7 +116,7 @@ fn has_test(source: &str, name: &str) -> bool {
 fn every_row_of_the_register_has_one_line() {
     let expected = expected_ids();
     if let Some(register) = register() {
-        assert_eq!(register, expected, "the register and the sections repeated here differ");
+        assert_eq!(register, expected, "the register and the sections in tests/requirements.rs differ");
     }
     let ids: Vec<String> = rows().into_iter().map(|(_, id, _)| id).collect();
     let (have, want): (BTreeSet<&String>, BTreeSet<&String>) =
@@ -123,7 +124,7 @@ fn every_row_of_the_register_has_one_line() {
     let missing: Vec<_> = want.difference(&have).collect();
     let unknown: Vec<_> = have.difference(&want).collect();
     assert!(missing.is_empty() && unknown.is_empty(), "missing: {missing:?}, unknown: {unknown:?}");
-    assert_eq!(ids, expected, "a line stands twice, or out of the register's order");
+    assert_eq!(ids, expected, "duplicate line, or not in the order of the register");
 }
 
 #[test]
@@ -138,13 +139,13 @@ fn every_line_names_tests_that_exist_or_a_reason() {
             _ => problem_with_tests(&how, &mut sources),
         };
         let problem =
-            problem.or_else(|| how.contains([',', '"']).then(|| "no comma and no quote, please".to_owned()));
+            problem.or_else(|| how.contains([',', '"']).then(|| "remove commas and quotes".to_owned()));
         problems.extend(problem.map(|problem| format!("requirements.csv:{number}: {id}: {problem}")));
     }
     assert!(problems.is_empty(), "\n  {}", problems.join("\n  "));
 }
 
-/// Prints where the rows stand; `cargo test -p tests --test requirements -- --nocapture` shows it.
+/// Prints the number of rows by state; `cargo test -p tests --test requirements -- --nocapture` shows it.
 #[test]
 fn the_rows_are_counted_by_state() {
     let mut counts: BTreeMap<&str, BTreeMap<String, usize>> = BTreeMap::new();
@@ -160,7 +161,7 @@ fn the_rows_are_counted_by_state() {
         println!("{state}: {count} rows");
     }
     for (section, count) in counts.get("shown").into_iter().flatten() {
-        println!("  shown in {section}: {count}");
+        println!("  covered in {section}: {count}");
     }
     assert_eq!(total, expected_ids().len());
 }

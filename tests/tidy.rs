@@ -1,10 +1,12 @@
-//! The rules of this code base that no compiler checks: file headers and sizes, names, who may import whom, what must not
-//! be written down, and the documents that have to keep up.
+//! Repository rules without compiler support.
+//!
+//! The rules cover file headers and sizes, names, imports between crates, forbidden text, and documents that
+//! must be up to date.
 //!
 //! # Contract
 //!
-//! Each test collects every offence and prints them all, with the file and what to do. Exceptions are listed here with
-//! a reason; one that is no longer needed is itself an offence, so that the lists only shrink.
+//! Each test collects all violations and prints them with the file and the remedy. Exceptions are listed in
+//! this file with a reason. An unused exception is itself a violation, so that the lists only shrink.
 
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
@@ -12,13 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Lines that a source file may have, tests included.
+/// Maximum number of lines of a source file, including tests.
 const MAX_LINES: usize = 1_000;
 
-/// Names that say nothing about what a module holds.
+/// Module names without meaning.
 const EMPTY_NAMES: [&str; 8] = ["utils", "util", "common", "helpers", "helper", "manager", "misc", "shared"];
 
-/// What names the domain or the vendor of a preset. Only `apimachinery::names` may know them.
+/// Names with the domain or the vendor of a preset. Only `apimachinery::names` may contain them.
 const PRESET_NAMES: [&str; 10] = [
     "k8s.io",
     "kubernetes.io",
@@ -32,24 +34,24 @@ const PRESET_NAMES: [&str; 10] = [
     "vnd.kubernetes",
 ];
 
-/// Where such a name is right all the same: file, name, why.
+/// Exceptions for preset names: file, name, reason.
 const PRESET_NAMES_ALLOWED: &[(&str, &str, &str)] = &[
     (
         "authd/src/config/authentication/validate.rs",
         "k8s.io",
         "reserved under either preset (requirement A-JWT-55)",
     ),
-    ("authd/src/config/authentication/validate.rs", "kubernetes.io", "the same"),
+    ("authd/src/config/authentication/validate.rs", "kubernetes.io", "reserved under either preset"),
 ];
 
-/// Files that may ask which preset is set, and why: everything else reads a field of `Names`.
+/// Files that may query the preset, with the reason: all other files read a field of `Names`.
 const PRESET_ASKED: &[(&str, &str)] = &[
     ("apid/src/config/mod.rs", "the default of `--names`"),
-    ("authd/src/config/mod.rs", "what is checked further when `--names` is wrong"),
+    ("authd/src/config/mod.rs", "further validation when `--names` is invalid"),
     ("authd/src/webhook/mock.rs", "a service of the unit tests"),
 ];
 
-/// Which crates of the workspace each crate may import.
+/// Crates of the workspace that each crate may import.
 const CRATES: [(&str, &[&str]); 14] = [
     ("apimachinery", &[]),
     ("authproto", &["apimachinery"]),
@@ -80,12 +82,12 @@ const CRATES: [(&str, &[&str]); 14] = [
     ("tests", &["apimachinery", "authproto", "kinds", "schema", "serving", "storage", "bootstrap", "bench"]),
 ];
 
-/// Packages from outside that a crate must do without, and why.
+/// External packages that a crate must not use, with the reason.
 const BANNED_PACKAGES: [(&str, &[&str], &str); 4] = [
     ("apimachinery", &["tokio", "hyper", "tonic", "fjall"], "it does no I/O"),
-    ("schema", &["tokio", "hyper", "tonic", "fjall"], "a schema sees neither the network nor the disk"),
-    ("storage", &["hyper", "tonic", "http"], "the store knows no client"),
-    ("kinds", &["hyper", "tonic", "http", "fjall"], "kinds see neither HTTP nor the disk"),
+    ("schema", &["tokio", "hyper", "tonic", "fjall"], "a schema uses neither the network nor the disk"),
+    ("storage", &["hyper", "tonic", "http"], "the store is independent of clients"),
+    ("kinds", &["hyper", "tonic", "http", "fjall"], "kinds use neither HTTP nor the disk"),
 ];
 
 /// Modules of the two processes in layers: a module imports only from layers below its own.
@@ -106,7 +108,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
     ),
 ];
 
-/// Imports inside a layer or upwards that are meant: module, what it imports, why.
+/// Permitted imports within a layer or upwards: module, imported module, reason.
 const LAYERS_ALLOWED: &[(&str, &str, &str)] = &[
     ("apid/src/background", "verbs", "background loops write through the ordinary verbs"),
     (
@@ -117,11 +119,11 @@ const LAYERS_ALLOWED: &[(&str, &str, &str)] = &[
     (
         "apid/src/plane",
         "verbs",
-        "the shared state holds what the verbs count, and the key of their continue tokens",
+        "the shared state holds the counters of the verbs and the key of their continue tokens",
     ),
 ];
 
-/// Words of kinds that the store must not know.
+/// Kind names that the store must not contain.
 const KIND_WORDS: [&str; 10] = [
     "ConfigMap",
     "configmaps",
@@ -135,7 +137,7 @@ const KIND_WORDS: [&str; 10] = [
     "secrets",
 ];
 
-/// One file of the checkout.
+/// One file of the repository.
 struct Source {
     /// Relative to the root, with `/`.
     path: String,
@@ -143,7 +145,7 @@ struct Source {
 }
 
 impl Source {
-    /// The code that ships: without comments and tests. Empty for test files.
+    /// Returns the lines of product code: without comments and tests. Empty for test files.
     fn product_lines(&self) -> Vec<(usize, &str)> {
         let test_file =
             self.path.split('/').any(|part| ["tests", "benches", "examples", "testdata"].contains(&part))
@@ -151,7 +153,8 @@ impl Source {
         if test_file {
             return Vec::new();
         }
-        // Code of the tests is an item under `#[cfg(test)]`: formatted, it ends with `}` or `;` at its own indentation.
+        // Test code is an item under `#[cfg(test)]`: formatted, it ends with `}` or `;` at its own
+        // indentation.
         let mut tests_at = None;
         let mut lines = Vec::new();
         for (index, line) in self.text.lines().enumerate() {
@@ -174,7 +177,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
-/// All text files of the checkout.
+/// All text files of the repository.
 fn files() -> Vec<Source> {
     let mut files = Vec::new();
     let mut folders = vec![root()];
@@ -207,7 +210,7 @@ fn report(offences: &[String], rule: &str) {
 /// One entry of a manifest: section, key, rest of the line.
 type Entry = (String, String, String);
 
-/// A member: where its manifest stands and what it says.
+/// Workspace member: path and entries of its manifest.
 type Member = (String, Vec<Entry>);
 
 fn manifest_entries(text: &str) -> Vec<Entry> {
@@ -223,7 +226,7 @@ fn manifest_entries(text: &str) -> Vec<Entry> {
     entries
 }
 
-/// The members' manifests by package name; a package that is a workspace of its own is none.
+/// Manifests of the members by package name, without packages that are their own workspace.
 fn members() -> BTreeMap<String, Member> {
     files()
         .into_iter()
@@ -241,7 +244,7 @@ fn is_dependency_section(section: &str) -> bool {
     ["dependencies", "dev-dependencies", "build-dependencies"].contains(&section)
 }
 
-/// Names that a line takes from the crate itself: `use crate::a::b`, `crate::a::f()`, `use crate::{a, b}`.
+/// Modules that a line imports from its own crate: `use crate::a::b`, `crate::a::f()`, `use crate::{a, b}`.
 fn crate_imports(line: &str) -> Vec<&str> {
     let ident = |text: &str| text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
     line.split("crate::")
@@ -262,7 +265,7 @@ fn every_source_says_first_what_it_is() {
         .filter(|file| !file.text.starts_with("//! "))
         .map(|file| file.path)
         .collect();
-    report(&offences, "a source file opens with `//!` and a sentence: what this is, for whom");
+    report(&offences, "begin each source file with a `//!` sentence that describes its content");
 }
 
 #[test]
@@ -273,7 +276,7 @@ fn no_source_is_longer_than_a_reader_can_hold() {
         .filter(|(lines, _)| *lines > MAX_LINES)
         .map(|(lines, path)| format!("{path}: {lines} lines"))
         .collect();
-    report(&offences, "split what has more than 1,000 lines (aim at 500)");
+    report(&offences, "split files with more than 1,000 lines (aim at 500)");
 }
 
 #[test]
@@ -286,7 +289,7 @@ fn no_module_has_a_name_that_says_nothing() {
                 .any(|part| EMPTY_NAMES.contains(&part.split_once('.').map_or(part, |(stem, _)| stem)))
         })
         .collect();
-    report(&offences, "name a module after the one thing it holds");
+    report(&offences, "name a module after its content");
 }
 
 /// INVARIANT (names are a preset), of `apimachinery::names`.
@@ -311,7 +314,7 @@ fn names_of_a_preset_stand_in_one_file() {
             if ["Preset::Svc", "Preset::Kubernetes"].iter().any(|preset| line.contains(preset)) {
                 match PRESET_ASKED.iter().find(|(path, _)| *path == file.path) {
                     Some((path, reason)) => drop(used.insert((path, "Preset::", reason))),
-                    None => offences.push(format!("{}:{number}: asks which preset is set", file.path)),
+                    None => offences.push(format!("{}:{number}: queries the preset", file.path)),
                 }
             }
         }
@@ -321,21 +324,19 @@ fn names_of_a_preset_stand_in_one_file() {
     offences.extend(
         listed
             .filter(|exception| !used.contains(exception))
-            .map(|(path, name, _)| format!("{path}: the exception for `{name}` is not needed any more")),
+            .map(|(path, name, _)| format!("{path}: the exception for `{name}` is unused; remove it")),
     );
     report(&offences, "names with a domain or a vendor, and what depends on the preset, come from `Names`");
 }
 
-/// Design of the borders between crates, read from the manifests.
+/// Import rules between crates, read from the manifests.
 #[test]
 fn crates_import_only_what_they_may() {
     let members = members();
     let mut offences = Vec::new();
     for (name, (path, entries)) in &members {
         let Some((_, allowed)) = CRATES.iter().find(|(known, _)| known == name) else {
-            offences.push(format!(
-                "{path}: `{name}` is not in the table of crates: say there what it may import"
-            ));
+            offences.push(format!("{path}: `{name}` is missing in the table of crates in tests/tidy.rs"));
             continue;
         };
         for (section, key, _) in entries {
@@ -351,7 +352,7 @@ fn crates_import_only_what_they_may() {
             }
         }
     }
-    report(&offences, "imports between crates go one way");
+    report(&offences, "import only the crates that the table in tests/tidy.rs permits");
 }
 
 /// Versions, features and lints have one place: the manifest of the workspace.
@@ -406,7 +407,7 @@ fn modules_import_only_from_below() {
             .filter(|(from, _, _)| {
                 rust_sources().iter().any(|file| file.path.starts_with(&format!("{from}/")))
             })
-            .map(|(from, to, _)| format!("{from}: the exception for `{to}` is not needed any more")),
+            .map(|(from, to, _)| format!("{from}: the exception for `{to}` is unused; remove it")),
     );
     report(&offences, "modules import from layers below their own");
 }
@@ -428,7 +429,7 @@ fn the_store_knows_no_kind_and_the_pure_crates_no_disk() {
             }
         }
     }
-    report(&offences, "each layer knows its own subject alone");
+    report(&offences, "the store must not name kinds, and pure crates must not do I/O");
 }
 
 #[test]
@@ -441,7 +442,7 @@ fn exceptions_to_lints_say_why() {
                 let line = line.trim_start();
                 line.starts_with(&format!("#[{kind}(")) || line.starts_with(&format!("#![{kind}("))
             });
-            // An attribute may run over some lines; it ends at the first that closes it.
+            // An attribute may span several lines; it ends at the first line that closes it.
             let length = lines.iter().skip(index).position(|line| line.contains(")]")).unwrap_or(0);
             let attribute = lines.iter().skip(index).take(length + 1).copied().collect::<String>();
             if opens && !attribute.contains("reason = ") {
@@ -449,12 +450,12 @@ fn exceptions_to_lints_say_why() {
             }
         }
     }
-    report(&offences, "an exception to a lint has a reason");
+    report(&offences, "give a reason for each lint exception");
 }
 
 #[test]
 fn nothing_names_a_machines_folders() {
-    // Put together here, so that this file does not offend itself.
+    // Assembled here, so that this file does not violate the rule itself.
     let folders = ["work", "home", "root", "Users"].map(|folder| format!("/{folder}/"));
     let offences: Vec<String> = files()
         .into_iter()
@@ -468,10 +469,10 @@ fn nothing_names_a_machines_folders() {
             found
         })
         .collect();
-    report(&offences, "paths of one machine mean nothing on another");
+    report(&offences, "remove paths of a local machine");
 }
 
-/// Whether the folder stands at the start of a path and not in the middle of a longer one.
+/// Whether the folder is the start of a path, not the middle of a longer one.
 fn starts_a_path(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         line.get(..at).and_then(|before| before.chars().next_back()).is_none_or(|before| {
@@ -502,7 +503,7 @@ fn the_readme_says_what_each_dependency_is_for() {
     let mut offences: Vec<String> = wanted
         .iter()
         .filter(|name| !rows.contains_key(name.as_str()))
-        .map(|name| format!("`{name}` has no row"))
+        .map(|name| format!("`{name}` has no row in README.md"))
         .collect();
     offences.extend(
         rows.keys().filter(|name| !wanted.contains(**name)).map(|name| format!("`{name}` is not used")),
@@ -510,12 +511,12 @@ fn the_readme_says_what_each_dependency_is_for() {
     offences.extend(
         rows.iter()
             .filter(|(_, purpose)| purpose.len() < 3)
-            .map(|(name, _)| format!("`{name}`: what is it for?")),
+            .map(|(name, _)| format!("`{name}`: the purpose is missing")),
     );
-    report(&offences, "the README's table of dependencies is that of the workspace");
+    report(&offences, "update the table of dependencies in README.md");
 }
 
-/// The rules themselves, on lines made for it.
+/// Tests the parsers of this file on sample lines.
 #[test]
 fn the_readers_of_this_file_read_what_they_should() {
     assert_eq!(crate_imports("use crate::verbs::create;"), ["verbs"]);

@@ -1,4 +1,4 @@
-//! The ways of an attacker: floods, streams that are not read, slow bodies, resets, handshakes, HTTP/1.1 heads.
+//! Attack methods: floods, unread streams, slow bodies, resets, handshakes, HTTP/1.1 heads.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,20 +19,20 @@ pub const CONNECTIONS: usize = 16;
 /// Time between two bytes of a slow body.
 const DRIP: Duration = Duration::from_secs(1);
 
-/// Pause of a stream after a refusal, where the attacker holds streams.
+/// Pause of a stream after a rejection, for attacks that hold streams.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Time for the answers that are under way when an attack ends.
+/// Time for responses in flight when an attack ends.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Who attacks.
+/// User of the attacker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// No credentials.
     Anonymous,
-    /// A user whose only rights are those of every authenticated user.
+    /// User with only the permissions of every authenticated user.
     Unprivileged,
-    /// A user of group `system:masters`.
+    /// User of group `system:masters`.
     Privileged,
 }
 
@@ -40,7 +40,7 @@ impl Caller {
     /// All callers.
     pub const ALL: [Caller; 3] = [Caller::Anonymous, Caller::Unprivileged, Caller::Privileged];
 
-    /// The bearer token.
+    /// Returns the bearer token.
     pub fn token(self) -> Option<&'static str> {
         match self {
             Caller::Anonymous => None,
@@ -49,7 +49,7 @@ impl Caller {
         }
     }
 
-    /// The name in the table.
+    /// Returns the name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Caller::Anonymous => "anonymous",
@@ -59,33 +59,33 @@ impl Caller {
     }
 }
 
-/// How the attacker sends its requests.
+/// Method of sending requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// So many requests in flight on each connection; answers are read.
+    /// This many requests in flight per connection; the attacker reads responses.
     Flood(usize),
-    /// Streams on connections, each with a window; answers are not read.
+    /// Streams on connections, each with a window; the attacker does not read responses.
     Hold {
         /// Connections.
         connections: usize,
-        /// Streams on each connection.
+        /// Streams per connection.
         streams: usize,
         /// Window of each stream in bytes.
         window: u32,
     },
-    /// So many requests in flight on each connection, whose bodies come by one byte a second.
+    /// This many requests in flight per connection, with bodies of one byte per second.
     SlowBodies(usize),
-    /// Requests that are reset at once, so many in a burst.
+    /// Requests that are reset at once, in bursts of this size.
     Resets(usize),
     /// TLS handshakes without a request.
     Handshakes,
-    /// TCP connections that send nothing, so many in all.
+    /// This many TCP connections that send nothing.
     Silence(usize),
     /// HTTP/1.1 requests, one connection each.
     Http1,
 }
 
-/// What the tasks of an attack share.
+/// State shared by the tasks of an attack.
 struct Attacker {
     port: u16,
     token: Option<&'static str>,
@@ -96,7 +96,7 @@ struct Attacker {
     http2: TlsConnector,
 }
 
-/// Sends one request, or opens one stream, and waits at most so long for its answer.
+/// Sends one request, or opens one stream, and waits for the response up to a time limit.
 pub async fn probe(
     port: u16,
     caller: Caller,
@@ -149,13 +149,13 @@ pub async fn run(
             }
         });
     }
-    // Answers that still come are counted; then all connections end with their tasks.
+    // Late responses are counted; then all connections end with their tasks.
     let ends = async { while tasks.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(duration + GRACE, ends).await;
     tasks.shutdown().await;
 }
 
-/// What one stream does.
+/// Behavior of one stream.
 #[derive(Clone, Copy)]
 enum Stream {
     Flood,
@@ -185,7 +185,7 @@ impl Attacker {
         (&self.requests[number as usize % self.requests.len()], number)
     }
 
-    /// Opens connections one after the other, each with so many streams, until the deadline.
+    /// Opens connections one after the other, with a number of streams each, until the deadline.
     async fn each_stream(self: &Arc<Self>, streams: usize, window: u32, stream: Stream) {
         while !self.is_over() {
             let Ok(link) = Link::open(self.port, &self.http2, self.token, window).await else {
@@ -216,7 +216,7 @@ impl Attacker {
         }
     }
 
-    /// Requests one after the other; ends when the connection breaks.
+    /// Sends requests one after the other; ends when the connection breaks.
     async fn flood(&self, link: &Link) {
         while !self.is_over() {
             let (request, number) = self.next();
@@ -234,7 +234,7 @@ impl Attacker {
         }
     }
 
-    /// Keeps a stream open that nobody reads; opens it again when the server ends it.
+    /// Keeps an unread stream open; reopens it when the server ends it.
     async fn hold(&self, link: &Link) {
         while !self.is_over() {
             self.stall(link).await;
@@ -242,7 +242,7 @@ impl Attacker {
         }
     }
 
-    /// One request whose answer is not read, until the server ends it or the attack is over.
+    /// Sends one request with an unread response, until the server ends it or the attack is over.
     async fn stall(&self, link: &Link) {
         let (request, number) = self.next();
         let wait = async {
@@ -261,7 +261,7 @@ impl Attacker {
         }
     }
 
-    /// Requests whose bodies come by one byte a second.
+    /// Sends requests with bodies of one byte per second.
     async fn drip(&self, link: &Link) {
         while !self.is_over() {
             let (request, number) = self.next();
@@ -274,7 +274,7 @@ impl Attacker {
                 loop {
                     let byte = request.body.slice(at % request.body.len()..at % request.body.len() + 1);
                     if stream.send_data(byte, false).is_err() {
-                        // The answer has come, or will not come.
+                        // The response has arrived, or will not arrive.
                         std::future::pending::<()>().await;
                     }
                     at += 1;
@@ -294,7 +294,7 @@ impl Attacker {
         }
     }
 
-    /// Bursts of requests that are reset as soon as they are sent.
+    /// Sends bursts of requests that are reset at once.
     async fn reset(&self, burst: usize) {
         while !self.is_over() {
             let Ok(link) = Link::open(self.port, &self.http2, self.token, READING).await else {
@@ -315,7 +315,7 @@ impl Attacker {
                     self.tally.count_failure("goaway");
                     break;
                 }
-                // The connection's task writes the heads first.
+                // The task of the connection writes the heads first.
                 for _ in 0..4 {
                     tokio::task::yield_now().await;
                 }

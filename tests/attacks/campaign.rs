@@ -1,4 +1,4 @@
-//! Runs attacks one after the other, each beside the polite client, and judges the rows.
+//! Runs attacks one after the other, each beside the reference client, and evaluates the rows.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -23,21 +23,21 @@ use crate::row::{self, Row};
 use crate::server::{Home, Server};
 use crate::tally::Tally;
 
-/// Nice value of the attacker's threads: the processors are the server's and the polite client's first.
+/// Nice value of the attacker threads: the server and the reference client have priority.
 const NICE: i32 = 10;
-/// Time for the answer of a probe.
+/// Time limit of a probe.
 const PROBE: Duration = Duration::from_secs(10);
 /// Time after which a short run sends no further probe of one attack.
 const PROBES: Duration = Duration::from_secs(8);
-/// Time for the processes to be idle after an attack.
+/// Time limit for the processes to become idle after an attack.
 const RECOVERY: Duration = Duration::from_secs(10);
-/// Time of rest before memory is measured.
+/// Idle time before memory is measured.
 const SETTLE: Duration = Duration::from_millis(500);
-/// Interval of CPU measurements, and the CPU time in it of processes that are idle.
+/// Interval of CPU measurements, and the maximum CPU time per interval of idle processes.
 const IDLE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(20));
-/// MiB beyond the data set at which a short run starts the server again.
+/// MiB beyond the data set at which a short run restarts the server.
 const RESIDUE_MIB: f64 = 64.0;
-/// Generated requests of one row.
+/// Generated requests per row.
 const BATCH: usize = 48;
 
 #[test]
@@ -54,23 +54,23 @@ struct Sortie {
     name: String,
     caller: Caller,
     method: Method,
-    /// Makes the requests.
+    /// Builds the requests.
     requests: Box<dyn Fn() -> Vec<Prepared>>,
     /// Whether each request is measured alone, and not only the first.
     probes_all: bool,
-    /// What each request attacks, where that is not its name.
+    /// Attacked path of each request, if it differs from the name of the attack.
     paths: Vec<String>,
 }
 
-/// A run: the server, the attacker's runtime and the rows.
+/// Run of all attacks: the server, the runtime of the attacker and the rows.
 struct Campaign {
     plan: Plan,
     runtime: Runtime,
     home: Home,
     server: Option<Server>,
-    /// Both processes with the data set, in MiB.
+    /// Resident memory of both processes with the data set, in MiB.
     base_mib: f64,
-    /// The most that authd had after a start, in MiB.
+    /// Peak memory of authd after a start, in MiB.
     authd_mib: f64,
     runs: u64,
     rows: Vec<Row>,
@@ -84,7 +84,7 @@ impl Campaign {
             .worker_threads(2)
             .enable_all()
             .on_thread_start(|| {
-                // Without the right to do so, the attacker competes with the server.
+                // Without permission to renice, the attacker competes with the server.
                 let _ = rustix::process::nice(NICE);
             })
             .build()
@@ -121,13 +121,13 @@ impl Campaign {
         self.restart();
         self.attack(None);
         if self.plan.budget.is_some() {
-            // The control of a short run is no attack.
+            // The control of a short run is not an attack.
             self.rows.clear();
         }
         for sortie in self.sorties() {
             let is_late = self.plan.budget.is_some_and(|budget| self.begun.elapsed() > budget);
             if is_late {
-                println!("not run for want of time: {}", sortie.name);
+                println!("skipped, time limit reached: {}", sortie.name);
             } else {
                 self.attack(Some(&sortie));
                 self.repeat_when_slow(&sortie);
@@ -135,8 +135,9 @@ impl Campaign {
         }
     }
 
-    /// Repeats an attack of a short run that missed a bound, once: other work of the machine delays a few requests. The
-    /// repetition counts.
+    /// Repeats an attack of a short run once if it missed a limit; the repetition counts.
+    ///
+    /// Other load of the machine delays a few requests.
     fn repeat_when_slow(&mut self, sortie: &Sortie) {
         let missed = self.rows.last().is_some_and(|row| !row.missed(&self.plan.bounds).is_empty());
         if self.plan.budget.is_some() && missed {
@@ -146,7 +147,7 @@ impl Campaign {
         }
     }
 
-    /// The attacks of this run, in their order.
+    /// Attacks of this run, in order.
     fn sorties(&mut self) -> Vec<Sortie> {
         let mut sorties = Vec::new();
         for attack in catalog::all() {
@@ -177,7 +178,7 @@ impl Campaign {
         let mut generated = self.generated(&mut random);
         if !self.plan.is_long {
             sorties.shuffle(&mut random);
-            // The sample comes first: an attack that is left out has a name.
+            // The sample comes first, so that skipped attacks are named ones.
             generated.append(&mut sorties);
             sorties = std::mem::take(&mut generated);
         }
@@ -186,7 +187,7 @@ impl Campaign {
         sorties
     }
 
-    /// Attacks from the schemas of the server: all kinds, or a sample.
+    /// Builds attacks from the schemas of the server: all kinds, or a sample.
     fn generated(&self, random: &mut StdRng) -> Vec<Sortie> {
         let sites = self.runtime.block_on(sites(self.server().port));
         let mut picks: Vec<(Site, Variant)> = sites
@@ -234,7 +235,7 @@ impl Campaign {
         self.server.as_ref().expect("a server runs")
     }
 
-    /// Starts the server again on the same data, and measures its memory when the data set is resident.
+    /// Restarts the server on the same data, and measures its memory when the data set is resident.
     fn restart(&mut self) {
         self.server = None;
         let server = self.home.start();
@@ -253,7 +254,7 @@ impl Campaign {
         }
     }
 
-    /// Runs one attack; None: the polite client is alone.
+    /// Runs one attack; None: the reference client runs alone.
     fn attack(&mut self, sortie: Option<&Sortie>) {
         let is_whole = self.server.as_mut().is_some_and(Server::is_whole);
         let (apid, authd) = self.server().pair.resident_mib();
@@ -324,7 +325,7 @@ impl Campaign {
         self.write(&row.text(&self.plan.bounds));
         let missed = row.missed(&self.plan.bounds);
         if !missed.is_empty() && !survived {
-            println!("  after {attacked:?}, the end of the log:\n{}", self.server().log_tail());
+            println!("  after {attacked:?}, end of the log:\n{}", self.server().log_tail());
         }
         self.rows.push(row);
         if recovery.is_none() || !survived {
@@ -332,7 +333,7 @@ impl Campaign {
         }
     }
 
-    /// The CPU time of one request alone.
+    /// Measures the CPU time of a single request.
     fn probe(&self, sortie: &Sortie, request: &Prepared, tally: &Tally) -> Duration {
         let server = self.server();
         let before = server.pair.cpu();
@@ -352,7 +353,7 @@ impl Campaign {
         }
     }
 
-    /// Waits until the processes are idle and authd answers; None when they do not within [`RECOVERY`].
+    /// Waits until the processes are idle and authd responds; None: not within [`RECOVERY`].
     fn wait_recovery(&self) -> Option<Duration> {
         let began = Instant::now();
         self.wait_idle()?;
@@ -368,7 +369,7 @@ impl Campaign {
         })
     }
 
-    /// Waits until the processes need no CPU time; None when they still do.
+    /// Waits until the processes use no CPU time; None: they still do.
     fn wait_idle(&self) -> Option<Duration> {
         let began = Instant::now();
         let pair = self.server().pair;
@@ -392,7 +393,7 @@ impl Campaign {
         }
     }
 
-    /// Fails when an attack missed a bound.
+    /// Fails when an attack missed a limit.
     fn judge(self) {
         let mut failed: Vec<String> = self
             .rows
@@ -406,10 +407,10 @@ impl Campaign {
                 "authd has {authd:.0} MiB after a start with the data set, at most {bound} are allowed"
             ));
         }
-        self.write(&format!("\n{} attacks, {} beyond bounds", self.rows.len(), failed.len()));
+        self.write(&format!("\n{} attacks, {} beyond limits", self.rows.len(), failed.len()));
         assert!(
             failed.is_empty(),
-            "bounds missed; ATTACKS_SEED={} and ATTACKS_ONLY=NAME repeat an attack\n{}\n{}",
+            "limits exceeded; ATTACKS_SEED={} and ATTACKS_ONLY=NAME repeat an attack\n{}\n{}",
             self.plan.seed,
             row::HEAD,
             failed.join("\n")
@@ -417,7 +418,7 @@ impl Campaign {
     }
 }
 
-/// The sites of all kinds that the server serves.
+/// Finds the sites of all kinds that the server serves.
 async fn sites(port: u16) -> Vec<Site> {
     let link = dataset::privileged(port).await.expect("a connection");
     let document = async |path: &str| {

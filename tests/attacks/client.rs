@@ -1,4 +1,4 @@
-//! An HTTP/2 client over TLS for attackers and for the polite client: prepared requests, windows of a chosen size.
+//! HTTP/2 client over TLS for attackers and the reference client: prepared requests, configurable windows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,54 +14,54 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Why there is no answer.
+/// Error of a request without a response.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Window of streams whose answers are read.
+/// Window of streams whose responses are read.
 pub const READING: u32 = 4 * 1024 * 1024;
 
-/// Window of connections whose answers are read.
+/// Window of connections whose responses are read.
 const READING_CONNECTION: u32 = 64 * 1024 * 1024;
 
-/// Time for the TCP connection and the TLS handshake.
+/// Time limit of the TCP connection and the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// The least window of a connection that HTTP/2 allows.
+/// Minimum connection window of HTTP/2.
 const LEAST_CONNECTION: u32 = 65_535;
 
-/// Text of a path or header that a number replaces, so that no two requests are equal.
+/// Placeholder in a path or header, replaced by a number so that all requests differ.
 pub const NUMBER: &str = "{n}";
 
-/// A request, ready to be sent many times.
+/// Prepared request, which may be sent many times.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// `GET`
+    /// Method, for example `GET`.
     pub method: &'static str,
     /// Path and query; [`NUMBER`] is replaced.
     pub path: String,
     /// Further headers; [`NUMBER`] is replaced in values.
     pub headers: Vec<(&'static str, String)>,
-    /// The body; empty for none.
+    /// Body; empty for none.
     pub body: Bytes,
 }
 
 impl Prepared {
-    /// A GET.
+    /// Builds a GET.
     pub fn get(path: impl Into<String>) -> Prepared {
         Prepared { method: "GET", path: path.into(), headers: Vec::new(), body: Bytes::new() }
     }
 
-    /// A GET of a representation.
+    /// Builds a GET of a representation.
     pub fn get_as(path: impl Into<String>, accept: &str) -> Prepared {
         Prepared::get(path).header("accept", accept)
     }
 
-    /// A POST of JSON.
+    /// Builds a POST of JSON.
     pub fn post(path: impl Into<String>, body: impl Into<Bytes>) -> Prepared {
         Prepared::body("POST", path, "application/json", body)
     }
 
-    /// A request with a body.
+    /// Builds a request with a body.
     pub fn body(
         method: &'static str,
         path: impl Into<String>,
@@ -72,7 +72,7 @@ impl Prepared {
             .header("content-type", media_type)
     }
 
-    /// With one more header.
+    /// Adds a header.
     pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Prepared {
         self.headers.push((name, value.into()));
         self
@@ -96,19 +96,19 @@ impl Prepared {
     }
 }
 
-/// A whole answer.
+/// Complete response.
 pub struct Answer {
-    /// HTTP code.
+    /// Status code.
     pub code: u16,
-    /// Header lines.
+    /// Number of header lines.
     pub header_lines: usize,
     /// Bytes of headers and body.
     pub bytes: usize,
-    /// The body, unless it was only counted.
+    /// Body, unless it was only counted.
     pub body: Vec<u8>,
 }
 
-/// TLS to servers on the loopback address, whose certificates are not verified, without resumption.
+/// Returns TLS for servers on the loopback address, without verification and resumption.
 pub fn tls(protocol: &str) -> TlsConnector {
     let mut config = Trust::Anyone.tls().expect("a TLS configuration");
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
@@ -126,7 +126,7 @@ pub async fn connect(port: u16, tls: &TlsConnector) -> Result<TlsStream<TcpStrea
     tokio::time::timeout(HANDSHAKE, connect).await?
 }
 
-/// An HTTP/2 connection of one caller.
+/// HTTP/2 connection of one caller.
 #[derive(Clone)]
 pub struct Link {
     send: SendRequest<Bytes>,
@@ -153,7 +153,7 @@ impl Link {
         Ok(Link { send, token: token.map(str::to_owned) })
     }
 
-    /// Sends the head of a request; the body is the caller's to send when `has_body`.
+    /// Sends the head of a request; with `has_body` the function caller sends the body.
     pub async fn begin(
         &self,
         request: &Prepared,
@@ -165,7 +165,7 @@ impl Link {
         Ok(send.send_request(head, !has_body)?)
     }
 
-    /// Sends a request; answers when the head of the response is there.
+    /// Sends a request; returns when the head of the response arrives.
     pub async fn send(&self, request: &Prepared, number: u64) -> Result<(u16, HeaderMap, RecvStream), Error> {
         let has_body = !request.body.is_empty();
         let (response, mut stream) = self.begin(request, number, has_body).await?;
@@ -176,12 +176,12 @@ impl Link {
         Ok((parts.status.as_u16(), parts.headers, body))
     }
 
-    /// Sends a request and counts the bytes of its answer.
+    /// Sends a request and counts the bytes of its response.
     pub async fn exchange(&self, request: &Prepared, number: u64) -> Result<Answer, Error> {
         self.whole(request, number, false).await
     }
 
-    /// Sends a request and keeps its answer.
+    /// Sends a request and keeps its response.
     pub async fn call(&self, request: &Prepared) -> Result<Answer, Error> {
         self.whole(request, 0, true).await
     }

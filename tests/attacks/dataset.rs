@@ -1,4 +1,6 @@
-//! The objects that attacks read: a large collection, one large object, targets of patches, and the polite client's rights.
+//! Objects for the attacks, and permissions of the reference client.
+//!
+//! The objects are a large collection, one large object, and targets of patches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,35 +11,35 @@ use serde_json::{Value, json};
 use crate::client::{Answer, Error, Link, Prepared, READING, tls};
 use crate::server::{POLITE_TOKEN, PRIVILEGED_TOKEN};
 
-/// The namespace of the polite client.
+/// Namespace of the reference client.
 pub const POLITE_NAMESPACE: &str = "polite";
-/// The object that the polite client reads.
+/// Object that the reference client reads.
 pub const POLITE_OBJECT: &str = "object";
-/// The namespace of what attackers read.
+/// Namespace of the attacked objects.
 pub const NAMESPACE: &str = "attacked";
-/// The name of every single object that attackers read or patch.
+/// Name of every single object that attackers read or patch.
 pub const TARGET: &str = "target";
 
 /// Bytes of text in each object of the large collection: a list of 50,000 has about 30 MB.
 const TEXT: usize = 300;
 /// Bytes of the large object.
 const LARGE: usize = 2_500_000;
-/// Writers that fill the collection.
+/// Concurrent writers that fill the collection.
 const WRITERS: usize = 48;
-/// Time for the server to be ready.
+/// Time limit for the server to become ready.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The path of the large collection.
+/// Returns the path of the large collection.
 pub fn collection() -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/configmaps")
 }
 
-/// The path of the large object.
+/// Returns the path of the large object.
 pub fn large_object() -> String {
     format!("/apis/apps/v1/namespaces/{NAMESPACE}/controllerrevisions/{TARGET}")
 }
 
-/// A connection of the privileged user.
+/// Connects as the privileged user.
 pub async fn privileged(port: u16) -> Result<Link, Error> {
     Link::open(port, &tls("h2"), Some(PRIVILEGED_TOKEN), READING).await
 }
@@ -57,7 +59,7 @@ pub async fn wait_ready(port: u16) {
     }
 }
 
-/// Writes everything.
+/// Writes the data set.
 pub async fn fill(port: u16, objects: usize) {
     let link = privileged(port).await.expect("a connection");
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
@@ -136,14 +138,14 @@ async fn fill_collection(link: &Link, objects: usize) {
     }
 }
 
-/// A question whose answer no cache has.
+/// Builds an access review that no cache answers.
 pub fn access_review(number: u128) -> Prepared {
     let attributes = json!({"verb": "get", "resource": "pods", "name": format!("name-{number}")});
     let review = json!({"spec": {"resourceAttributes": attributes}});
     Prepared::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review.to_string())
 }
 
-/// Whether authd answers such a question of the polite client.
+/// Whether authd responds to such a review of the reference client.
 pub async fn is_authorized(port: u16, number: u128) -> bool {
     let ask = async {
         let link = Link::open(port, &tls("h2"), Some(POLITE_TOKEN), READING).await?;

@@ -1,9 +1,10 @@
-//! Bodies at the size limit for every list and map of every kind, from the server's own OpenAPI documents.
+//! Bodies at the size limit for every list and map of every kind, from the OpenAPI documents of the server.
 //!
 //! # Contract
 //!
-//! [`sites`] finds each list and map that the body of a create can have, once for each kind and schema. [`Site::body`]
-//! makes a body of about [`LIMIT`] bytes in which that list or map is as long as it can be, with every other part minimal.
+//! [`sites`] finds each list and map that the body of a create can have, once for each kind and schema.
+//! [`Site::body`] builds a body of about [`LIMIT`] bytes in which that list or map is as long as possible,
+//! with every other part minimal.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,10 +17,10 @@ use crate::dataset::NAMESPACE;
 /// Bytes of a generated body; the server reads 3 MiB.
 pub const LIMIT: usize = 3_000_000;
 
-/// How deep schemas are followed.
+/// Maximum depth of schemas.
 const DEPTH: usize = 12;
 
-/// One step from a body to a list or map inside it.
+/// Step from a body to a list or map inside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Field(String),
@@ -27,7 +28,7 @@ enum Step {
     Entry,
 }
 
-/// What the elements of a list or the values of a map are.
+/// Type of the elements of a list or the values of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Element {
     Object,
@@ -41,26 +42,26 @@ enum Element {
 /// Elements of a generated body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// The least that parses.
+    /// Smallest elements that parse.
     Minimal,
     /// Unknown fields, invalid texts and keys.
     Invalid,
 }
 
-/// A list or map of a kind.
+/// List or map of a kind.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// `Pod`
+    /// Kind, for example `Pod`.
     pub kind: String,
     api_version: String,
-    /// The path of creates.
+    /// Path of creates.
     collection: String,
     steps: Vec<Step>,
     element: Element,
     is_map: bool,
 }
 
-/// The sites of all kinds of one OpenAPI v3 document.
+/// Finds the sites of all kinds of one OpenAPI v3 document.
 pub fn sites(document: &Value) -> Vec<Site> {
     let mut found = Vec::new();
     for (path, item) in document["paths"].as_object().into_iter().flatten() {
@@ -99,7 +100,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// The schema that a schema refers to, with its name.
+    /// Resolves a schema reference; returns the schema with its name.
     fn resolve(&self, schema: &'a Value) -> (&'a Value, String) {
         let reference = schema["$ref"].as_str().or_else(|| schema["allOf"][0]["$ref"].as_str());
         match reference.and_then(|text| text.rsplit('/').next()) {
@@ -152,7 +153,7 @@ impl<'a> Walk<'a> {
 }
 
 impl Site {
-    /// The path of the list or map.
+    /// Returns the path of the list or map.
     pub fn path(&self) -> String {
         self.steps.iter().fold(self.kind.clone(), |mut path, step| {
             let _ = match step {
@@ -164,7 +165,7 @@ impl Site {
         })
     }
 
-    /// The body.
+    /// Builds the body.
     pub fn body(&self, variant: Variant) -> String {
         let mut body = format!(r#"{{"apiVersion":"{}","kind":"{}""#, self.api_version, self.kind);
         let mut closing = vec!["}"];
@@ -214,13 +215,13 @@ impl Site {
         body
     }
 
-    /// The methods of [`Site::requests`]: reviews and subresources cannot be applied.
+    /// Methods of [`Site::requests`]: reviews and subresources do not support apply.
     pub fn methods(&self) -> &'static [&'static str] {
         let is_object = !self.collection.contains("reviews") && !self.collection.contains("/target/");
         if is_object { &["POST", "PATCH"] } else { &["POST"] }
     }
 
-    /// The requests with such a body: a create and an apply, neither of which stores anything.
+    /// Builds the requests with the body: a create and an apply, which store nothing.
     pub fn requests(&self, variant: Variant) -> Vec<Prepared> {
         let body = bytes::Bytes::from(self.body(variant));
         let request = |method: &&'static str| match *method {
@@ -233,7 +234,7 @@ impl Site {
         self.methods().iter().map(request).collect()
     }
 
-    /// Whether every authenticated user may send it.
+    /// Whether every authenticated user may send the body.
     pub fn is_for_everybody(&self) -> bool {
         self.kind.starts_with("SelfSubject")
     }

@@ -1,14 +1,16 @@
-//! Attacks on real servers: one attacker at a time, beside a polite client whose latency is measured.
+//! Attacks on real servers: one attacker at a time, beside a reference client whose latency is measured.
 //!
 //! # Contract
 //!
-//! Each attack produces one row of a table: the attacker's requests and answers, the latency of the polite client, the
-//! memory and CPU time of apid and authd, and the bounds that it misses. A test fails when an attack misses a bound.
-//! `plan` reads the environment variables that select attacks, their duration, and the programs under test.
+//! Each attack produces one row of a table. The row shows the requests of the attacker and their responses,
+//! the latency of the reference client, the memory and CPU time of apid and authd, and the exceeded limits. A
+//! test fails when an attack exceeds a limit. `plan` reads the environment variables that select attacks,
+//! their duration, and the programs under test.
 //!
 //! # Invariants
 //!
-//! INVARIANT (own machine): attacks connect to 127.0.0.1 only, on the port of a server that this test started.
+//! INVARIANT (own machine): attacks connect to 127.0.0.1 only, on the port of a server that this test
+//! started.
 
 #![allow(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! What a run does: which attacks, for how long, against which programs. The environment says so.
+//! Plan of a run from the environment: attacks, durations and programs under test.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,17 +14,17 @@ const LONG_OBJECTS: usize = 50_000;
 const SHORT_ATTACK: Duration = Duration::from_millis(1_000);
 /// Duration of one attack in a long run.
 const LONG_ATTACK: Duration = Duration::from_secs(10);
-/// Duration after which a short run begins no further attack.
+/// Time after which a short run starts no further attack.
 const SHORT_BUDGET: Duration = Duration::from_secs(40);
-/// Generated bodies that a short run sends.
+/// Number of generated bodies in a short run.
 const SHORT_SAMPLE: usize = 60;
 
-/// The plan of a run.
+/// Plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Whether every attack runs as every caller (`ATTACKS=all`).
     pub is_long: bool,
-    /// Only attacks whose name contains this text run (`ATTACKS_ONLY`).
+    /// Runs only attacks whose name contains this text (`ATTACKS_ONLY`).
     pub only: String,
     /// Callers of a long run; all, unless `ATTACKS_CALLER` names one.
     pub callers: Vec<Caller>,
@@ -32,17 +32,17 @@ pub struct Plan {
     pub duration: Duration,
     /// Objects of the large collection (`ATTACKS_OBJECTS`).
     pub objects: usize,
-    /// Generated bodies to send; None: all (`ATTACKS_SAMPLE`).
+    /// Number of generated bodies; None: all (`ATTACKS_SAMPLE`).
     pub sample: Option<usize>,
     /// Seed of the sample and of the order of a short run (`ATTACKS_SEED`).
     pub seed: u64,
-    /// Duration after which no further attack begins.
+    /// Time after which no further attack starts.
     pub budget: Option<Duration>,
-    /// Folder of apid and authd (`PROFILE_DIR`).
+    /// Directory of apid and authd (`PROFILE_DIR`).
     pub programs: PathBuf,
     /// File to which the rows are appended (`ATTACKS_TABLE`).
     pub table: Option<PathBuf>,
-    /// What must hold.
+    /// Limits during each attack.
     pub bounds: Bounds,
 }
 
@@ -85,12 +85,12 @@ fn number(name: &str) -> Option<u64> {
     text(name).map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is not a number: {value}")))
 }
 
-/// The root of the checkout: relative folders begin there.
+/// Root of the repository: relative directories start there.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of the workspace").to_owned()
 }
 
-/// The folder of the programs that the same command built.
+/// Directory of the programs built by the same command.
 fn beside() -> PathBuf {
     tests::harness::program("apid").parent().expect("a folder").to_owned()
 }

@@ -1,10 +1,11 @@
-//! The polite client: GETs and creates at a fixed rate on a connection of its own; now and then a new connection, with a
-//! GET and a question that no cache can answer.
+//! Reference client: GETs and creates at a fixed rate on its own connection.
+//!
+//! Periodically the client also opens a new connection for a GET and an access review that no cache answers.
 //!
 //! # Contract
 //!
-//! The load is open loop: requests start when they are due, whatever became of earlier ones, and latency counts from that
-//! time. A request without an answer within [`PATIENCE`], or with another code than expected, is an error.
+//! The load is open loop: requests start when they are due, independent of earlier ones, and latency counts
+//! from that time. A request without a response within [`PATIENCE`], or with an unexpected code, is an error.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,32 +22,32 @@ use crate::client::{Error, Link, Prepared, READING, tls};
 use crate::dataset::{self, POLITE_NAMESPACE, POLITE_OBJECT};
 use crate::server::POLITE_TOKEN;
 
-/// Time from one GET to the next.
+/// Interval of GETs.
 const GET_EVERY: Duration = Duration::from_millis(10);
-/// Time from one create to the next.
+/// Interval of creates.
 const CREATE_EVERY: Duration = Duration::from_millis(20);
-/// Time from one new connection to the next.
+/// Interval of new connections.
 const CONNECT_EVERY: Duration = Duration::from_millis(250);
 /// Time after which a request counts as unanswered.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time between two looks at whether requests may start.
+/// Polling interval for the start of requests.
 const BEGIN: Duration = Duration::from_millis(1);
 
-/// What the polite client saw.
+/// Measurements of the reference client.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
     /// Latencies of GETs.
     pub gets: Vec<Duration>,
     /// Latencies of creates.
     pub creates: Vec<Duration>,
-    /// Latencies of a GET and an access review on new connections, with the TLS handshake.
+    /// Latencies of a GET and an access review on new connections, including the TLS handshake.
     pub connects: Vec<Duration>,
-    /// Requests that failed, by operation and cause.
+    /// Failed requests by operation and cause.
     pub errors: BTreeMap<String, u64>,
 }
 
-/// The polite client's thread.
+/// Thread of the reference client.
 pub struct Polite {
     begin: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
@@ -77,7 +78,7 @@ impl Polite {
             };
             LocalSet::new().block_on(&runtime.expect("a runtime"), session)
         });
-        is_connected.recv().expect("the polite client connects");
+        is_connected.recv().expect("the reference client connects");
         Polite { begin, stop, thread }
     }
 
@@ -86,14 +87,14 @@ impl Polite {
         self.begin.store(true, Ordering::Relaxed);
     }
 
-    /// Starts no further request and waits for those under way.
+    /// Stops sending requests and waits for those in flight.
     pub fn stop(self) -> Samples {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().expect("the polite client ends")
+        self.thread.join().expect("the reference client ends")
     }
 }
 
-/// The operations.
+/// Operations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Get,
@@ -101,13 +102,13 @@ enum Operation {
     Connect,
 }
 
-/// Requests and samples that the tasks share.
+/// State shared by the tasks.
 struct Shared {
     port: u16,
     get: Prepared,
     create: Prepared,
     tls: tokio_rustls::TlsConnector,
-    /// The number of the next access review.
+    /// Number of the next access review.
     questions: AtomicU64,
     samples: RefCell<Samples>,
 }
@@ -141,12 +142,12 @@ async fn behave(port: u16, link: Link, run: u64, stop: Arc<AtomicBool>) -> Sampl
                 due += every;
             }
             for request in requests {
-                request.await.expect("a request of the polite client");
+                request.await.expect("a request of the reference client");
             }
         }));
     }
     for task in tasks {
-        task.await.expect("the polite client goes on");
+        task.await.expect("the reference client continues");
     }
     shared.samples.take()
 }
@@ -155,7 +156,7 @@ async fn measure(shared: Rc<Shared>, link: Rc<Link>, operation: Operation, due: 
     let result = match tokio::time::timeout(PATIENCE, shared.execute(&link, operation)).await {
         Ok(Ok(code)) => Ok(code),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("no answer".to_owned()),
+        Err(_) => Err("no response".to_owned()),
     };
     let latency = due.elapsed();
     let (name, expected) = match operation {

@@ -12,43 +12,43 @@ use rustix::process::{Pid, Signal};
 /// Time between two samples of memory.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// MiB of both processes at which the sampler kills them, for the sake of the machine.
+/// MiB of both processes at which the sampler kills them, to protect the machine.
 const CAP_MIB: f64 = 4096.0;
 
 /// apid and authd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// apid's process id.
+    /// Process id of apid.
     pub apid: u32,
-    /// authd's process id.
+    /// Process id of authd.
     pub authd: u32,
 }
 
 /// Peaks of resident memory in MiB.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Peaks {
-    /// Of apid.
+    /// Peak of apid.
     pub apid: f64,
-    /// Of authd.
+    /// Peak of authd.
     pub authd: f64,
-    /// Of their sum at one time.
+    /// Peak of their sum.
     pub both: f64,
     /// Whether the sampler killed them.
     pub killed: bool,
 }
 
 impl Pair {
-    /// Resident memory of apid and authd in MiB; 0 for a process that has ended.
+    /// Returns the resident memory of apid and authd in MiB; 0 for a process that has ended.
     pub fn resident_mib(self) -> (f64, f64) {
         (resident_mib(self.apid), resident_mib(self.authd))
     }
 
-    /// CPU time of both, user and system; None when one has ended.
+    /// Returns the CPU time of both, user and system; None: one has ended.
     pub fn cpu(self) -> Option<Duration> {
         Some(cpu(self.apid)? + cpu(self.authd)?)
     }
 
-    /// SIGKILL to both.
+    /// Sends SIGKILL to both.
     pub fn kill(self) {
         for pid in [self.apid, self.authd] {
             if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
@@ -65,7 +65,9 @@ fn resident_mib(pid: u32) -> f64 {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
 
-/// Fields 14 and 15 of `stat`, in ticks of a hundredth of a second, counted after the command's closing parenthesis.
+/// CPU time from fields 14 and 15 of `stat`, counted after the closing parenthesis of the command.
+///
+/// The fields are ticks of a hundredth of a second.
 fn cpu(pid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
@@ -74,7 +76,7 @@ fn cpu(pid: u32) -> Option<Duration> {
     Some(Duration::from_millis((user + system) * 10))
 }
 
-/// A thread that samples memory until it is stopped.
+/// Thread that samples memory until it is stopped.
 pub struct Sampler {
     stop: Arc<AtomicBool>,
     peaks: Arc<Mutex<Peaks>>,

@@ -1,4 +1,4 @@
-//! One row of the table: what an attack did, what the polite client met, and which bounds were missed.
+//! One row of the table: the attack, the measurements of the reference client, and the exceeded limits.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,33 +9,33 @@ use crate::polite::Samples;
 use crate::process::Peaks;
 use crate::tally::Counts;
 
-/// The head of the table, in Markdown.
+/// Head of the table, in Markdown.
 pub const HEAD: &str = "\
-| attack | caller | requests | answers | GET p50 / p99 / max ms | create p50 / p99 / max ms | connect max ms | polite errors | apid MiB | authd MiB | both, data set MiB | CPU s / request | log kB | recovery s | missed |
+| attack | caller | requests | responses | GET p50 / p99 / max ms | create p50 / p99 / max ms | connect max ms | reference client errors | apid MiB | authd MiB | both, data set MiB | CPU s / request | log kB | recovery s | missed |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|";
 
-/// What was measured during one attack.
+/// Measurements of one attack.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The name of the attack.
+    /// Name of the attack.
     pub name: String,
-    /// Who attacked; None without an attacker.
+    /// Caller of the attack; None without an attacker.
     pub caller: Option<Caller>,
-    /// The attacker's requests and answers.
+    /// Requests of the attacker and their responses.
     pub counts: Counts,
-    /// The polite client's latencies.
+    /// Latencies of the reference client.
     pub samples: Samples,
     /// Peaks of memory.
     pub peaks: Peaks,
     /// Resident memory of both processes with the data set, in MiB.
     pub base_mib: f64,
-    /// The greatest known CPU time of one request.
+    /// Maximum known CPU time of one request.
     pub cpu: Duration,
     /// Bytes of log.
     pub log: u64,
-    /// Time until the processes were idle and answered again; None when they did not.
+    /// Time until the processes were idle and responded again; None: they did not.
     pub recovery: Option<Duration>,
-    /// Whether apid and authd are those that were attacked.
+    /// Whether apid and authd are still the attacked processes.
     pub survived: bool,
 }
 
@@ -62,7 +62,7 @@ impl Latency {
 }
 
 impl Row {
-    /// The bounds that were missed.
+    /// Returns the exceeded limits.
     pub fn missed(&self, bounds: &Bounds) -> Vec<String> {
         let mut missed = Vec::new();
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
@@ -75,7 +75,7 @@ impl Row {
             missed.push(format!("create p99 {:.0} ms > {:.0}", create.p99, ms(bounds.create_p99)));
         }
         if !self.samples.errors.is_empty() {
-            missed.push("polite errors".to_owned());
+            missed.push("reference client errors".to_owned());
         }
         if self.cpu > bounds.cpu {
             missed.push(format!("CPU {:.1} s > {:.0}", self.cpu.as_secs_f64(), bounds.cpu.as_secs_f64()));
@@ -85,7 +85,11 @@ impl Row {
             missed.push(format!("memory +{more:.0} MiB > {:.0}", bounds.memory_mib));
         }
         if self.counts.refusal > bounds.refusal {
-            missed.push(format!("refusal of {} kB > {}", self.counts.refusal / 1024, bounds.refusal / 1024));
+            missed.push(format!(
+                "rejection of {} kB > {}",
+                self.counts.refusal / 1024,
+                bounds.refusal / 1024
+            ));
         }
         if self.counts.header_lines > bounds.header_lines {
             missed.push(format!("{} header lines > {}", self.counts.header_lines, bounds.header_lines));
@@ -104,7 +108,7 @@ impl Row {
         missed
     }
 
-    /// The row in Markdown.
+    /// Formats the row in Markdown.
     pub fn text(&self, bounds: &Bounds) -> String {
         let mut answers = String::new();
         for (code, count) in &self.counts.codes {
@@ -171,10 +175,10 @@ fn row_beyond_each_bound_names_it() {
         ("GET p99", changed(&|row| row.samples.gets.splice(..2, [ms(51); 2]).for_each(drop))),
         ("create p99", changed(&|row| row.samples.creates.splice(..2, [ms(101); 2]).for_each(drop))),
         ("create p99", changed(&|row| row.samples.creates.clear())),
-        ("polite errors", changed(&|row| row.samples.errors.extend([("get 503".to_owned(), 1)]))),
+        ("reference client errors", changed(&|row| row.samples.errors.extend([("get 503".to_owned(), 1)]))),
         ("CPU", changed(&|row| row.cpu = ms(1001))),
         ("memory", changed(&|row| row.peaks.both = 367.0)),
-        ("refusal", changed(&|row| row.counts.refusal = 300_000)),
+        ("rejection", changed(&|row| row.counts.refusal = 300_000)),
         ("128 header lines", changed(&|row| row.counts.header_lines = 128)),
         ("log", changed(&|row| row.log = 1_000_000)),
         ("killed", changed(&|row| row.peaks.killed = true)),

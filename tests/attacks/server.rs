@@ -1,4 +1,4 @@
-//! The server under attack: a real apid with the authd that it starts, on a data directory that outlives restarts.
+//! Server under attack: a real apid with the authd that it starts. The data directory persists over restarts.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,40 +10,40 @@ use tempfile::TempDir;
 
 use crate::process::Pair;
 
-/// The token of the polite client.
+/// Token of the reference client.
 pub const POLITE_TOKEN: &str = "polite-token";
-/// The token of a user of group `system:masters`.
+/// Token of a user of group `system:masters`.
 pub const PRIVILEGED_TOKEN: &str = "privileged-token";
-/// The token of a user without any rights of its own.
+/// Token of a user without permissions of its own.
 pub const UNPRIVILEGED_TOKEN: &str = "unprivileged-token";
 
-/// The users: token, user, uid, groups.
+/// Users: token, user, uid, groups.
 const TOKENS: &str = "polite-token,polite,polite-uid\n\
                       privileged-token,privileged,privileged-uid,system:masters\n\
                       unprivileged-token,unprivileged,unprivileged-uid\n";
 
-/// Time for a start or an end.
+/// Time limit of a start or an end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The data directory and the programs.
+/// Data directory and programs.
 pub struct Home {
     dir: TempDir,
     programs: PathBuf,
     starts: usize,
 }
 
-/// A running server. Dropping it kills it.
+/// Running server. Drop kills it.
 pub struct Server {
-    /// Where it listens.
+    /// Port of the server.
     pub port: u16,
-    /// Its processes.
+    /// Processes of the server.
     pub pair: Pair,
     process: Child,
     log: PathBuf,
 }
 
 impl Home {
-    /// An empty data directory.
+    /// Creates an empty data directory.
     pub fn new(programs: &Path) -> Home {
         let dir = tempfile::Builder::new().prefix("attacks-").tempdir().expect("a temporary directory");
         fs::write(dir.path().join("tokens.csv"), TOKENS).expect("the token file");
@@ -94,12 +94,12 @@ impl Home {
 }
 
 impl Server {
-    /// Bytes that both processes have logged.
+    /// Returns the number of bytes that both processes have logged.
     pub fn log_bytes(&self) -> u64 {
         fs::metadata(&self.log).map_or(0, |file| file.len())
     }
 
-    /// The end of what they logged.
+    /// Returns the end of the log.
     pub fn log_tail(&self) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&log[log.len().saturating_sub(2000)..]).into_owned()
@@ -127,7 +127,7 @@ impl Drop for Server {
     }
 }
 
-/// The child of a process.
+/// Returns the child of a process.
 fn child(pid: u32) -> Option<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     tasks.flatten().find_map(|task| {

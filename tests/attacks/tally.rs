@@ -1,4 +1,4 @@
-//! What an attacker counts: requests, codes, the largest refusal.
+//! Counters of an attacker: requests, codes, the largest rejection.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,40 +8,40 @@ use parking_lot::Mutex;
 
 use crate::client::{Answer, Error};
 
-/// Counters that the tasks of an attack share.
+/// Counters shared by the tasks of an attack.
 #[derive(Clone, Default)]
 pub struct Tally {
     sent: Arc<AtomicU64>,
     counts: Arc<Mutex<Counts>>,
 }
 
-/// What came back.
+/// Results of the requests.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Requests, or connections where an attack sends no request.
     pub sent: u64,
-    /// Answers by code.
+    /// Responses by code.
     pub codes: BTreeMap<u16, u64>,
-    /// Requests without an answer, by cause.
+    /// Requests without a response, by cause.
     pub failures: BTreeMap<&'static str, u64>,
-    /// Bytes of the largest answer of code 400 or above.
+    /// Bytes of the largest response with a code of 400 or above.
     pub refusal: usize,
-    /// Most header lines of an answer.
+    /// Maximum header lines of a response.
     pub header_lines: usize,
 }
 
 impl Tally {
-    /// Counts a request; answers its number.
+    /// Counts a request; returns its number.
     pub fn count_sent(&self) -> u64 {
         self.sent.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Counts the head of an answer.
+    /// Counts the head of a response.
     pub fn count_code(&self, code: u16) {
         *self.counts.lock().codes.entry(code).or_default() += 1;
     }
 
-    /// Counts a whole answer, or its absence.
+    /// Counts a complete response, or its absence.
     pub fn count_answer(&self, answer: &Result<Answer, Error>) {
         let mut counts = self.counts.lock();
         match answer {
@@ -56,18 +56,18 @@ impl Tally {
         }
     }
 
-    /// Counts a request without an answer.
+    /// Counts a request without a response.
     pub fn count_failure(&self, cause: &'static str) {
         *self.counts.lock().failures.entry(cause).or_default() += 1;
     }
 
-    /// The counts until now.
+    /// Returns the current counts.
     pub fn counts(&self) -> Counts {
         Counts { sent: self.sent.load(Ordering::Relaxed), ..self.counts.lock().clone() }
     }
 }
 
-/// A short name of an error.
+/// Returns a short name of an error.
 fn cause(error: &Error) -> &'static str {
     match error.downcast_ref::<h2::Error>() {
         Some(error) if error.is_reset() => "reset",

@@ -1,7 +1,7 @@
-//! The process that runs the store: it opens it, says what it holds, and writes until it is killed.
+//! Child process that runs the store: opens it, reports its content, and writes until it is killed.
 //!
-//! A process of its own so that it can be killed, and so that nobody who serves a file system also uses it: such a process
-//! could not end.
+//! The store runs in its own process, so that the test can kill it. A process that both serves and uses a
+//! file system could not end.
 
 use std::io::Write;
 use std::path::Path;
@@ -16,11 +16,11 @@ use storage::{Change, Error, Observer, Page, Result, Revision, Store};
 use super::record::{Record, Value};
 use super::workload::{Sink, write};
 
-/// Where the store is.
+/// Directory of the store.
 pub const DIR: &str = "CRASH_CHILD_DIR";
-/// Which process on the store this is.
+/// Number of this process on the store.
 pub const GENERATION: &str = "CRASH_CHILD_GENERATION";
-/// After which revision the history is to be said.
+/// Revision after which the history is reported.
 pub const AFTER: &str = "CRASH_CHILD_AFTER";
 
 struct Unobserved;
@@ -29,7 +29,7 @@ impl Observer for Unobserved {
     fn observe(&self, _: &[Change]) {}
 }
 
-/// A test of its own only so that this program can be started again as it.
+/// Entry point of the child process: a test, so that this program can start itself again with it.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os(DIR) else {
@@ -39,7 +39,8 @@ fn child() {
     let (generation, after) = (number(GENERATION), Revision(number(AFTER)));
     let out = Mutex::new(std::io::stdout());
     let say: Sink = Arc::new(move |record: Record| {
-        // One call of write: a line is in the pipe as a whole or not at all. Nobody reads: there is nothing to do.
+        // One write call: a line is in the pipe as a whole or not at all. Without a reader there is nothing
+        // to do.
         if out.lock().write_all(format!("{record}\n").as_bytes()).is_err() {
             std::process::exit(1);
         }
@@ -48,10 +49,10 @@ fn child() {
     println!();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        // Every other process gives up history as it goes.
+        // Every other process compacts history while it runs.
         let trimmed = generation.is_multiple_of(2);
         match open(Path::new(&dir), trimmed, say.clone()) {
-            Err(error) => say(Record::Broken(format!("the store refuses to start: {error}"))),
+            Err(error) => say(Record::Broken(format!("the store does not open: {error}"))),
             Ok(store) => match say_held(&store, after, &say).await {
                 Err(error) => say(Record::Broken(format!("the store cannot be read: {error}"))),
                 Ok(()) => {
@@ -66,14 +67,14 @@ fn child() {
     });
 }
 
-/// Opens the store, with memtables so small that they are flushed and compacted all the time.
+/// Opens the store with small memtables, which are flushed and compacted continuously.
 fn open(dir: &Path, trimmed: bool, say: Sink) -> Result<FjallStore, OpenError> {
     let identity = Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
     let mut options = Options::new(dir, identity, Arc::new(SystemClock::new()));
     options.memtable_bytes = 256 << 10;
     options.reserve_bytes = 0;
     options.on_stall = Arc::new(move |reason| {
-        say(Record::Broken(format!("the store stands still: {reason}")));
+        say(Record::Broken(format!("the storage writer stalled: {reason}")));
         std::process::exit(70);
     });
     if trimmed {
@@ -82,14 +83,14 @@ fn open(dir: &Path, trimmed: bool, say: Sink) -> Result<FjallStore, OpenError> {
     FjallStore::open(options, Arc::new(Unobserved))
 }
 
-/// Trims again and again: the store itself does it once a second, longer than most runs here.
+/// Compacts history continuously: the store does so once a second, longer than most runs of this test.
 async fn trim(store: Arc<FjallStore>) {
     while store.maintain().await.is_ok() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// Says all rows, read in pages, and the history after a revision.
+/// Reports all rows, read in pages, and the history after a revision.
 async fn say_held(store: &FjallStore, after: Revision, say: &Sink) -> Result<()> {
     let mut page = store.range("", "", 100, None).await?;
     let revision = page.revision;
@@ -132,5 +133,5 @@ async fn say_history(store: &FjallStore, after: Revision, upto: Revision, say: &
 }
 
 fn known(bytes: &[u8], key: &str) -> Result<Value> {
-    Value::read(bytes).ok_or_else(|| Error::Corrupt(format!("`{key}` has bytes that nobody wrote")))
+    Value::read(bytes).ok_or_else(|| Error::Corrupt(format!("`{key}` has bytes that no writer wrote")))
 }

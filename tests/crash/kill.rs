@@ -1,4 +1,4 @@
-//! SIGKILL at a random moment, while the store opens or while it is written to.
+//! SIGKILL at a random moment, while the store opens or while clients write to it.
 
 use std::path::Path;
 use std::thread;
@@ -29,8 +29,8 @@ fn every_acknowledged_write_survives_kill() {
     let last = Session::start(&store, kills + 1, &mut model);
     last.wait_until_open(&mut model).unwrap_or_else(|what| panic!("after {kills} kills: {what}"));
     let (found, histories) = model.found();
-    println!("{kills} kills; {found} acknowledged writes and {histories} histories were there");
-    assert!(found > 0, "no process got as far as a write");
+    println!("{kills} kills; {found} acknowledged writes and {histories} histories verified");
+    assert!(found > 0, "no process reached a write");
 }
 
 fn run_and_kill(

@@ -1,8 +1,10 @@
-//! The fjall engine's real files, after the process was killed and after the power was cut, under 32 writers: every
-//! acknowledged write is there, no refused one is, the store starts again, and in time.
+//! Crash tests of the fjall engine on real files with 32 writers: SIGKILL and power cuts.
 //!
-//! `CRASH_CYCLES=200` runs that many crashes of each kind, otherwise each kind ends after some seconds. `CRASH_SEED`
-//! repeats the choices of an earlier run (the threads' order is the machine's).
+//! After a crash every acknowledged write is present, no rejected write is, and the store opens again within
+//! the deadline.
+//!
+//! `CRASH_CYCLES=200` runs that many crashes of each kind, otherwise each kind ends after some seconds.
+//! `CRASH_SEED` repeats the choices of an earlier run (the order of threads is that of the machine).
 
 #![allow(
     clippy::expect_used,
@@ -27,10 +29,10 @@ use std::time::{Duration, Instant};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-/// How long each kind of crash is tried unless a number of cycles is given.
+/// Time limit of each kind of crash without a number of cycles.
 const BUDGET: Duration = Duration::from_secs(20);
 
-/// How many crashes, and from which seed.
+/// Number of crashes, and the seed.
 struct Plan {
     cycles: Option<u64>,
     begun: Instant,
@@ -44,8 +46,10 @@ impl Plan {
         Plan { cycles: number("CRASH_CYCLES"), begun: Instant::now(), seed }
     }
 
-    /// How long a store is written to before it crashes: mostly so short that many crashes are soon over, and at times
-    /// long enough that memtables were flushed, merged and trimmed.
+    /// Time between start and crash of a store.
+    ///
+    /// Mostly short, for many crashes in little time; sometimes long enough for memtable flushes, merges and
+    /// compaction.
     fn while_written(random: &mut SmallRng) -> Duration {
         let most = if random.random_bool(0.2) { 400 } else { 50 };
         Duration::from_millis(random.random_range(1..most))

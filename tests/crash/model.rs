@@ -1,24 +1,24 @@
-//! What the store must hold after a crash, from what its writers tried and were told.
+//! Reference model of the store after a crash, from the attempts and acknowledgements of its writers.
 //!
-//! Each key has one writer, which tries one thing at a time. So what is left of a key is the state after one of the
-//! tries, at or after the last one that was acknowledged; and the history holds these tries, in this order.
+//! Each key has one writer with one attempt at a time. The state of a key after a crash is the result of one
+//! of its attempts, at or after the last acknowledged one. The history contains these attempts in this order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::record::{Record, Value};
 
-/// What a store said it holds: all of it once it is [`Model::opened`].
+/// Content that a store reported: complete once the model is [`Model::opened`].
 #[derive(Clone, Debug, Default)]
 struct Held {
     /// Keys, values and revisions.
     rows: Vec<(String, Value, u64)>,
-    /// The store's revision.
+    /// Revision of the store.
     revision: u64,
-    /// All changes since the last check, or None where some are compacted.
+    /// All changes since the last check; None: some are compacted.
     history: Option<Vec<Change>>,
 }
 
-/// A change in the history.
+/// Change in the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Change {
     revision: u64,
@@ -27,29 +27,29 @@ struct Change {
     new: Option<Value>,
 }
 
-/// A key's value and revision; None when it does not exist.
+/// Value and revision of a key; None: the key does not exist.
 type State = Option<(Value, u64)>;
 
 #[derive(Debug, Default)]
 struct Key {
-    /// Known to be durable.
+    /// State that is known to be durable.
     state: State,
-    /// Since then: the value and, if acknowledged, the revision.
+    /// Later attempts: the value and, if acknowledged, the revision.
     tries: Vec<(Option<Value>, Option<u64>)>,
-    /// How many of the tries, up to the last that was acknowledged.
+    /// Number of attempts up to the last acknowledged one.
     acknowledged: usize,
-    /// How many of the tries must have survived.
+    /// Number of attempts that must have survived.
     least: usize,
 }
 
-/// What is known of all keys.
+/// Reference model of all keys.
 #[derive(Debug, Default)]
 pub struct Model {
     keys: BTreeMap<String, Key>,
-    /// The revision of the last check.
+    /// Revision of the last check.
     revision: u64,
     forbidden: BTreeSet<Value>,
-    /// What the process that runs now has said so far of what it found.
+    /// Content that the current process has reported so far.
     held: Held,
     opened: bool,
     found: usize,
@@ -57,18 +57,18 @@ pub struct Model {
 }
 
 impl Model {
-    /// A process starts.
+    /// Starts a process.
     pub fn begin(&mut self) {
         self.held = Held { history: Some(Vec::new()), ..Held::default() };
         self.opened = false;
     }
 
-    /// Whether the process has said all that it found.
+    /// Whether the process has reported its whole content.
     pub fn opened(&self) -> bool {
         self.opened
     }
 
-    /// Takes what the process says. When it has said all that it found, this is compared with what must be there.
+    /// Processes a record of the process; compares the content with the model once it is complete.
     pub fn take(&mut self, record: Record) -> Result<(), String> {
         match record {
             Record::Row { key, value, revision } => self.held.rows.push((key, value, revision)),
@@ -100,25 +100,26 @@ impl Model {
         Ok(())
     }
 
-    /// A crash that comes after this must keep what has been acknowledged so far. Before the process has said what it
-    /// found, that is what had to survive the crash before, still.
+    /// Requires that the next crash keeps all writes acknowledged so far.
+    ///
+    /// Before the process has reported its content, the requirement of the previous crash stays.
     pub fn must_survive(&mut self) {
         if self.opened {
             self.keys.values_mut().for_each(|key| key.least = key.acknowledged);
         }
     }
 
-    /// How many acknowledged writes were found again, and how many histories compared.
+    /// Returns the number of verified acknowledged writes and of compared histories.
     pub fn found(&self) -> (usize, usize) {
         (self.found, self.histories)
     }
 
-    /// The revision of the last check: where the history to check begins.
+    /// Returns the revision of the last check: the start of the history to check.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Compares with what a store holds after a crash, and takes over what it finds.
+    /// Compares the model with the content of a store after a crash, and adopts the content.
     fn check(&mut self, held: &Held) -> Result<(), String> {
         let mut found = BTreeMap::new();
         for (key, value, revision) in &held.rows {
@@ -151,7 +152,7 @@ impl Model {
         Ok(())
     }
 
-    /// The changes of each key, once it is clear that none is missing.
+    /// Groups the changes by key after checking that none is missing.
     fn events<'a>(
         &self,
         history: &'a [Change],
@@ -177,14 +178,14 @@ impl Model {
 
     fn not_forbidden(&self, key: &str, value: &Value) -> Result<(), String> {
         if self.forbidden.contains(value) {
-            return Err(format!("`{key}` has the value {value}, which was refused"));
+            return Err(format!("`{key}` has the value {value}, which was rejected"));
         }
         Ok(())
     }
 }
 
 impl Key {
-    /// The row is the state after one of the tries, not before the last acknowledged one.
+    /// Checks that the row is the state after one of the attempts, not before the last acknowledged one.
     fn check_row(&self, row: State) -> Result<(), String> {
         let is_after = |done: usize| match done.checked_sub(1).and_then(|last| self.tries.get(last)) {
             None => row == self.state,
@@ -198,7 +199,7 @@ impl Key {
         let text =
             |state: State| state.map_or("nothing".to_owned(), |(value, at)| format!("{value} at {at}"));
         Err(format!(
-            "found {}; before was {} and the tries {}, of which {} were acknowledged",
+            "found {}; previous state {}, attempts {}, of which {} were acknowledged",
             text(row),
             text(self.state),
             self.tries_text(),
@@ -206,11 +207,11 @@ impl Key {
         ))
     }
 
-    /// The events are the tries, up to one that is not before the last acknowledged one.
+    /// Checks that the events are the attempts, up to one that is not before the last acknowledged one.
     fn check_history(&self, events: &[&Change]) -> Result<(), String> {
         if events.len() < self.least || events.len() > self.tries.len() {
             return Err(format!(
-                "the history has {} changes; the tries were {}, of which {} were acknowledged",
+                "the history has {} changes; attempts {}, of which {} were acknowledged",
                 events.len(),
                 self.tries_text(),
                 self.least
@@ -226,7 +227,7 @@ impl Key {
             }
             if event.new != *value {
                 return Err(format!(
-                    "the change at {} is {:?}, tried was {value:?}",
+                    "the change at {} is {:?}, the attempt was {value:?}",
                     event.revision, event.new
                 ));
             }
@@ -286,23 +287,17 @@ mod tests {
     fn the_check_finds_what_is_wrong() {
         for (what, rows, revision, history, sound) in [
             ("all", vec![row("k", 3, 3)], 3, changes(&[(1, 1), (2, 2), (3, 3)]), true),
-            ("the open try is lost", vec![row("k", 2, 2)], 2, changes(&[(1, 1), (2, 2)]), true),
-            ("no history to look at", vec![row("k", 2, 2)], 2, None, true),
+            ("the unacknowledged attempt is lost", vec![row("k", 2, 2)], 2, changes(&[(1, 1), (2, 2)]), true),
+            ("no history to check", vec![row("k", 2, 2)], 2, None, true),
             ("the acknowledged value is lost", vec![row("k", 1, 1)], 2, None, false),
             ("the key is lost", vec![], 2, None, false),
             ("another revision", vec![row("k", 2, 1)], 2, None, false),
-            ("a refused value", vec![row("k", 9, 3)], 3, None, false),
+            ("a rejected value", vec![row("k", 9, 3)], 3, None, false),
             ("a gap", vec![row("k", 3, 3)], 3, changes(&[(1, 1), (3, 3)]), false),
             ("a history that ends early", vec![row("k", 2, 2)], 2, changes(&[(1, 1)]), false),
-            (
-                "a change that is not the one tried",
-                vec![row("k", 2, 2)],
-                2,
-                changes(&[(1, 1), (3, 2)]),
-                false,
-            ),
+            ("a change that was not attempted", vec![row("k", 2, 2)], 2, changes(&[(1, 1), (3, 2)]), false),
             ("a row of the future", vec![row("k", 3, 3)], 2, changes(&[(1, 1), (2, 2)]), false),
-            ("a key from nowhere", vec![row("k", 2, 2), row("other", 3, 3)], 3, None, false),
+            ("an unknown key", vec![row("k", 2, 2), row("other", 3, 3)], 3, None, false),
             ("a key twice", vec![row("k", 2, 2), row("k", 2, 2)], 2, None, false),
         ] {
             let result = model().check(&Held { rows, revision, history });

@@ -1,8 +1,7 @@
-//! Power cuts: the store runs on a file system that forgets what was not synced, is cut at a random moment, and is opened
-//! again on what is left.
+//! Power cuts: the store runs on a file system that loses unsynced data, and opens again on the rest.
 //!
-//! This process serves the file system, a child runs the store on it. The image of a cut is taken at one instant, after
-//! the list of what was acknowledged; the child is killed afterwards.
+//! This process serves the file system, a child process runs the store on it. The image of a cut is taken at
+//! one instant, after the list of acknowledged writes; the child is killed afterwards.
 
 use std::path::Path;
 use std::thread;
@@ -41,20 +40,20 @@ fn cut_again_and_again() {
         cuts += 1;
     }
     let (found, histories) = run.model.found();
-    println!("{cuts} power cuts; {found} acknowledged writes and {histories} histories were there");
-    assert!(found > 0, "no process got as far as a write");
+    println!("{cuts} power cuts; {found} acknowledged writes and {histories} histories verified");
+    assert!(found > 0, "no process reached a write");
 }
 
 struct Run {
     random: SmallRng,
     model: Model,
-    /// The names that the last cut took or brought back.
+    /// Names that the last cut removed or restored.
     names: Vec<String>,
 }
 
 impl Run {
-    /// Runs the store on what the last cut left, checks it, and cuts: at a moment while it opens, or while it is written
-    /// to.
+    /// Runs the store on the image of the last cut, checks it, and cuts again: while it opens, or during
+    /// writes.
     fn round(&mut self, disk: Disk, generation: u64, dir: &Path) -> Result<Disk, String> {
         std::fs::create_dir(dir).map_err(|error| error.to_string())?;
         let mount = Mount::new(disk, dir).map_err(|error| format!("mount: {error}"))?;

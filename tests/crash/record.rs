@@ -1,22 +1,22 @@
-//! What the process that runs the store says, a line each: what it found, then what it does and is told.
+//! Records of the child process, one line each: the content of the store, then attempts and results.
 
 use std::fmt;
 
 use bytes::Bytes;
 
-/// A value, by what it is made of: no two are the same.
+/// Value by its origin: all values differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Value {
-    /// Who wrote it.
+    /// Number of the writer.
     pub writer: u64,
-    /// Which of its values it is.
+    /// Number of the value of this writer.
     pub number: u64,
-    /// Its bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
 impl Value {
-    /// The bytes: its name, then a filling that is its own.
+    /// Returns the bytes: the name of the value, then unique filling.
     pub fn bytes(self) -> Bytes {
         let mut bytes = self.to_string().into_bytes();
         let mut state = self.writer << 32 ^ self.number;
@@ -27,7 +27,7 @@ impl Value {
         bytes.into()
     }
 
-    /// From stored bytes; None if they are not those of a value.
+    /// Parses stored bytes; None: not the bytes of a value.
     pub fn read(bytes: &[u8]) -> Option<Value> {
         let end = bytes.iter().position(|byte| *byte == b'.')?;
         let value = Value::parse(std::str::from_utf8(&bytes[..=end]).ok()?)?;
@@ -50,24 +50,24 @@ impl fmt::Display for Value {
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The store held this row when it was opened.
+    /// Row of the store when it was opened.
     Row { key: String, value: Value, revision: u64 },
-    /// The store's history held this change; values are None where the key did not exist.
+    /// Change in the history of the store; values are None where the key did not exist.
     Change { revision: u64, key: String, old: Option<(Value, u64)>, new: Option<Value> },
-    /// These were all rows, and all changes if `whole`; the store is at this revision. Writing begins.
+    /// End of rows, and of all changes if `whole`, with the revision of the store. Writing begins.
     Held { revision: u64, whole: bool },
-    /// A commit is called that the key's state allows; `None` deletes.
+    /// Start of a commit that the state of the key allows; `None` deletes.
     Tried { key: String, value: Option<Value> },
-    /// The last try of the key was acknowledged.
+    /// The last attempt of the key was acknowledged.
     Acknowledged { key: String, revision: u64 },
-    /// A commit is called that must be refused: its value must never be seen.
+    /// Start of a commit that must be rejected: its value must never be visible.
     Forbidden { value: Value },
-    /// The store answered what it must not.
+    /// The store violated its contract.
     Broken(String),
 }
 
 impl Record {
-    /// From a line; None for one that is no record, or not whole.
+    /// Parses a line; None: not a record, or incomplete.
     pub fn parse(line: &str) -> Option<Record> {
         if let Some(what) = line.strip_prefix("broken ") {
             return Some(Record::Broken(what.to_owned()));
@@ -101,7 +101,7 @@ impl Record {
     }
 }
 
-/// The line, without its end.
+/// Formats the line, without its end.
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let optional = |value: &Option<Value>| value.map_or("-".to_owned(), |value| value.to_string());
@@ -133,7 +133,7 @@ fn records_are_lines() {
         Record::Tried { key: key(), value: None },
         Record::Acknowledged { key: key(), revision: 12 },
         Record::Forbidden { value },
-        Record::Broken("it is not so".to_owned()),
+        Record::Broken("some problem".to_owned()),
     ] {
         assert_eq!(Record::parse(&record.to_string()), Some(record));
     }

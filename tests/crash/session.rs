@@ -1,4 +1,4 @@
-//! A child process, seen from the test: what it says, and its end.
+//! Child process from the perspective of the test: its records and its end.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -11,17 +11,17 @@ use super::child::{AFTER, DIR, GENERATION};
 use super::model::Model;
 use super::record::Record;
 
-/// How long the store may take from one line to the next until it is open and read.
+/// Time limit between two lines until the store is open and read.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A running child. Dropping it kills it.
+/// Running child process. Drop kills it.
 pub struct Session {
     child: Child,
     records: Receiver<Record>,
 }
 
 impl Session {
-    /// Starts a child on the store in a directory.
+    /// Starts a child process on the store in a directory.
     pub fn start(store: &Path, generation: u64, model: &mut Model) -> Session {
         model.begin();
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -37,7 +37,7 @@ impl Session {
             let mut line = String::new();
             while out.read_line(&mut line).is_ok_and(|read| read > 0) {
                 if let Some(record) = line.strip_suffix('\n').and_then(Record::parse) {
-                    // Nobody listens when the test has failed.
+                    // Without a receiver the test has failed.
                     let _ = sender.send(record);
                 }
                 line.clear();
@@ -46,7 +46,7 @@ impl Session {
         Session { child, records }
     }
 
-    /// Gives the model what is said until the store is open and what it holds was compared.
+    /// Passes records to the model until the store is open and its content is compared.
     pub fn wait_until_open(&self, model: &mut Model) -> Result<(), String> {
         while !model.opened() {
             match self.records.recv_timeout(DEADLINE) {
@@ -60,19 +60,19 @@ impl Session {
         Ok(())
     }
 
-    /// Gives the model what was said so far.
+    /// Passes all pending records to the model.
     pub fn take(&self, model: &mut Model) -> Result<(), String> {
         self.records.try_iter().try_for_each(|record| model.take(record))
     }
 
-    /// Kills it, and gives the model the rest of what it said.
+    /// Kills the process and passes the remaining records to the model.
     pub fn kill(mut self, model: &mut Model) -> Result<(), String> {
         self.end();
         self.records.iter().try_for_each(|record| model.take(record))
     }
 
     fn end(&mut self) {
-        // It may have ended by itself; either way it is gone afterwards.
+        // The process may have ended already; afterwards it has ended in any case.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! The writers: creates, updates and deletes on keys of their own, and now and then something that must be refused.
+//! Writers: creates, updates and deletes on their own keys, and sometimes commits that must be rejected.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -9,17 +9,16 @@ use storage::{Error, Op, Revision, Store};
 
 use super::record::{Record, Value};
 
-/// How many write at the same time.
+/// Number of concurrent writers.
 pub const WRITERS: u64 = 32;
 
 /// Keys of each writer.
 const KEYS: usize = 10;
 
-/// Where records go. A record is taken when the call returns.
+/// Receiver of records. A record is delivered when the call returns.
 pub type Sink = Arc<dyn Fn(Record) + Send + Sync>;
 
-/// Writes until the process ends, or something is broken. `generation` makes the values and choices of this process differ
-/// from those of earlier ones.
+/// Writes until the process ends or a check fails. `generation` separates values and choices of processes.
 pub async fn write(store: Arc<dyn Store>, generation: u64, sink: Sink) {
     let mut writers = Vec::new();
     for writer in 0..WRITERS {
@@ -86,7 +85,7 @@ impl Writer {
         Value { writer: self.writer, number: self.number, size }
     }
 
-    /// Commits what the state of the key does not allow.
+    /// Commits an operation that the state of the key does not allow.
     async fn forbidden(&mut self, key: &str, revision: Option<Revision>) -> Result<(), String> {
         let value = self.value();
         let op = match (revision, self.random.random_range(0..3)) {
@@ -104,7 +103,7 @@ impl Writer {
                     Op::Update(_, at) => format!("update at {at}"),
                     Op::Delete(at) => format!("delete at {at}"),
                 };
-                Err(format!("`{key}` is at {revision:?}, and {op} is answered {answer:?}"))
+                Err(format!("`{key}` is at {revision:?}, and {op} returns {answer:?}"))
             }
         }
     }

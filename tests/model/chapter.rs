@@ -1,4 +1,4 @@
-//! A history on one store over many servers, one after the other, and its judgement.
+//! A history of one store over many consecutive servers, and its checks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,34 +17,34 @@ use crate::server::{Home, Server};
 use crate::session::{Session, fork};
 use crate::watchers::Cursor;
 
-/// Watchers that come and go.
+/// Number of roaming watchers.
 const ROAMING: usize = 10;
 
-/// How long history is kept: so short that it is trimmed in the course of a chapter, or longer than one.
+/// History retention: short enough for compaction within a chapter, or longer than a chapter.
 const RETENTIONS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(600)];
 
-/// Lists of the past come from the store, or from what the cache still knows.
+/// Past lists come from the store, or from snapshots of the watch cache.
 const GATES: [&str; 2] = ["WatchList=true", "WatchList=true,ListFromCacheSnapshot=true"];
 
-/// A store and what happened on it.
+/// A store and its history.
 pub struct Chapter {
-    /// Its choices.
+    /// Random choices.
     pub random: SmallRng,
-    /// Where the servers are started.
+    /// Data directory of the servers.
     pub home: Home,
-    /// Takes down what happens.
+    /// Recorder of the current server.
     pub recorder: Arc<Recorder>,
-    /// What happened before the server that runs now.
+    /// History before the current server.
     pub history: History,
-    /// What happened to the store, for the report.
+    /// Faults of the store, for the report.
     pub circumstance: String,
     cursors: Vec<Cursor>,
-    /// The version at which each collection was empty.
+    /// Version at which each collection was empty.
     base: Vec<u64>,
 }
 
 impl Chapter {
-    /// On an empty store below a directory.
+    /// Creates a chapter on an empty store below a directory.
     pub fn new(dir: &Path, seed: u64) -> Chapter {
         let mut random = SmallRng::seed_from_u64(seed);
         let retention = RETENTIONS[random.random_range(0..RETENTIONS.len())];
@@ -60,16 +60,16 @@ impl Chapter {
         }
     }
 
-    /// Starts a server on what the last one left.
+    /// Starts a server on the current store.
     ///
     /// # Panics
     ///
-    /// It does not start.
+    /// The server does not start.
     pub async fn start(&mut self) -> Server {
         match self.home.start().await {
             Ok(server) => server,
             Err(refusal) => panic!(
-                "Start: the server does not start on what the last one left, {} ({:?}):\n{}",
+                "Start: the server does not start on the existing store, {} ({:?}):\n{}",
                 self.circumstance,
                 refusal.status,
                 tail(&refusal.log)
@@ -77,7 +77,7 @@ impl Chapter {
         }
     }
 
-    /// Starts clients and watchers; the first time makes what they need.
+    /// Starts clients and watchers; the first call creates their prerequisites.
     pub async fn session(&mut self, server: &Server) -> Session {
         if self.base.is_empty() {
             self.prepare(server).await;
@@ -112,7 +112,7 @@ impl Chapter {
         }
     }
 
-    /// Takes what a session, whose server is dead, told.
+    /// Adds the records of a session whose server has ended.
     pub async fn close(&mut self, session: Session, cut: Option<Time>) {
         self.cursors = session.end(&self.recorder, cut, &mut self.history).await;
     }
@@ -121,19 +121,19 @@ impl Chapter {
     ///
     /// # Errors
     ///
-    /// What is wrong with it, with the part of it that shows that.
+    /// The violations, with the relevant part of the history.
     pub fn judge(&self) -> Result<(), String> {
         self.judge_of(&self.history)
     }
 
-    /// Checks a history that goes on from this chapter's.
+    /// Checks a history that continues the history of this chapter.
     ///
     /// # Errors
     ///
-    /// The same.
+    /// As for [`Chapter::judge`].
     pub fn judge_of(&self, history: &History) -> Result<(), String> {
         check::all(history, &self.base, self.home.retention).map_err(|violations| {
-            // One of each check: which ones are violated says more than how often.
+            // One violation per check: the set of violated checks is more informative than their number.
             let mut checks = Vec::new();
             let first = |violation: &&Violation| {
                 let new = !checks.contains(&violation.check);
@@ -145,12 +145,12 @@ impl Chapter {
         })
     }
 
-    /// The version at which each collection was empty.
+    /// Returns the version at which each collection was empty.
     pub fn base(&self) -> &[u64] {
         &self.base
     }
 
-    /// Numbers for the report.
+    /// Returns sizes for the report.
     pub fn size(&self) -> String {
         let (chronicle, _) = Chronicle::new(&self.history, &self.base);
         let partly = match chronicle.uncovered().count() {
@@ -168,7 +168,7 @@ impl Chapter {
     }
 }
 
-/// The end of a log.
+/// Returns the end of a log.
 pub fn tail(log: &str) -> &str {
     let from = log.len().saturating_sub(3000);
     log.get(log.ceil_char_boundary(from)..).unwrap_or_default()

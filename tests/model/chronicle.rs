@@ -1,11 +1,12 @@
-//! The one history of the store, put together from everything that clients were told: which revision changed which object to
-//! what; and what was known when.
+//! Single history of the store, reconstructed from all client observations.
+//!
+//! The history contains the changes by revision, and the times at which they were known.
 //!
 //! # Contract
 //!
-//! A change is in the chronicle if anybody was told of it: the writer, a reader, a watch. So a watch that misses a change is
-//! found as soon as somebody else saw it. Deletes have no revision in their answers: they are known from watches of
-//! whole collections, and up to [`Chronicle::covered`] these were told without a gap.
+//! A change is known if any client observed it: the writer, a reader, a watch. A watch that misses a change
+//! is therefore detected as soon as another client saw the change. Responses of deletes have no revision:
+//! deletes are known from watches of whole collections, which have no gap up to [`Chronicle::covered`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,23 +14,23 @@ use std::sync::Arc;
 use crate::collections::{COLLECTIONS, Key, Scope, Seen};
 use crate::history::{Action, At, History, Notice, Operation, Outcome, Start, StreamEnding, Time, WriteId};
 
-/// A change of one object.
+/// Change of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The object.
+    /// Object.
     pub key: Key,
-    /// What it is afterwards; None when it is gone.
+    /// Content afterwards; None: deleted.
     pub after: Option<Content>,
 }
 
-/// An object without its place.
+/// Content of an object without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// Who wrote it.
+    /// Write of the content.
     pub write: WriteId,
-    /// Its group.
+    /// Group.
     pub group: usize,
-    /// Its uid.
+    /// Uid.
     pub uid: Arc<str>,
 }
 
@@ -39,17 +40,17 @@ impl Content {
     }
 }
 
-/// An object's state at a revision: when it came to be so, and what it is.
+/// State of an object at a revision: the revision of its last change, and its content.
 pub type State<'a> = Option<(u64, &'a Content)>;
 
-/// See the module.
+/// Reconstructed history.
 pub struct Chronicle<'a> {
-    /// What it is made of.
+    /// Client observations.
     pub history: &'a History,
     changes: BTreeMap<u64, Change>,
     by_key: BTreeMap<Key, Vec<u64>>,
     operations: HashMap<WriteId, &'a Operation>,
-    /// Revisions that were told, by when; each the largest so far.
+    /// Observed revisions by time; each the largest so far.
     told: Vec<(Time, u64)>,
     /// Revisions that the store had not passed at a time; by revision, each the latest time so far.
     standing: Vec<(u64, Time)>,
@@ -57,16 +58,16 @@ pub struct Chronicle<'a> {
     pub covered: Vec<u64>,
 }
 
-/// Two tell different things of one revision.
+/// Two different changes at one revision.
 pub struct Contradiction {
-    /// The revision.
+    /// Revision.
     pub revision: u64,
-    /// What was told first and what then.
+    /// First and second observed change.
     pub told: [Change; 2],
 }
 
 impl<'a> Chronicle<'a> {
-    /// Puts a history together. `base`: for each collection a revision at which it was empty.
+    /// Reconstructs a history. `base`: for each collection a revision at which it was empty.
     pub fn new(history: &'a History, base: &[u64]) -> (Chronicle<'a>, Vec<Contradiction>) {
         let operations = history.operations.iter().map(|operation| (operation.id, operation)).collect();
         let mut chronicle = Chronicle {
@@ -133,7 +134,7 @@ impl<'a> Chronicle<'a> {
         }
     }
 
-    /// Joins the stretches that watches of the whole collection told.
+    /// Joins the revision ranges of the watches of the whole collection.
     fn cover(&mut self, collection: usize) {
         let whole = |scope: &Scope| scope.is_everything() && scope.collections.contains(&collection);
         let stretch = |stream: &'a crate::history::Stream| match stream.start {
@@ -149,7 +150,9 @@ impl<'a> Chronicle<'a> {
         }
     }
 
-    /// Collections whose changes are not all known up to their last write, and the revision of that.
+    /// Iterates over incompletely covered collections, with the revision of their last write.
+    ///
+    /// Not all changes of such a collection are known up to that revision.
     pub fn uncovered(&self) -> impl Iterator<Item = (usize, u64)> {
         let last = |collection| {
             self.history.fences.iter().filter(move |(of, _)| *of == collection).map(|(_, at)| *at).max()
@@ -159,8 +162,9 @@ impl<'a> Chronicle<'a> {
             .filter(|(collection, fence)| self.covered[*collection] < *fence)
     }
 
-    /// Whether a watch that was to go on was answered 410 when the changes of a collection had ceased to be known: the
-    /// server was away for longer than history is kept.
+    /// Whether a watch that was to continue got 410 where the coverage of a collection ends.
+    ///
+    /// The server was down for longer than the history retention.
     pub fn is_trimmed(&self, collection: usize) -> bool {
         let covered = self.covered[collection];
         self.history.streams.iter().any(|stream| {
@@ -173,33 +177,33 @@ impl<'a> Chronicle<'a> {
         })
     }
 
-    /// The operation of a number.
+    /// Returns an operation by its number.
     pub fn operation(&self, id: WriteId) -> Option<&'a Operation> {
         self.operations.get(&id).copied()
     }
 
-    /// The objects that were ever there.
+    /// Iterates over all objects that ever existed.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.by_key.keys()
     }
 
-    /// All changes.
+    /// Iterates over all changes.
     pub fn changes(&self) -> impl Iterator<Item = (u64, &Change)> {
         self.changes.iter().map(|(revision, change)| (*revision, change))
     }
 
-    /// Changes after a revision up to another, in order.
+    /// Iterates over the changes after a revision up to another, in order.
     pub fn between(&self, after: u64, upto: u64) -> impl Iterator<Item = (u64, &Change)> {
         let range = (after < upto).then(|| self.changes.range(after + 1..=upto));
         range.into_iter().flatten().map(|(revision, change)| (*revision, change))
     }
 
-    /// The revisions at which an object changed.
+    /// Returns the revisions at which an object changed.
     pub fn revisions_of(&self, key: &Key) -> &[u64] {
         self.by_key.get(key).map_or(&[], Vec::as_slice)
     }
 
-    /// An object at a revision.
+    /// Returns the state of an object at a revision.
     pub fn state(&self, key: &Key, revision: u64) -> State<'_> {
         let revisions = self.revisions_of(key);
         let passed = revisions.partition_point(|at| *at <= revision);
@@ -207,37 +211,37 @@ impl<'a> Chronicle<'a> {
         Some((at, self.changes.get(&at)?.after.as_ref()?))
     }
 
-    /// The objects of a scope at a revision, in order.
+    /// Returns the objects of a scope at a revision, in order.
     pub fn snapshot(&self, scope: &Scope, revision: u64) -> Vec<(&Key, u64, &Content)> {
         let keys = self.by_key.keys().filter(|key| scope.contains(key));
         let there = keys.filter_map(|key| self.state(key, revision).map(|(at, content)| (key, at, content)));
         there.filter(|(_, _, content)| scope.selects(content.group)).collect()
     }
 
-    /// Up to where all is known of a scope.
+    /// Returns the revision up to which all changes of a scope are known.
     pub fn covered(&self, scope: &Scope) -> u64 {
         scope.collections.iter().map(|collection| self.covered[*collection]).min().unwrap_or_default()
     }
 
-    /// The largest revision that anybody was told before a time: a read that begins then is not of an older state.
+    /// Returns the largest revision observed before a time: a read that begins then must not be older.
     pub fn told_before(&self, time: Time) -> u64 {
         let passed = self.told.partition_point(|(at, _)| *at < time);
         passed.checked_sub(1).map_or(0, |last| self.told[last].1)
     }
 
-    /// The latest time at which the store is known to have had no revision after this one.
+    /// Returns the latest time at which the store is known to have had no later revision.
     pub fn stood_at(&self, revision: u64) -> Time {
         let passed = self.standing.partition_point(|(at, _)| *at <= revision);
         passed.checked_sub(1).map_or(Time::ZERO, |last| self.standing[last].1)
     }
 
-    /// The time before which a change cannot have happened: its writer did not begin before.
+    /// Returns the time before which a change cannot have happened: the request of its write.
     pub fn earliest(&self, revision: u64) -> Time {
         let write = self.changes.get(&revision).and_then(|change| change.after.as_ref());
         write.and_then(|content| self.operation(content.write)).map_or(Time::ZERO, |writer| writer.begin)
     }
 
-    /// The states that an object may have had at some moment between two times.
+    /// Returns the states that an object may have had between two times.
     pub fn states_between(&self, key: &Key, begin: Time, end: Time) -> Vec<State<'_>> {
         let from = self.told_before(begin);
         let later = self.revisions_of(key).iter().filter(|at| **at > from);
@@ -246,11 +250,11 @@ impl<'a> Chronicle<'a> {
     }
 }
 
-/// Every change that anybody was told.
+/// Returns every observed change.
 fn told_changes(history: &History) -> Vec<(u64, Change)> {
     let put = |seen: &Seen| (seen.revision, Change { key: seen.key.clone(), after: Some(Content::of(seen)) });
     let mut changes = Vec::new();
-    // Writers first: what they were told is what others are measured by.
+    // Writers first: other observations are compared with theirs.
     let (writes, reads): (Vec<&Operation>, Vec<&Operation>) =
         history.operations.iter().partition(|operation| operation.writes());
     for operation in writes.into_iter().chain(reads) {
@@ -259,7 +263,7 @@ fn told_changes(history: &History) -> Vec<(u64, Change)> {
         }
     }
     for stream in &history.streams {
-        // A watch that selects is told of a delete when an object changes its group, too.
+        // A watch with a selector also gets DELETED when an object leaves the group.
         let deletes = stream.scope.groups.is_none() && !matches!(stream.ending, StreamEnding::Expired(_));
         for (_, notice) in &stream.notices {
             match notice {
@@ -272,7 +276,8 @@ fn told_changes(history: &History) -> Vec<(u64, Change)> {
         }
     }
     for list in &history.lists {
-        // An exact list is judged by the others: it is not always of the newest state.
+        // Exact lists are not observations: they are not always of the newest state, and checks compare them
+        // with the rest.
         for seen in list.pages.iter().flat_map(|page| &page.items) {
             changes.push(put(seen));
         }

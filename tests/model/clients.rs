@@ -1,4 +1,4 @@
-//! Clients that read and write objects at random, and take down what they are told.
+//! Clients that read and write objects at random and record the responses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,36 +22,36 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 
-/// Longer than this no request but a watch may take.
+/// Time limit of every request except watches.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Writes of a flood, and the bytes of each: together more than the events that a server keeps in memory.
+/// Writes of a flood, and the bytes of each: together more than the event buffer of a server.
 const FLOOD: (usize, usize) = (32, 1_390_000);
 
-/// What clients of one server share.
+/// State shared by the clients of one server.
 pub struct World {
-    /// Takes down what they are told.
+    /// Recorder.
     pub recorder: Arc<Recorder>,
-    /// The server.
+    /// Server address.
     pub address: Address,
-    /// Objects as they were seen last, and versions that were seen.
+    /// Last observed objects and versions.
     pub knowledge: Mutex<Knowledge>,
-    /// Clients finish what they do and stop.
+    /// Clients finish their current operation and stop.
     pub stop: AtomicBool,
     /// The server is dead or about to die.
     pub over: watch::Sender<bool>,
 }
 
-/// What clients know, so that their conditions have a chance to hold.
+/// Knowledge of clients, so that preconditions of writes have a chance to hold.
 #[derive(Default)]
 pub struct Knowledge {
     seen: std::collections::HashMap<Key, Expected>,
-    /// Versions that were told of.
+    /// Observed versions.
     pub revisions: Vec<u64>,
 }
 
 impl Knowledge {
-    /// Of a history.
+    /// Starts with the versions of a history.
     pub fn new(revisions: Vec<u64>) -> Knowledge {
         Knowledge { revisions, ..Knowledge::default() }
     }
@@ -61,7 +61,7 @@ impl Knowledge {
         self.revisions.push(seen.revision);
     }
 
-    /// A version, rather a recent one.
+    /// Returns a random version, preferably a recent one.
     pub fn some_revision(&self, random: &mut SmallRng) -> Option<u64> {
         let known = self.revisions.len();
         let back = match random.random_range(0..4) {
@@ -83,12 +83,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that has not connected yet.
+    /// Creates a client without a connection.
     pub fn new(world: Arc<World>, random: SmallRng, protocol: Protocol) -> Client {
         Client { world, random, protocol, connection: None }
     }
 
-    /// Does one thing after another until it is told to stop or the server is gone.
+    /// Runs random operations until it is stopped or the server is gone.
     pub async fn run(mut self) {
         let mut over = self.world.over.subscribe();
         while !*over.borrow_and_update() && !self.world.stop.load(Ordering::SeqCst) {
@@ -117,10 +117,10 @@ impl Client {
         self.world.knowledge.lock().seen.get(key).copied().filter(|_| conditional)
     }
 
-    /// Writes an object of a name as a marker that is seen by every watch of its group.
+    /// Writes a fence object, which every watch of its group delivers.
     pub async fn fence(&mut self, collection: usize, group: usize) -> Option<u64> {
         let key = Key::new(collection, &format!("m-fence-{}", GROUPS[group]));
-        // One of the two is refused.
+        // One of the two is rejected.
         let seen = self.put_mark(&key, Action::Create, Some(group)).await;
         match seen {
             Some(seen) => Some(seen),
@@ -141,7 +141,7 @@ impl Client {
     async fn write(&mut self) {
         let key = self.some_key();
         let expected = self.expected(&key);
-        // Such a kind takes no PUT without a version.
+        // These kinds reject PUT without a version.
         let put = self.random.random_bool(0.4) && (expected.is_some() || !key.put_creates());
         if put {
             let over = expected.filter(|_| key.put_creates()).map(Action::Put);
@@ -157,7 +157,7 @@ impl Client {
         Mark { write: self.world.recorder.id(), group, weight }
     }
 
-    /// Sends a whole object.
+    /// Sends a complete object.
     async fn put_mark(&mut self, key: &Key, action: Action, group: Option<usize>) -> Option<u64> {
         let mark = self.mark(group);
         let collection = COLLECTIONS[key.collection].path;
@@ -225,7 +225,7 @@ impl Client {
         self.operate(&key, Action::Get(at), mark, "GET", &path, JSON, &Value::Null).await;
     }
 
-    /// Sends an operation on one object and takes down what came of it; answers the version if it is known.
+    /// Sends an operation on one object and records its outcome; returns the version if known.
     async fn operate(
         &mut self,
         key: &Key,
@@ -248,7 +248,7 @@ impl Client {
             self.world.knowledge.lock().learn(seen);
         }
         let Mark { write, group, .. } = mark;
-        // The code says whether a PUT of such a kind made the object or replaced it.
+        // The code says whether a PUT of such a kind created or replaced the object.
         let action = match (action, code) {
             (Action::Put(_), 201) => Action::CreateByPut,
             (Action::Put(expected), 200 | 409) => Action::Write(Some(expected)),
@@ -259,7 +259,7 @@ impl Client {
         revision
     }
 
-    /// What an answer says.
+    /// Returns the outcome of a response.
     fn outcome(&self, key: &Key, action: Action, answer: &Answer) -> Outcome {
         let refused = || Outcome::Refused(answer.code, answer.body["message"].to_string());
         match (action, answer.code) {
@@ -273,18 +273,18 @@ impl Client {
                 }
             },
             (Action::Create, 409) | (Action::CreateByPut, 409 | 422) => Outcome::Exists,
-            // A failed `test` of a JSON patch is 422.
+            // A failed `test` of a JSON patch returns 422.
             (Action::Write(Some(_)), 409 | 422) | (Action::Put(_) | Action::Delete(Some(_)), 409) => {
                 Outcome::Conflict
             }
             (_, 404) => Outcome::Missing,
             (Action::Get(_), _) | (_, 400..500) => {
-                self.complain(format!("{action:?} {key} is answered {}: {}", answer.code, answer.body));
+                self.complain(format!("{action:?} {key} returns {}: {}", answer.code, answer.body));
                 refused()
             }
-            // What a server that is in trouble did is not known.
+            // The effect of a failing server is unknown.
             _ => {
-                self.complain(format!("{action:?} {key} is answered {}: {}", answer.code, answer.body));
+                self.complain(format!("{action:?} {key} returns {}: {}", answer.code, answer.body));
                 Outcome::Unknown
             }
         }
@@ -305,10 +305,7 @@ impl Client {
         let removed = match answer {
             Ok(answer) if answer.code == 200 => Some(self.items(&answer, &scope).0),
             Ok(answer) => {
-                self.complain(format!(
-                    "deletecollection {scope} is answered {}: {}",
-                    answer.code, answer.body
-                ));
+                self.complain(format!("deletecollection {scope} returns {}: {}", answer.code, answer.body));
                 None
             }
             Err(_) => None,
@@ -328,7 +325,7 @@ impl Client {
         scope
     }
 
-    /// The model's objects of a list, and whether there were others.
+    /// Returns the objects of the model in a list, and whether there were others.
     fn items(&self, answer: &Answer, scope: &Scope) -> (Vec<Seen>, bool) {
         let (mut items, mut foreign) = (Vec::new(), false);
         for object in answer.body["items"].as_array().into_iter().flatten() {
@@ -368,7 +365,7 @@ impl Client {
             At::NotOlderThan(revision) => {
                 parameters.push(format!("resourceVersion={revision}&resourceVersionMatch=NotOlderThan"));
             }
-            // With a limit and no match a version is exact, too.
+            // With a limit and without a match parameter a version is exact, too.
             At::Exact(revision) if limit > 0 && self.random.random_bool(0.5) => {
                 parameters.push(format!("resourceVersion={revision}"));
             }
@@ -397,7 +394,7 @@ impl Client {
                     return list;
                 }
                 (code, at) => {
-                    self.complain(format!("list {scope} {at:?} is answered {code}: {}", answer.body));
+                    self.complain(format!("list {scope} {at:?} returns {code}: {}", answer.body));
                     list.ending = ListEnding::Cut;
                     return list;
                 }
@@ -430,7 +427,7 @@ impl Client {
         }
     }
 
-    /// Lists every collection as it is now.
+    /// Lists every collection in its current state.
     pub async fn survey(&mut self) {
         for collection in 0..COLLECTIONS.len() {
             let list = self.read_list(Scope::whole(collection), At::MostRecent, 0).await;
@@ -438,11 +435,11 @@ impl Client {
         }
     }
 
-    /// Makes the namespaces.
+    /// Creates the namespaces.
     ///
     /// # Errors
     ///
-    /// The server is not there.
+    /// The server is down.
     pub async fn make_namespaces(&mut self) -> Result<(), Error> {
         for name in NAMESPACES {
             let body = json!({"metadata": {"name": name}});
@@ -452,7 +449,7 @@ impl Client {
         Ok(())
     }
 
-    /// Writes so much elsewhere that the events of everything leave the server's memory.
+    /// Writes enough elsewhere to overflow the event buffer of the server.
     pub async fn flood(mut self) {
         let begin = self.world.recorder.now();
         let path = "/api/v1/namespaces/m-a/secrets";
@@ -471,7 +468,7 @@ impl Client {
         self.world.recorder.note(|part| part.floods.push((begin, end)));
     }
 
-    /// Sends a request over the kept connection, or a new one.
+    /// Sends a request over the existing or a new connection.
     async fn ask(
         &mut self,
         method: &str,
@@ -505,14 +502,14 @@ impl Client {
     }
 }
 
-/// One or two groups.
+/// Returns one or two random groups.
 pub fn some_groups(random: &mut SmallRng) -> Vec<usize> {
     let first = random.random_range(0..GROUPS.len());
     let second = random.random_range(0..GROUPS.len());
     if first == second { vec![first] } else { vec![first, second] }
 }
 
-/// A path with its query.
+/// Builds a path with its query.
 pub fn with_query(path: &str, parameters: &[String]) -> String {
     if parameters.is_empty() { path.to_owned() } else { format!("{path}?{}", parameters.join("&")) }
 }

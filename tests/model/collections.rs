@@ -1,5 +1,4 @@
-//! What the model reads and writes: a few collections of different kinds, the objects in them, and the scopes of lists and
-//! watches.
+//! Collections of the model, their objects, and the scopes of lists and watches.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::history::WriteId;
 
-/// A collection of the model. Those of one kind stand side by side, in the order of their namespaces.
+/// Collection of the model. Collections of one kind are adjacent, in the order of their namespaces.
 pub struct Collection {
-    /// Its path.
+    /// Path.
     pub path: &'static str,
     kind: Kind,
 }
@@ -22,7 +21,7 @@ enum Kind {
     IngressClass,
 }
 
-/// All of them. Leases come to be by PUT, too; ingress classes have no namespace.
+/// All collections. PUT may create leases; ingress classes have no namespace.
 pub const COLLECTIONS: [Collection; 4] = [
     Collection { path: "/api/v1/namespaces/m-a/configmaps", kind: Kind::ConfigMap },
     Collection { path: "/api/v1/namespaces/m-b/configmaps", kind: Kind::ConfigMap },
@@ -30,24 +29,24 @@ pub const COLLECTIONS: [Collection; 4] = [
     Collection { path: "/apis/networking.svc.internal/v1/ingressclasses", kind: Kind::IngressClass },
 ];
 
-/// The namespaces they are in.
+/// Namespaces of the collections.
 pub const NAMESPACES: [&str; 2] = ["m-a", "m-b"];
 
-/// Objects of a collection that clients compete for.
+/// Objects of a collection for which clients compete.
 pub const NAMES: [&str; 6] = ["m-0", "m-1", "m-2", "m-3", "m-4", "m-5"];
 
-/// What all names of the model begin with; other objects are not its business.
+/// Name prefix of the model; other objects are ignored.
 const PREFIX: &str = "m-";
 
-/// Values of the label that selectors ask for.
+/// Label values of selectors.
 pub const GROUPS: [&str; 3] = ["a", "b", "c"];
 
-/// An object's place. Ordered as lists are.
+/// Key of an object. Ordered like lists.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Index in [`COLLECTIONS`].
     pub collection: usize,
-    /// The name.
+    /// Name.
     pub name: Arc<str>,
 }
 
@@ -64,17 +63,17 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// The object of a name.
+    /// Creates the key of a name.
     pub fn new(collection: usize, name: &str) -> Key {
         Key { collection, name: Arc::from(name) }
     }
 
-    /// Whether PUT creates it, and then must say which version it replaces.
+    /// Whether PUT creates the object; an update by PUT then requires a version.
     pub fn put_creates(&self) -> bool {
         COLLECTIONS[self.collection].kind == Kind::Lease
     }
 
-    /// The body of a whole object.
+    /// Builds the body of a complete object.
     pub fn body(&self, mark: &Mark, version: Option<u64>) -> Value {
         let mut metadata = mark.metadata();
         metadata["name"] = json!(&*self.name);
@@ -88,19 +87,19 @@ impl Key {
     }
 }
 
-/// What a write puts into its object: who wrote it, a group to select by, and some weight.
+/// Content of a write: its number, a group for selectors, and padding.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
-    /// The write.
+    /// Number of the write.
     pub write: WriteId,
     /// Index in [`GROUPS`].
     pub group: usize,
-    /// Bytes that mean nothing.
+    /// Padding in bytes.
     pub weight: usize,
 }
 
 impl Mark {
-    /// The part of the metadata that holds it.
+    /// Builds the metadata of the content.
     pub fn metadata(&self) -> Value {
         json!({
             "labels": {"group": GROUPS[self.group]},
@@ -109,27 +108,27 @@ impl Mark {
     }
 }
 
-/// An object as it was shown.
+/// Observed object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Its place.
+    /// Key.
     pub key: Key,
-    /// The version shown with it.
+    /// Observed version.
     pub revision: u64,
-    /// Who wrote it.
+    /// Write of the content.
     pub write: WriteId,
     /// Index in [`GROUPS`].
     pub group: usize,
-    /// Its uid.
+    /// Uid.
     pub uid: Arc<str>,
 }
 
 impl Seen {
-    /// Reads an object of these collections; None when it is not the model's.
+    /// Parses an object of these collections; None: not an object of the model.
     ///
     /// # Errors
     ///
-    /// It is the model's and not as anything that was written.
+    /// The object belongs to the model, but no client wrote such content.
     pub fn read(object: &Value, collections: &[usize]) -> Result<Option<Seen>, String> {
         let metadata = &object["metadata"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -155,29 +154,29 @@ impl Seen {
     }
 }
 
-/// What a list or a watch is about.
+/// Scope of a list or a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     /// Indices in [`COLLECTIONS`], of one kind.
     pub collections: Vec<usize>,
-    /// One object alone.
+    /// A single object.
     pub name: Option<&'static str>,
-    /// The groups selected; None is all of them.
+    /// Selected groups; None: all.
     pub groups: Option<Vec<usize>>,
 }
 
 impl Scope {
-    /// All of a collection.
+    /// Returns a whole collection.
     pub fn whole(collection: usize) -> Scope {
         Scope { collections: vec![collection], name: None, groups: None }
     }
 
-    /// Config maps of all namespaces.
+    /// Returns the config maps of all namespaces.
     pub fn all_namespaces() -> Scope {
         Scope { collections: vec![0, 1], name: None, groups: None }
     }
 
-    /// The path.
+    /// Returns the path.
     pub fn path(&self) -> &'static str {
         match *self.collections.as_slice() {
             [one] => COLLECTIONS[one].path,
@@ -185,7 +184,7 @@ impl Scope {
         }
     }
 
-    /// The selectors, as parameters of the query.
+    /// Returns the selectors as query parameters.
     pub fn parameters(&self) -> Vec<String> {
         let mut parameters = Vec::new();
         if let Some(name) = self.name {
@@ -198,7 +197,7 @@ impl Scope {
         parameters
     }
 
-    /// Whether an object stands where the scope is.
+    /// Whether the scope contains the key, ignoring selectors.
     pub fn contains(&self, key: &Key) -> bool {
         self.collections.contains(&key.collection) && self.name.is_none_or(|name| *name == *key.name)
     }
@@ -208,7 +207,7 @@ impl Scope {
         self.groups.as_ref().is_none_or(|groups| groups.contains(&group))
     }
 
-    /// Whether every object of its collections is meant.
+    /// Whether the scope contains every object of its collections.
     pub fn is_everything(&self) -> bool {
         self.name.is_none() && self.groups.is_none()
     }

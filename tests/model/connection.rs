@@ -1,4 +1,4 @@
-//! A connection to a server, HTTP/1.1 or HTTP/2, kept for many requests; and the lines of a watch.
+//! Connection to a server, HTTP/1.1 or HTTP/2, reused for many requests; and the lines of a watch.
 
 use bytes::{Bytes, BytesMut};
 use http::{Request, Response};
@@ -11,19 +11,19 @@ use serde_json::Value;
 use tests::harness::tls;
 use tokio::net::TcpStream;
 
-/// Why there is no answer.
+/// Error of a request without a response.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Where a server listens, and as whom to speak to it.
+/// Address and credentials.
 #[derive(Clone, Copy, Debug)]
 pub struct Address {
-    /// On the loopback address.
+    /// Port on the loopback address.
     pub port: u16,
-    /// A bearer token.
+    /// Bearer token.
     pub token: &'static str,
 }
 
-/// Which protocol.
+/// HTTP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// One request at a time.
@@ -32,7 +32,7 @@ pub enum Protocol {
     Http2,
 }
 
-/// A connection.
+/// Connection.
 pub struct Connection {
     address: Address,
     link: Link,
@@ -43,16 +43,16 @@ enum Link {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// An answer that was read.
+/// Complete response.
 pub struct Answer {
-    /// HTTP code.
+    /// Status code.
     pub code: u16,
-    /// The body as JSON; null when it is not JSON.
+    /// Body as JSON; null if it is not JSON.
     pub body: Value,
 }
 
 impl Connection {
-    /// Opens one.
+    /// Opens a connection.
     pub async fn open(address: Address, protocol: Protocol) -> Result<Connection, Error> {
         let stream = TcpStream::connect(("127.0.0.1", address.port)).await?;
         stream.set_nodelay(true)?;
@@ -77,7 +77,7 @@ impl Connection {
         Ok(Connection { address, link })
     }
 
-    /// Sends a request; answers when the head of the response is there.
+    /// Sends a request; returns when the head of the response arrives.
     pub async fn send(
         &mut self,
         method: &str,
@@ -109,7 +109,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     pub async fn ask(
         &mut self,
         method: &str,
@@ -124,19 +124,19 @@ impl Connection {
     }
 }
 
-/// The lines of a response.
+/// Lines of a response.
 pub struct Lines {
     body: Incoming,
     buffer: BytesMut,
 }
 
 impl Lines {
-    /// Of a response.
+    /// Reads the lines of a response.
     pub fn new(body: Incoming) -> Lines {
         Lines { body, buffer: BytesMut::new() }
     }
 
-    /// The next line; None at the end or when the connection broke. Cancel-safe.
+    /// Returns the next line; None at the end or when the connection broke. Cancel-safe.
     pub async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {

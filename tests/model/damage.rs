@@ -1,5 +1,7 @@
-//! Files that are not what was written: flipped bytes anywhere, and a journal without its end. A server on them either
-//! serves exactly what was written, or says so: it refuses to start, or refuses the reads that would show it.
+//! Damaged files: flipped bytes anywhere, and truncated write-ahead logs.
+//!
+//! A server on damaged files either serves exactly the written data or reports the damage: it does not start,
+//! or it rejects the affected reads.
 
 use std::fs;
 use std::io;
@@ -15,7 +17,7 @@ use crate::chapter::{Chapter, tail};
 use crate::plan;
 use crate::session::{fork, inspect};
 
-/// How many damages are tried on each state of the store.
+/// Number of damages for each state of the store.
 const TRIES: usize = 4;
 
 #[test]
@@ -55,27 +57,27 @@ async fn tell(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String>
         }
     }
     Ok(format!(
-        "{} damages: {refused} refused at start, {told} told to readers, {harmless} harmless; {}",
+        "{} damages: {refused} rejected at start, {told} reported to readers, {harmless} harmless; {}",
         refused + told + harmless,
         chapter.size()
     ))
 }
 
-/// What a server makes of a damage.
+/// Reaction of a server to a damage.
 enum Verdict {
     Refused,
     Told,
     Harmless,
 }
 
-/// Starts a server on the damaged store and reads all that it has.
+/// Starts a server on the damaged store and reads all its data.
 async fn verdict(chapter: &mut Chapter, damage: &Damage) -> Result<Verdict, String> {
     let mut server = match chapter.home.start().await {
         Ok(server) => server,
         Err(refusal) => {
             let reason = refusal.log.lines().last().unwrap_or_default();
             println!("{damage:?}: {reason}");
-            // It says which revisions are lost, or that none is.
+            // The log names the lost revisions, or says that none is lost.
             let says = ["revisions ", "no change is lost"].iter().any(|words| reason.contains(words));
             return if refusal.status.is_some() && says {
                 Ok(Verdict::Refused)
@@ -88,7 +90,7 @@ async fn verdict(chapter: &mut Chapter, damage: &Damage) -> Result<Verdict, Stri
     let random = fork(&mut chapter.random);
     let seen = inspect(server.address, &chapter.recorder, &chapter.history, chapter.base(), random).await;
     server.kill();
-    // What is seen of a damaged store is judged with all that was seen before, and then forgotten.
+    // Observations of a damaged store are checked together with all earlier ones, and then dropped.
     let mut history = chapter.history.clone();
     let troubles = seen.complaints.len();
     let mut seen = seen;
@@ -97,23 +99,23 @@ async fn verdict(chapter: &mut Chapter, damage: &Damage) -> Result<Verdict, Stri
     match chapter.judge_of(&history) {
         Ok(()) if troubles > 0 => Ok(Verdict::Told),
         Ok(()) => Ok(Verdict::Harmless),
-        Err(what) => Err(format!("Damage: {damage:?} is served in silence: {what}")),
+        Err(what) => Err(format!("Damage: {damage:?} is served without an error: {what}")),
     }
 }
 
-/// A change of a file.
+/// Change of a file.
 #[derive(Debug)]
 enum Damage {
-    /// A byte is another one.
+    /// One byte is changed.
     Flip { file: PathBuf, at: u64, bits: u8 },
-    /// Bytes are missing at the end of what was written to a journal.
+    /// Bytes are missing at the end of a write-ahead log.
     Torn { file: PathBuf, keeps: u64 },
-    /// They are zero.
+    /// Bytes are zero.
     Zeroed { file: PathBuf, from: u64, to: u64 },
 }
 
 impl Damage {
-    /// One by chance, in a part of a file that was written.
+    /// Chooses a random damage in a written part of a file.
     fn some(store: &Path, random: &mut SmallRng) -> io::Result<Damage> {
         let mut files = Vec::new();
         collect(store, &mut files)?;
@@ -151,7 +153,7 @@ impl Damage {
     }
 }
 
-/// The files below a directory that have something, and how much of each was written.
+/// Collects the non-empty files below a directory, with the number of written bytes of each.
 fn collect(dir: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -160,7 +162,7 @@ fn collect(dir: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
             continue;
         }
         let bytes = fs::read(&path)?;
-        // A journal is as large as it may become from the beginning.
+        // A write-ahead log has its final size from the beginning.
         if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
             files.push((path, last as u64 + 1));
         }
@@ -168,7 +170,7 @@ fn collect(dir: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a directory what another one is.
+/// Replaces a directory with a copy of another one.
 fn copy(from: &Path, to: &Path) {
     drop(fs::remove_dir_all(to));
     let status = Command::new("cp").args(["-a", "--sparse=always"]).arg(from).arg(to).status();

@@ -1,9 +1,9 @@
-//! What clients did and were told, with times: the input of the checks.
+//! History of client operations and responses with times: the input of the checks.
 //!
 //! # Invariants
 //!
-//! INVARIANT (nothing of a doomed server): what a client was told after the moment of a power cut is not in the history:
-//! the server that told it went on on a disk that was already gone. Its writes may have happened or not.
+//! INVARIANT (nothing of a doomed server): the history does not contain responses after the moment of a power
+//! cut, because that server continued on a lost disk. The outcome of its writes is unknown.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,41 +12,42 @@ use parking_lot::Mutex;
 
 use crate::collections::{Key, Scope, Seen};
 
-/// Since the history begins.
+/// Time since the start of the history.
 pub type Time = Duration;
 
-/// Numbers all operations; those that write put it into their object.
+/// Number of an operation; writes store it in their object.
 pub type WriteId = u64;
 
-/// An operation on one object.
+/// Operation on one object.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// Its number.
+    /// Number.
     pub id: WriteId,
-    /// When it was sent.
+    /// Time of the request.
     pub begin: Time,
-    /// When its answer was there; of an unknown outcome, after which it cannot happen any more.
+    /// Time of the response; for an unknown outcome, the time after which the operation cannot happen.
     pub end: Time,
-    /// The object.
+    /// Object.
     pub key: Key,
-    /// What was asked for.
+    /// Requested action.
     pub action: Action,
-    /// The group that a write puts there.
+    /// Group of a write.
     pub group: usize,
-    /// What came of it.
+    /// Outcome.
     pub outcome: Outcome,
 }
 
-/// What an operation asks for.
+/// Action of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// POST.
     Create,
-    /// PUT of a kind that comes to be by it, without a version: only if there is none.
+    /// PUT without a version, of a kind that PUT creates: succeeds only if the object does not exist.
     CreateByPut,
-    /// PUT or PATCH, if the object is still what the client saw, or whatever it is.
+    /// PUT or PATCH, conditional on the observed state, or unconditional.
     Write(Option<Expected>),
-    /// PUT of a kind that comes to be by it, with a version: if the object is still that, or if there is none.
+    /// PUT with a version, of a kind that PUT creates: succeeds on this state, or if the object does not
+    /// exist.
     Put(Expected),
     /// DELETE, under the same conditions as [`Action::Write`].
     Delete(Option<Expected>),
@@ -54,100 +55,100 @@ pub enum Action {
     Get(At),
 }
 
-/// What a conditional write rests on.
+/// Precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// The version.
+    /// Version.
     pub revision: u64,
-    /// What was written there.
+    /// Write of the observed content.
     pub write: WriteId,
 }
 
-/// Which version a read asks for.
+/// Requested version of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
     /// No resourceVersion.
     MostRecent,
     /// `0`
     Any,
-    /// At least this.
+    /// At least this version.
     NotOlderThan(u64),
-    /// This.
+    /// Exactly this version.
     Exact(u64),
 }
 
-/// What came of an operation.
+/// Outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Read, created or changed.
     Done(Seen),
     /// Deleted.
     Deleted,
-    /// There is no such object.
+    /// The object does not exist.
     Missing,
-    /// There is one already.
+    /// The object exists already.
     Exists,
-    /// It is not what was expected.
+    /// The precondition failed.
     Conflict,
-    /// Another refusal: nothing happened, and nothing is known.
+    /// Other rejection: no effect, and no information about the object.
     Refused(u16, String),
-    /// No answer.
+    /// No response.
     Unknown,
 }
 
 impl Operation {
-    /// Whether it changes something if it succeeds.
+    /// Whether the operation changes the object on success.
     pub fn writes(&self) -> bool {
         !matches!(self.action, Action::Get(_))
     }
 }
 
-/// A delete of a collection.
+/// Delete of a collection.
 #[derive(Clone, Debug)]
 pub struct Removal {
-    /// When it was sent.
+    /// Time of the request.
     pub begin: Time,
-    /// When its answer was there, or after which nothing of it happens any more.
+    /// Time of the response, or time after which no part of it happens.
     pub end: Time,
-    /// What it was about.
+    /// Scope.
     pub scope: Scope,
-    /// What the answer says was deleted; None without an answer.
+    /// Deleted objects in the response; None without a response.
     pub removed: Option<Vec<Seen>>,
 }
 
-/// A list, of one answer or of several pages.
+/// List of one or several pages.
 #[derive(Clone, Debug)]
 pub struct List {
-    /// What it was about.
+    /// Scope.
     pub scope: Scope,
-    /// The version asked for.
+    /// Requested version.
     pub at: At,
-    /// Objects a page may have; 0: all.
+    /// Page limit; 0: none.
     pub limit: usize,
-    /// The pages that came.
+    /// Received pages.
     pub pages: Vec<ListPage>,
-    /// Why there are no more.
+    /// Reason of the end.
     pub ending: ListEnding,
 }
 
-/// One answer of a list.
+/// Page of a list.
 #[derive(Clone, Debug)]
 pub struct ListPage {
-    /// When it was asked for.
+    /// Time of the request.
     pub begin: Time,
-    /// When it was there.
+    /// Time of the response.
     pub end: Time,
-    /// The version of the list.
+    /// Version of the list.
     pub revision: u64,
-    /// The model's objects.
+    /// Objects of the model.
     pub items: Vec<Seen>,
-    /// Whether others' objects were among them.
+    /// Whether the page contained other objects.
     pub foreign: bool,
     /// `remainingItemCount`
     pub remaining: Option<usize>,
 }
 
-/// How a list ended.
+/// End of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListEnding {
     /// All pages were read.
@@ -158,39 +159,39 @@ pub enum ListEnding {
     Expired(Time, u64),
 }
 
-/// A watch.
+/// Watch.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// Its number.
+    /// Number.
     pub id: u64,
-    /// What it was about.
+    /// Scope.
     pub scope: Scope,
-    /// Where it begins.
+    /// Start position.
     pub start: Start,
-    /// The stream that it continues.
+    /// Stream that this stream continues.
     pub resumes: Option<u64>,
-    /// Whether it asked for bookmarks.
+    /// Whether bookmarks were requested.
     pub bookmarks: bool,
-    /// When it was asked for.
+    /// Time of the request.
     pub begin: Time,
-    /// What it told.
+    /// Received notices.
     pub notices: Vec<(Time, Notice)>,
-    /// How it ended.
+    /// End of the stream.
     pub ending: StreamEnding,
 }
 
-/// Where a watch begins.
+/// Start position of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// After a version.
     After(u64),
-    /// With the state of now.
+    /// With the current state.
     State(At),
-    /// With the state of now and a mark behind it.
+    /// With the current state and a bookmark after it.
     Streamed,
 }
 
-/// What a watch tells.
+/// Event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// ADDED.
@@ -201,15 +202,15 @@ pub enum Notice {
     Deleted(Seen),
     /// BOOKMARK.
     Bookmark {
-        /// All up to here was told.
+        /// All events up to this revision were delivered.
         revision: u64,
-        /// It is the one behind the initial state.
+        /// Marks the end of the initial events.
         initial: bool,
     },
 }
 
 impl Notice {
-    /// Its version.
+    /// Returns the version.
     pub fn revision(&self) -> u64 {
         match self {
             Notice::Added(seen) | Notice::Modified(seen) | Notice::Deleted(seen) => seen.revision,
@@ -218,20 +219,21 @@ impl Notice {
     }
 }
 
-/// How a watch ended.
+/// End of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamEnding {
-    /// One of the two stopped.
+    /// The client or the server stopped.
     Closed,
-    /// 410 instead of a beginning.
+    /// 410 at the start.
     Expired(Time),
-    /// 410 in its course: it was too slow.
+    /// 410 in the stream: the watch was too slow.
     Lagged(Time),
 }
 
 impl Stream {
-    /// Up to where all was told, so that another stream can continue; None while only a part of the state of the
-    /// beginning may have been told.
+    /// Returns the revision from which another stream can continue.
+    ///
+    /// None: possibly only a part of the initial events was delivered.
     pub fn position(&self) -> Option<u64> {
         let last = self.notices.last().map(|(_, notice)| notice.revision());
         match self.start {
@@ -244,7 +246,7 @@ impl Stream {
     }
 }
 
-/// All of it.
+/// Complete history.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// Operations on objects.
@@ -255,16 +257,16 @@ pub struct History {
     pub lists: Vec<List>,
     /// Watches.
     pub streams: Vec<Stream>,
-    /// The last writes, which every watcher waited for: collections, and revisions there.
+    /// Last writes, for which every watcher waited: collections and revisions.
     pub fences: Vec<(usize, u64)>,
-    /// When so much was written elsewhere that slow watches may be told to begin anew.
+    /// Times of floods, after which slow watches may get 410.
     pub floods: Vec<(Time, Time)>,
-    /// What no check is needed for.
+    /// Violations that need no check.
     pub complaints: Vec<String>,
 }
 
 impl History {
-    /// Takes in what happened on one server, which is dead. `cut` is the moment of a power cut.
+    /// Adds the history of one server, which has ended. `cut` is the time of a power cut.
     pub fn append(&mut self, mut part: History, cut: Option<Time>, dead: Time) {
         let cut = cut.unwrap_or(Time::MAX);
         // INVARIANT (nothing of a doomed server).
@@ -305,7 +307,7 @@ impl History {
         self.complaints.append(&mut part.complaints);
     }
 
-    /// Versions that clients were told of.
+    /// Returns all observed versions.
     pub fn revisions(&self) -> Vec<u64> {
         let written = self.operations.iter().filter_map(|operation| match &operation.outcome {
             Outcome::Done(seen) => Some(seen.revision),
@@ -321,7 +323,7 @@ impl History {
     }
 }
 
-/// Takes down what happens on one server.
+/// Recorder of the events on one server.
 pub struct Recorder {
     begun: Instant,
     ids: AtomicU64,
@@ -329,27 +331,27 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Of a history that begins now.
+    /// Starts a history now.
     pub fn new() -> Recorder {
         Recorder { begun: Instant::now(), ids: AtomicU64::new(1), part: Mutex::default() }
     }
 
-    /// Now.
+    /// Returns the time since the start.
     pub fn now(&self) -> Time {
         self.begun.elapsed()
     }
 
-    /// A number that nothing else has.
+    /// Returns a unique number.
     pub fn id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Adds to what happened.
+    /// Adds to the history.
     pub fn note(&self, add: impl FnOnce(&mut History)) {
         add(&mut self.part.lock());
     }
 
-    /// What happened since this was asked last.
+    /// Takes the history since the last call.
     pub fn take(&self) -> History {
         std::mem::take(&mut *self.part.lock())
     }

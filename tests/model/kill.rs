@@ -1,4 +1,4 @@
-//! Servers that are killed in the midst of their work, and started again.
+//! Servers that are killed during work and restarted.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ async fn tell(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String>
         if flooded {
             session.flood();
         }
-        // A flood takes its time, and is of interest when it has passed.
+        // A flood takes time, and matters only when it is complete.
         let least = if flooded { 1500 } else { 300 };
         let load = Duration::from_millis(chapter.random.random_range(least..least + 2200));
         tokio::time::sleep(load).await;

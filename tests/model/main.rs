@@ -1,10 +1,10 @@
-//! A real apid under concurrent clients, checked against a model: what many clients were told, over HTTP/1.1 and HTTP/2, is
-//! put together to one history, and the history is judged. Servers are killed in the midst of it, the power is cut, files
-//! are damaged.
+//! Model-based test of a real apid with concurrent clients over HTTP/1.1 and HTTP/2. All observations are
+//! combined into one history, and checks verify it. The test kills servers, cuts the power, and damages
+//! files.
 //!
-//! `MODEL_SEED` repeats the choices of an earlier run (the order in which things happen is the machine's), `MODEL_CHAPTER`
-//! one chapter of it alone; `MODEL_SECONDS` says how long each test goes on. `MODEL_PROGRAMS` is a folder with another apid
-//! and authd: `patches.rs` says what for.
+//! `MODEL_SEED` repeats the choices of an earlier run (the order of events is that of the machine),
+//! `MODEL_CHAPTER` only one of its chapters. `MODEL_SECONDS` is the duration of each test. `MODEL_PROGRAMS`
+//! is a directory with another apid and authd, see `patches.rs`.
 
 #![allow(
     clippy::expect_used,

@@ -1,10 +1,12 @@
-//! Known bugs, as patches of the product: `tests/patches/run.py` puts each back into a copy and demands that this model
-//! catches it. That takes long; here it is made sure that none of them rots.
+//! Known bugs as patches of the product.
+//!
+//! `tests/patches/run.py` applies each patch to a copy and requires that the model test detects the bug,
+//! which takes long. This test only checks that all patches still apply.
 
 use std::path::Path;
 use std::process::Command;
 
-/// How many there are.
+/// Number of patches.
 const PATCHES: usize = 10;
 
 #[test]
@@ -20,14 +22,14 @@ fn every_known_bug_still_applies() {
         let output = check.expect("git runs");
         assert!(
             output.status.success(),
-            "{} does not apply any more: make the bug again against the code of today\n{}",
+            "{} does not apply: recreate the bug on the current code\n{}",
             patch.display(),
             String::from_utf8_lossy(&output.stderr)
         );
     }
 }
 
-/// What counts as a catch is decided there: by the named checks of each patch, never by any other failure.
+/// `run.py` decides what counts as detection: the named checks of each patch, never another failure.
 #[test]
 fn only_a_named_violation_catches_a_bug() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the root");

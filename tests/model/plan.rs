@@ -1,4 +1,4 @@
-//! How long a test runs, from which seed, and what a failing one prints.
+//! Duration and seed of a test, and instructions to repeat a failure.
 
 use std::future::Future;
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
-/// What a test does unless `MODEL_SECONDS` says otherwise.
+/// Duration of a test without `MODEL_SECONDS`.
 const SECONDS: u64 = 5;
 
-/// The longest chapter: what is judged at once.
+/// Maximum duration of a chapter: the history that is checked at once.
 const CHAPTER: Duration = Duration::from_secs(15);
 
-/// The environment's wishes.
+/// Settings from the environment.
 pub struct Plan {
     seed: u64,
     seconds: u64,
@@ -34,12 +34,12 @@ impl Plan {
     }
 }
 
-/// Runs chapters for as long as the plan says. `tell` gets a directory, a seed and how long to go on, and answers what it
-/// saw.
+/// Runs chapters for the planned duration. `tell` gets a directory, a seed and a duration, and returns a
+/// summary.
 ///
 /// # Panics
 ///
-/// A chapter fails; the message has what repeats it.
+/// A chapter fails; the message contains the command to repeat it.
 pub fn run<F>(test: &str, tell: impl Fn(std::path::PathBuf, u64, Duration) -> F)
 where
     F: Future<Output = Result<String, String>>,
@@ -67,7 +67,7 @@ where
     }
 }
 
-/// Says how to repeat a chapter when it panics.
+/// Prints how to repeat a chapter when it panics.
 struct Told<'a> {
     test: &'a str,
     plan: &'a Plan,

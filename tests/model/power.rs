@@ -1,5 +1,6 @@
-//! Power cuts: the store is on a file system that forgets what was not synced, keeps the rest in any order, and is cut in the
-//! midst of the work.
+//! Power cuts during work, on a file system that loses unsynced data.
+//!
+//! A cut keeps synced data and a random part of the rest in any order.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::plan;
 
 const TEST: &str = "power::histories_hold_under_power_cuts";
 
-/// How long a sync takes.
+/// Duration of a sync.
 const SYNC: Duration = Duration::from_millis(2);
 
 #[test]
@@ -41,7 +42,7 @@ async fn tell(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String>
         if last {
             session.quiesce().await;
         }
-        // What clients are told from here on is told by a server without a disk.
+        // Later responses come from a server without a disk.
         let cut = chapter.recorder.now();
         let (left, names) = mount.cut(&mut chapter.random);
         server.kill();

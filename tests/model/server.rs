@@ -1,4 +1,4 @@
-//! The server under test: a real apid, with the authd that it starts, on a store of the test's choice.
+//! Server under test: a real apid, with the authd that it starts, on a given store.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use tests::harness::program;
 
 use crate::connection::{Address, Connection, Protocol};
 
-/// The token of the clients.
+/// Token of the clients.
 const TOKEN: &str = "model-token";
 
-/// How long a start may take.
+/// Time limit of a start.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where a server keeps what it has, and how it is started.
+/// Data directory and start options of a server.
 pub struct Home {
     dir: PathBuf,
     /// `--history-retention`
@@ -26,25 +26,25 @@ pub struct Home {
     starts: usize,
 }
 
-/// A running server. Dropping it kills it.
+/// Running server. Drop kills it.
 pub struct Server {
     process: Child,
-    /// Where it listens.
+    /// Address.
     pub address: Address,
     log: PathBuf,
 }
 
-/// Why a server does not run.
+/// Failed start of a server.
 #[derive(Debug)]
 pub struct Refusal {
-    /// Its exit code; None when it had to be killed.
+    /// Exit status; None: the server had to be killed.
     pub status: Option<ExitStatus>,
-    /// What it wrote.
+    /// Log of the server.
     pub log: String,
 }
 
 impl Home {
-    /// In an empty directory.
+    /// Creates a home in an empty directory.
     pub fn new(dir: &Path, retention: Duration, gates: &'static str) -> Home {
         fs::create_dir_all(dir.join("data/store")).expect("a data directory");
         let users = format!("{TOKEN},model,model-uid,system:masters\n");
@@ -52,7 +52,7 @@ impl Home {
         Home { dir: dir.to_owned(), retention, gates, starts: 0 }
     }
 
-    /// The directory of the store: a file system may be mounted there.
+    /// Returns the directory of the store, where a file system may be mounted.
     pub fn store(&self) -> PathBuf {
         self.dir.join("data/store")
     }
@@ -61,7 +61,7 @@ impl Home {
     ///
     /// # Errors
     ///
-    /// It ends, or is not ready in time.
+    /// The server ends, or is not ready in time.
     pub async fn start(&mut self) -> Result<Server, Refusal> {
         self.starts += 1;
         let data = self.dir.join("data");
@@ -117,14 +117,14 @@ impl Server {
         matches!(ask.await, Ok(answer) if answer.code == 200)
     }
 
-    /// SIGKILL; when this answers, nothing more happens.
+    /// Sends SIGKILL and waits for the end.
     pub fn kill(&mut self) {
-        // It may have ended by itself; either way it is gone afterwards.
+        // The process may have ended already; afterwards it has ended in any case.
         drop(self.process.kill());
         drop(self.process.wait());
     }
 
-    /// What it wrote.
+    /// Returns the log.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -136,7 +136,7 @@ impl Drop for Server {
     }
 }
 
-/// The programs under test: those built beside this test, or others (`MODEL_PROGRAMS`, a folder).
+/// Paths of the programs under test: built beside this test, or from the directory `MODEL_PROGRAMS`.
 fn programs() -> (PathBuf, PathBuf) {
     match std::env::var_os("MODEL_PROGRAMS") {
         Some(folder) => {

@@ -1,4 +1,4 @@
-//! The clients and watchers of one server, from its start to its end.
+//! Clients and watchers of one server, from its start to its end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,16 +15,16 @@ use crate::connection::{Address, Protocol};
 use crate::history::{At, History, Recorder, Time};
 use crate::watchers::{Cursor, Progress, Watcher};
 
-/// Clients that read and write.
+/// Number of clients that read and write.
 const CLIENTS: usize = 6;
 
-/// How long a watch may take to tell of what happened.
+/// Time limit for a watch to deliver the last writes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long tasks may take to find that their server is gone.
+/// Time limit for tasks to notice that their server is gone.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// What runs against a server.
+/// Tasks that run against a server.
 pub struct Session {
     world: Arc<World>,
     progress: Arc<Progress>,
@@ -34,7 +34,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts the clients and lets the watchers go on.
+    /// Starts the clients and resumes the watchers.
     pub async fn start(
         address: Address,
         recorder: &Arc<Recorder>,
@@ -49,7 +49,7 @@ impl Session {
             stop: AtomicBool::new(false),
             over: tokio::sync::watch::Sender::new(false),
         });
-        // What the server has, before anything else happens.
+        // Records the initial state of the server.
         Client::new(Arc::clone(&world), fork(&mut random), Protocol::Http1).survey().await;
         let progress = Arc::new(Progress::default());
         let clients = (0..CLIENTS).map(|index| {
@@ -66,13 +66,13 @@ impl Session {
         Session { world, progress, random, clients, watchers }
     }
 
-    /// Writes so much elsewhere that the server's memory of events turns over.
+    /// Overflows the event buffer of the server with writes elsewhere.
     pub fn flood(&mut self) {
         let client = Client::new(Arc::clone(&self.world), fork(&mut self.random), Protocol::Http1);
         self.clients.push(tokio::spawn(client.flood()));
     }
 
-    /// Lets the clients finish, then makes sure that every watch tells of the last writes.
+    /// Stops the clients, then waits until every watch has delivered the last writes.
     pub async fn quiesce(&mut self) {
         self.world.stop.store(true, Ordering::SeqCst);
         for client in self.clients.drain(..) {
@@ -84,7 +84,7 @@ impl Session {
             let mut of_groups = Vec::new();
             for group in 0..GROUPS.len() {
                 let Some(fence) = client.fence(collection, group).await else {
-                    let what = format!("the last write of {} was refused", Scope::whole(collection));
+                    let what = format!("the last write of {} was rejected", Scope::whole(collection));
                     self.world.recorder.note(|part| part.complaints.push(what));
                     return;
                 };
@@ -101,14 +101,14 @@ impl Session {
         if tokio::time::timeout(PATIENCE, wait).await.is_err() {
             for scope in self.laggards(&fences) {
                 let what =
-                    format!("Reliable: a watch of {scope} did not tell of the last write in {PATIENCE:?}");
+                    format!("Reliable: a watch of {scope} did not deliver the last write in {PATIENCE:?}");
                 self.world.recorder.note(|part| part.complaints.push(what));
             }
         }
         client.survey().await;
     }
 
-    /// The scopes of watchers that have not told of the last write that concerns them.
+    /// Returns the scopes of watchers that have not delivered the last write of their scope.
     fn laggards(&self, fences: &[Vec<u64>]) -> Vec<String> {
         let progress = self.progress.lock();
         let behind = progress.values().filter(|(scope, told)| {
@@ -122,7 +122,7 @@ impl Session {
         behind.map(|(scope, _)| scope.to_string()).collect()
     }
 
-    /// Ends with its server, which is dead since a moment. `cut` is when the power went.
+    /// Ends the session after the server has ended. `cut` is the time of the power cut.
     pub async fn end(self, recorder: &Recorder, cut: Option<Time>, history: &mut History) -> Vec<Cursor> {
         self.world.over.send_replace(true);
         let ends = async {
@@ -142,8 +142,10 @@ impl Session {
     }
 }
 
-/// Reads all that a server has, and its history: every collection, at the newest version, at versions of the past and by
-/// pages, and a watch of each from where it was empty.
+/// Reads all data and history of a server.
+///
+/// Each collection is listed at the newest version, at past versions and by pages, and watched from the
+/// version at which it was empty.
 pub async fn inspect(
     address: Address,
     recorder: &Arc<Recorder>,
@@ -182,7 +184,7 @@ pub async fn inspect(
     recorder.take()
 }
 
-/// Another source of chance, that depends on this one.
+/// Derives another random generator.
 pub fn fork(random: &mut SmallRng) -> SmallRng {
     SmallRng::seed_from_u64(random.random())
 }

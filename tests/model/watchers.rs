@@ -1,5 +1,5 @@
-//! Watchers: clients that follow a scope, stream after stream. Steady ones follow a whole collection without a gap; the
-//! others come, go and begin anew as they please.
+//! Watchers: clients that watch a scope, stream after stream. Steady watchers cover a whole collection
+//! without a gap; roaming watchers stop and restart at random.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,39 +17,39 @@ use crate::collections::{COLLECTIONS, NAMES, Scope, Seen};
 use crate::connection::{Connection, Lines, Protocol};
 use crate::history::{At, History, Notice, Start, Stream, StreamEnding};
 
-/// What a watcher remembers from one stream to the next, and from one server to the next.
+/// State of a watcher that persists over streams and servers.
 #[derive(Clone)]
 pub struct Cursor {
-    /// Its number.
+    /// Number.
     pub id: usize,
-    /// Whether it follows a whole collection without a gap.
+    /// Whether the watcher covers a whole collection without a gap.
     pub steady: bool,
     scope: Scope,
     protocol: Protocol,
-    /// Its streams so far.
+    /// Previous streams.
     streams: Vec<u64>,
-    /// Where a steady one begins.
+    /// Start version of a steady watcher.
     base: u64,
     position: Option<u64>,
 }
 
-/// How far each watcher is, for those who wait for them.
+/// Progress of each watcher, for tasks that wait for it.
 pub type Progress = Mutex<BTreeMap<usize, (Scope, u64)>>;
 
 impl Cursor {
-    /// Follows a whole collection from a version at which it was empty.
+    /// Creates a steady watcher of a collection, from a version at which it was empty.
     pub fn steady(id: usize, collection: usize, protocol: Protocol, base: u64) -> Cursor {
         let scope = Scope::whole(collection);
         Cursor { id, steady: true, scope, protocol, streams: Vec::new(), base, position: Some(base) }
     }
 
-    /// Comes and goes.
+    /// Creates a roaming watcher.
     pub fn roaming(id: usize, protocol: Protocol) -> Cursor {
         let scope = Scope::whole(0);
         Cursor { id, steady: false, scope, protocol, streams: Vec::new(), base: 0, position: None }
     }
 
-    /// Goes back to what the history has: a power cut takes what was told after it.
+    /// Resets the position to the history: a power cut removes later observations.
     pub fn recall(&mut self, history: &History) {
         self.streams.retain(|id| history.streams.iter().any(|stream| stream.id == *id));
         let of = |id: &u64| history.streams.iter().find(|stream| stream.id == *id);
@@ -62,7 +62,8 @@ impl Cursor {
         };
     }
 
-    /// It was too slow for the server's memory. A steady one goes on where it was all the same: the store still knows.
+    /// Handles a watch that was too slow for the event buffer. A steady watcher continues anyway: the store
+    /// has the history.
     fn lag(&mut self) {
         if !self.steady {
             self.position = None;
@@ -70,22 +71,22 @@ impl Cursor {
     }
 }
 
-/// A watcher of one server.
+/// Watcher of one server.
 pub struct Watcher {
-    /// What it remembers.
+    /// Persistent state.
     pub cursor: Cursor,
-    /// The others.
+    /// State shared with the clients.
     pub world: Arc<World>,
-    /// Where it says how far it is.
+    /// Progress of all watchers.
     pub progress: Arc<Progress>,
-    /// Its choices.
+    /// Random choices.
     pub random: SmallRng,
-    /// Its streams last a second, and say at their end how far they are.
+    /// Streams last a second and report their position at the end.
     pub shortest: bool,
 }
 
 impl Watcher {
-    /// Follows its scope until the server is gone.
+    /// Watches the scope until the server is gone.
     pub async fn run(mut self) -> Cursor {
         let mut over = self.world.over.subscribe();
         let mut connection = None;
@@ -100,13 +101,13 @@ impl Watcher {
         self.cursor
     }
 
-    /// One watch from a revision to the bookmark before its end.
+    /// Runs one watch from a revision to the bookmark before its end.
     pub async fn once(mut self, after: u64) {
         self.shortest = true;
         self.follow(&mut None, Start::After(after), None).await;
     }
 
-    /// Goes on where it is, or somewhere else.
+    /// Continues at the position, or starts elsewhere.
     fn next_start(&mut self) -> (Start, Option<u64>) {
         let cursor = &mut self.cursor;
         let resumes = cursor.streams.last().copied();
@@ -129,7 +130,7 @@ impl Watcher {
         (start, None)
     }
 
-    /// One stream, to its end; what was told before it was cut off is taken down, too.
+    /// Runs one stream to its end; partial streams are recorded, too.
     async fn follow(&mut self, connection: &mut Option<Connection>, start: Start, resumes: Option<u64>) {
         let recorder = Arc::clone(&self.world.recorder);
         let bookmarks = self.shortest || start == Start::Streamed || self.random.random_bool(0.6);
@@ -148,7 +149,7 @@ impl Watcher {
         self.cursor.streams.push(stream.id);
         let mut open = Open { world: Arc::clone(&self.world), stream: Some(stream) };
         let query = self.query(start, bookmarks);
-        // HTTP/1.1 carries nothing beside a watch.
+        // HTTP/1.1 cannot multiplex requests with a watch.
         let usable = connection.take().filter(|_| self.cursor.protocol == Protocol::Http2);
         let opened = match usable {
             Some(connection) => Ok(connection),
@@ -165,7 +166,7 @@ impl Watcher {
             if code == 410 {
                 open.end(StreamEnding::Expired(recorder.now()));
             } else {
-                open.complain(&format!("{query} is answered {code}"));
+                open.complain(&format!("{query} returns {code}"));
             }
             self.cursor.position = None;
             return;
@@ -200,7 +201,7 @@ impl Watcher {
                     break;
                 }
                 Err(code) => {
-                    open.complain(&format!("{query} tells of an error {code}: {line}"));
+                    open.complain(&format!("{query} delivers an error {code}: {line}"));
                     self.cursor.position = None;
                     return;
                 }
@@ -231,7 +232,7 @@ impl Watcher {
         with_query(self.cursor.scope.path(), &parameters)
     }
 
-    /// What a line says; None when it is of no object of the model; the code of an error.
+    /// Parses a line; None: not an object of the model; Err: the code of an error event.
     fn read(&self, line: &Value) -> Result<Option<Notice>, u64> {
         let object = &line["object"];
         let seen = || -> Result<Option<Seen>, u64> {
@@ -260,7 +261,7 @@ impl Watcher {
     }
 }
 
-/// A stream that is taken down when it ends, however it does.
+/// Stream that is recorded when it ends for any reason.
 struct Open {
     world: Arc<World>,
     stream: Option<Stream>,
@@ -284,7 +285,7 @@ impl Open {
         }
     }
 
-    /// 410 in the stream: in its course, or in the place of its beginning. Answers whether it did not begin.
+    /// Handles 410 during or at the start of the stream; returns whether the stream did not start.
     fn expire(&mut self) -> bool {
         let now = self.world.recorder.now();
         let begun = self.stream.as_ref().is_some_and(|stream| !stream.notices.is_empty());

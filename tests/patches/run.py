@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Puts each known bug back and demands that the model catches it.
+"""Reverts each known bug fix and requires that the model test detects the bug.
 
-    tests/patches/run.py                  all of them, after a control without any
-    tests/patches/run.py 03 07            some of them
-    tests/patches/run.py --list           which test and which checks are to find each
-    tests/patches/run.py --seconds 120    how long the model may look for each (default 60)
+    tests/patches/run.py                  all patches, after a control run without any
+    tests/patches/run.py 03 07            selected patches
+    tests/patches/run.py --list           test and checks that must detect each bug
+    tests/patches/run.py --seconds 120    time limit per patch (default 60)
 
-A patch begins with a line that says what the bug is, one that says which test of the model is to find it (`Test: kill`),
-and one that names the checks of the model that this bug violates (`Check: Resumable, Snapshot`). It is applied to a copy of
-the last commit under `target/known-bugs`, whose builds are kept apart from those of the checkout and from one run to the
-next; the model itself is that of the checkout. The seeds are fixed.
+The first line of a patch describes the bug. The line `Test: kill` names the model test that must detect the bug. The line
+`Check: Resumable, Snapshot` names the checks that the bug violates. The script applies the patch to a copy of the last commit
+under `target/known-bugs`. The builds of the copy are separate from the working tree and are kept between runs. The model test
+itself is built from the working tree. The seeds are fixed.
 
-A bug is caught if the model reports a violation of one of its checks. A run that fails otherwise, because a server does not
-start or the model itself breaks, catches nothing. The control, without a patch, runs before them all and must pass.
+A bug is caught if the model reports a violation of one of its checks. Any other failure, for example a server that does not
+start, does not count. The control run, without a patch, comes first and must pass.
 
-Ends with 0 if the control passes and every bug is caught.
+Exit status 0: the control run passes and every bug is caught.
 """
 
 import argparse
@@ -35,7 +35,7 @@ PLACE = ROOT / "target" / "known-bugs"
 TREE = PLACE / "tree"
 BUILD = PLACE / "build"
 SEEDS = [1, 2]
-# Seconds after which a run, beside the time that it was given, is held to hang.
+# Seconds beyond the given time after which a run counts as hanging.
 HANGS = 300
 VIOLATION = re.compile(r"^([A-Z][A-Za-z]+): (.*)", re.M)
 
@@ -51,7 +51,7 @@ def checks():
 
 
 def declared(patch):
-    """What a patch says of itself: the test that is to find it, and the checks that it violates.
+    """Parses the header of a patch: the test that must detect the bug, and the violated checks.
 
     >>> declared("The bug.\\n\\nTest: kill\\nCheck: Ordered, Unique\\n\\n--- a/x")
     ('kill', ['Ordered', 'Unique'])
@@ -60,11 +60,11 @@ def declared(patch):
     ValueError: no check of the model: Panicked
     >>> declared("The bug.\\n\\nTest: kill\\n")
     Traceback (most recent call last):
-    ValueError: it names no check
+    ValueError: the patch names no check
     """
     test, names = (re.search(rf"^{word}: (.+)$", patch, re.M) for word in ["Test", "Check"])
     if test is None or names is None:
-        raise ValueError("it names no " + ("check" if test else "test"))
+        raise ValueError("the patch names no " + ("check" if test else "test"))
     names = names.group(1).split(", ")
     if unknown := set(names) - checks():
         raise ValueError("no check of the model: " + ", ".join(sorted(unknown)))
@@ -72,12 +72,12 @@ def declared(patch):
 
 
 def violations(text):
-    """What the output of a failed run reports: pairs of check and text.
+    """Parses the violations in the output of a failed run: pairs of check and text.
 
     >>> violations("thread 'kill' panicked:\\n2 violations\\nUnique: told again\\n    of a watch\\nSnapshot: it lacks x")
     [('Unique', 'told again'), ('Snapshot', 'it lacks x')]
 
-    Nothing else that fails a run is one.
+    Other failures are not violations.
 
     >>> violations("thread 'kill' panicked:\\nStart: the server does not start: Unique: x")
     []
@@ -89,8 +89,8 @@ def violations(text):
 
 
 def verdict(saw, wanted):
-    """Whether a run's reports catch a bug, and how to say it. `saw` is None for a run that passed, or the run's reports
-    and the end of its output.
+    """Decides whether a run caught a bug, and describes the result. `saw` is None for a run that passed; otherwise it is
+    the violations and the end of the output.
 
     >>> verdict(([("Unique", "told again"), ("Snapshot", "it lacks x")], ""), ["Snapshot"])
     (True, 'caught by Snapshot (also Unique)\\n    it lacks x')
@@ -116,7 +116,7 @@ def verdict(saw, wanted):
 
 
 def model():
-    """Builds the model's test binary and answers where a copy of it is: other builds do not touch that."""
+    """Builds the model test binary and returns the path of a copy, which other builds do not overwrite."""
     command = ["cargo", "test", "-p", "tests", "--test", "model", "--no-run", "--message-format=json"]
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     for line in built.stdout.splitlines():
@@ -124,11 +124,11 @@ def model():
         if message.get("executable") and message["target"]["name"] == "model":
             PLACE.mkdir(parents=True, exist_ok=True)
             return shutil.copy(message["executable"], PLACE / "model")
-    sys.exit("cargo names no test binary")
+    sys.exit("cargo reported no test binary")
 
 
 def copy_commit(commit):
-    """Makes the copy what a commit is, without touching files that are already so."""
+    """Updates the copy to a commit; unchanged files are not written."""
     archive = subprocess.run(["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE, check=True)
     known = set()
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
@@ -146,7 +146,7 @@ def copy_commit(commit):
 
 
 def apply(patch, *options):
-    # The copy is no repository, though it lies in one.
+    # The copy is not a git repository, although it is inside one.
     place = dict(os.environ, GIT_CEILING_DIRECTORIES=str(TREE.parent))
     subprocess.run(["git", "apply", *options, str(patch)], cwd=TREE, env=place, check=True)
 
@@ -158,8 +158,7 @@ def build():
 
 
 def look(binary, test, seconds):
-    """Runs the model until a seed fails; answers its reports and the end of its output, None if none failed, and after how
-    many seconds."""
+    """Runs the model until a seed fails; returns (violations, end of output) or None if all passed, and the seconds."""
     begun = time.monotonic()
     for seed in SEEDS:
         place = dict(
@@ -182,11 +181,11 @@ def look(binary, test, seconds):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description="put known bugs back; the model must catch each")
+    arguments = argparse.ArgumentParser(description="revert known bug fixes; the model test must detect each bug")
     arguments.add_argument("numbers", nargs="*", help="only these patches, by number")
-    arguments.add_argument("--seconds", type=int, default=60, help="for each patch")
-    arguments.add_argument("--commit", default="HEAD", help="of which the copy is made")
-    arguments.add_argument("--list", action="store_true", help="say which test and which checks are to find each")
+    arguments.add_argument("--seconds", type=int, default=60, help="time limit per patch")
+    arguments.add_argument("--commit", default="HEAD", help="commit of the copy")
+    arguments.add_argument("--list", action="store_true", help="print the test and the checks that must detect each bug")
     wanted = arguments.parse_args()
     patches = sorted(PATCHES.glob("*.patch"))
     if wanted.numbers:

@@ -1,12 +1,13 @@
-//! The bytes of a file, in pages that copies share until they are written: journals are made 64 MiB long at once, and
-//! every cut copies the disk.
+//! File content in pages that copies share until they are written.
+//!
+//! Write-ahead log files have 64 MiB from the beginning, and every cut copies the disk.
 
 use std::sync::Arc;
 
 /// Bytes of a page.
 pub(crate) const PAGE: usize = 4096;
 
-/// Bytes; what was never written is zero and takes no memory.
+/// Content of a file; unwritten bytes are zero and take no memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Content {
     size: usize,
@@ -19,18 +20,18 @@ impl Content {
         self.size
     }
 
-    /// Pages that were written.
+    /// Returns the number of written pages.
     pub(crate) fn held(&self) -> usize {
         self.held
     }
 
-    /// Pages that a write would add.
+    /// Returns the number of pages that a write would add.
     pub(crate) fn lacking(&self, offset: usize, size: usize) -> usize {
         let missing = |(page, _): &(usize, _)| self.pages.get(*page).is_none_or(Option::is_none);
         parts(offset, offset + size).filter(missing).count()
     }
 
-    /// Up to `size` bytes from `offset`: fewer at the end.
+    /// Reads up to `size` bytes from `offset`: fewer at the end.
     pub(crate) fn read(&self, offset: usize, size: usize) -> Vec<u8> {
         let end = self.size.min(offset.saturating_add(size));
         let mut bytes = Vec::with_capacity(end.saturating_sub(offset));
@@ -43,7 +44,7 @@ impl Content {
         bytes
     }
 
-    /// Overwrites, and lengthens if need be.
+    /// Overwrites bytes, and extends the content if necessary.
     pub(crate) fn write(&mut self, offset: usize, mut data: &[u8]) {
         let end = offset + data.len();
         if self.size < end {
@@ -61,7 +62,7 @@ impl Content {
         }
     }
 
-    /// Cuts off, or lengthens with zeros.
+    /// Truncates, or extends with zeros.
     pub(crate) fn resize(&mut self, size: usize) {
         let pages = size.div_ceil(PAGE);
         self.held -= self.pages.iter().skip(pages).flatten().count();
@@ -75,7 +76,7 @@ impl Content {
     }
 }
 
-/// The pages between two offsets, and which of their bytes.
+/// Iterates over the pages between two offsets, with the byte range in each.
 fn parts(offset: usize, end: usize) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
     (offset / PAGE..end.max(offset).div_ceil(PAGE)).filter_map(move |page| {
         let begin = page * PAGE;

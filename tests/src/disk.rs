@@ -1,17 +1,18 @@
-//! A file system in memory that knows what a power cut would leave of it.
+//! In-memory file system that computes the result of a power cut.
 //!
 //! # Contract
 //!
-//! Every change is live at once and pending until it is synced: data and sizes by a sync of the file, names (made,
-//! removed, renamed) by a sync of their directory. [`Disk::cut`] answers the disk that a cut at this moment leaves: what
-//! was synced, and of the rest what chance decides. A rename is done or not, never half. The disk it is asked of goes on.
+//! Every change is visible at once and pending until it is synced: data and sizes by a sync of the file,
+//! names (created, removed, renamed) by a sync of their directory. [`Disk::cut`] returns the disk after a cut
+//! at this moment: all synced changes, and a random part of the pending ones. A rename is complete or absent.
+//! The original disk continues unchanged.
 //!
-//! A disk may have a capacity: pages that were written count, as long as a name leads to them or somebody has them open,
-//! and when all are used nothing more is written until some are given back.
+//! A disk may have a capacity. Written pages count while a name leads to them or the file is open. When all
+//! pages are used, writes fail until pages are freed.
 //!
 //! # Reference
 //!
-//! POSIX `fsync` as `fsync(2)` of Linux words it: syncing a file does not sync its name.
+//! POSIX `fsync` as described by `fsync(2)` of Linux: syncing a file does not sync its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -21,10 +22,10 @@ use rand::rngs::SmallRng;
 
 use crate::content::{Content, PAGE};
 
-/// The number of the root directory, as FUSE has it.
+/// Number of the root directory in FUSE.
 pub const ROOT: u64 = 1;
 
-/// Bytes that a disk writes whole or not at all.
+/// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
 
 /// Files and directories by number.
@@ -32,26 +33,26 @@ const SECTOR: usize = 512;
 pub struct Disk {
     nodes: BTreeMap<u64, Node>,
     next: u64,
-    /// Numbers the changes.
+    /// Number of the last change.
     changes: u64,
-    /// Pages that may be used; None: no limit.
+    /// Maximum number of used pages; None: no limit.
     capacity: Option<usize>,
-    /// How often each file is open.
+    /// Number of open handles of each file.
     open: BTreeMap<u64, usize>,
-    /// Files without a name: they are there for those who have them open, or for a cut that brings their name back.
+    /// Files without a name: kept for open handles, or for a cut that restores their name.
     unnamed: BTreeSet<u64>,
 }
 
-/// What a name points at.
+/// File or directory.
 #[derive(Clone, Debug)]
 pub enum Node {
-    /// A file.
+    /// File.
     File(File),
-    /// A directory.
+    /// Directory.
     Directory(Directory),
 }
 
-/// Bytes, now and after a cut.
+/// Content of a file, now and after a cut.
 #[derive(Clone, Debug, Default)]
 pub struct File {
     live: Content,
@@ -59,7 +60,7 @@ pub struct File {
     pending: Vec<(u64, Write)>,
 }
 
-/// Names, now and after a cut.
+/// Names of a directory, now and after a cut.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     live: BTreeMap<OsString, u64>,
@@ -80,12 +81,12 @@ enum Naming {
     Rename(OsString, OsString, u64),
 }
 
-/// Why the disk did not do it; FUSE has a number for each.
+/// Error of an operation; FUSE has an errno for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// No such file or directory.
     Missing,
-    /// The name is taken.
+    /// The name exists.
     Taken,
     /// A directory was expected.
     NotDirectory,
@@ -93,22 +94,22 @@ pub enum Refusal {
     IsDirectory,
     /// The directory has entries.
     NotEmpty,
-    /// Renames across directories are not built: the store does none.
+    /// Renames across directories are not implemented: the store does none.
     CrossDirectory,
     /// The disk is full.
     Full,
 }
 
-/// How a cut treats what was not synced.
+/// Treatment of pending changes by a cut.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
-    /// Nothing of it is left.
+    /// All are lost.
     Lost,
-    /// All of it is left, as after the end of the process alone.
+    /// All are kept, as after the end of the process alone.
     Kept,
-    /// What was changed before a moment is left, as on a disk that keeps the order.
+    /// Changes before a moment are kept, as on a disk that keeps the order.
     Before(u64),
-    /// Each change is left, lost, or (data) torn between two sectors.
+    /// Each change is kept, lost, or (data) torn between two sectors.
     Each,
 }
 
@@ -119,7 +120,7 @@ impl Default for Disk {
 }
 
 impl Disk {
-    /// An empty root directory.
+    /// Creates an empty root directory.
     pub fn new() -> Self {
         let root = Node::Directory(Directory::default());
         Disk {
@@ -132,12 +133,13 @@ impl Disk {
         }
     }
 
-    /// Sets how many bytes there is room for, in whole pages; None: no limit. What is there stays, even if it is more.
+    /// Sets the capacity in bytes, rounded to whole pages; None: no limit. Existing content stays, even above
+    /// the limit.
     pub fn limit(&mut self, bytes: Option<u64>) {
         self.capacity = bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE);
     }
 
-    /// Pages there is room for, if there is a limit, and how many of them are free.
+    /// Returns the capacity in pages and the number of free pages; None: no limit.
     pub fn room(&self) -> Option<(usize, usize)> {
         let capacity = self.capacity?;
         let counts = |(id, node): (&u64, &Node)| match node {
@@ -148,12 +150,12 @@ impl Disk {
         Some((capacity, capacity.saturating_sub(used)))
     }
 
-    /// Notes that a file is opened.
+    /// Counts an open handle.
     pub fn open(&mut self, file: u64) {
         *self.open.entry(file).or_default() += 1;
     }
 
-    /// Notes that a file is closed. One without a name is gone then, unless a cut could bring its name back.
+    /// Releases an open handle. A file without a name is dropped then, unless a cut could restore its name.
     pub fn release(&mut self, file: u64) {
         if let Some(count) = self.open.get_mut(&file) {
             *count -= 1;
@@ -164,7 +166,7 @@ impl Disk {
         }
     }
 
-    /// Drops files that nobody has open and no name leads to, now or after a cut.
+    /// Drops files without open handles and without a name, now or after a cut.
     fn forget_closed(&mut self) {
         let closed: Vec<u64> =
             self.unnamed.iter().copied().filter(|id| !self.open.contains_key(id)).collect();
@@ -180,7 +182,7 @@ impl Disk {
         }
     }
 
-    /// A node by number.
+    /// Returns a node by number.
     pub fn node(&self, id: u64) -> Result<&Node, Refusal> {
         self.nodes.get(&id).ok_or(Refusal::Missing)
     }
@@ -213,17 +215,17 @@ impl Disk {
         self.changes
     }
 
-    /// The number behind a name.
+    /// Returns the number of a name.
     pub fn lookup(&self, directory: u64, name: &OsStr) -> Result<u64, Refusal> {
         self.directory(directory)?.live.get(name).copied().ok_or(Refusal::Missing)
     }
 
-    /// The names in a directory.
+    /// Lists a directory.
     pub fn list(&self, directory: u64) -> Result<Vec<(OsString, u64)>, Refusal> {
         Ok(self.directory(directory)?.live.iter().map(|(name, id)| (name.clone(), *id)).collect())
     }
 
-    /// Makes a file or a directory.
+    /// Creates a file or a directory.
     pub fn make(&mut self, directory: u64, name: &OsStr, node: Node) -> Result<u64, Refusal> {
         if self.directory(directory)?.live.contains_key(name) {
             return Err(Refusal::Taken);
@@ -237,7 +239,7 @@ impl Disk {
         Ok(id)
     }
 
-    /// Removes a name. The node stays for those who have it open.
+    /// Removes a name. The node stays for open handles.
     pub fn remove(&mut self, directory: u64, name: &OsStr, expect_directory: bool) -> Result<(), Refusal> {
         let id = self.lookup(directory, name)?;
         match (self.node(id)?, expect_directory) {
@@ -256,7 +258,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Renames within a directory, over what is there if `replace`.
+    /// Renames within a directory; overwrites an existing name if `replace`.
     pub fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr), replace: bool) -> Result<(), Refusal> {
         if from.0 != to.0 {
             return Err(Refusal::CrossDirectory);
@@ -282,7 +284,7 @@ impl Disk {
         }
     }
 
-    /// Writes to a file, all or nothing.
+    /// Writes to a file, completely or not at all.
     pub fn write(&mut self, file: u64, offset: usize, data: &[u8]) -> Result<(), Refusal> {
         if let Some((_, free)) = self.room()
             && self.file_mut(file)?.live.lacking(offset, data.len()) > free
@@ -297,7 +299,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Cuts a file off or fills it with zeros.
+    /// Truncates a file or extends it with zeros.
     pub fn resize(&mut self, file: u64, size: usize) -> Result<(), Refusal> {
         let change = self.change();
         let file = self.file_mut(file)?;
@@ -306,7 +308,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Syncs a file's bytes, or a directory's names.
+    /// Syncs the content of a file, or the names of a directory.
     pub fn sync(&mut self, id: u64) -> Result<(), Refusal> {
         match self.nodes.get_mut(&id).ok_or(Refusal::Missing)? {
             Node::File(file) => {
@@ -323,7 +325,7 @@ impl Disk {
         Ok(())
     }
 
-    /// What a power cut now leaves, and the names that it took or brought back.
+    /// Returns the disk after a power cut now, and the names that the cut removed or restored.
     pub fn cut(&self, random: &mut SmallRng) -> (Disk, Vec<String>) {
         let fate = match random.random_range(0..8) {
             0 => Fate::Lost,
@@ -344,7 +346,7 @@ impl Disk {
         (left, names)
     }
 
-    /// The paths of all that has a name.
+    /// Returns the paths of all named nodes.
     fn paths(&self) -> BTreeSet<String> {
         let mut paths = BTreeSet::new();
         let mut next = vec![(ROOT, String::new())];
@@ -359,13 +361,13 @@ impl Disk {
         paths
     }
 
-    /// A moment since the oldest change that is not synced.
+    /// Chooses a moment since the oldest pending change.
     fn moment(&self, random: &mut SmallRng) -> u64 {
         let oldest = self.nodes.values().filter_map(Node::oldest).min().unwrap_or(self.changes);
         random.random_range(oldest..=self.changes)
     }
 
-    /// Drops nodes that no name leads to.
+    /// Drops nodes without a name.
     fn forget_unnamed(&mut self) {
         let mut named = BTreeSet::new();
         let mut next = vec![ROOT];
@@ -393,7 +395,7 @@ impl Directory {
 }
 
 impl Node {
-    /// Bytes of a file.
+    /// Returns the size of a file in bytes.
     pub fn size(&self) -> usize {
         match self {
             Node::File(file) => file.live.size(),
@@ -452,7 +454,7 @@ impl Write {
     fn cut(&self, fate: Fate, change: u64, random: &mut SmallRng, content: &mut Content) {
         match (fate, self) {
             (Fate::Each, Write::Data(offset, data)) if random.random_bool(0.25) => {
-                // The disk's sectors begin at multiples of their size, wherever the write began.
+                // Sectors begin at multiples of their size, independent of the start of the write.
                 let first = offset / SECTOR;
                 let last = (offset + data.len()).div_ceil(SECTOR);
                 let torn = random.random_range(first..=last) * SECTOR;
@@ -528,7 +530,7 @@ fn a_full_disk_takes_nothing_until_something_is_removed_and_closed() {
     let file = disk.make(ROOT, name("a"), Node::File(File::default())).unwrap();
     disk.open(file);
     disk.resize(file, 100 * PAGE).unwrap();
-    assert_eq!(disk.room(), Some((3, 3)), "what was never written takes no room");
+    assert_eq!(disk.room(), Some((3, 3)), "unwritten pages do not count");
     disk.write(file, PAGE, &[1; 2 * PAGE]).unwrap();
     assert_eq!(disk.write(file, 8 * PAGE - 1, &[1; 2]), Err(Refusal::Full));
     disk.write(file, PAGE, &[2; PAGE]).unwrap();
@@ -536,7 +538,7 @@ fn a_full_disk_takes_nothing_until_something_is_removed_and_closed() {
     assert_eq!(disk.room(), Some((3, 1)), "it is still open");
     disk.release(file);
     assert_eq!(disk.room(), Some((3, 3)));
-    assert!(disk.node(file).is_ok(), "a cut can bring its name back");
+    assert!(disk.node(file).is_ok(), "a cut can restore its name");
     disk.sync(ROOT).unwrap();
     assert!(disk.node(file).is_err());
 }

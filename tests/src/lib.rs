@@ -1,10 +1,12 @@
-//! Shared parts of the tests that run the real programs: a disk that knows what a power cut leaves, mounted for a process
-//! under test; and the [`harness`] that starts control planes.
+//! Shared parts of the tests with real programs.
+//!
+//! A disk simulates power cuts and is mounted for a process under test. The [`harness`] starts control
+//! planes.
 //!
 //! # Contract
 //!
-//! [`disk::Disk`] is the disk, [`mount::Mount`] serves it as a FUSE file system. A test that mounts runs itself again with
-//! [`namespace::run_inside`], so that its mounts end with it, however it ends.
+//! [`disk::Disk`] is the disk, [`mount::Mount`] serves it as a FUSE file system. A test that mounts runs
+//! itself again with [`namespace::run_inside`], so that its mounts always end with it.
 
 #![allow(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! A [`Disk`] as a FUSE file system, and the session that serves it.
+//! Serves a [`Disk`] as a FUSE file system.
 
 use std::ffi::OsStr;
 use std::io;
@@ -19,14 +19,14 @@ use rand::rngs::SmallRng;
 
 use crate::disk::{Directory, Disk, File, Node, ROOT, Refusal};
 
-/// How long the kernel may remember names and sizes: it sees every change itself.
+/// Cache time of names and sizes in the kernel: all changes pass through the kernel.
 const TTL: Duration = Duration::from_secs(60);
 
-/// What statfs says is there and free of a disk without a limit.
+/// Total and free blocks that statfs reports for a disk without a limit.
 const BLOCKS: u64 = 1 << 28;
 const BLOCK: u32 = 4096;
 
-/// A mounted disk. Dropping it unmounts.
+/// Mounted disk. Drop unmounts it.
 pub struct Mount {
     disk: Arc<Mutex<Disk>>,
     sync_takes: Arc<AtomicU64>,
@@ -46,30 +46,30 @@ impl Mount {
         Ok(Mount { disk, sync_takes, dir: dir.to_owned(), session: Some(session) })
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Sets how many bytes there is room for: [`Disk::limit`].
+    /// Sets the capacity in bytes: [`Disk::limit`].
     pub fn limit(&self, bytes: Option<u64>) {
         self.disk.lock().limit(bytes);
     }
 
-    /// Makes every sync take a while, as on a disk: what is not synced yet stays so for longer.
+    /// Delays every sync, as on a real disk: changes stay pending for longer.
     pub fn slow_syncs(&self, time: Duration) {
         self.sync_takes.store(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// What a power cut now leaves, and the names that it took or brought back.
+    /// Returns the disk after a power cut now, and the names that the cut removed or restored.
     pub fn cut(&self, random: &mut SmallRng) -> (Disk, Vec<String>) {
         let now = self.disk.lock().clone();
         now.cut(random)
     }
 
-    /// Unmounts. Nothing may be open any more.
+    /// Unmounts the disk; fails while files are open.
     pub fn end(mut self) -> io::Result<()> {
-        // By another process: one that serves a file system and waits for it could not be killed.
+        // Another process unmounts: a process that serves a file system and waits for it could not be killed.
         let status = Command::new("umount").arg(&self.dir).status()?;
         if !status.success() {
             return Err(io::Error::other(format!("umount ends with {status}")));

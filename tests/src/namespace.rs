@@ -1,4 +1,4 @@
-//! A test that mounts file systems, in a mount namespace of its own: however it ends, its mounts end with it.
+//! Runs a test that mounts file systems in its own mount namespace, so that its mounts always end with it.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -7,10 +7,11 @@ use std::thread;
 /// Set in the process that runs in the namespace.
 const INSIDE: &str = "MOUNT_NAMESPACE_INSIDE";
 
-/// Runs a test where it may mount: this program starts itself again in a mount namespace of its own, with this test alone,
-/// and there calls `body`. Where FUSE or namespaces are not to be had, says so and does nothing.
+/// Runs a test that needs mounts in a new mount namespace.
 ///
-/// `test` is the test's whole name, as the harness prints it.
+/// This program restarts itself in the namespace with this test alone, which calls `body`. Without FUSE or
+/// namespaces the function prints the reason and skips the test. `test` is the full name of the test in the
+/// harness.
 pub fn run_inside(test: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         end_with_parent();
@@ -22,21 +23,21 @@ pub fn run_inside(test: &str, body: impl FnOnce()) {
     let mut command = in_namespace();
     command.arg(std::env::current_exe().unwrap()).args([test, "--exact", "--nocapture", "--test-threads=1"]);
     let mut inside = command.env(INSIDE, "1").stdin(Stdio::piped()).spawn().unwrap();
-    // Its input stays open until it has ended.
+    // The input stays open until the process has ended.
     let input = inside.stdin.take();
     let status = inside.wait().unwrap();
     drop(input);
-    assert!(status.success(), "see above");
+    assert!(status.success(), "the test failed; its output is above");
 }
 
-/// A command in a mount namespace of its own.
+/// Builds a command that runs in a new mount namespace.
 fn in_namespace() -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]);
     command
 }
 
-/// Whether FUSE and mount namespaces are to be had.
+/// Checks that FUSE and mount namespaces are available.
 fn can_mount() -> Result<(), String> {
     let device = std::fs::File::options().read(true).write(true).open("/dev/fuse");
     device.map_err(|error| format!("/dev/fuse: {error}"))?;
@@ -47,7 +48,7 @@ fn can_mount() -> Result<(), String> {
     }
 }
 
-/// The end of the input is the end of the process that started this one.
+/// End-of-file on the input means that the parent process has ended.
 fn end_with_parent() {
     thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());

@@ -1,4 +1,4 @@
-//! How long bodies and selectors take: `cargo bench -p apimachinery`. As a test it runs each path once.
+//! Benchmarks of codecs and selectors: `cargo bench -p apimachinery`. As a test this runs each path once.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use apimachinery::codec::{Limits, json, yaml};
 use apimachinery::selector::label::LabelSelector;
 use serde_json::{Value, json};
 
-/// A pod of about 3.8 kB.
+/// Pod of about 3.8 kB.
 fn pod() -> Value {
     let container = |name: &str| {
         json!({
@@ -42,7 +42,7 @@ fn pod() -> Value {
     })
 }
 
-/// Prints the mean time of many runs; once when `cargo test` calls.
+/// Prints the mean time of many runs; runs once under `cargo test`.
 fn measure(name: &str, mut run: impl FnMut()) {
     let bench = std::env::args().any(|argument| argument == "--bench");
     let clock = SystemClock::new();

@@ -1,12 +1,15 @@
-//! What a request wants to do: the attributes that authorization examines (access control, "Decision rules").
+//! Request attributes that authorization examines (access control, "Decision rules").
 
-/// The attributes of one request.
+/// Attributes of one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Attributes {
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, a special verb, or for
-    /// non-resource requests the lower-case HTTP method.
+    /// Verb of the request.
+    ///
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, a special verb, or
+    /// the lower-case HTTP method of a non-resource request.
     pub verb: String,
-    /// True for `/api/v1/...` and `/apis/<group>/<version>/...`: the resource fields count. False: `path` counts.
+    /// True for `/api/v1/...` and `/apis/<group>/<version>/...`: the resource fields apply. False: only
+    /// `path` applies.
     pub resource_request: bool,
     /// Full group name, `""` for core.
     pub group: String,
@@ -20,27 +23,27 @@ pub struct Attributes {
     pub namespace: String,
     /// Object name or `""`.
     pub name: String,
-    /// The URL path.
+    /// URL path.
     pub path: String,
-    /// The field selector of a list, watch or deletecollection.
+    /// Field selector of a list, watch or deletecollection.
     pub field_selector: ParsedSelector,
-    /// The label selector of the same.
+    /// Label selector of a list, watch or deletecollection.
     pub label_selector: ParsedSelector,
 }
 
 impl Attributes {
-    /// Whether the verb reads only.
+    /// Whether the verb is read-only.
     pub fn is_read_only(&self) -> bool {
         matches!(self.verb.as_str(), "get" | "list" | "watch")
     }
 }
 
-/// A selector as authorization sees it.
+/// Selector in the form that authorization examines.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ParsedSelector {
-    /// All must hold; empty selects everything.
+    /// All requirements must hold; an empty list selects everything.
     Requirements(Vec<Requirement>),
-    /// The text as sent: authorizers treat it as no restriction.
+    /// Selector text, unchanged: authorizers treat it as no restriction.
     Unparsable(String),
 }
 
@@ -55,13 +58,13 @@ impl Default for ParsedSelector {
 pub struct Requirement {
     /// Label key or field path.
     pub key: String,
-    /// How `values` restrict it.
+    /// Operator that applies to `values`.
     pub operator: Operator,
-    /// Empty for the operators on existence.
+    /// Values; empty for the existence operators.
     pub values: Vec<String>,
 }
 
-/// The operators of selectors in access reviews.
+/// Selector operators of access reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operator {
     /// The value is one of `values`.
@@ -75,7 +78,7 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// The wire's word.
+    /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Operator::In => "In",
@@ -85,7 +88,7 @@ impl Operator {
         }
     }
 
-    /// From the wire's word.
+    /// Parses the name in the API.
     pub fn parse(word: &str) -> Option<Self> {
         match word {
             "In" => Some(Operator::In),

@@ -1,20 +1,20 @@
-//! Time and chance, passed in, so that tests can run years in seconds and replay a seed.
+//! Clocks and random generators as parameters, so that tests simulate years in seconds and replay a seed.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// Where time comes from.
+/// Source of time.
 pub trait Clock: Send + Sync + 'static {
-    /// The wall clock.
+    /// Returns the wall-clock time.
     fn now(&self) -> Timestamp;
 
-    /// A clock that never goes back, from an arbitrary start.
+    /// Returns the time of a clock that never goes back, since an arbitrary start.
     fn monotonic(&self) -> Duration;
 }
 
-/// The machine's clocks.
+/// Clocks of the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     start: std::time::Instant,
@@ -22,7 +22,7 @@ pub struct SystemClock {
 
 #[expect(clippy::disallowed_methods, reason = "the one place where the machine's time enters")]
 impl SystemClock {
-    /// Monotonic time starts here.
+    /// Starts the monotonic clock at zero.
     pub fn new() -> Self {
         SystemClock { start: std::time::Instant::now() }
     }
@@ -45,21 +45,21 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that a test moves.
+/// Clock that a test moves.
 #[derive(Debug)]
 pub struct ManualClock {
     millis: AtomicI64,
-    /// Milliseconds that the wall clock differs.
+    /// Milliseconds between wall clock and monotonic clock.
     wall_offset: AtomicI64,
 }
 
 impl ManualClock {
-    /// Starts at a time.
+    /// Creates a clock at a time.
     pub fn at(start: Timestamp) -> Self {
         ManualClock { millis: AtomicI64::new(start.as_millisecond()), wall_offset: AtomicI64::new(0) }
     }
 
-    /// Moves forward.
+    /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         self.millis.fetch_add(i64::try_from(by.as_millis()).unwrap_or(i64::MAX), Ordering::SeqCst);
     }
@@ -83,17 +83,17 @@ impl Clock for ManualClock {
     }
 }
 
-/// Where chance comes from. Not for keys or tokens: those come from `aws-lc-rs`.
+/// Random generator. Not for keys or tokens: those use `aws-lc-rs`.
 pub trait Chance: Send + Sync + 'static {
-    /// 128 random bits.
+    /// Returns 128 random bits.
     fn bits(&self) -> u128;
 
-    /// A version 4 UUID (RFC 9562).
+    /// Returns a version 4 UUID (RFC 9562).
     fn uuid(&self) -> String {
         uuid::Builder::from_random_bytes(self.bits().to_be_bytes()).into_uuid().to_string()
     }
 
-    /// Five characters of the alphabet that generated names use (specification: `metadata.generateName`).
+    /// Returns five characters of the alphabet of generated names (specification: `metadata.generateName`).
     fn name_suffix(&self) -> String {
         const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
         let mut bits = self.bits();
@@ -107,7 +107,7 @@ pub trait Chance: Send + Sync + 'static {
     }
 }
 
-/// The operating system's randomness, through a generator for each thread.
+/// Random generator of the operating system, through one generator per thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemChance;
 
@@ -117,14 +117,14 @@ impl Chance for SystemChance {
     }
 }
 
-/// A seeded generator: the same seed gives the same run.
+/// Seeded generator: the same seed gives the same run.
 #[derive(Debug)]
 pub struct SeededChance {
     state: std::sync::atomic::AtomicU64,
 }
 
 impl SeededChance {
-    /// From a seed, which tests print.
+    /// Creates a generator from a seed, which tests print.
     pub fn new(seed: u64) -> Self {
         SeededChance { state: std::sync::atomic::AtomicU64::new(seed) }
     }

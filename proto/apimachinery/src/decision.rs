@@ -1,30 +1,30 @@
-//! What an authorizer says. The zero value refuses.
+//! Authorization decisions. The zero value denies.
 
-/// An authorizer's opinion.
+/// Verdict of an authorizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
-    /// Refused, and later authorizers are not asked.
+    /// Denied; later authorizers are not called.
     #[default]
     Deny,
-    /// Allowed, and later authorizers are not asked.
+    /// Allowed; later authorizers are not called.
     Allow,
-    /// The next authorizer decides; refused when there is none.
+    /// The next authorizer decides; denied when there is none.
     NoOpinion,
 }
 
-/// A verdict with its reason.
+/// Verdict with its reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// The verdict.
+    /// Verdict.
     pub verdict: Verdict,
-    /// Binding, role and rule of an allow; what a client may know of a refusal.
+    /// Binding, role and rule of an allow; the client-visible reason of a denial.
     pub reason: String,
-    /// A problem met on the way, `""` when there was none.
+    /// Error met during the evaluation, `""` without errors.
     pub evaluation_error: String,
 }
 
 impl Decision {
-    /// Whether the request may go on. Everything but `Allow` refuses.
+    /// Whether the request may proceed. Every verdict but `Allow` denies.
     pub fn allowed(&self) -> bool {
         self.verdict == Verdict::Allow
     }

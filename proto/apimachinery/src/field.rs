@@ -1,5 +1,4 @@
-//! Where a field is and what is wrong with it: paths and validation errors, worded as Kubernetes words them, since
-//! clients show them and tests compare them.
+//! Field paths and validation errors, with the texts of Kubernetes, which clients show and tests compare.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,40 +7,40 @@ use std::ops::Deref;
 
 use serde_json::Value;
 
-/// The path of a field: `spec.containers[0].name`, `data[key]`. Cheap to extend, rendered once.
+/// Path of a field: `spec.containers[0].name`, `data[key]`. Cheap to extend; rendered once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldPath(String);
 
 impl FieldPath {
-    /// The object itself; renders as `""`.
+    /// Returns the path of the object itself, which renders as `""`.
     pub fn root() -> Self {
         FieldPath::default()
     }
 
-    /// A top-level field, or a dotted path of names.
+    /// Creates the path of a top-level field, or a dotted path of names.
     pub fn new(name: &str) -> Self {
         FieldPath(name.to_owned())
     }
 
-    /// A field of this one.
+    /// Returns the path of a field of this one.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         if self.0.is_empty() { FieldPath(name.to_owned()) } else { FieldPath(format!("{}.{name}", self.0)) }
     }
 
-    /// An item of this list.
+    /// Returns the path of an item of this list.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         FieldPath(format!("{}[{index}]", self.0))
     }
 
-    /// An entry of this map.
+    /// Returns the path of an entry of this map.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
         FieldPath(format!("{}[{}]", self.0, shorten_name(key)))
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -53,7 +52,7 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// The kinds of validation errors; each is a cause reason of a 422 Status.
+/// Kinds of validation errors; each is a cause reason of a 422 Status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
     /// `FieldValueNotFound`
@@ -79,7 +78,7 @@ pub enum FieldErrorKind {
 }
 
 impl FieldErrorKind {
-    /// The `reason` of the cause.
+    /// Returns the `reason` of the cause.
     pub fn reason(self) -> &'static str {
         match self {
             FieldErrorKind::NotFound => "FieldValueNotFound",
@@ -95,7 +94,7 @@ impl FieldErrorKind {
         }
     }
 
-    /// How the message begins after the path.
+    /// Beginning of the message after the path.
     fn words(self) -> &'static str {
         match self {
             FieldErrorKind::NotFound => "Not found",
@@ -111,14 +110,14 @@ impl FieldErrorKind {
     }
 }
 
-/// One validation error. [`FieldError::body`] is the `message` of its cause.
+/// Validation error. [`FieldError::body`] is the `message` of its cause.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
-    /// What is wrong.
+    /// Kind of the error.
     pub kind: FieldErrorKind,
-    /// Where.
+    /// Path of the field.
     pub path: FieldPath,
-    /// `: `-separated tail of the message: the value if it is shown, then the detail.
+    /// Tail of the message, separated by `: `: the value if it is shown, then the detail.
     tail: String,
 }
 
@@ -133,12 +132,13 @@ impl FieldError {
         Self::with_value(FieldErrorKind::Invalid, path, &value.into(), detail)
     }
 
-    /// As `invalid`, for a value whose shown form is not its JSON in sorted order: structs in the order of declaration.
+    /// Like `invalid`, for a value that is not shown as JSON in sorted order: structs in the order of
+    /// declaration.
     pub fn invalid_text(path: &FieldPath, shown: &str, detail: &str) -> Self {
         Self::without_value(FieldErrorKind::Invalid, path, &format!("{}: {detail}", shorten(shown)))
     }
 
-    /// As `invalid`, for a value of the wrong JSON type.
+    /// Like `invalid`, for a value of the wrong JSON type.
     pub fn type_invalid(path: &FieldPath, value: impl Into<Value>, detail: &str) -> Self {
         Self::with_value(FieldErrorKind::TypeInvalid, path, &value.into(), detail)
     }
@@ -153,7 +153,7 @@ impl FieldError {
         Self::with_value(FieldErrorKind::NotFound, path, &value.into(), "")
     }
 
-    /// `Unsupported value: <value>: supported values: "a", "b"`. The supported values are sorted by the caller.
+    /// `Unsupported value: <value>: supported values: "a", "b"`. The caller sorts the supported values.
     pub fn not_supported(path: &FieldPath, value: impl Into<Value>, supported: &[&str]) -> Self {
         let detail = if supported.is_empty() {
             String::new()
@@ -199,7 +199,7 @@ impl FieldError {
         FieldError { kind, path: path.clone(), tail }
     }
 
-    /// The message without the path, as a cause shows it.
+    /// Returns the message without the path, for a cause.
     pub fn body(&self) -> String {
         if self.tail.is_empty() {
             self.kind.words().to_owned()
@@ -210,23 +210,23 @@ impl FieldError {
 }
 
 impl fmt::Display for FieldError {
-    /// The message with its path, as the Status message shows it.
+    /// Formats the message with its path, for a Status message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path, self.body())
     }
 }
 
-/// Characters of a map's key that a path shows.
+/// Maximum characters of a map key in a path.
 const KEY_MAX: usize = 512;
 
-/// Errors that [`FieldErrors`] keeps.
+/// Maximum number of errors that [`FieldErrors`] keeps.
 pub const ERRORS_MAX: usize = 100;
 
-/// The errors of one validation: the first 100, and how many more there are.
+/// Errors of one validation: the first 100, and the number of further errors.
 ///
 /// # Invariants
 ///
-/// INVARIANT (bounded): an object of a million mistakes makes a list of 100 errors.
+/// INVARIANT (bounded): an object with a million mistakes produces a list of 100 errors.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldErrors {
     kept: Vec<FieldError>,
@@ -234,7 +234,7 @@ pub struct FieldErrors {
 }
 
 impl FieldErrors {
-    /// No errors.
+    /// Creates an empty collector.
     pub const fn new() -> Self {
         FieldErrors { kept: Vec::new(), more: 0 }
     }
@@ -258,18 +258,18 @@ impl FieldErrors {
         self.kept.len() >= ERRORS_MAX
     }
 
-    /// How many errors there are, those included that were not kept.
+    /// Returns the number of errors, including those that were not kept.
     pub fn len(&self) -> usize {
         self.kept.len() + self.more
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there are no errors.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 }
 
-/// The errors that were kept.
+/// Dereferences to the kept errors.
 impl Deref for FieldErrors {
     type Target = [FieldError];
 
@@ -286,7 +286,7 @@ impl FromIterator<FieldError> for FieldErrors {
     }
 }
 
-/// The errors of all parts, in order.
+/// Joins the errors of all parts, in order.
 impl FromIterator<FieldErrors> for FieldErrors {
     fn from_iter<I: IntoIterator<Item = FieldErrors>>(parts: I) -> Self {
         let mut all = FieldErrors::new();
@@ -307,15 +307,15 @@ impl From<FieldError> for FieldErrors {
     }
 }
 
-/// A source of errors for [`FieldErrors::extend`]: another collector, whose count is kept, or any iterator.
+/// Source of errors for [`FieldErrors::extend`]: another collector, whose count is kept, or any iterator.
 pub trait FieldErrorSource<M> {
     /// Adds its errors at the end of a collector.
     fn add_to(self, errors: &mut FieldErrors);
 }
 
-/// Marks the collector among the sources.
+/// Marker type of the collector as a source.
 pub struct Collector;
-/// Marks iterators among the sources.
+/// Marker type of iterators as sources.
 pub struct Items;
 
 impl FieldErrorSource<Collector> for FieldErrors {
@@ -332,12 +332,12 @@ impl<I: IntoIterator<Item = FieldError>> FieldErrorSource<Items> for I {
     }
 }
 
-/// A list of errors of which [`Status::invalid`](crate::status::Status::invalid) tells.
+/// List of errors for [`Status::invalid`](crate::status::Status::invalid).
 pub trait ErrorList {
-    /// The errors that were kept.
+    /// Returns the kept errors.
     fn kept(&self) -> &[FieldError];
 
-    /// How many more there are.
+    /// Returns the number of further errors.
     fn more(&self) -> usize {
         0
     }
@@ -371,20 +371,20 @@ impl<const N: usize> ErrorList for [FieldError; N] {
     }
 }
 
-/// Characters of a value that a message shows.
+/// Maximum characters of a value in a message.
 const SHOWN_MAX: usize = 100;
 
-/// A text cut after 100 characters: `text… (3000 bytes)`. Messages show no more of any value.
+/// Truncates a text after 100 characters: `text… (3000 bytes)`. Messages show at most this much of a value.
 pub fn shorten(text: &str) -> Cow<'_, str> {
     shorten_to(text, SHOWN_MAX)
 }
 
-/// A name in a path, cut after 512 characters.
+/// Truncates a name in a path after 512 characters.
 pub fn shorten_name(name: &str) -> Cow<'_, str> {
     shorten_to(name, KEY_MAX)
 }
 
-/// A text cut after a number of characters.
+/// Truncates a text after a number of characters.
 fn shorten_to(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {
         return Cow::Borrowed(text);
@@ -397,7 +397,7 @@ fn shorten_to(text: &str, max: usize) -> Cow<'_, str> {
     }
 }
 
-/// How a value stands in a message: strings quoted, null as `null`, everything else as JSON.
+/// Formats a value for a message: strings quoted, null as `null`, everything else as JSON.
 fn show(value: &Value) -> String {
     match value {
         Value::String(s) => quote(s),
@@ -406,7 +406,7 @@ fn show(value: &Value) -> String {
     }
 }
 
-/// The JSON of a list or an object, without the work of rendering more than a message shows.
+/// Formats a list or an object as JSON, but renders no more than a message shows.
 fn show_collection(value: &Value) -> String {
     let mut out = BoundedWriter { text: Vec::new(), bytes: 0 };
     let whole = serde_json::to_writer(&mut out, value).is_ok();
@@ -418,7 +418,7 @@ fn show_collection(value: &Value) -> String {
     format!("{}… (more than {} bytes)", text.get(..end).unwrap_or_default(), out.bytes)
 }
 
-/// Keeps the beginning of a text, and fails when it gets long.
+/// Writer that keeps the beginning of a text and fails when the text gets long.
 struct BoundedWriter {
     text: Vec<u8>,
     bytes: usize,
@@ -437,7 +437,8 @@ impl io::Write for BoundedWriter {
     }
 }
 
-/// A string in double quotes, escaped as Go's `%q` does for what occurs in API values. After 100 characters it is cut.
+/// Quotes a string like Go's `%q`, as far as characters of API values need it; truncates after 100
+/// characters.
 pub fn quote(s: &str) -> String {
     match shorten(s) {
         Cow::Borrowed(whole) => escape(whole),

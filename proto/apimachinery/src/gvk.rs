@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// An API group and version. The core group is the empty string.
+/// API group and version. The core group is the empty string.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersion {
     /// Full group name, `""` for the core group.
@@ -12,7 +12,7 @@ pub struct GroupVersion {
 }
 
 impl GroupVersion {
-    /// From the `apiVersion` field: `v1` or `group/version`. None when there is more than one slash or an empty part.
+    /// Parses the `apiVersion` field: `v1` or `group/version`. None: more than one slash, or an empty part.
     pub fn parse(api_version: &str) -> Option<Self> {
         let (group, version) = match api_version.split_once('/') {
             None => ("", api_version),
@@ -25,7 +25,7 @@ impl GroupVersion {
 }
 
 impl fmt::Display for GroupVersion {
-    /// The `apiVersion` field.
+    /// Formats the `apiVersion` field.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.group.is_empty() {
             f.write_str(&self.version)
@@ -35,7 +35,7 @@ impl fmt::Display for GroupVersion {
     }
 }
 
-/// A group and the lower-case plural name of a resource type, as messages print it: `deployments.apps`.
+/// Group and lower-case plural of a resource, in the form of messages: `deployments.apps`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
     /// Full group name.
@@ -54,12 +54,12 @@ impl fmt::Display for GroupResource {
     }
 }
 
-/// A group and a kind, as messages print it: `Deployment.apps`.
+/// Group and kind, in the form of messages: `Deployment.apps`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKind {
     /// Full group name.
     pub group: String,
-    /// The kind.
+    /// Kind.
     pub kind: String,
 }
 

@@ -1,11 +1,12 @@
-//! What both processes and every crate speak of: names, kinds, the object tree and its encodings, Status, selectors,
-//! users, attributes and decisions.
+//! Common types of both processes and every crate.
+//!
+//! Names, kinds, the object tree and its encodings, Status, selectors, users, attributes and decisions.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no I/O): nothing here reads a file, opens a socket, starts a thread or knows tokio. Time and chance are
-//! the traits of [`clock`], passed in by the caller.
-//! INVARIANT (names are a preset): every name with the domain suffix or the vendor prefix comes from [`names::Names`].
+//! INVARIANT (no I/O): this crate reads no files, opens no sockets, starts no threads and does not depend on
+//! tokio. The caller passes time and randomness as the traits of [`clock`]. INVARIANT (names are a preset):
+//! every name with the domain suffix or the vendor prefix comes from [`names::Names`].
 
 pub mod attributes;
 pub mod clock;

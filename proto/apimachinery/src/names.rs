@@ -1,31 +1,31 @@
-//! The names preset: every name that carries the domain suffix or the vendor prefix.
+//! Names preset: every name with the domain suffix or the vendor prefix.
 //!
 //! # Contract
 //!
-//! A process builds one [`Names`] at start from `--names` and `--api-domain` and passes it on. The two columns of
-//! requirements appendix (f) are the two presets; the rule behind them: under `svc` both Kubernetes domains become
-//! the API domain, `kube-*` namespaces become `svc-*`, `x-kubernetes-*` becomes `x-svc-*`, `vnd.kubernetes` becomes
-//! `vnd.svc`, and the API's own Service is `svc`. Names of roles, users and ConfigMaps stay.
+//! A process builds one [`Names`] at start from `--names` and `--api-domain` and passes it on. The two
+//! columns of requirements appendix (f) are the two presets. Under `svc` both Kubernetes domains become the
+//! API domain, `kube-*` namespaces become `svc-*`, `x-kubernetes-*` becomes `x-svc-*`, `vnd.kubernetes`
+//! becomes `vnd.svc`, and the Service of the API is `svc`. Names of roles, users and ConfigMaps stay.
 //!
 //! # Invariants
 //!
-//! INVARIANT (names are a preset): no other code names a suffix or asks which preset is set. The few behaviours that
-//! requirements appendix (g) marks "preset switch" are the fields of [`Behaviour`], one each.
+//! INVARIANT (names are a preset): no other code names a suffix or queries the preset. The few behaviours
+//! that requirements appendix (g) marks "preset switch" are the fields of [`Behaviour`], one each.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which column of requirements appendix (f) is in force.
+/// Active column of requirements appendix (f).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
-    /// Neutral names under a domain of one's own.
+    /// Neutral names under a private domain.
     Svc,
-    /// Kubernetes' names: kubectl, client-go, kube-rs and Helm work unchanged.
+    /// Kubernetes names: kubectl, client-go, kube-rs and Helm work unchanged.
     Kubernetes,
 }
 
 impl Preset {
-    /// The flag value.
+    /// Returns the flag value.
     pub fn as_str(self) -> &'static str {
         match self {
             Preset::Svc => "svc",
@@ -52,7 +52,7 @@ impl FromStr for Preset {
     }
 }
 
-/// The domain suffix of the `svc` preset when `--api-domain` is not given.
+/// Domain suffix of the `svc` preset without `--api-domain`.
 pub const DEFAULT_API_DOMAIN: &str = "svc.internal";
 
 /// All names that depend on the preset. Cheap to share behind an `Arc`.
@@ -71,7 +71,7 @@ pub struct Names {
     pub public_namespace: &'static str,
     /// Namespace of node leases: `kube-node-lease`, `svc-node-lease`.
     pub node_lease_namespace: &'static str,
-    /// Name of the API's own Service in `default`, and of the finalizer that holds every namespace.
+    /// Name of the API's Service in `default`, and of the finalizer of every namespace.
     pub api_service: &'static str,
     /// Protobuf media type.
     pub protobuf_media_type: &'static str,
@@ -83,11 +83,11 @@ pub struct Names {
     pub exec_info_env: &'static str,
     /// Name of the backing-store health check.
     pub store_check: &'static str,
-    /// The behaviours that follow the preset.
+    /// Behaviours that follow the preset.
     pub behaviour: Behaviour,
 }
 
-/// The behaviours that requirements appendix (g) marks "preset switch".
+/// Behaviours that requirements appendix (g) marks "preset switch".
 #[derive(Clone, Copy, Debug)]
 pub struct Behaviour {
     /// (g) 2: `/livez?verbose` and `/readyz?verbose` end with their own name instead of `healthz check passed`.
@@ -102,12 +102,13 @@ pub struct Behaviour {
     pub duplicate_item_under_apply_is_internal: bool,
     /// (g) 26: a JSON Patch `replace` of a missing key succeeds.
     pub replace_of_missing_key_succeeds: bool,
-    /// D-SSA-39, which the reference does not do: a write that makes all owners be forgotten owns what else it changes.
+    /// D-SSA-39, which the reference does not implement: a write that resets all field owners owns its other
+    /// changes.
     pub reset_of_owners_owns_the_rest: bool,
 }
 
 impl Names {
-    /// The names of a preset. `api_domain` is used by `svc` only.
+    /// Builds the names of a preset. Only `svc` uses `api_domain`.
     ///
     /// # Errors
     ///
@@ -169,18 +170,20 @@ impl Names {
         Ok(names)
     }
 
-    /// The preset as it is written into a new store.
+    /// Returns the preset, which a new store records.
     pub fn preset(&self) -> Preset {
         self.preset
     }
 
-    /// The API domain as it is written into a new store. Without meaning under `kubernetes`.
+    /// Returns the API domain, which a new store records. Meaningless under `kubernetes`.
     pub fn api_domain(&self) -> &str {
         &self.api_domain
     }
 
-    /// The full name of an API group given its stem: `` stays the core group, `apps`, `batch`, `autoscaling` and
-    /// `extensions` have no domain, `policy` has one under `svc` only (appendix (g) 3), all others have one.
+    /// Returns the full name of an API group given its stem.
+    ///
+    /// `` stays the core group. `apps`, `batch`, `autoscaling` and `extensions` have no domain, `policy` has
+    /// one under `svc` only (appendix (g) 3), and all others have one.
     pub fn group(&self, stem: &str) -> String {
         match stem {
             "" | "apps" | "batch" | "autoscaling" | "extensions" => stem.to_owned(),
@@ -189,7 +192,7 @@ impl Names {
         }
     }
 
-    /// The stem of a full group name; the inverse of [`Names::group`]. None for a group that is not ours.
+    /// Returns the stem of a full group name; the inverse of [`Names::group`]. None: not a group of this API.
     pub fn stem<'a>(&self, group: &'a str) -> Option<&'a str> {
         let stem = match group.strip_suffix(self.group_domain.as_str()).and_then(|s| s.strip_suffix('.')) {
             Some(stem) => stem,
@@ -198,8 +201,10 @@ impl Names {
         (self.group(stem) == group).then_some(stem)
     }
 
-    /// The name of a type in OpenAPI documents, given its package and name: `core/v1`, `ConfigMap`. Under `kubernetes` the
-    /// name that generated clients know; under `svc` the API domain from the last label to the first, package and name.
+    /// Returns the name of a type in OpenAPI documents, given its package and name: `core/v1`, `ConfigMap`.
+    ///
+    /// Under `kubernetes` this is the name that generated clients know. Under `svc` it is the API domain from
+    /// the last label to the first, package and name.
     pub fn definition(&self, package: &str, name: &str) -> String {
         let domain: Vec<&str> = self.group_domain.rsplit('.').collect();
         let own = package.split('/').next().unwrap_or_default();
@@ -217,7 +222,7 @@ impl Names {
         format!("{}.{place}.{}.{name}", domain.join("."), package.replace('/', "."))
     }
 
-    /// The title of OpenAPI documents.
+    /// Returns the title of OpenAPI documents.
     pub fn api_title(&self) -> &'static str {
         match self.preset {
             Preset::Kubernetes => "Kubernetes",
@@ -225,58 +230,60 @@ impl Names {
         }
     }
 
-    /// A key in the domain of API groups: `k8s_key("deprecated")` is `k8s.io/deprecated`.
+    /// Returns a key in the domain of API groups: `group_key("deprecated")` is `k8s.io/deprecated`.
     pub fn group_key(&self, name: &str) -> String {
         format!("{}/{name}", self.group_domain)
     }
 
-    /// A key in a sub-domain of API groups: `("rbac.authorization", "aggregate-to-view")`.
+    /// Returns a key in a sub-domain of API groups: `("rbac.authorization", "aggregate-to-view")`.
     pub fn group_sub_key(&self, sub: &str, name: &str) -> String {
         format!("{sub}.{}/{name}", self.group_domain)
     }
 
-    /// A key in the domain of labels: `kubernetes.io/metadata.name`.
+    /// Returns a key in the domain of labels: `kubernetes.io/metadata.name`.
     pub fn label_key(&self, name: &str) -> String {
         format!("{}/{name}", self.label_domain)
     }
 
-    /// A key in a sub-domain of labels: `("rbac.authorization", "autoupdate")`.
+    /// Returns a key in a sub-domain of labels: `("rbac.authorization", "autoupdate")`.
     pub fn label_sub_key(&self, sub: &str, name: &str) -> String {
         format!("{sub}.{}/{name}", self.label_domain)
     }
 
-    /// `meta.k8s.io`: the group of Table, PartialObjectMetadata and the options.
+    /// Returns `meta.k8s.io`: the group of Table, PartialObjectMetadata and the options.
     pub fn meta_group(&self) -> String {
         self.group("meta")
     }
 
-    /// Label of default policy objects, value `rbac-defaults`.
+    /// Returns the label of default policy objects, value `rbac-defaults`.
     pub fn bootstrapping_label(&self) -> String {
         self.label_key("bootstrapping")
     }
 
-    /// Annotation that switches the restoring of default policy.
+    /// Returns the annotation that enables or disables the restoring of default policy.
     pub fn autoupdate_annotation(&self) -> String {
         self.label_sub_key("rbac.authorization", "autoupdate")
     }
 
-    /// Label that adds a ClusterRole's rules to `admin`, `edit` or `view`.
+    /// Returns the label that aggregates the rules of a ClusterRole into `admin`, `edit` or `view`.
     pub fn aggregate_to_label(&self, role: &str) -> String {
         self.group_sub_key("rbac.authorization", &format!("aggregate-to-{role}"))
     }
 
-    /// Label that every namespace carries with its own name.
+    /// Returns the label of every namespace with its own name.
     pub fn metadata_name_label(&self) -> String {
         self.label_key("metadata.name")
     }
 
-    /// The extra key that names a credential.
+    /// Returns the user extra key that identifies a credential.
     pub fn credential_id_extra(&self) -> String {
         self.label_sub_key("authentication", "credential-id")
     }
 
-    /// Names that stand in documents written in the neutral notation of the policies folder: `<d>` in group names,
-    /// `<labels>` in keys of the label domain, `<system>` and `<public>` for namespaces.
+    /// Expands the neutral notation of the policies folder.
+    ///
+    /// `<d>` stands in group names, `<labels>` in keys of the label domain, `<system>` and `<public>` for
+    /// namespaces.
     pub fn expand(&self, text: &str) -> String {
         text.replace("policy.<d>", &self.group("policy"))
             .replace("<d>", &self.group_domain)
@@ -323,7 +330,7 @@ mod tests {
             for stem in ["", "apps", "policy", "rbac.authorization", "storage"] {
                 assert_eq!(names.stem(&names.group(stem)), Some(stem), "{preset}");
             }
-            assert_eq!(names.stem("storage"), None, "a group that needs the domain is not ours without it");
+            assert_eq!(names.stem("storage"), None, "a group that needs the domain is unknown without it");
             assert_eq!(names.stem("widgets.example.com"), None);
         }
     }

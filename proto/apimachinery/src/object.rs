@@ -1,18 +1,19 @@
-//! The object tree: an API object as JSON values, and the way to its metadata.
+//! Object tree: an API object as JSON values, with access to its metadata.
 //!
 //! # Contract
 //!
-//! An [`Object`] is a JSON object. Accessors return `None` (or an empty iterator) for what is absent or has another
-//! type: they never fail and never panic, since bodies are untrusted until the schema has checked them.
+//! An [`Object`] is a JSON object. Accessors return `None` (or an empty iterator) for fields that are absent
+//! or have another type. They never fail and never panic, because bodies are untrusted until the schema has
+//! checked them.
 
 pub use serde_json::{Map, Number, Value};
 
-/// An API object. `Deref`s to nothing: what reads and writes it says so by name.
+/// API object. There is no `Deref`, so that reads and writes are explicit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Object(pub Map<String, Value>);
 
 impl Object {
-    /// From a value; gives the value back when it is not a JSON object.
+    /// Converts a value; returns the value if it is not a JSON object.
     ///
     /// # Errors
     ///
@@ -24,17 +25,17 @@ impl Object {
         }
     }
 
-    /// As a value.
+    /// Converts into a value.
     pub fn into_value(self) -> Value {
         Value::Object(self.0)
     }
 
-    /// A top-level field.
+    /// Returns a top-level field.
     pub fn get(&self, field: &str) -> Option<&Value> {
         self.0.get(field)
     }
 
-    /// A top-level field, to change.
+    /// Returns a mutable top-level field.
     pub fn get_mut(&mut self, field: &str) -> Option<&mut Value> {
         self.0.get_mut(field)
     }
@@ -49,23 +50,23 @@ impl Object {
         self.0.remove(field)
     }
 
-    /// A nested field by its path of names.
+    /// Returns a nested field by its path of names.
     pub fn at(&self, path: &[&str]) -> Option<&Value> {
         let (first, rest) = path.split_first()?;
         rest.iter().try_fold(self.0.get(*first)?, |value, field| value.get(field))
     }
 
-    /// A nested string by its path of names.
+    /// Returns a nested string by its path of names.
     pub fn str_at(&self, path: &[&str]) -> Option<&str> {
         self.at(path)?.as_str()
     }
 
-    /// `apiVersion`, or `""`.
+    /// Returns `apiVersion`, or `""`.
     pub fn api_version(&self) -> &str {
         self.str_at(&["apiVersion"]).unwrap_or("")
     }
 
-    /// `kind`, or `""`.
+    /// Returns `kind`, or `""`.
     pub fn kind(&self) -> &str {
         self.str_at(&["kind"]).unwrap_or("")
     }
@@ -76,17 +77,17 @@ impl Object {
         self.set("kind", kind);
     }
 
-    /// `metadata`, when it is an object.
+    /// Returns `metadata`, if it is an object.
     pub fn meta(&self) -> Option<&Map<String, Value>> {
         self.0.get("metadata")?.as_object()
     }
 
-    /// `metadata`, made when it is absent or has another type.
+    /// Returns mutable `metadata`; creates it if it is absent or has another type.
     pub fn meta_mut(&mut self) -> &mut Map<String, Value> {
         self.part_mut("metadata")
     }
 
-    /// A top-level object, `spec` for one; made when it is absent or has another type.
+    /// Returns a mutable top-level object such as `spec`; creates it if it is absent or has another type.
     pub fn part_mut(&mut self, field: &str) -> &mut Map<String, Value> {
         let slot = self.0.entry(field).or_insert_with(|| Value::Object(Map::new()));
         if !slot.is_object() {
@@ -98,7 +99,7 @@ impl Object {
         }
     }
 
-    /// A string of the metadata, `""` when absent.
+    /// Returns a string of the metadata, `""` if absent.
     pub fn meta_str(&self, field: &str) -> &str {
         self.meta().and_then(|m| m.get(field)).and_then(Value::as_str).unwrap_or("")
     }
@@ -113,27 +114,27 @@ impl Object {
         self.0.get_mut("metadata")?.as_object_mut()?.remove(field)
     }
 
-    /// `metadata.name`, or `""`.
+    /// Returns `metadata.name`, or `""`.
     pub fn name(&self) -> &str {
         self.meta_str("name")
     }
 
-    /// `metadata.namespace`, or `""`.
+    /// Returns `metadata.namespace`, or `""`.
     pub fn namespace(&self) -> &str {
         self.meta_str("namespace")
     }
 
-    /// `metadata.uid`, or `""`.
+    /// Returns `metadata.uid`, or `""`.
     pub fn uid(&self) -> &str {
         self.meta_str("uid")
     }
 
-    /// `metadata.resourceVersion`, or `""`.
+    /// Returns `metadata.resourceVersion`, or `""`.
     pub fn resource_version(&self) -> &str {
         self.meta_str("resourceVersion")
     }
 
-    /// `metadata.generation`, or 0.
+    /// Returns `metadata.generation`, or 0.
     pub fn generation(&self) -> i64 {
         self.meta().and_then(|m| m.get("generation")).and_then(Value::as_i64).unwrap_or(0)
     }
@@ -143,27 +144,27 @@ impl Object {
         !self.meta_str("deletionTimestamp").is_empty()
     }
 
-    /// `metadata.labels`: pairs whose value is a string.
+    /// Iterates over `metadata.labels`: pairs whose value is a string.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         self.meta_strings("labels")
     }
 
-    /// `metadata.annotations`: pairs whose value is a string.
+    /// Iterates over `metadata.annotations`: pairs whose value is a string.
     pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
         self.meta_strings("annotations")
     }
 
-    /// One annotation.
+    /// Returns an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.meta()?.get("annotations")?.get(key)?.as_str()
     }
 
-    /// One label.
+    /// Returns a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.meta()?.get("labels")?.get(key)?.as_str()
     }
 
-    /// `metadata.finalizers`: the entries that are strings.
+    /// Iterates over `metadata.finalizers`: the entries that are strings.
     pub fn finalizers(&self) -> impl Iterator<Item = &str> {
         let list = self.meta().and_then(|m| m.get("finalizers")).and_then(Value::as_array);
         list.into_iter().flatten().filter_map(Value::as_str)

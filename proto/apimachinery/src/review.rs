@@ -1,15 +1,16 @@
-//! Size limits of review objects and TokenRequests: apid and authd check them before any other work.
+//! Size limits of review objects and TokenRequests, which apid and authd check before any other work.
 //!
 //! # Contract
 //!
-//! [`check_sizes`] counts list items and bytes of the fields that authd's work is proportional to. It takes linear time
-//! in the number of list entries and reports at most one error for each field. A review within the limits costs authd a
-//! bounded amount of work. apid applies the limits before it calls authd; authd applies them again, because it bounds
-//! its own inputs.
+//! [`check_sizes`] counts list items and bytes of the fields that determine the work of authd. It takes
+//! linear time in the number of list entries and reports at most one error per field. A review within the
+//! limits costs authd a limited amount of work. apid applies the limits before it calls authd; authd applies
+//! them again, because it limits its own inputs.
 //!
 //! # Reference
 //!
-//! Kubernetes has no such limits. They are far above real use: a user has tens of groups, a selector tens of requirements.
+//! Kubernetes has no such limits. They are far above real use: a user has tens of groups, a selector tens of
+//! requirements.
 
 use crate::field::{FieldError, FieldPath};
 use crate::gvk::GroupKind;
@@ -17,24 +18,24 @@ use crate::names::Names;
 use crate::object::{Map, Object, Value};
 use crate::status::Status;
 
-/// The maximum number of requirements in one selector of an access review.
+/// Maximum number of requirements in one selector of an access review.
 pub const MAX_REQUIREMENTS: usize = 1_000;
-/// The maximum number of values in all requirements of one selector together.
+/// Maximum number of values in all requirements of one selector together.
 pub const MAX_SELECTOR_VALUES: usize = 10_000;
-/// The maximum size of a `rawSelector` in bytes: what fits into the headers of a request.
+/// Maximum size of a `rawSelector` in bytes: as much as fits into the headers of a request.
 pub const MAX_RAW_SELECTOR_BYTES: usize = 128 * 1024;
-/// The maximum number of groups in `spec.groups`.
+/// Maximum number of groups in `spec.groups`.
 pub const MAX_GROUPS: usize = 10_000;
-/// The maximum number of keys in `spec.extra`.
+/// Maximum number of keys in `spec.extra`.
 pub const MAX_EXTRA_KEYS: usize = 1_000;
-/// The maximum number of values of all keys in `spec.extra` together.
+/// Maximum number of values of all keys in `spec.extra` together.
 pub const MAX_EXTRA_VALUES: usize = 10_000;
-/// The maximum number of audiences of a TokenReview or TokenRequest.
+/// Maximum number of audiences of a TokenReview or TokenRequest.
 pub const MAX_AUDIENCES: usize = 1_000;
-/// The maximum size in bytes of all these audiences together: more does not fit into a token that a request can carry.
+/// Maximum size in bytes of all audiences together: a token with more does not fit into a request.
 pub const MAX_AUDIENCES_BYTES: usize = 128 * 1024;
 
-/// Refuses a review whose fields exceed the limits.
+/// Rejects a review whose fields exceed the limits.
 ///
 /// # Errors
 ///
@@ -45,7 +46,7 @@ pub fn check_sizes(names: &Names, object: &Object) -> Result<(), Box<Status>> {
         return Ok(());
     }
     let group = object.api_version().split_once('/').map_or("", |(group, _)| group);
-    // Kubernetes leaves the kind of access reviews out of their 422.
+    // Kubernetes omits the kind of access reviews in the 422.
     let kind = if group == names.group("authorization") { "" } else { object.kind() };
     let kind = GroupKind { group: group.to_owned(), kind: kind.to_owned() };
     Err(Box::new(Status::invalid(&kind, "", &errors)))

@@ -1,12 +1,12 @@
-//! The Status object: every failure a client sees, and the results of deletes (requirements D-ERR).
+//! Status object: failures that clients see, and results of deletes (requirements D-ERR).
 //!
 //! # Contract
 //!
-//! Constructors fix code, reason, details and the wording that clients know. `Display` is the message.
+//! Constructors set code, reason, details and the texts that clients know. `Display` is the message.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): [`Status::to_value`] makes a body of at most 256 kB of JSON, whatever the texts hold.
+//! INVARIANT (bounded): the body of [`Status::to_value`] has at most 256 kB of JSON, for any texts.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -17,16 +17,16 @@ use serde_json::{Map, Value, json};
 use crate::field::{ERRORS_MAX, ErrorList, FieldErrorKind};
 use crate::gvk::{GroupKind, GroupResource};
 
-/// Bytes of a message in a body, escaped as in JSON.
+/// Maximum bytes of a message in a body, escaped as in JSON.
 const MESSAGE_MAX: usize = 64 * 1024;
-/// Bytes of the other texts in details, escaped as in JSON.
+/// Maximum bytes of the other texts in details, escaped as in JSON.
 const TEXT_MAX: usize = 4 * 1024;
-/// Bytes of the causes in a body, escaped as in JSON.
+/// Maximum bytes of the causes in a body, escaped as in JSON.
 const CAUSES_MAX: usize = 128 * 1024;
-/// Bytes of a cause beside its texts.
+/// Bytes of a cause without its texts.
 const CAUSE_FRAME: usize = 48;
 
-/// A text cut where its escaped form would exceed a number of bytes: `text… (3000 bytes)`.
+/// Truncates a text whose escaped form would exceed a number of bytes: `text… (3000 bytes)`.
 fn bounded(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max / 6 {
         return Cow::Borrowed(text);
@@ -42,7 +42,7 @@ fn bounded(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Borrowed(text)
 }
 
-/// Bytes of a character in JSON; at least those in the other encodings.
+/// Size of a character in JSON in bytes; at least its size in the other encodings.
 fn escaped_len(c: char) -> usize {
     match c {
         '"' | '\\' => 2,
@@ -51,10 +51,10 @@ fn escaped_len(c: char) -> usize {
     }
 }
 
-/// The machine-readable reasons, each with its HTTP code.
+/// Machine-readable reasons, each with its HTTP code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// No reason is given in the body; the code alone counts.
+    /// The body has no reason; only the code counts.
     Unknown,
     /// 400
     BadRequest,
@@ -74,7 +74,7 @@ pub enum Reason {
     Conflict,
     /// 410
     Gone,
-    /// 410: history is gone, list again
+    /// 410: history is compacted, list again
     Expired,
     /// 413
     RequestEntityTooLarge,
@@ -95,7 +95,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The word in the body.
+    /// Returns the reason in the body.
     pub fn as_str(self) -> &'static str {
         match self {
             Reason::Unknown => "",
@@ -120,7 +120,7 @@ impl Reason {
         }
     }
 
-    /// The HTTP code that goes with it.
+    /// Returns the HTTP code of the reason.
     pub fn code(self) -> u16 {
         match self {
             Reason::BadRequest => 400,
@@ -145,50 +145,50 @@ impl Reason {
 /// One cause of a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Cause {
-    /// Machine-readable; `""` is left out.
+    /// Machine-readable reason; `""` is omitted.
     pub reason: String,
-    /// For people.
+    /// Message for people.
     pub message: String,
-    /// The field it is about; `""` is left out.
+    /// Field path; `""` is omitted.
     pub field: String,
 }
 
-/// What a Status is about. Empty fields are left out of the body.
+/// Object of a Status. Empty fields are omitted in the body.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Details {
     /// Object name.
     pub name: String,
     /// Full group name.
     pub group: String,
-    /// The resource, or the kind where Kubernetes says so.
+    /// Resource, or the kind where Kubernetes uses the kind.
     pub kind: String,
     /// Object uid.
     pub uid: String,
     /// Causes.
     pub causes: Vec<Cause>,
-    /// Seconds after which a retry makes sense; 0 is left out. Also sent as `Retry-After`.
+    /// Seconds until a retry makes sense; 0 is omitted. Also sent as `Retry-After`.
     pub retry_after_seconds: u32,
 }
 
-/// A Status body. A failure unless made by [`Status::success`].
+/// Status body. A failure unless created by [`Status::success`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// HTTP code.
     pub code: u16,
     /// Reason.
     pub reason: Reason,
-    /// For people; user input quoted.
+    /// Message for people; user input is quoted.
     pub message: String,
-    /// What it is about; None leaves `details` out of the body.
+    /// Object of the Status; None omits `details` in the body.
     pub details: Option<Box<Details>>,
     /// Whether this is a `Success`.
     pub success: bool,
-    /// `metadata.continue`: a token that leads on where another one has expired; `""` is left out.
+    /// `metadata.continue`: a token to continue a list whose token has expired; `""` is omitted.
     pub continue_token: String,
 }
 
 impl Status {
-    /// A failure with a reason's own code.
+    /// Creates a failure with the code of the reason.
     pub fn failure(reason: Reason, message: impl Into<String>) -> Self {
         let message = match message.into() {
             short if short.len() <= MESSAGE_MAX / 6 => short,
@@ -204,7 +204,7 @@ impl Status {
         }
     }
 
-    /// The result of a delete that returns no object.
+    /// Creates the result of a delete that returns no object.
     pub fn success(details: Details) -> Self {
         Status {
             code: 200,
@@ -216,12 +216,12 @@ impl Status {
         }
     }
 
-    /// The result of an order that was carried out: 201.
+    /// Creates the result of a successful action subresource such as a binding or an eviction: 201.
     pub fn carried_out() -> Self {
         Status { code: 201, details: None, ..Self::success(Details::default()) }
     }
 
-    /// With details.
+    /// Sets the details.
     #[must_use]
     pub fn with_details(mut self, details: Details) -> Self {
         self.details = Some(Box::new(details));
@@ -233,7 +233,7 @@ impl Status {
         Self::failure(Reason::BadRequest, message)
     }
 
-    /// 401. The client learns no more.
+    /// 401. The response does not contain the reason.
     pub fn unauthorized() -> Self {
         Self::failure(Reason::Unauthorized, "Unauthorized")
     }
@@ -258,7 +258,7 @@ impl Status {
         Self::about(Reason::NotFound, what, name, format!("{what} {} not found", crate::field::quote(name)))
     }
 
-    /// 404 on a resource that a known group version does not serve.
+    /// 404 on a resource that an existing group version does not serve.
     pub fn unknown_resource() -> Self {
         Self::failure(Reason::NotFound, "the server could not find the requested resource")
             .with_details(Details::default())
@@ -273,7 +273,9 @@ impl Status {
         .with_details(Details::default())
     }
 
-    /// 501: discovery lists it and this release does not do it. `subresource` is `""` for the main resource.
+    /// 501: discovery lists the resource, but this release does not implement it.
+    ///
+    /// `subresource` is `""` for the main resource.
     pub fn not_implemented(what: &GroupResource, subresource: &str) -> Self {
         let sought =
             if subresource.is_empty() { what.to_string() } else { format!("{subresource} of {what}") };
@@ -289,7 +291,7 @@ impl Status {
         )
     }
 
-    /// 409: the name is taken.
+    /// 409: the name exists.
     pub fn already_exists(what: &GroupResource, name: &str) -> Self {
         Self::about(
             Reason::AlreadyExists,
@@ -305,7 +307,7 @@ impl Status {
         Self::about(Reason::Conflict, what, name, message)
     }
 
-    /// 409: somebody else wrote the object since it was read.
+    /// 409: optimistic lock failed, the object changed since it was read.
     pub fn stale(what: &GroupResource, name: &str) -> Self {
         Self::conflict(
             what,
@@ -314,7 +316,7 @@ impl Status {
         )
     }
 
-    /// 410: the history asked for is gone.
+    /// 410: the requested history is compacted.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::failure(Reason::Expired, message)
     }
@@ -335,7 +337,7 @@ impl Status {
         )
     }
 
-    /// 422 with a cause for each of the first 100 errors. The message tells how many more there are.
+    /// 422 with a cause for each of the first 100 errors. The message contains the number of further errors.
     pub fn invalid<E: ErrorList + ?Sized>(what: &GroupKind, name: &str, errors: &E) -> Self {
         let all = errors.kept();
         let kept = all.get(..ERRORS_MAX).unwrap_or(all);
@@ -373,7 +375,7 @@ impl Status {
         })
     }
 
-    /// 500. The message reaches the client: it must hold nothing internal beyond what helps.
+    /// 500. The client sees the message: it must not contain unnecessary internal information.
     pub fn internal(message: impl fmt::Display) -> Self {
         Self::failure(Reason::InternalError, format!("Internal error occurred: {message}")).with_details(
             Details {
@@ -412,12 +414,12 @@ impl Status {
         })
     }
 
-    /// Whether a cause of this kind is among the causes.
+    /// Whether the causes include this kind.
     pub fn has_cause(&self, kind: FieldErrorKind) -> bool {
         self.details.iter().flat_map(|d| &d.causes).any(|c| c.reason == kind.reason())
     }
 
-    /// The body.
+    /// Returns the body.
     pub fn to_value(&self) -> Value {
         let mut body = Map::new();
         body.insert("kind".into(), "Status".into());
@@ -470,7 +472,7 @@ impl Details {
 }
 
 impl Cause {
-    /// Bytes in a body.
+    /// Size in a body in bytes.
     fn size(&self) -> usize {
         let texts = [&self.reason, &self.message, &self.field].map(|text| bounded(text, TEXT_MAX));
         CAUSE_FRAME + texts.iter().flat_map(|text| text.chars()).map(escaped_len).sum::<usize>()

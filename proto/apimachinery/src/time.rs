@@ -1,25 +1,26 @@
-//! Times as API objects write them: RFC 3339 in UTC, whole seconds (`Time`) or six digits (`MicroTime`).
+//! Time formats of API objects: RFC 3339 in UTC, whole seconds (`Time`) or six digits (`MicroTime`).
 //!
 //! # Reference
 //!
-//! What is read is what Go's `time.Parse(time.RFC3339, …)` accepts: any offset up to 24:60, a fraction after a dot or a
-//! comma, an hour of one digit; no leap second, no lower-case `t` or `z`, no year but of four digits.
+//! The parser accepts the same texts as Go's `time.Parse(time.RFC3339, …)`: any offset up to 24:60, a
+//! fraction after a dot or a comma, an hour of one digit. It rejects leap seconds, lower-case `t` or `z`, and
+//! years that do not have four digits.
 
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 use jiff::{SignedDuration, Timestamp};
 
-/// `2006-01-02T15:04:05Z`.
+/// Formats a `Time`: `2006-01-02T15:04:05Z`.
 pub fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// `2006-01-02T15:04:05.000000Z`.
+/// Formats a `MicroTime`: `2006-01-02T15:04:05.000000Z`.
 pub fn micro_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// From seconds and nanoseconds since 1970; None beyond the years that can be written.
+/// Converts seconds and nanoseconds since 1970; None: the year is out of range.
 pub fn from_unix(seconds: i64, nanos: i32) -> Option<Timestamp> {
     Timestamp::new(seconds, nanos).ok()
 }
@@ -63,11 +64,11 @@ fn read(text: &str, fraction_digits: Option<usize>) -> Option<Timestamp> {
     Offset::UTC.to_timestamp(local).ok()?.checked_sub(SignedDuration::from_secs(offset)).ok()
 }
 
-/// What is left of the text.
+/// Remaining text.
 struct Reader<'t>(&'t str);
 
 impl Reader<'_> {
-    /// Exactly so many digits.
+    /// Reads exactly `count` digits.
     fn digits(&mut self, count: usize) -> Option<i32> {
         let (digits, rest) = self.0.split_at_checked(count)?;
         if !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -82,7 +83,8 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// The nanoseconds of a fraction; any number of digits when none is asked for, and then it may be absent.
+    /// Reads the nanoseconds of a fraction. Without `wanted` any number of digits is accepted, and the
+    /// fraction is optional.
     fn fraction(&mut self, wanted: Option<usize>) -> Option<i32> {
         let Some(after) = self.0.strip_prefix(['.', ',']) else {
             return wanted.is_none().then_some(0);
@@ -96,7 +98,7 @@ impl Reader<'_> {
         format!("{:0<9.9}", digits).parse().ok()
     }
 
-    /// Seconds east of UTC; nothing may follow.
+    /// Reads the offset in seconds east of UTC; the text must end there.
     fn offset(&mut self) -> Option<i64> {
         if self.0 == "Z" {
             return Some(0);

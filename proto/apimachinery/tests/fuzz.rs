@@ -1,7 +1,8 @@
-//! Random and mutated bytes into every parser of this crate: nothing panics, and what is accepted keeps its promises.
+//! Fuzz tests: random and mutated bytes for every parser of this crate. No parser panics, and accepted input
+//! round-trips.
 //!
-//! Runs for `FUZZ_SECONDS` (default 2) a target, from `FUZZ_SEED` (default: fixed, so that a plain run is repeatable up
-//! to how far it gets). A failure prints seed and round.
+//! Each target runs for `FUZZ_SECONDS` (default 2), from `FUZZ_SEED` (default: fixed, so that a plain run
+//! repeats as far as it gets). A failure prints seed and round.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "a failing target panics")]
 
@@ -14,11 +15,11 @@ use apimachinery::gvk::GroupVersion;
 use apimachinery::selector::field::FieldSelector;
 use apimachinery::selector::label::LabelSelector;
 
-/// JSON that is accepted writes what reads back equal, within the limits.
+/// Accepted JSON encodes to text that decodes equal, within the limits.
 fn fuzz_json(data: &[u8]) {
     if let Ok(first) = json::decode(data, Limits::BODY) {
         let written = json::encode(&first.value);
-        let second = json::decode(&written, Limits::BODY).expect("what was written is read");
+        let second = json::decode(&written, Limits::BODY).expect("encoded output decodes");
         assert_eq!(json::encode(&second.value), written);
         assert!(second.duplicates.is_empty());
         assert_eq!(
@@ -28,32 +29,30 @@ fn fuzz_json(data: &[u8]) {
     }
 }
 
-/// YAML that is accepted writes YAML and JSON that read back equal.
+/// Accepted YAML encodes to YAML and JSON that decode equal.
 fn fuzz_yaml(data: &[u8]) {
     if let Ok(first) = yaml::decode(data, Limits::BODY) {
         let written = yaml::encode(&first.value);
         let second =
-            yaml::decode(&written, Limits { depth: 200, ..Limits::NONE }).expect("what was written is read");
+            yaml::decode(&written, Limits { depth: 200, ..Limits::NONE }).expect("encoded output decodes");
         assert_eq!(second.value, first.value, "{}", String::from_utf8_lossy(&written));
         let through = json::decode(&json::encode(&first.value), Limits { depth: 126, ..Limits::NONE });
         assert_eq!(through.expect("json").value, first.value);
     }
 }
 
-/// CBOR that is accepted writes what reads back equal, as does JSON that is written as CBOR; one wrong byte in it is an
-/// error or another document.
+/// Accepted CBOR encodes to bytes that decode equal, as does JSON encoded as CBOR.
+///
+/// One wrong byte in it is an error or another document.
 fn fuzz_cbor(data: &[u8]) {
     if let Ok(first) = cbor::decode(data, Limits::BODY) {
         let written = cbor::encode(&first.value);
-        assert_eq!(
-            cbor::decode(&written, Limits::BODY).expect("what was written is read").value,
-            first.value
-        );
+        assert_eq!(cbor::decode(&written, Limits::BODY).expect("encoded output decodes").value, first.value);
     }
     if let Ok(document) = json::decode(data, Limits::BODY) {
         let mut written = cbor::encode(&document.value);
         assert_eq!(
-            cbor::decode(&written, Limits::BODY).expect("what was written is read").value,
+            cbor::decode(&written, Limits::BODY).expect("encoded output decodes").value,
             document.value
         );
         let at = data.iter().map(|byte| usize::from(*byte)).sum::<usize>() % written.len();
@@ -62,7 +61,7 @@ fn fuzz_cbor(data: &[u8]) {
     }
 }
 
-/// A label selector that is accepted answers for any labels.
+/// An accepted label selector matches any labels without failing.
 fn fuzz_label_selector(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Ok(selector) = LabelSelector::parse(&text) {
@@ -71,7 +70,7 @@ fn fuzz_label_selector(data: &[u8]) {
     }
 }
 
-/// A field selector that is accepted answers for any fields.
+/// An accepted field selector matches any fields without failing.
 fn fuzz_field_selector(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Ok(selector) = FieldSelector::parse(&text) {
@@ -84,7 +83,7 @@ fn fuzz_field_selector(data: &[u8]) {
     }
 }
 
-/// A group and version that is accepted prints as it was written.
+/// An accepted group and version is formatted as it was written.
 fn fuzz_group_version(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Some(version) = GroupVersion::parse(&text) {
@@ -92,7 +91,7 @@ fn fuzz_group_version(data: &[u8]) {
     }
 }
 
-/// Inputs from which mutations start.
+/// Seeds of the mutations.
 const JSON: &[&str] = &[
     r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x","labels":{"a":"b","a":"c"}},"spec":{"containers":[{"name":"c","ports":[{"containerPort":80}]}],"n":1.5e3}}"#,
     r#"[null,true,false,-0,-1,0.1,1e-7,9223372036854775808,"\u0000\ud83d\ude00\n"]"#,
@@ -108,7 +107,7 @@ const LABELS: &[&str] =
 const FIELDS: &[&str] = &[r"metadata.name=x,spec.nodeName!=y\,z\=\\", "a==b,=,c"];
 const VERSIONS: &[&str] = &["v1", "apps/v1", "a/b/c", "/v1", "v1/"];
 
-/// A byte string: a mutated seed, two seeds spliced, or noise.
+/// Generates input: a mutated seed, two seeds spliced, or noise.
 fn input(chance: &SeededChance, seeds: &[&str]) -> Vec<u8> {
     let pick = |n: usize| usize::try_from(chance.bits() % (n.max(1) as u128)).unwrap_or(0);
     let seed = || seeds[pick(seeds.len())].as_bytes();

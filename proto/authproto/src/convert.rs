@@ -1,4 +1,4 @@
-//! Between the wire's messages and `apimachinery`'s types. Lossless both ways.
+//! Conversions between protocol messages and `apimachinery` types. Lossless in both directions.
 
 use apimachinery::attributes::{Attributes, Operator, ParsedSelector, Requirement};
 use apimachinery::user::UserInfo;

@@ -1,21 +1,21 @@
-//! The protocol between apid and authd: generated code, and the conversions between its messages and the types
-//! of `apimachinery` that both processes work with.
+//! Protocol between apid and authd: generated code, and conversions to the types of `apimachinery`.
 //!
 //! # Contract
 //!
-//! - `Decide.Stream` carries what happens on every request; ids tie answers to questions, order does not matter.
-//! - Every question carries the least policy revisions it may be decided at ([`auth::Revisions`]); an answer names
-//!   the components it depended on ([`auth::Dependencies`]).
-//! - The zero value of every verdict refuses.
+//! - `Decide.Stream` carries the requests for authentication and authorization. Ids match responses to
+//!   requests; the order is arbitrary.
+//! - Every request carries the minimum policy revisions for the decision ([`auth::Revisions`]). A response
+//!   names the components on which it depends ([`auth::Dependencies`]).
+//! - The zero value of every verdict denies.
 //!
 //! # Invariants
 //!
-//! INVARIANT (secrets stay secret): messages that carry tokens, keys or secret data print their shape only.
+//! INVARIANT (secrets stay secret): messages with tokens, keys or secret data print only their shape.
 
 mod convert;
 mod redact;
 
-/// The generated messages, clients and servers of package `auth.v1`.
+/// Generated messages, clients and servers of package `auth.v1`.
 #[allow(
     missing_docs,
     unreachable_pub,
@@ -27,7 +27,7 @@ pub mod auth {
     tonic::include_proto!("auth.v1");
 }
 
-/// The generated messages, clients and servers of package `grpc.health.v1`.
+/// Generated messages, clients and servers of package `grpc.health.v1`.
 #[allow(
     missing_docs,
     unreachable_pub,

@@ -1,4 +1,4 @@
-//! `Debug` for the messages that carry secrets: their shape, never their content.
+//! Redacted `Debug` for messages with secrets: shows their shape, never their content.
 
 use std::fmt;
 

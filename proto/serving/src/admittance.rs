@@ -1,11 +1,15 @@
-//! Bounds on the connections of a server: in all, of one peer, and those whose TLS handshake is not finished.
+//! Connection limits of a server: total, per peer address, and unfinished TLS handshakes.
 //!
 //! # Contract
 //!
-//! [`Connections`] counts open connections; the one beyond the bound is closed at once, before it costs more than its
-//! socket. The bound leaves a quarter of the file descriptors for the files of the process. [`Handshakes`] bounds unfinished TLS handshakes: the accept loop waits while all places are taken by handshakes
-//! that began within [`GRACE`]; after that the oldest handshake is cut. So a burst of honest clients is served in order at
-//! the speed of the processor, and silent ones hold a place for [`GRACE`] and not until their timeout.
+//! [`Connections`] counts open connections. The server closes a connection beyond the limit at once, before
+//! it costs more than its socket. The limit leaves a quarter of the file descriptors for the files of the
+//! process.
+//!
+//! [`Handshakes`] limits unfinished TLS handshakes. The accept loop waits while handshakes younger than
+//! [`GRACE`] hold all slots; after that it cuts the oldest handshake. A burst of honest clients is
+//! therefore served in order at the speed of the processor. A silent client holds a slot for
+//! [`GRACE`], not until its timeout.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -16,14 +20,16 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-/// TLS handshakes that are unfinished at a time: about 17 KiB each, 4 MiB in all.
+/// Maximum number of unfinished TLS handshakes: about 17 KiB each, 4 MiB in total.
 pub(crate) const MAX_HANDSHAKES: usize = 256;
 
-/// How long a handshake keeps its place while others wait for one: several round trips of a distant client.
+/// Time for which a handshake keeps its slot while others wait: several round trips of a distant client.
 pub(crate) const GRACE: Duration = Duration::from_millis(500);
 
-/// The file descriptors that the process may have open; None: no bound. The soft limit is raised to the hard one first, as
-/// the Go runtime does, since the soft one is often 1024.
+/// Maximum number of open file descriptors of the process; None: no limit.
+///
+/// The soft limit is first raised to the hard limit, as the Go runtime does, because the soft limit is often
+/// 1024.
 pub(crate) fn descriptors() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -31,19 +37,19 @@ pub(crate) fn descriptors() -> Option<u64> {
     match setrlimit(Resource::Nofile, raised) {
         Ok(()) => limit.maximum,
         Err(error) => {
-            tracing::debug!(%error, "the limit of open files stays as it is");
+            tracing::debug!(%error, "cannot raise the open file limit; keeping the current limit");
             limit.current
         }
     }
 }
 
-/// A bound of connections that leaves descriptors for files.
+/// Limits the number of connections so that descriptors remain for files.
 pub(crate) fn bound_of(connections: usize, descriptors: Option<u64>) -> usize {
     let room = descriptors.map_or(usize::MAX, |all| usize::try_from(all - all / 4).unwrap_or(usize::MAX));
     connections.min(room)
 }
 
-/// The open connections of a server.
+/// Open connections of a server.
 #[derive(Debug)]
 pub(crate) struct Connections {
     max: usize,
@@ -57,12 +63,13 @@ struct Open {
 }
 
 impl Connections {
-    /// At most so many in all, and half as many of one peer, so that no single address takes every place.
+    /// Allows `max` connections in total and half as many per peer, so that no single address takes every
+    /// slot.
     pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Connections { max, open: Mutex::default() })
     }
 
-    /// A place for a connection, held until it is dropped. None: there is none left.
+    /// Takes a connection slot, which is held until the value is dropped. None: the limit is reached.
     pub(crate) fn enter(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<ConnectionPlace> {
         let mut open = self.open.lock();
         if open.all >= self.max {
@@ -80,7 +87,7 @@ impl Connections {
     }
 }
 
-/// The place of an open connection.
+/// Slot of an open connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionPlace {
     connections: Arc<Connections>,
@@ -102,7 +109,7 @@ impl Drop for ConnectionPlace {
     }
 }
 
-/// The unfinished TLS handshakes of a server.
+/// Unfinished TLS handshakes of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     unfinished: Mutex<Unfinished>,
@@ -116,7 +123,8 @@ struct Unfinished {
 }
 
 impl Handshakes {
-    /// A place for a handshake; cuts the oldest one, or waits until that may be cut. One task calls this at a time.
+    /// Takes a handshake slot; cuts the oldest handshake, or waits until that is allowed. Only one task calls
+    /// this.
     pub(crate) async fn enter(self: &Arc<Self>) -> HandshakePlace {
         loop {
             let oldest = {
@@ -135,13 +143,13 @@ impl Handshakes {
                 }
                 GRACE.saturating_sub(age)
             };
-            // Elapsed: the oldest handshake may be cut now.
+            // On timeout the oldest handshake may be cut.
             let _ = tokio::time::timeout(oldest, self.finished.notified()).await;
         }
     }
 }
 
-/// The place of an unfinished handshake.
+/// Slot of an unfinished handshake.
 #[derive(Debug)]
 pub(crate) struct HandshakePlace {
     number: u64,
@@ -150,9 +158,9 @@ pub(crate) struct HandshakePlace {
 }
 
 impl HandshakePlace {
-    /// Returns when the handshake is cut to make room for another.
+    /// Returns when the accept loop cuts the handshake to free its slot.
     pub(crate) async fn cut(&mut self) {
-        // Nothing is ever sent: the sender is dropped.
+        // The channel carries no value: the sender is dropped.
         let _ = (&mut self.is_cut).await;
     }
 }
@@ -175,7 +183,7 @@ mod tests {
         let connections = Connections::new(4);
         let first = connections.enter(a).unwrap();
         let _second = connections.enter(a).unwrap();
-        assert!(connections.enter(a).is_none(), "half of all");
+        assert!(connections.enter(a).is_none(), "per-peer limit is half of the total");
         let _third = connections.enter(b).unwrap();
         let _fourth = connections.enter(None).unwrap();
         assert!(connections.enter(b).is_none(), "all");
@@ -201,14 +209,14 @@ mod tests {
         }
         let begun = Instant::now();
         let _new = handshakes.enter().await;
-        assert!(begun.elapsed() >= GRACE / 2, "the oldest keeps its place for a time");
+        assert!(begun.elapsed() >= GRACE / 2, "the oldest handshake keeps its slot for the grace time");
         places.remove(0).cut().await;
         assert_eq!(handshakes.unfinished.lock().by_age.len(), MAX_HANDSHAKES);
         assert!(
             tokio::time::timeout(Duration::from_millis(5), places[1].cut()).await.is_err(),
-            "others go on"
+            "other handshakes continue"
         );
-        // A place that becomes free is taken at once.
+        // The waiting handshake takes a freed slot at once.
         places.pop();
         let begun = Instant::now();
         let _newer = handshakes.enter().await;

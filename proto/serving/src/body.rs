@@ -1,4 +1,4 @@
-//! Bodies of requests and answers.
+//! HTTP request and response bodies.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,10 +9,10 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-/// Why a streamed body ended early.
+/// Error that ends a streamed body early.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of an answer: bytes that are there, or a stream. The first costs no allocation.
+/// Response body: complete bytes, or a stream. A complete body costs no allocation.
 pub struct Body(Kind);
 
 enum Kind {
@@ -30,12 +30,12 @@ impl std::fmt::Debug for Body {
 }
 
 impl Body {
-    /// No content.
+    /// Creates a body without content.
     pub fn empty() -> Self {
         Body(Kind::Whole(Bytes::new()))
     }
 
-    /// Content that comes bit by bit.
+    /// Creates a streamed body.
     pub fn stream<B>(body: B) -> Self
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -44,7 +44,7 @@ impl Body {
         Body(Kind::Stream(Box::pin(body.map_err(Into::into))))
     }
 
-    /// The bytes, if the body is not a stream: for tests and for compression.
+    /// Returns the bytes of a body that is not a stream, for tests and for compression.
     pub fn as_whole(&self) -> Option<&Bytes> {
         match &self.0 {
             Kind::Whole(bytes) => Some(bytes),
@@ -113,8 +113,9 @@ impl http_body::Body for Body {
     }
 }
 
-/// A stream fed from elsewhere: what a watch sends. Dropping the sender ends the body, dropping the body is seen by
-/// the sender.
+/// Creates a streamed body fed by a channel, for example by a watch.
+///
+/// Dropping the sender ends the body. The sender sees when the body is dropped.
 pub fn channel(capacity: usize) -> (tokio::sync::mpsc::Sender<Bytes>, Body) {
     let (sender, receiver) = tokio::sync::mpsc::channel(capacity);
     (sender, Body(Kind::Stream(Box::pin(Fed(receiver)))))
@@ -134,29 +135,30 @@ impl http_body::Body for Fed {
     }
 }
 
-/// Why a request's body could not be read.
+/// Error from reading a request body.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// More bytes than allowed.
+    /// The body has more bytes than the limit.
     #[error("the body is larger than {0} bytes")]
     TooLarge(usize),
-    /// It did not arrive in time.
+    /// The body did not arrive within the time limit.
     #[error("the body did not arrive in time")]
     Timeout,
-    /// The connection broke, or the framing is wrong.
+    /// The connection broke, or the framing is invalid.
     #[error("the body could not be read: {0}")]
     Broken(String),
 }
 
-/// How many times the limit is read and thrown away after a body turned out too large, so that a client that sends all
-/// of it before it listens gets the answer instead of a broken connection.
+/// Multiple of the limit that is read and discarded after a body turned out too large.
+///
+/// A client that sends its whole body before it reads then gets the response instead of a broken connection.
 const DISCARDED: usize = 4;
 
 /// Reads a whole body of at most `limit` bytes within a time.
 ///
 /// # Errors
 ///
-/// See [`ReadError`]. A body that announces far too many bytes is refused before any is read.
+/// See [`ReadError`]. A body that announces far too many bytes is rejected before any is read.
 pub async fn read(mut body: Incoming, limit: usize, within: Duration) -> Result<Bytes, ReadError> {
     if http_body::Body::is_end_stream(&body) {
         return Ok(Bytes::new());
@@ -171,13 +173,13 @@ pub async fn read(mut body: Incoming, limit: usize, within: Duration) -> Result<
     tokio::time::timeout(within, reading).await.map_err(|_| ReadError::Timeout)?
 }
 
-/// Reads a body that nobody wants, up to a number of bytes and for so long.
+/// Reads and discards an unwanted body, limited in bytes and time.
 pub async fn drain(mut body: Incoming, limit: usize, within: Duration) {
-    // What does not come in time is given up, as what is too much is.
+    // A body that is too slow or too large is abandoned.
     drop(tokio::time::timeout(within, discard(&mut body, limit)).await);
 }
 
-/// Reads on, up to a number of bytes; not at all when more than that is announced.
+/// Reads and discards up to `limit` bytes; reads nothing when the body announces more.
 async fn discard<B>(body: &mut B, limit: usize)
 where
     B: http_body::Body<Data = Bytes> + Unpin,
@@ -204,7 +206,7 @@ where
     if announced > limit {
         return Err(ReadError::TooLarge(limit));
     }
-    // One frame is handed on as it is; more are put together.
+    // A single frame is passed on unchanged; several frames are joined.
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -232,7 +234,7 @@ mod tests {
     use std::collections::VecDeque;
     use std::convert::Infallible;
 
-    /// A body of given frames.
+    /// Body made of given frames.
     struct Frames(VecDeque<Bytes>, u64);
 
     impl http_body::Body for Frames {

@@ -1,15 +1,16 @@
-//! Keys and certificates that the processes make for themselves: a certificate authority, a serving certificate and
-//! client certificates, all ECDSA P-256.
+//! Generated keys and certificates: certificate authority, serving and client certificates; all ECDSA P-256.
 //!
 //! # Contract
 //!
-//! Made once and kept: what is there and still good is used as it is. A serving certificate that lacks a wanted name,
-//! does not belong to the authority or ends within a month is made anew by the same authority. Half an authority (a key
-//! without its certificate, or the reverse) is an error, never overwritten.
+//! Files are generated once and kept: valid existing files are used unchanged. A serving certificate is
+//! reissued by the same authority if it lacks a required name, has another issuer, or expires within a month.
+//! An incomplete authority (a key without its certificate, or the reverse) is an error and is never
+//! overwritten.
 //!
 //! # Invariants
 //!
-//! INVARIANT (keys are private): a key file has mode 0600 from the moment it exists; files appear whole, by rename.
+//! INVARIANT (keys are private): a key file has mode 0600 from the moment it exists; files appear complete,
+//! by rename.
 
 use std::fs;
 use std::io::{self, Write};
@@ -29,35 +30,35 @@ use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificat
 
 mod subject;
 
-/// How long an authority is good.
+/// Validity of a certificate authority.
 const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// How long a serving certificate is good.
+/// Validity of a serving certificate.
 const SERVING_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
-/// A serving certificate that ends within this time is made anew.
+/// A serving certificate that expires within this time is reissued.
 const RENEWAL: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Certificates begin this much earlier, for clocks that are behind.
+/// `notBefore` is this much in the past, to tolerate clocks that are behind.
 const BACKDATED: Duration = Duration::from_secs(3600);
 
-/// Why certificates could not be made or read.
+/// Error from generating or reading certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum CertError {
     /// A file could not be read or written.
     #[error("{path}: {source}", path = path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// I/O error.
         source: io::Error,
     },
-    /// A file is there and is not what it should be.
+    /// A file exists and has invalid content.
     #[error("{path}: {problem}", path = path.display())]
     Unusable {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the problem.
         problem: String,
     },
-    /// A name cannot stand in a certificate, or the generator failed.
+    /// A name is not allowed in a certificate, or the generator failed.
     #[error("cannot make a certificate: {0}")]
     Generate(String),
 }
@@ -74,21 +75,21 @@ impl From<rcgen::Error> for CertError {
     }
 }
 
-/// The files of a serving certificate and of the authority that signed it.
+/// Files of a serving certificate and of the authority that signed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServingPair {
-    /// The certificate, PEM.
+    /// Certificate, PEM.
     pub cert: PathBuf,
-    /// Its key, PEM, mode 0600.
+    /// Key, PEM, mode 0600.
     pub key: PathBuf,
-    /// The authority's certificate, PEM: what clients trust.
+    /// Certificate of the authority, PEM, which clients trust.
     pub ca: PathBuf,
-    /// The authority's key, PEM, mode 0600.
+    /// Key of the authority, PEM, mode 0600.
     pub ca_key: PathBuf,
 }
 
 impl ServingPair {
-    /// The file names in a directory: `apiserver.crt`, `apiserver.key`, `ca.crt`, `ca.key`.
+    /// Uses the file names `apiserver.crt`, `apiserver.key`, `ca.crt` and `ca.key` in a directory.
     pub fn in_dir(dir: &Path) -> Self {
         ServingPair {
             cert: dir.join("apiserver.crt"),
@@ -99,11 +100,11 @@ impl ServingPair {
     }
 }
 
-/// A certificate with its key. Debug shows neither.
+/// Certificate with its key. `Debug` shows neither.
 pub struct PemPair {
-    /// The certificate, PEM.
+    /// Certificate, PEM.
     pub cert: String,
-    /// Its key, PEM (PKCS #8).
+    /// Key, PEM (PKCS #8).
     pub key: String,
 }
 
@@ -113,8 +114,9 @@ impl std::fmt::Debug for PemPair {
     }
 }
 
-/// Makes an authority and a serving certificate in a directory, or keeps those that are good. The names `localhost`,
-/// `127.0.0.1` and `::1` are always in; `names` adds DNS names and addresses.
+/// Generates an authority and a serving certificate in a directory, or keeps valid ones.
+///
+/// The certificate always covers `localhost`, `127.0.0.1` and `::1`; `names` adds DNS names and addresses.
 ///
 /// # Errors
 ///
@@ -125,21 +127,21 @@ pub fn ensure_serving_pair(dir: &Path, names: &[String], now: Timestamp) -> Resu
     let authority =
         Authority::ensure(&pair.ca, &pair.ca_key, &format!("serving-ca@{}", now.as_second()), now)?;
     let mut wanted: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
-    // The unspecified address is what a server binds, never what a client dials.
+    // Servers bind the unspecified address; clients never dial it.
     let dialled = names.iter().filter(|name| !name.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified()));
     wanted.extend(dialled.cloned());
     wanted.sort();
     wanted.dedup();
     if !is_good(&pair, &authority, &wanted, now) {
         let made = authority.serving(&wanted, SERVING_VALIDITY, now)?;
-        // The key first: a certificate whose key is not there yet would be taken for a pair.
+        // The key is written first, so that no certificate exists without its key.
         write(&pair.key, made.key.as_bytes(), 0o600)?;
         write(&pair.cert, made.cert.as_bytes(), 0o644)?;
     }
     Ok(pair)
 }
 
-/// Makes a private key (ECDSA P-256, PKCS #8 in PEM) that its owner alone may read, or keeps the one that is there.
+/// Generates a private key (ECDSA P-256, PKCS #8 in PEM) with mode 0600, or keeps an existing one.
 ///
 /// # Errors
 ///
@@ -155,7 +157,7 @@ pub fn ensure_key(path: &Path) -> Result<(), CertError> {
     write(path, key.serialize_pem().as_bytes(), 0o600)
 }
 
-/// A certificate authority whose key we hold.
+/// Certificate authority with its private key.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
@@ -168,7 +170,7 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Reads an authority from its files, or makes one when both are absent.
+    /// Reads an authority from its files, or generates one when both files are absent.
     ///
     /// # Errors
     ///
@@ -176,8 +178,14 @@ impl Authority {
     pub fn ensure(cert: &Path, key: &Path, common_name: &str, now: Timestamp) -> Result<Self, CertError> {
         match (cert.exists(), key.exists()) {
             (true, true) => Self::load(cert, key),
-            (true, false) => Err(CertError::unusable(key, "missing, while its certificate is there")),
-            (false, true) => Err(CertError::unusable(cert, "missing, while its key is there")),
+            (true, false) => Err(CertError::unusable(
+                key,
+                "missing, but its certificate exists; restore the key or remove the certificate",
+            )),
+            (false, true) => Err(CertError::unusable(
+                cert,
+                "missing, but its key exists; restore the certificate or remove the key",
+            )),
             (false, false) => {
                 let made = Self::generate(common_name, now)?;
                 write(key, made.key.as_bytes(), 0o600)?;
@@ -205,11 +213,11 @@ impl Authority {
         Ok(Authority { issuer, certificate })
     }
 
-    /// A new authority, good for ten years.
+    /// Generates an authority that is valid for ten years.
     ///
     /// # Errors
     ///
-    /// When the name cannot stand in a certificate.
+    /// The name is not allowed in a certificate.
     pub fn generate(common_name: &str, now: Timestamp) -> Result<PemPair, CertError> {
         let mut params = params(&[], now, AUTHORITY_VALIDITY)?;
         params.distinguished_name.push(DnType::CommonName, common_name);
@@ -220,11 +228,11 @@ impl Authority {
         Ok(PemPair { cert: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
     }
 
-    /// A serving certificate for DNS names and addresses.
+    /// Issues a serving certificate for DNS names and addresses.
     ///
     /// # Errors
     ///
-    /// When a name cannot stand in a certificate.
+    /// A name is not allowed in a certificate.
     pub fn serving(
         &self,
         names: &[String],
@@ -238,11 +246,11 @@ impl Authority {
         Ok(PemPair { cert: pem(&certificate), key: key.serialize_pem() })
     }
 
-    /// A client certificate: the username as common name, the groups as organizations.
+    /// Issues a client certificate: the username becomes the common name, the groups become organizations.
     ///
     /// # Errors
     ///
-    /// When a name cannot stand in a certificate.
+    /// A name is not allowed in a certificate.
     pub fn client(
         &self,
         user: &str,
@@ -259,7 +267,7 @@ impl Authority {
         Ok(PemPair { cert: pem(&certificate), key: key.serialize_pem() })
     }
 
-    /// The DER form of a certificate for a new key.
+    /// Signs a certificate for a new key and returns its DER form.
     fn sign(&self, mut params: CertificateParams) -> Result<(CertificateDer<'static>, KeyPair), CertError> {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
@@ -268,7 +276,7 @@ impl Authority {
     }
 }
 
-/// Names and validity.
+/// Builds certificate parameters with subject alternative names and validity.
 fn params(names: &[String], now: Timestamp, validity: Duration) -> Result<CertificateParams, CertError> {
     let mut params = CertificateParams::new(names)?;
     let now = Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0));
@@ -279,14 +287,14 @@ fn params(names: &[String], now: Timestamp, validity: Duration) -> Result<Certif
     Ok(params)
 }
 
-/// Whether a certificate is that of a key.
+/// Whether a certificate belongs to a key.
 fn holds_key(certificate: &CertificateDer<'_>, key: &KeyPair) -> bool {
     use rcgen::PublicKeyData;
     X509Certificate::from_der(certificate)
         .is_ok_and(|(_, parsed)| parsed.public_key().raw == key.subject_public_key_info().as_slice())
 }
 
-/// Whether the serving certificate on disk can go on being used.
+/// Whether the serving certificate on disk is still usable.
 fn is_good(pair: &ServingPair, authority: &Authority, names: &[String], now: Timestamp) -> bool {
     let (Ok(cert), Ok(key)) = (read(&pair.cert), read(&pair.key)) else { return false };
     let (Ok(certificate), Ok(key)) =
@@ -321,7 +329,7 @@ fn is_good(pair: &ServingPair, authority: &Authority, names: &[String], now: Tim
         && names.iter().all(has)
 }
 
-/// Which key signed a certificate, by the identifier in it.
+/// Authority key identifier: identifies the key that signed a certificate.
 fn authority_key<'c>(certificate: &'c X509Certificate<'_>) -> Option<&'c [u8]> {
     certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
         ParsedExtension::AuthorityKeyIdentifier(id) => id.key_identifier.as_ref().map(|id| id.0),
@@ -329,7 +337,7 @@ fn authority_key<'c>(certificate: &'c X509Certificate<'_>) -> Option<&'c [u8]> {
     })
 }
 
-/// The identifier of a certificate's own key.
+/// Subject key identifier of a certificate.
 fn subject_key<'c>(certificate: &'c X509Certificate<'_>) -> Option<&'c [u8]> {
     certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
         ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0),
@@ -341,7 +349,7 @@ fn read(path: &Path) -> Result<String, CertError> {
     fs::read_to_string(path).map_err(|source| CertError::File { path: path.to_owned(), source })
 }
 
-/// Makes a directory of mode 0700, with those above it.
+/// Creates a directory of mode 0700, including its parents.
 fn make_dir(dir: &Path) -> Result<(), CertError> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new()
@@ -351,7 +359,7 @@ fn make_dir(dir: &Path) -> Result<(), CertError> {
         .map_err(|source| CertError::File { path: dir.to_owned(), source })
 }
 
-/// Writes a file so that it appears whole, synced, with its mode from the beginning.
+/// Writes a file atomically and syncs it; the file has its mode from the beginning.
 ///
 /// # Errors
 ///
@@ -375,7 +383,7 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), CertError> {
     written.map_err(failed)
 }
 
-/// The text form of a certificate.
+/// Encodes a certificate as PEM.
 fn pem(certificate: &[u8]) -> String {
     use base64::Engine as _;
     let text = base64::engine::general_purpose::STANDARD.encode(certificate);

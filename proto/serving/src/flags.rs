@@ -1,18 +1,18 @@
-//! Values of command-line flags as Kubernetes' programs write them, for clap's `value_parser`.
+//! Values of command-line flags in the format of Kubernetes programs, for clap's `value_parser`.
 //!
-//! A switch that may also be written `--x=false` is declared
-//! `#[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]`,
-//! a list by comma and repetition `#[arg(long, value_delimiter = ',')]`.
+//! Declare a switch that also accepts `--x=false` as `#[arg(long, num_args = 0..=1, require_equals = true,
+//! default_missing_value = "true", value_parser = flags::boolean)]`, and a list with commas and repetition as
+//! `#[arg(long, value_delimiter = ',')]`.
 
 use std::time::Duration;
 
-/// A duration as Go writes it: `1h30m`, `5m0s`, `500ms`, `1.5h`, `0`. No negative ones.
+/// Parses a duration in Go format: `1h30m`, `5m0s`, `500ms`, `1.5h`, `0`. Negative values are rejected.
 ///
 /// # Errors
 ///
-/// When the text is no duration, or one beyond what 64 bits of nanoseconds hold.
+/// The text is not a duration, or exceeds 64 bits of nanoseconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no duration: write it like 1h30m, 5m0s or 500ms");
+    let wrong = || format!("`{text}` is not a duration: use a form like 1h30m, 5m0s or 500ms");
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
         return Ok(Duration::ZERO);
@@ -53,7 +53,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A duration as Go prints it: `5m0s`, `1h0m0s`, `1.5s`, `500ms`, `0s`.
+/// Formats a duration as Go prints it: `5m0s`, `1h0m0s`, `1.5s`, `500ms`, `0s`.
 pub fn duration_text(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let decimal = |unit: u128| {
@@ -79,11 +79,11 @@ pub fn duration_text(duration: Duration) -> String {
     }
 }
 
-/// A boolean as Go reads it.
+/// Parses a boolean as Go does.
 ///
 /// # Errors
 ///
-/// When the text is none of the known words.
+/// The text is not a boolean.
 pub fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -92,11 +92,11 @@ pub fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// `key=value`, of which the key is not empty.
+/// Parses `key=value` with a non-empty key.
 ///
 /// # Errors
 ///
-/// When there is no `=` or nothing before it.
+/// The text has no `=`, or no key before it.
 pub fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),

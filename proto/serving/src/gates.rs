@@ -2,27 +2,28 @@
 //!
 //! # Contract
 //!
-//! A gate is one line of the table. What is not named on the command line has its default; `AllAlpha` and `AllBeta` set
-//! the default of their stage. Unknown gates, gates that are locked to the other value and values that are no booleans
-//! are errors, all of them told together; setting a gate that is stable or deprecated is a warning (requirements D-FGL).
+//! Each line of the table is a gate. Gates that are not on the command line have their defaults; `AllAlpha`
+//! and `AllBeta` set the default of their stage. Unknown gates, gates locked to the other value, and values
+//! that are not booleans are errors and reported together. Setting a stable or deprecated gate causes a
+//! warning (requirements D-FGL).
 
 use std::fmt;
 
-/// How far a feature is.
+/// Stage of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Off unless asked for.
+    /// Off by default.
     Alpha,
     /// On unless the table says otherwise.
     Beta,
-    /// Part of the product; the gate goes in a later release.
+    /// Part of the product; a later release removes the gate.
     Stable,
-    /// Goes in a later release.
+    /// A later release removes the feature.
     Deprecated,
 }
 
 impl Stage {
-    /// As help texts and the metric `kubernetes_feature_enabled` print it.
+    /// Returns the name in help texts and in the metric `kubernetes_feature_enabled`.
     pub fn as_str(self) -> &'static str {
         match self {
             Stage::Alpha => "ALPHA",
@@ -33,33 +34,33 @@ impl Stage {
     }
 }
 
-/// What the table says of a gate.
+/// Definition of a gate in the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Definition {
-    /// The gate.
+    /// Gate.
     pub gate: Gate,
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// How far it is in 1.33.
+    /// Stage in release 1.33.
     pub stage: Stage,
-    /// Whether it is on when nobody says.
+    /// Default state.
     pub default: bool,
-    /// Whether only the default may be asked for.
+    /// Whether the gate is locked to its default.
     pub locked: bool,
-    /// The minor release (of 1.x) that gave it this stage; None where no source tells.
+    /// Minor release (of 1.x) in which the gate entered this stage; None: unknown.
     pub since: Option<u32>,
 }
 
 macro_rules! gates {
     ($($gate:ident, $name:literal, $stage:ident, $default:literal, $locked:literal, $since:expr;)*) => {
-        /// A feature gate.
+        /// Feature gate.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[expect(missing_docs, reason = "the names are those of the features")]
         pub enum Gate {
             $($gate,)*
         }
 
-        /// All gates, in the order of their names.
+        /// All gates, ordered by name.
         pub const GATES: &[Definition] = &[
             $(Definition {
                 gate: Gate::$gate,
@@ -118,12 +119,12 @@ gates! {
     WatchList, "WatchList", Beta, false, false, None;
 }
 
-/// The gate that turns on what is alpha.
+/// Gate that enables all alpha features.
 const ALL_ALPHA: &str = "AllAlpha";
-/// The gate that turns on what is beta.
+/// Gate that enables all beta features.
 const ALL_BETA: &str = "AllBeta";
 
-/// Everything that is wrong with a value of `--feature-gates`.
+/// All errors in a value of `--feature-gates`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GateErrors(pub Vec<String>);
 
@@ -135,7 +136,7 @@ impl fmt::Display for GateErrors {
 
 impl std::error::Error for GateErrors {}
 
-/// Which features are on.
+/// States of all feature gates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeatureGates {
     /// In the order of [`GATES`].
@@ -149,12 +150,13 @@ impl Default for FeatureGates {
 }
 
 impl FeatureGates {
-    /// Parses `A=true,B=false`; several flags are joined by commas, and the last word on a gate counts. Gives the
-    /// warnings too.
+    /// Parses `A=true,B=false` and returns warnings with it.
+    ///
+    /// Several flags are joined by commas; the last value of a gate wins.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong.
+    /// All errors in the value.
     pub fn parse(text: &str) -> Result<(Self, Vec<String>), GateErrors> {
         let mut asked: Vec<Option<bool>> = vec![None; GATES.len()];
         let (mut all_alpha, mut all_beta) = (None, None);
@@ -205,19 +207,19 @@ impl FeatureGates {
         Ok((FeatureGates { on: on.collect() }, warnings))
     }
 
-    /// Whether a feature is on.
+    /// Whether a feature is enabled.
     pub fn enabled(&self, gate: Gate) -> bool {
         // The enum and the table come from the same lines, in the same order.
         self.on.get(gate as usize).copied().unwrap_or(false)
     }
 
-    /// All gates with their state, for the metric `kubernetes_feature_enabled`.
+    /// Iterates over all gates with their states, for the metric `kubernetes_feature_enabled`.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Definition, bool)> {
         GATES.iter().zip(self.on.iter().copied())
     }
 }
 
-/// The lines of `--help`: `Gate=true|false (STAGE - default=x)`. Stable and deprecated gates are not listed.
+/// Returns the lines of `--help`: `Gate=true|false (STAGE - default=x)`, without stable and deprecated gates.
 pub fn help() -> String {
     let mut lines = vec![
         format!("{ALL_ALPHA}=true|false (ALPHA - default=false)"),

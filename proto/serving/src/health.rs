@@ -1,32 +1,33 @@
-//! Health endpoints: named checks behind `/livez`, `/readyz` and `/healthz`.
+//! Health endpoints: named checks of `/livez`, `/readyz` and `/healthz`.
 //!
 //! # Contract
 //!
-//! [`Checks::answer`] is a function of its arguments and of what the checks say at that moment. The body never tells
-//! why a check of a whole endpoint failed; [`HealthAnswer::failures`] does, for the log. A single check, which needs a
-//! permission of its own, tells its reason (requirements D-HEALTH).
+//! [`Checks::answer`] depends only on its arguments and on the current results of the checks. The response of
+//! a whole endpoint withholds the reasons of failed checks; [`HealthAnswer::failures`] has them for the log.
+//! The response of a single check, which requires its own permission, contains the reason (requirements
+//! D-HEALTH).
 //!
 //! # Reference
 //!
-//! Lines and words are Kubernetes'. The last line of a verbose answer follows the names preset.
+//! The texts are those of Kubernetes. The last line of a verbose response follows the names preset.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// The media type of all answers.
+/// Media type of all responses.
 pub const MEDIA_TYPE: &str = "text/plain; charset=utf-8";
 
 type Probe = dyn Fn() -> Result<(), String> + Send + Sync;
 type Notes = dyn Fn() -> Vec<String> + Send + Sync;
 
-/// One named check.
+/// Named check.
 #[derive(Clone)]
 struct Check {
     name: Arc<str>,
     probe: Arc<Probe>,
 }
 
-/// The checks of one endpoint, in the order in which they are listed.
+/// Checks of one endpoint, in the order of the response.
 #[derive(Clone, Default)]
 pub struct Checks {
     checks: Vec<Check>,
@@ -39,14 +40,14 @@ impl std::fmt::Debug for Checks {
     }
 }
 
-/// What a health endpoint answers.
+/// Response of a health endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthAnswer {
     /// 200, 404 or 500.
     pub status: u16,
     /// Plain text.
     pub body: String,
-    /// Failed checks with their reasons; for the log only.
+    /// Failed checks with their reasons, for the log only.
     pub failures: Vec<(String, String)>,
 }
 
@@ -64,12 +65,12 @@ impl HealthAnswer {
 }
 
 impl Checks {
-    /// No checks: healthy.
+    /// Creates an endpoint without checks, which is healthy.
     pub fn new() -> Self {
         Checks::default()
     }
 
-    /// With one more check; the probe is quick and says why it fails.
+    /// Adds a check; the probe is fast and returns the reason of a failure.
     #[must_use]
     pub fn with(
         mut self,
@@ -80,21 +81,24 @@ impl Checks {
         self
     }
 
-    /// What should be known though all is well: each is a line `warn: …` of a verbose answer. Everybody may read it.
+    /// Adds notes, which a verbose response shows as lines `warn: …` without failing. All clients may read
+    /// them.
     #[must_use]
     pub fn noting(mut self, notes: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
         self.notes.push(Arc::new(notes));
         self
     }
 
-    /// The names, in their order.
+    /// Iterates over the names of the checks, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.checks.iter().map(|check| &*check.name)
     }
 
-    /// Answers a request. `endpoint` is `livez`, `readyz` or `healthz`; `check` what follows it in the path (`ping`,
-    /// `poststarthook/x`), None for the endpoint itself; `query` the raw query; `own_name` whether a verbose answer ends
-    /// with the endpoint's own name instead of `healthz`.
+    /// Responds to a request.
+    ///
+    /// `endpoint` is `livez`, `readyz` or `healthz`. `check` is the rest of the path (`ping`,
+    /// `poststarthook/x`), None for the endpoint itself. `query` is the raw query. `own_name` selects the
+    /// name of the endpoint instead of `healthz` in the last line of a verbose response.
     pub fn answer(&self, endpoint: &str, check: Option<&str>, query: &str, own_name: bool) -> HealthAnswer {
         match check {
             Some(name) => self.single(name),
@@ -164,7 +168,7 @@ impl Checks {
     }
 }
 
-/// Names and values of a query, decoded; a name without `=` has an empty value.
+/// Decodes names and values of a query; a name without `=` has an empty value.
 fn parameters(query: &str) -> impl Iterator<Item = (String, String)> {
     let decode = |text: &str| {
         let spaced = text.replace('+', " ");

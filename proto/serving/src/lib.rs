@@ -1,33 +1,35 @@
-//! What both processes need in order to serve: listeners, TLS, certificates, the HTTP server, logs, metrics, feature
-//! gates, health checks, flags and the reloading of files. No knowledge of kinds, users or policy.
+//! Serving infrastructure of both processes.
 //!
-//! One subject a file; the public interface in short:
+//! Listeners, TLS, certificates, HTTP server and client, logs, metrics, feature gates, health checks, flags and
+//! file reloading. This crate knows no kinds, users or policy. Each file covers one subject.
+//!
+//! Summary of the public interface:
 //!
 //! ```text
 //! listener   Listener::tcp(address: IpAddr, port: u16).await -> io::Result<Listener>  port 0: the system chooses
-//!            Listener::unix(path: &Path) -> io::Result<Listener>                      mode 0600, a dead socket is replaced
-//!            listener.address() -> Option<SocketAddr>                                 what was bound; None for a unix socket
-//!            unix(path: &Path) -> io::Result<tokio::net::UnixListener>                the same for an accept loop of one's own
+//!            Listener::unix(path: &Path) -> io::Result<Listener>                      mode 0600, replaces a stale socket
+//!            listener.address() -> Option<SocketAddr>                                 bound address; None for a unix socket
+//!            unix(path: &Path) -> io::Result<tokio::net::UnixListener>                for servers with their own accept loop
 //!
-//! local      LocalStream::connect(&Path).await, LocalStream::of(tokio UnixStream)     woken by what arrives, not by what leaves
-//! together   together(|spawner| future).await                                         a connection with its streams as one task
+//! local      LocalStream::connect(&Path).await, LocalStream::of(tokio UnixStream)     woken only for incoming data
+//! together   together(|spawner| future).await                                         runs a connection and its streams as one task
 //!
 //! tls        TlsFiles { cert: PathBuf, key: PathBuf, client_cas: Vec<PathBuf> }
 //!            ServingTls::load(files: TlsFiles) -> Result<Arc<ServingTls>, TlsError>
 //!            tls.reload() -> Result<bool, TlsError>                                   true: a new configuration is in use
-//!            tls.spawn_watch(every: Duration) -> reload::Watch                        a bad file keeps the old, and logs
+//!            tls.spawn_watch(every: Duration) -> reload::Watch                        an invalid file is logged; the previous files stay
 //!            certificates(path: &Path) -> Result<Vec<CertificateDer>, TlsError>
 //!
 //! certs      ensure_serving_pair(dir: &Path, names: &[String], now: Timestamp) -> Result<ServingPair, CertError>
-//!              ServingPair { cert, key, ca, ca_key: PathBuf }                         made once, kept; keys mode 0600
+//!              ServingPair { cert, key, ca, ca_key: PathBuf }                         generated once; keys mode 0600
 //!            Authority::ensure(cert: &Path, key: &Path, common_name: &str, now) -> Result<Authority, CertError>
 //!            Authority::load(cert: &Path, key: &Path) -> Result<Authority, CertError>
 //!            authority.client(user: &str, groups: &[String], validity: Duration, now) -> Result<PemPair, CertError>
 //!              PemPair { cert: String, key: String }
-//!            write(path: &Path, content: &[u8], mode: u32) -> Result<(), CertError>   whole, by rename
+//!            write(path: &Path, content: &[u8], mode: u32) -> Result<(), CertError>   atomic, by rename
 //!
 //! body       Body::empty() | Body::from(Bytes | Vec<u8> | String | &'static str) | Body::stream(impl http_body::Body)
-//!            channel(capacity: usize) -> (mpsc::Sender<Bytes>, Body)                  what a watch sends
+//!            channel(capacity: usize) -> (mpsc::Sender<Bytes>, Body)                  used by watches
 //!            read(body: Incoming, limit: usize, within: Duration).await -> Result<Bytes, ReadError>
 //!              ReadError::{TooLarge(usize), Timeout, Broken(String)}
 //!
@@ -39,7 +41,7 @@
 //!              .await -> Drained::{Clean, Cut}
 //!
 //! client     Client::new(&Settings { trust: Trust::{System, Only, Anyone}, server_name, identity, proxy, user_agent })
-//!              Trust::from_pem(&[u8]), Identity::from_pem(cert, key); no redirects, any status is an answer
+//!              Trust::from_pem(&[u8]), Identity::from_pem(cert, key); no redirects, any status is a response
 //!            client.get(url, Limits { within, bytes }).await -> Result<Answer { status, headers, body }, CallError>
 //!            client.post_json(url, Bytes, limits), client.send(Request<Bytes>, limits); answer.json(), retry_after()
 //!            retry::Backoff::WEBHOOK.call(&dyn Chance, || client.get(..)).await -> (Result<Answer, CallError>, attempts)
@@ -48,7 +50,7 @@
 //! client_config  ClientConfig::load(&Path) -> Result<ClientConfig, ConfigError>; config.target(None, &Names) -> Target
 //! exec       Plugin: credentials().await, reject(&Arc<Credentials>); used by Remote
 //! log        init(verbosity: u8, format: Format::{Text, Json}, clock: Arc<dyn Clock>) -> Result<(), AlreadySetUp>
-//!              lines are rate-limited by call site and cause; check() for the check `log`
+//!              lines are rate-limited by call site and cause; check() is the health check `log`
 //! metrics    Definition::new(name, Stability, help); Metrics::new() .counter::<L>(&D) .gauge::<L>(&D) .float_gauge::<L>(&D)
 //!            .histogram::<L>(&D, &'static [f64]) .single_counter(&D) .single_gauge(&D) .single_histogram(&D, ..) .text()
 //! gates      FeatureGates::parse(&str) -> Result<(FeatureGates, Vec<String> /* warnings */), GateErrors>
@@ -56,7 +58,7 @@
 //! health     Checks::new().with(name, || Result<(), String>)
 //!            checks.answer(endpoint: &str, check: Option<&str>, query: &str, own_name: bool) -> HealthAnswer { status, body, failures }
 //! flags      duration(&str), duration_text(Duration), boolean(&str), key_value(&str): for clap's value_parser
-//! reload     Snapshot::new(paths).watch(every, on_change) -> Watch                    dropping the watch ends it
+//! reload     Snapshot::new(paths).watch(every, on_change) -> Watch                    ends on drop
 //! ```
 
 mod admittance;

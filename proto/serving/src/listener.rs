@@ -1,10 +1,10 @@
-//! Where connections come in: TCP on an address and port, or a unix socket that only its owner may open.
+//! Listeners: TCP on an address and port, or a unix socket with access for its owner only.
 //!
 //! # Contract
 //!
-//! Port 0 lets the system choose; [`Listener::address`] says what was bound. A unix socket has mode 0600 from the
-//! moment it exists under its name; a socket file that nobody listens on is replaced, a live one is an error, and so is
-//! any other file.
+//! With port 0 the system chooses a port; [`Listener::address`] returns it. A unix socket has mode 0600 from
+//! the moment it exists under its name. A stale socket file is replaced; a live socket and any other file are
+//! errors.
 
 use std::fs;
 use std::io;
@@ -14,26 +14,27 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// A bound listener.
+/// Bound listener.
 #[derive(Debug)]
 pub enum Listener {
-    /// TCP, with the address that was bound.
+    /// TCP listener with its bound address.
     Tcp(TcpListener, SocketAddr),
-    /// A unix socket. The file goes before the socket closes, so that it is never that of the next process.
+    /// Unix socket. The file is removed before the socket closes, so that it never belongs to the next
+    /// process.
     Unix(SocketFile, UnixListener),
 }
 
-/// An accepted connection.
+/// Accepted connection.
 #[derive(Debug)]
 pub enum Accepted {
-    /// TCP, with the peer's address; `TCP_NODELAY` is set.
+    /// TCP connection with the address of the peer; `TCP_NODELAY` is set.
     Tcp(TcpStream, SocketAddr),
-    /// From a unix socket.
+    /// Connection on a unix socket.
     Unix(UnixStream),
 }
 
 impl Accepted {
-    /// The peer's address; None on a unix socket.
+    /// Returns the address of the peer; None on a unix socket.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         match self {
             Accepted::Tcp(_, peer) => Some(*peer),
@@ -42,7 +43,7 @@ impl Accepted {
     }
 }
 
-/// The file of a unix socket; removed when dropped.
+/// File of a unix socket; removed on drop.
 #[derive(Debug)]
 pub struct SocketFile(PathBuf);
 
@@ -57,7 +58,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// What the system says, with the address in the text.
+    /// The system error, with the address in the text.
     pub async fn tcp(address: IpAddr, port: u16) -> io::Result<Self> {
         let wanted = SocketAddr::new(address, port);
         let listener = TcpListener::bind(wanted)
@@ -77,7 +78,7 @@ impl Listener {
         Ok(Listener::Unix(SocketFile(path.to_owned()), listener))
     }
 
-    /// The address that was bound; None for a unix socket.
+    /// Returns the bound address; None for a unix socket.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
             Listener::Tcp(_, address) => Some(*address),
@@ -85,11 +86,11 @@ impl Listener {
         }
     }
 
-    /// The next connection.
+    /// Accepts the next connection.
     ///
     /// # Errors
     ///
-    /// What the system says: out of file descriptors, or a connection that broke before it was accepted.
+    /// The system error: no file descriptors left, or a connection that broke before it was accepted.
     pub async fn accept(&self) -> io::Result<Accepted> {
         match self {
             Listener::Tcp(listener, _) => {
@@ -102,28 +103,29 @@ impl Listener {
     }
 }
 
-/// Binds a unix socket of mode 0600, for servers with an accept loop of their own.
+/// Binds a unix socket of mode 0600, for servers with their own accept loop.
 ///
 /// # Errors
 ///
-/// `AddrInUse` when somebody listens there, `AlreadyExists` when the file is no socket, or what the system says.
+/// `AddrInUse` for a live socket, `AlreadyExists` for a file that is no socket, or the system error.
 pub fn unix(path: &Path) -> io::Result<UnixListener> {
     let told = |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on {}: {e}", path.display()));
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
             return Err(told(io::Error::new(
                 io::ErrorKind::AlreadyExists,
-                "the file exists and is no socket",
+                "the file exists and is not a socket",
             )));
         }
         Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
-            return Err(told(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")));
+            return Err(told(io::Error::new(io::ErrorKind::AddrInUse, "another process is listening")));
         }
         Ok(_) => fs::remove_file(path).map_err(told)?,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(told(e)),
     }
-    // Bound under another name and renamed once it is private: nobody can connect before.
+    // The socket is bound under another name and renamed once it is private, so that no client connects
+    // before.
     let mut private = path.as_os_str().to_owned();
     private.push(format!(".{}", std::process::id()));
     let private = PathBuf::from(private);
@@ -166,7 +168,7 @@ mod tests {
         assert!(!path.exists());
 
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        assert!(path.exists(), "a dead socket stays behind");
+        assert!(path.exists(), "a stale socket file remains");
         let again = Listener::unix(&path).unwrap();
         UnixStream::connect(&path).await.unwrap();
         assert!(matches!(again.accept().await.unwrap(), Accepted::Unix(_)));

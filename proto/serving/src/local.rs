@@ -1,15 +1,15 @@
-//! A unix stream that is woken by what arrives, and by nothing else.
+//! Unix stream that wakes its task only for incoming data.
 //!
 //! # Contract
 //!
-//! Reads and writes as [`tokio::net::UnixStream`] does. What differs is what wakes: the system tells of a unix stream that
-//! it can be written to each time the peer has read from it, and a `UnixStream` hears of all that. Between two processes
-//! that exchange questions and answers this wakes a thread of each for every message, for nothing. Here the system is
-//! asked about writing only while a write waits.
+//! Reads and writes like [`tokio::net::UnixStream`], but with fewer wake-ups. The system reports a unix
+//! stream as writable each time the peer has read from it, and a `UnixStream` registers for all such events.
+//! Between two processes that exchange requests and responses, each message then wakes a thread of the sender
+//! without need. A [`LocalStream`] registers for writability only while a write waits.
 //!
 //! # Errors
 //!
-//! What the system says; nothing is added.
+//! The system error, unchanged.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
@@ -21,12 +21,12 @@ use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-/// A connected unix stream.
+/// Connected unix stream.
 #[derive(Debug)]
 pub struct LocalStream {
-    /// Registered for what arrives.
+    /// The stream, registered for readability.
     stream: AsyncFd<UnixStream>,
-    /// The same stream, registered for room: while a write waits.
+    /// The same stream, registered for writability while a write waits.
     room: Option<AsyncFd<UnixStream>>,
 }
 
@@ -35,21 +35,21 @@ impl LocalStream {
     ///
     /// # Errors
     ///
-    /// What the system says: nobody listens there.
+    /// The system error, for example when no process listens.
     pub async fn connect(path: &Path) -> io::Result<Self> {
         Self::of(tokio::net::UnixStream::connect(path).await?)
     }
 
-    /// Takes a connected stream over.
+    /// Converts a connected stream.
     ///
     /// # Errors
     ///
-    /// The system cannot watch it.
+    /// The runtime cannot register the stream.
     pub fn of(stream: tokio::net::UnixStream) -> io::Result<Self> {
         Ok(LocalStream { stream: watch(stream.into_std()?, Interest::READABLE)?, room: None })
     }
 
-    /// Writes when there is room.
+    /// Writes when the socket is writable.
     fn poll_writing(
         &mut self,
         context: &mut Context<'_>,
@@ -100,8 +100,8 @@ impl AsyncRead for LocalStream {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => arrived.clear_ready(),
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(count) => {
-                    // Less than there was place for is all that there was: what comes later wakes again. The end of the
-                    // stream stays readable.
+                    // A short read has emptied the socket; later data wakes the task again. The stream stays
+                    // readable at its end.
                     if 0 < count && count < free.len() {
                         arrived.clear_ready();
                     }
@@ -157,7 +157,7 @@ mod tests {
         (0..length).map(|i| u8::try_from((i * 31 + seed + i / 251) % 256).unwrap()).collect()
     }
 
-    /// Far more than the system keeps for a socket, both ways at once, read in pieces of all sizes.
+    /// Transfers far more than the socket buffer in both directions at once, in reads of all sizes.
     #[tokio::test]
     async fn what_is_written_arrives_in_order_however_much_it_is() {
         const LENGTH: usize = 4 << 20;
@@ -189,11 +189,11 @@ mod tests {
     async fn room_is_watched_only_while_a_write_waits() {
         let (mut a, mut b) = pair();
         a.write_all(b"question").await.unwrap();
-        assert!(a.room.is_none(), "there was room");
+        assert!(a.room.is_none(), "the socket was writable");
         let much = pattern(0, 4 << 20);
         let filled = tokio::time::timeout(std::time::Duration::from_millis(50), a.write_all(&much)).await;
-        assert!(filled.is_err() && a.room.is_some(), "nobody reads");
-        // The system gives room once much of what it holds is gone.
+        assert!(filled.is_err() && a.room.is_some(), "the peer does not read");
+        // The system reports writability once much of the buffer is free.
         let mut got = vec![0; 4096];
         while tokio::time::timeout(std::time::Duration::from_millis(50), b.read(&mut got)).await.is_ok() {}
         assert!(a.write(b"more").await.unwrap() > 0);

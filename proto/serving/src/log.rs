@@ -1,11 +1,12 @@
-//! Logs: one line an event on standard error, as text or JSON. Messages are static and lower case; values stand in
-//! fields.
+//! Logs: one line per event on standard error, as text or JSON.
+//!
+//! Messages are static and lower case; values are fields.
 //!
 //! # Contract
 //!
-//! `-v N`: below 4 information, warnings and errors; 4 and 5 debug (refusals with their reasons); from 6 on everything.
-//! Libraries stay at warnings up to 7, so that debug lines are ours. Lines at INFO, WARN and ERROR are rate-limited by
-//! call site and cause (see [`limit`]); DEBUG and TRACE are not.
+//! `-v N`: below 4 information, warnings and errors; 4 and 5 debug (rejections with their reasons); from 6 on
+//! everything. Libraries log only warnings up to 7, so that debug lines come from this code base. Lines at
+//! INFO, WARN and ERROR are rate-limited by call site and cause (see [`limit`]); DEBUG and TRACE are not.
 
 mod limit;
 
@@ -22,7 +23,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
-/// Libraries that log, and whose lines are held back.
+/// Libraries whose log lines are filtered.
 const LIBRARIES: [&str; 11] = [
     "fjall",
     "h2",
@@ -37,20 +38,20 @@ const LIBRARIES: [&str; 11] = [
     "tower",
 ];
 
-/// How lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
 impl std::str::FromStr for Format {
     type Err = String;
 
-    /// `text` or `json`, as `--logging-format` takes them.
+    /// Parses `text` or `json`, the values of `--logging-format`.
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "text" => Ok(Format::Text),
@@ -60,7 +61,7 @@ impl std::str::FromStr for Format {
     }
 }
 
-/// A second set-up in one process.
+/// Error of a second set-up in one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("logging is set up already")]
 pub struct AlreadySetUp;
@@ -69,7 +70,7 @@ pub struct AlreadySetUp;
 ///
 /// # Errors
 ///
-/// When it is set up already.
+/// Logging is set up already.
 pub fn init(verbosity: u8, format: Format, clock: Arc<dyn Clock>) -> Result<(), AlreadySetUp> {
     let limit = RateLimit::new(clock);
     let filter = |verbosity| filter(verbosity).and(limit.clone());
@@ -91,7 +92,7 @@ pub fn init(verbosity: u8, format: Format, clock: Arc<dyn Clock>) -> Result<(), 
     Ok(())
 }
 
-/// What `-v N` lets through.
+/// Filter of `-v N`.
 fn filter(verbosity: u8) -> Targets {
     let level = match verbosity {
         0..=3 => Level::INFO,
@@ -102,11 +103,11 @@ fn filter(verbosity: u8) -> Targets {
     Targets::new().with_default(level).with_targets(LIBRARIES.map(|name| (name, libraries)))
 }
 
-/// The health check `log`: whether standard error still takes lines.
+/// Health check `log`: whether standard error accepts lines.
 ///
 /// # Errors
 ///
-/// What the system says.
+/// The system error.
 pub fn check() -> Result<(), String> {
     std::io::stderr().flush().map_err(|e| e.to_string())
 }

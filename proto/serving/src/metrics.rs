@@ -1,15 +1,16 @@
-//! Metrics: a registry whose help texts carry stability classes, and the Prometheus text format.
+//! Metrics: a registry with stability classes in help texts, and the Prometheus text format.
 //!
 //! # Contract
 //!
-//! A process declares all its metrics as [`Definition`]s in one file. Names are those on the wire, `_total` included, which
-//! a few counters of the reference do not have.
-//! A metric that was deprecated three minor releases ago is hidden: it counts and is not shown, unless
-//! [`Metrics::showing_hidden`] asks for it (requirements D-METRIC-15 to 27).
+//! A process declares all its metrics as [`Definition`]s in one file. Names are those of the text format,
+//! including `_total`, which a few counters of the reference lack.
+//!
+//! A metric that was deprecated three minor releases ago is hidden: it counts but is not exported, unless
+//! [`Metrics::showing_hidden`] requests it (requirements D-METRIC-15 to 27).
 //!
 //! # Reference
 //!
-//! Format: Prometheus text exposition 0.0.4, made from the OpenMetrics text of the library.
+//! Format: Prometheus text exposition 0.0.4, converted from the OpenMetrics text of the library.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -24,22 +25,22 @@ pub use prometheus_client::metrics::counter::Counter;
 pub use prometheus_client::metrics::gauge::Gauge;
 pub use prometheus_client::metrics::histogram::Histogram;
 
-/// The minor release whose metrics policy holds.
+/// Minor release whose metrics policy applies.
 const CURRENT_MINOR: u32 = 33;
-/// A metric is hidden so many releases after its deprecation.
+/// Number of releases between deprecation and hiding of a metric.
 const HIDDEN_AFTER: u32 = 3;
 
-/// The media type of [`Metrics::text`].
+/// Media type of [`Metrics::text`].
 pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// How long a metric stays.
+/// Stability class of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stability {
-    /// No promise.
+    /// No guarantee.
     Alpha,
-    /// One release after deprecation.
+    /// Kept for one release after deprecation.
     Beta,
-    /// Three releases after deprecation.
+    /// Kept for three releases after deprecation.
     Stable,
 }
 
@@ -53,21 +54,21 @@ impl Stability {
     }
 }
 
-/// What a metric is called and means.
+/// Name and meaning of a metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Definition {
-    /// The name on the wire.
+    /// Name in the text format.
     pub name: &'static str,
     /// One sentence without a full stop.
     pub help: &'static str,
-    /// Its class.
+    /// Stability class.
     pub stability: Stability,
-    /// The minor release (of 1.x) that deprecated it.
+    /// Minor release (of 1.x) that deprecated the metric.
     pub deprecated: Option<u32>,
 }
 
 impl Definition {
-    /// A metric that is not deprecated.
+    /// Defines a metric that is not deprecated.
     pub const fn new(name: &'static str, stability: Stability, help: &'static str) -> Self {
         Definition { name, help, stability, deprecated: None }
     }
@@ -94,7 +95,7 @@ pub type FloatGauges<L> = Family<L, Gauge<f64, AtomicU64>>;
 /// Histograms by labels.
 pub type Histograms<L> = Family<L, Histogram, Buckets>;
 
-/// The upper bounds of a histogram.
+/// Upper bounds of the buckets of a histogram.
 #[derive(Clone, Copy, Debug)]
 pub struct Buckets(pub &'static [f64]);
 
@@ -104,7 +105,7 @@ impl MetricConstructor<Histogram> for Buckets {
     }
 }
 
-/// The metrics of a process.
+/// Metrics of a process.
 #[derive(Debug, Default)]
 pub struct Metrics {
     registry: RwLock<Registry>,
@@ -114,17 +115,18 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// An empty registry.
+    /// Creates an empty registry.
     pub fn new() -> Self {
         Metrics::default()
     }
 
-    /// A registry that shows hidden metrics: `--show-hidden-metrics-for-version`, which takes only the release before
-    /// this one.
+    /// Creates a registry that shows hidden metrics: `--show-hidden-metrics-for-version`.
+    ///
+    /// Only the release before the current one is accepted.
     ///
     /// # Errors
     ///
-    /// For any other release.
+    /// Any other release.
     pub fn showing_hidden(version: &str) -> Result<Self, String> {
         let previous = format!("1.{}", CURRENT_MINOR - 1);
         match version {
@@ -206,10 +208,10 @@ impl Metrics {
         histogram
     }
 
-    /// Everything in the text format.
+    /// Returns all metrics in the text format.
     pub fn text(&self) -> String {
         let mut open = String::with_capacity(16 * 1024);
-        // Writing into a string cannot fail; a metric that fails to encode would be a defect of its labels.
+        // Writing into a string cannot fail; a metric that fails to encode is a defect of its labels.
         if let Err(e) = prometheus_client::encoding::text::encode_registry(&mut open, &self.registry.read()) {
             tracing::error!(error = %e, "metrics cannot be encoded");
         }
@@ -226,11 +228,12 @@ impl Metrics {
     }
 }
 
-/// From OpenMetrics to the older text format, in which a counter's metadata carries the name with `_total` too.
+/// Converts OpenMetrics to the older text format, where the metadata of a counter includes `_total` in the
+/// name.
 fn plain(open: &str, bare: &[&str]) -> String {
     let mut out = String::with_capacity(open.len() + open.len() / 16);
     let mut help = None;
-    // The name under which the library writes the counter of these lines, where it is not the one on the wire.
+    // Name under which the library writes the current counter, if it differs from the exported name.
     let mut dropped: Option<String> = None;
     for line in open.lines() {
         if line.starts_with("# HELP ") {
@@ -259,7 +262,7 @@ fn plain(open: &str, bare: &[&str]) -> String {
     out
 }
 
-/// Memory of this process that is resident, in bytes; None where the system does not say.
+/// Resident memory of this process in bytes; None: the system does not report it.
 pub fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,9 +1,10 @@
-//! Watching files by polling: content counts, so that a touched file is no change and a swapped symbolic link is one.
+//! Watches files by polling their content: a touched file is no change, a swapped symbolic link is one.
 //!
 //! # Contract
 //!
-//! Make the [`Snapshot`] before reading the files: then no change between reading and watching is lost. A file that
-//! vanishes is a change, and so is its return. A link is followed (mounted volumes swap links).
+//! Create the [`Snapshot`] before reading the files, so that no change between reading and watching is lost.
+//! A file that vanishes is a change, and so is its return. Symbolic links are followed (mounted volumes swap
+//! links).
 
 use std::fs;
 use std::io::Read;
@@ -14,12 +15,12 @@ use std::time::Duration;
 use aws_lc_rs::digest;
 use tokio::task::JoinHandle;
 
-/// After how many periods a change that was not taken is offered again.
+/// Number of periods after which a change that was not accepted is offered again.
 const AGAIN: u32 = 25;
-/// The most that is read of a file to tell whether it changed.
+/// Maximum bytes of a file that are read to detect a change.
 const MOST_READ: u64 = 64 * 1024 * 1024;
 
-/// What a set of files held when they were last looked at.
+/// Content of a set of files at the last check.
 #[derive(Debug)]
 pub struct Snapshot {
     files: Vec<File>,
@@ -30,8 +31,8 @@ struct File {
     path: PathBuf,
     stat: Option<Stat>,
     content: Option<[u8; 32]>,
-    /// Read once more after its last change: within one tick of the file system's clock a second change leaves no
-    /// other trace.
+    /// The file was read again after its last change. A second change within one tick of the clock of the
+    /// file system leaves no other trace.
     settled: bool,
 }
 
@@ -45,13 +46,13 @@ struct Stat {
 }
 
 impl Snapshot {
-    /// Looks at the files.
+    /// Records the current content of the files.
     pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
         let look = |path: PathBuf| File { stat: stat(&path), content: content(&path), path, settled: false };
         Snapshot { files: paths.into_iter().map(look).collect() }
     }
 
-    /// Looks again; true when the content of any file is another than at the last look.
+    /// Checks again; true when the content of any file changed since the last check.
     pub fn changed(&mut self) -> bool {
         let mut changed = false;
         for file in &mut self.files {
@@ -71,14 +72,15 @@ impl Snapshot {
         changed
     }
 
-    /// Calls back from a thread that may block, each time the content of a file has changed, until the answer is
-    /// dropped. Changes that come within one period are one call. A change that is not taken (false) is offered again
-    /// from time to time: what it lacked may stand in another file that came later.
+    /// Calls `on_change` on a blocking thread after each change, until the returned watch is dropped.
+    ///
+    /// Changes within one period cause one call. A change that is not accepted (false) is offered again from
+    /// time to time: it may depend on another file that changes later.
     pub fn watch(mut self, every: Duration, mut on_change: impl FnMut() -> bool + Send + 'static) -> Watch {
         Watch(tokio::spawn(async move {
             let mut ticks = tokio::time::interval(every);
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-            // When to offer what was not taken.
+            // When to offer the rejected change again.
             let mut again: Option<tokio::time::Instant> = None;
             loop {
                 let now = ticks.tick().await;
@@ -96,7 +98,7 @@ impl Snapshot {
                         }
                     }
                     Err(e) => {
-                        tracing::error!(error = %e, "watching of files ended");
+                        tracing::error!(error = %e, "file watch ended; changes of files are no longer detected");
                         return;
                     }
                 }
@@ -105,7 +107,7 @@ impl Snapshot {
     }
 }
 
-/// A running watch; dropping it ends it.
+/// Running watch; ends on drop.
 #[derive(Debug)]
 pub struct Watch(JoinHandle<()>);
 
@@ -148,15 +150,15 @@ mod tests {
         assert!(!snapshot.changed());
 
         fs::write(&a, "one").unwrap();
-        assert!(!snapshot.changed(), "the same content again");
+        assert!(!snapshot.changed(), "same content");
         fs::write(&a, "uno").unwrap();
-        assert!(snapshot.changed(), "as long as before");
+        assert!(snapshot.changed(), "other content of the same length");
         assert!(!snapshot.changed());
 
         let swapped = dir.path().join("swapped");
         symlink(&b, &swapped).unwrap();
         fs::rename(&swapped, &link).unwrap();
-        assert!(snapshot.changed(), "the link names another file");
+        assert!(snapshot.changed(), "the link points to another file");
 
         fs::remove_file(&b).unwrap();
         assert!(snapshot.changed());

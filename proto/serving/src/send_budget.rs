@@ -1,18 +1,19 @@
-//! The response bytes that one HTTP/2 connection holds for a client that does not read.
+//! Limit of response bytes that an HTTP/2 connection holds for a client that does not read.
 //!
 //! # Contract
 //!
-//! Every chunk of a response body counts against its connection from the moment hyper takes it until it is written to the
-//! socket. Below [`CONNECTION_BUDGET`] the streams of a connection take chunks freely. At the budget a stream takes its next
-//! chunk only after its previous ones are written, so every stream makes progress and none can hold more than one chunk.
+//! Every chunk of a response body counts against its connection from the moment hyper takes it until it is
+//! written to the socket. Below [`CONNECTION_BUDGET`] the streams of a connection take chunks freely. At the
+//! limit a stream takes its next chunk only after its previous chunks are written, so every stream makes
+//! progress and none can hold more than one chunk.
 //!
-//! Whole bodies of at most [`UNCOUNTED`] bytes do not count: the streams of a connection hold one each. A connection of
-//! HTTP/1.1 has one response at a time and is not metered: hyper buffers a bounded part of it.
+//! Whole bodies of at most [`UNCOUNTED`] bytes do not count: the streams of a connection hold one each. An
+//! HTTP/1.1 connection has one response at a time and is not metered: hyper buffers a limited part of it.
 //!
 //! # Concurrency
 //!
-//! Two atomic counters, one for the connection and one for the stream. Streams that pass the check at the same moment may
-//! exceed the budget by one chunk for each worker thread.
+//! Two atomic counters, one for the connection and one for the stream. Streams that pass the check at the
+//! same moment may exceed the limit by one chunk per worker thread.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,22 +26,23 @@ use http_body::{Frame, SizeHint};
 
 use crate::body::{Body, BodyError};
 
-/// Unwritten bytes of a connection from which on each of its streams holds at most one chunk: several times what one write
-/// to a socket takes, so that a client that reads never waits for it.
+/// Unwritten bytes of a connection above which each of its streams holds at most one chunk.
+///
+/// The limit is several times the size of one socket write, so that a client that reads never waits for it.
 pub(crate) const CONNECTION_BUDGET: usize = 512 * 1024;
 
-/// The largest chunk of a body while its connection is over budget: one chunk of a list.
+/// Largest chunk of a body while its connection is over the limit: one chunk of a list.
 const CHUNK: usize = 32 * 1024;
 
-/// Bytes of a whole body that do not count.
+/// Maximum size in bytes of a whole body that does not count.
 const UNCOUNTED: usize = 4 * 1024;
 
-/// The unwritten bytes of a connection.
+/// Unwritten bytes of a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SendBudget(Arc<AtomicUsize>);
 
 impl SendBudget {
-    /// A body whose chunks count against the budget.
+    /// Counts the chunks of a body against the limit.
     pub(crate) fn meter(&self, body: Body) -> MeteredBody {
         let is_small = body.as_whole().is_some_and(|bytes| bytes.len() <= UNCOUNTED);
         let stream = (!is_small).then(|| Arc::new(StreamBytes::new(Arc::clone(&self.0))));
@@ -48,7 +50,7 @@ impl SendBudget {
     }
 }
 
-/// The unwritten bytes of a stream.
+/// Unwritten bytes of a stream.
 struct StreamBytes {
     connection: Arc<AtomicUsize>,
     unwritten: AtomicUsize,
@@ -68,7 +70,7 @@ impl StreamBytes {
         self.unwritten.load(Ordering::Acquire) > 0 && self.is_over_budget()
     }
 
-    /// Bytes that count until they are dropped.
+    /// Counts bytes until they are dropped.
     fn count(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         self.unwritten.fetch_add(bytes.len(), Ordering::AcqRel);
         self.connection.fetch_add(bytes.len(), Ordering::Relaxed);
@@ -97,17 +99,17 @@ impl Drop for CountedBytes {
     }
 }
 
-/// A body that waits while its connection holds too many of its bytes.
+/// Body that waits while its connection holds too many of its bytes.
 pub(crate) struct MeteredBody {
     body: Body,
-    /// The rest of a frame that is larger than a chunk.
+    /// Rest of a frame that is larger than a chunk.
     rest: Bytes,
     /// None for a body that is not metered.
     stream: Option<Arc<StreamBytes>>,
 }
 
 impl MeteredBody {
-    /// A body that is sent without a limit.
+    /// Wraps a body without a limit.
     pub(crate) fn unmetered(body: Body) -> Self {
         MeteredBody { body, rest: Bytes::new(), stream: None }
     }
@@ -133,7 +135,7 @@ impl http_body::Body for MeteredBody {
         };
         if stream.must_wait() {
             stream.writer.register(context.waker());
-            // A chunk written before the registration wakes nobody.
+            // A chunk written before the registration does not wake the task.
             if stream.must_wait() {
                 return Poll::Pending;
             }
@@ -175,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// The next chunk; None while the body waits.
+    /// Returns the next chunk; None while the body waits.
     fn chunk(body: &mut MeteredBody) -> Option<Bytes> {
         body.frame().now_or_never().map(|frame| frame.unwrap().unwrap().into_data().unwrap())
     }

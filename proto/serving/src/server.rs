@@ -1,15 +1,16 @@
-//! The HTTP server: connections from a listener, with or without TLS, to one handler.
+//! HTTP server: passes requests from a listener, with or without TLS, to one handler.
 //!
 //! # Contract
 //!
-//! HTTP/1.1 and HTTP/2 (by ALPN over TLS, by the preface without). A connection gets no more time for handshake and
-//! request head than [`ServerOptions`] gives, headers and streams are bounded, idle HTTP/2 peers are pinged. When
-//! `shutdown` is ready the listener closes, HTTP/2 peers get GOAWAY, answers that are under way are finished until the
-//! deadline; then connections are cut.
+//! The server speaks HTTP/1.1 and HTTP/2 (by ALPN over TLS, by the preface without TLS). [`ServerOptions`]
+//! limits the time for handshake and request head, the headers and the streams. Idle HTTP/2 peers are pinged.
+//! When `shutdown` is ready the listener closes, HTTP/2 peers get GOAWAY, and responses in flight are
+//! finished until the deadline; then the server cuts the remaining connections.
 //!
-//! What connections can hold is bounded, so that a few hostile ones cannot take the memory of the process:
+//! The memory of a connection is limited, so that a few hostile connections cannot exhaust the memory of the
+//! process:
 //!
-//! | what | bound of one connection |
+//! | resource | limit of one connection |
 //! |---|---|
 //! | responses that the client does not read | 512 KiB, and one chunk of each stream beyond it: [`crate::send_budget`] |
 //! | request bodies that the handler does not read | [`CONNECTION_WINDOW`], [`STREAM_WINDOW`] of a stream |
@@ -21,7 +22,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (quiet): nothing that a client can do on its own logs above debug.
+//! INVARIANT (quiet): events that a client can cause on its own are logged at debug level at most.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -49,39 +50,39 @@ use crate::listener::{Accepted, Listener};
 use crate::send_budget::{MeteredBody, SendBudget};
 use crate::tls::{self, ServingTls};
 
-/// What a handler may know of the connection.
+/// Connection properties for the handler.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionInfo {
-    /// The peer's address; None on a unix socket.
+    /// Address of the peer; None on a unix socket.
     pub peer: Option<SocketAddr>,
     /// Whether the connection is encrypted.
     pub tls: bool,
-    /// The certificate chain that the client sent, DER, leaf first, NOT verified; empty when it sent none. The client
-    /// has proven that it holds the key of the leaf.
+    /// Certificate chain of the client, DER, leaf first, NOT verified; empty without a certificate.
+    ///
+    /// The client has proven possession of the key of the leaf.
     pub client_chain: Vec<Bytes>,
-    /// SHA-256 over the chain, for caches; None without a chain.
+    /// SHA-256 of the chain, for caches; None without a chain.
     pub client_fingerprint: Option<[u8; 32]>,
-    /// Bytes of answers that wait to be sent on the connection; the handler counts them.
+    /// Unsent response bytes of the connection; the handler counts them.
     pub unsent_bytes: Arc<AtomicUsize>,
     /// Ends the connection.
     pub cut: Cut,
 }
 
-/// Ends a connection at once, with all that is under way on it and all that waits to be sent: for one whose client does not
-/// read.
+/// Ends a connection at once, with its requests in flight and unsent bytes, when its client does not read.
 #[derive(Clone, Debug, Default)]
 pub struct Cut(Arc<Notify>);
 
 impl Cut {
-    /// Does so.
+    /// Ends the connection.
     pub fn now(&self) {
         self.0.notify_one();
     }
 }
 
-/// What answers requests. Closures of the same shape are handlers.
+/// Request handler. Closures of the same shape are handlers.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers one request.
+    /// Responds to one request.
     fn handle(
         &self,
         request: Request<Incoming>,
@@ -103,29 +104,31 @@ where
     }
 }
 
-/// The bounds of a server.
+/// Limits of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// For the TLS handshake.
+    /// Timeout of the TLS handshake.
     pub handshake_timeout: Duration,
-    /// For the head of a request, and for an idle HTTP/1.1 connection.
+    /// Timeout of a request head, and of an idle HTTP/1.1 connection.
     pub header_timeout: Duration,
-    /// Bytes of all headers of a request.
+    /// Maximum bytes of all headers of a request.
     pub max_header_bytes: u32,
-    /// Streams at a time on one HTTP/2 connection.
+    /// Maximum concurrent streams of an HTTP/2 connection.
     pub max_concurrent_streams: u32,
-    /// Open connections, unless file descriptors allow fewer; half as many of one address.
+    /// Maximum open connections, unless file descriptors allow fewer; half as many per address.
     pub max_connections: usize,
-    /// How often an HTTP/2 peer is pinged, and how long it may take to answer.
+    /// Ping interval of HTTP/2 peers, and timeout of the response.
     pub ping: (Duration, Duration),
-    /// How long answers that are under way may take after `shutdown`.
+    /// Time limit of responses in flight after `shutdown`.
     pub drain: Duration,
 }
 
 impl Default for ServerOptions {
-    /// 10 s for the handshake, 32 s for the head, 128 KiB of headers, 100 streams (as many as clients open before they know
-    /// the server's bound, and as Kubernetes allows), 8192 connections (an idle one over TLS costs about 30 KiB), pings
-    /// after 30 s with 15 s to answer, 60 s to drain.
+    /// Returns the default limits.
+    ///
+    /// 10 s for the handshake, 32 s for the head, 128 KiB of headers, 100 streams, 8192 connections, pings
+    /// after 30 s with a timeout of 15 s, 60 s to drain. Clients open 100 streams before they know the limit
+    /// of the server, and Kubernetes allows as many. An idle connection over TLS costs about 30 KiB.
     fn default() -> Self {
         ServerOptions {
             handshake_timeout: Duration::from_secs(10),
@@ -139,16 +142,16 @@ impl Default for ServerOptions {
     }
 }
 
-/// How a server ended.
+/// Result of a graceful shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// All connections ended by themselves.
     Clean,
-    /// The deadline passed; connections were cut.
+    /// The deadline passed; the server cut connections.
     Cut,
 }
 
-/// What connections are told.
+/// Phase of the server, sent to all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Serving,
@@ -156,24 +159,31 @@ enum Phase {
     Ended,
 }
 
-/// Window of one HTTP/2 stream, for request bodies.
+/// Flow-control window of an HTTP/2 stream, for request bodies.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// Window of an HTTP/2 connection: what clients can send of bodies that nobody reads. h2 allows half as much again for the
-/// overhead of small frames.
+/// Flow-control window of an HTTP/2 connection: maximum unread body bytes of a client.
+///
+/// h2 allows half as much again for the overhead of small frames.
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// What one HTTP/2 stream may hold to be sent. The streams of a connection share [`crate::send_budget`].
+/// Send buffer of an HTTP/2 stream. The streams of a connection share [`crate::send_budget`].
 const SEND_BUFFER: usize = 256 * 1024;
-/// Streams that an HTTP/2 client may open and reset before the server has seen them; beyond it the connection ends.
+/// Maximum streams that an HTTP/2 client opens and resets before the server sees them.
+///
+/// The server ends a connection beyond the limit.
 const MAX_PENDING_RESETS: usize = 20;
-/// Streams of an HTTP/2 connection that the server may reset for errors of the client; beyond it the connection ends.
+/// Maximum streams that the server resets for client errors on an HTTP/2 connection.
+///
+/// The server ends a connection beyond the limit.
 const MAX_ERROR_RESETS: usize = 256;
-/// Header fields of a request in HTTP/1.1; a request with more gets a bare 431. For each request the parser allocates two
-/// arrays of 32 bytes a field: those of 512 fields and more cost a tenth of the instructions of a small request, because
-/// the allocator's cache of a thread does not keep them.
+/// Maximum header fields of an HTTP/1.1 request; a request with more gets a bare 431.
+///
+/// For each request the parser allocates two arrays of 32 bytes per field. Arrays of 512 fields and more cost
+/// a tenth of the instructions of a small request, because the thread cache of the allocator does not keep
+/// them.
 pub const MAX_HEADER_FIELDS: usize = 256;
-/// Pause after an accept that failed for want of resources.
+/// Pause after an accept that failed for lack of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Time between two lines in the log about failed accepts.
+/// Minimum interval between log lines about failed accepts.
 const FAILURE_LINES: Duration = Duration::from_secs(60);
 
 /// Serves until `shutdown` is ready and the connections are drained.
@@ -239,7 +249,7 @@ pub async fn serve<H: Handler>(
     Drained::Cut
 }
 
-/// Accepts that failed for want of resources: a line in the log at most once in [`FAILURE_LINES`].
+/// Counts accepts that failed for lack of resources, for at most one log line per [`FAILURE_LINES`].
 #[derive(Default)]
 struct AcceptFailures {
     unreported: u64,
@@ -247,7 +257,7 @@ struct AcceptFailures {
 }
 
 impl AcceptFailures {
-    /// Counts one; gives the number of failures since the last line when a line is due.
+    /// Counts a failure; returns the number of failures since the last log line when a line is due.
     fn count(&mut self) -> Option<u64> {
         self.unreported += 1;
         if self.reported.is_some_and(|reported| reported.elapsed() < FAILURE_LINES) {
@@ -259,7 +269,7 @@ impl AcceptFailures {
     }
 }
 
-/// Whether an accept failed for the one connection only.
+/// Whether an accept error affects only one connection.
 fn is_of_one_connection(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
     matches!(
@@ -271,7 +281,7 @@ fn is_of_one_connection(error: &std::io::Error) -> bool {
     )
 }
 
-/// What all connections share.
+/// State shared by all connections.
 struct Server<H> {
     tls: Option<Arc<ServingTls>>,
     handler: Arc<H>,
@@ -279,7 +289,7 @@ struct Server<H> {
     options: ServerOptions,
 }
 
-/// One for each way to find out the protocol.
+/// Connection builders by protocol detection.
 struct Builders {
     http1: hyper::server::conn::http1::Builder,
     http2: hyper::server::conn::http2::Builder<TokioExecutor>,
@@ -332,7 +342,7 @@ impl Builders {
 }
 
 impl<H: Handler> Server<H> {
-    /// One connection from its first byte to its last.
+    /// Serves one connection from its first byte to its last.
     async fn connection(
         &self,
         accepted: Accepted,
@@ -397,7 +407,8 @@ impl<H: Handler> Server<H> {
             is_silent.store(false, Ordering::Relaxed);
             let (handler, info) = (Arc::clone(&self.handler), Arc::clone(&info));
             let budget = (request.version() == Version::HTTP_2).then(|| budget.clone());
-            // In a box: hyper keeps the room of this future until the answer is sent, and some are sent for an hour.
+            // Boxed: hyper keeps the memory of this future until the response is sent, which may take an
+            // hour.
             Box::pin(async move {
                 let answer = handler.handle(request, info).await;
                 Ok::<_, Infallible>(answer.map(|body| match budget {
@@ -425,7 +436,7 @@ impl<H: Handler> Server<H> {
     }
 }
 
-/// Returns when a handshake is cut to make room for another.
+/// Returns when the accept loop cuts the handshake to free its slot.
 async fn cut(place: &mut Option<HandshakePlace>) {
     match place {
         Some(place) => place.cut().await,
@@ -433,13 +444,13 @@ async fn cut(place: &mut Option<HandshakePlace>) {
     }
 }
 
-/// Whether a connection has sent no request yet, and how long it may.
+/// Whether a connection has not sent a request yet, and the time limit for the first request.
 struct Silence<'a> {
     is_silent: &'a AtomicBool,
     timeout: Duration,
 }
 
-/// Runs a connection to its end, or until it is told to end, or until it has been silent for too long.
+/// Drives a connection until it ends, is stopped, or exceeds its silence timeout.
 async fn drive<C, E>(
     connection: C,
     stop: impl Fn(Pin<&mut C>),
@@ -491,7 +502,7 @@ enum Protocol {
     Either,
 }
 
-/// SHA-256 over a chain: each certificate with its length before it.
+/// SHA-256 of a chain: each certificate is prefixed with its length.
 fn fingerprint(chain: &[Bytes]) -> Option<[u8; 32]> {
     if chain.is_empty() {
         return None;

@@ -1,15 +1,16 @@
-//! TLS for serving: certificate files that are reloaded, and client certificates of which only the key is proven.
+//! TLS for serving: reloaded certificate files, and client certificates with proof of possession only.
 //!
 //! # Contract
 //!
-//! TLS 1.2 and 1.3, ALPN `h2` and `http/1.1`, tickets for resumption. A client certificate is asked for and not
-//! demanded. New connections use the files as they were last good; a bad file keeps the old, and says so in the log.
+//! TLS 1.2 and 1.3, ALPN `h2` and `http/1.1`, tickets for resumption. A client certificate is requested but
+//! optional. New connections use the last-known-good files; an invalid file is logged and the previous files
+//! stay in use.
 //!
 //! # Invariants
 //!
-//! INVARIANT (possession only): the handshake proves that the client holds the key of the certificate it sent, and
-//! nothing more: the chain is handed on unverified, and whoever reads [`client_chain`] must verify it before trusting
-//! any name in it.
+//! INVARIANT (possession only): the handshake proves that the client holds the key of its certificate, and
+//! nothing more. The chain is passed on unverified. Users of [`client_chain`] must verify the chain before
+//! they trust any name in it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,15 +31,16 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::reload::{Snapshot, Watch};
 
-/// The files of a server.
+/// TLS files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Certificate chain, PEM, leaf first.
     pub cert: PathBuf,
     /// Private key, PEM.
     pub key: PathBuf,
-    /// Files of authorities whose names are offered to clients as a hint of which certificate to send. Nothing is
-    /// verified against them here.
+    /// CA bundles whose subject names are sent to clients as a hint for choosing a certificate.
+    ///
+    /// The handshake does not verify anything against them.
     pub client_cas: Vec<PathBuf>,
 }
 
@@ -48,28 +50,28 @@ impl TlsFiles {
     }
 }
 
-/// Why TLS files cannot be used.
+/// Error from loading TLS files.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file could not be read or is not PEM of the expected kind.
     #[error("{path}: {problem}", path = path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the problem.
         problem: String,
     },
-    /// Certificate and key are no pair, or the library refuses them.
+    /// Certificate and key do not match, or the library rejects them.
     #[error("{cert}: {problem}", cert = cert.display())]
     Pair {
-        /// The certificate file.
+        /// Path of the certificate.
         cert: PathBuf,
-        /// What is wrong.
+        /// Description of the problem.
         problem: String,
     },
 }
 
-/// The TLS side of a server. New connections take the configuration that is current.
+/// TLS configuration of a server. New connections use the current configuration.
 pub struct ServingTls {
     files: TlsFiles,
     current: ArcSwap<ServerConfig>,
@@ -97,16 +99,16 @@ impl ServingTls {
         Ok(Arc::new(ServingTls { files, current, tickets, snapshot: Mutex::new(snapshot) }))
     }
 
-    /// The configuration for a new connection.
+    /// Returns the configuration for a new connection.
     pub fn current(&self) -> Arc<ServerConfig> {
         self.current.load_full()
     }
 
-    /// Reads the files again if their content changed; true when a new configuration is in use.
+    /// Reloads the files if their content changed; true when a new configuration is in use.
     ///
     /// # Errors
     ///
-    /// What is wrong with the new files; the old configuration stays.
+    /// The problem with the new files; the previous configuration stays in use.
     pub fn reload(&self) -> Result<bool, TlsError> {
         let mut snapshot = self.snapshot.lock();
         if !snapshot.changed() {
@@ -116,23 +118,25 @@ impl ServingTls {
         Ok(true)
     }
 
-    /// Reloads on change until the answer is dropped. Certificate and key that are replaced one after the other are no
-    /// pair for a moment: the old stay until both are there.
+    /// Reloads on change until the returned watch is dropped.
+    ///
+    /// Certificate and key that are replaced one after the other do not match for a moment: the previous pair
+    /// stays in use until both are replaced.
     pub fn spawn_watch(self: &Arc<Self>, every: Duration) -> Watch {
         let tls = Arc::clone(self);
         Snapshot::new(self.files.paths()).watch(every, move || {
             match tls.reload() {
                 Ok(true) => tracing::info!(cert = %tls.files.cert.display(), "tls files reloaded"),
                 Ok(false) => {}
-                Err(e) => tracing::error!(error = %e, "tls files cannot be used, the old stay"),
+                Err(e) => tracing::error!(error = %e, "tls reload failed; using the previous files"),
             }
-            // All that a pair needs is followed here: another file that came later cannot mend it.
+            // The snapshot covers all files of the pair: no other file can fix an invalid pair.
             true
         })
     }
 }
 
-/// The chain that the client sent, leaf first, DER; empty when it sent none.
+/// Returns the certificate chain of the client, leaf first, DER; empty without a certificate.
 pub fn client_chain(connection: &rustls::ServerConnection) -> Vec<Bytes> {
     let chain = connection.peer_certificates().unwrap_or_default();
     chain.iter().map(|certificate| Bytes::copy_from_slice(certificate)).collect()
@@ -142,7 +146,7 @@ pub fn client_chain(connection: &rustls::ServerConnection) -> Vec<Bytes> {
 ///
 /// # Errors
 ///
-/// When the file cannot be read, holds none, or holds something broken.
+/// The file is not readable, contains no certificate, or contains invalid data.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let failed = |problem: String| TlsError::File { path: path.to_owned(), problem };
     let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
@@ -180,7 +184,7 @@ fn config(files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<Server
     Ok(config)
 }
 
-/// The names of the authorities of a file.
+/// Reads the subject names of a CA bundle.
 fn subjects(path: &Path) -> Result<Vec<DistinguishedName>, TlsError> {
     let certificates = certificates(path)?;
     let subject = |certificate: &CertificateDer<'_>| match X509Certificate::from_der(certificate) {
@@ -195,7 +199,7 @@ fn subjects(path: &Path) -> Result<Vec<DistinguishedName>, TlsError> {
     certificates.iter().map(subject).collect()
 }
 
-/// Accepts any chain and verifies the handshake's signature with the key of its leaf.
+/// Verifier that accepts any chain and verifies the handshake signature with the key of its leaf.
 #[derive(Debug)]
 struct PossessionOnly {
     hints: Vec<DistinguishedName>,

@@ -1,23 +1,24 @@
-//! A connection and everything it runs, as one task.
+//! Runs a connection and all its spawned futures as one task.
 //!
 //! # Contract
 //!
-//! [`together`] makes one future of a main one and of all that is given to its [`Spawner`], which is hyper's executor. It
-//! ends with the main one; what else runs is dropped then. A panic in one of them is a panic of all.
+//! [`together`] combines a main future and all futures given to its [`Spawner`], which is hyper's executor,
+//! into one future. The combined future ends with the main future and then drops the others. A panic in one
+//! of them is a panic of all.
 //!
 //! # Why
 //!
-//! hyper runs each stream of HTTP/2 as a task of its own. Where a process asks another a short question, one message then
-//! goes through three tasks, that wake each other and, while they do, wake idle threads to take tasks from them that are
-//! done sooner than the thread is there: most of the time of such an exchange. As one task they are polled in turn, by
-//! the thread that the message woke.
+//! hyper runs each HTTP/2 stream as its own task. A short request between processes then passes through three
+//! tasks. The tasks wake each other and also idle threads, which try to steal work that is done before they
+//! run. These wake-ups take most of the time of such an exchange. In one task, the thread that the message
+//! woke polls the futures in turn.
 //!
-//! So this is for connections whose streams have little to compute. What takes long is spawned on the runtime.
+//! Use this for connections whose streams compute little. Spawn long work on the runtime.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no lost wake): a wake that comes while the futures are polled polls them again; one that comes later wakes
-//! the task. None comes in between: see [`Bell`].
+//! INVARIANT (no lost wake): a wake during polling causes another poll of the futures; a later wake wakes the
+//! task. No wake falls in between: see [`Bell`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -31,10 +32,10 @@ use parking_lot::Mutex;
 
 type Spawned = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs futures beside the main one, in its task.
+/// Spawns futures into the task of the main future.
 #[derive(Clone, Default)]
 pub struct Spawner {
-    /// Not yet polled.
+    /// Futures that have not been polled yet.
     fresh: Arc<Mutex<Vec<Spawned>>>,
 }
 
@@ -45,13 +46,14 @@ impl std::fmt::Debug for Spawner {
 }
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Spawner {
-    /// To be called while one of the futures is polled, as hyper does: nothing else would begin with the new one.
+    /// Call this only while one of the futures is polled, as hyper does: otherwise nothing polls the new
+    /// future.
     fn execute(&self, future: F) {
         self.fresh.lock().push(Box::pin(future));
     }
 }
 
-/// The main future, made with the spawner that it is to use, and all that it spawns.
+/// Runs the main future, created with a spawner, and all futures that it spawns.
 pub async fn together<F: Future>(main: impl FnOnce(Spawner) -> F) -> F::Output {
     let spawner = Spawner::default();
     let main = Box::pin(main(spawner.clone()));
@@ -65,10 +67,10 @@ struct Together<F> {
     bell: Arc<Bell>,
 }
 
-/// What the futures wake.
+/// Waker of the combined futures.
 ///
-/// Whoever wakes first rings, then looks whether they are being polled; whoever polls them first says that it no longer
-/// does, then looks whether it has rung. So one of the two sees the other.
+/// A waker first sets `rung`, then checks `polling`. The polling task first clears `polling`, then checks
+/// `rung`. So one of the two sees the other.
 #[derive(Default)]
 struct Bell {
     rung: AtomicBool,
@@ -99,10 +101,12 @@ impl<F: Future> Future for Together<F> {
         let mut within = Context::from_waker(&waker);
         bell.polling.store(true, Ordering::SeqCst);
         loop {
-            // Reads what it overwrites: what whoever rang has written is seen by the polls that follow.
+            // `swap` reads what it overwrites: data written before the wake is visible to the polls that
+            // follow.
             bell.rung.swap(false, Ordering::SeqCst);
             if let Poll::Ready(output) = main.as_mut().poll(&mut within) {
-                // A future that was spawned and not polled may hold the spawner, which holds it.
+                // A spawned future that was never polled may hold the spawner, which holds the future: break
+                // the cycle.
                 let unpolled = std::mem::take(&mut *spawner.fresh.lock());
                 drop(unpolled);
                 return Poll::Ready(output);
@@ -111,7 +115,7 @@ impl<F: Future> Future for Together<F> {
             spawned.extend(fresh);
             while let Poll::Ready(Some(())) = Pin::new(&mut *spawned).poll_next(&mut within) {}
             if !tokio::task::coop::has_budget_remaining() {
-                // Others of the runtime have their turn; then it goes on.
+                // Yields to other tasks of the runtime, then continues.
                 bell.polling.store(false, Ordering::SeqCst);
                 context.waker().wake_by_ref();
                 return Poll::Pending;
@@ -155,10 +159,11 @@ mod tests {
         });
         let (first, mut told) = output.await;
         assert_eq!(first, Some("second"));
-        assert_eq!(told.recv().await, None, "what still ran is gone");
+        assert_eq!(told.recv().await, None, "running futures are dropped");
     }
 
-    /// Messages through a chain of futures of one task, fed by other threads: each wake must lead to a poll.
+    /// Passes messages through a chain of futures of one task, fed by other threads: each wake must lead to a
+    /// poll.
     #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
     async fn no_wake_is_lost() {
         const MESSAGES: usize = 50_000;
@@ -175,7 +180,7 @@ mod tests {
                 forward.send(message).await.unwrap();
             }
             drop(forward);
-            // The other one has until its last answer is taken.
+            // The peer ends once its last response is taken.
             std::future::pending::<()>().await;
         }));
         let feeding = tokio::spawn(async move {
@@ -188,12 +193,12 @@ mod tests {
                 assert_eq!(answers.recv().await, Some(message + 1));
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), all).await.expect("each message leads to an answer");
+        tokio::time::timeout(Duration::from_secs(60), all).await.expect("each message leads to a response");
         feeding.await.unwrap();
         task.abort();
     }
 
-    /// A future that is always ready to go on leaves the thread to others.
+    /// A future that is always ready yields to other tasks.
     #[tokio::test]
     async fn whoever_never_waits_lets_others_run() {
         let turns = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,6 @@
-//! Bodies of creates and reviews: tiny elements, invalid elements, large refusals, many large bodies at once.
+//! Attacks with bodies of creates and reviews.
+//!
+//! Tiny elements, invalid elements, large rejections, and many large bodies at a time.
 
 use super::{Attack, numbered, repeat};
 use crate::attack::Caller::{Privileged, Unprivileged};
@@ -9,7 +11,7 @@ use crate::dataset::{NAMESPACE, collection};
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// Where privileged callers create pods that are not stored.
+/// Path of dry-run pod creates by privileged callers.
 fn pods() -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All")
 }
@@ -121,7 +123,7 @@ fn elements() -> Vec<Attack> {
     ]
 }
 
-/// A pod whose container has so many variables of one name, each the key of a list.
+/// Builds a pod with many environment variables of one name, which is the key of a list.
 fn variables(count: usize) -> String {
     repeat(&format!(r#"{POD}{{"name":"a","image":"a","env":["#), r#"{"name":"A"}"#, count, "]}]}}")
 }
@@ -133,23 +135,23 @@ fn refusals() -> Vec<Attack> {
             let body = numbered(r#"{"metadata":{"name":"a","labels":{"#, label, 60_000, "}}}");
             vec![Prepared::post(config_maps(), body)]
         }),
-        Attack::new("refusal: 400 kB of ports with an unknown protocol", Flood(1), Some(Privileged), || {
+        Attack::new("422: 400 kB of ports with an unknown protocol", Flood(1), Some(Privileged), || {
             let before = format!(r#"{POD}{{"name":"a","image":"a","ports":["#);
             let port = |n: usize| format!(r#"{{"protocol":"x{n}"}}"#);
             vec![Prepared::post(pods(), numbered(&before, port, 20_000, "]}]}}"))]
         }),
-        Attack::new("refusal: 400 kB of one invalid value, quoted by each error", Flood(1), None, || {
+        Attack::new("422: 400 kB of one invalid value, quoted in each error", Flood(1), None, || {
             let key = "?".repeat(2_000);
             let label = |n| format!(r#""{key}{n}":"""#);
             let body = numbered(r#"{"metadata":{"name":"a","labels":{"#, label, 200, "}}}");
             vec![Prepared::post(config_maps(), body)]
         }),
-        Attack::new("refusal: 400 kB of containers of one name", Flood(1), None, || {
+        Attack::new("422: 400 kB of containers of one name", Flood(1), None, || {
             let name = "N".repeat(60);
             let element = format!(r#"{{"name":"{name}","image":"a"}}"#);
             vec![Prepared::post(pods(), repeat(POD, &element, 4_500, "]}}"))]
         }),
-        Attack::new("refusal: an object without a name, 400 kB of finalizers", Flood(1), None, || {
+        Attack::new("422: an object without a name, 400 kB of finalizers", Flood(1), None, || {
             let finalizer = |n| format!(r#""?{n}""#);
             let body = numbered(r#"{"metadata":{"finalizers":["#, finalizer, 45_000, "]}}");
             vec![Prepared::post(config_maps(), body)]
@@ -185,7 +187,7 @@ fn sizes() -> Vec<Attack> {
     ]
 }
 
-/// A pod in Kubernetes' Protobuf envelope whose spec has so many empty containers.
+/// Builds a pod in the Protobuf envelope of Kubernetes with this many empty containers.
 fn protobuf_pod(count: usize) -> Vec<u8> {
     let metadata = field(1, &field(1, b"a"));
     let spec = field(2, &[0x12, 0x00].repeat(count));
@@ -194,7 +196,7 @@ fn protobuf_pod(count: usize) -> Vec<u8> {
     [b"k8s\0".to_vec(), unknown].concat()
 }
 
-/// A length-delimited Protobuf field.
+/// Encodes a length-delimited Protobuf field.
 fn field(number: u8, value: &[u8]) -> Vec<u8> {
     let mut bytes = vec![(number << 3) | 2];
     let mut length = value.len();
@@ -207,7 +209,7 @@ fn field(number: u8, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The same pod as CBOR.
+/// Builds the same pod as CBOR.
 fn cbor_pod(count: usize) -> Vec<u8> {
     fn text(text: &str) -> Vec<u8> {
         [&[0x60 | text.len() as u8], text.as_bytes()].concat()

@@ -1,4 +1,4 @@
-//! Heads of requests: credentials, impersonation, many and long headers, distinct names.
+//! Attacks with request heads: credentials, impersonation, many and long headers, distinct names.
 
 use super::{Attack, repeat};
 use crate::attack::Caller::{Anonymous, Privileged, Unprivileged};
@@ -6,7 +6,7 @@ use crate::attack::Method::{Flood, Http1};
 use crate::client::{NUMBER, Prepared};
 use crate::dataset::collection;
 
-/// A request whose answer every caller gets: 200 for most, 401 or 403 for some.
+/// Builds a request that most callers may send: 200 for most, 401 or 403 for some.
 fn version() -> Prepared {
     Prepared::get("/api")
 }
@@ -23,7 +23,7 @@ pub fn attacks() -> Vec<Attack> {
 }
 
 fn credentials() -> Vec<Attack> {
-    // Header and claims of a token of this server's issuer, with a signature that is none.
+    // Header and claims of a token of this server's issuer, with an invalid signature.
     const TOKEN: &str = "eyJhbGciOiJSUzI1NiIsImtpZCI6ImEifQ.\
                          eyJpc3MiOiJodHRwczovL2t1YmVybmV0ZXMuZGVmYXVsdC5zdmMiLCJzdWIiOiJhIn0";
     vec![

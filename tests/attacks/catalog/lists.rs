@@ -1,4 +1,5 @@
-//! Lists of the large collection in every representation, with selectors, and collections that are deleted.
+//! Attacks with lists of the large collection in every representation, with selectors, and with
+//! deletecollection.
 
 use super::{Attack, numbered};
 use crate::attack::Caller::{Privileged, Unprivileged};
@@ -69,7 +70,7 @@ fn representations() -> Vec<Attack> {
         }),
         single("OpenAPI v2 as JSON", Some(Unprivileged), || Prepared::get("/openapi/v2")),
         single("OpenAPI v2, gzip", None, || Prepared::get("/openapi/v2").header("accept-encoding", "gzip")),
-        Attack::new("discovery as many kinds of answer", Flood(8), None, || {
+        Attack::new("discovery in many representations", Flood(8), None, || {
             let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
             ["/apis", "/api", "/openapi/v3", "/apis/apps/v1", "/api/v1", "/version"]
                 .iter()
@@ -105,7 +106,7 @@ fn selectors() -> Vec<Attack> {
             vec![Prepared { method: "DELETE", ..Prepared::get(format!("{}?dryRun=All", collection())) }]
         }),
         Attack::new("deletecollection by a label in 10,000 values", Flood(1), None, move || {
-            // No object has such a number.
+            // No object has this label value.
             let selector = numbered("labelSelector=number+in+(", |n| format!("x{n}"), 9_000, ")");
             vec![Prepared { method: "DELETE", ..Prepared::get(format!("{}?{selector}", collection())) }]
         }),

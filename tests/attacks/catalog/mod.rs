@@ -1,4 +1,4 @@
-//! The attacks that have a name. The generator adds those that follow from the schemas.
+//! Named attacks. The generator adds attacks that follow from the schemas.
 
 mod bodies;
 mod heads;
@@ -9,15 +9,15 @@ mod streams;
 use crate::attack::{Caller, Method};
 use crate::client::Prepared;
 
-/// An attack that has a name.
+/// Named attack.
 pub struct Attack {
-    /// What it sends.
+    /// Name of the attack.
     pub name: &'static str,
-    /// How it sends that.
+    /// Method of sending.
     pub method: Method,
-    /// The caller of a short run, the weakest that reaches the code under attack; None: long runs only.
+    /// Caller in a short run: the weakest that reaches the attacked code; None: long runs only.
     pub short: Option<Caller>,
-    /// Makes the requests, which are sent in turn.
+    /// Builds the requests, which are sent in turn.
     pub requests: Box<dyn Fn() -> Vec<Prepared>>,
 }
 
@@ -32,7 +32,7 @@ impl Attack {
     }
 }
 
-/// All attacks that have a name.
+/// Returns all named attacks.
 pub fn all() -> Vec<Attack> {
     let mut attacks = bodies::attacks();
     attacks.extend(lists::attacks());
@@ -42,7 +42,7 @@ pub fn all() -> Vec<Attack> {
     attacks
 }
 
-/// So many elements between two texts, separated by commas.
+/// Repeats an element between two texts, separated by commas.
 fn repeat(before: &str, element: &str, count: usize, after: &str) -> String {
     let mut text = String::with_capacity(before.len() + (element.len() + 1) * count + after.len());
     text.push_str(before);
@@ -56,7 +56,7 @@ fn repeat(before: &str, element: &str, count: usize, after: &str) -> String {
     text
 }
 
-/// So many elements, each made of its number.
+/// Joins elements built from their numbers.
 fn numbered(before: &str, element: impl Fn(usize) -> String, count: usize, after: &str) -> String {
     let elements: Vec<String> = (0..count).map(element).collect();
     format!("{before}{}{after}", elements.join(","))

@@ -1,4 +1,4 @@
-//! Patches of every type, on objects that exist. None stores anything.
+//! Attacks with patches of every type on existing objects. None stores anything.
 
 use super::{Attack, numbered, repeat};
 use crate::attack::Caller::Privileged;

@@ -1,4 +1,4 @@
-//! Streams that nobody reads, watches, resets, handshakes.
+//! Attacks with unread streams, watches, resets and handshakes.
 
 use super::Attack;
 use super::lists::REPRESENTATIONS;
@@ -32,21 +32,21 @@ pub fn attacks() -> Vec<Attack> {
                 "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
             vec![Prepared::get(format!("{}?{query}", collection()))]
         }),
-        Attack::new("unread: 960 watches of what others write", wide, Some(Privileged), || {
+        Attack::new("unread: 960 watches of objects of other users", wide, Some(Privileged), || {
             vec![Prepared::get(format!("/api/v1/namespaces/{POLITE_NAMESPACE}/configmaps?watch=1"))]
         }),
-        Attack::new("unread: 960 watches of what others write as Table", wide, None, || {
+        Attack::new("unread: 960 watches of objects of other users as Table", wide, None, || {
             let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
             let path = format!("/api/v1/namespaces/{POLITE_NAMESPACE}/configmaps?watch=1");
             vec![Prepared::get_as(path, table)]
         }),
-        Attack::new("unread: 960 refusals", wide, None, || {
+        Attack::new("unread: 960 rejections", wide, None, || {
             vec![Prepared::get("/api/v1/namespaces/no-such/pods/no-such")]
         }),
         Attack::new("resets: 100 at once, of a list", Resets(100), Some(Privileged), || {
             vec![Prepared::get(collection())]
         }),
-        Attack::new("resets: 100 at once, of a refusal", Resets(100), Some(Anonymous), || {
+        Attack::new("resets: 100 at once, of a rejection", Resets(100), Some(Anonymous), || {
             vec![Prepared::get("/api/v1/namespaces")]
         }),
         Attack::new("TLS handshakes", Handshakes, Some(Anonymous), Vec::new),

@@ -1,5 +1,6 @@
-//! An authd to measure, and the apid side of its socket: apid's own client with its caches, and a mirror that is fed by
-//! the bench.
+//! An authd process under measurement.
+//!
+//! The benchmark runs the authorization client of apid and feeds the policy mirror.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -26,31 +27,31 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use crate::client::Error;
 use crate::policy;
 
-/// How long authd may take to be there.
+/// Time limit for the start of authd.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// authd in a process of its own, with apid's client in this one.
+/// authd in its own process, with the authorization client of apid in this process.
 pub struct Authority {
-    /// apid's client.
+    /// Authorization client of apid.
     pub auth: Arc<Auth>,
-    /// authd's process.
+    /// Process id of authd.
     pub pid: u32,
     names: Arc<Names>,
     revisions: Arc<PolicyRevisions>,
     updates: mpsc::Sender<MirrorUpdate>,
     revision: u64,
-    /// Held open: what authd asks for stays undone.
+    /// Keeps the stream open; the benchmark ignores the demands of authd.
     _demands: Streaming<MirrorDemand>,
     child: Child,
     _dir: TempDir,
 }
 
 impl Authority {
-    /// Starts the authd of a folder under some names, which knows `token` as `user`, with a policy.
+    /// Starts authd from a directory with a names preset, a policy, and a static token for `user`.
     ///
     /// # Errors
     ///
-    /// It does not start, or does not take the policy.
+    /// authd does not start, or does not accept the policy.
     pub async fn start(
         programs: &Path,
         names: &Arc<Names>,
@@ -95,7 +96,7 @@ impl Authority {
         let options =
             AuthOptions { socket, timeout: Duration::from_secs(10), proxy_headers: ProxyHeaders::default() };
         let auth = Auth::connect(options, Arc::clone(&revisions), Arc::new(SystemClock::new()))
-            .map_err(|_| "the system gave no random bytes")?;
+            .map_err(|_| "no random bytes from the system")?;
         tokio::time::timeout(PATIENCE, auth.reached()).await?;
         let mut authority = Authority {
             auth,
@@ -115,11 +116,11 @@ impl Authority {
         Ok(authority)
     }
 
-    /// Sends objects to the mirror, each as of a revision of its own.
+    /// Sends objects to the policy mirror, each with its own revision.
     ///
     /// # Errors
     ///
-    /// authd is gone.
+    /// authd has ended.
     pub async fn feed(&mut self, objects: impl IntoIterator<Item = MirrorObject>) -> Result<(), Error> {
         for object in objects {
             self.revision += 1;
@@ -129,11 +130,11 @@ impl Authority {
         Ok(())
     }
 
-    /// Waits until authd has applied everything: decisions are asked for as of the newest revision from now on.
+    /// Waits until authd has applied all objects; later decisions use the newest revision.
     ///
     /// # Errors
     ///
-    /// It does not come so far.
+    /// authd does not reach the revision.
     pub async fn settle(&self) -> Result<(), Error> {
         self.revisions.start_at(Revision(self.revision));
         let asked = policy::request("nothing", "settled");
@@ -143,11 +144,11 @@ impl Authority {
         }
     }
 
-    /// Ends authd.
+    /// Kills authd.
     ///
     /// # Errors
     ///
-    /// It cannot be ended.
+    /// authd cannot be killed.
     pub async fn stop(mut self) -> Result<(), Error> {
         self.child.kill().await?;
         Ok(())

@@ -1,8 +1,8 @@
-//! The bare server: hyper and rustls and nothing else, answering every request with bytes it was given. What it does in
-//! a CPU-second is the ceiling of any server built on the same two libraries.
+//! Baseline server: hyper and rustls only, with a fixed response body. Its throughput per CPU-second is the
+//! ceiling of any server with these libraries.
 //!
-//! `GET` answers the body; with `?watch` in the path it stays open and sends on what each `POST` brings. `POST` reads its
-//! body and answers 201 with the server's.
+//! `GET` returns the body; with `?watch` in the path the response stays open and forwards the body of each
+//! `POST`. `POST` reads its body and returns 201 with the fixed body.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::client::Error;
 
-/// Serves on a port of the system's choice for as long as the process lives; `ready` is told the port.
+/// Serves on a port chosen by the system until the process ends; calls `ready` with the port.
 ///
 /// # Errors
 ///
@@ -46,7 +46,7 @@ pub async fn serve(body: Bytes, ready: impl FnOnce(u16)) -> Result<(), Error> {
         tokio::spawn(async move {
             let Ok(stream) = acceptor.accept(stream).await else { return };
             let service = service_fn(move |request| answer(request, body.clone(), events.clone()));
-            // A connection that breaks is the client's business.
+            // Broken connections are ignored.
             drop(
                 hyper::server::conn::http1::Builder::new()
                     .serve_connection(TokioIo::new(stream), service)

@@ -1,4 +1,6 @@
-//! A client that costs little: HTTP/1.1 or HTTP/2 over TLS, one connection at a time, without verifying the server.
+//! Low-overhead client: HTTP/1.1 or HTTP/2 over TLS, one connection at a time.
+//!
+//! The client does not verify the server.
 
 use std::sync::Arc;
 
@@ -14,10 +16,10 @@ use serving::client::Trust;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// What may go wrong in a bench.
+/// Error of a benchmark.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The server measured.
+/// Server under measurement.
 #[derive(Clone)]
 pub struct Target {
     /// `127.0.0.1:6443`
@@ -29,7 +31,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// From `https://host:port`.
+    /// Parses `https://host:port`.
     ///
     /// # Errors
     ///
@@ -37,7 +39,7 @@ impl Target {
     pub fn new(url: &str, token: &str) -> Result<Self, Error> {
         let address =
             url.strip_prefix("https://").ok_or("the server must be https://host:port")?.trim_end_matches('/');
-        // A bench talks to loopback.
+        // Benchmarks connect to loopback only.
         let config = Trust::Anyone.tls()?;
         let mut config_http2 = config.clone();
         config_http2.alpn_protocols = vec![b"h2".to_vec()];
@@ -49,7 +51,7 @@ impl Target {
         })
     }
 
-    /// A new connection.
+    /// Opens a connection.
     ///
     /// # Errors
     ///
@@ -63,7 +65,7 @@ impl Target {
         Ok(Connection { send, token: self.token.clone(), accept_encoding: "" })
     }
 
-    /// A new HTTP/2 connection, for many requests at a time.
+    /// Opens an HTTP/2 connection for concurrent requests.
     ///
     /// # Errors
     ///
@@ -78,17 +80,17 @@ impl Target {
     }
 }
 
-/// One connection.
+/// HTTP/1.1 connection.
 pub struct Connection {
     send: SendRequest<Full<Bytes>>,
-    /// Shown by the next requests.
+    /// Bearer token of the next requests.
     pub token: String,
-    /// `""` for none.
+    /// `Accept-Encoding`, `""` for none.
     pub accept_encoding: &'static str,
 }
 
 impl Connection {
-    /// Sends a request and gives the answer with its body unread.
+    /// Sends a request and returns the response with its body unread.
     ///
     /// # Errors
     ///
@@ -108,7 +110,7 @@ impl Connection {
         Ok(self.send.send_request(request).await?)
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     ///
     /// # Errors
     ///
@@ -125,14 +127,14 @@ impl Connection {
     }
 }
 
-/// One HTTP/2 connection.
+/// HTTP/2 connection.
 pub struct Multiplexed {
     send: http2::SendRequest<Full<Bytes>>,
     token: String,
 }
 
 impl Multiplexed {
-    /// Sends a `GET` and gives the answer with its body unread.
+    /// Sends a `GET` and returns the response with its body unread.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Events to many watchers, a connection each: how many in a CPU-second of the server, and how late.
+//! Event delivery to many watches, one connection each: throughput per CPU-second of the server, and latency.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,37 +14,37 @@ use crate::client::{Error, Target};
 use crate::objects::{collection, config_map, watch_from_now};
 use crate::throughput::{Figure, Rounds, Side};
 
-/// Connections that make events.
+/// Connections that create events at a steady rate.
 const WRITERS: u64 = 8;
 
-/// Before the number in an event's name, which has [`DIGITS`] digits.
+/// Text before the number in the name of an event, which has [`DIGITS`] digits.
 const MARK: &[u8] = b"\"name\":\"event-";
 const DIGITS: usize = 9;
 
-/// Deliveries of the beginning, whose times do not count: connections and their buffers are new.
+/// Deliveries during this time are ignored: connections and their buffers are new.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// How events are asked for and made.
+/// Source of events on one server.
 pub struct Feed {
     side: Side,
-    /// None: that of the objects, from now on.
+    /// Path of the watch; None: the collection of objects, from now on.
     watch: Option<String>,
     create: String,
-    /// The body that makes the event of a number.
+    /// Builds the request body that creates the event with a number.
     make: Arc<dyn Fn(u64) -> Bytes + Send + Sync>,
 }
 
 impl Feed {
-    /// Creates of objects, watched in their namespace.
+    /// Creates objects and watches their namespace.
     pub fn of_objects(side: Side) -> Feed {
         Feed { side, watch: None, create: collection(), make: Arc::new(|number| config_map(&name(number))) }
     }
 
-    /// The bare server, which sends on what it gets: lines as long as `sample`.
+    /// Uses the baseline server, which forwards its input: lines as long as `sample`.
     ///
     /// # Errors
     ///
-    /// The sample names no event.
+    /// The sample has no event name.
     pub async fn of_lines(sample: &Bytes) -> Result<Feed, Error> {
         let side = Side::bare(sample).await?;
         let sample = sample.clone();
@@ -66,11 +66,11 @@ impl Feed {
         }
     }
 
-    /// One event as it is delivered.
+    /// Receives one event.
     ///
     /// # Errors
     ///
-    /// None comes.
+    /// No event arrives.
     pub async fn sample(&self, number: u64) -> Result<Bytes, Error> {
         let mut connection = self.side.target.connect().await?;
         let mut response = connection.open(Method::GET, &self.watch().await?, Bytes::new()).await?;
@@ -88,7 +88,7 @@ fn name(number: u64) -> String {
     format!("event-{number:09}")
 }
 
-/// Where the digits of the number begin.
+/// Position of the digits of the number.
 fn mark(line: &[u8]) -> Option<usize> {
     line.windows(MARK.len()).position(|window| window == MARK).map(|at| at + MARK.len())
 }
@@ -98,15 +98,15 @@ async fn create(target: &Target, path: &str, body: Bytes) -> Result<(), Error> {
     if status == StatusCode::CREATED {
         Ok(())
     } else {
-        Err(format!("an event was not made: {status}").into())
+        Err(format!("creating an event failed: {status}").into())
     }
 }
 
-/// Events as fast as four writers make them, to both feeds in turn.
+/// Creates events at full speed with four connections, alternating between both feeds.
 ///
 /// # Errors
 ///
-/// A watch or a write that fails.
+/// A watch or a write fails.
 pub async fn at_full_speed(
     feeds: [&Feed; 2],
     watchers: usize,
@@ -138,7 +138,7 @@ pub async fn at_full_speed(
                         let body = make(numbers.fetch_add(1, Ordering::Relaxed));
                         let (status, _) = connection.call(Method::POST, &path, body).await?;
                         if status != StatusCode::CREATED {
-                            return Err(format!("an event was not made: {status}").into());
+                            return Err(format!("creating an event failed: {status}").into());
                         }
                     }
                     Ok::<(), Error>(())
@@ -149,7 +149,7 @@ pub async fn at_full_speed(
             for writer in writers {
                 writer.await??;
             }
-            // What is on its way is delivered and counted.
+            // Events in transit are delivered and counted.
             quiet(delivered).await;
             let count = delivered.load(Ordering::Relaxed) - before;
             let (seconds, cpu) = (begun.elapsed().as_secs_f64(), feed.side.cpu()? - cpu);
@@ -165,7 +165,7 @@ pub async fn at_full_speed(
     Ok([figures.next().unwrap_or_default(), figures.next().unwrap_or_default()])
 }
 
-/// Until nothing more is counted.
+/// Waits until the counter no longer changes.
 async fn quiet(counter: &AtomicU64) {
     loop {
         let before = counter.load(Ordering::Relaxed);
@@ -176,11 +176,11 @@ async fn quiet(counter: &AtomicU64) {
     }
 }
 
-/// Events at a steady rate; each delivery is timed from the moment the write was sent.
+/// Creates events at a steady rate and measures each delivery from the moment the write was sent.
 ///
 /// # Errors
 ///
-/// A watch or a write that fails.
+/// A watch or a write fails.
 pub async fn at_rate(
     feed: &Feed,
     watchers: usize,
@@ -214,7 +214,7 @@ pub async fn at_rate(
                 }
                 let (status, _) = connection.call(Method::POST, &path, body).await?;
                 if status != StatusCode::CREATED {
-                    return Err(format!("an event was not made: {status}").into());
+                    return Err(format!("creating an event failed: {status}").into());
                 }
             }
             Ok::<(), Error>(())
@@ -237,12 +237,12 @@ pub async fn at_rate(
     Ok(Figure { count: events * watchers as u64, seconds, cpu: used, times })
 }
 
-/// What is done with the lines that a watcher gets.
+/// Processes the lines of a watch.
 trait Reader: Send + Sync + 'static {
     fn read(&self, lines: &mut Vec<u8>, data: &[u8]);
 }
 
-/// Counts them.
+/// Counts events.
 struct Counted(Arc<AtomicU64>);
 
 impl Reader for Counted {
@@ -252,7 +252,7 @@ impl Reader for Counted {
     }
 }
 
-/// Times them.
+/// Measures the latency of events.
 struct Timed {
     begun: Instant,
     first: u64,
@@ -285,7 +285,7 @@ impl Reader for Timed {
     }
 }
 
-/// A watcher on a connection of its own.
+/// Opens a watch on its own connection.
 async fn watch(target: &Target, path: &str, reader: Arc<dyn Reader>) -> Result<JoinHandle<()>, Error> {
     let mut connection = target.connect().await?;
     let response = connection.open(Method::GET, path, Bytes::new()).await?;

@@ -1,25 +1,26 @@
-//! Figures with their bounds, and what they are made of: CPU time and percentiles.
+//! Figures with limits: CPU time and percentiles.
 
 use std::time::Duration;
 
 use crate::client::Error;
 use crate::process;
 
-/// Prints a figure, the most that it may be, and whether that holds.
+/// Prints a figure, its maximum, and whether the maximum holds.
 pub fn report(name: &str, figure: f64, bound: f64, unit: &str) {
     let holds = if figure <= bound { "holds" } else { "MISSED" };
     println!("{name:<52} {figure:>8.2} {unit:<5} at most {bound:>4} {unit:<5} {holds}");
 }
 
-/// CPU time of processes from a moment on: that of work which waits for nothing is its time on a quiet machine, on any
-/// machine.
+/// CPU time of processes since a moment.
+///
+/// The CPU time of work that never waits is its duration on a quiet machine, even if the machine is busy.
 pub struct Spent {
     pids: Vec<u32>,
     before: f64,
 }
 
 impl Spent {
-    /// From now on.
+    /// Starts a measurement.
     ///
     /// # Errors
     ///
@@ -28,7 +29,7 @@ impl Spent {
         Ok(Spent { pids: pids.to_vec(), before: process::cpu_seconds(pids).ok_or("a process has ended")? })
     }
 
-    /// Microseconds for each of so many.
+    /// Returns microseconds per item for `count` items.
     ///
     /// # Errors
     ///
@@ -39,7 +40,7 @@ impl Spent {
     }
 }
 
-/// Microseconds of a percentile.
+/// Returns a percentile in microseconds.
 pub fn percentile(sorted: &[Duration], percent: usize) -> f64 {
     let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
     sorted.get(index).map_or(0.0, |took| took.as_secs_f64() * 1e6)

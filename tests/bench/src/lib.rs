@@ -1,6 +1,6 @@
-//! Parts of the load benches: a client, the CPU time and memory of processes, and the bare server to compare with.
+//! Parts of the benchmarks: a client, CPU time and memory of processes, and the baseline server.
 //!
-//! A bench measures the machine's own time, so this crate is outside the rule that time is passed in.
+//! Benchmarks measure real time, so this crate is exempt from the rule that time is a parameter.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 

@@ -1,4 +1,4 @@
-//! The objects that benches write: ConfigMaps of about a kilobyte in a namespace of their own.
+//! Objects of the benchmarks: ConfigMaps of about a kilobyte in their own namespace.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,39 +9,39 @@ use serde_json::{Value, json};
 
 use crate::client::{Error, Target};
 
-/// The namespace.
+/// Namespace of the benchmarks.
 pub const NAMESPACE: &str = "bench-load";
 
-/// Bytes of the text of an object.
+/// Bytes of text in an object.
 const TEXT: usize = 1000;
 
-/// Writers that fill the namespace.
+/// Concurrent writers that fill the namespace.
 const FILLERS: usize = 32;
 
-/// The path of the collection.
+/// Returns the path of the collection.
 pub fn collection() -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/configmaps")
 }
 
-/// An object as it is sent.
+/// Builds the request body of an object.
 pub fn config_map(name: &str) -> Bytes {
     let data = json!({"text": "x".repeat(TEXT)});
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
     Bytes::from(object.to_string())
 }
 
-/// Makes the namespace, and the objects `item-0` and so on in it.
+/// Creates the namespace, and the objects `item-0` and so on in it.
 ///
 /// # Errors
 ///
-/// The server does not take them.
+/// The server rejects a request.
 pub async fn fill(target: &Target, count: u64) -> Result<(), Error> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     let namespace = Bytes::from(namespace.to_string());
     let (status, body) = target.connect().await?.call(Method::POST, "/api/v1/namespaces", namespace).await?;
     if status != StatusCode::CREATED && status != StatusCode::CONFLICT {
         let why = String::from_utf8_lossy(&body);
-        return Err(format!("the namespace could not be made: {status}: {why}").into());
+        return Err(format!("creating the namespace failed: {status}: {why}").into());
     }
     let next = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::new();
@@ -58,7 +58,7 @@ pub async fn fill(target: &Target, count: u64) -> Result<(), Error> {
                 let object = config_map(&format!("item-{i}"));
                 let (status, _) = connection.call(Method::POST, &path, object).await?;
                 if status != StatusCode::CREATED && status != StatusCode::CONFLICT {
-                    return Err(format!("filling the namespace: {status}").into());
+                    return Err(format!("filling the namespace failed: {status}").into());
                 }
             }
         }));
@@ -80,7 +80,7 @@ pub async fn remove(target: &Target) -> Result<(), Error> {
     Ok(())
 }
 
-/// The path of a watch that begins with what comes.
+/// Returns the path of a watch that starts after the current revision.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! A control plane to measure: started for the bench, or one that runs already.
+//! A control plane under measurement: started by the benchmark, or already running.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,17 +12,17 @@ use tokio::process::{Child, Command};
 use crate::client::{Error, Target};
 use crate::process;
 
-/// The token of the user of a started plane who may do everything.
+/// Token of a user with all permissions on a started control plane.
 const TOKEN: &str = "bench-token";
 
-/// How long a start may take.
+/// Time limit of a start.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where requests go, and whose CPU time counts.
+/// Server and processes whose CPU time counts.
 pub struct Plane {
-    /// The server.
+    /// Server.
     pub target: Target,
-    /// apid first.
+    /// Process ids, apid first.
     pub pids: Vec<u32>,
     child: Option<Child>,
     /// Removed at the end, with the data.
@@ -30,16 +30,16 @@ pub struct Plane {
 }
 
 impl Plane {
-    /// A plane that somebody else started.
+    /// Uses a running control plane.
     pub fn running(target: Target, pids: Vec<u32>) -> Self {
         Plane { target, pids, child: None, _dir: None }
     }
 
-    /// Starts the programs that stand in a folder, on an empty store.
+    /// Starts the programs of a directory on an empty store.
     ///
     /// # Errors
     ///
-    /// It does not become ready.
+    /// The server does not become ready.
     pub async fn start(programs: &Path, flags: &[&str]) -> Result<Plane, Error> {
         let begun = Instant::now();
         let dir = tempfile::Builder::new().prefix("bench-").tempdir()?;
@@ -79,16 +79,16 @@ impl Plane {
         Ok(Plane { target, pids, child: Some(child), _dir: Some(dir) })
     }
 
-    /// Whether it was started for the bench and goes with it.
+    /// Whether the benchmark started the control plane.
     pub fn is_own(&self) -> bool {
         self.child.is_some()
     }
 
-    /// Ends it.
+    /// Stops the control plane.
     ///
     /// # Errors
     ///
-    /// It cannot be ended.
+    /// The process cannot be killed.
     pub async fn stop(mut self) -> Result<(), Error> {
         if let Some(child) = &mut self.child {
             child.kill().await?;
@@ -97,17 +97,17 @@ impl Plane {
     }
 }
 
-/// The folder of this program, where the others are built to.
+/// Returns the directory of this program, which also contains the other programs.
 ///
 /// # Errors
 ///
-/// The system does not say.
+/// The system does not report the path.
 pub fn programs() -> Result<PathBuf, Error> {
     let program = std::env::current_exe()?;
     Ok(program.parent().ok_or("this program has no folder")?.to_owned())
 }
 
-/// Waits a moment; gives up when the start takes too long.
+/// Waits a moment; fails when the start takes too long.
 async fn pause(begun: Instant) -> Result<(), Error> {
     if begun.elapsed() > PATIENCE {
         return Err("not ready within 20 seconds".into());

@@ -1,10 +1,11 @@
-//! The policy that decisions are measured on, as apid's mirror tells it: one caller with a hundred bindings, and many
-//! bindings of others.
+//! Policy of the decision benchmarks, as the policy mirror of apid sends it.
 //!
-//! Of the caller's bindings half are of the cluster and half of the namespace that is asked about, those to roles of both
-//! kinds; each is to a role of its own, which allows one resource: `kind-0` to `kind-99`. Others have a
-//! binding each, mixed in the same way, over a thousand namespaces with four roles each; they are users, groups and
-//! service accounts.
+//! One user has a hundred bindings. Half of these bindings are cluster-wide and half are in the namespace of
+//! the requests; the latter refer to roles of both kinds. Each binding refers to its own role, which allows
+//! one resource: `kind-0` to `kind-99`.
+//!
+//! Other users have one binding each, with the same mix, over a thousand namespaces with four roles each.
+//! They are users, groups and service accounts.
 
 use apimachinery::attributes::Attributes;
 use apimachinery::names::Names;
@@ -12,18 +13,18 @@ use apimachinery::user::UserInfo;
 use authproto::auth::mirror_object::Kind;
 use authproto::auth::{MirrorBinding, MirrorObject, MirrorPut, MirrorRole, PolicyRule, Subject};
 
-/// Whose decisions are measured.
+/// User whose decisions are measured.
 pub const CALLER: &str = "system:serviceaccount:namespace-7:caller";
-/// The caller's bindings.
+/// Number of bindings of the user.
 pub const OWN: usize = 100;
-/// Where the caller asks.
+/// Namespace of the requests.
 const NAMESPACE: &str = "namespace-7";
-/// The API group of all resources.
+/// API group of all resources.
 const GROUP: &str = "apps";
 const NAMESPACES: usize = 1000;
 const ROLES: usize = 4;
 
-/// The caller as authentication establishes it.
+/// Returns the user as authentication establishes it.
 pub fn caller(names: &Names) -> UserInfo {
     let groups = ["system:serviceaccounts", "system:serviceaccounts:namespace-7", "system:authenticated"];
     UserInfo {
@@ -34,7 +35,7 @@ pub fn caller(names: &Names) -> UserInfo {
     }
 }
 
-/// A request of the caller for a resource.
+/// Builds a request of the user for a resource.
 pub fn request(resource: &str, name: &str) -> Attributes {
     Attributes {
         verb: "get".to_owned(),
@@ -49,7 +50,7 @@ pub fn request(resource: &str, name: &str) -> Attributes {
     }
 }
 
-/// The roles, and the caller's bindings.
+/// Builds the roles and the bindings of the user.
 pub fn own() -> Vec<MirrorObject> {
     let mut all = Vec::new();
     for number in 0..OWN {
@@ -70,7 +71,7 @@ pub fn own() -> Vec<MirrorObject> {
     all
 }
 
-/// The binding of another, by number.
+/// Builds the binding of another user, by number.
 pub fn other(names: &Names, number: usize) -> MirrorObject {
     let group = names.group("rbac.authorization");
     let namespace = format!("namespace-{}", number % NAMESPACES);
@@ -89,7 +90,7 @@ pub fn other(names: &Names, number: usize) -> MirrorObject {
     }
 }
 
-/// An object as of a revision.
+/// Wraps an object with a revision.
 pub fn put(revision: u64, object: MirrorObject) -> MirrorPut {
     MirrorPut { revision, object: Some(object) }
 }

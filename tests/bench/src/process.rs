@@ -2,12 +2,14 @@
 
 use std::fs;
 
-/// Seconds of CPU time (user and system) that processes have used, or None when one has ended.
+/// Returns the CPU time (user and system) of processes in seconds; None: one has ended.
 pub fn cpu_seconds(pids: &[u32]) -> Option<f64> {
     pids.iter().map(|pid| cpu_ticks(*pid)).sum::<Option<u64>>().map(|ticks| ticks as f64 / 100.0)
 }
 
-/// Ticks of a hundredth of a second: fields 14 and 15 of `stat`, counted after the command's closing parenthesis.
+/// CPU ticks from fields 14 and 15 of `stat`, counted after the closing parenthesis of the command.
+///
+/// A tick is a hundredth of a second.
 fn cpu_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
@@ -16,21 +18,21 @@ fn cpu_ticks(pid: u32) -> Option<u64> {
     Some(user + system)
 }
 
-/// Resident memory of a process in MiB.
+/// Returns the resident memory of a process in MiB.
 pub fn resident_mib(pid: u32) -> Option<f64> {
     status_mib(pid, "VmRSS:")
 }
 
-/// The most resident memory that a process had since [`forget_peak`], in MiB.
+/// Returns the peak resident memory of a process since [`forget_peak`], in MiB.
 pub fn peak_mib(pid: u32) -> Option<f64> {
     status_mib(pid, "VmHWM:")
 }
 
-/// Lets [`peak_mib`] begin anew.
+/// Resets [`peak_mib`].
 ///
 /// # Errors
 ///
-/// The process has ended or is another user's.
+/// The process has ended or belongs to another user.
 pub fn forget_peak(pid: u32) -> std::io::Result<()> {
     fs::write(format!("/proc/{pid}/clear_refs"), "5")
 }
@@ -42,7 +44,7 @@ fn status_mib(pid: u32, field: &str) -> Option<f64> {
     Some(kib / 1024.0)
 }
 
-/// The processes whose parent is `pid`.
+/// Returns the child processes of `pid`.
 pub fn children(pid: u32) -> Vec<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let mut found: Vec<u32> = text.split_whitespace().filter_map(|p| p.parse().ok()).collect();

@@ -1,6 +1,6 @@
-//! How much a server does in a second and in a CPU-second, beside the bare server.
+//! Throughput of a server per second and per CPU-second, compared with the baseline server.
 //!
-//! Both servers take turns, a round each, so that what else the machine does meets both alike.
+//! Rounds alternate between both servers, so that other load of the machine affects both equally.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use crate::client::{Connection, Error, Target};
 use crate::{plane, process};
 
-/// A server and the processes whose CPU time counts.
+/// Server and the processes whose CPU time counts.
 pub struct Side {
-    /// Where requests go.
+    /// Server.
     pub target: Target,
-    /// Its processes.
+    /// Process ids of the server.
     pub pids: Vec<u32>,
-    /// Ends the bare server with this.
+    /// Kills the baseline server on drop.
     _child: Option<tokio::process::Child>,
 }
 
 impl Side {
-    /// A server that runs.
+    /// Uses a running server.
     pub fn new(target: &Target, pids: &[u32]) -> Self {
         Side { target: target.clone(), pids: pids.to_vec(), _child: None }
     }
 
-    /// Starts the bare server, which answers with a body.
+    /// Starts the baseline server with a response body.
     ///
     /// # Errors
     ///
-    /// It does not start.
+    /// The server does not start.
     pub async fn bare(body: &Bytes) -> Result<Self, Error> {
         let mut child = tokio::process::Command::new(plane::programs()?.join("bare"))
             .stdin(Stdio::piped())
@@ -52,7 +52,7 @@ impl Side {
         Ok(Side { target: Target::new(&format!("https://127.0.0.1:{port}"), "")?, pids, _child: Some(child) })
     }
 
-    /// CPU seconds used so far.
+    /// Returns the CPU seconds used so far.
     ///
     /// # Errors
     ///
@@ -62,16 +62,16 @@ impl Side {
     }
 }
 
-/// What a side did in its rounds.
+/// Result of one server over its rounds.
 #[derive(Default)]
 pub struct Figure {
-    /// Answers, or deliveries.
+    /// Number of responses or deliveries.
     pub count: u64,
-    /// Seconds on the clock.
+    /// Wall-clock seconds.
     pub seconds: f64,
     /// CPU seconds of the server.
     pub cpu: f64,
-    /// How long each took, unordered; empty where that is not asked.
+    /// Latencies, unordered; empty when not measured.
     pub times: Vec<Duration>,
 }
 
@@ -83,17 +83,17 @@ impl Figure {
         self.times.extend(round.times);
     }
 
-    /// In a second.
+    /// Returns the count per second.
     pub fn per_second(&self) -> f64 {
         self.count as f64 / self.seconds
     }
 
-    /// In a CPU-second of the server.
+    /// Returns the count per CPU-second of the server.
     pub fn per_cpu_second(&self) -> f64 {
         self.count as f64 / self.cpu
     }
 
-    /// The time that a part of all took at most.
+    /// Returns the latency percentile of a fraction.
     pub fn percentile(&mut self, part: f64) -> Duration {
         self.times.sort_unstable();
         let index = (self.times.len() as f64 * part) as usize;
@@ -101,31 +101,31 @@ impl Figure {
     }
 }
 
-/// Rounds, and how long one is.
+/// Number and length of the rounds.
 #[derive(Clone, Copy)]
 pub struct Rounds {
-    /// How many of each side.
+    /// Rounds of each server.
     pub count: u32,
-    /// How long one takes.
+    /// Length of a round.
     pub length: Duration,
 }
 
-/// A request that is made again and again.
+/// Repeated request.
 #[derive(Clone)]
 pub struct Load {
-    /// Its method.
+    /// Method.
     pub method: Method,
-    /// The code that it must be answered with.
+    /// Expected status code.
     pub wanted: StatusCode,
-    /// Path and body of the request of a number that no other has.
+    /// Builds path and body of the request with a unique number.
     pub make: Arc<dyn Fn(u64) -> (String, Bytes) + Send + Sync>,
 }
 
-/// Connections with one request under way at a time each, to both sides in turn.
+/// Runs connections with one request in flight each, alternating between both servers.
 ///
 /// # Errors
 ///
-/// An answer with another code; a broken connection.
+/// A response with another code; a broken connection.
 pub async fn closed_loop(
     sides: [(&Side, Load); 2],
     clients: usize,
@@ -175,7 +175,7 @@ async fn client(
         let (path, body) = (load.make)(numbers.fetch_add(1, Ordering::Relaxed));
         let sent = Instant::now();
         let mut response = connection.open(load.method.clone(), &path, body).await?;
-        // Read and let go, so that a large answer costs the client as little as it can.
+        // Chunks are dropped after reading, so that a large response costs the client as little as possible.
         while let Some(frame) = response.body_mut().frame().await {
             frame?;
         }

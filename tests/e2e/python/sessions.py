@@ -1,8 +1,8 @@
-"""Sessions of the Python package `kubernetes`, unmodified, with a server whose configuration file KUBECONFIG names.
+"""Sessions of the unmodified Python package `kubernetes` with a server whose kubeconfig file is in KUBECONFIG.
 
-The first argument names the session. What only the caller can do (start the server again, trim its history) is asked for by
-a line on standard output and awaited as a line on standard input. A session that finds what it must not find raises, and the
-process ends with another code than 0.
+The first argument names the session. Actions that only the test can perform (restart the server, compact its history) are
+requested by a line on standard output and confirmed by a line on standard input. A session that finds a violation raises, and
+the process ends with a code other than 0.
 """
 
 import json
@@ -20,19 +20,19 @@ STRATEGIC = "application/strategic-merge-patch+json"
 
 
 def ask(what):
-    """Has the caller do something to the server, and waits until it is done."""
+    """Requests an action of the test on the server, and waits until it is done."""
     print(what, flush=True)
     answer = sys.stdin.readline()
-    assert answer == "done\n", f"the answer to {what!r} is {answer!r}"
+    assert answer == "done\n", f"the response to {what!r} is {answer!r}"
 
 
 def refusal(call, *arguments, **options):
-    """The code and the reason with which a call is refused."""
+    """Code and reason of a rejected call."""
     try:
         answer = call(*arguments, **options)
     except ApiException as error:
         return error.status, json.loads(error.body)["reason"]
-    raise AssertionError(f"refused, please: {answer}")
+    raise AssertionError(f"not rejected: {answer}")
 
 
 def equal(found, expected):
@@ -46,7 +46,7 @@ def config_map(name, data=None, labels=None):
 
 
 def typed():
-    """Config maps, pods and deployments through their whole life."""
+    """Life cycle of config maps, pods and deployments."""
     version = client.VersionApi().get_code()
     equal((version.major, version.minor), ("1", "33"))
     core, apps = client.CoreV1Api(), client.AppsV1Api()
@@ -135,7 +135,7 @@ def typed():
 
 
 def any_kind():
-    """Kinds found by discovery, and objects without a type."""
+    """Kinds found by discovery, and untyped objects."""
     untyped = dynamic.DynamicClient(client.ApiClient())
     listed = 0
     for resources in untyped.resources.search():
@@ -185,7 +185,7 @@ def any_kind():
     except dynamic.exceptions.ConflictError as error:
         assert "left" in str(error.body), error.body
     else:
-        raise AssertionError("two managers own one field")
+        raise AssertionError("no conflict between two field managers")
     taken = maps.server_side_apply(body=applied, namespace="default", field_manager="right", force_conflicts=True)
     equal((taken.data.a, taken.metadata.managedFields[0].manager), ("2", "right"))
 
@@ -195,11 +195,11 @@ def any_kind():
     except dynamic.exceptions.NotFoundError as error:
         equal(error.status, 404)
     else:
-        raise AssertionError("the lease is still there")
+        raise AssertionError("the lease still exists")
 
 
 class Reflector:
-    """What a list and the watches after it make of the server's config maps: version by name."""
+    """Config maps as seen by a list and later watches: version by name."""
 
     def __init__(self, core):
         self.core = core
@@ -219,7 +219,7 @@ class Reflector:
         self.lists += 1
 
     def until(self, expected):
-        """Watches from the last version that was seen until the state is the expected one."""
+        """Watches from the last version until the state is the expected one."""
         end = time.monotonic() + DEADLINE
         while self.state != expected:
             assert time.monotonic() < end, f"{len(self.state)} of {len(expected)} within {DEADLINE} s"
@@ -229,7 +229,7 @@ class Reflector:
                 if error.status != 410:
                     raise
                 self.relist()
-            except Exception as error:  # the server is away: urllib3 has a dozen ways to say so
+            except Exception as error:  # the server is down: urllib3 reports this in many ways
                 print(f"watch: {error}", file=sys.stderr)
                 time.sleep(0.05)
 
@@ -273,13 +273,13 @@ def change(core, rounds):
 
 
 def watched():
-    """Over restarts a watch goes on from the last version: no second list, nothing twice, nothing missing."""
+    """A watch continues after restarts from the last version: no second list, no duplicate and no missing event."""
     core = client.CoreV1Api()
     for index in range(200):
         core.create_namespaced_config_map("default", config_map(f"object-{index}"))
     reflector = Reflector(core)
     equal(len(reflector.state), 200)
-    # One round while the watch is open, so that it sees the events as they come.
+    # One round while the watch is open, so that the watch delivers live events.
     changing = threading.Thread(target=change, args=(client.CoreV1Api(), 0))
     changing.start()
     while changing.is_alive():
@@ -295,7 +295,7 @@ def watched():
 
 
 def trimmed():
-    """When the history is gone, a watch and a paged list say so, and a client begins again."""
+    """After compaction a watch and a paged list return 410, and a client lists again."""
     core = client.CoreV1Api()
     for index in range(20):
         core.create_namespaced_config_map("default", config_map(f"object-{index}"))
@@ -306,12 +306,12 @@ def trimmed():
 
     reflector.until(versions(core))
     equal(reflector.lists, 2)
-    # The rest of the old list cannot be had; what is still to come is told at a newer version if the client wants that.
+    # The rest of the old list is compacted; the client may continue at a newer version.
     body = refusal(
         core.list_namespaced_config_map, "default", label_selector=LABEL, limit=5, _continue=page.metadata._continue
     )
     equal(body, (410, "Expired"))
-    # Pages at this version or a newer one: refused for the old version, they are to be had for a newer one.
+    # `NotOlderThan` pages: rejected for the compacted version, served for a newer one.
     pages = {"label_selector": LABEL, "limit": 5, "resource_version_match": "NotOlderThan"}
     try:
         page = core.list_namespaced_config_map("default", resource_version=old, **pages)

@@ -1,15 +1,17 @@
-//! Linearizability of single objects, from values and times alone: is there an order of all operations, each between its
-//! sending and its answer, in which every answer is right? No revision is looked at, so that what the revisions say is
-//! checked by something that does not believe them.
+//! Linearizability of single objects, from values and times alone.
+//!
+//! The check searches an order of all operations, each between its request and its response, that explains
+//! every response. The search ignores revisions, so that it verifies revisions independently.
 //!
 //! # Contract
 //!
-//! An operation without an answer may have happened between its sending and the death of its server, or never. A list of
-//! the newest state is a read of each object of its scope.
+//! An operation without a response may have happened between its request and the death of its server, or
+//! never. A list of the newest state is a read of each object of its scope.
 //!
 //! # Reference
 //!
-//! J. Wing and C. Gong, Testing and Verifying Concurrent Objects (1993); G. Lowe, Testing for Linearizability (2017).
+//! J. Wing and C. Gong, Testing and Verifying Concurrent Objects (1993); G. Lowe, Testing for Linearizability
+//! (2017).
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -19,45 +21,45 @@ use crate::chronicle::Chronicle;
 use crate::collections::Key;
 use crate::history::{Action, At, ListEnding, Operation, Outcome, Time, WriteId};
 
-/// What an object is: who wrote it, or that there is none.
+/// State of an object: its last write; None: the object does not exist.
 type State = Option<WriteId>;
 
-/// An operation as the search sees it.
+/// Operation in the search.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// When it was sent.
+    /// Time of the request.
     pub begin: Time,
-    /// When it was answered, or after which it cannot happen any more.
+    /// Time of the response, or time after which the operation cannot happen.
     pub end: Time,
-    /// Whether it may not have happened at all.
+    /// Whether the operation may never have happened.
     pub optional: bool,
-    /// What it does.
+    /// Effect of the operation.
     pub effect: Effect,
-    /// Who it is, for the report.
+    /// Name in the report.
     pub name: String,
 }
 
-/// What an operation demands of the state, and what it makes of it.
+/// Precondition and result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It saw this.
+    /// Read this state.
     Read(State),
-    /// It saw that there is something.
+    /// Read that the object exists.
     Present,
-    /// It saw something else than this.
+    /// Read another state than this.
     Other(WriteId),
-    /// It made something of nothing.
+    /// Created the object.
     Create(WriteId),
-    /// It replaced this, or whatever there is.
+    /// Replaced this state, or any existing state.
     Write(Option<WriteId>, WriteId),
-    /// It replaced this, or made something of nothing.
+    /// Replaced this state, or created the object.
     Put(WriteId, WriteId),
-    /// It removed this, or whatever there is.
+    /// Deleted this state, or any existing state.
     Delete(Option<WriteId>),
 }
 
 impl Effect {
-    /// The state afterwards; None when this cannot happen now.
+    /// Returns the state afterwards; None: the operation is impossible in this state.
     fn apply(self, state: State) -> Option<State> {
         let expected = |expected: Option<WriteId>| match expected {
             None => state.is_some(),
@@ -79,21 +81,21 @@ impl Effect {
     }
 }
 
-/// Searches every object's operations.
+/// Checks the operations of every object.
 pub fn check(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
     for (key, calls) in calls(chronicle) {
         if !is_linearizable(&calls) {
             let least = minimal(calls);
             violations.push(Violation {
                 check: Check::Linearizable,
-                what: format!("no order of these operations on {key} explains their answers"),
+                what: format!("no order of these operations on {key} explains their responses"),
                 story: least.iter().map(|call| format!("{} {:?}", call.name, call.effect)).collect(),
             });
         }
     }
 }
 
-/// What was done to each object, by the time of sending.
+/// Groups the operations by object, ordered by request time.
 fn calls(chronicle: &Chronicle) -> BTreeMap<Key, Vec<Call>> {
     let history = chronicle.history;
     let mut calls: BTreeMap<Key, Vec<Call>> = BTreeMap::new();
@@ -136,7 +138,7 @@ fn calls(chronicle: &Chronicle) -> BTreeMap<Key, Vec<Call>> {
     calls
 }
 
-/// None: nothing follows from it.
+/// Returns the effect of an operation; None: the outcome implies nothing.
 fn effect(operation: &Operation) -> Option<Effect> {
     let id = operation.id;
     let over = |expected: Option<crate::history::Expected>| expected.map(|expected| expected.write);
@@ -158,7 +160,7 @@ fn effect(operation: &Operation) -> Option<Effect> {
     }
 }
 
-/// A place in the search: what was tried, and what was known before it.
+/// Step of the search: the attempted call, and the state before it.
 struct Step {
     call: usize,
     state: State,
@@ -166,17 +168,17 @@ struct Step {
     first: usize,
 }
 
-/// States that a search looks at before it gives up and holds that there is an order.
+/// Maximum number of states in a search; beyond it the search assumes that an order exists.
 const PATIENCE: usize = 1 << 20;
 
-/// Whether calls, by the time of sending, have an order that explains them. In the beginning there is nothing.
+/// Whether calls, ordered by request time, have an explaining order. Initially the object does not exist.
 pub fn is_linearizable(calls: &[Call]) -> bool {
     let required = calls.iter().filter(|call| !call.optional).count();
     let mut done = Done(vec![0; calls.len().div_ceil(64)]);
     let mut visited = HashSet::new();
     let mut path: Vec<Step> = Vec::new();
     let (mut state, mut latest, mut found) = (None, Time::ZERO, 0);
-    // The first call that is still to come, and the next to be tried.
+    // First open call, and next call to try.
     let (mut first, mut next) = (0, 0);
     loop {
         if found == required || visited.len() >= PATIENCE {
@@ -206,12 +208,12 @@ pub fn is_linearizable(calls: &[Call]) -> bool {
     }
 }
 
-/// Whether a call that may not have happened cannot happen any more.
+/// Whether an optional call can no longer happen.
 fn is_past(call: &Call, latest: Time) -> bool {
     call.optional && call.end < latest
 }
 
-/// The next call from `next` on that can happen now, and the state after it.
+/// Returns the next possible call from `next` on, and the state after it.
 fn candidate(
     calls: &[Call],
     done: &Done,
@@ -220,7 +222,7 @@ fn candidate(
     state: State,
     latest: Time,
 ) -> Option<(usize, State)> {
-    // No call that was sent after another's answer happens before it.
+    // No call happens before another call whose response precedes its request.
     let mut bound = Time::MAX;
     for (index, call) in calls.iter().enumerate().skip(first) {
         if call.begin > bound {
@@ -243,7 +245,7 @@ fn candidate(
     None
 }
 
-/// Whether no call that is to happen first was answered before this one was sent.
+/// Whether no open earlier call was answered before the request of this one.
 fn earlier_allow(calls: &[Call], done: &Done, first: usize, index: usize) -> bool {
     let before = calls[first..index].iter().enumerate();
     before
@@ -251,7 +253,7 @@ fn earlier_allow(calls: &[Call], done: &Done, first: usize, index: usize) -> boo
         .all(|(_, call)| call.end >= calls[index].begin)
 }
 
-/// A set of calls.
+/// Set of calls.
 struct Done(Vec<u64>);
 
 impl Done {
@@ -259,7 +261,8 @@ impl Done {
         self.0[index / 64] >> (index % 64) & 1 == 1
     }
 
-    /// The set with all that cannot happen any more: what is left to do is the same for all sets that are then equal.
+    /// Returns the set including all calls that can no longer happen: equal sets have the same remaining
+    /// search.
     fn settled(&self, calls: &[Call], first: usize, latest: Time) -> Vec<u64> {
         let mut all = Done(self.0.clone());
         (0..first).for_each(|index| all.set(index, true));
@@ -282,14 +285,14 @@ impl Done {
     }
 }
 
-/// How long a history is made smaller.
+/// Time limit of minimizing a history.
 const MINIMIZING: Duration = Duration::from_secs(5);
 
-/// Some of the calls that still have no order: the shortest beginning, without the reads that are not needed.
+/// Returns a minimal set of calls without an order: the shortest prefix without unnecessary reads.
 fn minimal(calls: Vec<Call>) -> Vec<Call> {
     let mut by_end = calls.clone();
     by_end.sort_by_key(|call| call.end);
-    // A beginning is what was sent before a time; what was not answered by then may not have happened.
+    // A prefix contains all requests before a time; calls without a response by then are optional.
     let beginning = |count: usize| -> Vec<Call> {
         let time = by_end[count - 1].end;
         let sent = calls.iter().filter(|call| call.begin <= time).cloned();
@@ -310,7 +313,7 @@ fn minimal(calls: Vec<Call>) -> Vec<Call> {
         }
     }
     let mut least = beginning(fails);
-    // A state that somebody read in peace can stand for all before it; what only looked can go.
+    // A read without concurrent calls can replace all earlier calls; pure reads can be removed.
     let mut index = 0;
     let begun = Instant::now();
     while index < least.len() && begun.elapsed() < MINIMIZING {

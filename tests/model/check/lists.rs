@@ -1,4 +1,4 @@
-//! Lists: the version that was asked for, and the whole state of it, over all pages.
+//! Checks of lists: the requested version, and its complete state over all pages.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::chronicle::Chronicle;
 use crate::collections::Seen;
 use crate::history::{At, List, ListEnding};
 
-/// See the module.
+/// Checks all lists of the history.
 pub fn check(chronicle: &Chronicle, retention: Duration, violations: &mut Vec<Violation>) {
     for list in &chronicle.history.lists {
         let found = version(chronicle, list)
@@ -26,17 +26,17 @@ pub fn check(chronicle: &Chronicle, retention: Duration, violations: &mut Vec<Vi
 
 type Found = Option<(Check, String)>;
 
-/// Whether the list, and each page of it, is of the version asked for.
+/// Checks that the list and each of its pages have the requested version.
 fn version(chronicle: &Chronicle, list: &List) -> Found {
     let first = list.pages.first()?;
     let told = chronicle.told_before(first.begin);
     let revision = first.revision;
     let wrong = match list.at {
-        At::MostRecent => (revision < told).then(|| format!("{told} had been told before it was asked for")),
+        At::MostRecent => (revision < told).then(|| format!("{told} had been observed before the request")),
         At::NotOlderThan(least) => {
-            (revision < least).then(|| format!("not older than {least} was asked for"))
+            (revision < least).then(|| format!("not older than {least} was requested"))
         }
-        At::Exact(exactly) => (revision != exactly).then(|| format!("exactly {exactly} was asked for")),
+        At::Exact(exactly) => (revision != exactly).then(|| format!("exactly {exactly} was requested")),
         At::Any => None,
     };
     if let Some(why) = wrong {
@@ -47,7 +47,7 @@ fn version(chronicle: &Chronicle, list: &List) -> Found {
     Some((Check::Snapshot, what))
 }
 
-/// Whether the pages are what there was at their revision, in order and whole.
+/// Checks that the pages are the complete state of their revision, in order.
 fn snapshot(chronicle: &Chronicle, list: &List) -> Found {
     let revision = list.pages.first()?.revision;
     if revision > chronicle.covered(&list.scope) {
@@ -67,7 +67,7 @@ fn snapshot(chronicle: &Chronicle, list: &List) -> Found {
                     .filter(|writer| writer.outcome != crate::history::Outcome::Unknown);
                 let acknowledged = if told.is_some() { ", which was acknowledged," } else { "" };
                 format!(
-                    "a list of revision {revision} has {} where {key} of revision {at}{acknowledged} is to be",
+                    "a list of revision {revision} has {} where {key} of revision {at}{acknowledged} is expected",
                     story::of_seen(seen)
                 )
             }
@@ -76,7 +76,7 @@ fn snapshot(chronicle: &Chronicle, list: &List) -> Found {
             }
             (Some(_), None) => break,
             (None, Some(seen)) => {
-                format!("a list of revision {revision} has {}, which was not there", story::of_seen(seen))
+                format!("a list of revision {revision} has {}, which did not exist", story::of_seen(seen))
             }
             (None, None) => break,
         };
@@ -102,11 +102,10 @@ fn snapshot(chronicle: &Chronicle, list: &List) -> Found {
 fn expiry(chronicle: &Chronicle, list: &List, retention: Duration) -> Found {
     let ListEnding::Expired(at, revision) = list.ending else { return None };
     let what = premature(chronicle, revision, at, retention)?;
-    Some((Check::Expiry, format!("a list of revision {revision} is answered 410, and {what}")))
+    Some((Check::Expiry, format!("a list of revision {revision} returns 410, and {what}")))
 }
 
-/// Why a revision cannot have been too old at a time: the store was still at it when less time had passed than history is
-/// kept.
+/// Returns why a revision cannot have expired at a time: the store was still at it within the retention time.
 pub fn premature(
     chronicle: &Chronicle,
     revision: u64,

@@ -1,10 +1,9 @@
-//! The judgement of a history: named checks, each of which says what it saw and shows the part of the history that it saw
-//! it in.
+//! Checks of a history. Each named check reports its violations with the relevant part of the history.
 //!
 //! # Reference
 //!
-//! etcd's robustness tests, whose six watch guarantees are [`Check::Ordered`] to [`Check::Bookmarkable`]; Wing and Gong's
-//! search for linearizations with Lowe's memory of visited states ([`linear`]).
+//! etcd's robustness tests, whose six watch guarantees are [`Check::Ordered`] to [`Check::Bookmarkable`];
+//! Wing and Gong's search for linearizations with Lowe's cache of visited states ([`linear`]).
 
 mod linear;
 mod lists;
@@ -21,53 +20,53 @@ use crate::chronicle::Chronicle;
 use crate::collections::Scope;
 use crate::history::History;
 
-/// What is demanded of a history.
+/// Requirements on a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// Every answer is one that a server should give.
+    /// Every response is valid for its request.
     Answers,
-    /// Every revision is one change, whoever tells of it.
+    /// Every revision is one change for all observers.
     OneHistory,
-    /// Revisions never go back and are never used twice, also over restarts.
+    /// Revisions never go back and are never reused, also over restarts.
     Revisions,
-    /// A refused write does nothing.
+    /// A rejected write has no effect.
     Refused,
-    /// Operations on one object have an order that explains every answer.
+    /// Operations on one object have an order that explains every response.
     Linearizable,
     /// A list is the state of its revision, page by page.
     Snapshot,
-    /// A list is of the version that was asked for.
+    /// A list has the requested version.
     Version,
-    /// 410 is answered only when the history is as old as it says.
+    /// The server returns 410 only when the history has expired.
     Expiry,
-    /// Events come in the order of revisions, after where the watch begins.
+    /// Events come in the order of revisions, after the start of the watch.
     Ordered,
     /// No event comes twice.
     Unique,
-    /// An event is one whole change: type, object and version belong together.
+    /// An event is one complete change: type, object and version belong together.
     Atomic,
-    /// No event is left out.
+    /// No event is missing.
     Reliable,
-    /// A watch that goes on where another ended leaves nothing out.
+    /// A watch that continues an earlier watch misses no event.
     Resumable,
-    /// A bookmark says that all before it was told, and only then.
+    /// A bookmark comes only after all events before it.
     Bookmarkable,
-    /// A watch that selects tells of objects that begin and cease to be selected.
+    /// A watch with a selector reports objects that begin and cease to match.
     Selected,
-    /// A watch that begins with what exists tells it as a list would.
+    /// A watch with initial events sends the same objects as a list.
     Initial,
-    /// What the other checks measure by is known up to the end: watches of whole collections told it without a gap.
+    /// The reference data of the other checks is complete: watches of whole collections have no gap.
     Covered,
 }
 
-/// What is wrong.
+/// Violation of a check.
 #[derive(Debug)]
 pub struct Violation {
-    /// Which demand is not met.
+    /// Violated check.
     pub check: Check,
-    /// How.
+    /// Description.
     pub what: String,
-    /// The part of the history that shows it.
+    /// Relevant part of the history.
     pub story: Vec<String>,
 }
 
@@ -78,11 +77,12 @@ impl fmt::Display for Violation {
     }
 }
 
-/// All checks. `base`: for each collection a revision at which it was empty; `retention`: how long the store keeps history.
+/// Runs all checks. `base`: for each collection a revision at which it was empty; `retention`: history
+/// retention of the store.
 ///
 /// # Errors
 ///
-/// What is wrong, the most telling first.
+/// The violations, the most informative first.
 pub fn all(history: &History, base: &[u64], retention: Duration) -> Result<(), Vec<Violation>> {
     let (chronicle, contradictions) = Chronicle::new(history, base);
     let mut violations = Vec::new();
@@ -101,15 +101,18 @@ pub fn all(history: &History, base: &[u64], retention: Duration) -> Result<(), V
     if violations.is_empty() { Ok(()) } else { Err(violations) }
 }
 
-/// Checks pass over what is not covered: a collection that nobody follows any more would pass them all. It may end when
-/// the store had trimmed what its watchers lacked, which is judged as [`Check::Expiry`].
+/// Checks that every collection is covered to the end; other checks ignore uncovered revisions.
+///
+/// Coverage may end when the store had compacted the history that its watchers lacked, which
+/// [`Check::Expiry`] checks.
 fn covered(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
     for (collection, fence) in chronicle.uncovered() {
         let name = Scope::whole(collection);
         if !chronicle.is_trimmed(collection) {
             let covered = chronicle.covered[collection];
-            let what =
-                format!("watches of {name} told all up to {covered}, and it was last written at {fence}");
+            let what = format!(
+                "watches of {name} cover all changes up to {covered}, and its last write is at {fence}"
+            );
             let story = story::of_scope(chronicle, &name, covered, covered + 40);
             violations.push(Violation { check: Check::Covered, what, story });
         }

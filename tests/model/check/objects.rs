@@ -1,11 +1,12 @@
-//! Single objects, by the revisions: every answer is explained by a state that the object had while it was asked. Quick, and
-//! exact about which revision; [`super::linear`] does without revisions.
+//! Checks of single objects by revision: a state of the object during the request explains every response.
+//!
+//! This check is fast and exact about revisions; [`super::linear`] ignores revisions.
 
 use super::{Check, Violation, story};
 use crate::chronicle::{Chronicle, State};
 use crate::history::{Action, At, Operation, Outcome};
 
-/// See the module.
+/// Checks all operations of the history.
 pub fn check(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
     for operation in &chronicle.history.operations {
         if let Some(what) = unexplained(chronicle, operation) {
@@ -18,7 +19,7 @@ pub fn check(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
     }
     for removal in &chronicle.history.removals {
         for seen in removal.removed.iter().flatten() {
-            // Acknowledged: whoever asks afterwards does not find this one.
+            // The delete is acknowledged: later reads do not find this revision.
             let gone = chronicle
                 .revisions_of(&seen.key)
                 .iter()
@@ -26,8 +27,7 @@ pub fn check(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
             if !gone && chronicle.told_before(removal.end) <= chronicle.covered[seen.key.collection] {
                 violations.push(Violation {
                     check: Check::Linearizable,
-                    what: "an object that a delete of its collection told to be gone was never deleted"
-                        .to_owned(),
+                    what: "an object in the response of a deletecollection was never deleted".to_owned(),
                     story: story::of_key(chronicle, &seen.key, seen.revision, u64::MAX),
                 });
             }
@@ -37,7 +37,7 @@ pub fn check(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
 
 fn unexplained(chronicle: &Chronicle, operation: &Operation) -> Option<String> {
     let Operation { key, begin, end, action, outcome, .. } = operation;
-    // What is not known of deletes cannot explain anything.
+    // Unknown deletes explain nothing.
     if chronicle.told_before(*end) > chronicle.covered[key.collection] {
         return None;
     }
@@ -54,22 +54,25 @@ fn unexplained(chronicle: &Chronicle, operation: &Operation) -> Option<String> {
             let replaced = next.filter(|next| **next <= since);
             replaced.map(|next| {
                 format!(
-                    "a read of {at:?} showed revision {} of {key}, which was replaced at {next}, and {since} had been told \
+                    "a read of {at:?} showed revision {} of {key}, which was replaced at {next}, and {since} had been observed \
                      before it was sent",
                     seen.revision
                 )
             })
         }
         (Action::Get(At::MostRecent), Outcome::Missing) => (!explained(&|state| state.is_none()))
-            .then(|| format!("a read did not find {key}, which was there all the time")),
+            .then(|| format!("a read did not find {key}, which existed all the time")),
         (Action::Create | Action::CreateByPut, Outcome::Exists) => (!explained(&|state| state.is_some()))
-            .then(|| format!("a create was refused because of {key}, which was not there")),
+            .then(|| format!("a create was rejected because of {key}, which did not exist")),
         (Action::Write(_) | Action::Delete(_), Outcome::Missing) => (!explained(&|state| state.is_none()))
-            .then(|| format!("a write did not find {key}, which was there all the time")),
+            .then(|| format!("a write did not find {key}, which existed all the time")),
         (Action::Write(Some(expected)) | Action::Delete(Some(expected)), Outcome::Conflict) => {
             let other = |state: State| state.is_some_and(|(at, _)| at != expected.revision);
             (!explained(&other)).then(|| {
-                format!("a write was refused though {key} was at revision {} all the time", expected.revision)
+                format!(
+                    "a write was rejected although {key} was at revision {} all the time",
+                    expected.revision
+                )
             })
         }
         (Action::Delete(_), Outcome::Deleted) => {
@@ -79,7 +82,7 @@ fn unexplained(chronicle: &Chronicle, operation: &Operation) -> Option<String> {
                 .iter()
                 .filter(|at| **at > from)
                 .any(|at| chronicle.state(key, *at).is_none());
-            (!deleted).then(|| format!("a delete of {key} was acknowledged, and no watch told of it"))
+            (!deleted).then(|| format!("a delete of {key} was acknowledged, and no watch reported it"))
         }
         _ => None,
     }

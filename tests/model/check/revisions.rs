@@ -1,4 +1,4 @@
-//! Revisions: one change each, never back, never twice; and what they put there is what somebody wrote.
+//! Checks of revisions: one change each, never back, never reused; and every change was written by a client.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use super::{Check, Violation, story};
 use crate::chronicle::{Chronicle, Contradiction};
 use crate::history::{Action, Outcome};
 
-/// See the module.
+/// Checks all revisions of the history.
 pub fn check(chronicle: &Chronicle, contradictions: &[Contradiction], violations: &mut Vec<Violation>) {
     for Contradiction { revision, told: [first, second] } in contradictions {
         violations.push(Violation {
             check: Check::OneHistory,
-            what: format!("two different changes are told under revision {revision}"),
+            what: format!("two different changes were observed at revision {revision}"),
             story: vec![story::of_change(*revision, first), story::of_change(*revision, second)],
         });
     }
@@ -21,7 +21,7 @@ pub fn check(chronicle: &Chronicle, contradictions: &[Contradiction], violations
     whole_objects(chronicle, violations);
 }
 
-/// A write that begins after a revision was told gets a later one.
+/// Checks that a write that begins after an observed revision gets a later one.
 fn never_back(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
     for operation in chronicle.history.operations.iter().filter(|operation| operation.writes()) {
         let Outcome::Done(seen) = &operation.outcome else { continue };
@@ -30,7 +30,7 @@ fn never_back(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
             violations.push(Violation {
                 check: Check::Revisions,
                 what: format!(
-                    "a write got revision {}, and {told} had been told before it was sent",
+                    "a write got revision {}, and {told} had been observed before its request",
                     seen.revision
                 ),
                 story: vec![story::of_operation(operation)],
@@ -39,14 +39,14 @@ fn never_back(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
     }
 }
 
-/// What is there was written there, by a write that was sent and not refused.
+/// Checks that every change belongs to a write at this revision that was sent and not rejected.
 fn nothing_refused(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
     for (revision, change) in chronicle.changes() {
         let Some(content) = &change.after else { continue };
         let Some(writer) = chronicle.operation(content.write) else {
             violations.push(Violation {
                 check: Check::Refused,
-                what: format!("revision {revision} holds what nobody wrote"),
+                what: format!("revision {revision} contains a change that no client wrote"),
                 story: vec![story::of_change(revision, change)],
             });
             continue;
@@ -59,7 +59,7 @@ fn nothing_refused(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
         if refused || writer.key != change.key || !writer.writes() {
             violations.push(Violation {
                 check: Check::Refused,
-                what: format!("revision {revision} holds a write that was answered otherwise"),
+                what: format!("revision {revision} contains a write with another response"),
                 story: vec![story::of_change(revision, change), story::of_operation(writer)],
             });
         }
@@ -73,7 +73,7 @@ fn nothing_refused(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
     }
 }
 
-/// An object keeps its uid as long as it is, and nothing else ever has it.
+/// Checks that an object keeps its uid while it exists, and that no other object ever has this uid.
 fn whole_objects(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
     let mut owners: HashMap<Arc<str>, u64> = HashMap::new();
     for (revision, change) in chronicle.changes() {
@@ -86,7 +86,7 @@ fn whole_objects(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
             Some((_, old)) => old.uid != content.uid,
             None => owners.contains_key(&content.uid),
         };
-        // The chronicle's own order of an object: a create makes it, an update finds it.
+        // For each object a create makes it, and an update finds it.
         let created = chronicle.operation(content.write).map(|writer| writer.action);
         let out_of_place = match created {
             Some(Action::Create | Action::CreateByPut) => before.is_some(),
@@ -97,7 +97,7 @@ fn whole_objects(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
         if wrong {
             violations.push(Violation {
                 check: Check::Atomic,
-                what: format!("revision {revision} shows a uid that is another object's"),
+                what: format!("revision {revision} shows the uid of another object"),
                 story: story::of_key(chronicle, &change.key, revision, revision),
             });
         }
@@ -105,7 +105,7 @@ fn whole_objects(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
             violations.push(Violation {
                 check: Check::Linearizable,
                 what: format!(
-                    "the write of revision {revision} succeeded on a state that it should have refused: {:?} after {:?}",
+                    "the write of revision {revision} succeeded on a state that should have been rejected: {:?} after {:?}",
                     created,
                     before.map(|(at, content)| (at, content.write))
                 ),

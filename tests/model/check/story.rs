@@ -1,13 +1,13 @@
-//! Parts of a history as text: what a failing check shows.
+//! Formats parts of a history for the report of a violation.
 
 use crate::chronicle::{Change, Chronicle};
 use crate::collections::{GROUPS, Key, Scope, Seen};
 use crate::history::{List, Notice, Operation, Outcome, Stream};
 
-/// Lines of each kind that are shown at most.
+/// Maximum number of lines of each kind.
 const LINES: usize = 14;
 
-/// What happened to an object around some revisions: what is known of it, and who did or saw it.
+/// Formats the changes of an object around some revisions, and the operations and watches that observed them.
 pub fn of_key(chronicle: &Chronicle, key: &Key, first: u64, last: u64) -> Vec<String> {
     let revisions = chronicle.revisions_of(key);
     let from = revisions.partition_point(|at| *at < first).saturating_sub(2);
@@ -21,7 +21,7 @@ pub fn of_key(chronicle: &Chronicle, key: &Key, first: u64, last: u64) -> Vec<St
         let seen = if let Outcome::Done(seen) = &operation.outcome { seen.revision } else { 0 };
         operation.key == *key && seen >= first && seen <= last
     };
-    story.push("who was answered with them:".to_owned());
+    story.push("operations that observed them:".to_owned());
     story.extend(
         chronicle
             .history
@@ -34,7 +34,7 @@ pub fn of_key(chronicle: &Chronicle, key: &Key, first: u64, last: u64) -> Vec<St
     story
 }
 
-/// A change.
+/// Formats a change.
 pub fn of_change(revision: u64, change: &Change) -> String {
     match &change.after {
         Some(content) => format!(
@@ -45,7 +45,7 @@ pub fn of_change(revision: u64, change: &Change) -> String {
     }
 }
 
-/// An operation.
+/// Formats an operation.
 pub fn of_operation(operation: &Operation) -> String {
     let Operation { id, begin, end, key, action, outcome, .. } = operation;
     let outcome = match outcome {
@@ -55,7 +55,7 @@ pub fn of_operation(operation: &Operation) -> String {
     format!("#{id} [{begin:.3?}, {end:.3?}] {action:?} {key} -> {outcome}")
 }
 
-/// A watch around one of its notices, and what happened in its scope there.
+/// Formats a watch around one of its notices, and the changes in its scope there.
 pub fn of_stream(chronicle: &Chronicle, stream: &Stream, at: usize, first: u64, last: u64) -> Vec<String> {
     let Stream { id, scope, start, resumes, begin, notices, ending, .. } = stream;
     let mut story = vec![format!(
@@ -71,7 +71,7 @@ pub fn of_stream(chronicle: &Chronicle, stream: &Stream, at: usize, first: u64, 
     story
 }
 
-/// The changes of a scope after a revision up to another.
+/// Formats the changes of a scope in a range of revisions.
 pub fn of_scope(chronicle: &Chronicle, scope: &Scope, first: u64, last: u64) -> Vec<String> {
     let changes = chronicle.between(first.saturating_sub(1), last);
     let mut within: Vec<_> = changes.filter(|(_, change)| scope.contains(&change.key)).collect();
@@ -81,7 +81,7 @@ pub fn of_scope(chronicle: &Chronicle, scope: &Scope, first: u64, last: u64) -> 
     story
 }
 
-/// A list.
+/// Formats a list.
 pub fn of_list(list: &List) -> Vec<String> {
     let List { scope, at, limit, pages, ending } = list;
     let mut story = vec![format!("list of {scope} {at:?}, {limit} a page, {ending:?}:")];
@@ -104,12 +104,12 @@ fn of_notice(notice: &Notice) -> String {
         Notice::Modified(seen) => format!("MODIFIED {}", of_seen(seen)),
         Notice::Deleted(seen) => format!("DELETED {}", of_seen(seen)),
         Notice::Bookmark { revision, initial } => {
-            format!("BOOKMARK {revision}{}", if *initial { " of the beginning" } else { "" })
+            format!("BOOKMARK {revision}{}", if *initial { " of the initial events" } else { "" })
         }
     }
 }
 
-/// An object as it was shown.
+/// Formats an observed object.
 pub fn of_seen(seen: &Seen) -> String {
     format!("{}@{} = #{} {}", seen.key.name, seen.revision, seen.write, GROUPS[seen.group])
 }

@@ -1,4 +1,4 @@
-//! Hand-made histories: a good one passes, and each check finds the one thing that is made wrong for it.
+//! Tests of the checks on hand-made histories: a valid one passes, and each check finds its own violation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::history::{
     StreamEnding, Time,
 };
 
-/// The version at which the collections are empty.
+/// Version at which the collections are empty.
 const BASE: u64 = 10;
 
 fn at(second: u64) -> Time {
@@ -50,7 +50,7 @@ fn mark(revision: u64, initial: bool) -> Notice {
     Notice::Bookmark { revision, initial }
 }
 
-/// Two objects: one is made, changed (and with that leaves group 0) and deleted, the other only made.
+/// Two objects: one is created, updated (which removes it from group 0) and deleted, the other only created.
 fn good() -> History {
     let first = seen("m-0", 11, 1, 0);
     let changed = seen("m-0", 12, 2, 1);
@@ -102,7 +102,7 @@ fn found(history: &History) -> Vec<Check> {
     violations.into_iter().map(|violation| violation.check).collect()
 }
 
-/// The notices of a stream of the good history.
+/// Returns the notices of a stream of the valid history.
 fn notices(history: &mut History, stream: usize) -> &mut Vec<(Time, Notice)> {
     &mut history.streams[stream].notices
 }
@@ -116,30 +116,30 @@ fn a_good_history_passes() {
 fn each_check_finds_what_it_is_for() {
     type Spoil = fn(&mut History);
     let table: [(&str, Check, Spoil); 29] = [
-        ("an answer that should not be", Check::Answers, |h| h.complaints.push("500".to_owned())),
+        ("an unexpected response", Check::Answers, |h| h.complaints.push("500".to_owned())),
         ("two contents of a revision", Check::OneHistory, |h| {
             notices(h, 1)[1].1 = Notice::Modified(seen("m-0", 12, 3, 0));
         }),
-        ("a revision that is used twice", Check::Revisions, |h| {
+        ("a reused revision", Check::Revisions, |h| {
             let done = Outcome::Done(seen("m-2", 12, 7, 0));
             h.operations.push(operation(7, 50, "m-2", Action::Create, 0, done));
         }),
-        ("a revision below one that was told", Check::Revisions, |h| {
+        ("a revision below an observed one", Check::Revisions, |h| {
             notices(h, 0).push((at(22), mark(90, false)));
             let done = Outcome::Done(seen("m-2", 20, 7, 0));
             h.operations.push(operation(7, 50, "m-2", Action::Create, 0, done));
         }),
-        ("a refused write that happened", Check::Refused, |h| h.operations[1].outcome = Outcome::Conflict),
-        ("what nobody wrote", Check::Refused, |h| drop(h.operations.remove(2))),
+        ("a rejected write that happened", Check::Refused, |h| h.operations[1].outcome = Outcome::Conflict),
+        ("a change without a writer", Check::Refused, |h| drop(h.operations.remove(2))),
         ("a mixture of two writes", Check::Atomic, |h| h.operations[2].group = 2),
         ("a condition that did not hold", Check::Linearizable, |h| {
             h.operations[1].action = Action::Write(Some(Expected { revision: 9, write: 9 }));
         }),
-        ("an old state that is read", Check::Linearizable, |h| {
+        ("a stale read", Check::Linearizable, |h| {
             h.operations[5].outcome = Outcome::Done(seen("m-0", 12, 2, 1));
         }),
         ("an object that is not found", Check::Linearizable, |h| h.operations[4].outcome = Outcome::Missing),
-        ("a delete that nobody was told of", Check::Linearizable, |h| {
+        ("a delete without an event", Check::Linearizable, |h| {
             h.operations.push(operation(8, 50, "m-1", Action::Delete(None), 0, Outcome::Deleted));
         }),
         ("a list that lacks an object", Check::Snapshot, |h| h.lists[2].pages[0].items.truncate(1)),
@@ -155,7 +155,7 @@ fn each_check_finds_what_it_is_for() {
             h.lists[0] = list(40, At::MostRecent, 13, h.lists[2].pages[0].items.clone());
         }),
         ("another version than asked for", Check::Version, |h| h.lists[1].at = At::Exact(11)),
-        ("410 for what is young", Check::Expiry, |h| {
+        ("410 within the retention time", Check::Expiry, |h| {
             h.lists[1].ending = ListEnding::Expired(at(45), 14);
         }),
         ("events in another order", Check::Ordered, |h| notices(h, 1).swap(2, 3)),
@@ -170,16 +170,16 @@ fn each_check_finds_what_it_is_for() {
         ("a delete that shows an older object", Check::Atomic, |h| {
             notices(h, 1)[3].1 = Notice::Deleted(seen("m-0", 14, 1, 0));
         }),
-        ("an event that is left out", Check::Reliable, |h| drop(notices(h, 1).remove(1))),
-        ("an event that is left out at the beginning", Check::Resumable, |h| drop(notices(h, 1).remove(0))),
+        ("a missing event", Check::Reliable, |h| drop(notices(h, 1).remove(1))),
+        ("a missing event at the start", Check::Resumable, |h| drop(notices(h, 1).remove(0))),
         ("a bookmark before an event", Check::Bookmarkable, |h| notices(h, 1).swap(3, 4)),
-        ("a selector that is left without a word", Check::Selected, |h| drop(notices(h, 2).remove(1))),
-        ("a collection that nobody follows to the end", Check::Covered, |h| h.fences.push((0, 15))),
-        ("watchers that begin anew behind a gap", Check::Covered, |h| {
+        ("no DELETED for a deselected object", Check::Selected, |h| drop(notices(h, 2).remove(1))),
+        ("a collection that no watch covers to the end", Check::Covered, |h| h.fences.push((0, 15))),
+        ("watches that restart after a gap", Check::Covered, |h| {
             h.streams.retain(|stream| stream.id >= 102);
             h.streams.push(stream(105, Start::After(12), None, vec![mark(14, false)]));
         }),
-        ("a beginning that lacks an object", Check::Bookmarkable, |h| drop(notices(h, 3).remove(0))),
+        ("initial events that lack an object", Check::Bookmarkable, |h| drop(notices(h, 3).remove(0))),
     ];
     for (what, check, spoil) in table {
         let mut history = good();
@@ -194,14 +194,14 @@ fn what_a_doomed_server_told_is_not_history() {
     let mut history = History::default();
     history.append(good(), Some(at(20)), at(60));
     let kept: Vec<u64> = history.operations.iter().map(|operation| operation.id).collect();
-    assert_eq!(kept, [1, 2, 3, 4], "reads after the cut are gone");
+    assert_eq!(kept, [1, 2, 3, 4], "reads after the cut are dropped");
     assert!(history.lists.iter().all(|list| list.pages.is_empty()));
     assert!(history.streams.iter().all(|stream| stream.notices.is_empty()));
     let mut history = History::default();
     history.append(good(), Some(at(4)), at(60));
     let outcomes: Vec<bool> =
         history.operations.iter().map(|operation| operation.outcome == Outcome::Unknown).collect();
-    assert_eq!(outcomes, [false, false, true, true], "writes that were not answered before it are open");
+    assert_eq!(outcomes, [false, false, true, true], "writes without a response before the cut are open");
     assert!(history.operations[2..].iter().all(|operation| operation.end == at(60)));
 }
 
@@ -217,10 +217,10 @@ fn linearizability_is_decided_from_values_and_times() {
     let table = [
         ("nothing happened", vec![], true),
         ("a read of nothing", vec![read(0, 1, None)], true),
-        ("a read of what nobody wrote", vec![read(0, 1, Some(1))], false),
+        ("a read of an unwritten value", vec![read(0, 1, Some(1))], false),
         ("a read after the write", vec![create.clone(), read(2, 3, Some(1))], true),
         ("a read that misses the write", vec![create.clone(), read(2, 3, None)], false),
-        ("a read beside the write", vec![call(0, 9, Effect::Create(1)), read(2, 3, None)], true),
+        ("a read concurrent with the write", vec![call(0, 9, Effect::Create(1)), read(2, 3, None)], true),
         (
             "two reads that go back",
             vec![call(0, 9, Effect::Create(1)), read(1, 2, Some(1)), read(3, 4, None)],
@@ -251,7 +251,7 @@ fn linearizability_is_decided_from_values_and_times() {
             false,
         ),
         (
-            "a delete beside a create",
+            "a delete concurrent with a create",
             vec![
                 create.clone(),
                 call(2, 9, Effect::Delete(Some(1))),
@@ -261,17 +261,17 @@ fn linearizability_is_decided_from_values_and_times() {
             true,
         ),
         (
-            "a write without an answer that happened",
+            "a write without a response that happened",
             vec![create.clone(), maybe(2, 5, Effect::Write(None, 2)), read(6, 7, Some(2))],
             true,
         ),
         (
-            "one that did not",
+            "a write without a response that did not happen",
             vec![create.clone(), maybe(2, 5, Effect::Write(None, 2)), read(6, 7, Some(1))],
             true,
         ),
         (
-            "one that happens after its server died",
+            "a write that happens after its server died",
             vec![
                 create.clone(),
                 maybe(2, 5, Effect::Write(None, 2)),
@@ -280,8 +280,8 @@ fn linearizability_is_decided_from_values_and_times() {
             ],
             false,
         ),
-        ("a refusal without a reason", vec![create.clone(), call(2, 3, Effect::Other(1))], false),
-        ("an existence that was none", vec![call(2, 3, Effect::Present)], false),
+        ("a rejection without a reason", vec![create.clone(), call(2, 3, Effect::Other(1))], false),
+        ("an object that did not exist", vec![call(2, 3, Effect::Present)], false),
         (
             "a put of either kind",
             vec![call(0, 1, Effect::Put(7, 1)), call(2, 3, Effect::Put(1, 2)), read(4, 5, Some(2))],

@@ -1,4 +1,4 @@
-//! Watches: etcd's six guarantees, and what Kubernetes adds: selectors, and streams that begin with what exists.
+//! Checks of watches: etcd's six guarantees, and the additions of Kubernetes: selectors and initial events.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::chronicle::{Chronicle, Content};
 use crate::collections::{Key, Scope, Seen};
 use crate::history::{At, Notice, Start, Stream, StreamEnding, Time};
 
-/// Beginnings that are tried for a watch that does not say which revision it begins with.
+/// Maximum number of candidate start revisions of a watch without a resourceVersion.
 const TRIED: usize = 4000;
 
-/// See the module.
+/// Checks all watches of the history.
 pub fn check(chronicle: &Chronicle, retention: Duration, violations: &mut Vec<Violation>) {
     for stream in &chronicle.history.streams {
         let found = match stream.start {
@@ -29,7 +29,7 @@ pub fn check(chronicle: &Chronicle, retention: Duration, violations: &mut Vec<Vi
     }
 }
 
-/// What is wrong with a stream: at which notice, and which revisions to show.
+/// Violation in a stream: its notice, and the revisions to show.
 struct Found {
     check: Check,
     what: String,
@@ -40,7 +40,7 @@ struct Found {
 
 type Judged = Result<(), Found>;
 
-/// What a watch is to be told of a change.
+/// Expected event of a change.
 #[derive(Debug, PartialEq, Eq)]
 enum Told<'a> {
     Added(&'a Content),
@@ -48,7 +48,7 @@ enum Told<'a> {
     Deleted(&'a Content),
 }
 
-/// The changes of a scope after a revision up to another, as a watch of the scope is told.
+/// Returns the expected events of a scope in a range of revisions.
 fn expected<'a>(
     chronicle: &'a Chronicle,
     scope: &'a Scope,
@@ -71,7 +71,7 @@ fn expected<'a>(
     )
 }
 
-/// The notices from an index on are the changes after a revision.
+/// Checks that the notices from an index on are the changes after a revision.
 fn after(chronicle: &Chronicle, stream: &Stream, begin: u64, from: usize) -> Judged {
     let scope = &stream.scope;
     let covered = chronicle.covered(scope);
@@ -83,7 +83,7 @@ fn after(chronicle: &Chronicle, stream: &Stream, begin: u64, from: usize) -> Jud
         let found =
             |check, what, first: u64| Err(Found { check, what, at, first, last: revision.max(first) });
         let (Notice::Added(seen) | Notice::Modified(seen) | Notice::Deleted(seen)) = notice else {
-            // All up to a bookmark was told before it.
+            // All events up to a bookmark come before it.
             if let Some((missed, key, _)) = awaited.next_if(|(missed, ..)| *missed <= revision) {
                 let what =
                     format!("a bookmark of revision {revision} comes before the event {missed} of {key}");
@@ -97,16 +97,16 @@ fn after(chronicle: &Chronicle, stream: &Stream, begin: u64, from: usize) -> Jud
                 !matches!(before, Notice::Bookmark { .. }) && before.revision() == revision
             });
             let (check, what) = if again || revision == begin {
-                (Check::Unique, format!("event {revision} is told again"))
+                (Check::Unique, format!("event {revision} is delivered again"))
             } else if told == begin {
-                (Check::Ordered, format!("event {revision} is told by a watch from {begin}"))
+                (Check::Ordered, format!("event {revision} is delivered by a watch from {begin}"))
             } else {
-                (Check::Ordered, format!("event {revision} is told after {told}"))
+                (Check::Ordered, format!("event {revision} is delivered after {told}"))
             };
             return found(check, what, revision);
         }
         if revision <= marked {
-            let what = format!("event {revision} is told after a bookmark of {marked}");
+            let what = format!("event {revision} is delivered after a bookmark of {marked}");
             return found(Check::Bookmarkable, what, revision);
         }
         if let Some((missed, key, what)) = awaited.next_if(|(missed, ..)| *missed < revision) {
@@ -120,7 +120,7 @@ fn after(chronicle: &Chronicle, stream: &Stream, begin: u64, from: usize) -> Jud
                 () if told == begin => Check::Resumable,
                 () => Check::Reliable,
             };
-            let what = format!("event {missed} of {key} is left out between {told} and {revision}");
+            let what = format!("event {missed} of {key} is missing between {told} and {revision}");
             return found(check, what, told.min(missed));
         }
         match awaited.next_if(|(due, ..)| *due == revision) {
@@ -130,7 +130,7 @@ fn after(chronicle: &Chronicle, stream: &Stream, begin: u64, from: usize) -> Jud
             }
             Some(_) => {}
             None if revision <= covered => {
-                let what = format!("event {revision} of {} is no change of the scope", seen.key);
+                let what = format!("event {revision} of {} is not a change of the scope", seen.key);
                 return found(Check::Atomic, what, revision.saturating_sub(1));
             }
             None => {}
@@ -140,7 +140,7 @@ fn after(chronicle: &Chronicle, stream: &Stream, begin: u64, from: usize) -> Jud
     Ok(())
 }
 
-/// Whether a change is one only for those who select: it also was, or still is, an object.
+/// Whether a change is an event only with a selector: the object also existed before, or still exists.
 fn is_transition(chronicle: &Chronicle, revision: u64, key: &Key, told: &Told) -> bool {
     match told {
         Told::Added(_) => chronicle.state(key, revision - 1).is_some(),
@@ -159,25 +159,25 @@ fn fits(notice: &Notice, key: &Key, due: &Told) -> bool {
     seen.key == *key && seen.write == content.write && seen.group == content.group && seen.uid == content.uid
 }
 
-/// The state of a revision that the stream names, and the changes after it.
+/// Checks a stream with initial events: the state of the revision in its bookmark, and the changes after it.
 fn streamed(chronicle: &Chronicle, stream: &Stream) -> Judged {
     let is_mark = |(_, notice): &(Time, Notice)| matches!(notice, Notice::Bookmark { initial: true, .. });
     let Some(mark) = stream.notices.iter().position(is_mark) else {
-        // Cut off before: a part of some state.
+        // The stream was cut off before: a part of some state.
         return from_state(chronicle, stream, At::MostRecent);
     };
     let revision = stream.notices[mark].1.revision();
     let told = chronicle.told_before(stream.begin);
     if revision < told {
-        let what = format!("it begins with the state of {revision}, and {told} had been told before");
+        let what = format!("it begins with the state of {revision}, and {told} had been observed before");
         return Err(Found { check: Check::Initial, what, at: mark, first: revision, last: told });
     }
     if revision <= chronicle.covered(&stream.scope) {
         let state = chronicle.snapshot(&stream.scope, revision);
         if state.len() != mark || !is_beginning(stream, mark, &state) {
-            // What came after the state and before the mark, or was not there at all.
+            // An object that changed between the state and the bookmark, or did not exist at all.
             let what = format!(
-                "the mark behind the beginning says {revision}, and the {mark} objects before it are not the {} of that \
+                "the bookmark after the initial events says {revision}, and the {mark} objects before it are not the {} of that \
                  revision",
                 state.len()
             );
@@ -205,14 +205,14 @@ fn same(seen: &Seen, key: &Key, at: u64, content: &Content) -> bool {
     seen.key == *key && seen.revision == at && seen.write == content.write && seen.uid == content.uid
 }
 
-/// The state of some revision, and the changes after it: some revision must fit.
+/// Checks that the stream is the state of some revision and the changes after it.
 fn from_state(chronicle: &Chronicle, stream: &Stream, at: At) -> Judged {
     let scope = &stream.scope;
     let (Some((_, oldest)), Some((_, newest))) = (stream.notices.first(), stream.notices.last()) else {
         return Ok(());
     };
     let least = if at == At::Any { 0 } else { chronicle.told_before(stream.begin) };
-    // The first notice is of the state, or comes just after the state of nothing.
+    // The first notice is part of the state, or follows an empty state.
     let least = least.max(oldest.revision().saturating_sub(1));
     let upto = chronicle.covered(scope);
     if newest.revision() > upto {
@@ -244,21 +244,21 @@ fn from_state(chronicle: &Chronicle, stream: &Stream, at: At) -> Judged {
     }
     Err(best.take().unwrap_or_else(|| Found {
         check: Check::Initial,
-        what: format!("its beginning is not the state of any revision since {least}"),
+        what: format!("the initial events are not the state of any revision since {least}"),
         at: 0,
         first: least,
         last: newest.revision(),
     }))
 }
 
-/// Bookmarks come only to those who asked, and do not go back.
+/// Checks that only requested bookmarks come, and that they do not go back.
 fn bookmarks(stream: &Stream) -> Option<Found> {
     let mut last = 0;
     for (at, (_, notice)) in stream.notices.iter().enumerate() {
         let Notice::Bookmark { revision, .. } = notice else { continue };
         let what = match () {
             () if !stream.bookmarks => {
-                format!("a bookmark of {revision} comes to a watch that asked for none")
+                format!("a bookmark of {revision} comes to a watch without bookmarks")
             }
             () if *revision < last => format!("a bookmark of {revision} comes after one of {last}"),
             () => {
@@ -271,16 +271,16 @@ fn bookmarks(stream: &Stream) -> Option<Found> {
     None
 }
 
-/// 410 is honest.
+/// Checks that 410 responses are justified.
 fn expiry(chronicle: &Chronicle, stream: &Stream, retention: Duration) -> Option<Found> {
     let found = |check, what| Found { check, what, at: stream.notices.len(), first: 1, last: 0 };
     match (&stream.ending, stream.start) {
         (StreamEnding::Expired(at), Start::After(revision)) => {
             let what = premature(chronicle, revision, *at, retention)?;
-            Some(found(Check::Expiry, format!("a watch from {revision} is answered 410, and {what}")))
+            Some(found(Check::Expiry, format!("a watch from {revision} returns 410, and {what}")))
         }
         (StreamEnding::Expired(_), _) => {
-            Some(found(Check::Expiry, "a watch without a version is answered 410".to_owned()))
+            Some(found(Check::Expiry, "a watch without a version returns 410".to_owned()))
         }
         (StreamEnding::Lagged(at), _) => {
             let mut floods = chronicle.history.floods.iter();
@@ -288,7 +288,7 @@ fn expiry(chronicle: &Chronicle, stream: &Stream, retention: Duration) -> Option
             (!flooded).then(|| {
                 found(
                     Check::Expiry,
-                    "a watch is told to begin anew, and too little happened for that".to_owned(),
+                    "a watch returns 410 without enough events to overflow the event buffer".to_owned(),
                 )
             })
         }

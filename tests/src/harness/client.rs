@@ -1,5 +1,6 @@
-//! An HTTP client of the tests: one connection a request, bearer token or client certificate, the server's certificate not
-//! verified (loopback only).
+//! HTTP client of the tests, with a bearer token or a client certificate.
+//!
+//! The client uses one connection per request and does not verify the server (loopback only).
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use tokio_rustls::TlsConnector;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Speaks to one plane as one caller.
+/// Client of one control plane as one user.
 #[derive(Clone)]
 pub struct Client {
     port: u16,
@@ -26,34 +27,34 @@ pub struct Client {
     tls: TlsConnector,
 }
 
-/// A whole answer.
+/// Complete response.
 #[derive(Debug)]
 pub struct Answer {
-    /// HTTP code.
+    /// Status code.
     pub status: u16,
     /// Headers.
     pub headers: HeaderMap,
-    /// The body as sent.
+    /// Raw body.
     pub body: Bytes,
 }
 
 impl Answer {
-    /// The body as JSON; null when it is not JSON.
+    /// Returns the body as JSON; null if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// A header's first value, `""` when absent.
+    /// Returns the first value of a header, `""` if absent.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("")
     }
 
-    /// Asserts the code, showing the body, and gives the JSON.
+    /// Asserts the status code, printing the body on failure, and returns the JSON.
     pub fn expect(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text());
         self.json()
@@ -61,49 +62,49 @@ impl Answer {
 }
 
 impl Client {
-    /// With a bearer token or without credentials.
+    /// Creates a client with a bearer token or without credentials.
     pub fn new(port: u16, token: Option<String>) -> Self {
         Client { port, token, tls: connector(None) }
     }
 
-    /// With a client certificate chain and its key, both PEM, and no token.
+    /// Creates a client with a client certificate chain and its key, both PEM, and without token.
     pub fn certificate(port: u16, chain: &str, key: &str) -> Self {
         let identity =
             Identity::from_pem(chain.as_bytes(), key.as_bytes()).expect("a chain and its key in PEM");
         Client { port, token: None, tls: connector(Some(&identity)) }
     }
 
-    /// The port spoken to.
+    /// Returns the port of the server.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// GET.
+    /// Sends GET.
     pub async fn get(&self, path: &str) -> Answer {
         self.request("GET", path, &[], b"").await
     }
 
-    /// POST of JSON.
+    /// Sends POST with JSON.
     pub async fn post(&self, path: &str, body: &Value) -> Answer {
         self.request("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes()).await
     }
 
-    /// PUT of JSON.
+    /// Sends PUT with JSON.
     pub async fn put(&self, path: &str, body: &Value) -> Answer {
         self.request("PUT", path, &[("content-type", "application/json")], body.to_string().as_bytes()).await
     }
 
-    /// PATCH of a patch type.
+    /// Sends PATCH of a patch type.
     pub async fn patch(&self, path: &str, kind: &str, body: &Value) -> Answer {
         self.request("PATCH", path, &[("content-type", kind)], body.to_string().as_bytes()).await
     }
 
-    /// DELETE without a body.
+    /// Sends DELETE without a body.
     pub async fn delete(&self, path: &str) -> Answer {
         self.request("DELETE", path, &[], b"").await
     }
 
-    /// Any request; an answer must come.
+    /// Sends any request; panics without a response.
     pub async fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         match self.try_request(method, path, headers, body).await {
             Ok(answer) => answer,
@@ -111,7 +112,7 @@ impl Client {
         }
     }
 
-    /// Any request; the server may be away.
+    /// Sends any request; the server may be down.
     pub async fn try_request(
         &self,
         method: &str,
@@ -127,14 +128,14 @@ impl Client {
         })
     }
 
-    /// Opens a watch; the path carries the query.
+    /// Opens a watch; the path contains the query.
     pub async fn watch(&self, path: &str) -> WatchStream {
-        let response = self.open("GET", path, &[], b"").await.expect("the watch is answered");
+        let response = self.open("GET", path, &[], b"").await.expect("a response to the watch");
         assert_eq!(response.status(), 200, "watch {path}");
         WatchStream { body: response.into_body(), buffer: BytesMut::new() }
     }
 
-    /// One connection that is kept for many requests, one after the other.
+    /// Opens a connection for sequential requests.
     pub async fn connect(&self) -> Result<Session, Error> {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
         stream.set_nodelay(true)?;
@@ -155,14 +156,14 @@ impl Client {
     }
 }
 
-/// A connection.
+/// Persistent connection.
 pub struct Session {
     send: http1::SendRequest<Full<Bytes>>,
     token: Option<String>,
 }
 
 impl Session {
-    /// One request with its whole answer. After an error the connection is of no use.
+    /// Sends a request and reads the whole response. After an error the connection is unusable.
     pub async fn request(&mut self, method: &str, path: &str, body: &[u8]) -> Result<Answer, Error> {
         self.send.ready().await?;
         let (parts, body) =
@@ -192,14 +193,14 @@ impl Session {
     }
 }
 
-/// The events of a watch.
+/// Events of a watch.
 pub struct WatchStream {
     body: Incoming,
     buffer: BytesMut,
 }
 
 impl WatchStream {
-    /// The next event; None when the server has ended the stream.
+    /// Returns the next event; None when the server has ended the stream.
     pub async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -214,7 +215,7 @@ impl WatchStream {
     }
 }
 
-/// TLS that accepts every server and offers these protocols.
+/// Returns TLS that accepts every server and offers these protocols.
 pub fn tls(protocols: &[&str]) -> TlsConnector {
     let mut config = configuration(None);
     config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -226,7 +227,7 @@ fn connector(identity: Option<&Identity>) -> TlsConnector {
 }
 
 fn configuration(identity: Option<&Identity>) -> ClientConfig {
-    let mut tls = Trust::Anyone.tls().expect("who believes everybody needs no authorities");
+    let mut tls = Trust::Anyone.tls().expect("a client without verification needs no CA bundle");
     if let Some(identity) = identity {
         identity.show(&mut tls);
     }

@@ -1,8 +1,8 @@
-//! Starts the real programs and speaks to them.
+//! Test harness that starts the real programs and sends requests.
 //!
 //! # Contract
 //!
-//! [`Plane::start`] answers when `/readyz` does. A plane that is dropped is killed, and with it its authd. Waiting is
+//! [`Plane::start`] returns when `/readyz` is ok. Dropping a plane kills apid and its authd. Waiting is
 //! level-triggered with a deadline: [`eventually`].
 
 mod client;
@@ -14,10 +14,10 @@ pub use plane::{Options, Plane, TOKENS, program};
 use std::future::Future;
 use std::time::Duration;
 
-/// How long anything may take before a test gives up.
+/// Time limit of any wait in a test.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Asks again until the answer is `Some`.
+/// Polls until the result is `Some`.
 ///
 /// # Panics
 ///

@@ -15,22 +15,22 @@ use tokio::net::TcpStream;
 use super::client::Client;
 use super::eventually;
 
-/// The static tokens of every plane: token, user, uid, groups.
+/// Static tokens of every control plane: token, user, uid, groups.
 pub const TOKENS: &str = "admin-token,admin,admin-uid,system:masters\n\
                           alice-token,alice,alice-uid,team-a\n\
                           bob-token,bob,bob-uid,\"team-a,team-b\"\n\
                           carol-token,carol,carol-uid\n";
 
-/// How a plane is started.
+/// Start options of a control plane.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The names preset.
+    /// Names preset.
     pub preset: Preset,
-    /// `--authorization-mode`; empty: the flag is left out.
+    /// `--authorization-mode`; empty: the flag is omitted.
     pub mode: String,
     /// Further flags.
     pub flags: Vec<String>,
-    /// `--data-dir`, where it is not to be below [`Plane::dir`].
+    /// `--data-dir`, if not below [`Plane::dir`].
     pub data_dir: Option<PathBuf>,
 }
 
@@ -41,19 +41,19 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Under Kubernetes' names.
+    /// Returns options with the names preset `kubernetes`.
     pub fn kubernetes() -> Self {
         Options { preset: Preset::Kubernetes, ..Options::default() }
     }
 
-    /// With one more flag.
+    /// Adds a flag.
     pub fn flag(mut self, flag: &str) -> Self {
         self.flags.push(flag.to_owned());
         self
     }
 }
 
-/// A running control plane.
+/// Running control plane.
 pub struct Plane {
     options: Options,
     dir: TempDir,
@@ -71,7 +71,7 @@ impl Plane {
         plane
     }
 
-    /// An empty store, and nothing that runs yet.
+    /// Creates an empty store without starting a process.
     pub fn stopped(options: Options) -> Plane {
         let dir = tempfile::Builder::new().prefix("plane-").tempdir().expect("a temporary directory");
         fs::write(dir.path().join("tokens.csv"), TOKENS).expect("the token file");
@@ -103,7 +103,7 @@ impl Plane {
         .await;
     }
 
-    /// The command line, for tests that expect the start to fail too.
+    /// Returns the command line, also for tests that expect the start to fail.
     pub fn command(&self) -> Command {
         let mut command = Command::new(program("apid"));
         command
@@ -123,7 +123,7 @@ impl Plane {
         command
     }
 
-    /// SIGTERM, and waits for the end.
+    /// Sends SIGTERM and waits for the end.
     pub async fn stop(&mut self) {
         let Some(mut process) = self.process.take() else { return };
         let pid = rustix::process::Pid::from_child(&process);
@@ -135,7 +135,7 @@ impl Plane {
         .await;
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             drop(process.kill());
@@ -143,12 +143,12 @@ impl Plane {
         }
     }
 
-    /// SIGKILL to authd alone; apid starts it again.
+    /// Sends SIGKILL to authd alone; apid starts it again.
     pub fn kill_authd(&self) {
         self.signal_authd(rustix::process::Signal::KILL);
     }
 
-    /// A signal to authd alone.
+    /// Sends a signal to authd alone.
     pub fn signal_authd(&self, signal: rustix::process::Signal) {
         for pid in self.authd_pids() {
             let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
@@ -156,12 +156,12 @@ impl Plane {
         }
     }
 
-    /// apid's process id.
+    /// Returns the process id of apid.
     pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("apid runs").id()
     }
 
-    /// The children of apid.
+    /// Returns the child processes of apid.
     pub fn authd_pids(&self) -> Vec<u32> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten().flatten();
         tasks
@@ -170,17 +170,17 @@ impl Plane {
             .collect()
     }
 
-    /// A client with the token of a user of [`TOKENS`].
+    /// Returns a client with the token of a user of [`TOKENS`].
     pub fn user(&self, name: &str) -> Client {
         Client::new(self.port, Some(format!("{name}-token")))
     }
 
-    /// The user of group `system:masters`.
+    /// Returns a client of the user in group `system:masters`.
     pub fn admin(&self) -> Client {
         self.user("admin")
     }
 
-    /// A client with a certificate of the authority that the plane trusts.
+    /// Returns a client with a certificate of the authority that the server trusts.
     pub fn certificate(&self, user: &str, groups: &[&str]) -> Client {
         let groups: Vec<String> = groups.iter().map(|&group| group.to_owned()).collect();
         let pair = self.authority.client(user, &groups, Duration::from_secs(3600), Timestamp::now());
@@ -188,37 +188,37 @@ impl Plane {
         Client::certificate(self.port, &pair.cert, &pair.key)
     }
 
-    /// A client without credentials.
+    /// Returns a client without credentials.
     pub fn anonymous(&self) -> Client {
         Client::new(self.port, None)
     }
 
-    /// A client with any token.
+    /// Returns a client with any token.
     pub fn token(&self, token: &str) -> Client {
         Client::new(self.port, Some(token.to_owned()))
     }
 
-    /// `https://127.0.0.1:<port>`
+    /// Returns `https://127.0.0.1:<port>`.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// The names of the preset.
+    /// Returns the names of the preset.
     pub fn names(&self) -> Names {
         Names::new(self.options.preset, DEFAULT_API_DOMAIN).expect("valid names")
     }
 
-    /// `/apis/<group of the stem>/<version>`
+    /// Returns `/apis/<group of the stem>/<version>`.
     pub fn api(&self, stem: &str, version: &str) -> String {
         format!("/apis/{}/{version}", self.names().group(stem))
     }
 
-    /// A directory of this test, which goes with the plane.
+    /// Returns the directory of this test, which is removed with the plane.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The body of authd's own answer over plain HTTP; the plane runs with `--metrics-address=127.0.0.1:0`.
+    /// Returns the body of a response of authd over plain HTTP; requires `--metrics-address=127.0.0.1:0`.
     pub async fn authd_get(&self, path: &str) -> String {
         let address = eventually("authd says where it listens", || async {
             let log = self.log();
@@ -230,16 +230,16 @@ impl Plane {
         let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("the request is sent");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.expect("the answer");
+        stream.read_to_string(&mut answer).await.expect("the response");
         answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).expect("a body")
     }
 
-    /// `--data-dir`
+    /// Returns `--data-dir`.
     pub fn data_dir(&self) -> PathBuf {
         self.options.data_dir.clone().unwrap_or_else(|| self.dir.path().join("data"))
     }
 
-    /// What the processes wrote since the last start.
+    /// Returns the log of the processes since the last start.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
@@ -271,16 +271,16 @@ impl Plane {
 impl Drop for Plane {
     fn drop(&mut self) {
         self.kill();
-        // authd ends at end-of-file of the pipe that apid held; nothing is left to stop.
+        // authd ends at end-of-file of the pipe that apid held; nothing else needs to be stopped.
         if std::thread::panicking() {
             let log = self.log();
             let tail = log.len().saturating_sub(4000);
-            eprintln!("--- the end of the processes' log\n{}", log.get(tail..).unwrap_or(&log));
+            eprintln!("--- end of the log of the processes\n{}", log.get(tail..).unwrap_or(&log));
         }
     }
 }
 
-/// A program of this workspace, built by the same command as this test.
+/// Returns the path of a program of this workspace, built by the same command as this test.
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");
     let folder = test.parent().and_then(Path::parent).expect("target/<profile>/deps");

@@ -1,59 +1,59 @@
-//! The decode budget: the cost of a tree, counted before the tree grows.
+//! Decode budget: limits the cost of a tree before the tree grows.
 //!
 //! # Contract
 //!
-//! A decoder charges every value and every key to a [`Budget`] before it allocates them, and stops at the first error.
-//! [`Limits::check`] charges a tree that exists, such as the result of a patch.
+//! A decoder charges every value and every key to a [`Budget`] before it allocates them, and stops at the
+//! first error. [`Limits::check`] charges an existing tree, such as the result of a patch.
 //!
-//! The estimate of the memory counts what the tree takes once the schema and the defaults have been applied to it:
+//! The memory estimate is the size of the tree after the schema and the defaults have been applied:
 //!
-//! - An empty object, and a null that the schema reads as one, costs a map node, because defaulting inserts the first key.
-//!   The exception are the empty objects of `fieldsV1`, which nothing is inserted into: their names hold a colon or are a
-//!   dot, as no field of a schema is named.
-//! - An object in a list costs one node more, because `managedFields` gets an object for it.
+//! - An empty object, and a null that the schema reads as one, costs a map node, because defaulting inserts
+//!   the first key. Empty objects of `fieldsV1` are the exception, because nothing inserts keys into them.
+//!   Their names contain a colon or are a dot, unlike every field name of a schema.
+//! - An object in a list costs one more node, because `managedFields` gets an object for it.
 
 use serde_json::{Map, Value};
 
 use super::{DecodeError, Limits};
 
-/// A value in a list, with the room that a growing list reserves.
+/// A value in a list, with the capacity that a growing list reserves.
 const VALUE: usize = 48;
-/// The allocation of a text beside its bytes.
+/// Allocation of a text without its bytes.
 const TEXT: usize = 16;
-/// The first node of a map: 11 keys and values.
+/// First node of a map: 11 keys and values.
 const NODE: usize = 640;
 /// Keys in the first node.
 const NODE_KEYS: usize = 11;
-/// The share of a key in the further nodes, which are about half full when keys arrive in order.
+/// Share of a key in the further nodes, which are about half full when keys arrive in order.
 const NODE_SHARE: usize = 112;
-/// The smallest allocation of a list.
+/// Smallest allocation of a list.
 const LIST: usize = 128;
 
-/// The cost of a part of a tree.
+/// Cost of a part of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Scalars, lists and objects.
+    /// Number of scalars, lists and objects.
     pub elements: usize,
-    /// Estimated memory.
+    /// Estimated memory in bytes.
     pub tree_bytes: usize,
 }
 
 impl Cost {
-    /// Null: the schema makes an object of it where the type is one.
+    /// Null: the schema converts it to an object where the type is an object.
     pub const NULL: Cost = Cost { elements: 1, tree_bytes: VALUE + NODE };
-    /// A boolean or a number.
+    /// Boolean or number.
     pub const SCALAR: Cost = Cost { elements: 1, tree_bytes: VALUE };
-    /// A list without its items.
+    /// List without its items.
     pub const LIST: Cost = Cost { elements: 1, tree_bytes: VALUE + LIST };
-    /// An object without its keys.
+    /// Object without its keys.
     pub const OBJECT: Cost = Cost { elements: 1, tree_bytes: VALUE };
 
-    /// A text of a length.
+    /// Returns the cost of a text of a length.
     pub const fn text(bytes: usize) -> Cost {
         Cost { elements: 1, tree_bytes: VALUE + TEXT + bytes }
     }
 
-    /// A key of a length in an object that already has `others` keys.
+    /// Returns the cost of a key of a length in an object that already has `others` keys.
     pub const fn key(bytes: usize, others: usize) -> Cost {
         let node = match others {
             0 => NODE,
@@ -63,7 +63,8 @@ impl Cost {
         Cost { elements: 0, tree_bytes: TEXT + bytes + node }
     }
 
-    /// The rest of the cost of an object that has ended with a number of keys, under a name unless it is in a list.
+    /// Returns the remaining cost of a finished object with `keys` keys; `name` is None for an object in a
+    /// list.
     pub fn object_end(keys: usize, name: Option<&str>) -> Cost {
         let is_owned_field = |name: &str| name == "." || name.contains(':');
         let defaulted = if keys == 0 && !name.is_some_and(is_owned_field) { NODE } else { 0 };
@@ -71,7 +72,7 @@ impl Cost {
         Cost { elements: 0, tree_bytes: defaulted + owned }
     }
 
-    /// The cost of a value without what is in it.
+    /// Returns the cost of a value without its content.
     pub fn shallow(value: &Value) -> Cost {
         match value {
             Value::Null => Cost::NULL,
@@ -82,7 +83,7 @@ impl Cost {
         }
     }
 
-    /// The sum of two costs.
+    /// Returns the sum of two costs.
     #[must_use]
     pub const fn plus(self, other: Cost) -> Cost {
         Cost {
@@ -92,7 +93,7 @@ impl Cost {
     }
 }
 
-/// The part of the limits that a tree has not used yet.
+/// Part of the limits that a tree has not used yet.
 #[derive(Clone, Debug)]
 pub struct Budget {
     left: Cost,
@@ -100,17 +101,17 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of which nothing is spent.
+    /// Creates a budget without spent cost.
     pub const fn new(limits: Limits) -> Self {
         Budget { left: Cost { elements: limits.elements, tree_bytes: limits.tree_bytes }, limits }
     }
 
-    /// The limits of the whole document.
+    /// Returns the limits of the whole document.
     pub const fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Counts a part of a tree.
+    /// Charges a part of a tree.
     ///
     /// # Errors
     ///
@@ -125,7 +126,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Counts a value and everything in it.
+    /// Charges a value and all its content.
     ///
     /// # Errors
     ///
@@ -134,7 +135,7 @@ impl Budget {
         self.charge_named(value, None)
     }
 
-    /// Counts a value under a name.
+    /// Charges a value with its name.
     fn charge_named(&mut self, value: &Value, name: Option<&str>) -> Result<(), DecodeError> {
         self.charge(Cost::shallow(value))?;
         match value {
@@ -152,7 +153,7 @@ impl Budget {
         self.charge(Cost::object_end(map.len(), name))
     }
 
-    /// The cost counted so far.
+    /// Returns the cost charged so far.
     pub const fn spent(&self) -> Cost {
         Cost {
             elements: self.limits.elements - self.left.elements,
@@ -171,7 +172,7 @@ impl Budget {
 }
 
 impl Limits {
-    /// Checks elements and memory of a tree that exists, such as the result of a patch.
+    /// Checks elements and memory of an existing tree, such as the result of a patch.
     ///
     /// # Errors
     ///
@@ -180,7 +181,7 @@ impl Limits {
         Budget::new(self).charge_tree(tree)
     }
 
-    /// As [`Limits::check`], for the fields of an object.
+    /// Like [`Limits::check`], for the fields of an object.
     ///
     /// # Errors
     ///

@@ -1,15 +1,17 @@
-//! CBOR (RFC 8949), alpha: written as the reference writes it, read with its restrictions.
+//! CBOR (RFC 8949), alpha: encodes like the reference and decodes with the restrictions of the reference.
 //!
 //! # Contract
 //!
-//! Encoding gives one item behind the tag that says "this is CBOR". Texts and the keys of maps are byte strings, keys sorted
-//! by their encoding, numbers the shortest integer or a float of 64 bits. Decoding takes texts as byte or text strings,
-//! floats of any width, and no item of indefinite length. What is left of the input behind the item is an error.
+//! Encoding produces one item with the tag for self-described CBOR. Texts and map keys are byte strings, and
+//! keys are sorted by their encoding. Numbers are the shortest integer or a 64-bit float. Decoding accepts
+//! texts as byte or text strings and floats of any width. Items of indefinite length and trailing input are
+//! errors.
 //!
 //! # Reference
 //!
-//! A byte string under the tag "expected conversion to base64" is the base64 text that JSON has in its place. Other tags
-//! than these two, simple values other than false, true and null, and keys that are no texts are refused.
+//! A byte string with the tag "expected conversion to base64" decodes to the base64 text that JSON has in its
+//! place. Decoding rejects all other tags, simple values other than false, true and null, and keys that are
+//! not texts.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,13 +19,13 @@ use serde_json::{Map, Number, Value};
 
 use super::{Budget, Cost, DecodeError, Decoded, Limits};
 
-/// The tag 55799 as it is written: what every document begins with.
+/// Encoded tag 55799, with which every document begins.
 pub const MAGIC: [u8; 3] = [0xd9, 0xd9, 0xf7];
 
 const SELF_DESCRIBED: u64 = 55_799;
 const EXPECTED_BASE64: u64 = 22;
 
-/// Paths of duplicates that are told.
+/// Maximum number of reported duplicate keys.
 const DUPLICATES: usize = 100;
 
 /// Major types.
@@ -37,7 +39,7 @@ mod major {
     pub(super) const TAG: u8 = 6;
 }
 
-/// A value behind the tag.
+/// Encodes a value with the tag.
 pub fn encode(value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     out.extend_from_slice(&MAGIC);
@@ -45,7 +47,9 @@ pub fn encode(value: &Value) -> Vec<u8> {
     out
 }
 
-/// Appends the beginning of a document that is a map of `length` entries; the entries follow, in the order of [`write_entries`].
+/// Appends the beginning of a document that is a map of `length` entries.
+///
+/// The entries follow in the order of [`write_entries`].
 pub fn begin_document(length: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&MAGIC);
     head(major::MAP, length as u64, out);
@@ -72,7 +76,7 @@ fn entries(map: &Map<String, Value>) -> Vec<(&String, &Value)> {
     entries
 }
 
-/// Appends a value without the tag: a part of a document.
+/// Appends a value without the tag, as part of a document.
 pub fn write(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Null => out.push(0xf6),
@@ -100,7 +104,7 @@ fn write_number(number: &Number, out: &mut Vec<u8>) {
     if let Some(unsigned) = number.as_u64() {
         head(major::UNSIGNED, unsigned, out);
     } else if let Some(negative) = number.as_i64() {
-        // -1 - n, in two's complement the other bits.
+        // -1 - n: the bitwise complement in two's complement.
         head(major::NEGATIVE, (!negative).cast_unsigned(), out);
     } else {
         out.push(0xfb);
@@ -108,7 +112,7 @@ fn write_number(number: &Number, out: &mut Vec<u8>) {
     }
 }
 
-/// The first bytes of an item: its type and its number, in as few bytes as possible.
+/// Head of an item: its type and its number, in as few bytes as possible.
 fn head(major: u8, argument: u64, out: &mut Vec<u8>) {
     let major = major << 5;
     let bytes = argument.to_be_bytes();
@@ -125,7 +129,7 @@ fn head(major: u8, argument: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads one item.
+/// Decodes one item.
 ///
 /// # Errors
 ///
@@ -177,7 +181,7 @@ impl<'a> Reader<'a> {
         Ok(self.take(N)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    /// Major type, short count and number of the next item.
+    /// Reads the head of the next item: major type, short count and number.
     fn head(&mut self) -> Result<(u8, u8, u64), DecodeError> {
         let first = self.take(1)?.first().copied().unwrap_or_default();
         let (major, short) = (first >> 5, first & 0x1f);
@@ -224,7 +228,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A value without values in it, counted.
+    /// Charges a scalar value.
     fn leaf(&mut self, value: Value) -> Result<Value, DecodeError> {
         self.budget.charge(Cost::shallow(&value))?;
         Ok(value)
@@ -242,7 +246,7 @@ impl<'a> Reader<'a> {
     }
 
     fn array(&mut self, length: u64, depth: usize) -> Result<Value, DecodeError> {
-        // Not as many as it says: it may lie, and each takes a byte at least.
+        // No reservation: the announced length is untrusted, and each item takes at least one byte.
         let mut items = Vec::new();
         for index in 0..length {
             self.path.push(Step::Index(usize::try_from(index).unwrap_or(usize::MAX)));
@@ -319,7 +323,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A float of 16 bits.
+/// Converts a 16-bit float.
 fn half(bits: u64) -> f64 {
     let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
     let exponent = i32::try_from(bits >> 10 & 0x1f).unwrap_or_default();

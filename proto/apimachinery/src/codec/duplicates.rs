@@ -1,28 +1,28 @@
-//! Keys that come more than once: where they are, in a bounded list.
+//! Paths of duplicate keys, in a list of limited size.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): at most 100 paths (the reference stops there too) and, after the first, at most 64 KiB of text
-//! is rendered: a long key around many duplicates cannot multiply.
+//! INVARIANT (bounded): at most 100 paths are kept (like the reference). After the first path at most 64 KiB
+//! of text is rendered, so that a long key around many duplicates cannot multiply.
 
-/// Most paths that are kept.
+/// Maximum number of kept paths.
 const MAX_PATHS: usize = 100;
-/// Most bytes of paths that are rendered, the first path aside.
+/// Maximum bytes of rendered paths, without the first path.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// Where a value is; lives on the stack of the decoder and is rendered only for a duplicate.
+/// Path of a value on the stack of the decoder; rendered only for a duplicate.
 #[derive(Clone, Copy)]
 pub(super) enum Path<'p> {
-    /// The document.
+    /// Document root.
     Root,
-    /// A field of an object.
+    /// Field of an object.
     Field(&'p Path<'p>, &'p str),
-    /// An item of a list.
+    /// Item of a list.
     Item(&'p Path<'p>, usize),
 }
 
 impl Path<'_> {
-    /// The name of a field; None for an item of a list.
+    /// Name of a field; None for an item of a list.
     pub(super) fn name(&self) -> Option<&str> {
         match self {
             Path::Field(_, name) => Some(name),
@@ -30,7 +30,8 @@ impl Path<'_> {
         }
     }
 
-    /// `spec.containers[0].name`. The recursion is as deep as the document, which the decoder limits.
+    /// Renders the path, for example `spec.containers[0].name`. The decoder limits the recursion to the depth
+    /// of the document.
     fn render(&self, out: &mut String) {
         match *self {
             Path::Root => {}
@@ -46,7 +47,7 @@ impl Path<'_> {
     }
 }
 
-/// Adds `.key`, without the dot at the beginning.
+/// Appends `.key`, without the dot at the beginning.
 pub(super) fn push_field(out: &mut String, key: &str) {
     if !out.is_empty() {
         out.push('.');
@@ -54,14 +55,14 @@ pub(super) fn push_field(out: &mut String, key: &str) {
     out.push_str(key);
 }
 
-/// Adds `[index]`.
+/// Appends `[index]`.
 pub(super) fn push_item(out: &mut String, index: usize) {
     out.push('[');
     out.push_str(&index.to_string());
     out.push(']');
 }
 
-/// The paths found so far.
+/// Paths of duplicates found so far.
 #[derive(Default)]
 pub(super) struct Duplicates {
     paths: Vec<String>,
@@ -69,12 +70,13 @@ pub(super) struct Duplicates {
 }
 
 impl Duplicates {
-    /// The place of what is found next: a key is noted once its value is read, and before what that value held.
+    /// Position of the next path. A key is noted after its value is read, but before the duplicates in that
+    /// value.
     pub(super) fn mark(&self) -> usize {
         self.paths.len()
     }
 
-    /// Notes a path at a place.
+    /// Notes a path at a position.
     pub(super) fn note(&mut self, mark: usize, path: &Path<'_>) {
         if self.is_full() {
             return;
@@ -84,12 +86,12 @@ impl Duplicates {
         self.note_text(mark, text);
     }
 
-    /// Whether no more will be kept.
+    /// Whether further paths are dropped.
     pub(super) fn is_full(&self) -> bool {
         self.paths.len() >= MAX_PATHS || (!self.paths.is_empty() && self.bytes >= MAX_BYTES)
     }
 
-    /// Notes a rendered path at a place.
+    /// Notes a rendered path at a position.
     pub(super) fn note_text(&mut self, mark: usize, path: String) {
         if self.is_full() {
             return;
@@ -101,7 +103,7 @@ impl Duplicates {
         self.paths.insert(mark.min(self.paths.len()), path);
     }
 
-    /// The paths, in the order of the document.
+    /// Returns the paths in the order of the document.
     pub(super) fn into_paths(self) -> Vec<String> {
         self.paths
     }

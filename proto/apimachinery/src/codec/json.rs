@@ -1,16 +1,17 @@
-//! JSON (RFC 8259): one document into a tree, and a tree into bytes.
+//! JSON (RFC 8259): decodes one document into a tree, and encodes a tree.
 //!
 //! # Contract
 //!
-//! Integral literals that fit 64 signed bits become integers, every other number a float, so that `1` and `1.0` stay
-//! apart until they are written: a float without a fraction is written as Go writes it, `1`.
-//! Invalid UTF-8 and lone surrogates are errors. Nothing but white space may follow the document.
+//! Integral literals that fit 64 signed bits become integers, every other number a float. `1` and `1.0`
+//! therefore differ until they are encoded: a float without a fraction is encoded as Go encodes it, `1`.
+//! Invalid UTF-8 and lone surrogates are errors. Only white space may follow the document.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): the depth is counted here and refused above the limit; the parser's own limit of 127 levels
-//! stays in force under it, and no caller can ask for more. Values and keys are charged to the [`Budget`] before they
-//! enter the tree. Without it, a list of objects of one key each would take about 80 times its size.
+//! INVARIANT (bounded): the decoder counts the depth and rejects documents above the limit. The limit of the
+//! parser, 127 levels, stays in force, and callers cannot raise it. Values and keys are charged to the
+//! [`Budget`] before they enter the tree. Without the budget, a list of objects of one key each would take
+//! about 80 times its size.
 
 use std::io;
 
@@ -21,10 +22,10 @@ use serde_json::{Map, Number, Value};
 use super::duplicates::{Duplicates, Path};
 use super::{Budget, Cost, DecodeError, Decoded, Limits};
 
-/// The deepest limit: one less than the nesting that `serde_json` accepts, so that the count here comes first.
+/// Maximum depth: one less than the nesting that `serde_json` accepts, so that this count applies first.
 const MAX_DEPTH: usize = 126;
 
-/// Decodes one JSON document; anything but white space after it is an error.
+/// Decodes one JSON document; only white space may follow.
 ///
 /// # Errors
 ///
@@ -33,7 +34,7 @@ pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
     decode_within(input, &mut Budget::new(limits))
 }
 
-/// As [`decode`], for a document inside another one, whose budget counts both.
+/// Like [`decode`], for a document inside another one with a common budget.
 ///
 /// # Errors
 ///
@@ -78,15 +79,16 @@ pub fn encode_pretty(value: &Value) -> Vec<u8> {
     out
 }
 
-/// A tree always encodes: keys are strings and numbers are finite; a vector takes every byte.
+/// Encoding a tree cannot fail: keys are strings, numbers are finite, and a vector accepts every byte.
 fn write(out: &mut Vec<u8>, value: &Value, formatter: impl Formatter) {
     let written =
         serde::Serialize::serialize(value, &mut serde_json::Serializer::with_formatter(out, formatter));
     debug_assert!(written.is_ok(), "a JSON tree encodes into memory");
 }
 
-/// A float as Go writes it: the shortest digits that read back equal, without `.0`, with an exponent below 1e-6 and
-/// from 1e21 on.
+/// Formats a float like Go.
+///
+/// The shortest digits that read back equal, without `.0`, with an exponent below 1e-6 and from 1e21 on.
 pub(super) fn float_text(value: f64) -> String {
     let magnitude = value.abs();
     if value == 0.0 {
@@ -99,7 +101,7 @@ pub(super) fn float_text(value: f64) -> String {
     }
 }
 
-/// The compact form with Go's floats.
+/// Compact form with Go's floats.
 struct Compact;
 
 impl Formatter for Compact {
@@ -108,7 +110,7 @@ impl Formatter for Compact {
     }
 }
 
-/// The indented form with Go's floats.
+/// Indented form with Go's floats.
 struct Pretty(serde_json::ser::PrettyFormatter<'static>);
 
 impl Formatter for Pretty {
@@ -153,12 +155,12 @@ impl Formatter for Pretty {
     }
 }
 
-/// What one decoding collects.
+/// State of one decoding.
 struct State {
     duplicates: Duplicates,
     max_depth: usize,
     budget: Budget,
-    /// The limit that ended the decoding.
+    /// Limit that ended the decoding.
     refused: Option<DecodeError>,
 }
 
@@ -168,7 +170,7 @@ impl State {
         self.budget.charge(cost).map_err(|error| self.refuse(error))
     }
 
-    /// The parser's error type carries no value, so the error waits here.
+    /// Stores the error here, because the error type of the parser cannot carry it.
     #[cold]
     fn refuse<E: serde::de::Error>(&mut self, error: DecodeError) -> E {
         self.refused = Some(error);
@@ -176,7 +178,7 @@ impl State {
     }
 }
 
-/// One value of the document: where it is, and how many collections are around it.
+/// One value of the document with its path and its depth.
 struct Node<'s, 'p> {
     state: &'s mut State,
     path: Path<'p>,
@@ -184,7 +186,7 @@ struct Node<'s, 'p> {
 }
 
 impl Node<'_, '_> {
-    /// The depth inside a collection that begins here.
+    /// Returns the depth inside a collection that begins here.
     fn enter<E: serde::de::Error>(&mut self, cost: Cost) -> Result<usize, E> {
         let depth = self.depth + 1;
         if depth > self.state.max_depth {

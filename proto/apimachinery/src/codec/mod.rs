@@ -1,10 +1,10 @@
-//! Encodings of the object tree: one file a format.
+//! Encodings of the object tree: one file per format.
 //!
 //! # Contract
 //!
-//! Decoders take untrusted bytes: they limit size and depth, notice duplicate keys, and fail with a [`DecodeError`] that
-//! says what was wrong and where. They never panic, and their memory is linear in the input's size and bounded by
-//! [`Limits::tree_bytes`].
+//! Decoders accept untrusted bytes. They limit size and depth, report duplicate keys, and fail with a
+//! [`DecodeError`] that names the problem and its position. They never panic. Their memory is linear in the
+//! input size and limited by [`Limits::tree_bytes`].
 
 mod budget;
 pub mod cbor;
@@ -15,14 +15,14 @@ pub mod yaml;
 pub use budget::{Budget, Cost};
 use serde_json::Value;
 
-/// What a body may cost.
+/// Limits of a decoded document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of input.
     pub bytes: usize,
     /// Nesting of objects and lists.
     pub depth: usize,
-    /// Values: every scalar, list and object counts one. Keys do not count.
+    /// Number of values: every scalar, list and object counts one. Keys do not count.
     pub elements: usize,
     /// Estimated memory of the tree with its defaults: see [`Cost`].
     pub tree_bytes: usize,
@@ -31,44 +31,46 @@ pub struct Limits {
 impl Limits {
     /// Request bodies: 3 MiB (requirements D-ERR-35), 100 levels, and the decode budget.
     ///
-    /// The budget is a compromise between the largest objects in use and the memory of a request. A ConfigMap of 100,000
-    /// small keys that is sent back with its `managedFields` has 200,000 values and costs 39 MB; 10,000 addresses of an
-    /// Endpoints object cost 24 MB, a CustomResourceDefinition of 1.5 MB about 20 MB. The example `body_cost` of apid
-    /// prints CPU time and peak memory of the largest bodies that pass.
+    /// The limits are a compromise between the largest objects in use and the memory of a request. A
+    /// ConfigMap of 100,000 small keys that is sent back with its `managedFields` has 200,000 values and
+    /// costs 39 MB. 10,000 addresses of an Endpoints object cost 24 MB, a CustomResourceDefinition of 1.5 MB
+    /// about 20 MB. The example `body_cost` of apid prints CPU time and peak memory of the largest accepted
+    /// bodies.
     pub const BODY: Limits =
         Limits { bytes: 3 * 1024 * 1024, depth: 100, elements: 400_000, tree_bytes: 48 << 20 };
 
-    /// No limit at all: for trees that this process made.
+    /// No limits, for trees that this process created.
     pub const NONE: Limits =
         Limits { bytes: usize::MAX, depth: usize::MAX, elements: usize::MAX, tree_bytes: usize::MAX };
 }
 
-/// A decoded document.
+/// Decoded document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// The tree; of a duplicate key the last value.
+    /// Tree; the last value of a duplicate key wins.
     pub value: Value,
-    /// The paths of keys that came more than once, in the order of the document: `metadata.labels.a`,
-    /// `spec.containers[0].name`. Each path once; the first hundred.
+    /// Paths of duplicate keys, in the order of the document: `metadata.labels.a`, `spec.containers[0].name`.
+    ///
+    /// Each path appears once; only the first hundred are kept.
     pub duplicates: Vec<String>,
 }
 
-/// Why bytes could not be decoded.
+/// Error from decoding.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DecodeError {
-    /// The input has more bytes than allowed.
+    /// The input has more bytes than the limit.
     #[error("the document is larger than {0} bytes")]
     TooLarge(usize),
-    /// The nesting is deeper than allowed.
+    /// The nesting is deeper than the limit.
     #[error("the document is nested deeper than {0} levels")]
     TooDeep(usize),
-    /// The tree has more elements than allowed.
+    /// The tree has more elements than the limit.
     #[error("the document has more than {0} values; split the object into several smaller ones")]
     TooManyElements(usize),
-    /// The tree takes more memory than allowed.
+    /// The tree takes more memory than the limit.
     #[error("the document takes more than {0} bytes of memory; split the object into several smaller ones")]
     TreeTooLarge(usize),
-    /// Not the format; the text says what and where.
+    /// Invalid syntax; the text names the problem and its position.
     #[error("{0}")]
     Syntax(String),
 }

@@ -2,12 +2,12 @@
 //!
 //! # Contract
 //!
-//! The grammar and the texts of its errors are Kubernetes'. Blanks belong to names and values. Terms are kept sorted,
-//! so that their order in the text makes no difference. Whether a kind has a field is the kind's to say.
+//! The grammar and the error texts are those of Kubernetes. Blanks belong to names and values. Terms are kept
+//! sorted, so that their order in the text makes no difference. The kind decides whether it supports a field.
 
 use crate::attributes::{Operator, ParsedSelector, Requirement};
 
-/// A parsed field selector. The default selects everything.
+/// Parsed field selector. The default selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FieldSelector {
     terms: Box<[Term]>,
@@ -23,11 +23,11 @@ struct Term {
 }
 
 impl FieldSelector {
-    /// Parses the query parameter. The error text is what a 400 shows.
+    /// Parses the query parameter. The error text is part of a 400 response.
     ///
     /// # Errors
     ///
-    /// What could not be parsed.
+    /// The text that could not be parsed.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
@@ -39,38 +39,38 @@ impl FieldSelector {
         Ok(FieldSelector { terms: terms.collect::<Result<_, String>>()? })
     }
 
-    /// The selector of one object by its name: what a watch on an item path means.
+    /// Selects one object by its name, for a watch on an item path.
     pub fn of_name(name: &str) -> Self {
         let term = Term { field: "metadata.name".into(), equal: true, value: name.into() };
         FieldSelector { terms: [term].into() }
     }
 
-    /// Whether it selects everything.
+    /// Whether the selector selects everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// The number of requirements.
+    /// Returns the number of requirements.
     pub fn len(&self) -> usize {
         self.terms.len()
     }
 
-    /// The fields it names, for the check that the kind supports them.
+    /// Iterates over the fields, for the check that the kind supports them.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.terms.iter().map(|term| &*term.field)
     }
 
-    /// The one value that a field must have, if the selector says so: `metadata.name=x` gives `x`.
+    /// Returns the exact value of a field, if required: `metadata.name=x` gives `x`.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.terms.iter().find(|term| term.equal && *term.field == *field).map(|term| &*term.value)
     }
 
-    /// Whether an object matches; `field` answers the value of a field, `""` when unset.
+    /// Whether an object matches; `field` returns the value of a field, `""` when unset.
     pub fn matches<'a>(&self, field: impl Fn(&str) -> &'a str) -> bool {
         self.terms.iter().all(|term| (field(&term.field) == &*term.value) == term.equal)
     }
 
-    /// As authorization sees it.
+    /// Converts to the form that authorization examines.
     pub fn requirements(&self) -> ParsedSelector {
         let requirement = |term: &Term| Requirement {
             key: term.field.clone().into_string(),
@@ -81,7 +81,7 @@ impl FieldSelector {
     }
 }
 
-/// Splits at commas that no backslash escapes.
+/// Splits at commas without a backslash.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     text.split(|c| {
@@ -92,10 +92,10 @@ fn split_terms(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Field, whether it must be equal, value as it is written.
+/// Splits into field, whether it must be equal, and value as written.
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     let at = term.find(['=', '!']).and_then(|first| {
-        // A `!` that no `=` follows belongs to the name.
+        // A `!` without a following `=` belongs to the name.
         (first..term.len())
             .find(|at| term.get(*at..).is_some_and(|rest| rest.starts_with("!=") || rest.starts_with('=')))
     })?;
@@ -108,7 +108,7 @@ fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     Some((field, equal, rest.strip_prefix(operator)?))
 }
 
-/// Takes the backslashes away.
+/// Removes the backslashes.
 fn unescape(value: &str) -> Result<String, String> {
     let mut out = String::with_capacity(value.len());
     let mut chars = value.chars();
@@ -136,7 +136,7 @@ fn unescape(value: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    /// What the selector says about each field, in its own order.
+    /// Returns the terms of the selector in its own order.
     fn parsed(text: &str) -> Result<Vec<(String, bool, String)>, String> {
         let selector = FieldSelector::parse(text)?;
         Ok(selector.terms.iter().map(|t| (t.field.to_string(), t.equal, t.value.to_string())).collect())

@@ -2,28 +2,28 @@
 //!
 //! # Contract
 //!
-//! The grammar and the texts of its errors are Kubernetes'. Requirements are kept in the order of their keys, so that
-//! two selectors that differ in the order of different keys are equal.
+//! The grammar and the error texts are those of Kubernetes. Requirements are kept in the order of their keys,
+//! so that two selectors that differ only in the order of different keys are equal.
 
 use crate::attributes::{Operator, ParsedSelector, Requirement};
 use crate::field::{FieldError, FieldPath};
 
 use super::syntax;
 
-/// A parsed label selector. The default selects everything.
+/// Parsed label selector. The default selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LabelSelector {
     terms: Box<[Term]>,
 }
 
-/// One requirement, as matching wants it.
+/// One requirement, prepared for matching.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Term {
     key: Box<str>,
     test: Test,
 }
 
-/// What is asked of the value. Value sets are sorted and without repetitions.
+/// Test of the value. Value sets are sorted and without repetitions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Test {
     Exists,
@@ -47,45 +47,47 @@ impl Test {
     }
 }
 
-/// Whether a sorted set holds a value.
+/// Whether a sorted set contains a value.
 fn is_in(set: &[Box<str>], value: &str) -> bool {
     set.binary_search_by(|known| (**known).cmp(value)).is_ok()
 }
 
-/// A label as an integer.
+/// Parses a label value as an integer.
 fn integer(value: Option<&str>) -> Option<i64> {
     value?.parse().ok()
 }
 
 impl LabelSelector {
-    /// Parses the query parameter. The error text is what a 400 shows.
+    /// Parses the query parameter. The error text is part of a 400 response.
     ///
     /// # Errors
     ///
-    /// What could not be parsed and where.
+    /// The problem and its position.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut terms = Parser::new(text).selector()?;
         terms.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(LabelSelector { terms: terms.into() })
     }
 
-    /// Whether it selects everything.
+    /// Whether the selector selects everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// The number of requirements.
+    /// Returns the number of requirements.
     pub fn len(&self) -> usize {
         self.terms.len()
     }
 
-    /// Whether a label set matches; `label` answers the value of a key.
+    /// Whether a label set matches; `label` returns the value of a key.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.terms.iter().all(|term| term.test.holds(label(&term.key)))
     }
 
-    /// As authorization sees it. What reviews cannot express (`>`, `<`) is left out: the authorizer then sees a wider
-    /// request than was made, never a narrower one.
+    /// Converts to the form that authorization examines.
+    ///
+    /// Reviews cannot express `>` and `<`, which are omitted. The authorizer then sees a wider request than
+    /// the client made, never a narrower one.
     pub fn requirements(&self) -> ParsedSelector {
         let requirement = |term: &Term| {
             let (operator, values) = match &term.test {
@@ -102,7 +104,7 @@ impl LabelSelector {
     }
 }
 
-/// A word or symbol of the grammar. `in` and `notin` are words where a key or value is expected.
+/// Token of the grammar. `in` and `notin` are words where a key or value is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
     Word,
@@ -121,7 +123,7 @@ enum Token {
 }
 
 impl Token {
-    /// How it counts where a key or value may stand.
+    /// Interprets the token where a key or value is expected.
     fn as_operand(self) -> Self {
         match self {
             Token::In | Token::NotIn => Token::Word,
@@ -130,7 +132,7 @@ impl Token {
     }
 }
 
-/// A recursive-descent parser with one token of lookahead.
+/// Recursive-descent parser with one token of lookahead.
 struct Parser<'t> {
     rest: &'t str,
     next: (Token, &'t str),
@@ -178,20 +180,20 @@ impl<'t> Parser<'t> {
         self.rest = rest;
     }
 
-    /// The next token and its text, as they are written.
+    /// Takes the next token and its text.
     fn take(&mut self) -> (Token, &'t str) {
         let taken = self.next;
         self.scan();
         taken
     }
 
-    /// The next token where a key or value may stand.
+    /// Takes the next token where a key or value is expected.
     fn take_operand(&mut self) -> (Token, &'t str) {
         let (token, literal) = self.take();
         (token.as_operand(), literal)
     }
 
-    /// The kind of the next token where a key or value may stand.
+    /// Returns the kind of the next token where a key or value is expected.
     fn peek(&self) -> Token {
         self.next.0.as_operand()
     }
@@ -232,7 +234,7 @@ impl<'t> Parser<'t> {
         }
         let errors = syntax::qualified_name(key);
         if !errors.is_empty() {
-            // The reference has no path for the key and prints it so.
+            // The reference has no path for the key and prints `<nil>`.
             return Err(FieldError::invalid(&FieldPath::new("<nil>"), key, &errors.join("; ")).to_string());
         }
         let test = if absent {
@@ -257,7 +259,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// The value after `=`, `!=`, `<`, `>`; nothing stands for the empty string.
+    /// Parses the value after `=`, `!=`, `<`, `>`; an absent value is the empty string.
     fn value(&mut self) -> Result<&'t str, String> {
         if matches!(self.peek(), Token::End | Token::Comma) {
             return Ok("");
@@ -268,7 +270,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// `(a,b)` after `in` and `notin`; nothing between two separators stands for the empty string.
+    /// Parses `(a,b)` after `in` and `notin`; an absent value is the empty string.
     fn list(&mut self) -> Result<Vec<&'t str>, String> {
         match self.take_operand() {
             (Token::Open, _) => {}
@@ -317,7 +319,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// Values as a set, each one checked.
+/// Checks values and converts them to a set.
 fn checked(key: &str, mut values: Vec<&str>) -> Result<Box<[Box<str>]>, String> {
     values.sort_unstable();
     values.dedup();
@@ -333,7 +335,7 @@ fn checked(key: &str, mut values: Vec<&str>) -> Result<Box<[Box<str>]>, String> 
     if errors.is_empty() { Ok(values.into_iter().map(Box::from).collect()) } else { Err(aggregate(errors)) }
 }
 
-/// The number after `>` and `<`.
+/// Parses the number after `>` and `<`.
 fn bound(key: &str, value: &str) -> Result<i64, String> {
     let parsed = value.parse();
     let mut errors = Vec::new();
@@ -351,7 +353,7 @@ fn bound(key: &str, value: &str) -> Result<i64, String> {
     }
 }
 
-/// Several errors in one text.
+/// Joins several errors into one text.
 fn aggregate(errors: Vec<String>) -> String {
     match errors.as_slice() {
         [single] => single.clone(),

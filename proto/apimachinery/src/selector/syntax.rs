@@ -1,8 +1,8 @@
-//! What label keys and values may be, with the texts that say what is wrong.
+//! Syntax of label keys and values, with error texts.
 //!
 //! # Reference
 //!
-//! The wording is Kubernetes': clients show it. Lengths are bytes.
+//! The texts are those of Kubernetes: clients show them. Lengths are bytes.
 
 const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
      alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
@@ -16,12 +16,12 @@ const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of low
      must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// The longest name part of a key, and the longest value.
+/// Maximum length of the name part of a key, and of a value.
 const LONGEST_NAME: usize = 63;
-/// The longest prefix of a key.
+/// Maximum length of the prefix of a key.
 const LONGEST_SUBDOMAIN: usize = 253;
 
-/// What is wrong with a label key (a qualified name: `name` or `prefix/name`); empty when nothing is.
+/// Validates a label key (a qualified name: `name` or `prefix/name`); returns the errors.
 pub fn qualified_name(key: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let mut parts = key.split('/');
@@ -51,7 +51,7 @@ pub fn qualified_name(key: &str) -> Vec<String> {
     errors
 }
 
-/// What is wrong with a label value; empty when nothing is.
+/// Validates a label value; returns the errors.
 pub fn label_value(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if value.len() > LONGEST_NAME {
@@ -63,7 +63,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     errors
 }
 
-/// What is wrong with a DNS subdomain (RFC 1123, lower case); empty when nothing is.
+/// Validates a DNS subdomain (RFC 1123, lower case); returns the errors.
 pub fn subdomain(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > LONGEST_SUBDOMAIN {
@@ -75,7 +75,7 @@ pub fn subdomain(text: &str) -> Vec<String> {
     errors
 }
 
-/// Letters and digits at both ends, `-_.` too between them.
+/// Whether a text has letters and digits at both ends, and also `-_.` between them.
 fn is_name(text: &str) -> bool {
     let ends = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
@@ -84,7 +84,7 @@ fn is_name(text: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// Lower-case letters and digits at both ends, `-` too between them; any length.
+/// Whether a text has lower-case letters and digits at both ends, and also `-` between them; any length.
 fn is_dns_label(text: &str) -> bool {
     let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = text.as_bytes();

@@ -1,5 +1,7 @@
-//! A subject with several organizations: the certificate generator keeps one value of a type, so a generated
-//! certificate gets its subject replaced and is signed again.
+//! Certificate subjects with several organizations.
+//!
+//! The certificate generator keeps one value per attribute type. This module therefore replaces the subject
+//! of a generated certificate and signs the certificate again.
 
 use rcgen::{KeyPair, SigningKey};
 
@@ -11,7 +13,7 @@ const BIT_STRING: u8 = 0x03;
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
-/// The DER form of a name: organizations in their order, then the common name.
+/// Encodes a name as DER: organizations in order, then the common name.
 pub(super) fn name(organizations: &[String], common_name: &str) -> Vec<u8> {
     let attribute = |kind: &[u8], value: &str| {
         let pair = [wrap(OBJECT_IDENTIFIER, kind), wrap(UTF8_STRING, value.as_bytes())].concat();
@@ -23,12 +25,13 @@ pub(super) fn name(organizations: &[String], common_name: &str) -> Vec<u8> {
     wrap(SEQUENCE, &attributes)
 }
 
-/// A certificate with another subject, signed by its issuer's key. None when the input is no certificate.
+/// Replaces the subject of a certificate and signs it with the key of the issuer. None: the input is no
+/// certificate.
 pub(super) fn replace(certificate: &[u8], subject: &[u8], issuer: &KeyPair) -> Option<Vec<u8>> {
     let (_, outer, _) = element(certificate)?;
     let (_, fields, after) = element(outer)?;
     let (algorithm, _, _) = element(after)?;
-    // version, serial number, signature algorithm, issuer, validity; then the subject
+    // Version, serial number, signature algorithm, issuer, validity; the subject follows.
     let mut rest = fields;
     for _ in 0..5 {
         rest = element(rest)?.2;
@@ -41,7 +44,7 @@ pub(super) fn replace(certificate: &[u8], subject: &[u8], issuer: &KeyPair) -> O
     Some(wrap(SEQUENCE, &[signed.as_slice(), algorithm, &wrap(BIT_STRING, &signature)].concat()))
 }
 
-/// An element of DER.
+/// Encodes a DER element.
 fn wrap(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     let length = content.len();
@@ -57,7 +60,7 @@ fn wrap(tag: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The first element whole, its content, and what follows it.
+/// Splits off the first element: the whole element, its content, and the rest of the input.
 fn element(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let first = usize::from(*bytes.get(1)?);
     let (header, length) = if first < 0x80 {

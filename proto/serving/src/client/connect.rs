@@ -1,4 +1,4 @@
-//! Connections to a server: through a proxy or not, then TLS when the URL says so.
+//! Client connections: direct or through a proxy, then TLS if the URL requires TLS.
 
 use std::future::Future;
 use std::io;
@@ -21,22 +21,22 @@ use tower_service::Service;
 
 use super::{Settings, SettingsError};
 
-/// A connection is ready within so long, whatever a call allows.
+/// Connect timeout, independent of the limits of a call.
 const CONNECT: Duration = Duration::from_secs(30);
 /// TCP keep-alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 type Problem = Box<dyn std::error::Error + Send + Sync>;
 
-/// What stands between client and server. A proxy's URL may hold a password: `Debug` does not show it.
+/// Proxy between client and server. The URL may contain a password: `Debug` does not show it.
 #[derive(Clone, Default)]
 pub enum Proxy {
-    /// What the environment says at the time the client is made; never for loopback addresses.
+    /// The proxy of the environment when the client is created; never for loopback addresses.
     #[default]
     Environment,
-    /// Nothing, whatever the environment says.
+    /// No proxy; the environment is ignored.
     None,
-    /// This one for every server: `http`, `https`, `socks5` or `socks5h`, perhaps with `user:password@`.
+    /// One proxy for all servers: `http`, `https`, `socks5` or `socks5h`, optionally with `user:password@`.
     Url(String),
 }
 
@@ -63,21 +63,21 @@ impl Proxy {
     }
 }
 
-/// Whether a proxy's URL can be used.
+/// Validates the URL of a proxy.
 ///
 /// # Errors
 ///
-/// The sentence says why not, without the URL, which may hold a password.
+/// The reason, without the URL, which may contain a password.
 pub(crate) fn check_proxy(url: &str) -> Result<(), String> {
-    let uri: Uri = url.parse().map_err(|e| format!("is no URL: {e}"))?;
+    let uri: Uri = url.parse().map_err(|e| format!("is not a URL: {e}"))?;
     match uri.scheme_str() {
         Some("http" | "https" | "socks5" | "socks5h") => {}
         Some(other) => {
-            return Err(format!("has the scheme `{other}`: http, https, socks5 and socks5h are known"));
+            return Err(format!("has the scheme `{other}`: use http, https, socks5 or socks5h"));
         }
         None => return Err("must begin with http://, https:// or socks5://".to_owned()),
     }
-    if uri.host().is_none_or(str::is_empty) { Err("names no host".to_owned()) } else { Ok(()) }
+    if uri.host().is_none_or(str::is_empty) { Err("has no host".to_owned()) } else { Ok(()) }
 }
 
 #[derive(Clone)]
@@ -101,13 +101,13 @@ impl Route {
     }
 }
 
-/// Makes connections for the pool.
+/// Creates connections for the pool.
 #[derive(Clone)]
 pub(super) struct Connector {
     tcp: HttpConnector,
     route: Route,
     tls: Arc<ClientConfig>,
-    /// For the connection to a proxy: without our certificate, and HTTP/1.1 only.
+    /// TLS to a proxy: without a client certificate, HTTP/1.1 only.
     proxy_tls: Arc<ClientConfig>,
     server_name: Option<ServerName<'static>>,
 }
@@ -122,7 +122,7 @@ impl Connector {
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let server_name = settings.server_name.as_deref().map(|name| {
             ServerName::try_from(name.to_owned())
-                .map_err(|_| SettingsError(format!("`{name}` is no name of a TLS server")))
+                .map_err(|_| SettingsError(format!("`{name}` is not a valid TLS server name")))
         });
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -174,7 +174,7 @@ impl Connector {
     }
 }
 
-/// A tunnel needs a port, and takes 443 for granted.
+/// Adds the default port: the tunnel requires a port and otherwise uses 443.
 fn with_port(uri: Uri, https: bool) -> Result<Uri, Problem> {
     if https || uri.port().is_some() {
         return Ok(uri);
@@ -205,7 +205,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// The first leg of a tunnel.
+/// Connection to the proxy, the first leg of a tunnel.
 #[derive(Clone)]
 struct ToProxy {
     tcp: HttpConnector,
@@ -238,7 +238,7 @@ trait Io: Read + Write + Send + Unpin {}
 
 impl<T: Read + Write + Send + Unpin> Io for T {}
 
-/// A connection, whatever it is made of.
+/// Connection over any transport.
 pub(super) struct Stream {
     io: Box<dyn Io>,
     http2: bool,

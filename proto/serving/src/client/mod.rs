@@ -1,20 +1,22 @@
-//! An HTTPS client: one server, own authorities, a client certificate, a proxy; requests of bounded size and time.
+//! HTTPS client: private CA bundle, client certificate, proxy; requests limited in size and time.
 //!
-//! [`Client`] is the connection pool, for whoever knows the URL (discovery documents of identity providers). [`Remote`]
-//! stands on it and is what a client configuration file describes: a server with the credentials of a user, which
-//! change while the process runs. [`retry`] holds the patience that webhooks need.
+//! [`Client`] is the connection pool for known URLs, such as the discovery documents of identity providers.
+//! [`Remote`] uses a [`Client`] and implements a client configuration file: a server with the credentials of
+//! a user, which may change while the process runs. [`retry`] implements retries for webhooks.
 //!
 //! # Contract
 //!
-//! HTTP/1.1 and HTTP/2 as the server chooses; connections are reused, and those of HTTP/2 are pinged. A call ends within
-//! [`Limits::within`], all of it: name, connection, handshake, answer. An answer is whole or an error; any status is an
-//! answer. Redirects are not followed: the answer is the redirect. Without a proxy of its own a client asks the
-//! environment (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`), never for loopback addresses.
+//! The server chooses HTTP/1.1 or HTTP/2. Connections are reused; HTTP/2 connections are pinged. A call ends
+//! within [`Limits::within`], including name resolution, connection, handshake and response. A response is
+//! complete or an error; every status is a response. The client returns redirects and does not follow them.
+//! Without its own proxy setting a client uses the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`,
+//! `NO_PROXY`), never for loopback addresses.
 //!
 //! # Invariants
 //!
-//! INVARIANT (secrets stay out): no error and no `Debug` here holds a header, a body or a key.
-//! INVARIANT (verified peer): only [`Trust::Anyone`] accepts a certificate that is not proven; it must be asked for.
+//! INVARIANT (secrets stay out): no error and no `Debug` in this module contains a header, a body or a key.
+//! INVARIANT (verified peer): only [`Trust::Anyone`] accepts an unverified certificate; it must be set
+//! explicitly.
 
 mod connect;
 pub mod remote;
@@ -42,24 +44,24 @@ pub(crate) use connect::check_proxy;
 pub use remote::Remote;
 pub use trust::{Identity, Trust};
 
-/// An unused connection is closed after so long.
+/// An unused connection is closed after this time.
 const IDLE: Duration = Duration::from_secs(90);
-/// Unused connections kept to one server.
+/// Maximum number of idle connections per server.
 const IDLE_CONNECTIONS: usize = 32;
-/// A silent HTTP/2 connection is pinged so often, and is given up when no answer comes in time.
+/// Ping interval of a silent HTTP/2 connection; it is closed when no response comes within [`PING_ANSWER`].
 const PING: Duration = Duration::from_secs(30);
 const PING_ANSWER: Duration = Duration::from_secs(15);
 
-/// How servers are reached.
+/// Settings for connections to servers.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which certificates of servers are believed.
+    /// Server certificates to trust.
     pub trust: Trust,
-    /// The name that the server's certificate must bear, and that is sent in the handshake; None: the URL's host.
+    /// Name to verify in the certificate of the server and to send as SNI; None: the host of the URL.
     pub server_name: Option<String>,
-    /// The certificate shown to servers that ask for one.
+    /// Client certificate for servers that request one.
     pub identity: Option<Identity>,
-    /// What stands between.
+    /// Proxy to use.
     pub proxy: Proxy,
     /// `User-Agent`.
     pub user_agent: String,
@@ -77,51 +79,51 @@ impl Default for Settings {
     }
 }
 
-/// Settings that no client can be made of: the sentence says which and why.
+/// Invalid client settings; the text names the setting and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(pub String);
 
-/// What one call may cost.
+/// Limits of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// From the first step to the last byte of the answer.
+    /// Time from the start of the call to the last byte of the response.
     pub within: Duration,
-    /// The most bytes of an answer's body.
+    /// Maximum size of the response body in bytes.
     pub bytes: usize,
 }
 
-/// Why a call gave no answer.
+/// Error of a call without a response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// It took longer than [`Limits::within`].
+    /// The call took longer than [`Limits::within`].
     #[error("no answer within {0:?}")]
     Timeout(Duration),
-    /// No connection: the name is unknown, nobody listens, the handshake failed, the proxy refused.
+    /// No connection: name not resolved, connection refused, handshake failed, or rejected by the proxy.
     #[error("cannot connect: {0}")]
     Unreachable(String),
-    /// The connection ended before the answer was whole, or what came is no HTTP.
+    /// The connection ended before the response was complete, or the peer did not send valid HTTP.
     #[error("the connection broke: {0}")]
     Broken(String),
-    /// The answer's body is larger than [`Limits::bytes`].
+    /// The response body is larger than [`Limits::bytes`].
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
-    /// The URL or a header cannot be sent.
+    /// The URL or a header is invalid.
     #[error("the request cannot be sent: {0}")]
     Request(String),
-    /// No credentials could be had for the request.
+    /// No credentials are available for the request.
     #[error("no credentials: {0}")]
     Credentials(String),
 }
 
-/// An answer, whole. Its body may hold secrets: `Debug` shows the length only.
+/// Complete response. The body may contain secrets: `Debug` shows only its length.
 #[derive(Clone)]
 pub struct Answer {
-    /// Any.
+    /// Status code, unchanged.
     pub status: StatusCode,
-    /// As sent.
+    /// Headers, unchanged.
     pub headers: HeaderMap,
-    /// At most [`Limits::bytes`].
+    /// Body of at most [`Limits::bytes`] bytes.
     pub body: Bytes,
 }
 
@@ -135,24 +137,24 @@ impl std::fmt::Debug for Answer {
 }
 
 impl Answer {
-    /// The body as JSON.
+    /// Decodes the body as JSON.
     ///
     /// # Errors
     ///
-    /// It is none, or nests too deep.
+    /// The body is not JSON, or nests too deeply.
     pub fn json(&self) -> Result<Value, DecodeError> {
         let limits = codec::Limits { bytes: self.body.len(), ..codec::Limits::BODY };
         codec::json::decode(&self.body, limits).map(|decoded| decoded.value)
     }
 
-    /// `Retry-After` in whole seconds; dates are not read.
+    /// Returns `Retry-After` in whole seconds; HTTP dates are ignored.
     pub fn retry_after(&self) -> Option<Duration> {
         let seconds = self.headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
         Some(Duration::from_secs(seconds))
     }
 }
 
-/// A pool of connections made with the same settings. Cheap to clone; all clones share it.
+/// Pool of connections with the same settings. Clones are cheap and share the pool.
 #[derive(Clone)]
 pub struct Client {
     inner: legacy::Client<Connector, Full<Bytes>>,
@@ -166,15 +168,15 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Nothing is connected yet.
+    /// Creates a client without connecting.
     ///
     /// # Errors
     ///
-    /// A name or a proxy that cannot be used; no authorities on this machine when those are wanted.
+    /// An invalid name or proxy; no CA bundle on this machine when [`Trust::System`] needs one.
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
         let connector = Connector::new(settings)?;
         let user_agent = HeaderValue::from_str(&settings.user_agent)
-            .map_err(|_| SettingsError(format!("`{}` cannot be a user agent", settings.user_agent)))?;
+            .map_err(|_| SettingsError(format!("`{}` is not a valid user agent", settings.user_agent)))?;
         let inner = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -186,7 +188,7 @@ impl Client {
         Ok(Client { inner, user_agent })
     }
 
-    /// `GET` of a URL, asking for JSON.
+    /// Sends `GET` to a URL and accepts JSON.
     ///
     /// # Errors
     ///
@@ -195,7 +197,7 @@ impl Client {
         self.send(request(Method::GET, url, Bytes::new())?, limits).await
     }
 
-    /// `POST` of a JSON body to a URL.
+    /// Sends `POST` with a JSON body to a URL.
     ///
     /// # Errors
     ///
@@ -204,7 +206,7 @@ impl Client {
         self.send(request(Method::POST, url, body)?, limits).await
     }
 
-    /// Any request to an absolute `http` or `https` URL.
+    /// Sends a request to an absolute `http` or `https` URL.
     ///
     /// # Errors
     ///
@@ -225,15 +227,17 @@ impl Client {
     }
 }
 
-/// A request that sends and wants JSON.
+/// Builds a request that sends and accepts JSON.
 ///
 /// # Errors
 ///
-/// [`CallError::Request`]: the URL is none.
+/// [`CallError::Request`]: the URL is invalid.
 pub fn request(method: Method, url: &str, body: Bytes) -> Result<Request<Bytes>, CallError> {
     let uri: Uri = url.parse().map_err(|e| CallError::Request(format!("the URL: {e}")))?;
     if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
-        return Err(CallError::Request("the URL must begin with https:// and name a host".to_owned()));
+        return Err(CallError::Request(
+            "the URL must begin with http:// or https:// and contain a host".to_owned(),
+        ));
     }
     let json = HeaderValue::from_static("application/json");
     let mut request = Request::builder().method(method).uri(uri).header(header::ACCEPT, json.clone());
@@ -248,7 +252,7 @@ fn failure(error: &legacy::Error) -> CallError {
     if error.is_connect() { CallError::Unreachable(text) } else { CallError::Broken(text) }
 }
 
-/// What an error and its sources say, the outermost first, each thing once.
+/// Joins the messages of an error and its sources, outermost first, without repetitions.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let mut said = Vec::<String>::new();
     let mut next = Some(error);
@@ -259,12 +263,12 @@ fn chain(error: &(dyn Error + 'static)) -> String {
         }
         next = error.source();
     }
-    // The library's own outermost word says only that there was an error.
+    // The outermost message of the library says only that an error occurred.
     let skip = usize::from(said.len() > 1);
     said.into_iter().skip(skip).collect::<Vec<_>>().join(": ")
 }
 
-/// The provider of all cryptography here.
+/// Cryptography provider of this module.
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }

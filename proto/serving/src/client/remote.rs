@@ -1,12 +1,12 @@
-//! A server of a client configuration, spoken to as a user of the same.
+//! Client for the server and the user of a client configuration.
 //!
 //! # Contract
 //!
-//! Files that the configuration names (authorities, certificate, key, token) are looked at again while the remote is
-//! used, at most once in [`LOOK_AGAIN`]; what cannot be used keeps the old, and says so in the log. Another
-//! certificate, key or authority means new connections; requests under way end on the old. A credential plugin is asked
-//! as [`crate::exec`] says; when the server answers 401 what the plugin gave is dropped, and the request is made once
-//! more with what it gives then.
+//! While the remote is in use it checks the files that the configuration names (CA bundle, certificate, key,
+//! token), at most once per [`LOOK_AGAIN`]. Invalid files are logged and the previous content stays
+//! in use. A new certificate, key or CA bundle causes new connections; requests in flight end on the old
+//! ones. The remote runs a credential plugin as [`crate::exec`] describes. After a 401 the remote drops the
+//! credentials of the plugin, gets new ones, and repeats the request once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,14 +27,14 @@ use crate::client_config::{Impersonate, Secret, Target};
 use crate::exec::{ClusterInfo, Plugin, terminal};
 use crate::reload::Snapshot;
 
-/// Files are looked at again after so long.
+/// Interval between checks of the files.
 pub const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// How long a credential plugin may run when nobody is asked.
+/// Time limit of a credential plugin without a terminal.
 const PLUGIN: Duration = Duration::from_secs(30);
-/// How long it may run when somebody is.
+/// Time limit of a credential plugin that may prompt on a terminal.
 const PLUGIN_WITH_TERMINAL: Duration = Duration::from_secs(600);
 
-/// A server with the credentials for it. Nothing secret in `Debug`.
+/// Server with the credentials for it. `Debug` shows no secret.
 pub struct Remote {
     target: Target,
     base: String,
@@ -45,17 +45,17 @@ pub struct Remote {
     held: Mutex<Held>,
 }
 
-/// What was last read, and the connections made with it.
+/// Last content of the files, and the connections made with it.
 struct Held {
     snapshot: Snapshot,
     looked: Duration,
     materials: Materials,
-    /// The certificate that the connections show: the plugin's, or the configuration's.
+    /// Client certificate of the connections: of the plugin, or of the configuration.
     shown: Option<Identity>,
     client: Client,
 }
 
-/// What the files of a target hold.
+/// Content of the files of a target.
 #[derive(Clone, PartialEq, Eq)]
 struct Materials {
     trust: Trust,
@@ -73,11 +73,11 @@ impl std::fmt::Debug for Remote {
 }
 
 impl Remote {
-    /// Reads the files and asks nobody yet.
+    /// Reads the files; does not connect and does not run the plugin.
     ///
     /// # Errors
     ///
-    /// Every file that cannot be used, and everything else that no connection can be made with.
+    /// Every invalid file, and every other setting that prevents a connection.
     pub fn new(
         target: Target,
         user_agent: &str,
@@ -87,7 +87,7 @@ impl Remote {
         Remote::with_input(target, user_agent, names, clock, terminal())
     }
 
-    /// The same with another standard input for a credential plugin; None: nobody can be asked.
+    /// Like [`Remote::new`], with another standard input for a credential plugin; None: no terminal.
     ///
     /// # Errors
     ///
@@ -132,12 +132,12 @@ impl Remote {
         })
     }
 
-    /// The server's URL without parameters and without a slash at its end.
+    /// Returns the URL of the server without query and without trailing slash.
     pub fn url(&self) -> &str {
         &self.base
     }
 
-    /// `POST` of a JSON body to the server's URL itself.
+    /// Sends `POST` with a JSON body to the URL of the server.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl Remote {
         self.send(Method::POST, "", body, limits).await
     }
 
-    /// A request to a path, with its query, under the server's URL.
+    /// Sends a request to a path, with its query, below the URL of the server.
     ///
     /// # Errors
     ///
@@ -193,7 +193,7 @@ impl Remote {
         }
     }
 
-    /// The connections to use now, and the header that comes from the configuration.
+    /// Returns the current connections and the `Authorization` header of the configuration.
     fn current(&self, given: Option<&Identity>) -> Result<(Client, Option<HeaderValue>), CallError> {
         let mut held = self.held.lock();
         let mut stale = false;
@@ -205,12 +205,12 @@ impl Remote {
                     Ok(fresh) => {
                         stale = fresh.trust != held.materials.trust;
                         held.materials = fresh;
-                        tracing::info!(server = self.base, "files of a client configuration read again");
+                        tracing::info!(server = self.base, "client configuration files reloaded");
                     }
                     Err(mistakes) => tracing::error!(
                         server = self.base,
                         error = mistakes.join("; "),
-                        "files of a client configuration cannot be used, the old stay"
+                        "client configuration files are invalid; using the previous files"
                     ),
                 }
             }
@@ -242,7 +242,7 @@ fn client(
     Client::new(&settings).map_err(|e| e.to_string())
 }
 
-/// The URL that paths are put after.
+/// URL prefix of all paths.
 fn base(server: &str) -> String {
     let uri: Uri = server.parse().unwrap_or_default();
     let authority = uri.authority().map_or("", |authority| authority.as_str());
@@ -250,7 +250,7 @@ fn base(server: &str) -> String {
     format!("{}://{authority}{path}", uri.scheme_str().unwrap_or("https"))
 }
 
-/// The files whose content matters while the remote lives.
+/// Files to check for changes.
 fn files(target: &Target) -> Vec<PathBuf> {
     let user = &target.user;
     [&target.cluster.certificate_authority, &user.client_certificate, &user.client_key, &user.token_file]
@@ -309,14 +309,14 @@ fn note<T, E: std::fmt::Display>(read: Result<T, E>, place: &str, mistakes: &mut
     read.map_err(|e| mistakes.push(format!("{place}: {e}"))).ok()
 }
 
-/// The header of a configured token or password.
+/// `Authorization` header of a configured token or password.
 fn authorization(target: &Target) -> Result<Option<HeaderValue>, String> {
     let user = &target.user;
     if let Some(file) = &user.token_file {
         match (read_token(file), &user.token) {
             (Ok(token), _) => return bearer(&token).map(Some),
             (Err(problem), None) => return Err(format!("{}: {problem}", file.display())),
-            // The token is there for as long as the file is not.
+            // The configured token is the fallback while the token file is missing.
             (Err(_), Some(_)) => {}
         }
     }
@@ -349,7 +349,7 @@ fn secret_header(value: &str) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-/// What may stand in the name of a header (RFC 9110, token) and is no percent sign.
+/// Header name characters (RFC 9110, token) except the percent sign.
 const IN_NAME: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'!')
     .remove(b'#')
@@ -366,7 +366,7 @@ const IN_NAME: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'|')
     .remove(b'~');
 
-/// The headers that say whom to act as.
+/// Impersonation headers.
 fn impersonation(who: &Impersonate) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     let mut add = |name: String, value: &str| {

@@ -1,15 +1,16 @@
-//! Patience with a server that fails: which failures are tried again, and after how long.
+//! Retries with back-off: which failures are transient, and how long to wait.
 //!
 //! # Contract
 //!
-//! [`Backoff::call`] tries until an answer or a failure is final, and at most [`Backoff::attempts`] times. Tried again
-//! are answers 429 and 5xx, answers that name a time to come back, and connections that broke. Final are all other
-//! answers, servers that cannot be reached, and calls that ran out of time: whoever asks has waited long enough.
+//! [`Backoff::call`] retries until a response or a failure is final, and makes at most [`Backoff::attempts`]
+//! attempts. Transient outcomes are 429 and 5xx responses, responses with `Retry-After`, and broken
+//! connections. Final outcomes are all other responses, unreachable servers, and timeouts: after a timeout
+//! the caller has already waited long enough.
 //!
 //! # Reference
 //!
-//! The webhook package of `k8s.io/apiserver`: five attempts from 500 ms by a factor of 1.5 and a fifth of jitter; it
-//! tries 500, 504 and 429 again and no other 5xx.
+//! The webhook package of `k8s.io/apiserver`: five attempts from 500 ms by a factor of 1.5 and a fifth of
+//! jitter. It retries 500, 504 and 429 but no other 5xx.
 
 use std::future::Future;
 use std::time::Duration;
@@ -19,30 +20,30 @@ use http::StatusCode;
 
 use super::{Answer, CallError};
 
-/// The longest that a server's wish (`Retry-After`) is followed.
+/// Maximum `Retry-After` that is honored.
 const LONGEST_WISH: Duration = Duration::from_secs(5);
 
-/// Growing pauses between attempts.
+/// Exponential back-off with jitter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
-    /// Before the second attempt.
+    /// Pause before the second attempt.
     pub first: Duration,
-    /// How much longer each next pause is.
+    /// Factor between consecutive pauses.
     pub factor: f64,
-    /// The part of a pause that chance may add to it.
+    /// Maximum random fraction added to a pause.
     pub jitter: f64,
-    /// The first one included; at least one is made.
+    /// Maximum number of attempts, including the first; at least one is made.
     pub attempts: u32,
 }
 
 impl Backoff {
-    /// What webhooks get.
+    /// Back-off for webhooks.
     pub const WEBHOOK: Backoff =
         Backoff { first: Duration::from_millis(500), factor: 1.5, jitter: 0.2, attempts: 5 };
-    /// One attempt.
+    /// A single attempt.
     pub const ONCE: Backoff = Backoff { first: Duration::ZERO, factor: 1.0, jitter: 0.0, attempts: 1 };
 
-    /// The pause after so many attempts.
+    /// Pause after `made` attempts.
     fn pause(&self, made: u32, chance: &dyn Chance) -> Duration {
         let exponent = i32::try_from(made.saturating_sub(1)).unwrap_or(i32::MAX);
         // The upper 53 of 128 bits make a fraction below one.
@@ -52,7 +53,7 @@ impl Backoff {
         Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST_WISH)
     }
 
-    /// Calls until the outcome is final; with it the number of attempts.
+    /// Calls until the outcome is final; returns the outcome and the number of attempts.
     pub async fn call<F, Called>(
         &self,
         chance: &dyn Chance,
@@ -75,7 +76,7 @@ impl Backoff {
     }
 }
 
-/// Whether another attempt could do better.
+/// Whether another attempt may succeed.
 pub fn is_transient(outcome: &Result<Answer, CallError>) -> bool {
     match outcome {
         Ok(answer) => {

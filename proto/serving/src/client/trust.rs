@@ -1,4 +1,4 @@
-//! Which certificates of servers are believed, and which one of ours is shown.
+//! Trusted server certificates, and the client certificate.
 
 use std::sync::Arc;
 
@@ -16,24 +16,25 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{SettingsError, provider};
 
-/// Which certificates of servers are believed.
+/// Server certificates to trust.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Those that the authorities of this machine vouch for (`SSL_CERT_FILE` and `SSL_CERT_DIR` name others).
+    /// Certificates issued by the CA bundle of this machine (`SSL_CERT_FILE` and `SSL_CERT_DIR` override it).
     #[default]
     System,
-    /// Those that one of these authorities vouches for, and these certificates themselves.
+    /// Certificates issued by one of these authorities, and these certificates themselves.
     Only(Vec<CertificateDer<'static>>),
-    /// All: for tests of others' set-ups. Whoever sits between reads and changes everything.
+    /// All certificates, without verification, for tests only: a man in the middle can read and change
+    /// everything.
     Anyone,
 }
 
 impl Trust {
-    /// The authorities of a PEM text.
+    /// Reads a CA bundle in PEM.
     ///
     /// # Errors
     ///
-    /// It holds none, or something broken.
+    /// The text contains no certificate, or an invalid one.
     pub fn from_pem(pem: &[u8]) -> Result<Self, SettingsError> {
         let authorities = CertificateDer::pem_slice_iter(pem)
             .collect::<Result<Vec<_>, _>>()
@@ -45,11 +46,11 @@ impl Trust {
         Ok(Trust::Only(authorities))
     }
 
-    /// TLS of a client that believes these servers; it shows no certificate of its own and offers no protocol.
+    /// Builds a TLS client configuration with this trust, without client certificate and ALPN.
     ///
     /// # Errors
     ///
-    /// An authority cannot be used, or this machine lists none.
+    /// An authority is invalid, or this machine lists none.
     pub fn tls(&self) -> Result<ClientConfig, SettingsError> {
         Ok(ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -79,9 +80,7 @@ impl Trust {
 fn roots(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, SettingsError> {
     let mut store = RootCertStore::empty();
     for authority in authorities {
-        store
-            .add(authority.clone())
-            .map_err(|e| SettingsError(format!("an authority cannot be used: {e}")))?;
+        store.add(authority.clone()).map_err(|e| SettingsError(format!("invalid CA certificate: {e}")))?;
     }
     Ok(store)
 }
@@ -92,14 +91,12 @@ fn system_roots() -> Result<RootCertStore, SettingsError> {
     store.add_parsable_certificates(found.certs);
     if store.is_empty() {
         let why = found.errors.first().map_or(String::new(), |e| format!(": {e}"));
-        return Err(SettingsError(format!(
-            "this machine lists no certificate authorities{why}; name a file of authorities"
-        )));
+        return Err(SettingsError(format!("this machine has no CA bundle{why}; configure a CA file")));
     }
     Ok(store)
 }
 
-/// The certificate that is shown to servers, with its key. `Debug` shows neither.
+/// Client certificate with its key. `Debug` shows neither.
 #[derive(Clone)]
 pub struct Identity {
     key: Arc<CertifiedKey>,
@@ -107,11 +104,11 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// From the PEM of a certificate, with intermediates after it, and of its key.
+    /// Reads the PEM of a certificate, followed by its intermediates, and the PEM of its key.
     ///
     /// # Errors
     ///
-    /// Either is broken or missing, or they are no pair. Nothing of the key is said.
+    /// Either is invalid or missing, or they do not match. The error contains nothing of the key.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, SettingsError> {
         let chain = CertificateDer::pem_slice_iter(certificate)
             .collect::<Result<Vec<_>, _>>()
@@ -119,13 +116,13 @@ impl Identity {
         if chain.is_empty() {
             return Err(SettingsError("the client certificate: holds no certificate".to_owned()));
         }
-        // What the PEM reader says of a broken text could quote it.
+        // The error of the PEM reader could quote the key.
         let parsed = PrivateKeyDer::from_pem_slice(key)
             .map_err(|_| SettingsError("the client key: holds no private key in PEM".to_owned()))?;
         let signer = provider()
             .key_provider
             .load_private_key(parsed)
-            .map_err(|_| SettingsError("the client key: is of no kind that can be used".to_owned()))?;
+            .map_err(|_| SettingsError("the client key: has an unsupported type".to_owned()))?;
         let certified = CertifiedKey::new(chain, signer);
         match certified.keys_match() {
             Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
@@ -144,7 +141,7 @@ impl Identity {
         Ok(Identity { key: Arc::new(certified), digest })
     }
 
-    /// Shows it to servers that ask.
+    /// Sends the certificate to servers that request one.
     pub fn show(&self, tls: &mut ClientConfig) {
         tls.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(CertifiedKey {
             cert: self.key.cert.clone(),
@@ -168,8 +165,10 @@ impl std::fmt::Debug for Identity {
     }
 }
 
-/// Believes what the listed authorities vouch for; and a listed certificate itself, since many a server's own
-/// self-signed certificate stands where its authority is asked for.
+/// Verifier that trusts certificates issued by the listed authorities, and the listed certificates
+/// themselves.
+///
+/// Many servers have a self-signed certificate, which configurations list in place of its authority.
 #[derive(Debug)]
 struct Listed {
     listed: Vec<CertificateDer<'static>>,
@@ -223,7 +222,7 @@ impl ServerCertVerifier for Listed {
     }
 }
 
-/// Believes any certificate whose key the server holds.
+/// Verifier that accepts every certificate whose key the server holds.
 #[derive(Debug)]
 struct Everyone(Arc<CryptoProvider>);
 

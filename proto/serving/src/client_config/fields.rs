@@ -1,4 +1,5 @@
-//! Reading fields out of a tree, with all mistakes collected: each names the field, none quotes a value.
+//! Typed access to the fields of a decoded document; collects all mistakes. Messages name the field and never
+//! quote a value.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,14 +10,14 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::Secret;
 
-/// What is found on the way through a document.
+/// Mistakes and warnings collected while a document is read.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) mistakes: Vec<String>,
     pub(super) warnings: Vec<String>,
 }
 
-/// One mapping of the document. Fields that nobody asked for are found by [`Fields::end`].
+/// Mapping in the document. [`Fields::end`] reports unknown fields.
 pub(super) struct Fields<'a> {
     map: &'a Map<String, Value>,
     path: String,
@@ -28,22 +29,22 @@ impl<'a> Fields<'a> {
         Fields { map, path, known: BTreeSet::new() }
     }
 
-    /// `users[0].user.token`
+    /// Path of a field, for example `users[0].user.token`.
     pub(super) fn at(&self, field: &str) -> String {
         if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
     }
 
-    /// A field that is there; null is not.
+    /// Returns a field that is present and not null.
     pub(super) fn any(&mut self, field: &'static str) -> Option<&'a Value> {
         self.known.insert(field);
         self.map.get(field).filter(|value| !value.is_null())
     }
 
     fn wrong(&self, field: &str, wanted: &str, value: &Value, found: &mut Findings) {
-        found.mistakes.push(format!("{}: {wanted} is needed, not {}", self.at(field), what(value)));
+        found.mistakes.push(format!("{}: must be {wanted}, not {}", self.at(field), what(value)));
     }
 
-    /// An absent string is empty.
+    /// Returns a string; an absent field is an empty string.
     pub(super) fn string(&mut self, field: &'static str, found: &mut Findings) -> String {
         match self.any(field) {
             Some(Value::String(text)) => text.clone(),
@@ -71,13 +72,13 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A path, relative ones from the folder of the document.
+    /// Returns a path; relative paths start at the directory of the document.
     pub(super) fn file(&mut self, field: &'static str, dir: &Path, found: &mut Findings) -> Option<PathBuf> {
         let text = self.string(field, found);
         (!text.is_empty()).then(|| dir.join(text))
     }
 
-    /// Bytes written in base64.
+    /// Returns bytes encoded as base64.
     pub(super) fn data(&mut self, field: &'static str, found: &mut Findings) -> Option<Secret> {
         let mut text = self.string(field, found);
         text.retain(|c| !c.is_ascii_whitespace());
@@ -86,9 +87,9 @@ impl<'a> Fields<'a> {
         }
         match STANDARD.decode(text) {
             Ok(bytes) => Some(Secret::new(bytes)),
-            // The decoder's own words quote a byte.
+            // The message of the decoder quotes a byte.
             Err(_) => {
-                found.mistakes.push(format!("{}: is not base64", self.at(field)));
+                found.mistakes.push(format!("{}: must be base64", self.at(field)));
                 None
             }
         }
@@ -122,7 +123,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A mapping within.
+    /// Returns a nested mapping.
     pub(super) fn part(&mut self, field: &'static str, found: &mut Findings) -> Option<Fields<'a>> {
         match self.any(field)? {
             Value::Object(map) => Some(Fields::new(map, self.at(field))),
@@ -133,7 +134,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The mappings of a list.
+    /// Returns the mappings of a list.
     pub(super) fn items(&mut self, field: &'static str, found: &mut Findings) -> Vec<Fields<'a>> {
         let list = match self.any(field) {
             None => return Vec::new(),
@@ -148,20 +149,20 @@ impl<'a> Fields<'a> {
             let path = format!("{}[{index}]", self.at(field));
             match item {
                 Value::Object(map) => items.push(Fields::new(map, path)),
-                other => found.mistakes.push(format!("{path}: a mapping is needed, not {}", what(other))),
+                other => found.mistakes.push(format!("{path}: must be a mapping, not {}", what(other))),
             }
         }
         items
     }
 
-    /// Notes the fields that nobody asked for, with the one that was probably meant.
+    /// Reports unknown fields, with the known field of a similar name.
     pub(super) fn end(self, found: &mut Findings) {
         for field in self.map.keys().filter(|field| !self.known.contains(field.as_str())) {
             let meant = self.known.iter().find(|known| is_near(known, field));
             let hint = meant.map_or(String::new(), |known| format!("; is `{known}` meant?"));
-            // A key in the wrong place may be a secret: a long one is not repeated.
+            // A misplaced key may be a secret: the message shows at most 40 characters of it.
             let shown: String = field.chars().take(40).filter(|c| !c.is_control()).collect();
-            found.warnings.push(format!("{}: is not known and has no effect{hint}", self.at(&shown)));
+            found.warnings.push(format!("{}: unknown field, ignored{hint}", self.at(&shown)));
         }
     }
 }
@@ -170,7 +171,7 @@ fn list_of_strings(value: &Value) -> Option<Vec<String>> {
     value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned)).collect()
 }
 
-/// The kind of a value, for messages that must not show it.
+/// Returns the type of a value, for messages that must not show the value.
 pub(super) fn what(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -182,7 +183,7 @@ pub(super) fn what(value: &Value) -> &'static str {
     }
 }
 
-/// Whether two names are the same but for case, dashes and underscores.
+/// Whether two names differ only in case, dashes and underscores.
 fn is_near(known: &str, written: &str) -> bool {
     let plain = |text: &str| -> String {
         text.chars().filter(|c| !matches!(c, '-' | '_')).map(|c| c.to_ascii_lowercase()).collect()

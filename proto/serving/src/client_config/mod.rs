@@ -1,18 +1,20 @@
-//! Client configuration files: where a server is, and as whom to speak to it. The format of kubectl's kubeconfig.
+//! Client configuration files: a server and the credentials for it. The format is that of a kubeconfig file.
 //!
 //! # Contract
 //!
-//! [`ClientConfig::load`] reads everything such a file may hold and reports all its mistakes together, each with the
-//! field's path and never with a value, which may be a secret. Fields that nobody knows have no effect and are named in
-//! [`ClientConfig::warnings`]. Relative paths count from the file's folder. [`ClientConfig::target`] chooses a server
-//! and a user and checks that they can be used together; the files they name are read by [`crate::client::Remote`].
+//! [`ClientConfig::load`] reads every field of the format and reports all mistakes together. Each mistake
+//! names the path of the field and never the value, which may be a secret. Unknown fields have no effect and
+//! are listed in [`ClientConfig::warnings`]. Relative paths start at the directory of the file.
+//! [`ClientConfig::target`] selects a server and a user and checks that they can be used together.
+//! [`crate::client::Remote`] reads the files that they name.
 //!
 //! # Reference
 //!
-//! `k8s.io/client-go/tools/clientcmd`, one file, no merging. A name that stands twice in a list is a mistake there and
-//! here; so is what a user or cluster may not hold at the same time. `tokenFile` wins over `token`. Known difference: a
-//! file without `current-context` is used when it leaves no choice, that is with one context, or with none and one
-//! cluster and at most one user; the reference refuses it.
+//! `k8s.io/client-go/tools/clientcmd`, one file, no merging. A duplicate name in a list is a mistake in both
+//! implementations, and so are fields of a user or cluster that exclude each other. `tokenFile` wins over
+//! `token`. Known difference: a file without `current-context` is accepted when it leaves no choice, that is
+//! with one context, or without contexts and with one cluster and at most one user. The reference rejects
+//! such a file.
 
 mod fields;
 mod secret;
@@ -30,82 +32,82 @@ use fields::{Fields, Findings, what};
 pub use secret::Secret;
 pub use target::Target;
 
-/// A client configuration file that cannot be used.
+/// Invalid client configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {}", .mistakes.join("; "), file = file.display())]
 pub struct ConfigError {
-    /// Which.
+    /// Path of the file.
     pub file: PathBuf,
-    /// All that is wrong with it, a sentence each.
+    /// All mistakes in the file, one sentence each.
     pub mistakes: Vec<String>,
 }
 
-/// A client configuration file, read and well-formed.
+/// Decoded and well-formed client configuration file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClientConfig {
-    /// Where it was read from.
+    /// Path of the file.
     pub file: PathBuf,
-    /// The context that is meant when none is named; may be empty.
+    /// Default context; may be empty.
     pub current_context: String,
-    /// Servers by name.
+    /// Clusters by name.
     pub clusters: BTreeMap<String, Cluster>,
     /// Users by name.
     pub users: BTreeMap<String, User>,
-    /// Pairs of the two by name.
+    /// Contexts by name.
     pub contexts: BTreeMap<String, Context>,
-    /// What has no effect and is probably a slip.
+    /// Fields without effect that are probably mistakes.
     pub warnings: Vec<String>,
 }
 
-/// A server.
+/// Server of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cluster {
-    /// Its URL.
+    /// URL of the server.
     pub server: String,
-    /// The name that its certificate must bear, when it is not the URL's host.
+    /// Name to verify in the certificate of the server; None: the host of the URL.
     pub tls_server_name: Option<String>,
-    /// Any certificate is believed.
+    /// Accept any server certificate.
     pub insecure_skip_tls_verify: bool,
-    /// File of the authorities that vouch for it.
+    /// File of the CA bundle.
     pub certificate_authority: Option<PathBuf>,
-    /// The same, PEM.
+    /// CA bundle, PEM.
     pub certificate_authority_data: Option<Vec<u8>>,
-    /// What stands between.
+    /// URL of the proxy.
     pub proxy_url: Option<Secret>,
-    /// Answers are asked for uncompressed. They always are.
+    /// Request uncompressed responses. This client always does.
     pub disable_compression: bool,
-    /// Further content by name: what plugins are given.
+    /// Extensions by name, passed to credential plugins.
     pub extensions: BTreeMap<String, Value>,
 }
 
-/// A user's credentials.
+/// Credentials of a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
-    /// File of the certificate shown to the server.
+    /// File of the client certificate.
     pub client_certificate: Option<PathBuf>,
-    /// The same, PEM.
+    /// Client certificate, PEM.
     pub client_certificate_data: Option<Secret>,
-    /// File of its key.
+    /// File of the client key.
     pub client_key: Option<PathBuf>,
-    /// The same, PEM.
+    /// Client key, PEM.
     pub client_key_data: Option<Secret>,
     /// Bearer token.
     pub token: Option<Secret>,
-    /// File of the bearer token, read again while it is used.
+    /// File of the bearer token, reloaded while it is used.
     pub token_file: Option<PathBuf>,
     /// User name of basic authentication.
     pub username: Option<String>,
-    /// Its password.
+    /// Password of basic authentication.
     pub password: Option<Secret>,
-    /// Whom to act as.
+    /// User to impersonate.
     pub impersonate: Impersonate,
-    /// A program that gives credentials.
+    /// Credential plugin.
     pub exec: Option<Exec>,
-    /// A built-in provider of credentials, by name: none is supported.
+    /// Name of a built-in credential provider; none is supported.
     pub auth_provider: Option<String>,
 }
 
-/// Whom a user acts as. An empty name: as himself.
+/// Impersonated user. An empty name: no impersonation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Impersonate {
     /// `as`
@@ -118,35 +120,35 @@ pub struct Impersonate {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// A credential plugin as the file describes it. See [`crate::exec`].
+/// Configuration of a credential plugin. See [`crate::exec`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exec {
-    /// The program: a name to be found on the path, or a path.
+    /// Program: a name to search in `PATH`, or a path.
     pub command: String,
-    /// Its arguments.
+    /// Arguments of the program.
     pub args: Vec<String>,
-    /// Variables added to its environment; values may be secrets.
+    /// Additional environment variables; values may be secrets.
     pub env: Vec<(String, Secret)>,
-    /// The version it speaks.
+    /// API version of the plugin protocol.
     pub api_version: String,
-    /// What to tell whoever lacks the program.
+    /// Installation hint for users without the program.
     pub install_hint: String,
-    /// Tell it of the server.
+    /// Pass the cluster to the program.
     pub provide_cluster_info: bool,
     /// `Never`, `IfAvailable`, `Always` or empty.
     pub interactive_mode: String,
-    /// Folder of the configuration file.
+    /// Directory of the configuration file.
     pub dir: PathBuf,
 }
 
-/// A server with a user.
+/// Cluster with a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Context {
-    /// A key of [`ClientConfig::clusters`].
+    /// Key of [`ClientConfig::clusters`].
     pub cluster: String,
-    /// A key of [`ClientConfig::users`]; empty: without credentials.
+    /// Key of [`ClientConfig::users`]; empty: no credentials.
     pub user: String,
-    /// The namespace that commands are meant for.
+    /// Default namespace of commands.
     pub namespace: String,
 }
 
@@ -155,7 +157,7 @@ impl ClientConfig {
     ///
     /// # Errors
     ///
-    /// It cannot be read, or see [`ClientConfig::parse`].
+    /// The file is not readable, or see [`ClientConfig::parse`].
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         match std::fs::read(file) {
             Ok(text) => ClientConfig::parse(&text, file),
@@ -163,28 +165,28 @@ impl ClientConfig {
         }
     }
 
-    /// Reads the content of a file, YAML or JSON.
+    /// Parses the content of a file, YAML or JSON.
     ///
     /// # Errors
     ///
-    /// It is no such document, or fields have the wrong types, or names are missing or stand twice.
+    /// Invalid syntax, fields of wrong types, missing or duplicate names.
     pub fn parse(text: &[u8], file: &Path) -> Result<Self, ConfigError> {
         let failed = |mistakes: Vec<String>| ConfigError { file: file.to_owned(), mistakes };
         let json = text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         let decode = if json { codec::json::decode } else { codec::yaml::decode };
-        // What a parser says may quote the document: the place is enough.
+        // A parser message may quote the document: report only the position.
         let decoded =
             decode(text, codec::Limits::BODY).map_err(|e| failed(vec![place(&e.to_string(), json)]))?;
         let Value::Object(map) = &decoded.value else {
             let found = if decoded.value.is_null() { "nothing" } else { what(&decoded.value) };
             return Err(failed(vec![format!(
-                "a client configuration is a mapping, this file holds {found}"
+                "a client configuration must be a mapping, this file contains {found}"
             )]));
         };
         let mut found = Findings::default();
         let dir = file.parent().unwrap_or(Path::new(""));
         let config = read(Fields::new(map, String::new()), dir, &mut found);
-        found.warnings.extend(decoded.duplicates.iter().map(|path| format!("{path}: stands twice")));
+        found.warnings.extend(decoded.duplicates.iter().map(|path| format!("{path}: appears twice")));
         if found.mistakes.is_empty() {
             Ok(ClientConfig { file: file.to_owned(), warnings: found.warnings, ..config })
         } else {
@@ -192,18 +194,18 @@ impl ClientConfig {
         }
     }
 
-    /// The server and the user of a context, or of the current one.
+    /// Selects the cluster and the user of a context, or of the current context.
     ///
     /// # Errors
     ///
-    /// There is no such context, cluster or user, or they cannot be used: all reasons together.
+    /// All reasons together: no such context, cluster or user, or settings that cannot be used.
     pub fn target(&self, context: Option<&str>, names: &Names) -> Result<Target, ConfigError> {
         target::choose(self, context, names)
             .map_err(|mistakes| ConfigError { file: self.file.clone(), mistakes })
     }
 }
 
-/// Where a document is broken.
+/// Position of a syntax error.
 fn place(problem: &str, json: bool) -> String {
     let format = if json { "JSON" } else { "YAML" };
     let words: Vec<&str> =
@@ -213,10 +215,10 @@ fn place(problem: &str, json: bool) -> String {
         words.get(after)?.parse::<u64>().ok()
     };
     match (number("line"), number("column")) {
-        (Some(line), Some(column)) => format!("is no {format}: line {line}, column {column}"),
-        (Some(line), None) => format!("is no {format}: line {line}"),
+        (Some(line), Some(column)) => format!("is not valid {format}: line {line}, column {column}"),
+        (Some(line), None) => format!("is not valid {format}: line {line}"),
         _ if problem.contains("deep") || problem.contains("large") => problem.to_owned(),
-        _ => format!("is no {format}"),
+        _ => format!("is not valid {format}"),
     }
 }
 
@@ -229,7 +231,7 @@ fn read(mut top: Fields<'_>, dir: &Path, found: &mut Findings) -> ClientConfig {
     if !matches!(kind.as_str(), "" | "Config") {
         found.mistakes.push("kind: must be `Config`".to_owned());
     }
-    // Settings of kubectl's and of other tools' own.
+    // Settings of kubectl and of other tools.
     top.any("preferences");
     top.any("extensions");
     let current_context = top.string("current-context", found);
@@ -240,7 +242,7 @@ fn read(mut top: Fields<'_>, dir: &Path, found: &mut Findings) -> ClientConfig {
     ClientConfig { current_context, clusters, users, contexts, ..ClientConfig::default() }
 }
 
-/// A list of `{name, <part>}`.
+/// Reads a list of `{name, <part>}`.
 fn named<T: Default>(
     top: &mut Fields<'_>,
     list: &'static str,
@@ -258,13 +260,11 @@ fn named<T: Default>(
         }
         let value = match item.part(part, found) {
             Some(fields) => read(fields, found),
-            // `user: {}` is often left out, and so is `cluster:`; what is then missing is said when it is used.
+            // `user: {}` and `cluster:` are often omitted. [`ClientConfig::target`] reports missing fields.
             None => T::default(),
         };
         if !name.is_empty() && all.insert(name, value).is_some() {
-            found
-                .mistakes
-                .push(format!("{at_name}: the same name stands before in {list}, so {at} is ambiguous"));
+            found.mistakes.push(format!("{at_name}: duplicate name in {list}, so {at} is ambiguous"));
         }
         item.end(found);
     }

@@ -1,21 +1,21 @@
-//! Bytes that must not be shown.
+//! Bytes that are never displayed.
 
-/// A secret: `Debug` does not show it, and nothing here prints it.
+/// Secret whose `Debug` output is redacted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// Hides a value.
+    /// Wraps a value.
     pub fn new(value: impl Into<Vec<u8>>) -> Self {
         Secret(value.into())
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The value as text; None when it is none.
+    /// Returns the value as text; None: not UTF-8.
     pub fn text(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()
     }

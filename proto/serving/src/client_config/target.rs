@@ -1,4 +1,4 @@
-//! Choosing a server and a user from a file, and checking that they can be used together.
+//! Selects a cluster and a user from a file, and checks that they can be used together.
 
 use apimachinery::names::Names;
 use http::Uri;
@@ -7,16 +7,16 @@ use super::{ClientConfig, Cluster, User};
 use crate::client::check_proxy;
 use crate::exec;
 
-/// A server with the user that speaks to it.
+/// Server with the user for it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Target {
-    /// The cluster's name in the file.
+    /// Name of the cluster in the file.
     pub cluster_name: String,
-    /// Where.
+    /// Cluster settings.
     pub cluster: Cluster,
-    /// The user's name in the file; empty without one.
+    /// Name of the user in the file; empty without user.
     pub user_name: String,
-    /// As whom.
+    /// User settings.
     pub user: User,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn choose(
     if mistakes.is_empty() { Ok(Target { cluster_name, cluster, user_name, user }) } else { Err(mistakes) }
 }
 
-/// The names of cluster and user.
+/// Names of cluster and user.
 fn pair(config: &ClientConfig, context: Option<&str>) -> Result<(String, String), String> {
     let wanted = context.unwrap_or(&config.current_context);
     if !wanted.is_empty() {
@@ -115,20 +115,20 @@ fn check_cluster(cluster: &Cluster) -> Vec<String> {
 }
 
 fn check_server(server: &str) -> Result<(), String> {
-    let uri: Uri = server.parse().map_err(|e| format!("is no URL: {e}"))?;
+    let uri: Uri = server.parse().map_err(|e| format!("is not a URL: {e}"))?;
     match uri.scheme_str() {
         Some("https" | "http") => {}
         _ => return Err("must begin with https://".to_owned()),
     }
     if uri.host().is_none_or(str::is_empty) {
-        return Err("names no host".to_owned());
+        return Err("has no host".to_owned());
     }
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         return Err("must not hold credentials: those belong to a user".to_owned());
     }
     let port = uri.authority().and_then(|authority| authority.as_str().strip_prefix(uri.host()?));
     if port.is_some_and(|port| !port.is_empty() && uri.port_u16().is_none_or(|port| port == 0)) {
-        return Err("has a port that is no number from 1 to 65535".to_owned());
+        return Err("has an invalid port: use 1 to 65535".to_owned());
     }
     Ok(())
 }
@@ -183,7 +183,7 @@ fn check_user(user: &User, names: &Names) -> Vec<String> {
     mistakes
 }
 
-/// Whether bytes can be the value of a header.
+/// Whether bytes are a valid header value.
 pub(crate) fn is_header(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| matches!(byte, 0x20..=0x7e | 0x80..=0xff | b'\t'))
 }

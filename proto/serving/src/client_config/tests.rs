@@ -1,4 +1,4 @@
-//! Every field, every mistake, and that nothing makes the loader fail otherwise.
+//! Tests of every field, of every mistake, and of arbitrary input.
 
 use super::*;
 use apimachinery::clock::{Chance, SeededChance};
@@ -12,7 +12,7 @@ fn parse(text: &str) -> Result<ClientConfig, Vec<String>> {
     ClientConfig::parse(text.as_bytes(), Path::new("/etc/webhook/config")).map_err(|e| e.mistakes)
 }
 
-/// A file with one cluster and one user, their fields indented as in the samples below.
+/// Parses a file with one cluster and one user, their fields indented as in the samples below.
 fn target(cluster: &str, user: &str) -> Result<Target, Vec<String>> {
     let text = format!(
         "clusters: [{{name: c, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n\
@@ -123,41 +123,38 @@ fn json_is_read_too() {
 #[test]
 fn mistakes_name_the_field_and_never_the_value() {
     for (text, want) in [
-        ("", "a client configuration is a mapping, this file holds nothing"),
-        ("[]", "a client configuration is a mapping, this file holds a list"),
-        ("hunter2", "a client configuration is a mapping, this file holds a string"),
-        ("a: [hunter2", "is no YAML"),
-        ("{\"a\": hunter2}", "is no JSON: line 1, column 7"),
+        ("", "a client configuration must be a mapping, this file contains nothing"),
+        ("[]", "a client configuration must be a mapping, this file contains a list"),
+        ("hunter2", "a client configuration must be a mapping, this file contains a string"),
+        ("a: [hunter2", "is not valid YAML"),
+        ("{\"a\": hunter2}", "is not valid JSON: line 1, column 7"),
         ("apiVersion: v2", "apiVersion: must be `v1`"),
         ("kind: Pod", "kind: must be `Config`"),
-        ("current-context: 3", "current-context: a string is needed, not a number"),
-        ("clusters: hunter2", "clusters: a list is needed, not a string"),
-        ("clusters: [hunter2]", "clusters[0]: a mapping is needed, not a string"),
+        ("current-context: 3", "current-context: must be a string, not a number"),
+        ("clusters: hunter2", "clusters: must be a list, not a string"),
+        ("clusters: [hunter2]", "clusters[0]: must be a mapping, not a string"),
         ("users: [{user: {}}]", "users[0].name: is missing"),
         ("users: [{name: '', user: {}}]", "users[0].name: is missing"),
-        ("users: [{name: 1}]", "users[0].name: a string is needed, not a number"),
-        ("users: [{name: u, user: []}]", "users[0].user: a mapping is needed, not a list"),
-        ("users: [{name: u, user: {token: 5}}]", "users[0].user.token: a string is needed, not a number"),
+        ("users: [{name: 1}]", "users[0].name: must be a string, not a number"),
+        ("users: [{name: u, user: []}]", "users[0].user: must be a mapping, not a list"),
+        ("users: [{name: u, user: {token: 5}}]", "users[0].user.token: must be a string, not a number"),
         (
             "users: [{name: u, user: {client-key-data: 'hunter2!'}}]",
-            "users[0].user.client-key-data: is not base64",
+            "users[0].user.client-key-data: must be base64",
         ),
         (
             "users: [{name: u, user: {as-groups: hunter2}}]",
-            "users[0].user.as-groups: a list of strings is needed, not a string",
+            "users[0].user.as-groups: must be a list of strings, not a string",
         ),
         (
             "users: [{name: u, user: {as-groups: [1]}}]",
-            "users[0].user.as-groups: a list of strings is needed, not a list",
+            "users[0].user.as-groups: must be a list of strings, not a list",
         ),
         (
             "users: [{name: u, user: {as-user-extra: {a: b}}}]",
-            "users[0].user.as-user-extra: a mapping to lists of strings is needed, not a mapping",
+            "users[0].user.as-user-extra: must be a mapping to lists of strings, not a mapping",
         ),
-        (
-            "users: [{name: u, user: {exec: hunter2}}]",
-            "users[0].user.exec: a mapping is needed, not a string",
-        ),
+        ("users: [{name: u, user: {exec: hunter2}}]", "users[0].user.exec: must be a mapping, not a string"),
         (
             "users: [{name: u, user: {exec: {env: [{value: v}]}}}]",
             "users[0].user.exec.env[0].name: must name a variable",
@@ -168,19 +165,19 @@ fn mistakes_name_the_field_and_never_the_value() {
         ),
         (
             "clusters: [{name: c, cluster: {insecure-skip-tls-verify: 'yes'}}]",
-            "clusters[0].cluster.insecure-skip-tls-verify: true or false is needed, not a string",
+            "clusters[0].cluster.insecure-skip-tls-verify: must be true or false, not a string",
         ),
         (
             "users: [{name: u}, {name: u}]",
-            "users[1].name: the same name stands before in users, so users[1].user is ambiguous",
+            "users[1].name: duplicate name in users, so users[1].user is ambiguous",
         ),
         (
             "clusters: [{name: c}, {name: c}]",
-            "clusters[1].name: the same name stands before in clusters, so clusters[1].cluster is ambiguous",
+            "clusters[1].name: duplicate name in clusters, so clusters[1].cluster is ambiguous",
         ),
         (
             "contexts: [{name: x}, {name: x}]",
-            "contexts[1].name: the same name stands before in contexts, so contexts[1].context is ambiguous",
+            "contexts[1].name: duplicate name in contexts, so contexts[1].context is ambiguous",
         ),
     ] {
         let mistakes = parse(text).unwrap_err();
@@ -195,17 +192,17 @@ fn mistakes_name_the_field_and_never_the_value() {
 #[test]
 fn slips_are_told_and_have_no_effect() {
     for (text, want) in [
-        ("user: []", "user: is not known and has no effect"),
-        ("currentContext: x", "currentContext: is not known and has no effect; is `current-context` meant?"),
+        ("user: []", "user: unknown field, ignored"),
+        ("currentContext: x", "currentContext: unknown field, ignored; is `current-context` meant?"),
         (
             "users: [{name: u, user: {token_file: x}}]",
-            "users[0].user.token_file: is not known and has no effect; is `tokenFile` meant?",
+            "users[0].user.token_file: unknown field, ignored; is `tokenFile` meant?",
         ),
         (
             "users: [{name: u, user: {exec: {interactive-mode: Never}}}]",
-            "users[0].user.exec.interactive-mode: is not known and has no effect; is `interactiveMode` meant?",
+            "users[0].user.exec.interactive-mode: unknown field, ignored; is `interactiveMode` meant?",
         ),
-        ("clusters: [{name: c, server: https://h}]", "clusters[0].server: is not known and has no effect"),
+        ("clusters: [{name: c, server: https://h}]", "clusters[0].server: unknown field, ignored"),
     ] {
         assert_eq!(parse(text).unwrap().warnings, [want], "{text}");
     }
@@ -268,7 +265,7 @@ fn servers_and_users_that_cannot_be_used_say_why() {
         ("", "", Some("cluster `c`: server is missing")),
         ("server: 'h:8443'", "", Some("cluster `c`: server: must begin with https://")),
         ("server: 'ftp://h'", "", Some("cluster `c`: server: must begin with https://")),
-        ("server: 'https://'", "", Some("cluster `c`: server: is no URL")),
+        ("server: 'https://'", "", Some("cluster `c`: server: is not a URL")),
         ("server: 'https://me:pw@h'", "", Some("cluster `c`: server: must not hold credentials")),
         ("server: 'https://h:99999'", "", Some("cluster `c`: server: ")),
         (
@@ -339,7 +336,7 @@ fn a_missing_file_is_named() {
     assert!(error.to_string().starts_with("/no/such/config: No such file"), "{error}");
 }
 
-/// The body of the fuzz target: whatever the bytes are, the loader answers, and what it says holds nothing of a secret.
+/// Body of the fuzz target: the loader terminates on any bytes, and its messages contain no secret.
 fn load_anything(bytes: &[u8]) {
     let Ok(config) = ClientConfig::parse(bytes, Path::new("/etc/f")) else { return };
     for context in config.contexts.keys().map(Some).chain([None]) {
@@ -355,7 +352,7 @@ fn any_bytes_are_answered() {
     let below = |limit: usize| usize::try_from(chance.bits() % limit as u128).unwrap();
     let pieces: Vec<&str> = WHOLE.split_inclusive(['\n', ':', ',', '{', '[']).collect();
     for _ in 0..1500 {
-        // A valid file with bytes changed, cut or repeated; then pieces of one in any order.
+        // A valid file with bytes changed, removed or repeated; then chunks of a file in any order.
         let mut bytes = WHOLE.as_bytes().to_vec();
         for _ in 0..=below(8) {
             let at = below(bytes.len().max(1));

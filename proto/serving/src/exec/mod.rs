@@ -2,21 +2,22 @@
 //!
 //! # Contract
 //!
-//! [`Plugin::credentials`] runs the program when nothing valid is cached, once for all who wait, and keeps what it
-//! printed until the time that the program named, or for as long as nobody says that the server refused it
-//! ([`Plugin::reject`]). Nothing outlives the process. The program gets the caller's environment, what the configuration
-//! adds, and the description of what is wanted in the variable that the names preset calls `exec_info_env`; standard
-//! input only when the mode and the caller agree; standard error is the caller's. It is killed, with all it started,
-//! when it takes too long or nobody waits any more.
+//! [`Plugin::credentials`] runs the program when no valid credentials are cached, once for all concurrent
+//! callers. The plugin keeps the credentials until their expiration time, or until [`Plugin::reject`] reports
+//! that the server rejected them. The cache does not outlive the process. The program gets the environment of
+//! this process, the variables of the configuration, and an ExecCredential in the variable that the names
+//! preset calls `exec_info_env`. Standard input is passed only if the interactive mode and the caller allow
+//! it; standard error is inherited. The program and all its children are killed when the run takes too long
+//! or when no caller waits.
 //!
 //! # Invariants
 //!
-//! INVARIANT (secrets stay out): what a plugin prints appears in no error, no log and no `Debug`.
+//! INVARIANT (secrets stay out): the output of a plugin appears in no error, no log and no `Debug`.
 //!
 //! # Reference
 //!
-//! `k8s.io/client-go/plugin/pkg/client/auth/exec`; requirements A-EXEC. There a plugin may run for ever; here it has
-//! [`Plugin::new`]'s time.
+//! `k8s.io/client-go/plugin/pkg/client/auth/exec`; requirements A-EXEC. In the reference a plugin may run
+//! forever; here [`Plugin::new`] sets a time limit.
 
 mod process;
 mod protocol;
@@ -38,36 +39,36 @@ use crate::client_config::{Exec, Secret};
 
 pub use protocol::ClusterInfo;
 
-/// Why a plugin gave no credentials.
+/// Error of a credential plugin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExecError {
-    /// The program is not there.
+    /// The program does not exist.
     #[error("the credential plugin `{command}` is not installed{}", said(.hint))]
     NotInstalled {
-        /// As configured.
+        /// Command of the configuration.
         command: String,
-        /// The configuration's hint; may be empty.
+        /// Installation hint of the configuration; may be empty.
         hint: String,
     },
-    /// It wants to ask somebody, and nobody is there.
+    /// The plugin requires standard input, and there is no terminal.
     #[error(
         "the credential plugin `{0}` must have standard input (interactiveMode Always), and there is no terminal"
     )]
     NoInput(String),
-    /// It could not be run, or did not end well.
+    /// The program could not be started or failed.
     #[error("the credential plugin `{command}` {problem}")]
     Failed {
-        /// As configured.
+        /// Command of the configuration.
         command: String,
-        /// What happened.
+        /// Description of the failure.
         problem: String,
     },
-    /// What it printed is not what it must print.
+    /// The output of the program is invalid.
     #[error("the credential plugin `{command}` printed {problem}")]
     Output {
-        /// As configured.
+        /// Command of the configuration.
         command: String,
-        /// What is wrong.
+        /// Description of the problem.
         problem: String,
     },
 }
@@ -76,14 +77,14 @@ fn said(hint: &str) -> String {
     if hint.is_empty() { String::new() } else { format!(": {}", hint.trim()) }
 }
 
-/// What a plugin gave. At least one of token and identity is there.
+/// Credentials of a plugin. At least one of token and identity is present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// Bearer token.
     pub token: Option<Secret>,
-    /// Certificate for the handshake.
+    /// Client certificate.
     pub identity: Option<Identity>,
-    /// When it ends; None: when the server says so.
+    /// Expiration time; None: valid until the server rejects them.
     pub expires: Option<Timestamp>,
 }
 
@@ -106,13 +107,13 @@ impl Interactive {
     }
 }
 
-/// The versions of the protocol, the newest first.
+/// Versions of the protocol, newest first.
 fn versions(names: &Names) -> [String; 2] {
     let group = names.group("client.authentication");
     [format!("{group}/v1"), format!("{group}/v1beta1")]
 }
 
-/// All that is wrong with a plugin's configuration.
+/// Returns all mistakes in the configuration of a plugin.
 pub fn check(plugin: &Exec, names: &Names) -> Vec<String> {
     let mut mistakes = Vec::new();
     if plugin.command.is_empty() {
@@ -138,7 +139,7 @@ pub fn check(plugin: &Exec, names: &Names) -> Vec<String> {
     mistakes
 }
 
-/// The terminal that this process has for standard input; None: nobody can be asked.
+/// Standard input of this process if it is a terminal; None: prompts are impossible.
 pub fn terminal() -> Option<File> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
@@ -147,17 +148,17 @@ pub fn terminal() -> Option<File> {
     stdin.as_fd().try_clone_to_owned().ok().map(File::from)
 }
 
-/// A configured plugin with what it last gave.
+/// Configured plugin with its cached credentials.
 pub struct Plugin {
     command: String,
-    /// Where the program is if the command is a path.
+    /// Path of the program, if the command is a path.
     path: Option<PathBuf>,
     args: Vec<String>,
     env: Vec<(String, Secret)>,
     api_version: String,
     hint: String,
     interactive: Interactive,
-    /// The description of what is wanted, with standard input and without.
+    /// Environment variable for the ExecCredential.
     info_env: &'static str,
     cluster: Option<ClusterInfo>,
     input: Option<File>,
@@ -173,8 +174,10 @@ impl std::fmt::Debug for Plugin {
 }
 
 impl Plugin {
-    /// `cluster` is told to the plugin if its configuration asks for it; `input` is standard input if somebody can be
-    /// asked there ([`terminal`]); `within` is the longest that one run may take.
+    /// Creates a plugin.
+    ///
+    /// `cluster` is passed to the plugin if its configuration requires that. `input` is standard input if it
+    /// is a terminal ([`terminal`]). `within` is the time limit of one run.
     ///
     /// # Errors
     ///
@@ -209,11 +212,11 @@ impl Plugin {
         })
     }
 
-    /// What is cached, or what the program prints now.
+    /// Returns the cached credentials, or runs the program.
     ///
     /// # Errors
     ///
-    /// See [`ExecError`]. Nothing of it is kept: the next caller runs the program again.
+    /// See [`ExecError`]. Errors are not cached: the next caller runs the program again.
     pub async fn credentials(&self) -> Result<Arc<Credentials>, ExecError> {
         let mut cached = self.cached.lock().await;
         if let Some(held) = cached.as_ref()
@@ -227,7 +230,7 @@ impl Plugin {
         Ok(fresh)
     }
 
-    /// The server refused these: the next caller gets others. Those that somebody got meanwhile stay.
+    /// Drops credentials that the server rejected; newer cached credentials stay.
     pub async fn reject(&self, refused: &Arc<Credentials>) {
         let mut cached = self.cached.lock().await;
         if cached.as_ref().is_some_and(|held| Arc::ptr_eq(held, refused)) {

@@ -1,4 +1,4 @@
-//! Finding and running a program: its output bounded, its time bounded, nothing of it left.
+//! Finds and runs a program with limits on output and time, and kills its process group afterwards.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,14 +12,15 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 
-/// The most that a plugin may print.
+/// Maximum output of a plugin in bytes.
 const PRINTED: u64 = 1024 * 1024;
-/// A program that is being written this moment cannot be run: it is tried again so often, and so long after.
+/// Number of attempts, and pause between them, to run a program that is still being written (`ETXTBSY`).
 const BUSY_ATTEMPTS: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
-/// The file that a bare name stands for. Only absolute folders of `PATH` count: what lies in the folder that a process
-/// happens to run in is not meant.
+/// Searches a bare name in the absolute directories of `PATH`.
+///
+/// Relative directories are ignored: the working directory of the process is arbitrary.
 pub(super) fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     find(name, &path)
@@ -36,11 +37,11 @@ fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Runs a program and gives what it printed.
+/// Runs a program and returns its output.
 ///
 /// # Errors
 ///
-/// What happened, as the rest of a sentence about the program.
+/// Description of the failure, as the rest of a sentence about the program.
 pub(super) async fn run(
     mut command: Command,
     input: Option<&File>,
@@ -51,7 +52,8 @@ pub(super) async fn run(
         Some(file) => {
             command.stdin(Stdio::from(file.try_clone().map_err(cannot)?));
         }
-        // A group of its own, so that all of it can be ended. Whoever reads a terminal must stay in its group.
+        // The program gets its own process group, so that the whole group can be killed. A program that reads
+        // a terminal must stay in the group of the terminal.
         None => {
             command.stdin(Stdio::null()).process_group(0);
         }
@@ -72,7 +74,7 @@ pub(super) async fn run(
     let ended = tokio::time::timeout(within, running).await;
     match ended {
         Err(_) => Err(format!("was ended because it took longer than {within:?}")),
-        Ok(Err(e)) => Err(format!("cannot be heard: {e}")),
+        Ok(Err(e)) => Err(format!("output cannot be read: {e}")),
         Ok(Ok(None)) => Err(format!("printed more than {PRINTED} bytes")),
         Ok(Ok(Some(status))) => {
             group.0 = None;
@@ -94,13 +96,13 @@ async fn spawn(command: &mut Command) -> std::io::Result<Child> {
     }
 }
 
-/// The group of a running program; ended when dropped.
+/// Process group of a running program; killed on drop.
 struct Group(Option<u32>);
 
 impl Drop for Group {
     fn drop(&mut self) {
         let Some(pid) = self.0.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) else { return };
-        // It may have ended by itself; nothing else can be done about a program that cannot be ended.
+        // The group may have ended already; there is no remedy for a group that cannot be killed.
         let _ = kill_process_group(pid, Signal::KILL);
     }
 }
@@ -118,7 +120,7 @@ mod tests {
             std::fs::write(folder.join("plugin"), "").unwrap();
         }
         let path = std::env::join_paths([Path::new("."), &first, &second]).unwrap();
-        assert_eq!(find("plugin", &path), None, "no file may be executed");
+        assert_eq!(find("plugin", &path), None, "the file is not executable");
         let executable = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(second.join("plugin"), executable).unwrap();
         assert_eq!(find("plugin", &path), Some(second.join("plugin")));

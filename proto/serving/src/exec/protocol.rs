@@ -1,4 +1,4 @@
-//! What a plugin is told, and what it must print: an ExecCredential each way.
+//! Plugin protocol: an ExecCredential as input and as output.
 
 use std::path::PathBuf;
 
@@ -14,18 +14,18 @@ use crate::client_config::{Cluster, Secret};
 
 const KIND: &str = "ExecCredential";
 
-/// The server, as a plugin is told of it.
+/// Cluster description for a plugin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterInfo {
     fields: Map<String, Value>,
 }
 
 impl ClusterInfo {
-    /// From the configuration. `extension` is the name of the entry that is meant for plugins.
+    /// Builds the description from the configuration. `extension` names the entry for plugins.
     ///
     /// # Errors
     ///
-    /// The file of the authorities cannot be read: it and the reason.
+    /// The CA bundle is not readable: its path and the error.
     pub fn new(cluster: &Cluster, extension: &str) -> Result<Self, (PathBuf, std::io::Error)> {
         let mut fields = Map::new();
         let mut set = |name: &str, value: Option<Value>| {
@@ -52,7 +52,7 @@ impl ClusterInfo {
     }
 }
 
-/// The document for the environment variable.
+/// Builds the document for the environment variable.
 pub(super) fn input(api_version: &str, interactive: bool, cluster: Option<&ClusterInfo>) -> String {
     let mut spec = Map::new();
     if let Some(cluster) = cluster {
@@ -66,11 +66,12 @@ pub(super) fn input(api_version: &str, interactive: bool, cluster: Option<&Clust
     Value::Object(document).to_string()
 }
 
-/// Reads what a plugin printed.
+/// Parses the output of a plugin.
 ///
 /// # Errors
 ///
-/// What is wrong, as the rest of "the plugin printed …"; nothing of what was printed but versions and kinds.
+/// The problem, as the rest of "the plugin printed …". It quotes nothing of the output but versions and
+/// kinds.
 pub(super) fn output(printed: &[u8], api_version: &str) -> Result<Credentials, String> {
     let limits = codec::Limits { bytes: printed.len(), ..codec::Limits::BODY };
     let decoded = codec::json::decode(printed, limits).map_err(|_| "no JSON document".to_owned())?;
@@ -114,7 +115,7 @@ pub(super) fn output(printed: &[u8], api_version: &str) -> Result<Credentials, S
     Ok(Credentials { token: (!token.is_empty()).then(|| Secret::new(token)), identity, expires })
 }
 
-/// A version or kind, short enough for a message.
+/// Shortens a version or kind for a message.
 fn shown(word: &str) -> String {
     word.chars().take(60).filter(|c| !c.is_control()).collect()
 }

@@ -1,4 +1,4 @@
-//! Plugins as shell scripts: what they are told, what they may print, how long it is kept.
+//! Tests of plugins that are shell scripts: their input, their output, and the credential cache.
 
 use super::*;
 use crate::client_config::Cluster;
@@ -18,14 +18,14 @@ fn names() -> Names {
     Names::new(Preset::Svc, "example.test").unwrap()
 }
 
-/// A folder with a plugin `bin/plugin` and a log of its runs.
+/// Directory with a plugin `bin/plugin` and a log of its runs.
 struct Bench {
     dir: TempDir,
     clock: Arc<ManualClock>,
 }
 
 impl Bench {
-    /// The script is run by `sh` in no particular folder; `$0` is its own path.
+    /// `sh` runs the script in an arbitrary directory; `$0` is the path of the script.
     fn new(script: &str) -> Bench {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("bin")).unwrap();
@@ -60,7 +60,7 @@ impl Bench {
         std::fs::read_to_string(self.dir.path().join("runs")).map_or(0, |log| log.lines().count())
     }
 
-    /// What the plugin wrote into a file of this name.
+    /// Reads a file that the plugin wrote.
     fn dump(&self, name: &str) -> String {
         std::fs::read_to_string(self.dir.path().join(name)).unwrap_or_default()
     }
@@ -74,7 +74,7 @@ fn token(credentials: &Credentials) -> &str {
     credentials.token.as_ref().and_then(Secret::text).unwrap_or_default()
 }
 
-/// A script that prints a status under a version.
+/// Builds a script that prints a status with a version.
 fn prints(version: &str, status: &str) -> String {
     let document = format!(r#"{{"kind":"ExecCredential","apiVersion":"{version}","status":{status}}}"#);
     format!("cat <<'END'\n{document}\nEND")
@@ -178,7 +178,7 @@ async fn standard_input_follows_mode_and_terminal() {
         "cat > \"$0.stdin\"\nprintf '%s' \"$SVC_EXEC_INFO\" > \"$0.info\"\n{}",
         prints(V1BETA1, r#"{"token": "t"}"#)
     );
-    // Mode, whether somebody types, what the plugin reads; None: it must not run.
+    // Mode, whether there is a terminal, input that the plugin reads; None: it must not run.
     for (mode, typing, want) in [
         ("Never", true, Some((false, ""))),
         ("Never", false, Some((false, ""))),
@@ -283,29 +283,35 @@ async fn credentials_are_kept_until_they_expire_or_are_refused() {
     let bench = Bench::new(&prints(V1, r#"{"token": "t", "expirationTimestamp": "2026-01-01T01:00:00Z"}"#));
     let plugin = bench.plugin(&bench.exec(), None);
     let (one, other) = tokio::join!(plugin.credentials(), plugin.credentials());
-    assert!(Arc::ptr_eq(&one.unwrap(), &other.unwrap()), "whoever comes together runs it once");
+    assert!(Arc::ptr_eq(&one.unwrap(), &other.unwrap()), "concurrent callers share one run");
     bench.clock.advance(Duration::from_secs(3599));
     plugin.credentials().await.unwrap();
-    assert_eq!(bench.runs(), 1, "before the end");
+    assert_eq!(bench.runs(), 1, "before the expiration");
     bench.clock.advance(Duration::from_secs(1));
     plugin.credentials().await.unwrap();
-    assert_eq!(bench.runs(), 2, "at the end");
+    assert_eq!(bench.runs(), 2, "at the expiration");
     plugin.credentials().await.unwrap();
-    assert_eq!(bench.runs(), 3, "what is printed expired is not kept");
+    assert_eq!(bench.runs(), 3, "expired credentials are not cached");
 
     bench.script(&prints(V1, r#"{"token": "lasting"}"#));
     let first = plugin.credentials().await.unwrap();
     assert_eq!(bench.runs(), 4);
     bench.clock.advance(Duration::from_secs(1_000_000));
-    assert!(Arc::ptr_eq(&first, &plugin.credentials().await.unwrap()), "without an end it lasts");
+    assert!(
+        Arc::ptr_eq(&first, &plugin.credentials().await.unwrap()),
+        "credentials without expiration stay cached"
+    );
     plugin.reject(&first).await;
     let second = plugin.credentials().await.unwrap();
-    assert_eq!(bench.runs(), 5, "refused");
+    assert_eq!(bench.runs(), 5, "rejected");
     plugin.reject(&first).await;
-    assert!(Arc::ptr_eq(&second, &plugin.credentials().await.unwrap()), "an old refusal takes nothing new");
+    assert!(
+        Arc::ptr_eq(&second, &plugin.credentials().await.unwrap()),
+        "rejecting old credentials keeps newer ones"
+    );
     let again = bench.plugin(&bench.exec(), None);
     again.credentials().await.unwrap();
-    assert_eq!(bench.runs(), 6, "another process knows nothing of it");
+    assert_eq!(bench.runs(), 6, "the cache does not outlive the process");
 }
 
 #[tokio::test]
@@ -319,7 +325,7 @@ async fn a_plugin_that_hangs_is_ended_with_all_it_started() {
     let pid = bench.dump("bin/plugin.pid");
     if !pid.is_empty() {
         let stat = format!("/proc/{}/stat", pid.trim());
-        // Killed, it may stay for a moment as a zombie that nobody has fetched.
+        // A killed process may remain a zombie for a moment.
         let gone = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
         while !gone() {
             tokio::task::yield_now().await;

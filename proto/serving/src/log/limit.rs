@@ -1,17 +1,18 @@
-//! A rate limit on log lines: a stranger who can cause a line cannot fill the disk with it.
+//! Rate limit of log lines, so that remote clients cannot fill the disk with log lines.
 //!
 //! # Contract
 //!
-//! Each call site at INFO, WARN or ERROR has a token bucket: [`BURST`] lines pass at once, then one in each
-//! [`SECONDS_PER_LINE`]. The cause of a line is what its [`CAUSE_FIELDS`] say, without digits and quoted parts. The first
-//! [`LINES_PER_CAUSE`] lines of each cause in each [`PERIOD`] pass even when the bucket is empty, so that one cause does
-//! not hide another. At the end of a period one line for each cause says how many lines were left out. DEBUG and TRACE
-//! are not limited.
+//! Each call site at INFO, WARN or ERROR has a token bucket: [`BURST`] lines pass at once, then one line per
+//! [`SECONDS_PER_LINE`]. The cause of a line is the text of its [`CAUSE_FIELDS`] without digits and quoted
+//! parts. The first [`LINES_PER_CAUSE`] lines of each cause in each [`PERIOD`] pass even when the bucket is
+//! empty, so that one cause does not hide another. At the end of a period one line per cause reports the
+//! number of suppressed lines. DEBUG and TRACE are not limited.
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): in each period a call site writes at most [`BURST`] lines and [`LINES_PER_CAUSE`] for each of
-//! [`MAX_CAUSES`] causes; the limiter keeps no more than that many causes. Later causes of a period count as one.
+//! INVARIANT (bounded): in each period a call site writes at most [`BURST`] lines and [`LINES_PER_CAUSE`] for
+//! each of [`MAX_CAUSES`] causes; the limiter keeps at most that many causes. Later causes of a period count
+//! as one.
 
 use std::collections::HashMap;
 use std::fmt::{Debug, Write as _};
@@ -28,51 +29,51 @@ use tracing_subscriber::layer::{Context, Filter};
 
 /// Lines of a call site that pass at once.
 const BURST: u32 = 100;
-/// Seconds in which a call site whose burst is spent may write one line.
+/// Seconds per line of a call site whose burst is used up.
 const SECONDS_PER_LINE: u64 = 1;
-/// How long causes are told apart before the lines left out are reported.
+/// Period after which suppressed lines are reported by cause.
 const PERIOD: Duration = Duration::from_secs(10);
 /// Lines of each cause that pass in each period.
 const LINES_PER_CAUSE: u32 = 3;
-/// Causes of a call site that are told apart in a period.
+/// Maximum number of distinct causes of a call site in a period.
 const MAX_CAUSES: usize = 32;
-/// The maximum size of a cause in bytes.
+/// Maximum size of a cause in bytes.
 const MAX_CAUSE_BYTES: usize = 200;
-/// The fields whose values make the cause of a line.
+/// Fields whose values form the cause of a line.
 const CAUSE_FIELDS: [&str; 7] = ["cause", "check", "detail", "error", "method", "reason", "subject"];
-/// How often reports are looked for.
+/// Interval of the report thread.
 const TICK: Duration = Duration::from_secs(1);
-/// Where reports come from.
+/// Target of report lines.
 const REPORT_TARGET: &str = "serving::log";
 
-/// Lets lines pass at a bounded rate. Clones share their state.
+/// Rate limiter of log lines. Clones share their state.
 #[derive(Clone)]
 pub(super) struct RateLimit {
     clock: Arc<dyn Clock>,
     sites: Arc<Mutex<HashMap<callsite::Identifier, Site>>>,
 }
 
-/// The state of one call site.
+/// State of one call site.
 struct Site {
     tokens: u32,
-    /// Until when tokens were added.
+    /// Time of the last token refill.
     refilled: Duration,
     period_start: Duration,
     causes: HashMap<String, Cause>,
-    /// The causes beyond [`MAX_CAUSES`].
+    /// All causes beyond [`MAX_CAUSES`].
     other_causes: Cause,
 }
 
-/// The lines of one cause in the present period.
+/// Lines of one cause in the current period.
 #[derive(Default)]
 struct Cause {
     passed: u32,
     left_out: u64,
-    /// The message of the first line that was left out.
+    /// Message of the first suppressed line.
     message: String,
 }
 
-/// Lines that were left out.
+/// Suppressed lines.
 #[derive(Debug, PartialEq, Eq)]
 struct LeftOut {
     message: String,
@@ -80,23 +81,23 @@ struct LeftOut {
     lines: u64,
 }
 
-/// Starts the thread that reports the lines left out. Without it lines are limited all the same.
+/// Starts the thread that reports suppressed lines. Without the thread lines are still limited.
 pub(super) fn spawn_reports(limit: RateLimit) {
     let report = move || {
         loop {
             std::thread::sleep(TICK);
             for LeftOut { message, cause, lines } in limit.take_left_out() {
-                tracing::warn!(target: REPORT_TARGET, lines, event = message, cause, "similar log lines left out");
+                tracing::warn!(target: REPORT_TARGET, lines, event = message, cause, "similar log lines suppressed");
             }
         }
     };
     if let Err(error) = std::thread::Builder::new().name("log-limit".to_owned()).spawn(report) {
-        tracing::warn!(%error, "log lines that are left out are not counted");
+        tracing::warn!(%error, "cannot start the log report thread; suppressed log lines are not reported");
     }
 }
 
 impl RateLimit {
-    /// No line has passed.
+    /// Creates a limiter with full token buckets.
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         RateLimit { clock, sites: Arc::default() }
     }
@@ -113,7 +114,7 @@ impl RateLimit {
         sites.entry(metadata.callsite()).or_insert_with(|| Site::new(now)).passes(text, now)
     }
 
-    /// The lines left out of every call site whose period is over.
+    /// Takes the suppressed lines of every call site whose period has ended.
     fn take_left_out(&self) -> Vec<LeftOut> {
         let now = self.clock.monotonic();
         let mut left_out = Vec::new();
@@ -178,7 +179,7 @@ impl Site {
     }
 }
 
-/// The message and the cause of a line.
+/// Message and cause of a line.
 #[derive(Default)]
 struct LineText {
     message: String,
@@ -204,7 +205,7 @@ impl Visit for LineText {
 }
 
 impl LineText {
-    /// Adds a value without digits and quoted parts: they differ from line to line.
+    /// Adds a value without digits and quoted parts, which differ from line to line.
     fn add_cause(&mut self, value: &str) {
         if !self.cause.is_empty() {
             self.cause.push_str("; ");
@@ -225,7 +226,7 @@ impl LineText {
     }
 }
 
-/// Takes text until it is as long as the longest value that counts.
+/// Writer that drops text beyond [`MAX_CAUSE_BYTES`].
 struct Bounded<'a>(&'a mut String);
 
 impl std::fmt::Write for Bounded<'_> {
@@ -269,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    /// Where lines go.
+    /// Captured log output.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -293,7 +294,7 @@ mod tests {
     }
 
     impl Lines {
-        /// The lines that hold a text, since the last call.
+        /// Counts the lines with a text since the last call.
         fn take(&self, text: &str) -> usize {
             let bytes = std::mem::take(&mut *self.0.lock());
             String::from_utf8(bytes).unwrap().lines().filter(|line| line.contains(text)).count()
@@ -319,7 +320,7 @@ mod tests {
         limited(|limit, clock, lines| {
             (0..100_000).for_each(|request| fail(request, "no such token"));
             assert_eq!(lines.take("login failed"), 100);
-            assert_eq!(limit.take_left_out(), [], "the period is not over");
+            assert_eq!(limit.take_left_out(), [], "the period has not ended");
             clock.advance(Duration::from_secs(5));
             (0..1_000).for_each(|request| fail(request, "no such token"));
             assert_eq!(lines.take("login failed"), 5, "one in each second");
@@ -331,7 +332,7 @@ mod tests {
             };
             assert_eq!(limit.take_left_out(), [left_out]);
             clock.advance(Duration::from_secs(10));
-            assert_eq!(limit.take_left_out(), [], "it is told once");
+            assert_eq!(limit.take_left_out(), [], "reported once");
         });
     }
 
@@ -342,7 +343,7 @@ mod tests {
             lines.take("");
             (0..10).for_each(|request| fail(request, "it has expired 12 s ago"));
             assert_eq!(lines.take("expired"), 3);
-            // Values that differ do not make another cause.
+            // Values with other digits or quoted parts have the same cause.
             (0..10).for_each(|request| fail(request, &format!("it has expired {request} s ago")));
             (0..10).for_each(|request| fail(request, &format!("no issuer `{request}`")));
             assert_eq!(lines.take(""), 0);
@@ -389,9 +390,9 @@ mod tests {
     fn report_lines_are_not_limited() {
         limited(|_, _, lines| {
             for line in 0..1_000 {
-                tracing::warn!(target: REPORT_TARGET, line, "similar log lines left out");
+                tracing::warn!(target: REPORT_TARGET, line, "similar log lines suppressed");
             }
-            assert_eq!(lines.take("left out"), 1_000);
+            assert_eq!(lines.take("suppressed"), 1_000);
         });
     }
 }

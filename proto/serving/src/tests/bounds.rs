@@ -1,4 +1,5 @@
-//! What hostile connections can hold: unwritten answers, places of handshakes, connections without a request.
+//! Tests of the limits of hostile connections: unwritten responses, handshakes, connections without a
+//! request.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,7 +15,7 @@ use super::*;
 use crate::certs::ensure_serving_pair;
 use crate::tls::TlsFiles;
 
-/// A frame of HTTP/2.
+/// Encodes an HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
     frame.extend([kind, flags]);
@@ -23,7 +24,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The beginning of an HTTP/2 connection whose peer gives each stream so large a window, and the connection a gibibyte.
+/// Starts an HTTP/2 connection with a given stream window and a connection window of 1 GiB.
 fn preface(window: u32) -> Vec<u8> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     let mut settings = vec![0, 4];
@@ -33,12 +34,12 @@ fn preface(window: u32) -> Vec<u8> {
     bytes
 }
 
-/// The HEADERS frame of `GET /` with the authority `x`.
+/// Encodes the HEADERS frame of `GET /` with the authority `x`.
 fn get(stream: u32) -> Vec<u8> {
     frame(1, 0x5, stream, &[0x82, 0x84, 0x86, 0x01, 1, b'x'])
 }
 
-/// Bytes of answers that are alive.
+/// Number of response bytes that are alive.
 #[derive(Clone, Default)]
 struct Alive(Arc<AtomicUsize>);
 
@@ -63,7 +64,7 @@ impl Alive {
         Bytes::from_owner(Chunk(bytes, self.clone()))
     }
 
-    /// The number when it no longer changes.
+    /// Returns the number once it is stable.
     async fn settled(&self) -> usize {
         let mut last = usize::MAX;
         loop {
@@ -98,7 +99,7 @@ async fn hostile_http2_connections_hold_bounded_bytes_of_answers() {
             clients.push(client);
         }
         let held = alive.settled().await;
-        assert!(held > 0, "the answers have begun");
+        assert!(held > 0, "the responses have begun");
         assert!(held <= CONNECTIONS * 4 * 1024 * 1024, "{held} bytes are held (window {window})");
         drop(clients);
     }
@@ -124,7 +125,7 @@ async fn stalled_stream_leaves_other_streams_of_its_connection_running() {
         let answer = http2.send_request(post("/", "")).await.unwrap();
         assert_eq!(text(answer).await.len(), 100_000);
     }
-    assert_eq!(text(stalled.remove(0)).await.len(), 8 << 20, "a stalled answer goes on");
+    assert_eq!(text(stalled.remove(0)).await.len(), 8 << 20, "a stalled response continues");
 }
 
 #[tokio::test]
@@ -203,13 +204,13 @@ async fn silent_handshakes_beyond_bound_give_place_to_others() {
     assert!(closed.is_ok_and(|read| read.is_err()), "the oldest handshake is cut");
     let last = silent.pop().unwrap();
     let open = tokio::time::timeout(Duration::from_millis(100), async move { last.readable().await }).await;
-    assert!(open.is_err(), "the newest handshake goes on");
+    assert!(open.is_err(), "the newest handshake continues");
 }
 
 #[tokio::test]
 async fn connection_beyond_bound_is_closed_and_others_are_served() {
     let server = start(echo, None, ServerOptions { max_connections: 2, ..ServerOptions::default() }).await;
-    // One address has half of all.
+    // The limit per address is half of the total.
     let mut first = TcpStream::connect(server.address).await.unwrap();
     first.write_all(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     assert_eq!(first.read_u8().await.unwrap(), b'H');

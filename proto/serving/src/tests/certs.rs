@@ -1,4 +1,4 @@
-//! Certificates that are made, kept, renewed and signed.
+//! Tests of generating, keeping, reissuing and signing certificates.
 
 use super::*;
 use std::os::unix::fs::PermissionsExt;
@@ -24,7 +24,7 @@ fn a_pair_is_made_once_and_kept_while_it_is_good() {
     for key in [&pair.key, &pair.ca_key] {
         assert_eq!(fs::metadata(key).unwrap().permissions().mode() & 0o777, 0o600, "{}", key.display());
     }
-    assert_eq!(fs::read_dir(&certs).unwrap().count(), 4, "nothing else is left behind");
+    assert_eq!(fs::read_dir(&certs).unwrap().count(), 4, "no temporary files remain");
     let first = files(&pair);
     let later = |days: u64| now() + Duration::from_secs(days * 24 * 3600);
 
@@ -49,11 +49,11 @@ fn a_pair_is_made_once_and_kept_while_it_is_good() {
         .unwrap();
     assert_eq!(leaf, "CN=apiserver");
 
-    // Another authority: the certificate is not its own any more.
+    // Another authority: the certificate no longer has a valid issuer.
     fs::remove_file(&pair.ca).unwrap();
     assert!(
         matches!(ensure_serving_pair(&certs, &names, now()), Err(CertError::Unusable { .. })),
-        "half an authority"
+        "incomplete authority"
     );
     fs::remove_file(&pair.ca_key).unwrap();
     let before = files_of_leaf(&pair);
@@ -102,7 +102,7 @@ fn client_certificates_carry_user_and_all_groups_and_are_signed() {
     assert_eq!(certificate.validity().not_after.timestamp(), now().as_second() + 3600);
     assert!(holds_key(&der, &KeyPair::from_pem(&pair.key).unwrap()));
 
-    // As a server that trusts the authority verifies it.
+    // Verifies like a server that trusts the authority.
     let mut roots = rustls::RootCertStore::empty();
     roots.add(parsed(&fs::read_to_string(&cert).unwrap())).unwrap();
     let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -1,4 +1,4 @@
-//! The HTTP server over loopback: both protocols, limits, and its end.
+//! Tests of the HTTP server over loopback: both protocols, limits and shutdown.
 
 use super::*;
 use crate::body;
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// A running server.
+/// Running server.
 pub(super) struct Running {
     pub(super) address: SocketAddr,
     stop: oneshot::Sender<()>,
@@ -36,7 +36,7 @@ pub(super) async fn start<H: Handler>(
     Running { address, stop, ended }
 }
 
-/// Answers with the path and the body of the request.
+/// Handler that responds with the path and the body of the request.
 pub(super) async fn echo(request: Request<Incoming>, connection: Arc<ConnectionInfo>) -> Response<Body> {
     assert!(connection.peer.is_some());
     let path = request.uri().path().to_owned();
@@ -63,7 +63,7 @@ pub(super) async fn text(response: Response<Incoming>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
-/// Everything that comes back for bytes sent as they are.
+/// Sends raw bytes and returns the whole response.
 pub(super) async fn raw(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -101,7 +101,7 @@ async fn heads_are_bounded_in_time_and_size() {
         ..ServerOptions::default()
     };
     let server = start(echo, None, options).await;
-    // Ends because the server closes it: the head never comes.
+    // Returns because the server closes the connection: the head never arrives.
     raw(server.address, b"GET / HTTP/1.1\r\nHost:").await;
     let head = format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(20_000));
     assert!(!raw(server.address, head.as_bytes()).await.contains("200 OK"));
@@ -237,7 +237,7 @@ async fn handlers_see_the_chain_of_a_tls_client() {
         };
         assert_eq!(text(answer).await, want, "{protocol}");
     }
-    // What is no TLS gets no answer, and the server goes on.
+    // Plaintext on a TLS port gets no response, and the server continues.
     assert_eq!(raw(server.address, b"GET / HTTP/1.1\r\n\r\n").await.find("HTTP/1.1 200"), None);
     drop(server.stop);
     assert_eq!(server.ended.await.unwrap(), Drained::Clean);

@@ -1,4 +1,4 @@
-//! TLS: which certificates clients may show, and which one they are shown.
+//! Tests of TLS: accepted client certificates, and the serving certificate.
 
 use super::*;
 use crate::certs::{Authority, PemPair, ensure_serving_pair};
@@ -43,7 +43,7 @@ fn client(ca: &Path, identity: Option<(&PemPair, &PemPair)>) -> ClientConfig {
             let chain = vec![CertificateDer::from_pem_slice(cert.cert.as_bytes()).unwrap()];
             let key = PrivateKeyDer::from_pem_slice(key.key.as_bytes()).unwrap();
             let key = aws_lc_rs::sign::any_supported_type(&key).unwrap();
-            // Sent whether or not the server hints at the issuer, and even if the key is another's.
+            // The client sends the certificate regardless of issuer hints and even with a foreign key.
             let certified = Arc::new(CertifiedKey::new(chain, key));
             builder.with_client_cert_resolver(Arc::new(Always(certified)))
         }
@@ -65,7 +65,7 @@ impl rustls::client::ResolvesClientCert for Always {
     }
 }
 
-/// What the server sees of a client, or that one side refused.
+/// Completes a handshake; returns the client chain that the server sees, or the error of either side.
 async fn shake(tls: &ServingTls, client: ClientConfig) -> Result<Vec<Bytes>, String> {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let accept = async {
@@ -99,7 +99,7 @@ async fn any_certificate_is_handed_on_and_only_its_key_is_proven() {
     let long_ago =
         authority.client("old", &[], hour, Timestamp::from_second(1_000_000_000).unwrap()).unwrap();
 
-    assert_eq!(shake(&tls, client(&ca, None)).await, Ok(vec![]), "none is demanded");
+    assert_eq!(shake(&tls, client(&ca, None)).await, Ok(vec![]), "a client certificate is optional");
     for pair in [&known, &foreign, &long_ago] {
         let chain = shake(&tls, client(&ca, Some((pair, pair)))).await.unwrap();
         let sent = CertificateDer::from_pem_slice(pair.cert.as_bytes()).unwrap();
@@ -132,12 +132,12 @@ async fn good_files_are_taken_over_and_bad_ones_keep_the_old() {
     let error = tls.reload().unwrap_err().to_string();
     assert!(error.contains("does not belong to"), "{error}");
     assert!(Arc::ptr_eq(&tls.current(), &before));
-    assert!(shake(&tls, client(&ca, None)).await.is_ok(), "the old pair serves");
+    assert!(shake(&tls, client(&ca, None)).await.is_ok(), "the previous pair is in use");
 
     fs::write(&files.key, &good.key).unwrap();
     assert!(tls.reload().unwrap());
     assert!(!Arc::ptr_eq(&tls.current(), &before));
-    assert!(shake(&tls, client(&ca, None)).await.is_ok(), "the new pair serves");
+    assert!(shake(&tls, client(&ca, None)).await.is_ok(), "the new pair is in use");
 
     for (path, content) in [(&files.cert, "nonsense"), (&files.key, ""), (&files.client_cas[0], "x")] {
         let kept = fs::read(path).unwrap();

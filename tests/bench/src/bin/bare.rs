@@ -1,4 +1,4 @@
-//! Runs the bare server: reads the body from standard input, prints the port, serves until it is killed.
+//! Runs the baseline server: reads the body from standard input, prints the port, serves until it is killed.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 

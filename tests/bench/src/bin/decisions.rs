@@ -1,16 +1,18 @@
-//! What a decision costs: in authd, from apid's caches, and from one process to the other; and what authd keeps of a
-//! binding. Each line is a figure with its bound.
+//! Cost of an authorization decision in authd, from the caches of apid, and between both processes.
+//!
+//! The program also measures the memory of a binding in authd. Each line is a figure with its limit.
 //!
 //! ```text
 //! decisions [--others 100000] [--seconds 10] [--rate 5000] [--programs target/release] [--only NAME]
 //! ```
 //!
-//! The policy is that of [`bench::policy`]: a hundred bindings of the caller, 100,000 of others. `apid` is this process, with
-//! apid's own client and caches; its CPU time is counted together with that of authd. Requests at a rate come as they do to
-//! apid, from another process: this program once more, with `--arrivals`, whose time is not counted.
+//! The policy is that of [`bench::policy`]: a hundred bindings of the measured user, 100,000 of other users.
+//! This process takes the role of `apid`, with its authorization client and caches; CPU time is that of both
+//! processes. At a fixed rate, requests come from another process, as in apid: this program with
+//! `--arrivals`, whose CPU time does not count.
 //!
-//! Beside the exchange of a question stands what the machine takes for the least one, of as many bytes between two threads
-//! that do nothing else: where processors sleep between two messages, most of the time is that of waking them.
+//! The report also contains the shortest exchange of the machine: as many bytes between two threads that do
+//! nothing else. If processors sleep between two messages, waking them takes most of the time.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 
@@ -40,32 +42,32 @@ use parking_lot::Mutex;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 
-/// As apid and authd allocate.
+/// Same allocator as apid and authd.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Bytes of a question and of its answer, as they are on the wire.
+/// Sizes in bytes of a request and its response on the wire.
 const QUESTION: usize = 226;
 const ANSWER: usize = 84;
 
 #[derive(Parser)]
 struct Args {
-    /// Bindings of others
+    /// Bindings of other users
     #[arg(long, default_value_t = 100_000)]
     others: usize,
-    /// Seconds of each measure over the socket
+    /// Seconds of each measurement over the socket
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// Questions a second of the open loop
+    /// Requests per second of the open loop
     #[arg(long, default_value_t = 5000)]
     rate: u32,
-    /// Folder of authd
+    /// Directory of authd
     #[arg(long, default_value = "target/release")]
     programs: PathBuf,
-    /// Run only the measures whose name contains this: authd, memory, kept, asked
+    /// Run only the measurements whose name contains this: authd, memory, cached, socket
     #[arg(long, default_value = "")]
     only: String,
-    /// Be what makes requests: so many, a byte of standard output each, at the rate
+    /// Generate arrivals: this many, one byte of standard output each, at the rate
     #[arg(long, hide = true)]
     arrivals: Option<u32>,
 }
@@ -75,9 +77,9 @@ fn main() -> Result<(), Error> {
     if let Some(count) = args.arrivals {
         return arrive(count, args.rate);
     }
-    // As apid's own.
+    // Same runtime as apid.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    // In a task, as the requests of apid are.
+    // In a task, like the requests of apid.
     runtime.block_on(async { tokio::spawn(run(args)).await? })
 }
 
@@ -87,7 +89,7 @@ async fn run(args: Args) -> Result<(), Error> {
     if wants("authd") {
         in_authd(&names, args.others)?;
     }
-    if !["memory", "kept", "asked"].into_iter().any(wants) {
+    if !["memory", "cached", "socket"].into_iter().any(wants) {
         return Ok(());
     }
     let token = "t".repeat(900);
@@ -101,10 +103,10 @@ async fn run(args: Args) -> Result<(), Error> {
         report("memory: a binding in authd", bytes, 300.0, "bytes");
     }
     let caller = login(&authority, &names, &token).await?;
-    if wants("kept") {
+    if wants("cached") {
         kept(&authority, &caller, &names, &token).await?;
     }
-    if wants("asked") {
+    if wants("socket") {
         least_exchange()?;
         asked_one_by_one(&authority, &caller, args.seconds).await?;
         asked_at_a_rate(&authority, &caller, args.seconds, args.rate).await?;
@@ -112,7 +114,7 @@ async fn run(args: Args) -> Result<(), Error> {
     authority.stop().await
 }
 
-/// Decisions by the modes `Node,RBAC` over a mirror, without a wire.
+/// Measures decisions of the modes `Node,RBAC` over a policy mirror in this process.
 fn in_authd(names: &Arc<Names>, others: usize) -> Result<(), Error> {
     const ROUNDS: usize = 1_000_000;
     let mirror = Mirror::new(Arc::clone(names));
@@ -142,13 +144,14 @@ fn in_authd(names: &Arc<Names>, others: usize) -> Result<(), Error> {
     let refused: Vec<_> =
         (0..policy::OWN).map(|n| policy::request(&format!("other-{n}"), &format!("object-{n}"))).collect();
     for (name, requests) in
-        [("authd: allowed by one of 100 bindings", allowed), ("authd: refused after 100 bindings", refused)]
+        [("authd: allowed by one of 100 bindings", allowed), ("authd: denied after 100 bindings", refused)]
     {
         let spent = Spent::begin(&[std::process::id()])?;
         let mut count = 0;
         for attributes in requests.iter().cycle().take(ROUNDS) {
             let question = Question { user: &caller, attributes, at_least: 1, explain: false };
-            let answer = union.authorize(question).now_or_never().ok_or("it waits for something")??;
+            let answer =
+                union.authorize(question).now_or_never().ok_or("the decision is not immediate")??;
             count += usize::from(black_box(answer).decision.allowed());
         }
         let wanted = if name.contains("allowed") { ROUNDS } else { 0 };
@@ -160,7 +163,7 @@ fn in_authd(names: &Arc<Names>, others: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Memory of a process once its allocator has given back what it does not need.
+/// Resident memory of a process after its allocator has returned unused memory.
 async fn settled(pid: u32) -> Result<f64, Error> {
     let mut least = f64::INFINITY;
     for _ in 0..15 {
@@ -170,7 +173,7 @@ async fn settled(pid: u32) -> Result<f64, Error> {
     Ok(least)
 }
 
-/// What presents a token.
+/// Builds a request with a bearer token.
 fn presenting(token: &str, names: &Names) -> Result<Presented, Error> {
     let mut headers = HeaderMap::new();
     headers.insert(AUTHORIZATION, format!("Bearer {token}").parse()?);
@@ -193,7 +196,7 @@ async fn login(authority: &Authority, names: &Names, token: &str) -> Result<Auth
     who.map_err(|status| status.message.into())
 }
 
-/// What apid's caches add to a request.
+/// Measures the cost of the caches of apid per request.
 async fn kept(
     authority: &Authority,
     caller: &Authenticated,
@@ -203,11 +206,11 @@ async fn kept(
     const ROUNDS: usize = 3_000_000;
     let auth = &authority.auth;
     for (name, request) in [
-        ("kept: a decision in apid, of one name", policy::request("kind-3", "web")),
-        ("kept: a decision in apid, of every name", policy::request("kind-1", "web")),
+        ("cached: a decision in apid, for one name", policy::request("kind-3", "web")),
+        ("cached: a decision in apid, for any name", policy::request("kind-1", "web")),
     ] {
         let request = Arc::new(request);
-        // The first one is asked of authd.
+        // authd decides the first request.
         let first = auth.authorize(caller, Arc::clone(&request), "bench").await;
         first.map_err(|refusal| refusal.status.message.clone())?;
         let spent = Spent::begin(&[std::process::id()])?;
@@ -222,11 +225,11 @@ async fn kept(
     for _ in 0..ROUNDS / 3 {
         drop(black_box(auth.authenticate(&credentials(&presented)).await));
     }
-    report("kept: an identity in apid, of a token of 900 bytes", spent.each(ROUNDS / 3)?, 2.0, "us");
+    report("cached: an identity in apid, for a token of 900 bytes", spent.each(ROUNDS / 3)?, 2.0, "us");
     Ok(())
 }
 
-/// Questions that nothing kept answers: each is about a resource of its own, which the caller may not read.
+/// Builds a request that no cache answers: each for its own resource, which the user may not read.
 fn unknown(number: usize) -> Arc<apimachinery::attributes::Attributes> {
     Arc::new(policy::request(&format!("unknown-{number}"), "web"))
 }
@@ -243,13 +246,13 @@ async fn asked_one_by_one(authority: &Authority, caller: &Authenticated, seconds
     }
     let each = spent.each(took.len())?;
     took.sort_unstable();
-    report("asked: one after the other, p50", percentile(&took, 50), 100.0, "us");
-    println!("asked: one after the other, p99 {:.0} us", percentile(&took, 99));
-    report("asked: one after the other, CPU of both", each, 60.0, "us");
+    report("socket: sequential, p50", percentile(&took, 50), 100.0, "us");
+    println!("socket: sequential, p99 {:.0} us", percentile(&took, 99));
+    report("socket: sequential, CPU of both processes", each, 60.0, "us");
     Ok(())
 }
 
-/// What the machine takes for a question and an answer that nobody reads: the floor of all that is asked over a socket.
+/// Measures an exchange of the same sizes without any work: the minimum for every exchange over a socket.
 fn least_exchange() -> Result<(), Error> {
     const ROUNDS: usize = 20_000;
     let (mut here, mut there) = UnixStream::pair()?;
@@ -273,13 +276,13 @@ fn least_exchange() -> Result<(), Error> {
     answering.join().map_err(|_| "the other thread panicked")??;
     took.sort_unstable();
     println!(
-        "asked: the least exchange of this machine, p50 {:.0} us, CPU of both {each:.0} us",
+        "socket: minimal exchange on this machine, p50 {:.0} us, CPU of both processes {each:.0} us",
         percentile(&took, 50)
     );
     Ok(())
 }
 
-/// Writes a byte each time that a request is due, whatever became of those before.
+/// Writes a byte each time a request is due, independent of earlier requests.
 fn arrive(count: u32, rate: u32) -> Result<(), Error> {
     let begun = Instant::now();
     let mut out = std::io::stdout().lock();
@@ -292,7 +295,7 @@ fn arrive(count: u32, rate: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// An open loop: requests come when they are due, whatever became of those before.
+/// Open loop: requests start when they are due, independent of earlier requests.
 async fn asked_at_a_rate(
     authority: &Authority,
     caller: &Authenticated,
@@ -337,20 +340,20 @@ async fn asked_at_a_rate(
     let mut took = took.lock().clone();
     took.sort_unstable();
     println!(
-        "asked: {rate} a second, p50 {:.0} us, p90 {:.0} us",
+        "socket: {rate} a second, p50 {:.0} us, p90 {:.0} us",
         percentile(&took, 50),
         percentile(&took, 90)
     );
-    report(&format!("asked: {rate} a second, p99"), percentile(&took, 99), 300.0, "us");
-    report(&format!("asked: {rate} a second, CPU of both"), each, 60.0, "us");
+    report(&format!("socket: {rate} a second, p99"), percentile(&took, 99), 300.0, "us");
+    report(&format!("socket: {rate} a second, CPU of both processes"), each, 60.0, "us");
     Ok(())
 }
 
-/// The answer was a refusal, as it must be, and no failure.
+/// Checks that the decision is a denial, not a failure.
 fn refused(decided: Result<(), apid::auth::Refusal>) -> Result<(), Error> {
     match decided {
         Err(refusal) if refusal.status.code == 403 => Ok(()),
         Err(refusal) => Err(refusal.status.message.clone().into()),
-        Ok(()) => Err("what nobody granted was allowed".into()),
+        Ok(()) => Err("a request without permission was allowed".into()),
     }
 }

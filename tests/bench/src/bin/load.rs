@@ -1,13 +1,14 @@
-//! Load on the control plane: how much it does in a second and in a CPU-second of its processes, beside the bare server
-//! that sends the same bytes, and whether the bounds hold.
+//! Load test of the control plane, compared with the baseline server that sends the same bytes.
+//!
+//! The test measures throughput per second and per CPU-second, and checks the limits.
 //!
 //! ```text
 //! load [--only NAME] [--rounds 5] [--round-millis 1000]
 //! load --server https://127.0.0.1:6443 --token TOKEN --pid APID --pid AUTHD
 //! ```
 //!
-//! Without `--server` it starts the programs that stand beside it, on an empty store. Else it makes the namespace
-//! `bench-load` and removes it at the end.
+//! Without `--server` the program starts apid and authd from its own directory, on an empty store. Otherwise
+//! it creates the namespace `bench-load` and removes it at the end.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 
@@ -25,37 +26,37 @@ use http::{Method, StatusCode};
 
 #[derive(Parser)]
 struct Args {
-    /// The server, for example https://127.0.0.1:6443; none: one is started
+    /// URL of the server, for example https://127.0.0.1:6443; without it a server is started
     #[arg(long)]
     server: Option<String>,
-    /// Bearer token of a user who may do everything
+    /// Bearer token of a user with all permissions
     #[arg(long, default_value = "")]
     token: String,
-    /// Processes whose CPU time counts (repeatable)
+    /// Process whose CPU time counts (repeatable)
     #[arg(long)]
     pid: Vec<u32>,
-    /// Rounds of each measure, in which both servers take turns
+    /// Rounds of each measurement, alternating between both servers
     #[arg(long, default_value_t = 5)]
     rounds: u32,
     /// Milliseconds of a round
     #[arg(long, default_value_t = 1000)]
     round_millis: u64,
-    /// Clients that read at a time, a connection each
+    /// Concurrent readers, one connection each
     #[arg(long, default_value_t = 16)]
     clients: usize,
-    /// Clients that create at a time, a connection each
+    /// Concurrent writers, one connection each
     #[arg(long, default_value_t = 32)]
     writers: usize,
-    /// Watchers of the fan-out
+    /// Watches of the fan-out measurement
     #[arg(long, default_value_t = 200)]
     watchers: usize,
-    /// Watchers of the deliveries that are timed
+    /// Watches of the delivery latency measurement
     #[arg(long, default_value_t = 1000)]
     receivers: usize,
-    /// Seconds that deliveries are timed
+    /// Seconds of the delivery latency measurement
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// Run only the measures whose name contains this
+    /// Run only the measurements whose name contains this
     #[arg(long, default_value = "")]
     only: String,
 }
@@ -63,16 +64,16 @@ struct Args {
 /// Objects in the namespace.
 const OBJECTS: u64 = 5000;
 
-/// Per CPU-second, beside the bare server.
+/// Minimum throughput per CPU-second, relative to the baseline server.
 const RATIO: f64 = 0.6;
 
-/// Creates in a second, and in a CPU-second.
+/// Minimum creates per second and per CPU-second.
 const CREATES: f64 = 10_000.0;
 
-/// The latest 1% of deliveries, at so many events a second.
+/// Event rate per second, and maximum p99 latency of deliveries.
 const DELIVERY: (u64, Duration) = (50, Duration::from_millis(20));
 
-/// Events a second whose deliveries are reported beside those of [`DELIVERY`].
+/// Higher event rate per second, reported in addition to [`DELIVERY`].
 const FAST: u64 = 200;
 
 #[tokio::main]
@@ -126,7 +127,8 @@ impl Bench {
             let bare = Feed::of_lines(&ours.sample(0).await?).await?;
             if self.wants(fan_out) {
                 self.fan_out(&ours, &bare).await?;
-                // At full speed the one that is slower has more events to send at once; so also at one rate.
+                // At full speed the slower server batches more events; therefore the test also measures at a
+                // fixed rate.
                 let name = format!("{fan_out} at {FAST}/s");
                 let figures = self.deliveries(&ours, &bare, self.args.watchers, FAST, 1).await?;
                 report(&name, figures, |ours, bare| at_least(ours.per_cpu_second() / bare.per_cpu_second()));
@@ -155,7 +157,7 @@ impl Bench {
         Side::new(&self.plane.target, &self.plane.pids)
     }
 
-    /// Reads of one path, here and on the bare server.
+    /// Measures reads of one path on both servers.
     async fn reads(&self, name: &str, path: String) -> Result<(), Error> {
         let ours = self.side();
         let (status, body) = ours.target.connect().await?.call(Method::GET, &path, Bytes::new()).await?;
@@ -199,7 +201,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Events at a rate. `turn` keeps the names of events apart.
+    /// Measures event delivery at a rate. `turn` separates the names of events.
     async fn deliveries(
         &self,
         ours: &Feed,
@@ -209,7 +211,7 @@ impl Bench {
         turn: u64,
     ) -> Result<[Figure; 2], Error> {
         let length = Duration::from_secs(self.args.seconds);
-        // Beyond all numbers of the full speed.
+        // Above all event numbers of the full-speed measurement.
         let first = turn * 100_000_000 + 1_000_000 * rate;
         let ours = delivery::at_rate(ours, receivers, rate, length, first).await?;
         let bare = delivery::at_rate(bare, receivers, rate, length, first).await?;

@@ -1,13 +1,13 @@
-//! What it takes to identify callers: requests with service-account tokens that were never seen, against the same requests
-//! with one that is known.
+//! Cost of authentication: requests with new service-account tokens compared with requests with a cached
+//! token.
 //!
 //! ```text
 //! logins [--tokens 4000] [--connections 16] [--programs target/release]
 //! ```
 //!
-//! The tokens are issued by the plane itself beforehand. Each is used once: first one after the other on one connection,
-//! which gives the latency of an unknown one; then the rest on many connections, which gives how many are verified a
-//! second. The difference to the known token is what identifying adds.
+//! The server issues the tokens beforehand. Each token is used once: first sequentially on one connection,
+//! which gives the latency of a cache miss; then on many connections, which gives the verifications per
+//! second. The difference to the cached token is the cost of authentication.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 
@@ -25,7 +25,7 @@ use http::{Method, StatusCode};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-/// What is asked for: everybody may, and it costs next to nothing.
+/// Requested path: allowed for every user, with minimal cost.
 const ASKED: &str = "/version";
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 
@@ -34,10 +34,10 @@ struct Args {
     /// Distinct tokens
     #[arg(long, default_value_t = 4000)]
     tokens: usize,
-    /// Connections that use them at the same time
+    /// Concurrent connections
     #[arg(long, default_value_t = 16)]
     connections: usize,
-    /// Folder of apid and authd
+    /// Directory of apid and authd
     #[arg(long, default_value = "target/release")]
     programs: PathBuf,
 }
@@ -72,7 +72,7 @@ async fn main() -> Result<(), Error> {
     plane.stop().await
 }
 
-/// Tokens of one account.
+/// Issues tokens of one service account.
 async fn issue(target: &Target, count: usize) -> Result<Vec<String>, Error> {
     let mut connection = target.connect().await?;
     let account = json!({"metadata": {"name": "robot"}}).to_string();
@@ -89,7 +89,7 @@ async fn issue(target: &Target, count: usize) -> Result<Vec<String>, Error> {
     Ok(tokens)
 }
 
-/// How long a request with each token took, sorted.
+/// Measures a request with each token; returns sorted times.
 async fn one_by_one(connection: &mut Connection, tokens: &[String]) -> Result<Vec<Duration>, Error> {
     let mut took = Vec::with_capacity(tokens.len());
     for token in tokens {
@@ -114,6 +114,6 @@ async fn drain(target: Target, queue: Arc<Mutex<Vec<String>>>) -> Result<(), Err
 async fn ask(connection: &mut Connection) -> Result<(), Error> {
     match connection.call(Method::GET, ASKED, Bytes::new()).await? {
         (StatusCode::OK, _) => Ok(()),
-        (status, _) => Err(format!("{ASKED} was answered with {status}").into()),
+        (status, _) => Err(format!("{ASKED} returned {status}").into()),
     }
 }

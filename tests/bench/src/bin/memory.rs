@@ -1,11 +1,11 @@
-//! Memory of the control plane: many clients that list much at once, and many watches that wait.
+//! Memory of the control plane under many concurrent large lists, and under many idle watches.
 //!
 //! ```text
 //! memory lists [--objects 80000] [--clients 16]
 //! memory watches [--connections 100] [--streams 100]
 //! ```
 //!
-//! Each starts the programs that stand beside it, on an empty store.
+//! Each command starts apid and authd from the directory of this program, on an empty store.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 
@@ -30,34 +30,34 @@ struct Args {
 enum Subject {
     /// Clients that list a large collection at the same time
     Lists {
-        /// Objects of about 1.3 kB as they are listed
+        /// Objects of about 1.3 kB in the list
         #[arg(long, default_value_t = 80_000)]
         objects: u64,
-        /// Clients, a connection each
+        /// Clients, one connection each
         #[arg(long, default_value_t = 16)]
         clients: usize,
     },
-    /// Watches of which nothing is heard, over HTTP/2
+    /// Idle watches over HTTP/2
     Watches {
         /// Connections
         #[arg(long, default_value_t = 100)]
         connections: usize,
-        /// Watches on each
+        /// Watches per connection
         #[arg(long, default_value_t = 100)]
         streams: usize,
     },
 }
 
-/// What listing may cost beside the data, in MiB.
+/// Memory limit of lists without the data, in MiB.
 const LISTS: f64 = 64.0;
 
-/// What the watches may cost, in MiB.
+/// Memory limit of the watches, in MiB.
 const WATCHES: f64 = 100.0;
 
-/// Until memory that was let go is given back.
+/// Time after which the allocator has returned freed memory.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// How long clients that read late wait.
+/// Delay of slow clients before they read.
 const LATE: Duration = Duration::from_secs(3);
 
 #[tokio::main]
@@ -73,7 +73,7 @@ async fn main() -> Result<(), Error> {
 async fn lists(plane: &Plane, count: u64, clients: usize) -> Result<(), Error> {
     let apid = *plane.pids.first().ok_or("no process")?;
     objects::fill(&plane.target, count).await?;
-    // The first list makes what the cache keeps of each object.
+    // The first list fills the cache of encoded objects.
     let bytes = list(&plane.target, "", Duration::ZERO).await?;
     println!("a list has {count} objects and {:.0} MB", bytes as f64 / 1e6);
     for (name, encoding, pause) in [
@@ -96,7 +96,7 @@ async fn lists(plane: &Plane, count: u64, clients: usize) -> Result<(), Error> {
         let peak = process::peak_mib(apid).ok_or("apid ended")?;
         println!(
             "{clients} lists {name}: {before:.0} MiB before, at most {peak:.0} MiB, {:.1} MiB more, in {:.1} s; \
-             bound {LISTS} MiB: {}",
+             limit {LISTS} MiB: {}",
             peak - before,
             begun.elapsed().as_secs_f64(),
             verdict(peak - before <= LISTS),
@@ -105,7 +105,7 @@ async fn lists(plane: &Plane, count: u64, clients: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Lists, and reads the answer to its end. Its bytes.
+/// Lists the collection and reads the whole response; returns its size in bytes.
 async fn list(target: &Target, encoding: &'static str, pause: Duration) -> Result<usize, Error> {
     let mut connection = target.connect().await?;
     connection.accept_encoding = encoding;
@@ -142,7 +142,7 @@ async fn watches(plane: &Plane, connections: usize, streams: usize) -> Result<()
     let after = resident(plane)?;
     println!(
         "{} idle watches over {connections} connections: {before:.1} MiB before, {after:.1} MiB with them, \
-         {:.1} MiB or {:.1} kB each; bound {WATCHES} MiB: {}",
+         {:.1} MiB or {:.1} kB each; limit {WATCHES} MiB: {}",
         open.len(),
         after - before,
         (after - before) * 1048.576 / open.len() as f64,
@@ -151,7 +151,7 @@ async fn watches(plane: &Plane, connections: usize, streams: usize) -> Result<()
     Ok(())
 }
 
-/// MiB of both processes.
+/// Resident memory of both processes in MiB.
 fn resident(plane: &Plane) -> Result<f64, Error> {
     plane.pids.iter().map(|pid| process::resident_mib(*pid).ok_or_else(|| "a process ended".into())).sum()
 }

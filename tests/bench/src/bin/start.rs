@@ -1,11 +1,11 @@
-//! How long the control plane takes from its start to ready, and how much memory both processes hold when idle.
+//! Start-up time of the control plane until ready, and idle memory of both processes.
 //!
 //! ```text
 //! start [--runs 10] [--idle-seconds 3] [--programs target/release]
 //! ```
 //!
-//! Each run is on an empty store in a directory of its own. Memory is what is resident (`VmRSS`): pages of the programs
-//! count, those of libraries for each process.
+//! Each run uses an empty store in its own directory. Memory is resident memory (`VmRSS`): pages of the
+//! programs count, and pages of libraries count for each process.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 
@@ -17,18 +17,18 @@ use bench::plane::Plane;
 use bench::process;
 use clap::Parser;
 
-/// A tenth of what the reference holds when idle, in MiB.
+/// A tenth of the idle memory of the reference, in MiB.
 const MEMORY_BOUND: f64 = 32.0;
 
 #[derive(Parser)]
 struct Args {
-    /// Starts to measure
+    /// Number of measured starts
     #[arg(long, default_value_t = 10)]
     runs: usize,
     /// Seconds to wait before memory is read
     #[arg(long, default_value_t = 3)]
     idle_seconds: u64,
-    /// Folder of apid and authd
+    /// Directory of apid and authd
     #[arg(long, default_value = "target/release")]
     programs: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! Kinds found by discovery, and objects without a type.
+//! Session with kinds found by discovery, and with untyped objects.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use serde_json::json;
 pub(crate) async fn run(client: Client) {
     let plain = Discovery::new(client.clone()).run().await.expect("discovery");
     let aggregated = Discovery::new(client.clone()).run_aggregated().await.expect("aggregated discovery");
-    assert_eq!(names(&plain), names(&aggregated), "both forms tell the same");
+    assert_eq!(names(&plain), names(&aggregated), "both discovery forms return the same resources");
     assert!(names(&plain).len() > 50, "{:?}", names(&plain));
     let groups: Vec<&str> = plain.groups_alphabetical().iter().map(|group| group.name()).collect();
     assert!(groups.contains(&"") && groups.contains(&"apps"), "{groups:?}");
 
-    // Everything that can be listed is.
+    // Lists every kind that supports list.
     let mut listed = 0;
     for group in plain.groups() {
         for (resource, capabilities) in group.recommended_resources() {
@@ -56,10 +56,10 @@ pub(crate) async fn run(client: Client) {
     assert_eq!(held.items.len(), 1);
     assert_eq!(held.items[0].name_any(), "lock");
     api.delete("lock", &DeleteParams::default()).await.expect("deleted");
-    assert!(api.get_opt("lock").await.expect("an answer").is_none());
+    assert!(api.get_opt("lock").await.expect("a response").is_none());
 }
 
-/// Every resource of every version.
+/// Names of all resources of all versions.
 fn names(discovery: &Discovery) -> BTreeSet<String> {
     discovery
         .groups()

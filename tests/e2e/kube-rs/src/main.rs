@@ -1,10 +1,10 @@
-//! Sessions of kube-rs, unmodified, with a server whose configuration file `KUBECONFIG` names.
+//! Sessions of unmodified kube-rs with a server whose kubeconfig file is in `KUBECONFIG`.
 //!
 //! # Contract
 //!
-//! The first argument names the session. What only the caller can do (start the server again, trim its history) is asked for
-//! by a line on standard output and awaited as a line on standard input: [`ask`]. A session that finds what it must not find
-//! panics; the process then ends with another code than 0.
+//! The first argument names the session. Some actions need the test: restarting the server, or compacting its
+//! history. A session requests them by a line on standard output and waits for a line on standard input:
+//! [`ask`]. A session that finds a violation panics; the process then ends with a code other than 0.
 
 mod dynamic;
 mod reflected;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use kube::Client;
 
-/// How long anything may take before a session gives up.
+/// Time limit of any wait in a session.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 #[tokio::main(flavor = "current_thread")]
@@ -32,15 +32,15 @@ async fn main() {
     }
 }
 
-/// Asks the caller to do something to the server, and waits until it is done.
+/// Requests an action of the test on the server, and waits until it is done.
 ///
 /// # Panics
 ///
-/// The caller has gone.
+/// The test has ended.
 fn ask(what: &str) {
     println!("{what}");
-    std::io::stdout().flush().expect("the caller reads");
+    std::io::stdout().flush().expect("the test reads");
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("the caller answers");
-    assert_eq!(line, "done\n", "the answer to `{what}`");
+    std::io::stdin().read_line(&mut line).expect("the test responds");
+    assert_eq!(line, "done\n", "response to `{what}`");
 }

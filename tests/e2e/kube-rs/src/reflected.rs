@@ -1,4 +1,4 @@
-//! A thousand objects in a reflector's store, over a server that starts again and over a history that was trimmed.
+//! A reflector with a thousand objects, over server restarts and over compacted history.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -17,22 +17,22 @@ use crate::{DEADLINE, ask};
 
 const LABEL: &str = "part=reflected";
 
-/// How the first state comes.
+/// Initial list strategy of a reflector.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Initial {
-    /// A list in pages, then a watch.
+    /// Paged list, then a watch.
     List,
-    /// A watch that begins with all objects.
+    /// Streaming list: a watch that begins with all objects.
     Stream,
 }
 
-/// What a reflector told.
+/// A reflector with its event history.
 struct Reflected {
     events: Pin<Box<dyn Stream<Item = Result<Event<ConfigMap>, watcher::Error>>>>,
     store: Store<ConfigMap>,
-    /// Resource versions of each object, in the order they were told.
+    /// Resource versions of each object, in the order of events.
     told: BTreeMap<String, Vec<u64>>,
-    /// How often the whole state came.
+    /// Number of complete lists.
     states: usize,
 }
 
@@ -48,7 +48,7 @@ impl Reflected {
         Reflected { events: Box::pin(events), store, told: BTreeMap::new(), states: 0 }
     }
 
-    /// Takes events until the store holds what the server lists.
+    /// Processes events until the store equals the list of the server.
     async fn until_current(&mut self, api: &Api<ConfigMap>) {
         let listed = api.list(&ListParams::default().labels(LABEL)).await.expect("a list");
         let expected = versions(&listed.items);
@@ -61,7 +61,7 @@ impl Reflected {
                         self.told.entry(object.name_any()).or_default().push(version(&object));
                     }
                     Ok(Event::Delete(object)) => drop(self.told.remove(&object.name_any())),
-                    // The server is away or has no such history: the watcher tries again by itself.
+                    // The server is down or the history is compacted: the watcher retries by itself.
                     Err(error) => eprintln!("watcher: {error}"),
                 }
             }
@@ -78,7 +78,7 @@ impl Reflected {
         self.store.state().iter().map(|object| (object.name_any(), version(object))).collect()
     }
 
-    /// Every version of an object was told once, in order.
+    /// Asserts that each version of an object was delivered once, in order.
     fn assert_told_once(&self) {
         for (name, versions) in &self.told {
             assert!(versions.is_sorted_by(|a, b| a < b), "{name}: {versions:?}");
@@ -104,7 +104,7 @@ async fn create(api: &Api<ConfigMap>, names: impl Iterator<Item = String>) {
     made.buffer_unordered(16).try_for_each(|_| async { Ok(()) }).await.expect("created");
 }
 
-/// Changes ten objects, deletes ten and makes ten.
+/// Updates ten objects, deletes ten and creates ten.
 async fn change(api: &Api<ConfigMap>, round: usize) {
     for index in round * 20..round * 20 + 10 {
         let patch = Patch::Merge(json!({"data": {"round": round.to_string()}}));
@@ -114,7 +114,7 @@ async fn change(api: &Api<ConfigMap>, round: usize) {
     create(api, (0..10).map(|index| format!("late-{round}-{index}"))).await;
 }
 
-/// Over restarts a watcher goes on where it was: no second list, nothing twice, nothing missing.
+/// A watcher continues after server restarts: no second list, no duplicate and no missing event.
 pub(crate) async fn run(client: Client, initial: Initial) {
     let api: Api<ConfigMap> = Api::namespaced(client, "default");
     create(&api, (0..1000).map(|index| format!("object-{index}"))).await;
@@ -129,11 +129,11 @@ pub(crate) async fn run(client: Client, initial: Initial) {
         reflected.until_current(&api).await;
         assert_eq!(reflected.state().len(), 1000);
     }
-    assert_eq!(reflected.states, 1, "a watcher that goes on asks for the whole state once");
+    assert_eq!(reflected.states, 1, "a watcher that continues lists once");
     reflected.assert_told_once();
 }
 
-/// A watcher that was away for longer than the history is kept takes the whole state again, and forgets what went meanwhile.
+/// A watcher that falls behind compacted history lists again, and drops objects that were deleted meanwhile.
 pub(crate) async fn trimmed(client: Client) {
     let api: Api<ConfigMap> = Api::namespaced(client, "default");
     create(&api, (0..40).map(|index| format!("object-{index}"))).await;
@@ -142,7 +142,7 @@ pub(crate) async fn trimmed(client: Client) {
     assert_eq!(reflected.states, 1);
     ask("trim");
     reflected.until_current(&api).await;
-    assert_eq!(reflected.states, 2, "the whole state came again");
+    assert_eq!(reflected.states, 2, "the watcher listed again");
     change(&api, 1).await;
     reflected.until_current(&api).await;
     assert_eq!(reflected.states, 2);

@@ -1,4 +1,4 @@
-//! Typed APIs: config maps, pods and deployments through their whole life.
+//! Typed APIs: the life cycle of config maps, pods and deployments.
 
 use std::fmt::Debug;
 
@@ -13,16 +13,16 @@ use kube::api::{
 use kube::{Client, Error, ResourceExt};
 use serde_json::{Value, json};
 
-/// An object from JSON.
+/// Decodes an object from JSON.
 pub(crate) fn object<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("an object of that type")
 }
 
-/// The code and the reason of a refusal.
+/// Code and reason of a rejected request.
 fn refusal<T: Debug>(result: Result<T, Error>) -> (u16, String) {
     match result {
         Err(Error::Api(status)) => (status.code, status.reason.clone()),
-        other => panic!("refused, please: {other:?}"),
+        other => panic!("not rejected: {other:?}"),
     }
 }
 
@@ -46,7 +46,7 @@ async fn config_maps(api: Api<ConfigMap>) {
     };
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     assert!(api.create(&dry, &made("one")).await.expect("tried").uid().is_some());
-    assert!(api.get_opt("one").await.expect("an answer").is_none(), "a dry run leaves nothing");
+    assert!(api.get_opt("one").await.expect("a response").is_none(), "a dry run leaves nothing");
     let one = api.create(&post, &made("one")).await.expect("created");
     assert_eq!(one.data, made("one").data);
     assert_eq!(refusal(api.create(&post, &made("one")).await), (409, "AlreadyExists".to_owned()));
@@ -101,7 +101,7 @@ async fn config_maps(api: Api<ConfigMap>) {
     watched(&api, &made("watched")).await;
 
     let mut entry =
-        api.entry("entered").await.expect("an answer").or_insert(|| made("entered")).and_modify(|object| {
+        api.entry("entered").await.expect("a response").or_insert(|| made("entered")).and_modify(|object| {
             drop(object.data.get_or_insert_default().insert("x".to_owned(), "y".to_owned()))
         });
     entry.commit(&post).await.expect("written");
@@ -124,7 +124,7 @@ async fn config_maps(api: Api<ConfigMap>) {
     assert!(api.list(&all).await.expect("a list").items.is_empty());
 }
 
-/// A watch from a list's version sees what comes after, a bookmark among it, and ends when its time is over.
+/// A watch from the version of a list delivers later events and a bookmark, and ends at its timeout.
 async fn watched(api: &Api<ConfigMap>, object: &ConfigMap) {
     let listed = api.list(&ListParams::default()).await.expect("a list");
     let version = listed.metadata.resource_version.expect("a version");
@@ -171,7 +171,7 @@ async fn pods(api: Api<Pod>) {
     let failed = ListParams::default().fields("status.phase=Failed");
     assert!(api.list(&failed).await.expect("a list").items.is_empty());
     let gone = api.delete("loaf", &DeleteParams::default().grace_period(0)).await.expect("deleted");
-    assert!(gone.left().is_some_and(|pod| pod.name_any() == "loaf"), "the pod as it was");
+    assert!(gone.left().is_some_and(|pod| pod.name_any() == "loaf"), "the deleted pod");
 }
 
 async fn deployments(api: Api<Deployment>) {
@@ -198,7 +198,7 @@ async fn deployments(api: Api<Deployment>) {
     assert_eq!(current.spec.as_ref().and_then(|spec| spec.replicas), Some(4));
     current.status = object(json!({"observedGeneration": 2, "replicas": 4, "readyReplicas": 3}));
     let replaced = api.replace("web", &PostParams::default(), &current).await.expect("replaced");
-    assert_eq!(replaced.status.and_then(|status| status.ready_replicas), None, "status is a door of its own");
+    assert_eq!(replaced.status.and_then(|status| status.ready_replicas), None, "status is a separate subresource");
     current.metadata.resource_version = replaced.metadata.resource_version;
     api.replace_status("web", &PostParams::default(), &current).await.expect("replaced");
     let status = api.get("web").await.expect("there").status.expect("a status");
@@ -211,7 +211,7 @@ async fn deployments(api: Api<Deployment>) {
     api.delete("web", &foreground).await.expect("deleted");
 }
 
-/// Server-side apply: the first creates, owners are kept apart, and who forces takes over.
+/// Server-side apply: the first apply creates, field owners are separate, and force takes ownership.
 async fn applied(api: Api<ConfigMap>) {
     let data = |data: Value| -> Patch<Value> {
         Patch::Apply(
@@ -225,7 +225,7 @@ async fn applied(api: Api<ConfigMap>) {
     assert_eq!((code, reason.as_str()), (409, "Conflict"));
     let taken = api.patch("shared", &right.force(), &data(json!({"a": "2"}))).await.expect("taken over");
     let expected = json!({"a": "2", "b": "1"});
-    assert_eq!(json!(taken.data), expected, "what is applied no more goes, what others own stays");
+    assert_eq!(json!(taken.data), expected, "fields no longer applied are removed, fields of other owners stay");
     let managers: Vec<_> = taken.managed_fields().iter().filter_map(|entry| entry.manager.clone()).collect();
     assert_eq!(managers, ["left", "right"]);
     let same = api.patch("shared", &left, &data(json!({"b": "1"}))).await.expect("applied");

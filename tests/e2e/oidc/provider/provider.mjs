@@ -1,8 +1,8 @@
-// An OpenID provider for the tests: the package `oidc-provider` over TLS.
+// OpenID provider for the tests: the package `oidc-provider` over TLS.
 //
-// Arguments: the files of the server's certificate and key, the port (0: the system chooses), and a name for the keys,
-// which are made at the start. Prints the port. Clients are named after the algorithm of their identity tokens; a POST
-// to /issue with {"client", "subject"} answers an identity token as the token endpoint would make it.
+// Arguments: the files of the serving certificate and key, the port (0: the system chooses), and a name prefix for the keys,
+// which are generated at start. The program prints the port. Clients are named after the signing algorithm of their ID
+// tokens. A POST to /issue with {"client", "subject"} returns an ID token like that of the token endpoint.
 import { generateKeyPairSync } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:https';

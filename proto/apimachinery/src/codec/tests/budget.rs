@@ -1,4 +1,4 @@
-//! The decode budget: what every format counts.
+//! Tests of the decode budget in every format.
 
 use serde_json::json;
 

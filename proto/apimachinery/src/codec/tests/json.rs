@@ -1,4 +1,4 @@
-//! JSON documents, good and bad, and the bytes that are written for them.
+//! Tests of valid and invalid JSON documents and of encoding.
 
 use super::*;
 use serde_json::json;
@@ -73,9 +73,9 @@ fn duplicate_keys_are_noted_once_in_document_order_and_the_last_value_wins() {
             json!({"spec": {"containers": [{"name": "x"}, {"name": "z"}]}}),
             vec!["spec.containers[1].name"],
         ),
-        // The outer key repeats before what its second value holds.
+        // The outer key repeats before the content of its second value.
         (r#"{"a":1,"a":{"b":1,"b":2},"c":0,"c":0}"#, json!({"a": {"b": 2}, "c": 0}), vec!["a", "a.b", "c"]),
-        // The same spelling after unescaping.
+        // The keys are equal after unescaping.
         (r#"{"a":1,"\u0061":2}"#, json!({"a": 2}), vec!["a"]),
         (r#"[[{"k":1,"k":1}]]"#, json!([[{"k": 1}]]), vec!["[0][0].k"]),
         (r#"{"A":1,"a":2}"#, json!({"A": 1, "a": 2}), vec![]),
@@ -94,7 +94,7 @@ fn the_list_of_duplicates_is_bounded() {
     let long = "x".repeat(100_000);
     let inner: String = (0..1000).map(|i| format!(r#""{i}":0,"{i}":0,"#)).collect();
     let found = decoded(&format!(r#"{{"{long}":{{{inner}"z":0}}}}"#)).duplicates;
-    assert_eq!(found.len(), 1, "the first is always there");
+    assert_eq!(found.len(), 1, "the first path is always kept");
 }
 
 #[test]

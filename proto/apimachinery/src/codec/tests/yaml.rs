@@ -1,4 +1,4 @@
-//! YAML documents as the reference reads and writes them, and those that are refused.
+//! Tests of YAML documents that the reference accepts, writes or rejects.
 
 use super::*;
 use crate::clock::{Chance, SeededChance};
@@ -109,7 +109,7 @@ fn depth_size_and_copies_are_limited() {
         Err(DecodeError::TooLarge(4))
     );
 
-    // Each line holds the one before it nine times.
+    // Each line references the previous line nine times.
     let mut laughs = "a0: &a0 lol\n".to_owned();
     for i in 1..30 {
         let before = vec![format!("*a{}", i - 1); 9].join(", ");
@@ -117,7 +117,7 @@ fn depth_size_and_copies_are_limited() {
     }
     assert_eq!(refused(&laughs), DecodeError::TooLarge(Limits::BODY.bytes));
 
-    // An alias under 60 levels that is itself 60 levels deep.
+    // An alias at depth 60 whose value is itself 60 levels deep.
     let deep = format!("a: &a {}\nb: {}*a{}\n", nested(60), "[".repeat(60), "]".repeat(60));
     assert_eq!(refused(&deep), DecodeError::TooDeep(100));
 }
@@ -235,7 +235,7 @@ fn strings_that_a_reader_could_take_for_something_else_are_quoted() {
     }
 }
 
-/// A random tree, with strings that are made of what is special to YAML.
+/// Random tree with strings of characters that are special in YAML.
 fn random(chance: &SeededChance, depth: usize) -> Value {
     let pick = |n: u128| usize::try_from(chance.bits() % n).unwrap_or(0);
     let text = || {

@@ -1,4 +1,4 @@
-//! The lines on which the fields of a document stand, for messages about files that people write.
+//! Line numbers of the fields of a document, for messages about files that people write.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,17 @@ use granit_parser::{Event, Parser};
 use crate::codec::Limits;
 use crate::codec::duplicates::{push_field, push_item};
 
-/// Bytes of paths that are kept: enough for any file that a person writes, and no more for one that nobody did.
+/// Maximum bytes of recorded paths: more than any file that a person writes needs.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// Where the fields of a document stand.
+/// Line numbers of the fields of a document.
 #[derive(Clone, Debug, Default)]
 pub struct Lines(HashMap<String, usize>);
 
 impl Lines {
-    /// The line of a field, from 1: `jwt[0].issuer.url`. A field that is not there has the line of the one it would be
-    /// in. None for the document itself.
+    /// Returns the line of a field, from 1, for a path like `jwt[0].issuer.url`.
+    ///
+    /// An absent field has the line of the field that would contain it. None: the document itself.
     pub fn at(&self, path: &str) -> Option<usize> {
         let mut path = path;
         loop {
@@ -28,16 +29,18 @@ impl Lines {
     }
 }
 
-/// An open collection.
+/// Open collection.
 enum Frame {
-    /// The length of its own path, and the key that waits for its value.
+    /// Length of its path, and whether a key waits for its value.
     Map(usize, bool),
-    /// The length of its own path, and the index of the next item.
+    /// Length of its path, and index of the next item.
     List(usize, usize),
 }
 
-/// Reads the first document for its lines alone. What is no YAML has none. Of a key that comes twice the last counts;
-/// what comes in by `*` or `<<` stands where it is put.
+/// Reads only the line numbers of the first document.
+///
+/// Invalid YAML has no line numbers. The last of duplicate keys counts. Content of `*` and `<<` has the line
+/// of its use.
 pub fn lines(input: &[u8], limits: Limits) -> Lines {
     let mut lines = HashMap::new();
     let Ok(text) = std::str::from_utf8(input) else { return Lines(lines) };

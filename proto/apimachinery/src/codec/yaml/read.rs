@@ -1,4 +1,4 @@
-//! Parser events into a tree, without recursion.
+//! Builds a tree from parser events, without recursion.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use super::scalar::{self, Scalar};
 use crate::codec::duplicates::{Duplicates, push_field, push_item};
 use crate::codec::{Budget, Cost, DecodeError, Decoded, Limits};
 
-/// What a value weighs beside its text, about what it takes in memory.
+/// Weight of a value without its text, about its size in memory.
 const NODE_WEIGHT: usize = 32;
 
-/// Decodes the first document; what comes after it is not looked at. No document at all is null.
+/// Decodes the first document and ignores the rest. Input without a document is null.
 ///
 /// # Errors
 ///
@@ -25,7 +25,7 @@ pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
     let text = std::str::from_utf8(input)
         .map_err(|e| DecodeError::Syntax(format!("yaml: not UTF-8 at byte {}", e.valid_up_to())))?;
     let options = granit_parser::options! {
-        // The scanner looks ahead of the events, whose nesting is counted below.
+        // The scanner looks ahead of the events; the exact depth limit applies to the events.
         flow_nesting_limit: limits.depth.saturating_add(8),
         block_nesting_limit: limits.depth.saturating_add(8),
     };
@@ -47,12 +47,12 @@ pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
     Ok(Decoded { value: builder.root.unwrap_or(Value::Null), duplicates: builder.duplicates.into_paths() })
 }
 
-/// A syntax error with its line, as readers of YAML expect it.
+/// Syntax error with its line, in the usual form of YAML readers.
 fn syntax(line: usize, text: &str) -> DecodeError {
     DecodeError::Syntax(format!("yaml: line {line}: {text}"))
 }
 
-/// Why an event was refused.
+/// Error of an event.
 enum Problem {
     Limit(DecodeError),
     Text(String),
@@ -70,25 +70,25 @@ impl From<String> for Problem {
     }
 }
 
-/// A finished value with what copies of it cost.
+/// Finished value with the cost of a copy.
 #[derive(Clone)]
 struct Node {
     value: Value,
-    /// About the bytes it takes.
+    /// Approximate size in bytes.
     weight: usize,
-    /// What it costs of the budget.
+    /// Cost of the value in the budget.
     cost: Cost,
-    /// Collections from here down.
+    /// Depth of nested collections.
     height: usize,
 }
 
-/// A key that waits for its value.
+/// Key that waits for its value.
 enum Key {
     Name(String),
     Merge,
 }
 
-/// An open collection.
+/// Open collection.
 struct Frame {
     content: Content,
     anchor: usize,
@@ -102,14 +102,14 @@ enum Content {
     Map { map: Map<String, Value>, key: Option<Key>, mark: usize, merges: Vec<Value> },
 }
 
-/// The tree as far as it is read.
+/// Tree under construction.
 struct Builder {
     limits: Limits,
     frames: Vec<Frame>,
     root: Option<Value>,
     anchors: HashMap<usize, Node>,
     copied: usize,
-    /// What the tree and the copies for aliases may still cost.
+    /// Remaining budget for the tree and the alias copies.
     budget: Budget,
     duplicates: Duplicates,
 }
@@ -258,7 +258,7 @@ impl Builder {
         self.complete(node)
     }
 
-    /// Puts a finished node where it belongs.
+    /// Adds a finished node to the innermost collection.
     fn complete(&mut self, node: Node) -> Result<(), Problem> {
         let Some(frame) = self.frames.last_mut() else {
             self.root = Some(node.value);
@@ -308,7 +308,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Counts a copy.
+    /// Charges a copy.
     fn charge(&mut self, weight: usize, cost: Cost) -> Result<(), Problem> {
         self.budget.charge(cost)?;
         self.copied = self.copied.saturating_add(weight);
@@ -318,7 +318,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The path of a key of the innermost mapping.
+    /// Path of a key of the innermost mapping.
     fn path(&self, key: &str) -> String {
         let mut path = String::new();
         let outer = self.frames.len().saturating_sub(1);
@@ -334,7 +334,7 @@ impl Builder {
     }
 }
 
-/// Adds what `<<` names; what is there already stays.
+/// Merges the source of `<<`; existing keys stay.
 fn merge(into: &mut Map<String, Value>, source: Value) -> Result<(), Problem> {
     let sources = match source {
         Value::Array(sources) => sources,

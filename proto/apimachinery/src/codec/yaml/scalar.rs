@@ -1,30 +1,30 @@
-//! What a YAML scalar means: YAML 1.1, as go-yaml v2 resolves it.
+//! Resolution of YAML scalars: YAML 1.1, like go-yaml v2.
 
 use base64::Engine as _;
 use serde_json::{Number, Value};
 
 use crate::codec::json::float_text;
 
-/// The namespace of the tags `!!str`, `!!int`, ...
+/// Namespace of the tags `!!str`, `!!int`, ...
 pub(super) const CORE: &str = "tag:yaml.org,2002:";
 
-/// A resolved scalar. Timestamps are strings.
+/// Resolved scalar. Timestamps are strings.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Scalar {
-    /// `null`, `~`, nothing.
+    /// `null`, `~`, or empty.
     Null,
-    /// One of the many words.
+    /// One of the boolean words.
     Bool(bool),
-    /// Fits 64 signed bits.
+    /// Integer that fits 64 signed bits.
     Integer(i64),
-    /// Everything else that is a number; may be NaN or infinite.
+    /// Any other number; may be NaN or infinite.
     Float(f64),
     /// Text.
     Text(String),
 }
 
 impl Scalar {
-    /// As a value of the tree.
+    /// Converts to a value of the tree.
     pub(super) fn into_value(self) -> Result<Value, String> {
         Ok(match self {
             Scalar::Null => Value::Null,
@@ -35,7 +35,7 @@ impl Scalar {
         })
     }
 
-    /// As a key of a mapping.
+    /// Converts to a key of a mapping.
     pub(super) fn into_key(self) -> Result<String, String> {
         match self {
             Scalar::Null => Err("null cannot be a key".to_owned()),
@@ -47,7 +47,7 @@ impl Scalar {
     }
 }
 
-/// A float of the tree: an integer when it is written like one.
+/// Float as a number of the tree: an integer when it is formatted like one.
 fn number(value: f64) -> Result<Number, String> {
     if let Ok(integer) = float_text(value).parse::<i64>() {
         return Ok(integer.into());
@@ -55,8 +55,9 @@ fn number(value: f64) -> Result<Number, String> {
     Number::from_f64(value).ok_or_else(|| "NaN and infinity are no JSON numbers".to_owned())
 }
 
-/// A float as a key: single precision, with an exponent below 1e-4 and from 1e6 on that has two digits at least
-/// (Go's `%g`).
+/// Formats a float key like Go's `%g` in single precision.
+///
+/// An exponent of at least two digits is used below 1e-4 and from 1e6 on.
 fn float_key(value: f64) -> String {
     if value.is_nan() {
         return ".nan".to_owned();
@@ -80,7 +81,7 @@ fn float_key(value: f64) -> String {
     }
 }
 
-/// What a plain scalar without a tag means.
+/// Resolves a plain scalar without a tag.
 pub(super) fn resolve(text: &str) -> Scalar {
     let Some(first) = text.bytes().next() else { return Scalar::Null };
     match first {
@@ -92,7 +93,7 @@ pub(super) fn resolve(text: &str) -> Scalar {
     .unwrap_or_else(|| Scalar::Text(text.to_owned()))
 }
 
-/// What a scalar with a tag means. Tags of other namespaces make strings.
+/// Resolves a scalar with a tag. Tags of other namespaces produce strings.
 pub(super) fn tagged(name: Option<&str>, text: &str) -> Result<Scalar, String> {
     let mismatch = |tag: &str| Err(format!("cannot read the value as a !!{tag}"));
     let tag = match name {
@@ -116,7 +117,7 @@ pub(super) fn tagged(name: Option<&str>, text: &str) -> Result<Scalar, String> {
     }
 }
 
-/// Booleans and null.
+/// Parses booleans and null.
 fn word(text: &str) -> Option<Scalar> {
     Some(match text {
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
@@ -130,7 +131,7 @@ fn word(text: &str) -> Option<Scalar> {
     })
 }
 
-/// `.nan` and the infinities.
+/// Parses `.nan` and the infinities.
 fn special_float(text: &str) -> Option<Scalar> {
     Some(Scalar::Float(match text {
         ".nan" | ".NaN" | ".NAN" => f64::NAN,
@@ -140,7 +141,7 @@ fn special_float(text: &str) -> Option<Scalar> {
     }))
 }
 
-/// An integer in any base, or a decimal float; underscores are gone already.
+/// Parses an integer in any base, or a decimal float; underscores are already removed.
 fn numeral(text: &str) -> Option<Scalar> {
     let (negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, text.get(1..)?),
@@ -159,7 +160,7 @@ fn numeral(text: &str) -> Option<Scalar> {
     is_decimal(digits).then(|| finite(text)).flatten().map(Scalar::Float)
 }
 
-/// `0x1f`, `0b1`, `0o17`, `017`, `15`.
+/// Parses `0x1f`, `0b1`, `0o17`, `017`, `15`.
 fn magnitude(digits: &str) -> Option<u64> {
     let prefixed = [("0x", 16), ("0X", 16), ("0b", 2), ("0B", 2), ("0o", 8), ("0O", 8)]
         .into_iter()
@@ -169,7 +170,7 @@ fn magnitude(digits: &str) -> Option<u64> {
         None if digits.len() > 1 && digits.starts_with('0') => (digits.get(1..)?, 8),
         None => (digits, 10),
     };
-    // A second sign would be let through by the parser of the standard library.
+    // The parser of the standard library would accept a second sign.
     digits
         .bytes()
         .next()
@@ -177,7 +178,7 @@ fn magnitude(digits: &str) -> Option<u64> {
         .then(|| u64::from_str_radix(digits, base).ok())?
 }
 
-/// `1`, `1.`, `1.5`, `.5`, each with an exponent or none; no sign.
+/// Whether a text is `1`, `1.`, `1.5` or `.5`, with or without an exponent, without a sign.
 fn is_decimal(text: &str) -> bool {
     let (mantissa, exponent) = match text.find(['e', 'E']) {
         Some(at) => (text.get(..at).unwrap_or(""), text.get(at + 1..)),
@@ -192,7 +193,7 @@ fn is_decimal(text: &str) -> bool {
     mantissa_ok && exponent.is_none_or(|e| all_digits(e.strip_prefix(['+', '-']).unwrap_or(e)))
 }
 
-/// A decimal float within range.
+/// Parses a finite decimal float.
 fn finite(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().filter(|f| f.is_finite())
 }

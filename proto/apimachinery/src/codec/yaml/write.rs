@@ -1,15 +1,16 @@
-//! A tree as a block-style document, as `kubectl get -o yaml` prints it: keys sorted, lists not indented under their
-//! key, texts of several lines as literal blocks.
+//! Encodes a tree in block style like `kubectl get -o yaml`.
+//!
+//! Keys are sorted, lists are not indented under their key, multi-line texts are literal blocks.
 
 use serde_json::{Map, Value};
 
 use super::scalar::{self, Scalar};
 use crate::codec::json::float_text;
 
-/// The longest key written in front of a `:`: readers look no further than 1,024 characters.
+/// Maximum length of a key in front of a `:`: readers scan at most 1,024 characters.
 const LONGEST_SIMPLE_KEY: usize = 1000;
 
-/// Encodes as a block-style document.
+/// Encodes in block style.
 pub fn encode(value: &Value) -> Vec<u8> {
     let mut out = String::with_capacity(512);
     node(&mut out, value, 0);
@@ -23,7 +24,7 @@ pub fn encode_item(value: &Value) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Writes a value whose first line begins at the cursor, which stands at column `indent`.
+/// Writes a value whose first line begins at the cursor, at column `indent`.
 fn node(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(map) if !map.is_empty() => mapping(out, map, indent),
@@ -79,7 +80,7 @@ fn sequence(out: &mut String, list: &[Value], indent: usize) {
     }
 }
 
-/// Writes a scalar or an empty collection, and ends the line. `indent` is that of the collection around it.
+/// Writes a scalar or an empty collection, and ends the line. `indent` is that of the enclosing collection.
 fn scalar_line(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Null => out.push_str("null"),
@@ -100,8 +101,10 @@ fn spaces(out: &mut String, count: usize) {
     out.extend(std::iter::repeat_n(' ', count));
 }
 
-/// Whether a text of several lines can stand as a literal block: nothing to escape, no line that is all blanks, and
-/// a first line that shows the indentation.
+/// Whether a multi-line text can be a literal block.
+///
+/// Such a text needs no escapes, has no blank line with spaces only, and has a first line that shows the
+/// indentation.
 fn is_block(text: &str) -> bool {
     text.contains('\n')
         && !text.starts_with([' ', '\n'])
@@ -145,7 +148,7 @@ fn quoted_or_plain(out: &mut String, text: &str) {
     }
 }
 
-/// Whether a text needs no quotes for any reader.
+/// Whether no reader needs quotes around a text.
 fn is_plain(text: &str) -> bool {
     let Some(first) = text.chars().next() else { return false };
     (first.is_alphanumeric() || first == '_' || first == '/')
@@ -157,8 +160,9 @@ fn is_plain(text: &str) -> bool {
         && !is_number_or_time_elsewhere(text)
 }
 
-/// What other readers of YAML 1.1 take for a time or a number in base 60: `2001-12-14`, `12:30:45`; and digits with
-/// underscores, commas or an exponent, which readers differ about.
+/// Whether other YAML 1.1 readers resolve a text as a time or a base-60 number: `2001-12-14`, `12:30:45`.
+///
+/// The same applies to digits with underscores, commas or an exponent, which readers resolve differently.
 fn is_number_or_time_elsewhere(text: &str) -> bool {
     let Some(first) = text.chars().next() else { return false };
     if !first.is_numeric() {
@@ -178,7 +182,7 @@ fn is_address(text: &str) -> bool {
         && text.split('.').all(|group| !group.is_empty() && group.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Printable and no line break in any version of YAML.
+/// Whether a character is printable and no line break in any version of YAML.
 fn is_printable(c: char) -> bool {
     !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }

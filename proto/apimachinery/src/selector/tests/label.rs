@@ -1,4 +1,4 @@
-//! Label selectors: what each operator selects, their canonical form, and their errors.
+//! Tests of label selectors: operators, canonical form and errors.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The client against servers of this process, over TLS on loopback.
+//! Tests of the client against TLS servers of this process on loopback.
 
 mod remote;
 
@@ -23,17 +23,17 @@ use crate::tls::{ServingTls, TlsFiles};
 
 const LIMITS: Limits = Limits { within: Duration::from_secs(60), bytes: 10_000 };
 
-/// A request as the server saw it.
+/// Request as the server received it.
 #[derive(Clone, Debug)]
 struct Seen {
     method: Method,
     path: String,
     headers: HeaderMap,
     body: Bytes,
-    /// The client's end: the same port is the same connection.
+    /// Client address: the same port means the same connection.
     peer: SocketAddr,
     fingerprint: Option<[u8; 32]>,
-    /// Certificates that the client showed.
+    /// Number of certificates that the client sent.
     chain: usize,
 }
 
@@ -46,8 +46,9 @@ impl Seen {
 type Reply = Response<Body>;
 type Script = Arc<dyn Fn(&Seen) -> Option<Reply> + Send + Sync>;
 
-/// A server with a certificate of its own authority, for `localhost` and 127.0.0.1. A script without a reply keeps the
-/// client waiting.
+/// Test server with a certificate of its own authority, for `localhost` and 127.0.0.1.
+///
+/// A script without a reply keeps the client waiting.
 struct Server {
     dir: TempDir,
     address: SocketAddr,
@@ -153,7 +154,7 @@ async fn servers_are_believed_as_the_settings_say() {
         (Trust::Anyone, name("elsewhere"), &by_ip, None),
         (server.trust(), name("elsewhere"), &by_ip, Some("certificate not valid for name \"elsewhere\"")),
         (own_leaf, name("elsewhere"), &by_ip, Some("NotValidForName")),
-        // A bad signature, or an unknown issuer: authorities are named after the second in which they were made.
+        // A bad signature or an unknown issuer: authority names contain the second of their creation.
         (other.trust(), None, &by_ip, Some("invalid peer certificate")),
     ] {
         let label = format!("{trust:?} {server_name:?} {url}");
@@ -251,7 +252,7 @@ async fn servers_that_break_off_are_told_apart() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let served = tokio::spawn(async move {
-        // Plain: reads a request and goes; then a TLS client that is hung up on at once.
+        // Without TLS the server reads a request and closes; then it closes a TLS connection at once.
         let (mut stream, _) = listener.accept().await.unwrap();
         let read = stream.read(&mut [0; 1000]).await.unwrap();
         assert!(read > 0);
@@ -269,7 +270,7 @@ async fn servers_that_break_off_are_told_apart() {
     assert!(problem.contains("refused"), "{problem}");
 }
 
-/// A proxy for one connection: gives the request that opened the tunnel.
+/// Proxy for one connection; returns the request that opened the tunnel.
 async fn tunnel(listener: TcpListener) -> String {
     let (mut client, _) = listener.accept().await.unwrap();
     let mut request = Vec::new();

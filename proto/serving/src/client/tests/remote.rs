@@ -1,4 +1,4 @@
-//! A server as a client configuration describes it, with credentials that change.
+//! Tests of a remote from a client configuration whose credentials change.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use super::*;
 use crate::client::remote::LOOK_AGAIN;
 use crate::client_config::ClientConfig;
 
-/// A configuration file beside the server's files, and a clock.
+/// Test server, configuration files in its directory, and a clock.
 struct Bench {
     server: Server,
     clock: Arc<ManualClock>,
@@ -34,7 +34,7 @@ impl Bench {
         std::fs::write(self.dir().join(name), content).unwrap();
     }
 
-    /// With these fields of the user.
+    /// Creates a remote with these fields of the user.
     fn remote(&self, user: &str) -> Result<Remote, Vec<String>> {
         let text = format!(
             "clusters: [{{name: c, cluster: {{server: '{}', certificate-authority: ca.crt}}}}]\n\
@@ -49,7 +49,7 @@ impl Bench {
         Remote::with_input(target, "tester/1", &self.names, clock, None)
     }
 
-    /// One request; what the server saw of it.
+    /// Sends one request and returns it as the server received it.
     async fn post(&self, remote: &Remote) -> Seen {
         remote.post(Bytes::from("{}"), LIMITS).await.unwrap();
         self.server.seen().last().unwrap().clone()
@@ -128,15 +128,19 @@ async fn a_token_file_is_read_again() {
     assert_eq!(
         bench.post(&remote).await.header("authorization"),
         ["Bearer two"],
-        "an empty file keeps the old"
+        "an empty file keeps the previous token"
     );
     std::fs::remove_file(bench.dir().join("token")).unwrap();
     bench.later();
-    assert_eq!(bench.post(&remote).await.header("authorization"), ["Bearer two"], "no file too");
+    assert_eq!(
+        bench.post(&remote).await.header("authorization"),
+        ["Bearer two"],
+        "a missing file keeps the previous token"
+    );
     bench.write("token", "three");
     bench.later();
     assert_eq!(bench.post(&remote).await.header("authorization"), ["Bearer three"]);
-    assert_eq!(bench.server.connections(), 1, "a token is no reason for a new connection");
+    assert_eq!(bench.server.connections(), 1, "a new token does not cause a new connection");
     assert!(!format!("{remote:?}").contains("three"));
 }
 
@@ -157,7 +161,11 @@ async fn a_changed_certificate_is_shown_on_a_new_connection() {
     bench.write("me.crt", &bob.cert);
     bench.later();
     let half = bench.post(&remote).await;
-    assert_eq!((half.peer, half.fingerprint), (first.peer, first.fingerprint), "no pair: the old stays");
+    assert_eq!(
+        (half.peer, half.fingerprint),
+        (first.peer, first.fingerprint),
+        "mismatched pair: the previous one stays"
+    );
     write(&bob);
     bench.later();
     let second = bench.post(&remote).await;
@@ -166,7 +174,7 @@ async fn a_changed_certificate_is_shown_on_a_new_connection() {
     assert!(second.fingerprint.is_some());
 }
 
-/// Makes `plugin`, which prints the content of the file `credentials` and counts its runs.
+/// Writes `plugin`, which prints the content of the file `credentials` and counts its runs.
 fn plugin(bench: &Bench) -> &'static str {
     bench.write("plugin", "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho run >> runs\ncat credentials\n");
     std::fs::set_permissions(bench.dir().join("plugin"), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -201,7 +209,7 @@ async fn a_refused_token_of_a_plugin_is_got_anew_and_the_request_made_again() {
     prints(&bench, serde_json::json!({"token": "bad"}));
     let other = bench.remote(user).unwrap();
     assert_eq!(other.post(Bytes::new(), LIMITS).await.unwrap().status, 401);
-    assert_eq!((runs(&bench), bench.server.seen().len()), (3, 7), "once more, and no further");
+    assert_eq!((runs(&bench), bench.server.seen().len()), (3, 7), "exactly one retry");
     prints(&bench, serde_json::json!({"token": "good"}));
     assert_eq!(other.post(Bytes::new(), LIMITS).await.unwrap().status, 200);
     assert_eq!((runs(&bench), bench.server.seen().len()), (4, 8));
@@ -216,7 +224,7 @@ async fn a_certificate_of_a_plugin_is_shown_and_changes_with_a_new_connection() 
     let refused = Arc::new(AtomicUsize::new(usize::MAX));
     let limit = Arc::clone(&refused);
     let bench = Bench::new(move |_| {
-        // One 401, for the request that the test marks.
+        // The server responds 401 once, to the request that the test marks.
         let hit = limit.compare_exchange(0, usize::MAX, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         reply(if hit { 401 } else { 200 }, "{}")
     })
@@ -231,7 +239,7 @@ async fn a_certificate_of_a_plugin_is_shown_and_changes_with_a_new_connection() 
     assert!(first.fingerprint.is_some());
     assert_eq!(bench.post(&remote).await.peer, first.peer);
     prints(&bench, status("bob"));
-    assert_eq!(bench.post(&remote).await.fingerprint, first.fingerprint, "kept until it is refused");
+    assert_eq!(bench.post(&remote).await.fingerprint, first.fingerprint, "kept until the server rejects it");
     refused.store(0, Ordering::SeqCst);
     let second = bench.post(&remote).await;
     assert_ne!(second.peer, first.peer);
