@@ -11,7 +11,7 @@ use serde_json::json;
 use serving::certs::Authority;
 
 use crate::harness::{Options, Plane};
-use crate::kubectl::{RELEASES, installed};
+use crate::kubectl::installed;
 
 /// A configuration whose user is a plugin `./bin/plugin`, which logs its runs and its input and prints the file `printed`.
 fn configure(plane: &Plane, version: &str) {
