@@ -113,7 +113,7 @@ fn has_test(source: &str, name: &str) -> bool {
 }
 
 #[test]
-fn every_row_of_the_register_has_one_line() {
+fn every_requirement_has_one_csv_line() {
     let expected = expected_ids();
     if let Some(register) = register() {
         assert_eq!(register, expected, "the register and the sections in tests/requirements.rs differ");
@@ -128,7 +128,7 @@ fn every_row_of_the_register_has_one_line() {
 }
 
 #[test]
-fn every_line_names_tests_that_exist_or_a_reason() {
+fn every_csv_line_names_existing_tests_or_reason() {
     let mut sources = BTreeMap::new();
     let mut problems = Vec::new();
     for (number, id, how) in rows() {
@@ -147,7 +147,7 @@ fn every_line_names_tests_that_exist_or_a_reason() {
 
 /// Prints the number of rows by state; `cargo test -p tests --test requirements -- --nocapture` shows it.
 #[test]
-fn the_rows_are_counted_by_state() {
+fn requirements_are_counted_by_state() {
     let mut counts: BTreeMap<&str, BTreeMap<String, usize>> = BTreeMap::new();
     for (_, id, how) in rows() {
         let state = STATES.iter().find(|state| how.starts_with(&format!("{state}:"))).unwrap_or(&"shown");
@@ -167,7 +167,7 @@ fn the_rows_are_counted_by_state() {
 }
 
 #[test]
-fn a_test_is_found_by_its_attribute() {
+fn test_function_is_found_by_attribute() {
     let source = "#[test]\nfn a() {}\n\n    /// x\n    #[tokio::test(flavor = \"multi_thread\")]\n    // y\n    async fn b() {}\nfn c() {}\n";
     assert!(has_test(source, "a") && has_test(source, "b"));
     assert!(!has_test(source, "c") && !has_test(source, "d"));

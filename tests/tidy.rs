@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 1_000;
 
 /// Module names without meaning.
-const EMPTY_NAMES: [&str; 8] = ["utils", "util", "common", "helpers", "helper", "manager", "misc", "shared"];
+const MEANINGLESS_NAMES: [&str; 8] =
+    ["utils", "util", "common", "helpers", "helper", "manager", "misc", "shared"];
 
 /// Names with the domain or the vendor of a preset. Only `apimachinery::names` may contain them.
 const PRESET_NAMES: [&str; 10] = [
@@ -45,7 +46,7 @@ const PRESET_NAMES_ALLOWED: &[(&str, &str, &str)] = &[
 ];
 
 /// Files that may query the preset, with the reason: all other files read a field of `Names`.
-const PRESET_ASKED: &[(&str, &str)] = &[
+const PRESET_QUERIES: &[(&str, &str)] = &[
     ("apid/src/config/mod.rs", "the default of `--names`"),
     ("authd/src/config/mod.rs", "further validation when `--names` is invalid"),
     ("authd/src/webhook/mock.rs", "a service of the unit tests"),
@@ -203,8 +204,8 @@ fn rust_sources() -> Vec<Source> {
     files().into_iter().filter(|file| file.path.ends_with(".rs")).collect()
 }
 
-fn report(offences: &[String], rule: &str) {
-    assert!(offences.is_empty(), "{rule}\n  {}", offences.join("\n  "));
+fn report(violations: &[String], rule: &str) {
+    assert!(violations.is_empty(), "{rule}\n  {}", violations.join("\n  "));
 }
 
 /// One entry of a manifest: section, key, rest of the line.
@@ -259,43 +260,43 @@ fn crate_imports(line: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_source_says_first_what_it_is() {
-    let offences: Vec<String> = rust_sources()
+fn every_source_file_begins_with_module_doc() {
+    let violations: Vec<String> = rust_sources()
         .into_iter()
         .filter(|file| !file.text.starts_with("//! "))
         .map(|file| file.path)
         .collect();
-    report(&offences, "begin each source file with a `//!` sentence that describes its content");
+    report(&violations, "begin each source file with a `//!` sentence that describes its content");
 }
 
 #[test]
-fn no_source_is_longer_than_a_reader_can_hold() {
-    let offences: Vec<String> = rust_sources()
+fn no_source_file_exceeds_1000_lines() {
+    let violations: Vec<String> = rust_sources()
         .into_iter()
         .map(|file| (file.text.lines().count(), file.path))
         .filter(|(lines, _)| *lines > MAX_LINES)
         .map(|(lines, path)| format!("{path}: {lines} lines"))
         .collect();
-    report(&offences, "split files with more than 1,000 lines (aim at 500)");
+    report(&violations, "split files with more than 1,000 lines (aim at 500)");
 }
 
 #[test]
-fn no_module_has_a_name_that_says_nothing() {
-    let offences: Vec<String> = files()
+fn no_module_has_meaningless_name() {
+    let violations: Vec<String> = files()
         .into_iter()
         .map(|file| file.path)
         .filter(|path| {
             path.split('/')
-                .any(|part| EMPTY_NAMES.contains(&part.split_once('.').map_or(part, |(stem, _)| stem)))
+                .any(|part| MEANINGLESS_NAMES.contains(&part.split_once('.').map_or(part, |(stem, _)| stem)))
         })
         .collect();
-    report(&offences, "name a module after its content");
+    report(&violations, "name a module after its content");
 }
 
 /// INVARIANT (names are a preset), of `apimachinery::names`.
 #[test]
-fn names_of_a_preset_stand_in_one_file() {
-    let mut offences = Vec::new();
+fn preset_names_are_defined_in_one_file() {
+    let mut violations = Vec::new();
     let mut used = BTreeSet::new();
     for file in rust_sources() {
         if file.path == "proto/apimachinery/src/names.rs" {
@@ -308,74 +309,74 @@ fn names_of_a_preset_stand_in_one_file() {
                     .find(|(path, allowed, _)| *path == file.path && allowed == name)
                 {
                     Some(exception) => drop(used.insert(*exception)),
-                    None => offences.push(format!("{}:{number}: `{name}`", file.path)),
+                    None => violations.push(format!("{}:{number}: `{name}`", file.path)),
                 }
             }
             if ["Preset::Svc", "Preset::Kubernetes"].iter().any(|preset| line.contains(preset)) {
-                match PRESET_ASKED.iter().find(|(path, _)| *path == file.path) {
+                match PRESET_QUERIES.iter().find(|(path, _)| *path == file.path) {
                     Some((path, reason)) => drop(used.insert((path, "Preset::", reason))),
-                    None => offences.push(format!("{}:{number}: queries the preset", file.path)),
+                    None => violations.push(format!("{}:{number}: queries the preset", file.path)),
                 }
             }
         }
     }
     let listed = PRESET_NAMES_ALLOWED.iter().copied();
-    let listed = listed.chain(PRESET_ASKED.iter().map(|(path, reason)| (*path, "Preset::", *reason)));
-    offences.extend(
+    let listed = listed.chain(PRESET_QUERIES.iter().map(|(path, reason)| (*path, "Preset::", *reason)));
+    violations.extend(
         listed
             .filter(|exception| !used.contains(exception))
             .map(|(path, name, _)| format!("{path}: the exception for `{name}` is unused; remove it")),
     );
-    report(&offences, "names with a domain or a vendor, and what depends on the preset, come from `Names`");
+    report(&violations, "names with a domain or a vendor, and what depends on the preset, come from `Names`");
 }
 
 /// Import rules between crates, read from the manifests.
 #[test]
-fn crates_import_only_what_they_may() {
+fn crates_import_only_permitted_crates() {
     let members = members();
-    let mut offences = Vec::new();
+    let mut violations = Vec::new();
     for (name, (path, entries)) in &members {
         let Some((_, allowed)) = CRATES.iter().find(|(known, _)| known == name) else {
-            offences.push(format!("{path}: `{name}` is missing in the table of crates in tests/tidy.rs"));
+            violations.push(format!("{path}: `{name}` is missing in the table of crates in tests/tidy.rs"));
             continue;
         };
         for (section, key, _) in entries {
             let package = key.split_once('.').map_or(key.as_str(), |(package, _)| package);
             let shipped = section == "dependencies" || section == "build-dependencies";
             if shipped && members.contains_key(package) && !allowed.contains(&package) {
-                offences.push(format!("{path}: {name} must not import {package}"));
+                violations.push(format!("{path}: {name} must not import {package}"));
             }
             for (banned_in, banned, reason) in &BANNED_PACKAGES {
                 if shipped && banned_in == name && banned.contains(&package) {
-                    offences.push(format!("{path}: {name} must not use {package}: {reason}"));
+                    violations.push(format!("{path}: {name} must not use {package}: {reason}"));
                 }
             }
         }
     }
-    report(&offences, "import only the crates that the table in tests/tidy.rs permits");
+    report(&violations, "import only the crates that the table in tests/tidy.rs permits");
 }
 
 /// Versions, features and lints have one place: the manifest of the workspace.
 #[test]
 fn members_inherit_versions_and_lints() {
-    let mut offences = Vec::new();
+    let mut violations = Vec::new();
     for (_, (path, entries)) in members() {
         for (section, key, value) in &entries {
             if is_dependency_section(section) && !(key.ends_with(".workspace") && value == "true") {
-                offences.push(format!("{path}: `{key} = {value}` (write `NAME.workspace = true`)"));
+                violations.push(format!("{path}: `{key} = {value}` (write `NAME.workspace = true`)"));
             }
         }
         let inherits = entries.iter().any(|(section, key, _)| section == "lints" && key == "workspace");
         if !inherits {
-            offences.push(format!("{path}: no `[lints] workspace = true`"));
+            violations.push(format!("{path}: no `[lints] workspace = true`"));
         }
     }
-    report(&offences, "members inherit from the workspace");
+    report(&violations, "members inherit from the workspace");
 }
 
 #[test]
-fn modules_import_only_from_below() {
-    let mut offences = Vec::new();
+fn modules_import_only_from_lower_layers() {
+    let mut violations = Vec::new();
     let mut used = BTreeSet::new();
     for file in rust_sources() {
         for (root, layers) in LAYERS {
@@ -392,15 +393,14 @@ fn modules_import_only_from_below() {
                     match LAYERS_ALLOWED.iter().find(|(from, to, _)| *from == place && *to == imported) {
                         _ if below => {}
                         Some(exception) => drop(used.insert(*exception)),
-                        None => {
-                            offences.push(format!("{}:{number}: `{module}` imports `{imported}`", file.path))
-                        }
+                        None => violations
+                            .push(format!("{}:{number}: `{module}` imports `{imported}`", file.path)),
                     }
                 }
             }
         }
     }
-    offences.extend(
+    violations.extend(
         LAYERS_ALLOWED
             .iter()
             .filter(|exception| !used.contains(*exception))
@@ -409,12 +409,12 @@ fn modules_import_only_from_below() {
             })
             .map(|(from, to, _)| format!("{from}: the exception for `{to}` is unused; remove it")),
     );
-    report(&offences, "modules import from layers below their own");
+    report(&violations, "modules import from layers below their own");
 }
 
 #[test]
-fn the_store_knows_no_kind_and_the_pure_crates_no_disk() {
-    let mut offences = Vec::new();
+fn store_names_no_kinds_and_pure_crates_do_no_io() {
+    let mut violations = Vec::new();
     for file in rust_sources() {
         let store = file.path.starts_with("apid/storage/src/");
         let pure = ["apid/schema/src/", "apid/apply/src/", "apid/kinds/src/", "proto/apimachinery/src/"]
@@ -422,19 +422,19 @@ fn the_store_knows_no_kind_and_the_pure_crates_no_disk() {
             .any(|folder| file.path.starts_with(folder));
         for (number, line) in file.product_lines() {
             for word in KIND_WORDS.iter().filter(|word| store && line.contains(*word)) {
-                offences.push(format!("{}:{number}: the store names `{word}`", file.path));
+                violations.push(format!("{}:{number}: the store names `{word}`", file.path));
             }
             for io in ["std::fs", "std::net", "tokio::"].iter().filter(|io| pure && line.contains(*io)) {
-                offences.push(format!("{}:{number}: `{io}` in a crate without I/O", file.path));
+                violations.push(format!("{}:{number}: `{io}` in a crate without I/O", file.path));
             }
         }
     }
-    report(&offences, "the store must not name kinds, and pure crates must not do I/O");
+    report(&violations, "the store must not name kinds, and pure crates must not do I/O");
 }
 
 #[test]
-fn exceptions_to_lints_say_why() {
-    let mut offences = Vec::new();
+fn lint_exceptions_have_reasons() {
+    let mut violations = Vec::new();
     for file in rust_sources() {
         let lines: Vec<&str> = file.text.lines().collect();
         for (index, line) in lines.iter().enumerate() {
@@ -446,18 +446,18 @@ fn exceptions_to_lints_say_why() {
             let length = lines.iter().skip(index).position(|line| line.contains(")]")).unwrap_or(0);
             let attribute = lines.iter().skip(index).take(length + 1).copied().collect::<String>();
             if opens && !attribute.contains("reason = ") {
-                offences.push(format!("{}:{}: {}", file.path, index + 1, line.trim()));
+                violations.push(format!("{}:{}: {}", file.path, index + 1, line.trim()));
             }
         }
     }
-    report(&offences, "give a reason for each lint exception");
+    report(&violations, "give a reason for each lint exception");
 }
 
 #[test]
-fn nothing_names_a_machines_folders() {
+fn no_file_contains_local_paths() {
     // Assembled here, so that this file does not violate the rule itself.
     let folders = ["work", "home", "root", "Users"].map(|folder| format!("/{folder}/"));
-    let offences: Vec<String> = files()
+    let violations: Vec<String> = files()
         .into_iter()
         .flat_map(|file| {
             let mut found = Vec::new();
@@ -469,7 +469,7 @@ fn nothing_names_a_machines_folders() {
             found
         })
         .collect();
-    report(&offences, "remove paths of a local machine");
+    report(&violations, "remove paths of a local machine");
 }
 
 /// Whether the folder is the start of a path, not the middle of a longer one.
@@ -482,7 +482,7 @@ fn starts_a_path(line: &str, folder: &str) -> bool {
 }
 
 #[test]
-fn the_readme_says_what_each_dependency_is_for() {
+fn readme_explains_each_dependency() {
     let files = files();
     let text = |path: &str| files.iter().find(|file| file.path == path).map(|file| file.text.as_str());
     let (Some(manifest), Some(readme)) = (text("Cargo.toml"), text("README.md")) else {
@@ -500,25 +500,25 @@ fn the_readme_says_what_each_dependency_is_for() {
         .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
         .map(|(name, purpose)| (name, purpose.trim_end_matches([' ', '|'])))
         .collect();
-    let mut offences: Vec<String> = wanted
+    let mut violations: Vec<String> = wanted
         .iter()
         .filter(|name| !rows.contains_key(name.as_str()))
         .map(|name| format!("`{name}` has no row in README.md"))
         .collect();
-    offences.extend(
+    violations.extend(
         rows.keys().filter(|name| !wanted.contains(**name)).map(|name| format!("`{name}` is not used")),
     );
-    offences.extend(
+    violations.extend(
         rows.iter()
             .filter(|(_, purpose)| purpose.len() < 3)
             .map(|(name, _)| format!("`{name}`: the purpose is missing")),
     );
-    report(&offences, "update the table of dependencies in README.md");
+    report(&violations, "update the table of dependencies in README.md");
 }
 
 /// Tests the parsers of this file on sample lines.
 #[test]
-fn the_readers_of_this_file_read_what_they_should() {
+fn tidy_parsers_parse_sample_lines() {
     assert_eq!(crate_imports("use crate::verbs::create;"), ["verbs"]);
     assert_eq!(crate_imports("use crate::{auth, verbs::list};"), ["auth", "verbs"]);
     assert_eq!(crate_imports("let x = crate::http::f(crate::auth::G);"), ["http", "auth"]);

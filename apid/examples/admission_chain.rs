@@ -10,11 +10,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use admission::{Attributes, Chain, Configuration, Environment, Notes, Operation};
+use admission::{Attributes, Chain, Configuration, Environment, Operation, PluginOutput};
 use apid::background::AdmissionWrites;
-use apid::plane::Cache;
-use apid::verbs::Surroundings;
-use apimachinery::clock::{SeededChance, SystemClock};
+use apid::server_state::Cache;
+use apid::verbs::AdmissionBackend;
+use apimachinery::clock::{SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::user::UserInfo;
@@ -40,18 +40,18 @@ async fn main() {
         let meta = json!({"name": "q", "namespace": format!("other-{i}")});
         put(&*store, &format!("core/resourcequotas/other-{i}/q"), "ResourceQuota", meta).await;
     }
-    let surroundings = Arc::new(Surroundings::new(&registry, &cache));
+    let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
     let environment = Environment {
         names,
         clock: Arc::new(SystemClock::new()),
-        chance: Arc::new(SeededChance::new(1)),
-        reader: surroundings.clone(),
+        rng: Arc::new(SeededRng::new(1)),
+        reader: backend.clone(),
         writer: Arc::new(AdmissionWrites::default()),
-        authorizer: surroundings,
+        authorizer: backend,
         reservations: Arc::default(),
     };
     let chain = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
-    let (user, options, notes) = (Arc::new(UserInfo::anonymous()), Value::Null, Notes::default());
+    let (user, options, notes) = (Arc::new(UserInfo::anonymous()), Value::Null, PluginOutput::default());
     let mut object = Object::from_value(json!({"metadata": {"name": "m"}, "data": {"a": "b"}})).unwrap();
     let mut begin = Instant::now();
     for round in 0..=ROUNDS {

@@ -11,7 +11,7 @@
 use std::process::Command;
 use std::{env, fs};
 
-use apimachinery::clock::{SeededChance, SystemClock};
+use apimachinery::clock::{SeededRng, SystemClock};
 use apimachinery::codec::{Limits, json};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::Object;
@@ -175,8 +175,8 @@ impl Case {
         let registry = Registry::new(&names);
         let [group, version, resource] = self.resource;
         let resource = registry.find(group, version, resource).expect("a kind");
-        let (clock, chance) = (SystemClock::new(), SeededChance::new(1));
-        let ctx = Context { names: &names, clock: &clock, chance: &chance, subresource: "" };
+        let (clock, rng) = (SystemClock::new(), SeededRng::new(1));
+        let ctx = Context { names: &names, clock: &clock, rng: &rng, subresource: "" };
         let before = cpu();
         let decoded = json::decode(body, limits).expect("within the limits");
         let decode = cpu() - before;

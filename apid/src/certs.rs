@@ -28,28 +28,28 @@ usage: apid certs --cert-dir DIR [--host NAME]... [--client USER [--group GROUP]
 ///
 /// The invalid arguments, or the file that could not be written.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> Result<(), Vec<String>> {
-    let asked = match Asked::parse(arguments)? {
-        Some(asked) => asked,
+    let parsed = match CertsArguments::parse(arguments)? {
+        Some(parsed) => parsed,
         None => {
             print(HELP);
             return Ok(());
         }
     };
-    asked.make().map_err(|error| vec![error])
+    parsed.make().map_err(|error| vec![error])
 }
 
 #[derive(Default)]
-struct Asked {
+struct CertsArguments {
     cert_dir: PathBuf,
     hosts: Vec<String>,
     client: Option<String>,
     groups: Vec<String>,
 }
 
-impl Asked {
+impl CertsArguments {
     /// Parses the arguments. None: `--help`.
     fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<Self>, Vec<String>> {
-        let mut asked = Asked::default();
+        let mut parsed = CertsArguments::default();
         let mut mistakes = Vec::new();
         let mut rest = arguments.into_iter();
         while let Some(argument) = rest.next() {
@@ -66,21 +66,21 @@ impl Asked {
             }
             match (name.as_str(), value.or_else(|| rest.next())) {
                 (_, None) => mistakes.push(format!("`{name}` needs a value")),
-                ("--cert-dir", Some(value)) => asked.cert_dir = value.into(),
-                ("--host", Some(value)) => asked.hosts.push(value),
+                ("--cert-dir", Some(value)) => parsed.cert_dir = value.into(),
+                ("--host", Some(value)) => parsed.hosts.push(value),
                 ("--client", Some(value)) if value.contains('/') => {
                     mistakes.push(format!(
                         "`--client {value}`: the name is also a file name and must not contain `/`"
                     ));
                 }
-                ("--client", Some(value)) => asked.client = Some(value),
-                (_, Some(value)) => asked.groups.push(value),
+                ("--client", Some(value)) => parsed.client = Some(value),
+                (_, Some(value)) => parsed.groups.push(value),
             }
         }
-        if asked.cert_dir.as_os_str().is_empty() {
+        if parsed.cert_dir.as_os_str().is_empty() {
             mistakes.push("`--cert-dir` is missing".to_owned());
         }
-        if mistakes.is_empty() { Ok(Some(asked)) } else { Err(mistakes) }
+        if mistakes.is_empty() { Ok(Some(parsed)) } else { Err(mistakes) }
     }
 
     fn make(&self) -> Result<(), String> {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_authority_stays_and_the_client_is_made_anew() {
+    fn certs_rerun_keeps_ca_and_renews_client_certificate() {
         let folder = tempfile::tempdir().unwrap();
         let dir = format!("--cert-dir={}", folder.path().display());
         let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_together() {
+    fn certs_reports_all_argument_errors_together() {
         let mistakes = run(["--nope", "--client=a/b", "--group"].map(str::to_owned)).unwrap_err();
         assert_eq!(mistakes.len(), 4, "{mistakes:?}");
     }

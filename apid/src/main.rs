@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use apid::config::{Command, Config, USAGE};
+use apid::config::{Command, Config, EXIT_USAGE};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -30,5 +30,5 @@ fn usage(mistakes: Vec<String>) -> ExitCode {
     for mistake in mistakes {
         eprintln!("apid: {mistake}");
     }
-    ExitCode::from(USAGE)
+    ExitCode::from(EXIT_USAGE)
 }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use admission::{Chain, Environment};
-use apimachinery::clock::{Chance, Clock, SystemChance, SystemClock};
+use apimachinery::clock::{Clock, Rng, SystemClock, SystemRng};
 use apimachinery::names::Names;
 use kinds::Registry;
 use serving::health::Checks;
@@ -35,38 +35,38 @@ use tokio::sync::{oneshot, watch};
 
 use crate::audit::AuditLog;
 use crate::auth::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions};
-use crate::background::start_objects::Published;
+use crate::background::start_objects::AdvertisedServer;
 use crate::background::{self, AdmissionWrites};
-use crate::config::{Authd, Config, STORE, USAGE};
+use crate::config::{Authd, Config, EXIT_USAGE, STORE};
 use crate::http::Api;
-use crate::plane::{Cache, Health, Parts, Plane};
-use crate::spawn::{self, Supervised};
-use crate::verbs::{Surroundings, TokenKey};
+use crate::server_state::{Cache, Health, Parts, ServerState};
+use crate::spawn::{self, AuthdSupervisor};
+use crate::verbs::{AdmissionBackend, TokenKey};
 
 /// The interval of checks of the certificate files.
 ///
 /// Clients send a certificate only when the server names its CA, so a new CA takes effect within a second.
-const RELOAD: Duration = Duration::from_millis(500);
+const CERT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The wait for authd before serving. An authd that rejects its command line exits within this time.
-const AUTHD_START: Duration = Duration::from_secs(5);
+const AUTHD_START_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout of open requests at shutdown.
-const DRAIN: Duration = Duration::from_secs(60);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The idle time after which a blocking thread ends: each thread retains freed memory.
-const UNUSED_THREAD: Duration = Duration::from_secs(1);
+const BLOCKING_THREAD_KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 /// Why the process failed.
 #[derive(Debug)]
-enum Failure {
+enum ProcessError {
     /// The command line is invalid.
     Usage(Vec<String>),
     /// Opening, binding or starting a component failed.
     Start(String),
 }
 
-impl From<String> for Failure {
+impl From<String> for ProcessError {
     fn from(why: String) -> Self {
-        Failure::Start(why)
+        ProcessError::Start(why)
     }
 }
 
@@ -76,7 +76,7 @@ pub fn run(config: Config) -> ExitCode {
     if serving::log::init(config.verbosity, format, Arc::new(SystemClock::new())).is_err() {
         eprintln!("apid: logging is set up already");
     }
-    for flag in &config.without_effect {
+    for flag in &config.unimplemented_flags {
         tracing::warn!("`--{flag}` is accepted but has no effect yet");
     }
     for warning in &config.warnings {
@@ -87,8 +87,10 @@ pub fn run(config: Config) -> ExitCode {
             "no authorizer is configured; every request is allowed, anonymous requests are disabled"
         );
     }
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().thread_keep_alive(UNUSED_THREAD).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_keep_alive(BLOCKING_THREAD_KEEP_ALIVE)
+        .enable_all()
+        .build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -100,11 +102,11 @@ pub fn run(config: Config) -> ExitCode {
     runtime.shutdown_timeout(Duration::from_secs(1));
     match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Usage(mistakes)) => {
+        Err(ProcessError::Usage(mistakes)) => {
             mistakes.iter().for_each(|mistake| eprintln!("apid: {mistake}"));
-            ExitCode::from(USAGE)
+            ExitCode::from(EXIT_USAGE)
         }
-        Err(Failure::Start(why)) => {
+        Err(ProcessError::Start(why)) => {
             tracing::error!("{why}");
             eprintln!("apid: {why}");
             ExitCode::FAILURE
@@ -127,30 +129,30 @@ fn private_folder(dir: &Path) -> std::io::Result<()> {
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))
 }
 
-async fn serve(config: Config) -> Result<(), Failure> {
+async fn serve(config: Config) -> Result<(), ProcessError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let chance: Arc<dyn Chance> = Arc::new(SystemChance);
+    let rng: Arc<dyn Rng> = Arc::new(SystemRng);
     let names = Arc::new(config.names.clone());
     let registry = Arc::new(Registry::new(&names));
     let cache = Arc::new(Cache::new(storage::cache::Limits::default()));
-    let surroundings = Arc::new(Surroundings::new(&registry, &cache));
+    let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
     let admission_writes = Arc::new(AdmissionWrites::default());
     let admission = admission(
         &config,
         Environment {
             names: Arc::clone(&names),
             clock: Arc::clone(&clock),
-            chance: Arc::clone(&chance),
-            reader: surroundings.clone(),
+            rng: Arc::clone(&rng),
+            reader: backend.clone(),
             writer: admission_writes.clone(),
-            authorizer: surroundings.clone(),
+            authorizer: backend.clone(),
             reservations: Arc::default(),
         },
     )?;
     private_folder(&config.data_dir)
         .map_err(|e| format!("data directory {}: {e}", config.data_dir.display()))?;
 
-    let mut authd = start_authd(&config, &clock, &*chance)?;
+    let mut authd = start_authd(&config, &clock, &*rng)?;
     let revisions = Arc::new(PolicyRevisions::new(Reductions::new(&registry, &names)));
     // authd starts meanwhile. The store waits for the disk while certificates and the first random bytes
     // use a processor.
@@ -165,13 +167,13 @@ async fn serve(config: Config) -> Result<(), Failure> {
         .map_err(|_| "the system gave no random bytes".to_owned())?;
     if authd.running.is_some() {
         tokio::select! {
-            () = auth.reached() => {}
-            Ok(()) = &mut authd.refused => return Err(authd_refused()),
-            () = tokio::time::sleep(AUTHD_START) => tracing::warn!("authd start is slow; serving without it"),
+            () = auth.wait_for_connection() => {}
+            Ok(()) = &mut authd.rejected => return Err(authd_rejected_flags()),
+            () = tokio::time::sleep(AUTHD_START_TIMEOUT) => tracing::warn!("authd start is slow; serving without it"),
         }
     }
 
-    let _reload = tls.spawn_watch(RELOAD);
+    let _reload = tls.spawn_watch(CERT_CHECK_INTERVAL);
     let audit = match &config.audit_log {
         Some(path) => AuditLog::open(path).map_err(|error| format!("{path}: {error}"))?,
         None => AuditLog::off(),
@@ -182,14 +184,14 @@ async fn serve(config: Config) -> Result<(), Failure> {
 
     let progress = Arc::new(Progress::default());
     let (stop, stopping) = watch::channel(false);
-    let token_key = TokenKey::of_store(&*store)
+    let token_key = TokenKey::load_or_create(&*store)
         .await
         .map_err(|error| format!("the store cannot keep the key of continue tokens: {error}"))?;
-    let plane = Arc::new(Plane::new(Parts {
+    let server_state = Arc::new(ServerState::new(Parts {
         health: health(&config, &auth, &store, &progress, &clock),
         names: Arc::clone(&names),
         clock: Arc::clone(&clock),
-        chance: Arc::clone(&chance),
+        rng: Arc::clone(&rng),
         registry,
         store: Arc::clone(&store),
         cache,
@@ -199,20 +201,20 @@ async fn serve(config: Config) -> Result<(), Failure> {
         audit,
         gates: config.gates.clone(),
         metrics: Arc::new(Metrics::showing_hidden(&config.hidden_metrics)?),
-        server_address: dialled(address).to_string(),
+        server_address: connectable_address(address).to_string(),
         stopping,
         request_timeout: config.request_timeout,
         delete_workers: config.delete_workers,
         min_watch_timeout: config.min_request_timeout,
         body_limits: config.body_limits,
     }));
-    auth.count_in(&plane.metrics);
-    surroundings.attach(&plane);
-    admission_writes.attach(&plane);
+    auth.register_metrics(&server_state.metrics);
+    backend.attach(&server_state);
+    admission_writes.attach(&server_state);
     let (drain, draining) = oneshot::channel::<()>();
-    let options = ServerOptions { drain: DRAIN, ..ServerOptions::default() };
-    let api =
-        Api::new(Arc::clone(&plane)).map_err(|error| format!("worker threads cannot start: {error}"))?;
+    let options = ServerOptions { drain: DRAIN_TIMEOUT, ..ServerOptions::default() };
+    let api = Api::new(Arc::clone(&server_state))
+        .map_err(|error| format!("worker threads cannot start: {error}"))?;
     let server = tokio::spawn(serving::server::serve(
         listener,
         Some(tls),
@@ -225,22 +227,22 @@ async fn serve(config: Config) -> Result<(), Failure> {
     tracing::info!(%address, names = %names.preset(), revision = %store.revision(), "serving requests");
 
     let stopped = async {
-        let mut refused = std::mem::replace(&mut authd.refused, oneshot::channel().1);
+        let mut rejected = std::mem::replace(&mut authd.rejected, oneshot::channel().1);
         tokio::select! {
-            ended = start_work(&plane, &config, address, &authd, &progress) => ended?,
-            signal = ask_to_stop() => return signal.map_err(Failure::from),
-            Ok(()) = &mut refused => return Err(authd_refused()),
+            ended = start_background_work(&server_state, &config, address, &authd, &progress) => ended?,
+            signal = wait_for_stop_signal() => return signal.map_err(ProcessError::from),
+            Ok(()) = &mut rejected => return Err(authd_rejected_flags()),
         }
         tokio::select! {
-            signal = ask_to_stop() => signal.map_err(Failure::from),
-            Ok(()) = &mut refused => Err(authd_refused()),
+            signal = wait_for_stop_signal() => signal.map_err(ProcessError::from),
+            Ok(()) = &mut rejected => Err(authd_rejected_flags()),
         }
     };
     let stopped = stopped.await;
 
     progress.stopping.store(true, Ordering::SeqCst);
     if let Some(running) = &authd.running {
-        running.ending();
+        running.begin_shutdown();
     }
     if stopped.is_ok() {
         tokio::time::sleep(config.shutdown_delay).await;
@@ -249,8 +251,8 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let _ = drain.send(());
     let _ = server.await;
     store.close().await;
-    plane.audit.close();
-    auth.ending();
+    server_state.audit.close();
+    auth.begin_shutdown();
     if let Some(running) = authd.running.take() {
         running.end().await;
     }
@@ -259,38 +261,38 @@ async fn serve(config: Config) -> Result<(), Failure> {
 }
 
 /// Starts all writers: built-in namespaces, then the mirror and the start-up objects, then the loops.
-async fn start_work(
-    plane: &Arc<Plane>,
+async fn start_background_work(
+    server_state: &Arc<ServerState>,
     config: &Config,
     bound: SocketAddr,
     authd: &RunningAuthd,
     progress: &Arc<Progress>,
-) -> Result<(), Failure> {
+) -> Result<(), ProcessError> {
     let accounts = config.controllers_have_accounts;
-    background::namespaces::ensure_built_in(plane)
+    background::namespaces::ensure_built_in(server_state)
         .await
         .map_err(|status| format!("cannot create the built-in namespaces: {status}"))?;
     progress.namespaces.store(true, Ordering::SeqCst);
-    let (auth, socket) = (Arc::clone(&plane.auth), authd.socket.clone());
-    tokio::spawn(async move { auth.tell_what_is_missing(&socket).await });
-    let mirror = MirrorOptions::new(authd.socket.clone(), &plane.names, plane.chance.uuid());
-    let writer = Arc::new(background::PolicyWrites::new(Arc::clone(plane), accounts));
-    tokio::spawn(Arc::clone(&plane.auth).keep_mirror(mirror, Arc::clone(&plane.store), writer));
-    let published = Published::new(config.advertise_address, bound, config.service_ranges.clone());
+    let (auth, socket) = (Arc::clone(&server_state.auth), authd.socket.clone());
+    tokio::spawn(async move { auth.log_outages(&socket).await });
+    let mirror = MirrorOptions::new(authd.socket.clone(), &server_state.names, server_state.rng.uuid());
+    let writer = Arc::new(background::PolicyWrites::new(Arc::clone(server_state), accounts));
+    tokio::spawn(Arc::clone(&server_state.auth).run_mirror(mirror, Arc::clone(&server_state.store), writer));
+    let published = AdvertisedServer::new(config.advertise_address, bound, config.service_ranges.clone());
     let made = Arc::clone(progress);
-    tokio::spawn(background::start_objects::run(Arc::clone(plane), published, move || {
+    tokio::spawn(background::start_objects::run(Arc::clone(server_state), published, move || {
         made.objects.store(true, Ordering::SeqCst);
     }));
-    background::publish(plane, accounts, config.publications.clone());
-    background::start(plane, accounts, config.garbage_collector, config.event_ttl);
+    background::publish(server_state, accounts, config.published_config.clone());
+    background::start(server_state, accounts, config.garbage_collector, config.event_ttl);
     Ok(())
 }
 
-fn authd_refused() -> Failure {
-    Failure::Usage(vec!["authd rejected its flags; see its message above".to_owned()])
+fn authd_rejected_flags() -> ProcessError {
+    ProcessError::Usage(vec!["authd rejected its flags; see its message above".to_owned()])
 }
 
-async fn ask_to_stop() -> Result<(), String> {
+async fn wait_for_stop_signal() -> Result<(), String> {
     let told = |error: io::Error| format!("cannot register signal handlers: {error}");
     let mut terminate = signal(SignalKind::terminate()).map_err(told)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(told)?;
@@ -302,14 +304,14 @@ async fn ask_to_stop() -> Result<(), String> {
     Ok(())
 }
 
-fn admission(config: &Config, environment: Environment) -> Result<Chain, Failure> {
+fn admission(config: &Config, environment: Environment) -> Result<Chain, ProcessError> {
     Chain::new(
         &config.enable_admission,
         &config.disable_admission,
         &config.admission_configuration,
         &environment,
     )
-    .map_err(|errors| Failure::Usage(errors.iter().map(ToString::to_string).collect()))
+    .map_err(|errors| ProcessError::Usage(errors.iter().map(ToString::to_string).collect()))
 }
 
 async fn open_store(
@@ -346,23 +348,23 @@ async fn open_store(
 /// authd as this process uses it: spawned or external.
 struct RunningAuthd {
     socket: std::path::PathBuf,
-    running: Option<Supervised>,
+    running: Option<AuthdSupervisor>,
     /// Signalled when authd rejects its command line.
-    refused: oneshot::Receiver<()>,
-    /// Keeps `refused` pending for an external authd.
+    rejected: oneshot::Receiver<()>,
+    /// Keeps `rejected` pending for an external authd.
     _silent: Option<oneshot::Sender<()>>,
     /// Removes a folder created for the socket.
     _socket: Option<spawn::Socket>,
 }
 
-fn start_authd(config: &Config, clock: &Arc<dyn Clock>, chance: &dyn Chance) -> Result<RunningAuthd, String> {
-    let (refuse, refused) = oneshot::channel();
+fn start_authd(config: &Config, clock: &Arc<dyn Clock>, rng: &dyn Rng) -> Result<RunningAuthd, String> {
+    let (refuse, rejected) = oneshot::channel();
     let (program, flags) = match &config.authd {
         Authd::At(socket) => {
             return Ok(RunningAuthd {
                 socket: socket.clone(),
                 running: None,
-                refused,
+                rejected,
                 _silent: Some(refuse),
                 _socket: None,
             });
@@ -378,13 +380,13 @@ fn start_authd(config: &Config, clock: &Arc<dyn Clock>, chance: &dyn Chance) -> 
     };
     let placed = match &config.authd_socket {
         Some(_) => None,
-        None => Some(spawn::Socket::place(&config.data_dir, chance).map_err(|error| error.to_string())?),
+        None => Some(spawn::Socket::place(&config.data_dir, rng).map_err(|error| error.to_string())?),
     };
     let named = config.authd_socket.clone();
     let socket = named.or_else(|| placed.as_ref().map(|s| s.path().to_owned())).unwrap_or_default();
-    let running =
-        Supervised::start(program, &flags, &socket, Arc::clone(clock), refuse).map_err(|e| e.to_string())?;
-    Ok(RunningAuthd { socket, running: Some(running), refused, _silent: None, _socket: placed })
+    let running = AuthdSupervisor::start(program, &flags, &socket, Arc::clone(clock), refuse)
+        .map_err(|e| e.to_string())?;
+    Ok(RunningAuthd { socket, running: Some(running), rejected, _silent: None, _socket: placed })
 }
 
 async fn load_tls(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<ServingTls>, String> {
@@ -415,7 +417,7 @@ fn write_port(file: &Path, port: u16) -> Result<(), String> {
 }
 
 /// An address that a client on this machine can connect to.
-fn dialled(bound: SocketAddr) -> SocketAddr {
+fn connectable_address(bound: SocketAddr) -> SocketAddr {
     match bound.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), bound.port()),
         IpAddr::V6(ip) if ip.is_unspecified() => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), bound.port()),
@@ -482,7 +484,7 @@ fn health(
         if ready {
             let auth = Arc::clone(auth);
             let noted = Arc::clone(&auth);
-            checks = checks.with("authd", move || auth.health()).noting(move || noted.notes());
+            checks = checks.with("authd", move || auth.health()).with_notes(move || noted.notes());
         }
         let objects_made = || {
             let made = Arc::clone(progress);

@@ -2,14 +2,14 @@
 //!
 //! # Contract
 //!
-//! [`Supervised::start`] starts authd on a private Unix socket. authd exits when its standard input closes.
+//! [`AuthdSupervisor::start`] starts authd on a private Unix socket. authd exits when its standard input closes.
 //! The other end of this pipe belongs to apid and closes with apid, however apid ends. When authd exits by
 //! itself, the supervisor restarts it after a pause, which doubles until authd stays up. When authd rejects
 //! its command line, the supervisor does not restart it: apid cannot serve.
 //!
 //! The supervisor kills and restarts an authd that fails its health check for [`HealthPolicy::unanswered`].
 //! An authd that has never responded gets [`HealthPolicy::startup`] in addition. After
-//! [`Supervised::ending`] it is not restarted.
+//! [`AuthdSupervisor::begin_shutdown`] it is not restarted.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -19,12 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use apimachinery::clock::{Chance, Clock};
+use apimachinery::clock::{Clock, Rng};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::oneshot;
 
 use crate::auth;
-use crate::config::USAGE;
+use crate::config::EXIT_USAGE;
 
 /// Limit of the bytes of a socket's path (`sun_path` without its terminator), on every system.
 const LONGEST_PATH: usize = 103;
@@ -33,16 +33,16 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The uptime after which the pause starts again with [`FIRST_PAUSE`].
-const STAYED: Duration = Duration::from_secs(5);
+const STABLE_UPTIME: Duration = Duration::from_secs(5);
 /// The timeout of authd's exit.
-const ENDING: Duration = Duration::from_secs(3);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The socket of a spawned authd.
 #[derive(Debug)]
 pub struct Socket {
     path: PathBuf,
     /// A folder created only for the socket; removed on drop.
-    made: Option<PathBuf>,
+    owned_folder: Option<PathBuf>,
 }
 
 impl Socket {
@@ -51,14 +51,14 @@ impl Socket {
     /// # Errors
     ///
     /// The folder cannot be created.
-    pub fn place(data_dir: &Path, chance: &dyn Chance) -> io::Result<Self> {
+    pub fn place(data_dir: &Path, rng: &dyn Rng) -> io::Result<Self> {
         let path = std::path::absolute(data_dir)?.join("authd.sock");
         if path.as_os_str().len() <= LONGEST_PATH {
-            return Ok(Socket { path, made: None });
+            return Ok(Socket { path, owned_folder: None });
         }
-        let folder = std::env::temp_dir().join(format!("apid-{:016x}", chance.bits() >> 64));
+        let folder = std::env::temp_dir().join(format!("apid-{:016x}", rng.bits() >> 64));
         std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
-        Ok(Socket { path: folder.join("authd.sock"), made: Some(folder) })
+        Ok(Socket { path: folder.join("authd.sock"), owned_folder: Some(folder) })
     }
 
     /// The path.
@@ -69,7 +69,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if let Some(folder) = &self.made {
+        if let Some(folder) = &self.owned_folder {
             let _ = std::fs::remove_dir_all(folder);
         }
     }
@@ -90,11 +90,11 @@ pub fn find() -> Result<PathBuf, String> {
 }
 
 /// A supervised authd.
-pub struct Supervised {
+pub struct AuthdSupervisor {
     end: Option<oneshot::Sender<()>>,
     supervisor: tokio::task::JoinHandle<()>,
     /// Whether apid shuts down: health checks no longer restart authd.
-    ending: Arc<AtomicBool>,
+    is_shutting_down: Arc<AtomicBool>,
 }
 
 /// When an unresponsive authd is killed.
@@ -125,17 +125,17 @@ const HEALTH_POLICY: HealthPolicy = HealthPolicy {
 };
 
 /// The command and the health policy of authd.
-struct Recipe {
+struct AuthdCommand {
     program: PathBuf,
     arguments: Vec<String>,
     socket: PathBuf,
     clock: Arc<dyn Clock>,
     health: HealthPolicy,
-    ending: Arc<AtomicBool>,
+    is_shutting_down: Arc<AtomicBool>,
 }
 
-impl Supervised {
-    /// Starts and supervises authd. `refused` is signalled when authd rejects its command line.
+impl AuthdSupervisor {
+    /// Starts and supervises authd. `rejected` is signalled when authd rejects its command line.
     ///
     /// # Errors
     ///
@@ -145,9 +145,9 @@ impl Supervised {
         flags: &[String],
         socket: &Path,
         clock: Arc<dyn Clock>,
-        refused: oneshot::Sender<()>,
+        rejected: oneshot::Sender<()>,
     ) -> io::Result<Self> {
-        Supervised::start_under(HEALTH_POLICY, program, flags, socket, clock, refused)
+        AuthdSupervisor::start_under(HEALTH_POLICY, program, flags, socket, clock, rejected)
     }
 
     fn start_under(
@@ -156,22 +156,29 @@ impl Supervised {
         flags: &[String],
         socket: &Path,
         clock: Arc<dyn Clock>,
-        refused: oneshot::Sender<()>,
+        rejected: oneshot::Sender<()>,
     ) -> io::Result<Self> {
         let mut arguments = vec![format!("--socket={}", socket.display()), "--exit-on-stdin-eof".to_owned()];
         arguments.extend(flags.iter().cloned());
-        let ending = Arc::new(AtomicBool::new(false));
+        let is_shutting_down = Arc::new(AtomicBool::new(false));
         let socket = socket.to_owned();
-        let recipe = Recipe { program, arguments, socket, clock, health, ending: Arc::clone(&ending) };
-        let child = recipe.start()?;
+        let command = AuthdCommand {
+            program,
+            arguments,
+            socket,
+            clock,
+            health,
+            is_shutting_down: Arc::clone(&is_shutting_down),
+        };
+        let child = command.start()?;
         let (end, ended) = oneshot::channel();
-        let supervisor = tokio::spawn(supervise(recipe, child, ended, refused));
-        Ok(Supervised { end: Some(end), supervisor, ending })
+        let supervisor = tokio::spawn(supervise(command, child, ended, rejected));
+        Ok(AuthdSupervisor { end: Some(end), supervisor, is_shutting_down })
     }
 
     /// Records the start of the shutdown: an unresponsive authd is not restarted.
-    pub fn ending(&self) {
-        self.ending.store(true, Ordering::SeqCst);
+    pub fn begin_shutdown(&self) {
+        self.is_shutting_down.store(true, Ordering::SeqCst);
     }
 
     /// Stops authd and waits for its exit.
@@ -183,7 +190,7 @@ impl Supervised {
     }
 }
 
-impl Recipe {
+impl AuthdCommand {
     fn start(&self) -> io::Result<Child> {
         Command::new(&self.program)
             .args(&self.arguments)
@@ -198,20 +205,20 @@ impl Recipe {
     }
 
     /// Returns when authd is unresponsive. `started` is its start on the monotonic clock.
-    async fn hangs(&self, started: Duration) {
+    async fn wait_until_unresponsive(&self, started: Duration) {
         let HealthPolicy { pause, retry, timeout, failures, unanswered, startup } = self.health;
-        let mut has_answered = false;
+        let mut has_responded = false;
         // Consecutive failed checks, and the start of the first of them.
         let (mut failed, mut since) = (0, Duration::ZERO);
         loop {
-            tokio::time::sleep(if has_answered && failed == 0 { pause } else { retry }).await;
+            tokio::time::sleep(if has_responded && failed == 0 { pause } else { retry }).await;
             let begun = self.clock.monotonic();
             let answer = tokio::time::timeout(timeout, auth::check_health(&self.socket)).await;
             if matches!(answer, Ok(Ok(()))) {
-                (has_answered, failed) = (true, 0);
+                (has_responded, failed) = (true, 0);
                 continue;
             }
-            if !has_answered && begun.saturating_sub(started) < startup {
+            if !has_responded && begun.saturating_sub(started) < startup {
                 continue;
             }
             if failed == 0 {
@@ -219,7 +226,7 @@ impl Recipe {
             }
             failed += 1;
             let enough = failed >= failures && self.clock.monotonic().saturating_sub(since) >= unanswered;
-            if enough && !self.ending.load(Ordering::SeqCst) {
+            if enough && !self.is_shutting_down.load(Ordering::SeqCst) {
                 return;
             }
         }
@@ -227,40 +234,40 @@ impl Recipe {
 }
 
 async fn supervise(
-    recipe: Recipe,
+    command: AuthdCommand,
     first: Child,
     mut ended: oneshot::Receiver<()>,
-    refused: oneshot::Sender<()>,
+    rejected: oneshot::Sender<()>,
 ) {
-    let mut refused = Some(refused);
+    let mut rejected = Some(rejected);
     // Whether authd once ran with these flags. In this case files have changed and may change again.
     let mut ran = false;
     let mut pause = FIRST_PAUSE;
     let mut running = Some(first);
     loop {
         if let Some(mut child) = running.take() {
-            let started = recipe.clock.monotonic();
-            tracing::info!(pid = child.id(), program = %recipe.program.display(), "authd started");
+            let started = command.clock.monotonic();
+            tracing::info!(pid = child.id(), program = %command.program.display(), "authd started");
             // Waiting for a child closes its input. This variable keeps the pipe open, whose end signals
             // authd to exit.
             let input = child.stdin.take();
             let status = tokio::select! {
                 status = child.wait() => status,
                 _ = &mut ended => return end(child, input).await,
-                () = recipe.hangs(started) => {
-                    let (pid, seconds) = (child.id(), recipe.health.unanswered.as_secs());
+                () = command.wait_until_unresponsive(started) => {
+                    let (pid, seconds) = (child.id(), command.health.unanswered.as_secs());
                     tracing::error!(pid, seconds, "authd does not answer its health check; killing it");
                     kill(&mut child).await
                 }
             };
-            if status.as_ref().is_ok_and(refuses) {
-                match refused.take() {
+            if status.as_ref().is_ok_and(rejected_command_line) {
+                match rejected.take() {
                     // At the first start, the mistake is reported to the user of the command line.
-                    Some(refused) if !ran => {
-                        let _ = refused.send(());
+                    Some(rejected) if !ran => {
+                        let _ = rejected.send(());
                         return;
                     }
-                    told => refused = told,
+                    told => rejected = told,
                 }
                 tracing::error!(
                     "authd rejects its flags or files; correct the errors that it reported above; only cached decisions \
@@ -272,7 +279,7 @@ async fn supervise(
                 Ok(status) => tracing::error!(%status, "authd exited; restarting it"),
                 Err(error) => tracing::error!(%error, "waiting for authd failed; restarting it"),
             }
-            if recipe.clock.monotonic().saturating_sub(started) >= STAYED {
+            if command.clock.monotonic().saturating_sub(started) >= STABLE_UPTIME {
                 pause = FIRST_PAUSE;
             }
         }
@@ -281,7 +288,7 @@ async fn supervise(
             _ = &mut ended => return,
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
-        match recipe.start() {
+        match command.start() {
             Ok(child) => running = Some(child),
             Err(error) => tracing::error!(%error, "authd start failed; retrying"),
         }
@@ -295,13 +302,13 @@ async fn kill(child: &mut Child) -> io::Result<ExitStatus> {
 }
 
 /// Whether authd rejected its command line, so that a restart is useless.
-fn refuses(status: &ExitStatus) -> bool {
-    status.code() == Some(i32::from(USAGE))
+fn rejected_command_line(status: &ExitStatus) -> bool {
+    status.code() == Some(i32::from(EXIT_USAGE))
 }
 
 async fn end(mut child: Child, input: Option<ChildStdin>) {
     drop(input);
-    if tokio::time::timeout(ENDING, child.wait()).await.is_err() {
+    if tokio::time::timeout(EXIT_TIMEOUT, child.wait()).await.is_err() {
         tracing::warn!("authd did not exit in time; killing it");
         let _ = child.kill().await;
     }
@@ -310,15 +317,15 @@ async fn end(mut child: Child, input: Option<ChildStdin>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apimachinery::clock::{SystemChance, SystemClock};
+    use apimachinery::clock::{SystemClock, SystemRng};
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn a_long_data_folder_gets_a_short_private_socket() {
-        let short = Socket::place(Path::new("/tmp/x"), &SystemChance).unwrap();
+    fn long_data_dir_gets_private_temporary_socket() {
+        let short = Socket::place(Path::new("/tmp/x"), &SystemRng).unwrap();
         assert_eq!(short.path(), Path::new("/tmp/x/authd.sock"));
         let long = Path::new("/tmp").join("x".repeat(200));
-        let socket = Socket::place(&long, &SystemChance).unwrap();
+        let socket = Socket::place(&long, &SystemRng).unwrap();
         let folder = socket.path().parent().unwrap().to_owned();
         assert!(socket.path().as_os_str().len() <= LONGEST_PATH);
         assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
@@ -339,16 +346,16 @@ mod tests {
         std::fs::read_to_string(folder.join("starts")).unwrap_or_default().lines().count()
     }
 
-    fn start(folder: &Path, then: &str) -> (Supervised, oneshot::Receiver<()>) {
-        let (refused, told) = oneshot::channel();
+    fn start(folder: &Path, then: &str) -> (AuthdSupervisor, oneshot::Receiver<()>) {
+        let (rejected, told) = oneshot::channel();
         let program = program(folder, then);
         let started =
-            Supervised::start(program, &[], &folder.join("s"), Arc::new(SystemClock::new()), refused);
+            AuthdSupervisor::start(program, &[], &folder.join("s"), Arc::new(SystemClock::new()), rejected);
         (started.unwrap(), told)
     }
 
     #[tokio::test]
-    async fn one_that_crashes_is_started_again() {
+    async fn crashed_authd_is_restarted() {
         let folder = tempfile::tempdir().unwrap();
         let (authd, _told) = start(folder.path(), "exit 1");
         while starts(folder.path()) < 4 {
@@ -361,7 +368,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_refuses_its_command_line_is_not() {
+    async fn authd_that_rejects_its_command_line_is_not_restarted() {
         let folder = tempfile::tempdir().unwrap();
         let (authd, told) = start(folder.path(), "exit 64");
         told.await.unwrap();
@@ -425,11 +432,11 @@ mod tests {
         }
     }
 
-    fn start_hanging(folder: &Path, health: HealthPolicy) -> Supervised {
-        let (refused, _) = oneshot::channel();
+    fn start_hanging(folder: &Path, health: HealthPolicy) -> AuthdSupervisor {
+        let (rejected, _) = oneshot::channel();
         let program = program(folder, "exec sleep 1000");
         let clock = Arc::new(SystemClock::new());
-        Supervised::start_under(health, program, &[], &folder.join("s"), clock, refused).unwrap()
+        AuthdSupervisor::start_under(health, program, &[], &folder.join("s"), clock, rejected).unwrap()
     }
 
     async fn started(folder: &Path, times: usize) {
@@ -439,7 +446,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn authd_that_stops_answering_its_health_check_is_killed_and_started_again() {
+    async fn unresponsive_authd_is_killed_and_restarted() {
         let folder = tempfile::tempdir().unwrap();
         let service = answer_health_at(&folder.path().join("s"));
         let authd = start_hanging(folder.path(), quick(Duration::from_secs(1000)));
@@ -451,7 +458,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn authd_that_never_answers_is_killed_only_after_the_startup_allowance() {
+    async fn authd_without_first_response_is_killed_after_startup_timeout() {
         let folder = tempfile::tempdir().unwrap();
         let slow = start_hanging(folder.path(), quick(Duration::from_secs(1000)));
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -464,17 +471,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn authd_that_hangs_is_not_started_again_while_this_process_ends() {
+    async fn unresponsive_authd_is_not_restarted_during_shutdown() {
         let folder = tempfile::tempdir().unwrap();
         let authd = start_hanging(folder.path(), quick(Duration::ZERO));
-        authd.ending();
+        authd.begin_shutdown();
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(starts(folder.path()), 1);
         drop(authd);
     }
 
     #[tokio::test]
-    async fn the_end_of_its_input_ends_it() {
+    async fn authd_exits_when_stdin_closes() {
         let folder = tempfile::tempdir().unwrap();
         let (authd, _told) =
             start(folder.path(), &format!("cat > /dev/null; echo ended > {}/ended", folder.path().display()));

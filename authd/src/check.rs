@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use apimachinery::clock::{SystemChance, SystemClock};
+use apimachinery::clock::{SystemClock, SystemRng};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -23,10 +23,10 @@ use crate::USAGE;
 use crate::authz::webhook::Webhooks;
 use crate::authz::{self, Union};
 use crate::config::document::{Document, Fault};
-use crate::config::{authentication, authorization, reloaded};
+use crate::config::{authentication, authorization, hot_reload};
 use crate::meters::Meters;
 use crate::mirror::Mirror;
-use crate::webhook::Ground;
+use crate::webhook::WebhookContext;
 
 /// The command line after `authd check`.
 #[derive(Debug, Parser)]
@@ -50,13 +50,13 @@ struct Flags {
 }
 
 /// Settings of the server that will read the files, from the command line.
-struct Given {
+struct CheckContext {
     authentication: authentication::Context,
     policy_file: Option<PathBuf>,
 }
 
 /// Checks a file and returns a summary of its contents.
-type Check = fn(&Document, &Given) -> Result<String, Vec<Fault>>;
+type Check = fn(&Document, &CheckContext) -> Result<String, Vec<Fault>>;
 
 /// The known checks by `kind`.
 const KINDS: &[(&str, Check)] = &[
@@ -71,12 +71,12 @@ const KINDS: &[(&str, Check)] = &[
 ];
 
 /// Builds the authorizers as the server would, over an empty mirror.
-fn make(modes: &authz::Modes, given: &Given) -> Result<(), Vec<Fault>> {
+fn make(modes: &authz::Modes, given: &CheckContext) -> Result<(), Vec<Fault>> {
     let names = Arc::clone(&given.authentication.names);
-    let ground = Ground {
+    let ground = WebhookContext {
         names: Arc::clone(&names),
         clock: Arc::new(SystemClock::new()),
-        chance: Arc::new(SystemChance),
+        rng: Arc::new(SystemRng),
     };
     let settings = authz::Settings {
         names: Arc::clone(&names),
@@ -113,11 +113,11 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         anonymous_conditions: true,
         names,
     };
-    let given = Given { authentication, policy_file: flags.authorization_policy_file };
+    let given = CheckContext { authentication, policy_file: flags.authorization_policy_file };
     let mut good = true;
     for path in &flags.files {
         let shown = path.display();
-        match reloaded::read(path) {
+        match hot_reload::read(path) {
             Err(problem) => {
                 good = false;
                 eprintln!("{problem}");
@@ -140,7 +140,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Checks one file.
-fn one(content: &[u8], given: &Given) -> Result<String, Vec<Fault>> {
+fn one(content: &[u8], given: &CheckContext) -> Result<String, Vec<Fault>> {
     let document = Document::read(content).map_err(|fault| vec![fault])?;
     let kind = document.kind();
     match KINDS.iter().find(|(known, _)| *known == kind) {
@@ -158,11 +158,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kind_says_what_a_file_is() {
+    fn check_selects_configuration_by_kind() {
         let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
         let authentication =
             authentication::Context { names, disallowed_issuers: Vec::new(), anonymous_conditions: true };
-        let given = Given { authentication, policy_file: None };
+        let given = CheckContext { authentication, policy_file: None };
         let check = |text: &str| {
             one(text.as_bytes(), &given)
                 .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>())

@@ -28,9 +28,9 @@ pub mod live;
 pub mod meters;
 pub mod mirror;
 mod monitoring;
-mod remembered;
 pub mod review;
 pub mod rules;
+mod single_flight_cache;
 pub mod tokens;
 pub mod webhook;
 
@@ -39,7 +39,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::clock::{Chance, SystemChance, SystemClock};
+use apimachinery::clock::{Rng, SystemClock, SystemRng};
 use clap::Parser;
 use clap::error::ErrorKind;
 use tokio::io::AsyncReadExt;
@@ -107,14 +107,14 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// The parts built from the checked command line.
-struct Built {
+struct Components {
     mirror: Arc<Mirror>,
     meters: Arc<Meters>,
     live: Arc<Live>,
 }
 
 /// Checks the whole configuration before the process binds a socket.
-fn configure(flags: Flags) -> Result<(Config, Built), Vec<String>> {
+fn configure(flags: Flags) -> Result<(Config, Components), Vec<String>> {
     let config = Config::check(flags, &SystemClock::new())?;
     let mirror = Mirror::new(Arc::clone(&config.names));
     let metrics =
@@ -130,12 +130,12 @@ fn configure(flags: Flags) -> Result<(Config, Built), Vec<String>> {
         (Ok(authn), Ok(authz)) => (authn, authz),
         (authn, authz) => return Err([authn.err(), authz.err()].into_iter().flatten().flatten().collect()),
     };
-    let live = Live::new(SystemChance.uuid(), authn, authz, config.modes.warnings.clone());
-    Ok((config, Built { mirror, meters, live }))
+    let live = Live::new(SystemRng.uuid(), authn, authz, config.modes.warnings.clone());
+    Ok((config, Components { mirror, meters, live }))
 }
 
-async fn serve(config: Config, built: Built) -> Result<(), Box<dyn std::error::Error>> {
-    let Built { mirror, meters, live } = built;
+async fn serve(config: Config, built: Components) -> Result<(), Box<dyn std::error::Error>> {
+    let Components { mirror, meters, live } = built;
     let parts = grpc::Parts {
         names: Arc::clone(&config.names),
         live,
@@ -145,7 +145,7 @@ async fn serve(config: Config, built: Built) -> Result<(), Box<dyn std::error::E
         meters: Arc::clone(&meters),
         mirror: Arc::clone(&mirror),
         clock: Arc::new(SystemClock::new()),
-        chance: Arc::new(SystemChance),
+        rng: Arc::new(SystemRng),
     };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -156,7 +156,7 @@ async fn serve(config: Config, built: Built) -> Result<(), Box<dyn std::error::E
     let _authentication = authentication.follow(&config.authn, &mirror, &meters, &parts.live, &parts.clock);
     let _authorization =
         authorization.follow(&config.modes, &config.authz, &mirror, &meters, &parts.live, &parts.clock);
-    let _followed = config::followed::follow(config.followed, &config.authn, &parts.live, &parts.clock);
+    let _followed = config::reloaded_files::follow(config.followed, &config.authn, &parts.live, &parts.clock);
     let listener = serving::listener::unix(&config.socket)?;
     let in_force = parts.live.now();
     tracing::info!(

@@ -28,11 +28,12 @@ use crate::{authn, authz};
 
 /// The note for files whose change is rejected.
 /// Readiness is public, so only the log contains the details.
-pub const NOT_TAKEN: &str = "change rejected, the last-known-good configuration stays active; see the log";
+pub const RELOAD_REJECTED: &str =
+    "change rejected, the last-known-good configuration stays active; see the log";
 
 /// The authenticators and authorizers of one generation.
 #[derive(Debug)]
-pub struct InForce {
+pub struct ActiveConfig {
     /// The authenticators.
     pub authn: Arc<authn::Union>,
     /// The authorizers.
@@ -41,10 +42,10 @@ pub struct InForce {
     pub epoch: Epoch,
 }
 
-/// The current [`InForce`] and its replacement.
+/// The current [`ActiveConfig`] and its replacement.
 #[derive(Debug)]
 pub struct Live {
-    current: ArcSwap<InForce>,
+    current: ArcSwap<ActiveConfig>,
     /// By subject. The lock also serializes replacements.
     notes: Mutex<BTreeMap<&'static str, String>>,
     /// Warnings from the start of the process.
@@ -61,7 +62,7 @@ impl Live {
         authz: authz::Union,
         warnings: Vec<String>,
     ) -> Arc<Self> {
-        let first = InForce {
+        let first = ActiveConfig {
             authn: Arc::new(authn),
             authz: Arc::new(authz),
             epoch: Epoch { instance, generation: 1, identities: 1 },
@@ -75,7 +76,7 @@ impl Live {
     }
 
     /// Returns the active configuration.
-    pub fn now(&self) -> Arc<InForce> {
+    pub fn now(&self) -> Arc<ActiveConfig> {
         self.current.load_full()
     }
 
@@ -98,7 +99,11 @@ impl Live {
     }
 
     /// `identities`: a credential may map to another user now, or to none.
-    fn replace(&self, identities: bool, parts: impl Fn(&InForce) -> (Arc<authn::Union>, Arc<authz::Union>)) {
+    fn replace(
+        &self,
+        identities: bool,
+        parts: impl Fn(&ActiveConfig) -> (Arc<authn::Union>, Arc<authz::Union>),
+    ) {
         let _one_at_a_time = self.notes.lock();
         let old = self.now();
         let (authn, authz) = parts(&old);
@@ -106,7 +111,7 @@ impl Live {
         let epoch =
             Epoch { instance, generation: generation + 1, identities: counted + u64::from(identities) };
         tracing::info!(generation = epoch.generation, ?authn, ?authz, "configuration replaced");
-        self.current.store(Arc::new(InForce { authn, authz, epoch }));
+        self.current.store(Arc::new(ActiveConfig { authn, authz, epoch }));
         self.news.send_replace(());
     }
 
@@ -146,22 +151,17 @@ mod tests {
     use super::*;
 
     fn live() -> Arc<Live> {
-        Live::new(
-            "one".into(),
-            authn::Union::nothing(),
-            authz::Union::nothing(),
-            vec!["said at start".into()],
-        )
+        Live::new("one".into(), authn::Union::empty(), authz::Union::empty(), vec!["said at start".into()])
     }
 
     #[test]
-    fn each_replacement_is_a_generation_and_news() {
+    fn config_replacement_increments_generation_and_notifies() {
         let live = live();
         let mut news = live.news();
         let first = live.now();
         for (generation, identities, change) in [
-            (2, 2, (|live| live.replace_authn(authn::Union::nothing())) as fn(&Live)),
-            (3, 2, |live| live.replace_authz(authz::Union::nothing())),
+            (2, 2, (|live| live.replace_authn(authn::Union::empty())) as fn(&Live)),
+            (3, 2, |live| live.replace_authz(authz::Union::empty())),
             (4, 3, |live| live.renew()),
         ] {
             change(&live);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn replacements_at_once_have_generations_of_their_own() {
+    fn concurrent_replacements_have_distinct_generations() {
         let live = live();
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_come_and_go_by_subject() {
+    fn notes_are_set_and_removed_by_subject() {
         let live = live();
         let mut news = live.news();
         for (problem, changed, notes) in [

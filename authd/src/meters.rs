@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::authn::jwt::{FetchLabels, JwtMeters, LatencyLabels};
 use crate::authn::webhook::TokenWebhookMeters;
 use crate::authz::webhook::{self, WebhookMeters};
-use crate::config::reloaded::{ReloadLabels, ReloadMeters};
+use crate::config::hot_reload::{ReloadLabels, ReloadMeters};
 use apimachinery::decision::Verdict;
 use serving::metrics::{Counter, Counters, Definition, Gauge, Histogram, Histograms, Metrics, Stability};
 
@@ -136,7 +136,7 @@ pub struct Meters {
     allowed: Counter,
     denied: Counter,
     no_opinion: Counter,
-    not_decided: Counter,
+    count_undecided: Counter,
     decisions: Counters<DecisionLabels>,
     exclusions: Counters<ModeLabels>,
     condition_errors: Counters<ModeLabels>,
@@ -202,7 +202,7 @@ impl Meters {
         authentications.push((FAILURE, of("", FAILURE)));
         let results = metrics.counter::<Labels<1>>(&AUTHORIZATIONS);
         let result = |result: &'static str| results.get_or_create(&[("result", result)]).clone();
-        let (allowed, denied, no_opinion, not_decided) =
+        let (allowed, denied, no_opinion, count_undecided) =
             (result("allowed"), result("denied"), result("no-opinion"), result("error"));
         let decisions = metrics.counter::<DecisionLabels>(&DECISIONS);
         let exclusions = metrics.counter::<ModeLabels>(&EXCLUSIONS);
@@ -239,7 +239,7 @@ impl Meters {
             allowed,
             denied,
             no_opinion,
-            not_decided,
+            count_undecided,
             decisions,
             exclusions,
             condition_errors,
@@ -287,8 +287,8 @@ impl Meters {
     }
 
     /// Counts a request that ended without a decision.
-    pub fn not_decided(&self) {
-        self.not_decided.inc();
+    pub fn count_undecided(&self) {
+        self.count_undecided.inc();
     }
 
     /// Returns the counters of configuration reloads in the text format.
@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_are_those_of_the_golden_list() {
+    fn metrics_text_has_expected_names_and_labels() {
         let meters = Meters::new(["x509", "anonymous"]);
         meters.mode("RBAC", "RBAC").count(Verdict::Allow);
         meters.authenticated(Some("x509"));
@@ -375,7 +375,7 @@ mod tests {
         }
     }
     #[test]
-    fn reload_text_holds_reload_metrics_alone() {
+    fn reload_text_contains_only_reload_metrics() {
         let meters = Meters::new(["x509"]);
         meters.authenticated(Some("x509"));
         let clock = apimachinery::clock::ManualClock::at(jiff::Timestamp::from_second(7).unwrap());

@@ -15,7 +15,7 @@ use crate::mirror::Mirror;
 
 /// The state that the listener serves.
 #[derive(Clone)]
-struct Shown {
+struct MonitoringState {
     mirror: Arc<Mirror>,
     meters: Arc<Meters>,
     live: Checks,
@@ -39,7 +39,7 @@ pub(crate) async fn serve(
     let ready = live.clone().with("mirror", move || {
         if feed.progress().synced { Ok(()) } else { Err("no complete feed from apid".to_owned()) }
     });
-    let shown = Shown { mirror, meters, live, ready };
+    let shown = MonitoringState { mirror, meters, live, ready };
     let handler = move |request: Request<Incoming>, _: Arc<ConnectionInfo>| {
         let (status, body) = shown.answer(request.uri().path(), request.uri().query().unwrap_or_default());
         async move {
@@ -59,7 +59,7 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-impl Shown {
+impl MonitoringState {
     fn answer(&self, path: &str, query: &str) -> (u16, String) {
         let path = path.trim_start_matches('/');
         let (endpoint, check) =

@@ -4,14 +4,14 @@
 //!
 //! A [`Webhook`] posts a review to the server of a client configuration file and returns the `status` of the
 //! response. The response must have the version and kind of the request, or none. Transient failures are
-//! retried ([`Backoff::WEBHOOK`]), all attempts within [`WHOLE`] or the timeout of one call, whichever is
+//! retried ([`Backoff::WEBHOOK`]), all attempts within [`TOTAL_TIMEOUT`] or the timeout of one call, whichever is
 //! longer. Errors are fit for the log: never a token, never a body.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::clock::{Chance, Clock};
+use apimachinery::clock::{Clock, Rng};
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Value};
 use bytes::Bytes;
@@ -20,11 +20,11 @@ use serving::client::{CallError, Limits, Remote};
 use serving::client_config::ClientConfig;
 
 /// Limit of all attempts together, unless one call alone may take longer. apid waits 10 s by default.
-pub const WHOLE: Duration = Duration::from_secs(9);
+pub const TOTAL_TIMEOUT: Duration = Duration::from_secs(9);
 /// Limit in bytes of a response.
-const LARGEST: usize = 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
 /// Limit in characters of remote text in the log.
-const SHOWN: usize = 500;
+const MAX_SHOWN_CHARS: usize = 500;
 
 /// The versions of the review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,24 +59,24 @@ impl Version {
 
 /// Dependencies of webhooks: names preset, clock and random source.
 #[derive(Clone)]
-pub struct Ground {
+pub struct WebhookContext {
     /// The names preset.
     pub names: Arc<Names>,
     /// The clock of cache expiry.
     pub clock: Arc<dyn Clock>,
     /// The random source of back-off jitter.
-    pub chance: Arc<dyn Chance>,
+    pub rng: Arc<dyn Rng>,
 }
 
-impl std::fmt::Debug for Ground {
+impl std::fmt::Debug for WebhookContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ground").field("names", &self.names.preset()).finish_non_exhaustive()
+        f.debug_struct("WebhookContext").field("names", &self.names.preset()).finish_non_exhaustive()
     }
 }
 
 /// The problem of a webhook's server URL.
 /// Some presets require plain https, since tokens are sent to the server.
-pub fn wrong_server(names: &Names, server: &str) -> Option<&'static str> {
+pub fn server_problem(names: &Names, server: &str) -> Option<&'static str> {
     if !names.behaviour.webhook_server_must_be_plain_https {
         None
     } else if !server.starts_with("https://") {
@@ -109,7 +109,7 @@ pub struct Webhook {
     remote: Remote,
     backoff: Backoff,
     limits: Limits,
-    chance: Arc<dyn Chance>,
+    rng: Arc<dyn Rng>,
 }
 
 impl std::fmt::Debug for Webhook {
@@ -124,13 +124,13 @@ impl Webhook {
     /// # Errors
     ///
     /// All problems of the file and of the files that it names.
-    pub fn open(file: &Path, within: Duration, ground: &Ground) -> Result<Self, String> {
+    pub fn open(file: &Path, within: Duration, ground: &WebhookContext) -> Result<Self, String> {
         let config = ClientConfig::load(file).map_err(|e| e.to_string())?;
         for warning in &config.warnings {
             tracing::warn!(file = %file.display(), "client configuration: {warning}");
         }
         let target = config.target(None, &ground.names).map_err(|e| e.to_string())?;
-        if let Some(wrong) = wrong_server(&ground.names, &target.cluster.server) {
+        if let Some(wrong) = server_problem(&ground.names, &target.cluster.server) {
             return Err(format!("{}: {wrong}", file.display()));
         }
         let agent = concat!("authd/", env!("CARGO_PKG_VERSION"));
@@ -139,8 +139,8 @@ impl Webhook {
         Ok(Webhook {
             remote,
             backoff: Backoff::WEBHOOK,
-            limits: Limits { within, bytes: LARGEST },
-            chance: Arc::clone(&ground.chance),
+            limits: Limits { within, bytes: MAX_RESPONSE_BYTES },
+            rng: Arc::clone(&ground.rng),
         })
     }
 
@@ -168,12 +168,14 @@ impl Webhook {
         review.insert("metadata".to_owned(), Value::Object(Map::new()));
         review.insert("spec".to_owned(), Value::Object(spec));
         let body = Bytes::from(Value::Object(review).to_string());
-        let attempts = self.backoff.call(&*self.chance, || self.remote.post(body.clone(), self.limits));
-        let whole = WHOLE.max(self.limits.within);
+        let attempts = self.backoff.call(&*self.rng, || self.remote.post(body.clone(), self.limits));
+        let whole = TOTAL_TIMEOUT.max(self.limits.within);
         let (outcome, made) = match tokio::time::timeout(whole, attempts).await {
             Ok(ended) => ended,
             Err(_) => {
-                return Err(self.failure(true, &format!("no answer within {whole:?}, all attempts together")));
+                return Err(
+                    self.failure(true, &format!("no response within {whole:?}, all attempts together"))
+                );
             }
         };
         let answer = outcome.map_err(|error| {
@@ -221,7 +223,7 @@ fn read(value: Value, api_version: &str, kind: &str) -> Result<Map<String, Value
 
 /// Remote text, shortened and on one line for the log.
 pub fn words(text: &str) -> String {
-    text.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().take(MAX_SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// A field of a status; absent and null give None.
@@ -256,7 +258,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_answer_is_of_the_version_and_kind_that_was_sent() {
+    fn webhook_response_with_other_version_or_kind_is_rejected() {
         let (version, kind) = ("g.test/v1", "TokenReview");
         let good = json!({"a": 1});
         for (answer, want) in [
@@ -283,8 +285,8 @@ mod tests {
     }
 
     #[test]
-    fn words_of_others_stay_on_one_line() {
+    fn remote_text_is_shortened_to_one_log_line() {
         assert_eq!(words("a\nb\u{1b}[0m"), "a b [0m");
-        assert_eq!(words(&"x".repeat(1000)).len(), SHOWN);
+        assert_eq!(words(&"x".repeat(1000)).len(), MAX_SHOWN_CHARS);
     }
 }

@@ -11,12 +11,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use apimachinery::clock::{Chance, Clock, SeededChance, SystemClock};
+use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
 use authd::authn::jwt::{claims, discovery};
-use authd::config::authentication::{self, Context, MOST_AUTHENTICATORS};
+use authd::config::authentication::{self, Context, MAX_AUTHENTICATORS};
 use authd::tokens::jose::{self, Signed};
-use authd::tokens::jwk::{KeySet, MOST_KEYS};
+use authd::tokens::jwk::{KeySet, MAX_KEYS};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
@@ -32,7 +32,7 @@ fn configuration(data: &[u8]) {
     let lines = data.split(|byte| *byte == b'\n').count();
     match authentication::read(data, &CONTEXT) {
         Ok(read) => {
-            assert!(read.jwt.len() <= MOST_AUTHENTICATORS);
+            assert!(read.jwt.len() <= MAX_AUTHENTICATORS);
             for one in &read.jwt {
                 assert!(
                     one.issuer.url.to_lowercase().starts_with("https://") && !one.issuer.audiences.is_empty()
@@ -54,7 +54,7 @@ fn configuration(data: &[u8]) {
 /// It verifies no random signature.
 fn key_set(data: &[u8]) {
     let Ok(set) = KeySet::parse(data) else { return };
-    assert!(set.len() <= MOST_KEYS && set.passed_over.len() <= MOST_KEYS);
+    assert!(set.len() <= MAX_KEYS && set.skipped_keys.len() <= MAX_KEYS);
     let again = KeySet::parse(data).unwrap();
     assert!(set.is_within(&again) && again.is_within(&set));
     for algorithm in jose::Algorithm::ALL {
@@ -112,12 +112,12 @@ const TOKENS: &[&str] = &[
 ];
 
 /// A mutated seed, two spliced seeds, or noise.
-fn input(chance: &SeededChance, seeds: &[&str]) -> Vec<u8> {
+fn input(rng: &SeededRng, seeds: &[&str]) -> Vec<u8> {
     const SPECIAL: &[u8] = b"{}[]()\"'\\:,-?&*!|>%.=<+/ \n0195ueEx_~;#@\0\xc3\xa9";
-    let pick = |n: usize| usize::try_from(chance.bits() % (n.max(1) as u128)).unwrap_or(0);
+    let pick = |n: usize| usize::try_from(rng.bits() % (n.max(1) as u128)).unwrap_or(0);
     let seed = || seeds[pick(seeds.len())].as_bytes();
     let mut bytes = match pick(10) {
-        0 => (0..pick(64)).map(|_| chance.bits() as u8).collect(),
+        0 => (0..pick(64)).map(|_| rng.bits() as u8).collect(),
         1 => [&seed()[..pick(seed().len().min(20))], seed()].concat(),
         _ => seed().to_vec(),
     };
@@ -145,11 +145,11 @@ fn run(name: &str, seeds: &[&str], target: fn(&[u8])) {
     let seed = variable("FUZZ_SEED").unwrap_or(20_251_121);
     let budget = Duration::from_secs(variable("FUZZ_SECONDS").unwrap_or(2));
     let clock = SystemClock::new();
-    let chance = SeededChance::new(seed);
+    let rng = SeededRng::new(seed);
     seeds.iter().for_each(|text| target(text.as_bytes()));
     let mut round = 0_u64;
     while clock.monotonic() < budget {
-        let bytes = input(&chance, seeds);
+        let bytes = input(&rng, seeds);
         if catch_unwind(AssertUnwindSafe(|| target(&bytes))).is_err() {
             panic!("{name}: FUZZ_SEED={seed} round {round}: {:?}", String::from_utf8_lossy(&bytes));
         }
@@ -159,21 +159,21 @@ fn run(name: &str, seeds: &[&str], target: fn(&[u8])) {
 }
 
 #[test]
-fn configurations_are_read_or_refused() {
+fn fuzz_configurations() {
     run("configuration", CONFIGURATIONS, configuration);
 }
 
 #[test]
-fn key_sets_are_read_or_refused() {
+fn fuzz_key_sets() {
     run("key set", KEYS, key_set);
 }
 
 #[test]
-fn metadata_is_read_or_refused() {
+fn fuzz_issuer_metadata() {
     run("metadata", METADATA, metadata);
 }
 
 #[test]
-fn tokens_are_read_or_refused() {
+fn fuzz_tokens() {
     run("token", TOKENS, token);
 }

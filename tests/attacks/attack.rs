@@ -17,7 +17,7 @@ use crate::tally::Tally;
 pub const CONNECTIONS: usize = 16;
 
 /// Time between two bytes of a slow body.
-const DRIP: Duration = Duration::from_secs(1);
+const SLOW_BODY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Pause of a stream after a rejection, for attacks that hold streams.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -27,7 +27,7 @@ const GRACE: Duration = Duration::from_millis(500);
 
 /// User of the attacker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Caller {
+pub enum AttackUser {
     /// No credentials.
     Anonymous,
     /// User with only the permissions of every authenticated user.
@@ -36,32 +36,33 @@ pub enum Caller {
     Privileged,
 }
 
-impl Caller {
+impl AttackUser {
     /// All callers.
-    pub const ALL: [Caller; 3] = [Caller::Anonymous, Caller::Unprivileged, Caller::Privileged];
+    pub const ALL: [AttackUser; 3] =
+        [AttackUser::Anonymous, AttackUser::Unprivileged, AttackUser::Privileged];
 
     /// Returns the bearer token.
     pub fn token(self) -> Option<&'static str> {
         match self {
-            Caller::Anonymous => None,
-            Caller::Unprivileged => Some(UNPRIVILEGED_TOKEN),
-            Caller::Privileged => Some(PRIVILEGED_TOKEN),
+            AttackUser::Anonymous => None,
+            AttackUser::Unprivileged => Some(UNPRIVILEGED_TOKEN),
+            AttackUser::Privileged => Some(PRIVILEGED_TOKEN),
         }
     }
 
     /// Returns the name in the table.
     pub fn name(self) -> &'static str {
         match self {
-            Caller::Anonymous => "anonymous",
-            Caller::Unprivileged => "unprivileged",
-            Caller::Privileged => "privileged",
+            AttackUser::Anonymous => "anonymous",
+            AttackUser::Unprivileged => "unprivileged",
+            AttackUser::Privileged => "privileged",
         }
     }
 }
 
 /// Method of sending requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub enum AttackMethod {
     /// This many requests in flight per connection; the attacker reads responses.
     Flood(usize),
     /// Streams on connections, each with a window; the attacker does not read responses.
@@ -99,21 +100,21 @@ struct Attacker {
 /// Sends one request, or opens one stream, and waits for the response up to a time limit.
 pub async fn probe(
     port: u16,
-    caller: Caller,
-    method: Method,
+    caller: AttackUser,
+    method: AttackMethod,
     request: &Prepared,
     patience: Duration,
     tally: &Tally,
 ) {
     let attacker = Attacker::new(port, caller, vec![request.clone()], tally, patience);
     let window = match method {
-        Method::Hold { window, .. } => window,
-        Method::Flood(_) => READING,
+        AttackMethod::Hold { window, .. } => window,
+        AttackMethod::Flood(_) => READING,
         _ => return,
     };
     let Ok(link) = Link::open(port, &attacker.http2, attacker.token, window).await else { return };
     match method {
-        Method::Hold { .. } => attacker.stall(&link).await,
+        AttackMethod::Hold { .. } => attacker.leave_unread(&link).await,
         _ => attacker.flood_once(&link, patience).await,
     }
 }
@@ -121,8 +122,8 @@ pub async fn probe(
 /// Attacks for a duration.
 pub async fn run(
     port: u16,
-    caller: Caller,
-    method: Method,
+    caller: AttackUser,
+    method: AttackMethod,
     requests: Vec<Prepared>,
     duration: Duration,
     tally: &Tally,
@@ -130,22 +131,24 @@ pub async fn run(
     let attacker = Arc::new(Attacker::new(port, caller, requests, tally, duration));
     let mut tasks = JoinSet::new();
     let connections = match method {
-        Method::Hold { connections, .. } => connections,
+        AttackMethod::Hold { connections, .. } => connections,
         _ => CONNECTIONS,
     };
     for _ in 0..connections {
         let attacker = Arc::clone(&attacker);
         tasks.spawn(async move {
             match method {
-                Method::Flood(streams) => attacker.each_stream(streams, READING, Stream::Flood).await,
-                Method::Hold { streams, window, .. } => {
+                AttackMethod::Flood(streams) => attacker.each_stream(streams, READING, Stream::Flood).await,
+                AttackMethod::Hold { streams, window, .. } => {
                     attacker.each_stream(streams, window, Stream::Hold).await;
                 }
-                Method::SlowBodies(streams) => attacker.each_stream(streams, READING, Stream::Slow).await,
-                Method::Resets(burst) => attacker.reset(burst).await,
-                Method::Handshakes => attacker.shake_hands().await,
-                Method::Silence(count) => attacker.stay_silent(count / connections).await,
-                Method::Http1 => attacker.speak_http1().await,
+                AttackMethod::SlowBodies(streams) => {
+                    attacker.each_stream(streams, READING, Stream::Slow).await
+                }
+                AttackMethod::Resets(burst) => attacker.reset(burst).await,
+                AttackMethod::Handshakes => attacker.open_handshakes().await,
+                AttackMethod::Silence(count) => attacker.open_silent_connections(count / connections).await,
+                AttackMethod::Http1 => attacker.send_http1_requests().await,
             }
         });
     }
@@ -164,7 +167,13 @@ enum Stream {
 }
 
 impl Attacker {
-    fn new(port: u16, caller: Caller, requests: Vec<Prepared>, tally: &Tally, duration: Duration) -> Self {
+    fn new(
+        port: u16,
+        caller: AttackUser,
+        requests: Vec<Prepared>,
+        tally: &Tally,
+        duration: Duration,
+    ) -> Self {
         Attacker {
             port,
             token: caller.token(),
@@ -200,7 +209,7 @@ impl Attacker {
                     match stream {
                         Stream::Flood => attacker.flood(&link).await,
                         Stream::Hold => attacker.hold(&link).await,
-                        Stream::Slow => attacker.drip(&link).await,
+                        Stream::Slow => attacker.send_slow_bodies(&link).await,
                     }
                 });
             }
@@ -237,13 +246,13 @@ impl Attacker {
     /// Keeps an unread stream open; reopens it when the server ends it.
     async fn hold(&self, link: &Link) {
         while !self.is_over() {
-            self.stall(link).await;
+            self.leave_unread(link).await;
             tokio::time::sleep(PAUSE).await;
         }
     }
 
     /// Sends one request with an unread response, until the server ends it or the attack is over.
-    async fn stall(&self, link: &Link) {
+    async fn leave_unread(&self, link: &Link) {
         let (request, number) = self.next();
         let wait = async {
             match link.send(request, number).await {
@@ -262,7 +271,7 @@ impl Attacker {
     }
 
     /// Sends requests with bodies of one byte per second.
-    async fn drip(&self, link: &Link) {
+    async fn send_slow_bodies(&self, link: &Link) {
         while !self.is_over() {
             let (request, number) = self.next();
             let Ok((response, mut stream)) = link.begin(request, number, true).await else {
@@ -278,7 +287,7 @@ impl Attacker {
                         std::future::pending::<()>().await;
                     }
                     at += 1;
-                    tokio::time::sleep(DRIP).await;
+                    tokio::time::sleep(SLOW_BODY_INTERVAL).await;
                 }
             };
             let left = self.deadline.saturating_duration_since(Instant::now());
@@ -329,7 +338,7 @@ impl Attacker {
         }
     }
 
-    async fn shake_hands(&self) {
+    async fn open_handshakes(&self) {
         while !self.is_over() {
             self.tally.count_sent();
             if client::connect(self.port, &self.http2).await.is_err() {
@@ -338,7 +347,7 @@ impl Attacker {
         }
     }
 
-    async fn stay_silent(&self, count: usize) {
+    async fn open_silent_connections(&self, count: usize) {
         let mut held = Vec::new();
         for _ in 0..count {
             self.tally.count_sent();
@@ -350,7 +359,7 @@ impl Attacker {
         tokio::time::sleep(self.deadline.saturating_duration_since(Instant::now())).await;
     }
 
-    async fn speak_http1(&self) {
+    async fn send_http1_requests(&self) {
         while !self.is_over() {
             let (request, _) = self.next();
             let mut head = format!("{} {} HTTP/1.1\r\nhost: localhost\r\n", request.method, request.path);

@@ -97,7 +97,7 @@ impl Prepared {
 }
 
 /// Complete response.
-pub struct Answer {
+pub struct AttackResponse {
     /// Status code.
     pub code: u16,
     /// Number of header lines.
@@ -110,7 +110,7 @@ pub struct Answer {
 
 /// Returns TLS for servers on the loopback address, without verification and resumption.
 pub fn tls(protocol: &str) -> TlsConnector {
-    let mut config = Trust::Anyone.tls().expect("a TLS configuration");
+    let mut config = Trust::Insecure.tls().expect("a TLS configuration");
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     config.resumption = Resumption::disabled();
     TlsConnector::from(Arc::new(config))
@@ -177,19 +177,19 @@ impl Link {
     }
 
     /// Sends a request and counts the bytes of its response.
-    pub async fn exchange(&self, request: &Prepared, number: u64) -> Result<Answer, Error> {
+    pub async fn exchange(&self, request: &Prepared, number: u64) -> Result<AttackResponse, Error> {
         self.whole(request, number, false).await
     }
 
     /// Sends a request and keeps its response.
-    pub async fn call(&self, request: &Prepared) -> Result<Answer, Error> {
+    pub async fn call(&self, request: &Prepared) -> Result<AttackResponse, Error> {
         self.whole(request, 0, true).await
     }
 
-    async fn whole(&self, request: &Prepared, number: u64, keep: bool) -> Result<Answer, Error> {
+    async fn whole(&self, request: &Prepared, number: u64, keep: bool) -> Result<AttackResponse, Error> {
         let (code, headers, mut body) = self.send(request, number).await?;
         let lines = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
-        let mut answer = Answer { code, header_lines: headers.len(), bytes: lines, body: Vec::new() };
+        let mut answer = AttackResponse { code, header_lines: headers.len(), bytes: lines, body: Vec::new() };
         while let Some(chunk) = body.data().await {
             let chunk = chunk?;
             body.flow_control().release_capacity(chunk.len())?;

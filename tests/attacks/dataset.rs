@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Error, Link, Prepared, READING, tls};
-use crate::server::{POLITE_TOKEN, PRIVILEGED_TOKEN};
+use crate::client::{AttackResponse, Error, Link, Prepared, READING, tls};
+use crate::server::{PRIVILEGED_TOKEN, REFERENCE_TOKEN};
 
 /// Namespace of the reference client.
-pub const POLITE_NAMESPACE: &str = "polite";
+pub const REFERENCE_NAMESPACE: &str = "polite";
 /// Object that the reference client reads.
-pub const POLITE_OBJECT: &str = "object";
+pub const REFERENCE_OBJECT: &str = "object";
 /// Namespace of the attacked objects.
 pub const NAMESPACE: &str = "attacked";
 /// Name of every single object that attackers read or patch.
@@ -67,14 +67,14 @@ pub async fn fill(port: u16, objects: usize) {
     let pod = json!({"containers": [{"name": "a", "image": "a"}]});
     let labels = json!({"a": "b"});
     for (path, object) in [
-        ("/api/v1/namespaces".to_owned(), json!({"metadata": {"name": POLITE_NAMESPACE}})),
+        ("/api/v1/namespaces".to_owned(), json!({"metadata": {"name": REFERENCE_NAMESPACE}})),
         ("/api/v1/namespaces".to_owned(), json!({"metadata": {"name": NAMESPACE}})),
         (
-            format!("/api/v1/namespaces/{POLITE_NAMESPACE}/configmaps"),
-            json!({"metadata": {"name": POLITE_OBJECT}, "data": {"text": "x".repeat(1000)}}),
+            format!("/api/v1/namespaces/{REFERENCE_NAMESPACE}/configmaps"),
+            json!({"metadata": {"name": REFERENCE_OBJECT}, "data": {"text": "x".repeat(1000)}}),
         ),
         (
-            format!("{rbac}/namespaces/{POLITE_NAMESPACE}/rolebindings"),
+            format!("{rbac}/namespaces/{REFERENCE_NAMESPACE}/rolebindings"),
             json!({
                 "metadata": {"name": "polite"},
                 "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "polite"}],
@@ -148,7 +148,7 @@ pub fn access_review(number: u128) -> Prepared {
 /// Whether authd responds to such a review of the reference client.
 pub async fn is_authorized(port: u16, number: u128) -> bool {
     let ask = async {
-        let link = Link::open(port, &tls("h2"), Some(POLITE_TOKEN), READING).await?;
+        let link = Link::open(port, &tls("h2"), Some(REFERENCE_TOKEN), READING).await?;
         link.call(&access_review(number)).await
     };
     matches!(tokio::time::timeout(Duration::from_secs(1), ask).await, Ok(Ok(answer)) if answer.code == 201)
@@ -163,7 +163,7 @@ pub async fn touch(port: u16) {
     }
 }
 
-fn expect(path: &str, answer: &Result<Answer, Error>, codes: &[u16]) {
+fn expect(path: &str, answer: &Result<AttackResponse, Error>, codes: &[u16]) {
     match answer {
         Ok(answer) if codes.contains(&answer.code) => {}
         Ok(answer) => panic!("{path}: {} {}", answer.code, String::from_utf8_lossy(&answer.body)),

@@ -77,7 +77,7 @@ pub fn sites(document: &Value) -> Vec<Site> {
         }
         let group = kind["group"].as_str().unwrap_or_default();
         let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        let mut walk = Walk { document, seen: BTreeSet::new(), stack: Vec::new(), found: Vec::new() };
+        let mut walk = SchemaWalker { document, seen: BTreeSet::new(), stack: Vec::new(), found: Vec::new() };
         walk.visit(schema, &mut Vec::new());
         found.extend(walk.found.into_iter().map(|(steps, element, is_map)| Site {
             kind: name.to_owned(),
@@ -91,7 +91,7 @@ pub fn sites(document: &Value) -> Vec<Site> {
     found
 }
 
-struct Walk<'a> {
+struct SchemaWalker<'a> {
     document: &'a Value,
     /// Schema and field of each site, so that a kind has each once.
     seen: BTreeSet<(String, String)>,
@@ -99,7 +99,7 @@ struct Walk<'a> {
     found: Vec<(Vec<Step>, Element, bool)>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> SchemaWalker<'a> {
     /// Resolves a schema reference; returns the schema with its name.
     fn resolve(&self, schema: &'a Value) -> (&'a Value, String) {
         let reference = schema["$ref"].as_str().or_else(|| schema["allOf"][0]["$ref"].as_str());
@@ -235,7 +235,7 @@ impl Site {
     }
 
     /// Whether every authenticated user may send the body.
-    pub fn is_for_everybody(&self) -> bool {
+    pub fn is_allowed_for_all_users(&self) -> bool {
         self.kind.starts_with("SelfSubject")
     }
 }
@@ -255,7 +255,7 @@ fn element_text(element: Element, variant: Variant) -> &'static str {
 }
 
 #[test]
-fn body_of_each_site_is_json_of_the_size_limit() {
+fn generated_body_of_each_site_is_json_at_size_limit() {
     let document = serde_json::json!({
         "paths": {"/api/v1/namespaces/{namespace}/pods": {"post": {
             "x-kubernetes-group-version-kind": {"group": "", "version": "v1", "kind": "Pod"},

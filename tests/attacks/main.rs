@@ -23,15 +23,15 @@
 )]
 
 mod attack;
-mod bounds;
-mod campaign;
+mod attack_suite;
 mod catalog;
 mod client;
 mod dataset;
 mod generator;
+mod limits;
 mod plan;
-mod polite;
 mod process;
+mod reference_client;
 mod row;
 mod server;
 mod tally;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::attack::Caller;
-use crate::bounds::Bounds;
+use crate::attack::AttackUser;
+use crate::limits::Limits;
 
 /// Objects of the large collection in a short run.
 const SHORT_OBJECTS: usize = 3_000;
@@ -27,7 +27,7 @@ pub struct Plan {
     /// Runs only attacks whose name contains this text (`ATTACKS_ONLY`).
     pub only: String,
     /// Callers of a long run; all, unless `ATTACKS_CALLER` names one.
-    pub callers: Vec<Caller>,
+    pub callers: Vec<AttackUser>,
     /// Duration of one attack (`ATTACKS_SECONDS`).
     pub duration: Duration,
     /// Objects of the large collection (`ATTACKS_OBJECTS`).
@@ -43,7 +43,7 @@ pub struct Plan {
     /// File to which the rows are appended (`ATTACKS_TABLE`).
     pub table: Option<PathBuf>,
     /// Limits during each attack.
-    pub bounds: Bounds,
+    pub limits: Limits,
 }
 
 impl Plan {
@@ -55,12 +55,12 @@ impl Plan {
             None => (!is_long).then_some(SHORT_SAMPLE),
         };
         let folder = text("PROFILE_DIR").map(|folder| root().join(folder));
-        let bounds = if folder.is_none() && cfg!(debug_assertions) { Bounds::DEV } else { Bounds::RELEASE };
+        let limits = if folder.is_none() && cfg!(debug_assertions) { Limits::DEV } else { Limits::RELEASE };
         let duration = if is_long { LONG_ATTACK } else { SHORT_ATTACK };
         let objects = if is_long { LONG_OBJECTS } else { SHORT_OBJECTS };
         let only = text("ATTACKS_ONLY").unwrap_or_default();
         let caller = text("ATTACKS_CALLER").unwrap_or_default();
-        let callers = Caller::ALL.into_iter().filter(|known| known.name().starts_with(&caller)).collect();
+        let callers = AttackUser::ALL.into_iter().filter(|known| known.name().starts_with(&caller)).collect();
         Plan {
             is_long,
             callers,
@@ -70,9 +70,9 @@ impl Plan {
             seed: number("ATTACKS_SEED").unwrap_or_else(|| rand::random::<u32>().into()),
             budget: (!is_long && only.is_empty()).then_some(SHORT_BUDGET),
             only,
-            programs: folder.unwrap_or_else(beside),
+            programs: folder.unwrap_or_else(built_programs_dir),
             table: text("ATTACKS_TABLE").map(|file| root().join(file)),
-            bounds,
+            limits,
         }
     }
 }
@@ -91,6 +91,6 @@ fn root() -> PathBuf {
 }
 
 /// Directory of the programs built by the same command.
-fn beside() -> PathBuf {
+fn built_programs_dir() -> PathBuf {
     tests::harness::program("apid").parent().expect("a folder").to_owned()
 }

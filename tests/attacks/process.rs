@@ -13,11 +13,11 @@ use rustix::process::{Pid, Signal};
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// MiB of both processes at which the sampler kills them, to protect the machine.
-const CAP_MIB: f64 = 4096.0;
+const KILL_LIMIT_MIB: f64 = 4096.0;
 
 /// apid and authd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub struct ServerProcesses {
     /// Process id of apid.
     pub apid: u32,
     /// Process id of authd.
@@ -37,7 +37,7 @@ pub struct Peaks {
     pub killed: bool,
 }
 
-impl Pair {
+impl ServerProcesses {
     /// Returns the resident memory of apid and authd in MiB; 0 for a process that has ended.
     pub fn resident_mib(self) -> (f64, f64) {
         (resident_mib(self.apid), resident_mib(self.authd))
@@ -85,7 +85,7 @@ pub struct Sampler {
 
 impl Sampler {
     /// Starts the thread.
-    pub fn start(pair: Pair) -> Sampler {
+    pub fn start(pair: ServerProcesses) -> Sampler {
         let stop = Arc::new(AtomicBool::new(false));
         let peaks = Arc::new(Mutex::new(Peaks::default()));
         let (stopped, shared) = (Arc::clone(&stop), Arc::clone(&peaks));
@@ -96,7 +96,7 @@ impl Sampler {
                 peaks.apid = peaks.apid.max(apid);
                 peaks.authd = peaks.authd.max(authd);
                 peaks.both = peaks.both.max(apid + authd);
-                if apid + authd > CAP_MIB && !peaks.killed {
+                if apid + authd > KILL_LIMIT_MIB && !peaks.killed {
                     peaks.killed = true;
                     pair.kill();
                 }

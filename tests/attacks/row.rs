@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::attack::Caller;
-use crate::bounds::Bounds;
-use crate::polite::Samples;
+use crate::attack::AttackUser;
+use crate::limits::Limits;
 use crate::process::Peaks;
+use crate::reference_client::Samples;
 use crate::tally::Counts;
 
 /// Head of the table, in Markdown.
@@ -20,7 +20,7 @@ pub struct Row {
     /// Name of the attack.
     pub name: String,
     /// Caller of the attack; None without an attacker.
-    pub caller: Option<Caller>,
+    pub caller: Option<AttackUser>,
     /// Requests of the attacker and their responses.
     pub counts: Counts,
     /// Latencies of the reference client.
@@ -63,39 +63,39 @@ impl Latency {
 
 impl Row {
     /// Returns the exceeded limits.
-    pub fn missed(&self, bounds: &Bounds) -> Vec<String> {
+    pub fn missed(&self, limits: &Limits) -> Vec<String> {
         let mut missed = Vec::new();
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let get = Latency::of(&self.samples.gets);
-        if get.p99 > ms(bounds.get_p99) {
-            missed.push(format!("GET p99 {:.0} ms > {:.0}", get.p99, ms(bounds.get_p99)));
+        if get.p99 > ms(limits.get_p99) {
+            missed.push(format!("GET p99 {:.0} ms > {:.0}", get.p99, ms(limits.get_p99)));
         }
         let create = Latency::of(&self.samples.creates);
-        if create.p99 > ms(bounds.create_p99) {
-            missed.push(format!("create p99 {:.0} ms > {:.0}", create.p99, ms(bounds.create_p99)));
+        if create.p99 > ms(limits.create_p99) {
+            missed.push(format!("create p99 {:.0} ms > {:.0}", create.p99, ms(limits.create_p99)));
         }
         if !self.samples.errors.is_empty() {
             missed.push("reference client errors".to_owned());
         }
-        if self.cpu > bounds.cpu {
-            missed.push(format!("CPU {:.1} s > {:.0}", self.cpu.as_secs_f64(), bounds.cpu.as_secs_f64()));
+        if self.cpu > limits.cpu {
+            missed.push(format!("CPU {:.1} s > {:.0}", self.cpu.as_secs_f64(), limits.cpu.as_secs_f64()));
         }
         let more = self.peaks.both - self.base_mib;
-        if more > bounds.memory_mib {
-            missed.push(format!("memory +{more:.0} MiB > {:.0}", bounds.memory_mib));
+        if more > limits.memory_mib {
+            missed.push(format!("memory +{more:.0} MiB > {:.0}", limits.memory_mib));
         }
-        if self.counts.refusal > bounds.refusal {
+        if self.counts.rejection_bytes > limits.rejection_bytes {
             missed.push(format!(
                 "rejection of {} kB > {}",
-                self.counts.refusal / 1024,
-                bounds.refusal / 1024
+                self.counts.rejection_bytes / 1024,
+                limits.rejection_bytes / 1024
             ));
         }
-        if self.counts.header_lines > bounds.header_lines {
-            missed.push(format!("{} header lines > {}", self.counts.header_lines, bounds.header_lines));
+        if self.counts.header_lines > limits.header_lines {
+            missed.push(format!("{} header lines > {}", self.counts.header_lines, limits.header_lines));
         }
-        if self.log > bounds.log {
-            missed.push(format!("log {} kB > {}", self.log / 1024, bounds.log / 1024));
+        if self.log > limits.log {
+            missed.push(format!("log {} kB > {}", self.log / 1024, limits.log / 1024));
         }
         if self.peaks.killed {
             missed.push("killed at the memory cap".to_owned());
@@ -109,7 +109,7 @@ impl Row {
     }
 
     /// Formats the row in Markdown.
-    pub fn text(&self, bounds: &Bounds) -> String {
+    pub fn text(&self, limits: &Limits) -> String {
         let mut answers = String::new();
         for (code, count) in &self.counts.codes {
             let _ = write!(answers, "{count}×{code} ");
@@ -119,11 +119,11 @@ impl Row {
         }
         let errors: Vec<String> =
             self.samples.errors.iter().map(|(cause, count)| format!("{count} {cause}")).collect();
-        let missed = self.missed(bounds);
+        let missed = self.missed(limits);
         format!(
             "| {} | {} | {} | {} | {} | {} | {:.0} | {} | {:.0} | {:.0} | {:.0}, {:.0} | {:.3} | {} | {} | {} |",
             self.name,
-            self.caller.map_or("none", Caller::name),
+            self.caller.map_or("none", AttackUser::name),
             self.counts.sent,
             answers.trim_end(),
             Latency::of(&self.samples.gets).text(),
@@ -143,7 +143,7 @@ impl Row {
 }
 
 #[test]
-fn row_beyond_each_bound_names_it() {
+fn row_above_each_limit_names_it() {
     let ms = Duration::from_millis;
     let polite = Samples {
         gets: vec![ms(1); 100],
@@ -163,13 +163,13 @@ fn row_beyond_each_bound_names_it() {
         recovery: Some(ms(100)),
         survived: true,
     };
-    let bounds = Bounds::RELEASE;
-    assert_eq!(good.missed(&bounds), [""; 0]);
-    assert!(good.text(&bounds).ends_with("| holds |"), "{}", good.text(&bounds));
+    let limits = Limits::RELEASE;
+    assert_eq!(good.missed(&limits), [""; 0]);
+    assert!(good.text(&limits).ends_with("| holds |"), "{}", good.text(&limits));
     let changed = |change: &dyn Fn(&mut Row)| {
         let mut row = good.clone();
         change(&mut row);
-        row.missed(&bounds).join("; ")
+        row.missed(&limits).join("; ")
     };
     for (expected, missed) in [
         ("GET p99", changed(&|row| row.samples.gets.splice(..2, [ms(51); 2]).for_each(drop))),
@@ -178,7 +178,7 @@ fn row_beyond_each_bound_names_it() {
         ("reference client errors", changed(&|row| row.samples.errors.extend([("get 503".to_owned(), 1)]))),
         ("CPU", changed(&|row| row.cpu = ms(1001))),
         ("memory", changed(&|row| row.peaks.both = 367.0)),
-        ("rejection", changed(&|row| row.counts.refusal = 300_000)),
+        ("rejection", changed(&|row| row.counts.rejection_bytes = 300_000)),
         ("128 header lines", changed(&|row| row.counts.header_lines = 128)),
         ("log", changed(&|row| row.log = 1_000_000)),
         ("killed", changed(&|row| row.peaks.killed = true)),

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::process::Pair;
+use crate::process::ServerProcesses;
 
 /// Token of the reference client.
-pub const POLITE_TOKEN: &str = "polite-token";
+pub const REFERENCE_TOKEN: &str = "polite-token";
 /// Token of a user of group `system:masters`.
 pub const PRIVILEGED_TOKEN: &str = "privileged-token";
 /// Token of a user without permissions of its own.
@@ -26,7 +26,7 @@ const TOKENS: &str = "polite-token,polite,polite-uid\n\
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Data directory and programs.
-pub struct Home {
+pub struct ServerHome {
     dir: TempDir,
     programs: PathBuf,
     starts: usize,
@@ -37,17 +37,17 @@ pub struct Server {
     /// Port of the server.
     pub port: u16,
     /// Processes of the server.
-    pub pair: Pair,
+    pub pair: ServerProcesses,
     process: Child,
     log: PathBuf,
 }
 
-impl Home {
+impl ServerHome {
     /// Creates an empty data directory.
-    pub fn new(programs: &Path) -> Home {
+    pub fn new(programs: &Path) -> ServerHome {
         let dir = tempfile::Builder::new().prefix("attacks-").tempdir().expect("a temporary directory");
         fs::write(dir.path().join("tokens.csv"), TOKENS).expect("the token file");
-        Home { dir, programs: programs.to_owned(), starts: 0 }
+        ServerHome { dir, programs: programs.to_owned(), starts: 0 }
     }
 
     /// Starts a server and waits until apid has written its port and started authd.
@@ -80,7 +80,7 @@ impl Home {
         loop {
             let port = fs::read_to_string(&port_file).ok().and_then(|text| text.trim().parse().ok());
             if let (Some(port), Some(authd)) = (port, child(process.id())) {
-                return Server { port, pair: Pair { apid: process.id(), authd }, process, log };
+                return Server { port, pair: ServerProcesses { apid: process.id(), authd }, process, log };
             }
             let ended = process.try_wait().expect("apid is a child");
             assert!(
@@ -106,7 +106,7 @@ impl Server {
     }
 
     /// Whether apid runs with the authd that it had at the start.
-    pub fn is_whole(&mut self) -> bool {
+    pub fn has_original_authd(&mut self) -> bool {
         matches!(self.process.try_wait(), Ok(None)) && child(self.pair.apid) == Some(self.pair.authd)
     }
 }

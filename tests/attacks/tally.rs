@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::client::{Answer, Error};
+use crate::client::{AttackResponse, Error};
 
 /// Counters shared by the tasks of an attack.
 #[derive(Clone, Default)]
@@ -25,7 +25,7 @@ pub struct Counts {
     /// Requests without a response, by cause.
     pub failures: BTreeMap<&'static str, u64>,
     /// Bytes of the largest response with a code of 400 or above.
-    pub refusal: usize,
+    pub rejection_bytes: usize,
     /// Maximum header lines of a response.
     pub header_lines: usize,
 }
@@ -42,14 +42,14 @@ impl Tally {
     }
 
     /// Counts a complete response, or its absence.
-    pub fn count_answer(&self, answer: &Result<Answer, Error>) {
+    pub fn count_answer(&self, answer: &Result<AttackResponse, Error>) {
         let mut counts = self.counts.lock();
         match answer {
             Ok(answer) => {
                 *counts.codes.entry(answer.code).or_default() += 1;
                 counts.header_lines = counts.header_lines.max(answer.header_lines);
                 if answer.code >= 400 {
-                    counts.refusal = counts.refusal.max(answer.bytes);
+                    counts.rejection_bytes = counts.rejection_bytes.max(answer.bytes);
                 }
             }
             Err(error) => *counts.failures.entry(cause(error)).or_default() += 1,

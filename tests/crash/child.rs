@@ -23,9 +23,9 @@ pub const GENERATION: &str = "CRASH_CHILD_GENERATION";
 /// Revision after which the history is reported.
 pub const AFTER: &str = "CRASH_CHILD_AFTER";
 
-struct Unobserved;
+struct NoopObserver;
 
-impl Observer for Unobserved {
+impl Observer for NoopObserver {
     fn observe(&self, _: &[Change]) {}
 }
 
@@ -38,7 +38,7 @@ fn child() {
     let number = |name| std::env::var(name).expect(name).parse::<u64>().expect(name);
     let (generation, after) = (number(GENERATION), Revision(number(AFTER)));
     let out = Mutex::new(std::io::stdout());
-    let say: Sink = Arc::new(move |record: Record| {
+    let report: Sink = Arc::new(move |record: Record| {
         // One write call: a line is in the pipe as a whole or not at all. Without a reader there is nothing
         // to do.
         if out.lock().write_all(format!("{record}\n").as_bytes()).is_err() {
@@ -51,16 +51,16 @@ fn child() {
     runtime.block_on(async {
         // Every other process compacts history while it runs.
         let trimmed = generation.is_multiple_of(2);
-        match open(Path::new(&dir), trimmed, say.clone()) {
-            Err(error) => say(Record::Broken(format!("the store does not open: {error}"))),
-            Ok(store) => match say_held(&store, after, &say).await {
-                Err(error) => say(Record::Broken(format!("the store cannot be read: {error}"))),
+        match open(Path::new(&dir), trimmed, report.clone()) {
+            Err(error) => report(Record::Broken(format!("the store does not open: {error}"))),
+            Ok(store) => match report_content(&store, after, &report).await {
+                Err(error) => report(Record::Broken(format!("the store cannot be read: {error}"))),
                 Ok(()) => {
                     let store = Arc::new(store);
                     if trimmed {
                         tokio::spawn(trim(Arc::clone(&store)));
                     }
-                    write(store, generation, say).await;
+                    write(store, generation, report).await;
                 }
             },
         }
@@ -68,19 +68,19 @@ fn child() {
 }
 
 /// Opens the store with small memtables, which are flushed and compacted continuously.
-fn open(dir: &Path, trimmed: bool, say: Sink) -> Result<FjallStore, OpenError> {
+fn open(dir: &Path, trimmed: bool, report: Sink) -> Result<FjallStore, OpenError> {
     let identity = Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
     let mut options = Options::new(dir, identity, Arc::new(SystemClock::new()));
     options.memtable_bytes = 256 << 10;
     options.reserve_bytes = 0;
     options.on_stall = Arc::new(move |reason| {
-        say(Record::Broken(format!("the storage writer stalled: {reason}")));
+        report(Record::Broken(format!("the storage writer stalled: {reason}")));
         std::process::exit(70);
     });
     if trimmed {
         options.history_retention = Duration::from_millis(50);
     }
-    FjallStore::open(options, Arc::new(Unobserved))
+    FjallStore::open(options, Arc::new(NoopObserver))
 }
 
 /// Compacts history continuously: the store does so once a second, longer than most runs of this test.
@@ -91,14 +91,14 @@ async fn trim(store: Arc<FjallStore>) {
 }
 
 /// Reports all rows, read in pages, and the history after a revision.
-async fn say_held(store: &FjallStore, after: Revision, say: &Sink) -> Result<()> {
+async fn report_content(store: &FjallStore, after: Revision, report: &Sink) -> Result<()> {
     let mut page = store.range("", "", 100, None).await?;
     let revision = page.revision;
     loop {
         let Page { rows, more, .. } = page;
         for row in &rows {
-            let value = known(&row.value, &row.key)?;
-            say(Record::Row { key: row.key.to_string(), value, revision: row.revision.0 });
+            let value = parse_value(&row.value, &row.key)?;
+            report(Record::Row { key: row.key.to_string(), value, revision: row.revision.0 });
         }
         match rows.last() {
             Some(last) if more => {
@@ -108,30 +108,31 @@ async fn say_held(store: &FjallStore, after: Revision, say: &Sink) -> Result<()>
             _ => break,
         }
     }
-    let whole = match say_history(store, after, revision, say).await {
+    let whole = match report_history(store, after, revision, report).await {
         Ok(()) => true,
         Err(Error::Compacted { .. }) => false,
         Err(error) => return Err(error),
     };
-    say(Record::Held { revision: revision.0, whole });
+    report(Record::ContentEnd { revision: revision.0, whole });
     Ok(())
 }
 
-async fn say_history(store: &FjallStore, after: Revision, upto: Revision, say: &Sink) -> Result<()> {
+async fn report_history(store: &FjallStore, after: Revision, upto: Revision, report: &Sink) -> Result<()> {
     let mut newest = after;
     let mut watch = store.watch("", after).await?;
     while newest < upto {
         for Change { key, old, new, revision } in watch.next().await? {
             newest = revision;
-            let old =
-                old.map(|row| known(&row.value, &key).map(|value| (value, row.revision.0))).transpose()?;
-            let new = new.map(|value| known(&value, &key)).transpose()?;
-            say(Record::Change { revision: revision.0, key: key.to_string(), old, new });
+            let old = old
+                .map(|row| parse_value(&row.value, &key).map(|value| (value, row.revision.0)))
+                .transpose()?;
+            let new = new.map(|value| parse_value(&value, &key)).transpose()?;
+            report(Record::Change { revision: revision.0, key: key.to_string(), old, new });
         }
     }
     Ok(())
 }
 
-fn known(bytes: &[u8], key: &str) -> Result<Value> {
+fn parse_value(bytes: &[u8], key: &str) -> Result<Value> {
     Value::read(bytes).ok_or_else(|| Error::Corrupt(format!("`{key}` has bytes that no writer wrote")))
 }

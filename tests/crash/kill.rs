@@ -12,7 +12,7 @@ use super::model::Model;
 use super::session::Session;
 
 #[test]
-fn every_acknowledged_write_survives_kill() {
+fn every_acknowledged_write_survives_sigkill() {
     let plan = Plan::from_environment();
     println!("CRASH_SEED={}", plan.seed);
     let mut random = SmallRng::seed_from_u64(plan.seed);
@@ -20,7 +20,7 @@ fn every_acknowledged_write_survives_kill() {
     let store = dir.path().join("store");
     let mut model = Model::default();
     let mut kills = 0;
-    while plan.goes_on(kills) {
+    while plan.should_continue(kills) {
         if let Err(what) = run_and_kill(&store, kills + 1, &mut model, &mut random) {
             panic!("after {kills} kills: {what}");
         }
@@ -44,7 +44,7 @@ fn run_and_kill(
         thread::sleep(Duration::from_millis(random.random_range(0..60)));
     } else {
         session.wait_until_open(model)?;
-        thread::sleep(Plan::while_written(random));
+        thread::sleep(Plan::write_duration(random));
     }
     session.kill(model)?;
     model.must_survive();

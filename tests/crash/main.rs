@@ -50,12 +50,12 @@ impl Plan {
     ///
     /// Mostly short, for many crashes in little time; sometimes long enough for memtable flushes, merges and
     /// compaction.
-    fn while_written(random: &mut SmallRng) -> Duration {
+    fn write_duration(random: &mut SmallRng) -> Duration {
         let most = if random.random_bool(0.2) { 400 } else { 50 };
         Duration::from_millis(random.random_range(1..most))
     }
 
-    fn goes_on(&self, cycle: u64) -> bool {
+    fn should_continue(&self, cycle: u64) -> bool {
         self.cycles.map_or_else(|| self.begun.elapsed() < BUDGET, |cycles| cycle < cycles)
     }
 }

@@ -9,7 +9,7 @@ use super::record::{Record, Value};
 
 /// Content that a store reported: complete once the model is [`Model::opened`].
 #[derive(Clone, Debug, Default)]
-struct Held {
+struct StoreContent {
     /// Keys, values and revisions.
     rows: Vec<(String, Value, u64)>,
     /// Revision of the store.
@@ -35,7 +35,7 @@ struct Key {
     /// State that is known to be durable.
     state: State,
     /// Later attempts: the value and, if acknowledged, the revision.
-    tries: Vec<(Option<Value>, Option<u64>)>,
+    attempts: Vec<(Option<Value>, Option<u64>)>,
     /// Number of attempts up to the last acknowledged one.
     acknowledged: usize,
     /// Number of attempts that must have survived.
@@ -50,7 +50,7 @@ pub struct Model {
     revision: u64,
     forbidden: BTreeSet<Value>,
     /// Content that the current process has reported so far.
-    held: Held,
+    held: StoreContent,
     opened: bool,
     found: usize,
     histories: usize,
@@ -59,7 +59,7 @@ pub struct Model {
 impl Model {
     /// Starts a process.
     pub fn begin(&mut self) {
-        self.held = Held { history: Some(Vec::new()), ..Held::default() };
+        self.held = StoreContent { history: Some(Vec::new()), ..StoreContent::default() };
         self.opened = false;
     }
 
@@ -77,18 +77,20 @@ impl Model {
                     history.push(Change { revision, key, old, new });
                 }
             }
-            Record::Held { revision, whole } => {
+            Record::ContentEnd { revision, whole } => {
                 let mut held = std::mem::take(&mut self.held);
                 held.revision = revision;
                 held.history.take_if(|_| !whole);
                 self.check(&held)?;
                 self.opened = true;
             }
-            Record::Tried { key, value } => self.keys.entry(key).or_default().tries.push((value, None)),
+            Record::Attempted { key, value } => {
+                self.keys.entry(key).or_default().attempts.push((value, None))
+            }
             Record::Acknowledged { key, revision } => {
                 let key = self.keys.entry(key).or_default();
-                key.acknowledged = key.tries.len();
-                if let Some(last) = key.tries.last_mut() {
+                key.acknowledged = key.attempts.len();
+                if let Some(last) = key.attempts.last_mut() {
                     last.1 = Some(revision);
                 }
             }
@@ -120,7 +122,7 @@ impl Model {
     }
 
     /// Compares the model with the content of a store after a crash, and adopts the content.
-    fn check(&mut self, held: &Held) -> Result<(), String> {
+    fn check(&mut self, held: &StoreContent) -> Result<(), String> {
         let mut found = BTreeMap::new();
         for (key, value, revision) in &held.rows {
             self.not_forbidden(key, value)?;
@@ -187,13 +189,13 @@ impl Model {
 impl Key {
     /// Checks that the row is the state after one of the attempts, not before the last acknowledged one.
     fn check_row(&self, row: State) -> Result<(), String> {
-        let is_after = |done: usize| match done.checked_sub(1).and_then(|last| self.tries.get(last)) {
+        let is_after = |done: usize| match done.checked_sub(1).and_then(|last| self.attempts.get(last)) {
             None => row == self.state,
             Some((None, _)) => row.is_none(),
             Some((Some(value), revision)) => row
                 .is_some_and(|(found, at)| found == *value && revision.is_none_or(|revision| at == revision)),
         };
-        if (self.least..=self.tries.len()).any(is_after) {
+        if (self.least..=self.attempts.len()).any(is_after) {
             return Ok(());
         }
         let text =
@@ -202,23 +204,23 @@ impl Key {
             "found {}; previous state {}, attempts {}, of which {} were acknowledged",
             text(row),
             text(self.state),
-            self.tries_text(),
+            self.attempts_text(),
             self.least
         ))
     }
 
     /// Checks that the events are the attempts, up to one that is not before the last acknowledged one.
     fn check_history(&self, events: &[&Change]) -> Result<(), String> {
-        if events.len() < self.least || events.len() > self.tries.len() {
+        if events.len() < self.least || events.len() > self.attempts.len() {
             return Err(format!(
                 "the history has {} changes; attempts {}, of which {} were acknowledged",
                 events.len(),
-                self.tries_text(),
+                self.attempts_text(),
                 self.least
             ));
         }
         let mut before = self.state;
-        for (event, (value, revision)) in events.iter().zip(&self.tries) {
+        for (event, (value, revision)) in events.iter().zip(&self.attempts) {
             if event.old != before {
                 return Err(format!(
                     "the change at {} says it follows {:?}, not {before:?}",
@@ -239,12 +241,12 @@ impl Key {
         Ok(())
     }
 
-    fn tries_text(&self) -> String {
+    fn attempts_text(&self) -> String {
         let text = |(value, revision): &(Option<Value>, Option<u64>)| {
             let value = value.map_or("delete".to_owned(), |value| value.to_string());
             revision.map_or(format!("{value} (open)"), |revision| format!("{value} at {revision}"))
         };
-        self.tries.iter().map(text).collect::<Vec<_>>().join(", ")
+        self.attempts.iter().map(text).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -259,7 +261,7 @@ mod tests {
     fn model() -> Model {
         let mut model = Model::default();
         for (number, revision) in [(1, Some(1)), (2, Some(2)), (3, None)] {
-            model.take(Record::Tried { key: "k".to_owned(), value: Some(value(number)) }).unwrap();
+            model.take(Record::Attempted { key: "k".to_owned(), value: Some(value(number)) }).unwrap();
             if let Some(revision) = revision {
                 model.take(Record::Acknowledged { key: "k".to_owned(), revision }).unwrap();
             }
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_check_finds_what_is_wrong() {
+    fn crash_check_detects_each_violation() {
         for (what, rows, revision, history, sound) in [
             ("all", vec![row("k", 3, 3)], 3, changes(&[(1, 1), (2, 2), (3, 3)]), true),
             ("the unacknowledged attempt is lost", vec![row("k", 2, 2)], 2, changes(&[(1, 1), (2, 2)]), true),
@@ -300,7 +302,7 @@ mod tests {
             ("an unknown key", vec![row("k", 2, 2), row("other", 3, 3)], 3, None, false),
             ("a key twice", vec![row("k", 2, 2), row("k", 2, 2)], 2, None, false),
         ] {
-            let result = model().check(&Held { rows, revision, history });
+            let result = model().check(&StoreContent { rows, revision, history });
             assert_eq!(result.is_ok(), sound, "{what}: {result:?}");
         }
     }

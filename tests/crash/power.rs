@@ -21,17 +21,17 @@ const TEST: &str = "power::every_acknowledged_write_survives_power_cuts";
 
 #[test]
 fn every_acknowledged_write_survives_power_cuts() {
-    run_inside(TEST, cut_again_and_again);
+    run_inside(TEST, run_power_cuts);
 }
 
-fn cut_again_and_again() {
+fn run_power_cuts() {
     let plan = Plan::from_environment();
     println!("\nCRASH_SEED={}", plan.seed);
     let dir = tempfile::tempdir().unwrap();
     let mut run =
         Run { random: SmallRng::seed_from_u64(plan.seed), model: Model::default(), names: Vec::new() };
     let (mut disk, mut cuts) = (Disk::new(), 0);
-    while plan.goes_on(cuts) {
+    while plan.should_continue(cuts) {
         let mount_point = dir.path().join(cuts.to_string());
         disk = match run.round(disk, cuts + 1, &mount_point) {
             Ok(left) => left,
@@ -62,7 +62,7 @@ impl Run {
             thread::sleep(Duration::from_millis(self.random.random_range(0..80)));
         } else {
             session.wait_until_open(&mut self.model)?;
-            thread::sleep(Plan::while_written(&mut self.random));
+            thread::sleep(Plan::write_duration(&mut self.random));
         }
         session.take(&mut self.model)?;
         self.model.must_survive();

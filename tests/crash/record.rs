@@ -55,9 +55,9 @@ pub enum Record {
     /// Change in the history of the store; values are None where the key did not exist.
     Change { revision: u64, key: String, old: Option<(Value, u64)>, new: Option<Value> },
     /// End of rows, and of all changes if `whole`, with the revision of the store. Writing begins.
-    Held { revision: u64, whole: bool },
+    ContentEnd { revision: u64, whole: bool },
     /// Start of a commit that the state of the key allows; `None` deletes.
-    Tried { key: String, value: Option<Value> },
+    Attempted { key: String, value: Option<Value> },
     /// The last attempt of the key was acknowledged.
     Acknowledged { key: String, revision: u64 },
     /// Start of a commit that must be rejected: its value must never be visible.
@@ -89,9 +89,9 @@ impl Record {
                 new: optional(new)?,
             },
             ["held", revision, whole] => {
-                Record::Held { revision: revision.parse().ok()?, whole: whole.parse().ok()? }
+                Record::ContentEnd { revision: revision.parse().ok()?, whole: whole.parse().ok()? }
             }
-            ["tried", key, value] => Record::Tried { key: key.to_owned(), value: optional(value)? },
+            ["tried", key, value] => Record::Attempted { key: key.to_owned(), value: optional(value)? },
             ["acknowledged", key, revision] => {
                 Record::Acknowledged { key: key.to_owned(), revision: revision.parse().ok()? }
             }
@@ -111,8 +111,8 @@ impl fmt::Display for Record {
                 let (old, at) = (optional(&old.map(|old| old.0)), old.map_or(0, |old| old.1));
                 write!(f, "change {revision} {key} {old} {at} {}", optional(new))
             }
-            Record::Held { revision, whole } => write!(f, "held {revision} {whole}"),
-            Record::Tried { key, value } => write!(f, "tried {key} {}", optional(value)),
+            Record::ContentEnd { revision, whole } => write!(f, "held {revision} {whole}"),
+            Record::Attempted { key, value } => write!(f, "tried {key} {}", optional(value)),
             Record::Acknowledged { key, revision } => write!(f, "acknowledged {key} {revision}"),
             Record::Forbidden { value } => write!(f, "forbidden {value}"),
             Record::Broken(what) => write!(f, "broken {what}"),
@@ -121,16 +121,16 @@ impl fmt::Display for Record {
 }
 
 #[test]
-fn records_are_lines() {
+fn records_round_trip_as_lines() {
     let value = Value { writer: 1, number: 7, size: 60 };
     let key = || "/a/b".to_owned();
     for record in [
         Record::Row { key: key(), value, revision: 12 },
         Record::Change { revision: 12, key: key(), old: None, new: Some(value) },
         Record::Change { revision: 12, key: key(), old: Some((value, 11)), new: None },
-        Record::Held { revision: 12, whole: false },
-        Record::Tried { key: key(), value: Some(value) },
-        Record::Tried { key: key(), value: None },
+        Record::ContentEnd { revision: 12, whole: false },
+        Record::Attempted { key: key(), value: Some(value) },
+        Record::Attempted { key: key(), value: None },
         Record::Acknowledged { key: key(), revision: 12 },
         Record::Forbidden { value },
         Record::Broken("some problem".to_owned()),

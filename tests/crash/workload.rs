@@ -68,7 +68,7 @@ impl Writer {
                 }
                 Some(revision) => (Op::Delete(revision), None),
             };
-            (self.sink)(Record::Tried { key: key.clone(), value });
+            (self.sink)(Record::Attempted { key: key.clone(), value });
             let committed = self.store.commit(key, op).await.map_err(|error| format!("`{key}`: {error}"))?;
             (self.sink)(Record::Acknowledged { key: key.clone(), revision: committed.revision.0 });
             *revision = value.map(|_| committed.revision);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, Plane, eventually};
+use crate::harness::{Client, ControlPlane, Options, eventually};
 
 const CLIENTS: usize = 32;
 const ROOM: usize = 100;
@@ -59,7 +59,7 @@ async fn count(admin: &Client, path: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_writers_never_exceed_a_quota_and_deletions_give_back() {
-    let mut plane = Plane::start(Options::default()).await;
+    let mut plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
     let hard = json!({"pods": ROOM.to_string(), "requests.cpu": "50", "count/configmaps": "1k"});
@@ -130,7 +130,7 @@ async fn many_writers_never_exceed_a_quota_and_deletions_give_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn comings_and_goings_stay_within_a_quota_at_every_moment() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
     let quota = quota(&admin, "team", json!({"count/configmaps": "10"})).await;
@@ -194,7 +194,7 @@ async fn a_configuration_file_tells_plugins_and_its_mistakes_end_the_start() {
     fs::write(dir.path().join("limits.yaml"), limits("[{type: Namespace, qps: 1, burst: 2}]"))
         .expect("a file");
     fs::write(&file, format!("{head}  path: limits.yaml\n")).expect("a file");
-    let plane = Plane::start(options).await;
+    let plane = ControlPlane::start(options).await;
     let admin = plane.admin();
     for (i, status) in [201, 201, 429].into_iter().enumerate() {
         let event = json!({
@@ -225,7 +225,7 @@ async fn plugins_are_added_and_left_out_by_flag() {
     let options = Options::default()
         .flag("--enable-admission-plugins=NamespaceAutoProvision")
         .flag("--disable-admission-plugins=LimitRanger,ServiceAccount,DefaultTolerationSeconds");
-    let plane = Plane::start(options).await;
+    let plane = ControlPlane::start(options).await;
     let admin = plane.admin();
     let range =
         json!({"metadata": {"name": "lr"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}});
@@ -237,7 +237,7 @@ async fn plugins_are_added_and_left_out_by_flag() {
         "{made}"
     );
 
-    let plain = Plane::start(Options::default()).await;
+    let plain = ControlPlane::start(Options::default()).await;
     let admin = plain.admin();
     admin.post("/api/v1/namespaces/made/pods", &pod("p", "2")).await.expect(404);
     namespace(&admin, "team").await;
@@ -251,7 +251,8 @@ async fn plugins_are_added_and_left_out_by_flag() {
 
 #[tokio::test]
 async fn images_are_always_pulled_when_the_server_is_told_so() {
-    let plane = Plane::start(Options::default().flag("--enable-admission-plugins=AlwaysPullImages")).await;
+    let plane =
+        ControlPlane::start(Options::default().flag("--enable-admission-plugins=AlwaysPullImages")).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
     let mut named = pod("p", "1");
@@ -266,7 +267,7 @@ async fn pods_find_the_token_of_their_account_where_they_look_for_it() {
         (Options::default(), "/var/run/secrets/svc.internal/serviceaccount"),
         (Options::kubernetes(), "/var/run/secrets/kubernetes.io/serviceaccount"),
     ] {
-        let plane = Plane::start(options).await;
+        let plane = ControlPlane::start(options).await;
         let admin = plane.admin();
         namespace(&admin, "team").await;
         let plain =
@@ -282,7 +283,7 @@ async fn pods_find_the_token_of_their_account_where_they_look_for_it() {
 
 #[tokio::test]
 async fn a_dry_run_passes_admission_and_charges_nothing() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
     let range = json!({"metadata": {"name": "lr"}, "spec": {"limits": [{"type": "Container", "default": {"memory": "1Gi"}}]}});
@@ -306,7 +307,7 @@ async fn a_dry_run_passes_admission_and_charges_nothing() {
 /// One effect of each plugin that runs without a flag, webhooks and policies apart.
 #[tokio::test]
 async fn each_plugin_that_is_on_by_default_has_its_effect() {
-    let plane = Plane::start(Options::kubernetes()).await;
+    let plane = ControlPlane::start(Options::kubernetes()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
     let team = |resource: &str| format!("/api/v1/namespaces/team/{resource}");

@@ -3,7 +3,7 @@
 use apimachinery::names::Preset;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, Plane};
+use crate::harness::{Client, ControlPlane, Options};
 use crate::kubectl::{Kubectl, with_each_release};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -42,7 +42,7 @@ async fn kubectl_applies_on_the_client() {
     with_each_release(client_side).await;
 }
 
-fn client_side(_: &Plane, kubectl: &Kubectl) {
+fn client_side(_: &ControlPlane, kubectl: &Kubectl) {
     let apply = |body: &str| kubectl.ok("apply -f -", body);
     let first = deployment(Some(2), "app:1", Some(80));
     assert_eq!(apply(&first), "deployment.apps/web created\n");
@@ -112,7 +112,7 @@ async fn kubectl_applies_on_the_server() {
     with_each_release(server_side).await;
 }
 
-fn server_side(_: &Plane, kubectl: &Kubectl) {
+fn server_side(_: &ControlPlane, kubectl: &Kubectl) {
     let apply = |manager: &str, body: &Value| {
         kubectl.run(&format!("apply --server-side --field-manager={manager} -f -"), &config_map(body))
     };
@@ -163,7 +163,7 @@ fn server_side(_: &Plane, kubectl: &Kubectl) {
 /// A three-way merge: what the last release had and the next has not goes, what others added stays.
 #[tokio::test]
 async fn a_package_upgrades_by_strategic_patches() {
-    let plane = Plane::start(Options::kubernetes()).await;
+    let plane = ControlPlane::start(Options::kubernetes()).await;
     let admin = plane.admin();
     let all = "/apis/apps/v1/namespaces/default/deployments";
     let one = format!("{all}/app");
@@ -223,7 +223,7 @@ async fn a_package_upgrades_by_strategic_patches() {
 #[tokio::test]
 async fn rights_to_apply() {
     for preset in [Preset::Kubernetes, Preset::Svc] {
-        let plane = Plane::start(Options { preset, ..Options::kubernetes() }).await;
+        let plane = ControlPlane::start(Options { preset, ..Options::kubernetes() }).await;
         let admin = plane.admin();
         let rbac = plane.api("rbac.authorization", "v1");
         let api_version = rbac.trim_start_matches("/apis/").to_owned();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{Options, Plane, eventually};
+use crate::harness::{ControlPlane, Options, eventually};
 
 const RBAC: &str = "- {type: RBAC, name: the-roles}";
 
@@ -29,7 +29,7 @@ fn with_file(content: &str) -> (tempfile::TempDir, PathBuf, Options) {
 }
 
 /// Lets carol list namespaces.
-async fn grant(plane: &Plane) {
+async fn grant(plane: &ControlPlane) {
     let group = plane.names().group("rbac.authorization");
     let rules = json!([{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]}]);
     let rbac = plane.api("rbac.authorization", "v1");
@@ -40,14 +40,14 @@ async fn grant(plane: &Plane) {
     plane.admin().post(&format!("{rbac}/clusterrolebindings"), &binding).await.expect(201);
 }
 
-async fn code(plane: &Plane, user: &str) -> u16 {
+async fn code(plane: &ControlPlane, user: &str) -> u16 {
     plane.user(user).get("/api/v1/namespaces").await.status
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_puts_its_modes_in_force_under_their_names() {
     let (_dir, _path, options) = with_file(&text(&format!("- {{type: Node, name: agents}}\n{RBAC}")));
-    let plane = Plane::start(options).await;
+    let plane = ControlPlane::start(options).await;
     assert_eq!(code(&plane, "carol").await, 403);
     grant(&plane).await;
     assert_eq!((code(&plane, "carol").await, code(&plane, "bob").await), (200, 403));
@@ -83,7 +83,7 @@ async fn a_start_refuses_what_contradicts_itself() {
     ] {
         let (_dir, _path, options) = with_file(content);
         let options = flags.iter().fold(options, |options, flag| options.flag(flag));
-        let plane = Plane::stopped(options);
+        let plane = ControlPlane::stopped(options);
         let child = plane.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let ended = tokio::task::spawn_blocking(|| child.expect("apid starts").wait_with_output());
         let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
@@ -110,7 +110,7 @@ fn swap(path: &Path, content: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_file_counts_without_a_restart_and_a_bad_one_does_not() {
     let (_dir, path, options) = with_file(&text(RBAC));
-    let plane = Plane::start(options).await;
+    let plane = ControlPlane::start(options).await;
     grant(&plane).await;
     let everybody = format!("{RBAC}\n- {{type: AlwaysAllow, name: everybody}}");
     let reloads = async |status: &str| {
@@ -167,7 +167,7 @@ async fn a_changed_file_counts_without_a_restart_and_a_bad_one_does_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_ends_with_the_mode_that_allowed_it() {
     let (_dir, path, options) = with_file(&text(RBAC));
-    let plane = Plane::start(options).await;
+    let plane = ControlPlane::start(options).await;
     swap(&path, &text(&format!("{RBAC}\n- {{type: AlwaysAllow, name: everybody}}")));
     eventually("everybody is let in", || async { (code(&plane, "bob").await == 200).then_some(()) }).await;
     let mut watch = plane.user("bob").watch("/api/v1/namespaces?watch=1").await;

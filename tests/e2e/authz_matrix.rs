@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, Plane};
+use crate::harness::{Client, ControlPlane, Options};
 
 const KNOWN: &str = include_str!("authz_matrix.out");
 
@@ -124,7 +124,7 @@ async fn routes(admin: &Client) -> Vec<Route> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_default_policy_is_what_was_reviewed() {
-    let plane = Plane::start(Options::kubernetes()).await;
+    let plane = ControlPlane::start(Options::kubernetes()).await;
     let admin = plane.admin();
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
     let group = plane.names().group("rbac.authorization");

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, Plane, eventually};
+use crate::harness::{Client, ControlPlane, Options, eventually};
 
 async fn names_of(client: &Client, path: &str) -> Vec<String> {
     let list = client.get(path).await.expect(200);
@@ -26,7 +26,7 @@ async fn there(client: &Client, path: &str) -> Value {
 #[tokio::test]
 async fn the_built_in_namespaces_are_there_in_both_presets() {
     for (options, prefix) in [(Options::default(), "svc"), (Options::kubernetes(), "kube")] {
-        let plane = Plane::start(options).await;
+        let plane = ControlPlane::start(options).await;
         let names = names_of(&plane.admin(), "/api/v1/namespaces").await;
         let expected = ["system", "public", "node-lease"].map(|name| format!("{prefix}-{name}"));
         assert!(
@@ -38,7 +38,7 @@ async fn the_built_in_namespaces_are_there_in_both_presets() {
 
 #[tokio::test]
 async fn every_namespace_has_a_default_service_account_also_after_it_was_deleted() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
     for namespace in ["default", "svc-system", "a"] {
@@ -55,7 +55,7 @@ async fn every_namespace_has_a_default_service_account_also_after_it_was_deleted
 
 #[tokio::test]
 async fn a_deleted_namespace_is_emptied_and_goes() {
-    let mut plane = Plane::start(Options::default()).await;
+    let mut plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let rbac = plane.api("rbac.authorization", "v1");
     for namespace in ["a", "b"] {
@@ -109,7 +109,7 @@ async fn the_audit_log_names_who_wrote() {
         if !flag.is_empty() {
             options = options.flag(flag);
         }
-        let plane = Plane::start(options).await;
+        let plane = ControlPlane::start(options).await;
         let admin = plane.admin();
         admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
         admin.delete("/api/v1/namespaces/a").await.expect(200);

@@ -21,7 +21,7 @@ use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::harness::{Options, Plane, eventually};
+use crate::harness::{ControlPlane, Options, eventually};
 
 /// How long a whole session may take.
 const SESSION: Duration = Duration::from_secs(180);
@@ -76,7 +76,7 @@ async fn through(mut outer: TcpStream, port: u16) -> io::Result<()> {
 
 /// Runs one session to its end.
 async fn session(mut program: Command, options: Options) {
-    let mut plane = Plane::start(options).await;
+    let mut plane = ControlPlane::start(options).await;
     let door = Door::open(plane.admin().port()).await;
     let config = plane.dir().join("session.kubeconfig");
     let content = json!({
@@ -131,7 +131,7 @@ async fn session(mut program: Command, options: Options) {
 }
 
 /// Cuts everybody off, changes objects, and starts the server again until the history before is gone.
-async fn trim(plane: &mut Plane, door: &Door) {
+async fn trim(plane: &mut ControlPlane, door: &Door) {
     door.lead_to(0);
     let admin = plane.admin();
     let maps = "/api/v1/namespaces/default/configmaps";

@@ -4,10 +4,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Options, Plane};
+use crate::harness::{ControlPlane, Options};
 
 /// One curl invocation; gives the HTTP code and the body as JSON.
-fn curl(plane: &Plane, user: &str, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+fn curl(plane: &ControlPlane, user: &str, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
     let mut command = Command::new("curl");
     command.args([
         "--silent",
@@ -42,7 +42,7 @@ async fn curl_manages_objects_under_neutral_names() {
     if !is_installed() {
         return;
     }
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let rbac = plane.names().group("rbac.authorization");
     let (code, _) =
         curl(&plane, "admin", "POST", "/api/v1/namespaces", Some(&json!({"metadata": {"name": "shop"}})));
@@ -106,7 +106,7 @@ async fn curl_grants_and_asks_under_neutral_names() {
     if !is_installed() {
         return;
     }
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let rbac = plane.names().group("rbac.authorization");
     let review = |verb: &str| json!({"spec": {"resourceAttributes": {"namespace": "default", "verb": verb, "resource": "configmaps"}}});
     let reviews = format!("/apis/{}/v1/selfsubjectaccessreviews", plane.names().group("authorization"));

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, Plane, eventually};
+use crate::harness::{Client, ControlPlane, Options, eventually};
 
 const CONTROLLERS: &str = "attachdetach-controller certificate-controller clusterrole-aggregation-controller \
     cronjob-controller daemon-set-controller deployment-controller disruption-controller endpoint-controller \
@@ -14,7 +14,7 @@ const CONTROLLERS: &str = "attachdetach-controller certificate-controller cluste
     root-ca-cert-publisher route-controller service-account-controller service-cidrs-controller service-controller \
     statefulset-controller ttl-controller ttl-after-finished-controller validatingadmissionpolicy-status-controller";
 
-fn roles(plane: &Plane) -> String {
+fn roles(plane: &ControlPlane) -> String {
     plane.api("rbac.authorization", "v1")
 }
 
@@ -35,7 +35,7 @@ async fn subjects(client: &Client, path: &str) -> Vec<String> {
 }
 
 /// Binds a user of the token file to a ClusterRole in `default`.
-async fn bind(plane: &Plane, user: &str, role: &str) {
+async fn bind(plane: &ControlPlane, user: &str, role: &str) {
     let group = plane.names().group("rbac.authorization");
     let binding = json!({"metadata": {"name": format!("{user}-{role}")}, "subjects": [{"kind": "User", "name": user}],
                          "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role}});
@@ -46,7 +46,7 @@ async fn bind(plane: &Plane, user: &str, role: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn default_objects_are_there_and_marked() {
     for options in [Options::default(), Options::kubernetes()] {
-        let plane = Plane::start(options).await;
+        let plane = ControlPlane::start(options).await;
         let (admin, base, names) = (plane.admin(), roles(&plane), plane.names());
         let marked =
             format!("labelSelector={}%3Drbac-defaults", names.bootstrapping_label().replace('/', "%2F"));
@@ -133,7 +133,7 @@ async fn default_objects_are_there_and_marked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn component_roles_allow_what_their_names_say() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let rules = |role: &str| {
         let (admin, path) = (admin.clone(), format!("{}/clusterroles/{role}", roles(&plane)));
@@ -151,7 +151,7 @@ async fn component_roles_allow_what_their_names_say() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_restores_what_was_taken_and_keeps_what_was_added() {
-    let mut plane = Plane::start(Options::default()).await;
+    let mut plane = ControlPlane::start(Options::default()).await;
     let base = roles(&plane);
     let (discovery, binding) = (
         format!("{base}/clusterroles/system:discovery"),
@@ -213,7 +213,7 @@ async fn a_start_restores_what_was_taken_and_keeps_what_was_added() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn discovery_is_for_the_authenticated_and_little_is_for_everyone() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let (carol, nobody) = (plane.user("carol"), plane.anonymous());
     for path in ["/livez", "/readyz", "/healthz", "/version", "/version/"] {
         nobody.get(path).await.expect(200);
@@ -238,7 +238,7 @@ async fn discovery_is_for_the_authenticated_and_little_is_for_everyone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn admin_edit_and_view_have_their_limits() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     for (user, role) in [("alice", "admin"), ("bob", "edit"), ("carol", "view")] {
         bind(&plane, user, role).await;
     }
@@ -305,7 +305,7 @@ async fn admin_edit_and_view_have_their_limits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn labelled_roles_join_view_edit_and_admin() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let (admin, base) = (plane.admin(), roles(&plane));
     for (to, joined) in
         [("view", &["view", "edit", "admin"][..]), ("edit", &["edit", "admin"]), ("admin", &["admin"])]
@@ -332,7 +332,7 @@ async fn labelled_roles_join_view_edit_and_admin() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn monitoring_reads_health_and_metrics() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let group = plane.names().group("rbac.authorization");
     let binding = json!({"metadata": {"name": "watchman"}, "subjects": [{"kind": "User", "name": "alice"}],
                          "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "system:monitoring"}});
@@ -353,7 +353,7 @@ async fn monitoring_reads_health_and_metrics() {
 async fn more_is_logged_at_a_higher_level() {
     let mut lines = Vec::new();
     for flag in ["-v=0", "-v=5", "--v=5"] {
-        let plane = Plane::start(Options::default().flag(flag)).await;
+        let plane = ControlPlane::start(Options::default().flag(flag)).await;
         plane.user("carol").get("/api/v1/namespaces").await.expect(403);
         lines.push(
             plane

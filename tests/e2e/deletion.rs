@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, Plane, eventually};
+use crate::harness::{Client, ControlPlane, Options, eventually};
 use crate::kubectl::{Kubectl, installed};
 
 const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 
-async fn with_namespaces(options: Options) -> Plane {
-    let plane = Plane::start(options).await;
+async fn with_namespaces(options: Options) -> ControlPlane {
+    let plane = ControlPlane::start(options).await;
     for name in ["a", "b"] {
         plane.admin().post("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await.expect(201);
     }
@@ -339,7 +339,7 @@ fn many() -> usize {
 }
 
 /// Makes so many objects, several at a time.
-async fn fill(plane: &Plane, metadata: &Value) {
+async fn fill(plane: &ControlPlane, metadata: &Value) {
     let makers = (0..16).map(|maker| {
         let admin = plane.admin();
         async move {
@@ -398,7 +398,7 @@ async fn a_large_family_ends_in_each_way() {
 async fn with_kubectl(session: impl FnOnce(&Kubectl) + Send + 'static) {
     let release = "1.33";
     let Some(program) = installed(release) else { return };
-    let plane = Plane::start(Options::kubernetes()).await;
+    let plane = ControlPlane::start(Options::kubernetes()).await;
     let kubectl = Kubectl::new(program, release, &plane, "admin");
     let ended = tokio::task::spawn_blocking(move || {
         session(&kubectl);

@@ -10,11 +10,11 @@ use jiff::Timestamp;
 use serde_json::json;
 use serving::certs::Authority;
 
-use crate::harness::{Options, Plane};
+use crate::harness::{ControlPlane, Options};
 use crate::kubectl::installed;
 
 /// A configuration whose user is a plugin `./bin/plugin`, which logs its runs and its input and prints the file `printed`.
-fn configure(plane: &Plane, version: &str) {
+fn configure(plane: &ControlPlane, version: &str) {
     let dir = plane.dir().join("exec");
     fs::create_dir_all(dir.join("bin")).expect("a folder");
     let plugin = dir.join("bin/plugin");
@@ -37,12 +37,12 @@ fn configure(plane: &Plane, version: &str) {
     fs::write(dir.join("config"), config.to_string()).expect("the configuration");
 }
 
-fn prints(plane: &Plane, version: &str, status: &serde_json::Value) {
+fn prints(plane: &ControlPlane, version: &str, status: &serde_json::Value) {
     let printed = json!({"kind": "ExecCredential", "apiVersion": version, "status": status});
     fs::write(plane.dir().join("exec/printed"), printed.to_string()).expect("what it prints");
 }
 
-fn whoami(plane: &Plane, kubectl: &std::path::Path) -> Result<String, String> {
+fn whoami(plane: &ControlPlane, kubectl: &std::path::Path) -> Result<String, String> {
     let output = Command::new(kubectl)
         .env("KUBECONFIG", plane.dir().join("exec/config"))
         .env("HOME", plane.dir())
@@ -58,7 +58,7 @@ fn whoami(plane: &Plane, kubectl: &std::path::Path) -> Result<String, String> {
 async fn kubectl_logs_in_with_what_a_plugin_prints() {
     // `kubectl auth whoami` asks the stable review since 1.28.
     let Some(kubectl) = installed("1.33") else { return };
-    let plane = Plane::start(Options::kubernetes()).await;
+    let plane = ControlPlane::start(Options::kubernetes()).await;
     let now = Timestamp::now();
     let dir = plane.dir().to_owned();
     let authority =

@@ -15,7 +15,7 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
 use super::fickle::{Fickle, Mood};
-use crate::harness::{Answer, Client, DEADLINE, Options, Plane, Session};
+use crate::harness::{Client, ControlPlane, DEADLINE, Options, Session, TestResponse};
 
 pub(super) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -46,7 +46,7 @@ impl Caller {
         Caller { token, port: Arc::clone(port), session: None, unanswered: Arc::clone(unanswered) }
     }
 
-    async fn try_once(&mut self, method: &str, path: &str, body: &[u8]) -> Option<Answer> {
+    async fn try_once(&mut self, method: &str, path: &str, body: &[u8]) -> Option<TestResponse> {
         if self.session.is_none() {
             let client = Client::new(self.port.load(Ordering::SeqCst), Some(self.token.clone()));
             self.session = Some(client.connect().await.ok()?);
@@ -59,7 +59,7 @@ impl Caller {
     }
 
     /// The first real answer.
-    async fn ask(&mut self, method: &str, path: &str, body: &Value) -> Answer {
+    async fn ask(&mut self, method: &str, path: &str, body: &Value) -> TestResponse {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let asked = async {
             loop {
@@ -330,7 +330,7 @@ impl Worker {
 }
 
 struct Run {
-    plane: Plane,
+    plane: ControlPlane,
     port: Arc<AtomicU16>,
     unanswered: Arc<AtomicU64>,
     trials: Arc<AtomicU64>,
@@ -352,7 +352,8 @@ impl Run {
             .map(|i| format!("w{i}-token,w{i},w{i}\nn{i}-token,system:node:w{i},n{i},system:nodes\n"));
         let text = format!("admin-token,admin,admin,system:masters\n{}", users.collect::<String>());
         std::fs::write(&tokens, text).expect("the token file");
-        let plane = Plane::start(options.flag(&format!("--token-auth-file={}", tokens.display()))).await;
+        let plane =
+            ControlPlane::start(options.flag(&format!("--token-auth-file={}", tokens.display()))).await;
         let port = Arc::new(AtomicU16::new(plane.admin().port()));
         let (unanswered, trials) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let caller = |token: String| Caller::new(token, &port, &unanswered);
@@ -380,7 +381,11 @@ impl Run {
     }
 
     /// Runs the rounds; `disturb` is called again and again meanwhile.
-    async fn rounds(&mut self, rounds: u64, mut disturb: impl AsyncFnMut(&mut Plane, &AtomicU16)) -> u64 {
+    async fn rounds(
+        &mut self,
+        rounds: u64,
+        mut disturb: impl AsyncFnMut(&mut ControlPlane, &AtomicU16),
+    ) -> u64 {
         let done = Arc::new(AtomicU64::new(0));
         let over = Arc::new(AtomicBool::new(false));
         let mut tasks = tokio::task::JoinSet::new();
@@ -453,7 +458,7 @@ async fn the_same_while_apid_is_killed_again_and_again() {
     );
 }
 
-async fn restart(plane: &mut Plane, port: &AtomicU16) {
+async fn restart(plane: &mut ControlPlane, port: &AtomicU16) {
     plane.kill();
     plane.launch().await;
     port.store(plane.admin().port(), Ordering::SeqCst);

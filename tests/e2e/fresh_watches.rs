@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 
 use super::fresh_policy::number;
-use crate::harness::{DEADLINE, Options, Plane};
+use crate::harness::{ControlPlane, DEADLINE, Options};
 
 /// Under steady writes a watch is revoked: everything delivered was written before the revocation, and the stream ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_watch_delivers_nothing_written_after_the_revocation() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let rbac = format!("{}/namespaces/default", plane.api("rbac.authorization", "v1"));
     let group = plane.names().group("rbac.authorization");
@@ -77,7 +77,7 @@ async fn an_open_watch_delivers_nothing_written_after_the_revocation() {
 /// A watch on which nothing happens ends too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_watch_ends_when_it_is_revoked() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let rbac = plane.api("rbac.authorization", "v1");
     let group = plane.names().group("rbac.authorization");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{Client, Options, Plane};
+use crate::harness::{Client, ControlPlane, Options};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -60,7 +60,7 @@ fn bodies() -> Vec<(&'static str, Vec<u8>, u16, &'static str)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_bodies_get_a_status() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     for (what, body, code, reason) in bodies() {
         let answer = admin.request("POST", CONFIG_MAPS, &[("content-type", "application/json")], &body).await;
@@ -83,7 +83,7 @@ async fn hostile_bodies_get_a_status() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn duplicate_keys_are_noticed() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let json =
         br#"{"metadata":{"name":"twice","labels":{"a":"1","a":"2"}},"data":{"k":"v"},"data":{"k":"w"}}"#;
@@ -108,7 +108,7 @@ async fn duplicate_keys_are_noticed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_credentials_are_401() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let long = "x".repeat(60_000);
     for token in
         ["wrong", "a.b.c", "admin-tokem", "admin-token-", "Admin-Token", "%00", "\u{7f}x", "=", long.as_str()]
@@ -138,7 +138,7 @@ async fn malformed_credentials_are_401() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn impersonation_is_refused_never_ignored() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     for header in ["impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-x"] {
         let answer = plane.admin().request("GET", "/api/v1/namespaces", &[(header, "someone")], b"").await;
         assert!(answer.status >= 400, "{header}: {}", answer.status);
@@ -148,7 +148,7 @@ async fn impersonation_is_refused_never_ignored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn path_tricks_have_one_reading() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let rbac = plane.names().group("rbac.authorization");
     let binding = json!({"metadata": {"name": "viewers"}, "subjects": [{"kind": "User", "name": "carol"}],
                          "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "view"}});
@@ -180,7 +180,7 @@ async fn path_tricks_have_one_reading() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_binding_to_no_kind_of_role_is_invalid() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let rbac = plane.names().group("rbac.authorization");
     let path = format!("/apis/{rbac}/v1/namespaces/default/rolebindings");
     for role_ref in [json!({"apiGroup": rbac, "kind": "Foo", "name": "x"}), json!({"name": "x"}), json!({})] {
@@ -196,7 +196,7 @@ async fn a_binding_to_no_kind_of_role_is_invalid() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_representation_that_nobody_can_have_writes_nothing() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let table = format!("application/json;as=Table;g={};v=v1", plane.names().meta_group());
     let headers = [("accept", table.as_str()), ("content-type", "application/json")];
@@ -208,7 +208,7 @@ async fn a_representation_that_nobody_can_have_writes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_does_not_grow_under_hostile_input() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let bodies = bodies();
     let round = || async {

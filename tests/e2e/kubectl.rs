@@ -23,7 +23,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Options, Plane};
+use crate::harness::{ControlPlane, Options};
 
 /// The releases that have to work: the oldest and the newest, and one between.
 pub const RELEASES: [&str; 3] = ["1.27", "1.30", "1.33"];
@@ -53,12 +53,12 @@ fn find(release: &str) -> Option<PathBuf> {
 }
 
 /// Runs a session with each release, each on a fresh plane.
-pub async fn with_each_release(session: fn(&Plane, &Kubectl)) {
+pub async fn with_each_release(session: fn(&ControlPlane, &Kubectl)) {
     for release in RELEASES {
         let Some(program) = installed(release) else {
             continue;
         };
-        let plane = Plane::start(Options::kubernetes()).await;
+        let plane = ControlPlane::start(Options::kubernetes()).await;
         let kubectl = Kubectl::new(program, release, &plane, "admin");
         let ended = tokio::task::spawn_blocking(move || session(&plane, &kubectl)).await;
         if let Err(error) = ended {
@@ -76,7 +76,7 @@ pub struct Kubectl {
 
 impl Kubectl {
     /// As a user of the plane.
-    pub fn new(program: PathBuf, release: &str, plane: &Plane, user: &str) -> Self {
+    pub fn new(program: PathBuf, release: &str, plane: &ControlPlane, user: &str) -> Self {
         let config = plane.dir().join(format!("{user}.kubeconfig"));
         let content = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "plane",
@@ -89,7 +89,7 @@ impl Kubectl {
     }
 
     /// The same program as another user.
-    pub fn user(&self, plane: &Plane, user: &str) -> Self {
+    pub fn user(&self, plane: &ControlPlane, user: &str) -> Self {
         Kubectl::new(self.program.clone(), &self.release, plane, user)
     }
 

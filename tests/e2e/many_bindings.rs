@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{Options, Plane, eventually};
+use crate::harness::{ControlPlane, Options, eventually};
 
 /// Connections that write at a time.
 const WRITERS: usize = 8;
@@ -13,7 +13,7 @@ const WRITERS: usize = 8;
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_wait_for_the_policy_of_a_restarted_authd() {
     let many: usize = std::env::var("MANY_BINDINGS").ok().and_then(|text| text.parse().ok()).unwrap_or(2000);
-    let mut plane = Plane::start(Options::kubernetes()).await;
+    let mut plane = ControlPlane::start(Options::kubernetes()).await;
     let admin = plane.admin();
     let rbac = plane.api("rbac.authorization", "v1");
     let group = plane.names().group("rbac.authorization");

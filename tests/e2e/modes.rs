@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::harness::{Options, Plane};
+use crate::harness::{ControlPlane, Options};
 
 fn mode(mode: &str) -> Options {
     Options { mode: mode.to_owned(), ..Options::kubernetes() }
@@ -28,7 +28,7 @@ fn with_policies(modes: &str, file: &tempfile::NamedTempFile) -> Options {
 #[tokio::test]
 async fn always_allow_lets_everybody_do_everything() {
     // Without the flag nobody unknown gets in, and so not the harness, which asks whether it is ready.
-    let plane = Plane::start(mode("AlwaysAllow").flag("--anonymous-auth=true")).await;
+    let plane = ControlPlane::start(mode("AlwaysAllow").flag("--anonymous-auth=true")).await;
     let maps = "/api/v1/namespaces/default/configmaps";
     for (client, name) in [(plane.user("carol"), "m"), (plane.anonymous(), "n")] {
         client.post(maps, &json!({"metadata": {"name": name}})).await.expect(201);
@@ -39,7 +39,7 @@ async fn always_allow_lets_everybody_do_everything() {
 #[tokio::test]
 async fn rbac_and_node_decide_for_their_own() {
     for (modes, node, bound) in [("RBAC", 403, 200), ("Node,RBAC", 200, 200)] {
-        let plane = Plane::start(mode(modes)).await;
+        let plane = ControlPlane::start(mode(modes)).await;
         let admin = plane.admin();
         let group = "rbac.authorization.k8s.io";
         let rules = json!([{"apiGroups": [""], "resources": ["services"], "verbs": ["list"]}]);
@@ -66,7 +66,7 @@ async fn abac_decides_by_the_lines_of_its_file() {
         r#"{"user":"carol","nonResourcePath":"/version"}"#,
         r#"{"group":"system:unauthenticated","nonResourcePath":"/readyz","readonly":true}"#,
     ]);
-    let plane = Plane::start(with_policies("ABAC", &file)).await;
+    let plane = ControlPlane::start(with_policies("ABAC", &file)).await;
     let admin = plane.admin();
     for name in ["a", "b"] {
         admin.post("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await.expect(201);
@@ -89,7 +89,7 @@ async fn abac_decides_by_the_lines_of_its_file() {
 #[tokio::test]
 async fn with_rbac_and_abac_either_allows() {
     let file = policies(&[r#"{"user":"alice","namespace":"*","resource":"configmaps"}"#]);
-    let plane = Plane::start(with_policies("RBAC,ABAC", &file)).await;
+    let plane = ControlPlane::start(with_policies("RBAC,ABAC", &file)).await;
     let group = "rbac.authorization.k8s.io";
     let binding = json!({
         "metadata": {"name": "bob"}, "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view"},

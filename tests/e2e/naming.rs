@@ -2,20 +2,20 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, Plane};
+use crate::harness::{Client, ControlPlane, Options};
 
 const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 
 /// Gives alice these verbs on these resources in the namespace `a`, and no others.
-async fn grant(plane: &Plane, rules: Value) {
+async fn grant(plane: &ControlPlane, rules: Value) {
     let (admin, base) = (plane.admin(), format!("{}/namespaces/a", plane.api("rbac.authorization", "v1")));
     let role = json!({"metadata": {"name": "r"}, "rules": rules});
     let answer = admin.put(&format!("{base}/roles/r"), &role).await;
     assert!(matches!(answer.status, 200 | 201), "{}", answer.text());
 }
 
-async fn start() -> Plane {
-    let plane = Plane::start(Options::default()).await;
+async fn start() -> ControlPlane {
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     for name in ["a", "b"] {
         admin.post("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await.expect(201);

@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, Plane};
+use crate::harness::{Client, ControlPlane, Options};
 
 const GROUP: &str = "system:nodes";
 const MERGE: &str = "application/merge-patch+json";
@@ -18,7 +18,7 @@ fn options() -> Options {
     Options::kubernetes().flag("--enable-admission-plugins=NodeRestriction")
 }
 
-fn agent(plane: &Plane, node: &str) -> Client {
+fn agent(plane: &ControlPlane, node: &str) -> Client {
     plane.certificate(&format!("system:node:{node}"), &[GROUP])
 }
 
@@ -58,7 +58,7 @@ async fn code(client: &Client, method: &str, path: &str, body: &Value, status: u
 /// Every path from a node's pod to what it must read opens with the pod and closes with it.
 #[tokio::test]
 async fn a_node_reads_what_its_pods_refer_to_while_they_are_there() {
-    let plane = Plane::start(options()).await;
+    let plane = ControlPlane::start(options()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
     for name in ["used", "other"] {
@@ -142,7 +142,7 @@ async fn a_node_reads_what_its_pods_refer_to_while_they_are_there() {
 /// The rights that do not hang on a pod.
 #[tokio::test]
 async fn every_node_may_do_what_nodes_do() {
-    let plane = Plane::start(options()).await;
+    let plane = ControlPlane::start(options()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
     let n1 = agent(&plane, "n1");
@@ -232,7 +232,7 @@ fn certificate_request(name: &str) -> String {
 #[tokio::test]
 async fn without_the_gates_a_node_reads_all_nodes_and_pods() {
     let gates = "--feature-gates=AuthorizeNodeWithSelectors=false,AuthorizeWithSelectors=false";
-    let plane = Plane::start(options().flag(gates)).await;
+    let plane = ControlPlane::start(options().flag(gates)).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
     admin.post("/api/v1/nodes", &json!({"metadata": {"name": "n2"}})).await.expect(201);
@@ -253,7 +253,7 @@ async fn without_the_gates_a_node_reads_all_nodes_and_pods() {
 
 #[tokio::test]
 async fn only_the_right_name_in_the_right_group_is_a_node_agent() {
-    let plane = Plane::start(options()).await;
+    let plane = ControlPlane::start(options()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
     admin.post(&format!("{TEAM}/secrets"), &json!({"metadata": {"name": "s"}})).await.expect(201);
@@ -300,7 +300,7 @@ async fn only_the_right_name_in_the_right_group_is_a_node_agent() {
 #[tokio::test]
 async fn node_restriction_keeps_a_node_to_its_own_objects() {
     for restricted in [true, false] {
-        let plane = Plane::start(if restricted { options() } else { Options::kubernetes() }).await;
+        let plane = ControlPlane::start(if restricted { options() } else { Options::kubernetes() }).await;
         let refused = |status: u16| if restricted { 403 } else { status };
         let admin = plane.admin();
         namespace(&admin, "team").await;
@@ -343,7 +343,8 @@ async fn node_restriction_keeps_a_node_to_its_own_objects() {
 /// The pods of a mirror that a node makes itself open nothing, even where no plugin refuses them.
 #[tokio::test]
 async fn a_node_cannot_give_itself_rights_by_a_mirror_pod() {
-    let plane = Plane::start(Options::kubernetes().flag("--disable-admission-plugins=ServiceAccount")).await;
+    let plane =
+        ControlPlane::start(Options::kubernetes().flag("--disable-admission-plugins=ServiceAccount")).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
     admin.post(&format!("{TEAM}/configmaps"), &json!({"metadata": {"name": "c"}})).await.expect(201);
@@ -357,7 +358,7 @@ async fn a_node_cannot_give_itself_rights_by_a_mirror_pod() {
 /// A stream that was opened while a pod named the Secret ends with the pod.
 #[tokio::test]
 async fn a_watch_of_a_secret_ends_with_the_pod_that_named_it() {
-    let plane = Plane::start(options()).await;
+    let plane = ControlPlane::start(options()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
     let secrets = format!("{TEAM}/secrets");
@@ -390,7 +391,7 @@ fn number(name: &str, default: u64) -> u64 {
 async fn no_answer_is_older_than_the_last_pod() {
     let seed = number("SEED", rand::random());
     println!("SEED={seed}");
-    let plane = Arc::new(Plane::start(options()).await);
+    let plane = Arc::new(ControlPlane::start(options()).await);
     let rounds = number("ROUNDS", 400) / 4;
     let workers = (0..4).map(|worker| {
         let plane = Arc::clone(&plane);
@@ -402,7 +403,7 @@ async fn no_answer_is_older_than_the_last_pod() {
 }
 
 /// One node with a namespace of its own.
-async fn race(plane: Arc<Plane>, worker: u64, rounds: u64, mut random: SmallRng) {
+async fn race(plane: Arc<ControlPlane>, worker: u64, rounds: u64, mut random: SmallRng) {
     let name = format!("w{worker}");
     let admin = plane.admin();
     namespace(&admin, &name).await;

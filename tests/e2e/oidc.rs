@@ -10,11 +10,11 @@ mod reload;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Plane, eventually};
+use crate::harness::{ControlPlane, eventually};
 use issuer::Issuer;
 
 /// Who a token stands for; None: nobody, with 401.
-async fn who(plane: &Plane, token: &str) -> Option<Value> {
+async fn who(plane: &ControlPlane, token: &str) -> Option<Value> {
     let group = plane.names().group("authentication");
     let review = json!({"apiVersion": format!("{group}/v1"), "kind": "SelfSubjectReview"});
     let answer = plane.token(token).post(&format!("/apis/{group}/v1/selfsubjectreviews"), &review).await;
@@ -22,13 +22,13 @@ async fn who(plane: &Plane, token: &str) -> Option<Value> {
 }
 
 /// The name that a token stands for; `""`: nobody.
-async fn name(plane: &Plane, token: &str) -> String {
+async fn name(plane: &ControlPlane, token: &str) -> String {
     let user = who(plane, token).await.unwrap_or_default();
     user["username"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Waits until the log of the processes says something.
-async fn logged(plane: &Plane, text: &str) {
+async fn logged(plane: &ControlPlane, text: &str) {
     let plain = |log: String| log.replace("\\\"", "\"");
     eventually(&format!("the log says: {text}"), || async {
         plain(plane.log()).contains(text).then_some(())

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, Plane};
+use crate::harness::{Client, ControlPlane, Options};
 use crate::kubectl::{Kubectl, RELEASES, installed};
 
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
@@ -16,7 +16,7 @@ async fn asked(client: &Client, path: &str, headers: &[(&str, &str)], header: &s
 
 #[tokio::test(flavor = "multi_thread")]
 async fn documents_are_kept_by_their_hash() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let client = plane.user("alice");
     let index = client.get("/openapi/v3").await;
     let paths = index.json()["paths"].as_object().expect("paths").clone();
@@ -100,7 +100,7 @@ fn deployment(name: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_checks_and_explains() {
-    let plane = Plane::start(Options::kubernetes()).await;
+    let plane = ControlPlane::start(Options::kubernetes()).await;
     for release in RELEASES {
         let Some(program) = installed(release) else {
             continue;

@@ -6,7 +6,7 @@ use std::fs;
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names};
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Client, Options, Plane, eventually};
+use crate::harness::{Client, ControlPlane, Options, TestResponse, eventually};
 
 /// A namespace with these labels and its default account.
 async fn namespace(admin: &Client, name: &str, metadata: Value) {
@@ -29,7 +29,7 @@ fn pod(name: &str, spec: Value) -> Value {
     pod
 }
 
-fn warnings(answer: &Answer) -> Vec<String> {
+fn warnings(answer: &TestResponse) -> Vec<String> {
     let values = answer.headers.get_all("warning").iter();
     values.map(|value| value.to_str().expect("a text").to_owned()).collect()
 }
@@ -54,7 +54,7 @@ async fn pods_keep_to_the_standard_of_their_namespace() {
         let options = options
             .flag(&format!("--admission-control-config-file={}", file.display()))
             .flag(&format!("--audit-log-path={}", audit.display()));
-        let mut plane = Plane::start(options).await;
+        let mut plane = ControlPlane::start(options).await;
         let admin = plane.admin();
         let label = |mode: &str| names.label_sub_key("pod-security", mode);
         let merge = "application/merge-patch+json";
@@ -125,7 +125,7 @@ async fn plugins_that_are_off_by_default_do_their_work_once_they_are_named() {
                    LimitPodHardAntiAffinityTopology,OwnerReferencesPermissionEnforcement,PodNodeSelector,\
                    PodTolerationRestriction";
     let flag = format!("--enable-admission-plugins={plugins}");
-    let plane = Plane::start(Options::kubernetes().flag(&flag)).await;
+    let plane = ControlPlane::start(Options::kubernetes().flag(&flag)).await;
     let admin = plane.admin();
     let annotations = json!({
         "scheduler.alpha.kubernetes.io/node-selector": "disk=ssd",

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use apimachinery::names::{DEFAULT_API_DOMAIN, Preset};
 use serde_json::{Map, Value};
 
-use crate::harness::{Options, Plane};
+use crate::harness::{ControlPlane, Options};
 
 /// Every document of discovery and OpenAPI, by its path.
-async fn documents(plane: &Plane) -> BTreeMap<String, Value> {
+async fn documents(plane: &ControlPlane) -> BTreeMap<String, Value> {
     let client = plane.admin();
     let mut paths: Vec<String> =
         ["/api", "/apis", "/api/v1", "/openapi/v3", "/openapi/v2"].map(str::to_owned).to_vec();
@@ -132,7 +132,7 @@ fn difference(path: &str, left: &Value, right: &Value) -> Option<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn both_presets_tell_the_same() {
     let (svc, kubernetes) =
-        tokio::join!(Plane::start(Options::default()), Plane::start(Options::kubernetes()));
+        tokio::join!(ControlPlane::start(Options::default()), ControlPlane::start(Options::kubernetes()));
     assert_eq!((svc.names().preset(), kubernetes.names().preset()), (Preset::Svc, Preset::Kubernetes));
     let (svc, kubernetes) = (documents(&svc).await, documents(&kubernetes).await);
     assert!(svc.len() > 60, "{} documents", svc.len());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{Client, Options, Plane, eventually, program};
+use crate::harness::{Client, ControlPlane, Options, eventually, program};
 
 /// The exit code and what was said, of a start that fails.
 fn fails(mut command: Command) -> (i32, String) {
@@ -60,7 +60,7 @@ fn a_store_is_not_opened_under_other_names() {
     let dir = tempfile::tempdir().expect("a folder");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let data = runtime.block_on(async {
-        let mut plane = Plane::start(Options::default()).await;
+        let mut plane = ControlPlane::start(Options::default()).await;
         plane.stop().await;
         let copy = dir.path().join("data");
         let copied = Command::new("cp").arg("-r").arg(plane.data_dir()).arg(&copy).status().expect("cp runs");
@@ -113,7 +113,7 @@ async fn without_authd_everything_fails_closed_and_only_health_is_told() {
 
 #[tokio::test]
 async fn sigterm_ends_watches_finishes_and_leaves_no_authd() {
-    let mut plane = Plane::start(Options::default()).await;
+    let mut plane = ControlPlane::start(Options::default()).await;
     plane
         .admin()
         .post("/api/v1/namespaces/default/configmaps", &json!({"metadata": {"name": "x"}}))
@@ -137,7 +137,7 @@ async fn sigterm_ends_watches_finishes_and_leaves_no_authd() {
 
 #[tokio::test]
 async fn during_the_shutdown_delay_requests_are_served_and_readyz_fails() {
-    let plane = Plane::start(Options::default().flag("--shutdown-delay-duration=3s")).await;
+    let plane = ControlPlane::start(Options::default().flag("--shutdown-delay-duration=3s")).await;
     let admin = plane.admin();
     let pid = i32::try_from(plane.pid()).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
@@ -148,7 +148,7 @@ async fn during_the_shutdown_delay_requests_are_served_and_readyz_fails() {
 
 #[tokio::test]
 async fn authd_ends_when_apid_is_killed() {
-    let mut plane = Plane::start(Options::default()).await;
+    let mut plane = ControlPlane::start(Options::default()).await;
     let authd = plane.authd_pids();
     plane.kill();
     eventually("authd ends", || async { (!alive(authd[0])).then_some(()) }).await;
@@ -156,7 +156,7 @@ async fn authd_ends_when_apid_is_killed() {
 
 #[tokio::test]
 async fn authd_is_started_again_when_it_is_killed() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     for _ in 0..3 {
         let before = plane.authd_pids();
         plane.kill_authd();
@@ -183,14 +183,14 @@ fn alive(pid: u32) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_stored_is_for_its_owner_alone() {
     use std::os::unix::fs::PermissionsExt as _;
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let mode = std::fs::metadata(plane.data_dir()).expect("the data directory").permissions().mode();
     assert_eq!(mode & 0o777, 0o700, "secrets lie below");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_authd_that_hangs_is_lost() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     plane.user("carol").get("/api").await.expect(200);
     plane.signal_authd(rustix::process::Signal::STOP);
     eventually("readiness tells it", || async {
@@ -207,7 +207,7 @@ async fn an_authd_that_hangs_is_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn authd_that_hangs_is_killed_and_started_again() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     // An authd that has never answered a check gets 30 s: it answers the first one meanwhile.
     tokio::time::sleep(Duration::from_secs(2)).await;
     plane.signal_authd(rustix::process::Signal::STOP);

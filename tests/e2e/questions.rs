@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, Plane};
+use crate::harness::{Client, ControlPlane, Options};
 use crate::webhooks::{Says, Service, answer};
 
 /// Allows everything but to `mallory`.
@@ -14,12 +14,12 @@ fn nearly_all(_: &str, review: &Value) -> Says {
     }
 }
 
-async fn start(service: &Service) -> Plane {
+async fn start(service: &Service) -> ControlPlane {
     let config = service.config("decide", "certificate-authority: ca.crt");
     let options = Options { mode: "Webhook".to_owned(), ..Options::kubernetes() }
         .flag(&format!("--authorization-webhook-config-file={}", config.display()))
         .flag("--authorization-webhook-version=v1");
-    Plane::start(options).await
+    ControlPlane::start(options).await
 }
 
 /// The questions about one user since the last time.

@@ -3,13 +3,13 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Client, Options, Plane, eventually};
+use crate::harness::{Client, ControlPlane, Options, TestResponse, eventually};
 
 pub(crate) const MERGE: &str = "application/merge-patch+json";
 
 /// A plane with the same few objects in the namespaces `a` and `b`.
 pub(crate) struct World {
-    pub(crate) plane: Plane,
+    pub(crate) plane: ControlPlane,
     pub(crate) admin: Client,
     rbac: String,
     group: String,
@@ -17,7 +17,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn start() -> World {
-        let plane = Plane::start(Options::kubernetes()).await;
+        let plane = ControlPlane::start(Options::kubernetes()).await;
         let world = World {
             admin: plane.admin(),
             rbac: plane.api("rbac.authorization", "v1"),
@@ -109,7 +109,7 @@ pub(crate) fn rule(groups: &[&str], resources: &[&str], names: &[&str], verbs: &
 }
 
 /// `VERB path`, with `:` for the namespace's path in the core group and `apps:` for that in `apps`.
-async fn ask(client: &Client, request: &str, namespace: &str) -> Answer {
+async fn ask(client: &Client, request: &str, namespace: &str) -> TestResponse {
     let (method, path) = request.split_once(' ').expect("a method and a path");
     let path = match path.split_once(':') {
         Some(("", rest)) => format!("/api/v1/namespaces/{namespace}/{rest}"),
@@ -405,7 +405,7 @@ async fn bindings_reach_whom_and_where_they_say() {
 }
 
 /// The fields of a 422's causes.
-fn fields(answer: &Answer) -> Vec<String> {
+fn fields(answer: &TestResponse) -> Vec<String> {
     let causes = answer.json()["details"]["causes"].as_array().cloned().unwrap_or_default();
     causes.iter().map(|cause| cause["field"].as_str().unwrap_or_default().to_owned()).collect()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Options, Plane, eventually};
+use crate::harness::{ControlPlane, Options, eventually};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const OURS: &str = "labelSelector=ours";
@@ -18,7 +18,8 @@ fn names(list: &Value) -> Vec<&str> {
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_exact_lists_and_watches_outlast_a_restart() {
     for gates in ["ListFromCacheSnapshot=false", "ListFromCacheSnapshot=true"] {
-        let mut plane = Plane::start(Options::default().flag(&format!("--feature-gates={gates}"))).await;
+        let mut plane =
+            ControlPlane::start(Options::default().flag(&format!("--feature-gates={gates}"))).await;
         let admin = plane.admin();
         for name in ["a", "b", "c"] {
             admin.post(MAPS, &map(name, "1")).await.expect(201);
@@ -57,7 +58,7 @@ async fn tokens_exact_lists_and_watches_outlast_a_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn history_is_kept_as_long_as_the_flag_says() {
-    let mut plane = Plane::start(Options::default().flag("--history-retention=1s")).await;
+    let mut plane = ControlPlane::start(Options::default().flag("--history-retention=1s")).await;
     let admin = plane.admin();
     for name in ["a", "b", "c"] {
         admin.post(MAPS, &map(name, "1")).await.expect(201);

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, Plane};
+use crate::harness::{Client, ControlPlane, Options};
 
 struct World {
-    plane: Plane,
+    plane: ControlPlane,
     admin: Client,
     reviews: String,
 }
@@ -13,7 +13,7 @@ struct World {
 impl World {
     /// Alice may get deployments and the map `x`, everything only in `a`.
     async fn start(options: Options) -> World {
-        let plane = Plane::start(options).await;
+        let plane = ControlPlane::start(options).await;
         let world = World { admin: plane.admin(), reviews: plane.api("authorization", "v1"), plane };
         for namespace in ["a", "b"] {
             world

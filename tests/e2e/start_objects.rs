@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, Plane, eventually};
+use crate::harness::{Client, ControlPlane, Options, eventually};
 
 /// The collections that hold them.
-fn collections(plane: &Plane) -> Vec<String> {
+fn collections(plane: &ControlPlane) -> Vec<String> {
     let api = |stem, resource: &str| format!("{}/{resource}", plane.api(stem, "v1"));
     vec![
         api("scheduling", "priorityclasses"),
@@ -24,7 +24,7 @@ fn collections(plane: &Plane) -> Vec<String> {
 }
 
 /// All of them by path, as they are.
-async fn all(plane: &Plane) -> BTreeMap<String, Value> {
+async fn all(plane: &ControlPlane) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for collection in collections(plane) {
         let list = plane.admin().get(&collection).await.expect(200);
@@ -37,7 +37,7 @@ async fn all(plane: &Plane) -> BTreeMap<String, Value> {
 }
 
 /// Waits until every flow schema says whether its level exists: the last that is written after a start.
-async fn settled(plane: &Plane) -> BTreeMap<String, Value> {
+async fn settled(plane: &ControlPlane) -> BTreeMap<String, Value> {
     eventually("the status of flow schemas", || async {
         let all = all(plane).await;
         let schemas = all.iter().filter(|(path, _)| path.contains("/flowschemas/"));
@@ -55,7 +55,7 @@ fn options(preset: Options) -> Options {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fresh_server_has_them_and_a_restart_writes_nothing() {
     for preset in [Options::default(), Options::kubernetes()] {
-        let mut plane = Plane::start(options(preset)).await;
+        let mut plane = ControlPlane::start(options(preset)).await;
         let names = plane.names();
         let before = settled(&plane).await;
         let own = names.api_service;
@@ -171,7 +171,7 @@ async fn becomes(client: &Client, path: &str, what: &str, good: impl Fn(&Value) 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_kept_comes_back_and_what_is_somebody_elses_stays() {
-    let mut plane = Plane::start(options(Options::default())).await;
+    let mut plane = ControlPlane::start(options(Options::default())).await;
     settled(&plane).await;
     let admin = plane.admin();
     let names = plane.names();
@@ -238,7 +238,7 @@ async fn what_is_kept_comes_back_and_what_is_somebody_elses_stays() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn api_services_of_custom_kinds_come_and_go_with_their_definitions() {
-    let plane = Plane::start(Options::kubernetes()).await;
+    let plane = ControlPlane::start(Options::kubernetes()).await;
     let admin = plane.admin();
     let version = |name: &str, served: bool, storage: bool| {
         json!({"name": name, "served": served, "storage": storage,
@@ -279,7 +279,7 @@ async fn api_services_of_custom_kinds_come_and_go_with_their_definitions() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stored_objects_without_effect_are_logged_once_at_start() {
     const LINE: &str = "objects are stored that this release does not serve or enforce";
-    let mut plane = Plane::start(Options::default()).await;
+    let mut plane = ControlPlane::start(Options::default()).await;
     assert!(!plane.log().contains(LINE), "{}", plane.log());
     let bindings = format!("{}/validatingadmissionpolicybindings", plane.api("admissionregistration", "v1"));
     for name in ["a", "b"] {

@@ -9,7 +9,7 @@ use tests::disk::Disk;
 use tests::mount::Mount;
 use tests::namespace::run_inside;
 
-use crate::harness::{Client, Options, Plane, WatchStream, eventually, program};
+use crate::harness::{Client, ControlPlane, Options, WatchStream, eventually, program};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MIB: u64 = 1 << 20;
@@ -36,7 +36,7 @@ fn version(object: &Value) -> u64 {
 }
 
 /// A refusal because there is no room: a Status that says so and when to come again.
-fn assert_full(answer: &crate::harness::Answer) {
+fn assert_full(answer: &crate::harness::TestResponse) {
     let status = answer.expect(503);
     assert_eq!(
         (&status["kind"], &status["reason"]),
@@ -69,7 +69,7 @@ async fn fill_and_free(mount: &Mount) {
     let sockets = tempfile::tempdir().expect("a folder");
     let options = Options { data_dir: Some(mount.dir().join("data")), ..Options::default() };
     let socket = format!("--authd-socket={}", sockets.path().join("authd").display());
-    let mut plane = Plane::start(options.flag(&socket)).await;
+    let mut plane = ControlPlane::start(options.flag(&socket)).await;
     let (client, pid) = (plane.admin(), plane.pid());
     let mut watch = client.watch(&format!("{MAPS}?watch=1")).await;
     client.post(MAPS, &map("first", 10)).await.expect(201);
@@ -124,7 +124,8 @@ async fn fill_and_free(mount: &Mount) {
 #[tokio::test]
 async fn a_full_quota_refuses_writes_until_objects_are_deleted() {
     let plane =
-        Plane::start(Options::default().flag("--storage-quota=12Mi").flag("--history-retention=1s")).await;
+        ControlPlane::start(Options::default().flag("--storage-quota=12Mi").flag("--history-retention=1s"))
+            .await;
     let client = plane.admin();
     let mut made = 0;
     let refused = loop {
@@ -156,7 +157,7 @@ fn about() -> Value {
 
 #[tokio::test]
 async fn events_end_with_a_deletion_in_both_versions_also_after_a_restart() {
-    let mut plane = Plane::start(Options::kubernetes().flag("--event-ttl=3s")).await;
+    let mut plane = ControlPlane::start(Options::kubernetes().flag("--event-ttl=3s")).await;
     let core = "/api/v1/namespaces/default/events";
     let newer = format!("{}/namespaces/default/events", plane.api("events", "v1"));
     let post = async |client: &Client, name: &str| {
@@ -207,7 +208,7 @@ fn told(output: &Output) -> (Option<i32>, String) {
 /// anew, and sees no number again.
 #[tokio::test]
 async fn a_restored_store_goes_on_above_all_that_clients_have_seen() {
-    let mut plane = Plane::start(Options::default()).await;
+    let mut plane = ControlPlane::start(Options::default()).await;
     let (data, file) = (plane.data_dir(), plane.dir().join("backup"));
     let client = plane.admin();
     for number in 0..5 {
@@ -267,7 +268,7 @@ async fn a_restored_store_goes_on_above_all_that_clients_have_seen() {
 /// written later.
 #[tokio::test]
 async fn a_damaged_store_is_refused_and_repaired() {
-    let mut plane = Plane::start(Options::default()).await;
+    let mut plane = ControlPlane::start(Options::default()).await;
     let data = plane.data_dir();
     for number in 0..20 {
         plane.admin().post(MAPS, &map(&format!("m-{number:02}"), 3000)).await.expect(201);
@@ -312,7 +313,7 @@ async fn a_damaged_store_is_refused_and_repaired() {
 /// The first batch of the journal says whose the store is.
 #[tokio::test]
 async fn a_store_that_does_not_say_whose_it_is_is_repaired_only_with_names() {
-    let mut plane = Plane::start(Options::kubernetes()).await;
+    let mut plane = ControlPlane::start(Options::kubernetes()).await;
     let data = plane.data_dir();
     plane.admin().post(MAPS, &map("kept", 10)).await.expect(201);
     plane.stop().await;
@@ -334,7 +335,7 @@ async fn a_store_that_does_not_say_whose_it_is_is_repaired_only_with_names() {
 /// What follows Events to end them stops with the process, before the store is closed under it.
 #[tokio::test]
 async fn the_expiry_of_events_says_nothing_of_a_clean_stop() {
-    let mut plane = Plane::start(Options::default()).await;
+    let mut plane = ControlPlane::start(Options::default()).await;
     plane.admin().post(MAPS, &map("any", 10)).await.expect(201);
     plane.stop().await;
     let log = plane.log();

@@ -6,7 +6,7 @@ use std::process::Command;
 use apimachinery::names::Preset;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, DEADLINE, Options, Plane, eventually};
+use crate::harness::{Client, ControlPlane, DEADLINE, Options, eventually};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -32,7 +32,7 @@ async fn names_follow_the_preset() {
         ),
     ] {
         let preset = options.preset;
-        let plane = Plane::start(options).await;
+        let plane = ControlPlane::start(options).await;
         let admin = plane.admin();
         let all = admin.get("/apis").await.expect(200);
         let served: Vec<&str> =
@@ -87,7 +87,7 @@ async fn names_follow_the_preset() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_outlive_the_process() {
-    let mut plane = Plane::start(Options::default()).await;
+    let mut plane = ControlPlane::start(Options::default()).await;
     plane.admin().post(MAPS, &map("kept")).await.expect(201);
     let before = plane.admin().get(&format!("{MAPS}/kept")).await.expect(200);
     plane.stop().await;
@@ -99,7 +99,7 @@ async fn objects_outlive_the_process() {
 async fn health_lists_its_checks() {
     for (options, store) in [(Options::default(), "storage"), (Options::kubernetes(), "etcd")] {
         let own_name = options.preset == Preset::Kubernetes;
-        let plane = Plane::start(options.flag("--livez-grace-period=1h")).await;
+        let plane = ControlPlane::start(options.flag("--livez-grace-period=1h")).await;
         let admin = plane.admin();
         for endpoint in ["livez", "readyz", "healthz"] {
             let plain = plane.anonymous().get(&format!("/{endpoint}")).await;
@@ -140,7 +140,7 @@ async fn health_lists_its_checks() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_check_is_named_and_its_reason_logged() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let client = plane.anonymous();
     plane.signal_authd(rustix::process::Signal::STOP);
     let failed = eventually("readyz fails", || async {
@@ -164,7 +164,7 @@ async fn a_failed_check_is_named_and_its_reason_logged() {
 }
 
 /// A role for one verb on ConfigMaps, and its binding to a user with a certificate of their own.
-async fn allowed(plane: &Plane, verb: &str) -> Client {
+async fn allowed(plane: &ControlPlane, verb: &str) -> Client {
     let (group, admin) = (plane.names().group("rbac.authorization"), plane.admin());
     let base = format!("/apis/{group}/v1/namespaces/default");
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": [verb]}]);
@@ -181,7 +181,7 @@ async fn allowed(plane: &Plane, verb: &str) -> Client {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_verb_is_authorized_for_itself() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let item = format!("{MAPS}/x");
     let watch = format!("{MAPS}?watch=1&timeoutSeconds=1");
@@ -227,7 +227,7 @@ async fn each_verb_is_authorized_for_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_part_of_an_object_is_a_right_of_its_own() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let (admin, alice, group) =
         (plane.admin(), plane.user("alice"), plane.names().group("rbac.authorization"));
     let base = format!("/apis/{group}/v1/namespaces/default");
@@ -247,7 +247,7 @@ async fn a_part_of_an_object_is_a_right_of_its_own() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_too_much_at_once_is_429() {
-    let plane = Plane::start(Options::default().flag("--max-requests-inflight=1")).await;
+    let plane = ControlPlane::start(Options::default().flag("--max-requests-inflight=1")).await;
     let group = plane.names().group("rbac.authorization");
     let binding = json!({"metadata": {"name": "readers"}, "subjects": [{"kind": "User", "name": "alice"}],
         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view"}});
@@ -281,7 +281,7 @@ async fn compression_has_a_gate() {
     for (gates, encoding) in
         [("", "gzip"), ("APIResponseCompression=true", "gzip"), ("APIResponseCompression=false", "")]
     {
-        let plane = Plane::start(Options::default().flag(&format!("--feature-gates={gates}"))).await;
+        let plane = ControlPlane::start(Options::default().flag(&format!("--feature-gates={gates}"))).await;
         let admin = plane.admin();
         admin.post(MAPS, &large).await.expect(201);
         for path in [MAPS.to_owned(), format!("{MAPS}/large")] {
@@ -293,7 +293,7 @@ async fn compression_has_a_gate() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_are_chunked_on_http_1() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let url = format!("{}{MAPS}?watch=1&timeoutSeconds=1", plane.url());
     let seconds = DEADLINE.as_secs().to_string();
     let output = Command::new("curl")

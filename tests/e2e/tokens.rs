@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Options, Plane, eventually};
+use crate::harness::{Client, ControlPlane, Options, eventually};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const SECRETS: &str = "/api/v1/namespaces/svc-system/secrets";
@@ -24,7 +24,7 @@ async fn issue(admin: &Client, spec: Value) -> String {
 }
 
 /// Asks who a client is; None when it is nobody.
-async fn who(plane: &Plane, client: &Client, headers: &[(&str, &str)]) -> Option<Value> {
+async fn who(plane: &ControlPlane, client: &Client, headers: &[(&str, &str)]) -> Option<Value> {
     let group = plane.names().group("authentication");
     let body = json!({"apiVersion": format!("{group}/v1"), "kind": "SelfSubjectReview"}).to_string();
     let url = format!("/apis/{group}/v1/selfsubjectreviews");
@@ -48,7 +48,7 @@ fn jwt(token: &str) -> (Value, Value, String, Vec<u8>) {
 
 #[tokio::test]
 async fn a_token_of_an_account_says_what_was_asked_for_and_dies_with_the_account() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let uid = robot(&admin).await;
     let token = issue(&admin, json!({})).await;
@@ -112,7 +112,7 @@ async fn a_token_of_an_account_says_what_was_asked_for_and_dies_with_the_account
 
 #[tokio::test]
 async fn a_bound_token_dies_with_its_object() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     robot(&admin).await;
     let pod = json!({"metadata": {"name": "p"},
@@ -151,7 +151,7 @@ async fn a_bound_token_dies_with_its_object() {
 
 #[tokio::test]
 async fn pods_run_as_an_account_of_their_namespace() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     robot(&admin).await;
     eventually("the default account", || async {
@@ -184,7 +184,7 @@ async fn flags_of_service_account_tokens() {
         "--service-account-lookup=false",
     ];
     let options = flags.iter().fold(Options::default(), |options, flag| options.flag(flag));
-    let plane = Plane::start(options).await;
+    let plane = ControlPlane::start(options).await;
     let admin = plane.admin();
     robot(&admin).await;
     let token = issue(&admin, json!({"expirationSeconds": 1_000_000})).await;
@@ -205,7 +205,7 @@ async fn flags_of_service_account_tokens() {
 
 #[tokio::test]
 async fn a_secret_of_an_account_is_filled_with_a_token_without_end() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let (admin, names) = (plane.admin(), plane.names());
     let uid = robot(&admin).await;
     let secrets = "/api/v1/namespaces/default/secrets";
@@ -239,7 +239,7 @@ async fn a_secret_of_an_account_is_filled_with_a_token_without_end() {
 }
 
 /// A bootstrap token's Secret, which is good as it stands.
-fn bootstrap(plane: &Plane) -> Value {
+fn bootstrap(plane: &ControlPlane) -> Value {
     json!({"metadata": {"name": "bootstrap-token-abcdef"},
         "type": plane.names().label_sub_key("bootstrap", "token"),
         "stringData": {"token-id": "abcdef", "token-secret": "0123456789abcdef",
@@ -250,7 +250,8 @@ const BOOTSTRAP: &str = "abcdef.0123456789abcdef";
 
 #[tokio::test]
 async fn bootstrap_tokens_are_good_as_their_secret_says() {
-    let plane = Plane::start(Options::default().flag("--enable-bootstrap-token-auth").flag("-v=8")).await;
+    let plane =
+        ControlPlane::start(Options::default().flag("--enable-bootstrap-token-auth").flag("-v=8")).await;
     let (admin, client) = (plane.admin(), plane.token(BOOTSTRAP));
     let good = bootstrap(&plane);
     let with = |path: &str, value: Value| {
@@ -307,7 +308,7 @@ async fn bootstrap_tokens_are_good_as_their_secret_says() {
 
 #[tokio::test]
 async fn without_the_flag_there_are_no_bootstrap_tokens() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     admin.post(SECRETS, &bootstrap(&plane)).await.expect(201);
     assert_eq!(who(&plane, &plane.token(BOOTSTRAP), &[]).await, None);
@@ -337,7 +338,8 @@ async fn without_the_flag_there_are_no_bootstrap_tokens() {
 
 #[tokio::test]
 async fn cluster_info_is_signed_for_who_knows_a_token() {
-    let plane = Plane::start(Options::default().flag("--controllers=*,tokencleaner,bootstrapsigner")).await;
+    let plane =
+        ControlPlane::start(Options::default().flag("--controllers=*,tokencleaner,bootstrapsigner")).await;
     let admin = plane.admin();
     let cluster = json!({"server": "https://127.0.0.1:6443", "certificate-authority-data": "YQ=="});
     let config = |name: &str| {
@@ -411,7 +413,8 @@ async fn cluster_info_is_signed_for_who_knows_a_token() {
 async fn who_may_be_somebody_else_is() {
     let dir = tempfile::tempdir().expect("a folder");
     let log = dir.path().join("audit.log");
-    let plane = Plane::start(Options::default().flag(&format!("--audit-log-path={}", log.display()))).await;
+    let plane =
+        ControlPlane::start(Options::default().flag(&format!("--audit-log-path={}", log.display()))).await;
     let admin = plane.admin();
     let other = [
         ("impersonate-user", "eve"),
@@ -463,7 +466,7 @@ async fn who_may_be_somebody_else_is() {
 
 #[tokio::test]
 async fn each_part_of_somebody_else_is_a_right_of_its_own() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let (admin, alice) = (plane.admin(), plane.user("alice"));
     let (rbac, authentication) =
         (plane.names().group("rbac.authorization"), plane.names().group("authentication"));
@@ -513,7 +516,7 @@ async fn each_part_of_somebody_else_is_a_right_of_its_own() {
 
 #[tokio::test]
 async fn everybody_who_is_known_may_ask_who_they_are() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let group = plane.names().group("authentication");
     let reviews = format!("/apis/{group}/v1/selfsubjectreviews");
     let bob = plane.user("bob");

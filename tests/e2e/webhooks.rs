@@ -19,7 +19,7 @@ use serving::server::{ConnectionInfo, ServerOptions, serve};
 use serving::tls::{ServingTls, TlsFiles};
 use tempfile::TempDir;
 
-use crate::harness::{Client, DEADLINE, Options, Plane, eventually};
+use crate::harness::{Client, ControlPlane, DEADLINE, Options, eventually};
 
 /// What the service says to a review: a status code and a body; None: nothing, for as long as the client waits.
 pub(crate) type Says = Option<(u16, Value)>;
@@ -170,7 +170,8 @@ fn with_tokens(service: &Service, more: &[&str]) -> Options {
 async fn a_service_says_whose_a_token_is() {
     let service = Service::start(reviewed(tokens)).await;
     let plane =
-        Plane::start(with_tokens(&service, &["--api-audiences=a,b", "--metrics-address=127.0.0.1:0"])).await;
+        ControlPlane::start(with_tokens(&service, &["--api-audiences=a,b", "--metrics-address=127.0.0.1:0"]))
+            .await;
     service.take();
     let (code, review) = who(&plane.token("full")).await;
     assert_eq!(code, 201, "{review}");
@@ -221,7 +222,7 @@ async fn a_service_says_whose_a_token_is() {
 async fn an_accepted_token_is_asked_about_again_when_its_time_is_over() {
     let service = Service::start(reviewed(tokens)).await;
     let flags = ["--authentication-token-webhook-cache-ttl=1s", "--authentication-token-webhook-version=v1"];
-    let plane = Plane::start(with_tokens(&service, &flags)).await;
+    let plane = ControlPlane::start(with_tokens(&service, &flags)).await;
     service.take();
     assert_eq!(who(&plane.token("plain")).await.0, 201);
     eventually("the service is asked again", || async {
@@ -243,7 +244,8 @@ async fn a_watch_ends_when_the_service_no_longer_knows_its_token() {
         answer(review, json!({"authenticated": !now.load(Ordering::SeqCst), "user": user}))
     })
     .await;
-    let plane = Plane::start(with_tokens(&service, &["--authentication-token-webhook-cache-ttl=1s"])).await;
+    let plane =
+        ControlPlane::start(with_tokens(&service, &["--authentication-token-webhook-cache-ttl=1s"])).await;
     let maps = "/api/v1/namespaces/default/configmaps";
     let mut watch = plane.token("opaque").watch(&format!("{maps}?watch=1")).await;
     service.take();
@@ -279,7 +281,7 @@ async fn a_service_with_a_certificate_of_others_is_not_believed() {
     let service = Service::start(reviewed(tokens)).await;
     let config = service.config("tokens", "certificate-authority: strangers.crt");
     let flag = format!("--authentication-token-webhook-config-file={}", config.display());
-    let plane = Plane::start(Options::kubernetes().flag(&flag)).await;
+    let plane = ControlPlane::start(Options::kubernetes().flag(&flag)).await;
     assert_eq!(who(&plane.token("plain")).await.0, 401);
     assert!(plane.log().contains("invalid peer certificate"), "{}", plane.log());
     assert_eq!(service.take().len(), 0);
@@ -302,7 +304,7 @@ fn users(_: &str, review: &Value) -> Says {
 }
 
 /// A client of a group; each has a certificate of its own, of which the service is told.
-fn client(plane: &Plane, user: &str) -> Client {
+fn client(plane: &ControlPlane, user: &str) -> Client {
     plane.certificate(user, &["reviewed"])
 }
 
@@ -311,7 +313,7 @@ async fn nodes(client: &Client) -> u16 {
 }
 
 /// Lets everybody of the group `reviewed` list and watch nodes.
-async fn grant(plane: &Plane) {
+async fn grant(plane: &ControlPlane) {
     let group = plane.names().group("rbac.authorization");
     let rbac = plane.api("rbac.authorization", "v1");
     let rules = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}]);
@@ -329,7 +331,7 @@ async fn a_service_decides_and_roles_decide_what_it_leaves() {
     let options = Options { mode: "Webhook,RBAC".to_owned(), ..Options::kubernetes() }
         .flag(&format!("--authorization-webhook-config-file={}", config.display()))
         .flag("--metrics-address=127.0.0.1:0");
-    let plane = Plane::start(options).await;
+    let plane = ControlPlane::start(options).await;
     service.take();
     let allowed = client(&plane, "allowed");
     assert_eq!(nodes(&allowed).await, 200);
@@ -392,7 +394,7 @@ async fn a_watch_asks_now_and_then_and_ends_when_the_service_refuses() {
         .flag(&format!("--authorization-webhook-config-file={}", config.display()))
         .flag("--authorization-webhook-cache-authorized-ttl=0")
         .flag("--authorization-webhook-cache-unauthorized-ttl=0");
-    let plane = Plane::start(options).await;
+    let plane = ControlPlane::start(options).await;
     let maps = "/api/v1/namespaces/default/configmaps";
     plane.admin().post(maps, &json!({"metadata": {"name": "x"}})).await.expect(201);
     let mut watch =
@@ -425,7 +427,7 @@ async fn a_watch_ends_though_the_service_hangs_for_another_whose_right_ended_wit
     let config = service.config("decide", "certificate-authority: ca.crt");
     let options = Options { mode: "RBAC,Webhook".to_owned(), ..Options::kubernetes() }
         .flag(&format!("--authorization-webhook-config-file={}", config.display()));
-    let plane = Plane::start(options).await;
+    let plane = ControlPlane::start(options).await;
     grant(&plane).await;
     let mut watches = Vec::new();
     for user in ["slow", "quick"] {
@@ -455,7 +457,7 @@ async fn answers_end_with_their_time() {
         .flag("--authorization-webhook-cache-authorized-ttl=1s")
         .flag("--authorization-webhook-cache-unauthorized-ttl=1s")
         .flag("--authorization-webhook-version=v1");
-    let plane = Plane::start(options).await;
+    let plane = ControlPlane::start(options).await;
     for (user, want) in [("allowed", 200), ("denied", 403)] {
         service.take();
         let client = client(&plane, user);
@@ -523,7 +525,7 @@ async fn webhooks_of_a_file_follow_their_conditions_and_policies() {
     let options = Options { mode: String::new(), ..Options::kubernetes() }
         .flag(&format!("--authorization-config={}", file.display()))
         .flag("--metrics-address=127.0.0.1:0");
-    let plane = Plane::start(options).await;
+    let plane = ControlPlane::start(options).await;
     grant(&plane).await;
     for (user, name, _, _, _, want, asked) in &cases {
         service.take();

@@ -8,14 +8,14 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::check::{self, Violation};
-use crate::chronicle::Chronicle;
-use crate::clients::{Client, Knowledge, World};
+use crate::clients::{Client, ObservedState, SharedClientState};
 use crate::collections::{COLLECTIONS, Scope};
 use crate::connection::Protocol;
 use crate::history::{At, History, Recorder, Time};
-use crate::server::{Home, Server};
+use crate::reconstructed_history::ReconstructedHistory;
+use crate::server::{Server, ServerHome};
 use crate::session::{Session, fork};
-use crate::watchers::Cursor;
+use crate::watchers::WatcherState;
 
 /// Number of roaming watchers.
 const ROAMING: usize = 10;
@@ -31,14 +31,14 @@ pub struct Chapter {
     /// Random choices.
     pub random: SmallRng,
     /// Data directory of the servers.
-    pub home: Home,
+    pub home: ServerHome,
     /// Recorder of the current server.
     pub recorder: Arc<Recorder>,
     /// History before the current server.
     pub history: History,
     /// Faults of the store, for the report.
     pub circumstance: String,
-    cursors: Vec<Cursor>,
+    cursors: Vec<WatcherState>,
     /// Version at which each collection was empty.
     base: Vec<u64>,
 }
@@ -51,7 +51,7 @@ impl Chapter {
         let gates = GATES[random.random_range(0..GATES.len())];
         Chapter {
             random,
-            home: Home::new(dir, retention, gates),
+            home: ServerHome::new(dir, retention, gates),
             recorder: Arc::new(Recorder::new()),
             history: History::default(),
             circumstance: String::new(),
@@ -87,10 +87,10 @@ impl Chapter {
     }
 
     async fn prepare(&mut self, server: &Server) {
-        let world = Arc::new(World {
+        let world = Arc::new(SharedClientState {
             recorder: Arc::clone(&self.recorder),
             address: server.address,
-            knowledge: parking_lot::Mutex::new(Knowledge::default()),
+            observed_state: parking_lot::Mutex::new(ObservedState::default()),
             stop: false.into(),
             over: tokio::sync::watch::Sender::new(false),
         });
@@ -103,12 +103,12 @@ impl Chapter {
             self.base.push(page.revision);
             for protocol in [Protocol::Http1, Protocol::Http2] {
                 let id = self.cursors.len();
-                self.cursors.push(Cursor::steady(id, collection, protocol, page.revision));
+                self.cursors.push(WatcherState::steady(id, collection, protocol, page.revision));
             }
         }
         for index in 0..ROAMING {
             let protocol = if index % 2 == 0 { Protocol::Http1 } else { Protocol::Http2 };
-            self.cursors.push(Cursor::roaming(self.cursors.len(), protocol));
+            self.cursors.push(WatcherState::roaming(self.cursors.len(), protocol));
         }
     }
 
@@ -122,16 +122,16 @@ impl Chapter {
     /// # Errors
     ///
     /// The violations, with the relevant part of the history.
-    pub fn judge(&self) -> Result<(), String> {
-        self.judge_of(&self.history)
+    pub fn check_history(&self) -> Result<(), String> {
+        self.check_continued_history(&self.history)
     }
 
     /// Checks a history that continues the history of this chapter.
     ///
     /// # Errors
     ///
-    /// As for [`Chapter::judge`].
-    pub fn judge_of(&self, history: &History) -> Result<(), String> {
+    /// As for [`Chapter::check_history`].
+    pub fn check_continued_history(&self, history: &History) -> Result<(), String> {
         check::all(history, &self.base, self.home.retention).map_err(|violations| {
             // One violation per check: the set of violated checks is more informative than their number.
             let mut checks = Vec::new();
@@ -152,8 +152,8 @@ impl Chapter {
 
     /// Returns sizes for the report.
     pub fn size(&self) -> String {
-        let (chronicle, _) = Chronicle::new(&self.history, &self.base);
-        let partly = match chronicle.uncovered().count() {
+        let (reconstructed, _) = ReconstructedHistory::new(&self.history, &self.base);
+        let partly = match reconstructed.uncovered().count() {
             0 => String::new(),
             count => format!("; {count} of {} collections not known to the end", COLLECTIONS.len()),
         };

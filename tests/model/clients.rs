@@ -11,10 +11,10 @@ use rand::seq::IndexedRandom as _;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::collections::{COLLECTIONS, GROUPS, Key, Mark, NAMES, NAMESPACES, Scope, Seen};
-use crate::connection::{Address, Answer, Connection, Error, Protocol};
+use crate::collections::{COLLECTIONS, GROUPS, Key, NAMES, NAMESPACES, ObservedObject, Scope, WriteContent};
+use crate::connection::{Address, Connection, Error, JsonResponse, Protocol};
 use crate::history::{
-    Action, At, Expected, List, ListEnding, ListPage, Operation, Outcome, Recorder, Removal,
+    Action, At, CollectionDelete, Expected, List, ListEnding, ListPage, Operation, Outcome, Recorder,
 };
 
 const JSON: &str = "application/json";
@@ -29,13 +29,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const FLOOD: (usize, usize) = (32, 1_390_000);
 
 /// State shared by the clients of one server.
-pub struct World {
+pub struct SharedClientState {
     /// Recorder.
     pub recorder: Arc<Recorder>,
     /// Server address.
     pub address: Address,
     /// Last observed objects and versions.
-    pub knowledge: Mutex<Knowledge>,
+    pub observed_state: Mutex<ObservedState>,
     /// Clients finish their current operation and stop.
     pub stop: AtomicBool,
     /// The server is dead or about to die.
@@ -44,19 +44,19 @@ pub struct World {
 
 /// Knowledge of clients, so that preconditions of writes have a chance to hold.
 #[derive(Default)]
-pub struct Knowledge {
+pub struct ObservedState {
     seen: std::collections::HashMap<Key, Expected>,
     /// Observed versions.
     pub revisions: Vec<u64>,
 }
 
-impl Knowledge {
+impl ObservedState {
     /// Starts with the versions of a history.
-    pub fn new(revisions: Vec<u64>) -> Knowledge {
-        Knowledge { revisions, ..Knowledge::default() }
+    pub fn new(revisions: Vec<u64>) -> ObservedState {
+        ObservedState { revisions, ..ObservedState::default() }
     }
 
-    fn learn(&mut self, seen: &Seen) {
+    fn learn(&mut self, seen: &ObservedObject) {
         self.seen.insert(seen.key.clone(), Expected { revision: seen.revision, write: seen.write });
         self.revisions.push(seen.revision);
     }
@@ -76,7 +76,7 @@ impl Knowledge {
 
 /// One client.
 pub struct Client {
-    world: Arc<World>,
+    world: Arc<SharedClientState>,
     random: SmallRng,
     protocol: Protocol,
     connection: Option<Connection>,
@@ -84,7 +84,7 @@ pub struct Client {
 
 impl Client {
     /// Creates a client without a connection.
-    pub fn new(world: Arc<World>, random: SmallRng, protocol: Protocol) -> Client {
+    pub fn new(world: Arc<SharedClientState>, random: SmallRng, protocol: Protocol) -> Client {
         Client { world, random, protocol, connection: None }
     }
 
@@ -114,7 +114,7 @@ impl Client {
 
     fn expected(&mut self, key: &Key) -> Option<Expected> {
         let conditional = self.random.random_bool(0.6);
-        self.world.knowledge.lock().seen.get(key).copied().filter(|_| conditional)
+        self.world.observed_state.lock().seen.get(key).copied().filter(|_| conditional)
     }
 
     /// Writes a fence object, which every watch of its group delivers.
@@ -125,7 +125,7 @@ impl Client {
         match seen {
             Some(seen) => Some(seen),
             None => {
-                let known = self.world.knowledge.lock().seen.get(&key).copied();
+                let known = self.world.observed_state.lock().seen.get(&key).copied();
                 self.patch_mark(&key, Action::Write(known), Some(group)).await
             }
         }
@@ -151,10 +151,10 @@ impl Client {
         }
     }
 
-    fn mark(&mut self, group: Option<usize>) -> Mark {
+    fn mark(&mut self, group: Option<usize>) -> WriteContent {
         let group = group.unwrap_or_else(|| self.random.random_range(0..GROUPS.len()));
         let weight = if self.random.random_bool(0.1) { 3000 } else { self.random.random_range(0..200) };
-        Mark { write: self.world.recorder.id(), group, weight }
+        WriteContent { write: self.world.recorder.id(), group, weight }
     }
 
     /// Sends a complete object.
@@ -208,20 +208,20 @@ impl Client {
             let version = expected.revision.to_string();
             json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": version}})
         });
-        let mark = Mark { write: self.world.recorder.id(), group: 0, weight: 0 };
+        let mark = WriteContent { write: self.world.recorder.id(), group: 0, weight: 0 };
         self.operate(&key, Action::Delete(expected), mark, "DELETE", &path, JSON, &body).await;
     }
 
     async fn get(&mut self) {
         let key = self.some_key();
-        let known = self.world.knowledge.lock().some_revision(&mut self.random);
+        let known = self.world.observed_state.lock().some_revision(&mut self.random);
         let (at, query) = match (self.random.random_range(0..4), known) {
             (0, _) => (At::Any, "?resourceVersion=0".to_owned()),
             (1, Some(revision)) => (At::NotOlderThan(revision), format!("?resourceVersion={revision}")),
             _ => (At::MostRecent, String::new()),
         };
         let path = format!("{}/{}{query}", COLLECTIONS[key.collection].path, key.name);
-        let mark = Mark { write: self.world.recorder.id(), group: 0, weight: 0 };
+        let mark = WriteContent { write: self.world.recorder.id(), group: 0, weight: 0 };
         self.operate(&key, Action::Get(at), mark, "GET", &path, JSON, &Value::Null).await;
     }
 
@@ -230,7 +230,7 @@ impl Client {
         &mut self,
         key: &Key,
         action: Action,
-        mark: Mark,
+        mark: WriteContent,
         method: &str,
         path: &str,
         media_type: &str,
@@ -245,9 +245,9 @@ impl Client {
         };
         let revision = if let Outcome::Done(seen) = &outcome { Some(seen.revision) } else { None };
         if let Outcome::Done(seen) = &outcome {
-            self.world.knowledge.lock().learn(seen);
+            self.world.observed_state.lock().learn(seen);
         }
-        let Mark { write, group, .. } = mark;
+        let WriteContent { write, group, .. } = mark;
         // The code says whether a PUT of such a kind created or replaced the object.
         let action = match (action, code) {
             (Action::Put(_), 201) => Action::CreateByPut,
@@ -260,15 +260,15 @@ impl Client {
     }
 
     /// Returns the outcome of a response.
-    fn outcome(&self, key: &Key, action: Action, answer: &Answer) -> Outcome {
+    fn outcome(&self, key: &Key, action: Action, answer: &JsonResponse) -> Outcome {
         let refused = || Outcome::Refused(answer.code, answer.body["message"].to_string());
         match (action, answer.code) {
             (Action::Delete(_), 200) => Outcome::Deleted,
-            (_, 200 | 201) => match Seen::read(&answer.body, &[key.collection]) {
+            (_, 200 | 201) => match ObservedObject::read(&answer.body, &[key.collection]) {
                 Ok(Some(seen)) => Outcome::Done(seen),
                 Ok(None) => refused(),
                 Err(what) => {
-                    self.complain(what);
+                    self.record_violation(what);
                     Outcome::Unknown
                 }
             },
@@ -279,20 +279,20 @@ impl Client {
             }
             (_, 404) => Outcome::Missing,
             (Action::Get(_), _) | (_, 400..500) => {
-                self.complain(format!("{action:?} {key} returns {}: {}", answer.code, answer.body));
+                self.record_violation(format!("{action:?} {key} returns {}: {}", answer.code, answer.body));
                 refused()
             }
             // The effect of a failing server is unknown.
             _ => {
-                self.complain(format!("{action:?} {key} returns {}: {}", answer.code, answer.body));
+                self.record_violation(format!("{action:?} {key} returns {}: {}", answer.code, answer.body));
                 Outcome::Unknown
             }
         }
     }
 
-    fn complain(&self, what: String) {
+    fn record_violation(&self, what: String) {
         if !*self.world.over.borrow() {
-            self.world.recorder.note(|part| part.complaints.push(what));
+            self.world.recorder.note(|part| part.direct_violations.push(what));
         }
     }
 
@@ -305,12 +305,15 @@ impl Client {
         let removed = match answer {
             Ok(answer) if answer.code == 200 => Some(self.items(&answer, &scope).0),
             Ok(answer) => {
-                self.complain(format!("deletecollection {scope} returns {}: {}", answer.code, answer.body));
+                self.record_violation(format!(
+                    "deletecollection {scope} returns {}: {}",
+                    answer.code, answer.body
+                ));
                 None
             }
             Err(_) => None,
         };
-        self.world.recorder.note(|part| part.removals.push(Removal { begin, end, scope, removed }));
+        self.world.recorder.note(|part| part.removals.push(CollectionDelete { begin, end, scope, removed }));
     }
 
     fn some_scope(&mut self, wide: bool) -> Scope {
@@ -326,13 +329,13 @@ impl Client {
     }
 
     /// Returns the objects of the model in a list, and whether there were others.
-    fn items(&self, answer: &Answer, scope: &Scope) -> (Vec<Seen>, bool) {
+    fn items(&self, answer: &JsonResponse, scope: &Scope) -> (Vec<ObservedObject>, bool) {
         let (mut items, mut foreign) = (Vec::new(), false);
         for object in answer.body["items"].as_array().into_iter().flatten() {
-            match Seen::read(object, &scope.collections) {
+            match ObservedObject::read(object, &scope.collections) {
                 Ok(Some(seen)) => items.push(seen),
                 Ok(None) => foreign = true,
-                Err(what) => self.complain(what),
+                Err(what) => self.record_violation(what),
             }
         }
         (items, foreign)
@@ -340,7 +343,7 @@ impl Client {
 
     async fn list(&mut self) {
         let scope = self.some_scope(true);
-        let known = self.world.knowledge.lock().some_revision(&mut self.random);
+        let known = self.world.observed_state.lock().some_revision(&mut self.random);
         let at = match (self.random.random_range(0..6), known) {
             (0, _) => At::Any,
             (1, Some(revision)) => At::NotOlderThan(revision),
@@ -394,7 +397,7 @@ impl Client {
                     return list;
                 }
                 (code, at) => {
-                    self.complain(format!("list {scope} {at:?} returns {code}: {}", answer.body));
+                    self.record_violation(format!("list {scope} {at:?} returns {code}: {}", answer.body));
                     list.ending = ListEnding::Cut;
                     return list;
                 }
@@ -402,16 +405,16 @@ impl Client {
             let metadata = &answer.body["metadata"];
             let text = metadata["resourceVersion"].as_str().unwrap_or_default();
             let Ok(revision) = text.parse() else {
-                self.complain(format!("list {scope} has the version `{text}`"));
+                self.record_violation(format!("list {scope} has the version `{text}`"));
                 return list;
             };
             let (items, foreign) = self.items(&answer, &scope);
             {
-                let mut knowledge = self.world.knowledge.lock();
+                let mut observed_state = self.world.observed_state.lock();
                 if at == At::MostRecent {
-                    items.iter().for_each(|seen| knowledge.learn(seen));
+                    items.iter().for_each(|seen| observed_state.learn(seen));
                 }
-                knowledge.revisions.push(revision);
+                observed_state.revisions.push(revision);
             }
             let remaining = metadata["remainingItemCount"].as_u64().map(|count| count as usize);
             list.pages.push(ListPage { begin, end, revision, items, foreign, remaining });
@@ -428,7 +431,7 @@ impl Client {
     }
 
     /// Lists every collection in its current state.
-    pub async fn survey(&mut self) {
+    pub async fn list_all(&mut self) {
         for collection in 0..COLLECTIONS.len() {
             let list = self.read_list(Scope::whole(collection), At::MostRecent, 0).await;
             self.world.recorder.note(|part| part.lists.push(list));
@@ -475,7 +478,7 @@ impl Client {
         path: &str,
         media_type: &str,
         body: &Value,
-    ) -> Result<Answer, Error> {
+    ) -> Result<JsonResponse, Error> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => match Connection::open(self.world.address, self.protocol).await {
@@ -495,7 +498,7 @@ impl Client {
             }
             Ok(Err(error)) => Err(error),
             Err(late) => {
-                self.complain(format!("{method} {path} hangs for {PATIENCE:?}"));
+                self.record_violation(format!("{method} {path} hangs for {PATIENCE:?}"));
                 Err(late.into())
             }
         }

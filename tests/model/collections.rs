@@ -74,7 +74,7 @@ impl Key {
     }
 
     /// Builds the body of a complete object.
-    pub fn body(&self, mark: &Mark, version: Option<u64>) -> Value {
+    pub fn body(&self, mark: &WriteContent, version: Option<u64>) -> Value {
         let mut metadata = mark.metadata();
         metadata["name"] = json!(&*self.name);
         if let Some(version) = version {
@@ -89,7 +89,7 @@ impl Key {
 
 /// Content of a write: its number, a group for selectors, and padding.
 #[derive(Clone, Copy, Debug)]
-pub struct Mark {
+pub struct WriteContent {
     /// Number of the write.
     pub write: WriteId,
     /// Index in [`GROUPS`].
@@ -98,7 +98,7 @@ pub struct Mark {
     pub weight: usize,
 }
 
-impl Mark {
+impl WriteContent {
     /// Builds the metadata of the content.
     pub fn metadata(&self) -> Value {
         json!({
@@ -110,7 +110,7 @@ impl Mark {
 
 /// Observed object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedObject {
     /// Key.
     pub key: Key,
     /// Observed version.
@@ -123,13 +123,13 @@ pub struct Seen {
     pub uid: Arc<str>,
 }
 
-impl Seen {
+impl ObservedObject {
     /// Parses an object of these collections; None: not an object of the model.
     ///
     /// # Errors
     ///
     /// The object belongs to the model, but no client wrote such content.
-    pub fn read(object: &Value, collections: &[usize]) -> Result<Option<Seen>, String> {
+    pub fn read(object: &Value, collections: &[usize]) -> Result<Option<ObservedObject>, String> {
         let metadata = &object["metadata"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (name, namespace) = (text(&metadata["name"]), text(&metadata["namespace"]));
@@ -144,7 +144,7 @@ impl Seen {
         let odd = |what: &str| format!("{what} of {name} cannot be read: {metadata}");
         let number = |value: &Value| value.as_str().and_then(|text| text.parse().ok());
         let group = text(&metadata["labels"]["group"]);
-        Ok(Some(Seen {
+        Ok(Some(ObservedObject {
             key: Key::new(*collection, &name),
             revision: number(&metadata["resourceVersion"]).ok_or_else(|| odd("the resourceVersion"))?,
             write: number(&metadata["annotations"]["write"]).ok_or_else(|| odd("the writer"))?,

@@ -44,7 +44,7 @@ enum Link {
 }
 
 /// Complete response.
-pub struct Answer {
+pub struct JsonResponse {
     /// Status code.
     pub code: u16,
     /// Body as JSON; null if it is not JSON.
@@ -116,11 +116,14 @@ impl Connection {
         path: &str,
         media_type: &str,
         body: &Value,
-    ) -> Result<Answer, Error> {
+    ) -> Result<JsonResponse, Error> {
         let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
         let (head, body) = self.send(method, path, media_type, body).await?.into_parts();
         let body = body.collect().await?.to_bytes();
-        Ok(Answer { code: head.status.as_u16(), body: serde_json::from_slice(&body).unwrap_or_default() })
+        Ok(JsonResponse {
+            code: head.status.as_u16(),
+            body: serde_json::from_slice(&body).unwrap_or_default(),
+        })
     }
 }
 

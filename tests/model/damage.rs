@@ -21,11 +21,11 @@ use crate::session::{fork, inspect};
 const TRIES: usize = 4;
 
 #[test]
-fn damage_is_harmless_or_told() {
-    plan::run("damage::damage_is_harmless_or_told", tell);
+fn damaged_store_is_detected_or_served_unchanged() {
+    plan::run("damage::damaged_store_is_detected_or_served_unchanged", run_chapter);
 }
 
-async fn tell(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {
+async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {
     let begun = Instant::now();
     let mut chapter = Chapter::new(&dir, seed);
     let (mut refused, mut told, mut harmless) = (0, 0, 0);
@@ -36,7 +36,7 @@ async fn tell(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String>
         session.quiesce().await;
         server.kill();
         chapter.close(session, None).await;
-        chapter.judge()?;
+        chapter.check_history()?;
         let (store, whole) = (chapter.home.store(), dir.join("whole"));
         copy(&store, &whole);
         for _ in 0..TRIES {
@@ -92,11 +92,11 @@ async fn verdict(chapter: &mut Chapter, damage: &Damage) -> Result<Verdict, Stri
     server.kill();
     // Observations of a damaged store are checked together with all earlier ones, and then dropped.
     let mut history = chapter.history.clone();
-    let troubles = seen.complaints.len();
+    let troubles = seen.direct_violations.len();
     let mut seen = seen;
-    seen.complaints.clear();
+    seen.direct_violations.clear();
     history.append(seen, None, chapter.recorder.now());
-    match chapter.judge_of(&history) {
+    match chapter.check_continued_history(&history) {
         Ok(()) if troubles > 0 => Ok(Verdict::Told),
         Ok(()) => Ok(Verdict::Harmless),
         Err(what) => Err(format!("Damage: {damage:?} is served without an error: {what}")),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::collections::{Key, Scope, Seen};
+use crate::collections::{Key, ObservedObject, Scope};
 
 /// Time since the start of the history.
 pub type Time = Duration;
@@ -81,7 +81,7 @@ pub enum At {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Read, created or changed.
-    Done(Seen),
+    Done(ObservedObject),
     /// Deleted.
     Deleted,
     /// The object does not exist.
@@ -105,7 +105,7 @@ impl Operation {
 
 /// Delete of a collection.
 #[derive(Clone, Debug)]
-pub struct Removal {
+pub struct CollectionDelete {
     /// Time of the request.
     pub begin: Time,
     /// Time of the response, or time after which no part of it happens.
@@ -113,7 +113,7 @@ pub struct Removal {
     /// Scope.
     pub scope: Scope,
     /// Deleted objects in the response; None without a response.
-    pub removed: Option<Vec<Seen>>,
+    pub removed: Option<Vec<ObservedObject>>,
 }
 
 /// List of one or several pages.
@@ -141,7 +141,7 @@ pub struct ListPage {
     /// Version of the list.
     pub revision: u64,
     /// Objects of the model.
-    pub items: Vec<Seen>,
+    pub items: Vec<ObservedObject>,
     /// Whether the page contained other objects.
     pub foreign: bool,
     /// `remainingItemCount`
@@ -195,11 +195,11 @@ pub enum Start {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// ADDED.
-    Added(Seen),
+    Added(ObservedObject),
     /// MODIFIED.
-    Modified(Seen),
+    Modified(ObservedObject),
     /// DELETED.
-    Deleted(Seen),
+    Deleted(ObservedObject),
     /// BOOKMARK.
     Bookmark {
         /// All events up to this revision were delivered.
@@ -252,7 +252,7 @@ pub struct History {
     /// Operations on objects.
     pub operations: Vec<Operation>,
     /// Deletes of collections.
-    pub removals: Vec<Removal>,
+    pub removals: Vec<CollectionDelete>,
     /// Lists.
     pub lists: Vec<List>,
     /// Watches.
@@ -262,7 +262,7 @@ pub struct History {
     /// Times of floods, after which slow watches may get 410.
     pub floods: Vec<(Time, Time)>,
     /// Violations that need no check.
-    pub complaints: Vec<String>,
+    pub direct_violations: Vec<String>,
 }
 
 impl History {
@@ -304,7 +304,7 @@ impl History {
         self.streams.append(&mut part.streams);
         self.fences.append(&mut part.fences);
         self.floods.append(&mut part.floods);
-        self.complaints.append(&mut part.complaints);
+        self.direct_violations.append(&mut part.direct_violations);
     }
 
     /// Returns all observed versions.

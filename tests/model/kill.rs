@@ -9,11 +9,11 @@ use crate::chapter::Chapter;
 use crate::plan;
 
 #[test]
-fn histories_hold_under_kill_9() {
-    plan::run("kill::histories_hold_under_kill_9", tell);
+fn history_is_consistent_after_sigkill() {
+    plan::run("kill::history_is_consistent_after_sigkill", run_chapter);
 }
 
-async fn tell(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {
+async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {
     let begun = Instant::now();
     let mut chapter = Chapter::new(&dir, seed);
     let mut kills = 0;
@@ -39,6 +39,6 @@ async fn tell(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String>
         }
         kills += 1;
     }
-    chapter.judge()?;
+    chapter.check_history()?;
     Ok(format!("{kills} kills; {}", chapter.size()))
 }

@@ -18,7 +18,6 @@
 
 mod chapter;
 mod check;
-mod chronicle;
 mod clients;
 mod collections;
 mod connection;
@@ -28,6 +27,7 @@ mod kill;
 mod patches;
 mod plan;
 mod power;
+mod reconstructed_history;
 mod server;
 mod session;
 mod watchers;

@@ -10,7 +10,7 @@ use std::process::Command;
 const PATCHES: usize = 10;
 
 #[test]
-fn every_known_bug_still_applies() {
+fn every_known_bug_patch_applies() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the root");
     let folder = std::fs::read_dir(root.join("tests/patches")).expect("the patches");
     let mut patches: Vec<_> = folder.map(|entry| entry.expect("a file").path()).collect();
@@ -31,7 +31,7 @@ fn every_known_bug_still_applies() {
 
 /// `run.py` decides what counts as detection: the named checks of each patch, never another failure.
 #[test]
-fn only_a_named_violation_catches_a_bug() {
+fn only_named_check_violation_counts_as_detection() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the root");
     let run = root.join("tests/patches/run.py");
     let lists = Command::new(&run).arg("--list").output().expect("python runs");

@@ -34,13 +34,13 @@ impl Plan {
     }
 }
 
-/// Runs chapters for the planned duration. `tell` gets a directory, a seed and a duration, and returns a
+/// Runs chapters for the planned duration. `run_chapter` gets a directory, a seed and a duration, and returns a
 /// summary.
 ///
 /// # Panics
 ///
 /// A chapter fails; the message contains the command to repeat it.
-pub fn run<F>(test: &str, tell: impl Fn(std::path::PathBuf, u64, Duration) -> F)
+pub fn run<F>(test: &str, run_chapter: impl Fn(std::path::PathBuf, u64, Duration) -> F)
 where
     F: Future<Output = Result<String, String>>,
 {
@@ -53,9 +53,9 @@ where
     loop {
         let left = budget.saturating_sub(begun.elapsed());
         let dir = tempfile::Builder::new().prefix("model-").tempdir().expect("a temporary directory");
-        let told = Told { test, plan: &plan, chapter };
+        let told = RepeatHint { test, plan: &plan, chapter };
         let path: &Path = dir.path();
-        match runtime.block_on(tell(path.to_owned(), plan.seed(chapter), left.min(CHAPTER))) {
+        match runtime.block_on(run_chapter(path.to_owned(), plan.seed(chapter), left.min(CHAPTER))) {
             Ok(saw) => println!("{test}, chapter {chapter}: {saw}"),
             Err(what) => panic!("{what}"),
         }
@@ -68,16 +68,16 @@ where
 }
 
 /// Prints how to repeat a chapter when it panics.
-struct Told<'a> {
+struct RepeatHint<'a> {
     test: &'a str,
     plan: &'a Plan,
     chapter: u64,
 }
 
-impl Drop for Told<'_> {
+impl Drop for RepeatHint<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let Told { test, plan: Plan { seed, seconds, .. }, chapter } = self;
+            let RepeatHint { test, plan: Plan { seed, seconds, .. }, chapter } = self;
             eprintln!(
                 "repeat with: MODEL_SEED={seed} MODEL_CHAPTER={chapter} MODEL_SECONDS={seconds} cargo test -p tests --test model {test} -- --nocapture"
             );

@@ -13,17 +13,17 @@ use tests::namespace::run_inside;
 use crate::chapter::Chapter;
 use crate::plan;
 
-const TEST: &str = "power::histories_hold_under_power_cuts";
+const TEST: &str = "power::history_is_consistent_after_power_cuts";
 
 /// Duration of a sync.
 const SYNC: Duration = Duration::from_millis(2);
 
 #[test]
-fn histories_hold_under_power_cuts() {
-    run_inside(TEST, || plan::run(TEST, tell));
+fn history_is_consistent_after_power_cuts() {
+    run_inside(TEST, || plan::run(TEST, run_chapter));
 }
 
-async fn tell(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {
+async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {
     let begun = Instant::now();
     let mut chapter = Chapter::new(&dir, seed);
     let mut disk = Disk::new();
@@ -55,6 +55,6 @@ async fn tell(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String>
         disk = left;
         cuts += 1;
     }
-    chapter.judge()?;
+    chapter.check_history()?;
     Ok(format!("{cuts} power cuts; {}", chapter.size()))
 }

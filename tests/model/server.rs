@@ -17,7 +17,7 @@ const TOKEN: &str = "model-token";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Data directory and start options of a server.
-pub struct Home {
+pub struct ServerHome {
     dir: PathBuf,
     /// `--history-retention`
     pub retention: Duration,
@@ -36,20 +36,20 @@ pub struct Server {
 
 /// Failed start of a server.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct StartFailure {
     /// Exit status; None: the server had to be killed.
     pub status: Option<ExitStatus>,
     /// Log of the server.
     pub log: String,
 }
 
-impl Home {
+impl ServerHome {
     /// Creates a home in an empty directory.
-    pub fn new(dir: &Path, retention: Duration, gates: &'static str) -> Home {
+    pub fn new(dir: &Path, retention: Duration, gates: &'static str) -> ServerHome {
         fs::create_dir_all(dir.join("data/store")).expect("a data directory");
         let users = format!("{TOKEN},model,model-uid,system:masters\n");
         fs::write(dir.join("tokens.csv"), users).expect("a token file");
-        Home { dir: dir.to_owned(), retention, gates, starts: 0 }
+        ServerHome { dir: dir.to_owned(), retention, gates, starts: 0 }
     }
 
     /// Returns the directory of the store, where a file system may be mounted.
@@ -62,7 +62,7 @@ impl Home {
     /// # Errors
     ///
     /// The server ends, or is not ready in time.
-    pub async fn start(&mut self) -> Result<Server, Refusal> {
+    pub async fn start(&mut self) -> Result<Server, StartFailure> {
         self.starts += 1;
         let data = self.dir.join("data");
         let port_file = data.join("apid.port");
@@ -90,11 +90,11 @@ impl Home {
         let begun = Instant::now();
         loop {
             if let Some(status) = server.process.try_wait().expect("the process is ours") {
-                return Err(Refusal { status: Some(status), log: server.log() });
+                return Err(StartFailure { status: Some(status), log: server.log() });
             }
             if begun.elapsed() > PATIENCE {
                 server.kill();
-                return Err(Refusal { status: None, log: server.log() });
+                return Err(StartFailure { status: None, log: server.log() });
             }
             if let Some(port) = fs::read_to_string(&port_file).ok().and_then(|text| text.trim().parse().ok())
             {

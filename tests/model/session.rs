@@ -9,11 +9,11 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinHandle;
 
-use crate::clients::{Client, Knowledge, World};
+use crate::clients::{Client, ObservedState, SharedClientState};
 use crate::collections::{COLLECTIONS, GROUPS, Scope};
 use crate::connection::{Address, Protocol};
 use crate::history::{At, History, Recorder, Time};
-use crate::watchers::{Cursor, Progress, Watcher};
+use crate::watchers::{Progress, Watcher, WatcherState};
 
 /// Number of clients that read and write.
 const CLIENTS: usize = 6;
@@ -26,11 +26,11 @@ const GRACE: Duration = Duration::from_secs(30);
 
 /// Tasks that run against a server.
 pub struct Session {
-    world: Arc<World>,
+    world: Arc<SharedClientState>,
     progress: Arc<Progress>,
     random: SmallRng,
     clients: Vec<JoinHandle<()>>,
-    watchers: Vec<JoinHandle<Cursor>>,
+    watchers: Vec<JoinHandle<WatcherState>>,
 }
 
 impl Session {
@@ -39,18 +39,18 @@ impl Session {
         address: Address,
         recorder: &Arc<Recorder>,
         history: &History,
-        cursors: &[Cursor],
+        cursors: &[WatcherState],
         mut random: SmallRng,
     ) -> Session {
-        let world = Arc::new(World {
+        let world = Arc::new(SharedClientState {
             recorder: Arc::clone(recorder),
             address,
-            knowledge: Mutex::new(Knowledge::new(history.revisions())),
+            observed_state: Mutex::new(ObservedState::new(history.revisions())),
             stop: AtomicBool::new(false),
             over: tokio::sync::watch::Sender::new(false),
         });
         // Records the initial state of the server.
-        Client::new(Arc::clone(&world), fork(&mut random), Protocol::Http1).survey().await;
+        Client::new(Arc::clone(&world), fork(&mut random), Protocol::Http1).list_all().await;
         let progress = Arc::new(Progress::default());
         let clients = (0..CLIENTS).map(|index| {
             let protocol = if index % 2 == 0 { Protocol::Http1 } else { Protocol::Http2 };
@@ -85,7 +85,7 @@ impl Session {
             for group in 0..GROUPS.len() {
                 let Some(fence) = client.fence(collection, group).await else {
                     let what = format!("the last write of {} was rejected", Scope::whole(collection));
-                    self.world.recorder.note(|part| part.complaints.push(what));
+                    self.world.recorder.note(|part| part.direct_violations.push(what));
                     return;
                 };
                 self.world.recorder.note(|part| part.fences.push((collection, fence)));
@@ -94,22 +94,22 @@ impl Session {
             fences.push(of_groups);
         }
         let wait = async {
-            while !self.laggards(&fences).is_empty() {
+            while !self.lagging_watchers(&fences).is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         if tokio::time::timeout(PATIENCE, wait).await.is_err() {
-            for scope in self.laggards(&fences) {
+            for scope in self.lagging_watchers(&fences) {
                 let what =
                     format!("Reliable: a watch of {scope} did not deliver the last write in {PATIENCE:?}");
-                self.world.recorder.note(|part| part.complaints.push(what));
+                self.world.recorder.note(|part| part.direct_violations.push(what));
             }
         }
-        client.survey().await;
+        client.list_all().await;
     }
 
     /// Returns the scopes of watchers that have not delivered the last write of their scope.
-    fn laggards(&self, fences: &[Vec<u64>]) -> Vec<String> {
+    fn lagging_watchers(&self, fences: &[Vec<u64>]) -> Vec<String> {
         let progress = self.progress.lock();
         let behind = progress.values().filter(|(scope, told)| {
             let concerned = |collection: &usize| {
@@ -123,7 +123,12 @@ impl Session {
     }
 
     /// Ends the session after the server has ended. `cut` is the time of the power cut.
-    pub async fn end(self, recorder: &Recorder, cut: Option<Time>, history: &mut History) -> Vec<Cursor> {
+    pub async fn end(
+        self,
+        recorder: &Recorder,
+        cut: Option<Time>,
+        history: &mut History,
+    ) -> Vec<WatcherState> {
         self.world.over.send_replace(true);
         let ends = async {
             for client in self.clients {
@@ -137,7 +142,7 @@ impl Session {
         };
         let mut cursors = tokio::time::timeout(GRACE, ends).await.expect("clients end with their server");
         history.append(recorder.take(), cut, recorder.now());
-        cursors.iter_mut().for_each(|cursor| cursor.recall(history));
+        cursors.iter_mut().for_each(|cursor| cursor.reset_to(history));
         cursors
     }
 }
@@ -153,18 +158,18 @@ pub async fn inspect(
     base: &[u64],
     mut random: SmallRng,
 ) -> History {
-    let world = Arc::new(World {
+    let world = Arc::new(SharedClientState {
         recorder: Arc::clone(recorder),
         address,
-        knowledge: Mutex::new(Knowledge::new(history.revisions())),
+        observed_state: Mutex::new(ObservedState::new(history.revisions())),
         stop: AtomicBool::new(false),
         over: tokio::sync::watch::Sender::new(false),
     });
     let mut client = Client::new(Arc::clone(&world), fork(&mut random), Protocol::Http2);
-    client.survey().await;
+    client.list_all().await;
     for (collection, base) in base.iter().enumerate() {
         for _ in 0..3 {
-            let known = world.knowledge.lock().some_revision(&mut random);
+            let known = world.observed_state.lock().some_revision(&mut random);
             let at = known.filter(|known| known >= base).map_or(At::Any, At::Exact);
             let limit = random.random_range(0..4);
             let list = client.read_list(Scope::whole(collection), at, limit).await;
@@ -173,7 +178,7 @@ pub async fn inspect(
     }
     let mut watches = Vec::new();
     for (collection, base) in base.iter().enumerate() {
-        let cursor = Cursor::steady(collection, collection, Protocol::Http1, *base);
+        let cursor = WatcherState::steady(collection, collection, Protocol::Http1, *base);
         let (world, progress) = (Arc::clone(&world), Arc::new(Progress::default()));
         let watcher = Watcher { cursor, world, progress, random: fork(&mut random), shortest: true };
         watches.push(tokio::spawn(watcher.once(*base)));

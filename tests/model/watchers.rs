@@ -12,14 +12,14 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 use serde_json::Value;
 
-use crate::clients::{World, some_groups, with_query};
-use crate::collections::{COLLECTIONS, NAMES, Scope, Seen};
+use crate::clients::{SharedClientState, some_groups, with_query};
+use crate::collections::{COLLECTIONS, NAMES, ObservedObject, Scope};
 use crate::connection::{Connection, Lines, Protocol};
 use crate::history::{At, History, Notice, Start, Stream, StreamEnding};
 
 /// State of a watcher that persists over streams and servers.
 #[derive(Clone)]
-pub struct Cursor {
+pub struct WatcherState {
     /// Number.
     pub id: usize,
     /// Whether the watcher covers a whole collection without a gap.
@@ -36,21 +36,21 @@ pub struct Cursor {
 /// Progress of each watcher, for tasks that wait for it.
 pub type Progress = Mutex<BTreeMap<usize, (Scope, u64)>>;
 
-impl Cursor {
+impl WatcherState {
     /// Creates a steady watcher of a collection, from a version at which it was empty.
-    pub fn steady(id: usize, collection: usize, protocol: Protocol, base: u64) -> Cursor {
+    pub fn steady(id: usize, collection: usize, protocol: Protocol, base: u64) -> WatcherState {
         let scope = Scope::whole(collection);
-        Cursor { id, steady: true, scope, protocol, streams: Vec::new(), base, position: Some(base) }
+        WatcherState { id, steady: true, scope, protocol, streams: Vec::new(), base, position: Some(base) }
     }
 
     /// Creates a roaming watcher.
-    pub fn roaming(id: usize, protocol: Protocol) -> Cursor {
+    pub fn roaming(id: usize, protocol: Protocol) -> WatcherState {
         let scope = Scope::whole(0);
-        Cursor { id, steady: false, scope, protocol, streams: Vec::new(), base: 0, position: None }
+        WatcherState { id, steady: false, scope, protocol, streams: Vec::new(), base: 0, position: None }
     }
 
     /// Resets the position to the history: a power cut removes later observations.
-    pub fn recall(&mut self, history: &History) {
+    pub fn reset_to(&mut self, history: &History) {
         self.streams.retain(|id| history.streams.iter().any(|stream| stream.id == *id));
         let of = |id: &u64| history.streams.iter().find(|stream| stream.id == *id);
         let last = self.streams.last().and_then(of);
@@ -74,9 +74,9 @@ impl Cursor {
 /// Watcher of one server.
 pub struct Watcher {
     /// Persistent state.
-    pub cursor: Cursor,
+    pub cursor: WatcherState,
     /// State shared with the clients.
-    pub world: Arc<World>,
+    pub world: Arc<SharedClientState>,
     /// Progress of all watchers.
     pub progress: Arc<Progress>,
     /// Random choices.
@@ -87,7 +87,7 @@ pub struct Watcher {
 
 impl Watcher {
     /// Watches the scope until the server is gone.
-    pub async fn run(mut self) -> Cursor {
+    pub async fn run(mut self) -> WatcherState {
         let mut over = self.world.over.subscribe();
         let mut connection = None;
         while !*over.borrow_and_update() {
@@ -119,7 +119,7 @@ impl Watcher {
         if !cursor.steady {
             cursor.scope = some_scope(&mut self.random);
         }
-        let known = self.world.knowledge.lock().some_revision(&mut self.random);
+        let known = self.world.observed_state.lock().some_revision(&mut self.random);
         let start = match (self.random.random_range(0..8), known) {
             (0, _) => Start::State(At::MostRecent),
             (1, _) => Start::State(At::Any),
@@ -166,7 +166,7 @@ impl Watcher {
             if code == 410 {
                 open.end(StreamEnding::Expired(recorder.now()));
             } else {
-                open.complain(&format!("{query} returns {code}"));
+                open.record_violation(&format!("{query} returns {code}"));
             }
             self.cursor.position = None;
             return;
@@ -188,8 +188,8 @@ impl Watcher {
                     self.progress
                         .lock()
                         .insert(self.cursor.id, (self.cursor.scope.clone(), notice.revision()));
-                    self.world.knowledge.lock().revisions.push(notice.revision());
-                    open.tell(notice);
+                    self.world.observed_state.lock().revisions.push(notice.revision());
+                    open.record_notice(notice);
                 }
                 Ok(None) => {}
                 Err(410) => {
@@ -201,7 +201,7 @@ impl Watcher {
                     break;
                 }
                 Err(code) => {
-                    open.complain(&format!("{query} delivers an error {code}: {line}"));
+                    open.record_violation(&format!("{query} delivers an error {code}: {line}"));
                     self.cursor.position = None;
                     return;
                 }
@@ -235,11 +235,11 @@ impl Watcher {
     /// Parses a line; None: not an object of the model; Err: the code of an error event.
     fn read(&self, line: &Value) -> Result<Option<Notice>, u64> {
         let object = &line["object"];
-        let seen = || -> Result<Option<Seen>, u64> {
-            match Seen::read(object, &self.cursor.scope.collections) {
+        let seen = || -> Result<Option<ObservedObject>, u64> {
+            match ObservedObject::read(object, &self.cursor.scope.collections) {
                 Ok(seen) => Ok(seen),
                 Err(what) => {
-                    self.world.recorder.note(|part| part.complaints.push(what));
+                    self.world.recorder.note(|part| part.direct_violations.push(what));
                     Ok(None)
                 }
             }
@@ -263,12 +263,12 @@ impl Watcher {
 
 /// Stream that is recorded when it ends for any reason.
 struct Open {
-    world: Arc<World>,
+    world: Arc<SharedClientState>,
     stream: Option<Stream>,
 }
 
 impl Open {
-    fn tell(&mut self, notice: Notice) {
+    fn record_notice(&mut self, notice: Notice) {
         let now = self.world.recorder.now();
         if let Some(stream) = &mut self.stream {
             stream.notices.push((now, notice));
@@ -293,9 +293,9 @@ impl Open {
         !begun
     }
 
-    fn complain(&self, what: &str) {
+    fn record_violation(&self, what: &str) {
         if !*self.world.over.borrow() {
-            self.world.recorder.note(|part| part.complaints.push(what.to_owned()));
+            self.world.recorder.note(|part| part.direct_violations.push(what.to_owned()));
         }
     }
 }

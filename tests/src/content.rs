@@ -11,7 +11,7 @@ pub(crate) const PAGE: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Content {
     size: usize,
-    held: usize,
+    written_pages: usize,
     pages: Vec<Option<Arc<[u8; PAGE]>>>,
 }
 
@@ -21,12 +21,12 @@ impl Content {
     }
 
     /// Returns the number of written pages.
-    pub(crate) fn held(&self) -> usize {
-        self.held
+    pub(crate) fn written_pages(&self) -> usize {
+        self.written_pages
     }
 
     /// Returns the number of pages that a write would add.
-    pub(crate) fn lacking(&self, offset: usize, size: usize) -> usize {
+    pub(crate) fn missing_pages(&self, offset: usize, size: usize) -> usize {
         let missing = |(page, _): &(usize, _)| self.pages.get(*page).is_none_or(Option::is_none);
         parts(offset, offset + size).filter(missing).count()
     }
@@ -52,9 +52,9 @@ impl Content {
         }
         for (page, within) in parts(offset, end) {
             let (now, later) = data.split_at(within.len());
-            let held = &mut self.held;
+            let written_pages = &mut self.written_pages;
             let page = self.pages[page].get_or_insert_with(|| {
-                *held += 1;
+                *written_pages += 1;
                 Arc::new([0; PAGE])
             });
             Arc::make_mut(page)[within].copy_from_slice(now);
@@ -65,7 +65,7 @@ impl Content {
     /// Truncates, or extends with zeros.
     pub(crate) fn resize(&mut self, size: usize) {
         let pages = size.div_ceil(PAGE);
-        self.held -= self.pages.iter().skip(pages).flatten().count();
+        self.written_pages -= self.pages.iter().skip(pages).flatten().count();
         self.pages.resize(pages, None);
         if size < self.size
             && let (used @ 1.., Some(Some(last))) = (size % PAGE, self.pages.last_mut())
@@ -86,7 +86,7 @@ fn parts(offset: usize, end: usize) -> impl Iterator<Item = (usize, std::ops::Ra
 }
 
 #[test]
-fn content_is_what_a_vector_would_be() {
+fn paged_content_equals_vector_model() {
     use rand::{Rng, SeedableRng};
     let mut random = rand::rngs::SmallRng::seed_from_u64(1);
     let (mut content, mut vector) = (Content::default(), Vec::<u8>::new());
@@ -105,6 +105,6 @@ fn content_is_what_a_vector_would_be() {
         let expected = vector.get(from..vector.len().min(from + size)).unwrap_or_default();
         assert_eq!(content.read(from, size), expected);
         assert_eq!(content.size(), vector.len());
-        assert_eq!(content.held(), content.pages.iter().flatten().count());
+        assert_eq!(content.written_pages(), content.pages.iter().flatten().count());
     }
 }

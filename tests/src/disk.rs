@@ -65,7 +65,7 @@ pub struct File {
 pub struct Directory {
     live: BTreeMap<OsString, u64>,
     durable: BTreeMap<OsString, u64>,
-    pending: Vec<(u64, Naming)>,
+    pending: Vec<(u64, NameChange)>,
 }
 
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ enum Write {
 }
 
 #[derive(Clone, Debug)]
-enum Naming {
+enum NameChange {
     Put(OsString, u64),
     Remove(OsString),
     Rename(OsString, OsString, u64),
@@ -83,7 +83,7 @@ enum Naming {
 
 /// Error of an operation; FUSE has an errno for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum DiskError {
     /// No such file or directory.
     Missing,
     /// The name exists.
@@ -102,7 +102,7 @@ pub enum Refusal {
 
 /// Treatment of pending changes by a cut.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum CutOutcome {
     /// All are lost.
     Lost,
     /// All are kept, as after the end of the process alone.
@@ -140,10 +140,12 @@ impl Disk {
     }
 
     /// Returns the capacity in pages and the number of free pages; None: no limit.
-    pub fn room(&self) -> Option<(usize, usize)> {
+    pub fn capacity_pages(&self) -> Option<(usize, usize)> {
         let capacity = self.capacity?;
         let counts = |(id, node): (&u64, &Node)| match node {
-            Node::File(file) if self.open.contains_key(id) || !self.unnamed.contains(id) => file.live.held(),
+            Node::File(file) if self.open.contains_key(id) || !self.unnamed.contains(id) => {
+                file.live.written_pages()
+            }
             _ => 0,
         };
         let used: usize = self.nodes.iter().map(counts).sum();
@@ -161,18 +163,18 @@ impl Disk {
             *count -= 1;
             if *count == 0 {
                 self.open.remove(&file);
-                self.forget_closed();
+                self.drop_closed();
             }
         }
     }
 
     /// Drops files without open handles and without a name, now or after a cut.
-    fn forget_closed(&mut self) {
+    fn drop_closed(&mut self) {
         let closed: Vec<u64> =
             self.unnamed.iter().copied().filter(|id| !self.open.contains_key(id)).collect();
         for id in closed {
             let named = |node: &Node| match node {
-                Node::Directory(directory) => directory.may_name(id),
+                Node::Directory(directory) => directory.can_name(id),
                 Node::File(_) => false,
             };
             if !self.nodes.values().any(named) {
@@ -183,30 +185,30 @@ impl Disk {
     }
 
     /// Returns a node by number.
-    pub fn node(&self, id: u64) -> Result<&Node, Refusal> {
-        self.nodes.get(&id).ok_or(Refusal::Missing)
+    pub fn node(&self, id: u64) -> Result<&Node, DiskError> {
+        self.nodes.get(&id).ok_or(DiskError::Missing)
     }
 
-    fn directory(&self, id: u64) -> Result<&Directory, Refusal> {
+    fn directory(&self, id: u64) -> Result<&Directory, DiskError> {
         match self.node(id)? {
             Node::Directory(directory) => Ok(directory),
-            Node::File(_) => Err(Refusal::NotDirectory),
+            Node::File(_) => Err(DiskError::NotDirectory),
         }
     }
 
-    fn directory_mut(&mut self, id: u64) -> Result<&mut Directory, Refusal> {
+    fn directory_mut(&mut self, id: u64) -> Result<&mut Directory, DiskError> {
         match self.nodes.get_mut(&id) {
             Some(Node::Directory(directory)) => Ok(directory),
-            Some(Node::File(_)) => Err(Refusal::NotDirectory),
-            None => Err(Refusal::Missing),
+            Some(Node::File(_)) => Err(DiskError::NotDirectory),
+            None => Err(DiskError::Missing),
         }
     }
 
-    fn file_mut(&mut self, id: u64) -> Result<&mut File, Refusal> {
+    fn file_mut(&mut self, id: u64) -> Result<&mut File, DiskError> {
         match self.nodes.get_mut(&id) {
             Some(Node::File(file)) => Ok(file),
-            Some(Node::Directory(_)) => Err(Refusal::IsDirectory),
-            None => Err(Refusal::Missing),
+            Some(Node::Directory(_)) => Err(DiskError::IsDirectory),
+            None => Err(DiskError::Missing),
         }
     }
 
@@ -216,80 +218,80 @@ impl Disk {
     }
 
     /// Returns the number of a name.
-    pub fn lookup(&self, directory: u64, name: &OsStr) -> Result<u64, Refusal> {
-        self.directory(directory)?.live.get(name).copied().ok_or(Refusal::Missing)
+    pub fn lookup(&self, directory: u64, name: &OsStr) -> Result<u64, DiskError> {
+        self.directory(directory)?.live.get(name).copied().ok_or(DiskError::Missing)
     }
 
     /// Lists a directory.
-    pub fn list(&self, directory: u64) -> Result<Vec<(OsString, u64)>, Refusal> {
+    pub fn list(&self, directory: u64) -> Result<Vec<(OsString, u64)>, DiskError> {
         Ok(self.directory(directory)?.live.iter().map(|(name, id)| (name.clone(), *id)).collect())
     }
 
     /// Creates a file or a directory.
-    pub fn make(&mut self, directory: u64, name: &OsStr, node: Node) -> Result<u64, Refusal> {
+    pub fn make(&mut self, directory: u64, name: &OsStr, node: Node) -> Result<u64, DiskError> {
         if self.directory(directory)?.live.contains_key(name) {
-            return Err(Refusal::Taken);
+            return Err(DiskError::Taken);
         }
         let (id, change) = (self.next, self.change());
         self.next += 1;
         self.nodes.insert(id, node);
         let directory = self.directory_mut(directory)?;
         directory.live.insert(name.to_owned(), id);
-        directory.pending.push((change, Naming::Put(name.to_owned(), id)));
+        directory.pending.push((change, NameChange::Put(name.to_owned(), id)));
         Ok(id)
     }
 
     /// Removes a name. The node stays for open handles.
-    pub fn remove(&mut self, directory: u64, name: &OsStr, expect_directory: bool) -> Result<(), Refusal> {
+    pub fn remove(&mut self, directory: u64, name: &OsStr, expect_directory: bool) -> Result<(), DiskError> {
         let id = self.lookup(directory, name)?;
         match (self.node(id)?, expect_directory) {
             (Node::Directory(directory), true) if !directory.live.is_empty() => {
-                return Err(Refusal::NotEmpty);
+                return Err(DiskError::NotEmpty);
             }
-            (Node::Directory(_), false) => return Err(Refusal::IsDirectory),
-            (Node::File(_), true) => return Err(Refusal::NotDirectory),
+            (Node::Directory(_), false) => return Err(DiskError::IsDirectory),
+            (Node::File(_), true) => return Err(DiskError::NotDirectory),
             _ => {}
         }
         let change = self.change();
         let directory = self.directory_mut(directory)?;
         directory.live.remove(name);
-        directory.pending.push((change, Naming::Remove(name.to_owned())));
+        directory.pending.push((change, NameChange::Remove(name.to_owned())));
         self.unnamed.insert(id);
         Ok(())
     }
 
     /// Renames within a directory; overwrites an existing name if `replace`.
-    pub fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr), replace: bool) -> Result<(), Refusal> {
+    pub fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr), replace: bool) -> Result<(), DiskError> {
         if from.0 != to.0 {
-            return Err(Refusal::CrossDirectory);
+            return Err(DiskError::CrossDirectory);
         }
         let id = self.lookup(from.0, from.1)?;
         if !replace && self.lookup(to.0, to.1).is_ok() {
-            return Err(Refusal::Taken);
+            return Err(DiskError::Taken);
         }
         let change = self.change();
         let directory = self.directory_mut(from.0)?;
         directory.live.remove(from.1);
         let replaced = directory.live.insert(to.1.to_owned(), id);
-        directory.pending.push((change, Naming::Rename(from.1.to_owned(), to.1.to_owned(), id)));
+        directory.pending.push((change, NameChange::Rename(from.1.to_owned(), to.1.to_owned(), id)));
         self.unnamed.extend(replaced);
         Ok(())
     }
 
     /// Reads a file.
-    pub fn read(&self, file: u64, offset: usize, size: usize) -> Result<Vec<u8>, Refusal> {
+    pub fn read(&self, file: u64, offset: usize, size: usize) -> Result<Vec<u8>, DiskError> {
         match self.node(file)? {
             Node::File(file) => Ok(file.live.read(offset, size)),
-            Node::Directory(_) => Err(Refusal::IsDirectory),
+            Node::Directory(_) => Err(DiskError::IsDirectory),
         }
     }
 
     /// Writes to a file, completely or not at all.
-    pub fn write(&mut self, file: u64, offset: usize, data: &[u8]) -> Result<(), Refusal> {
-        if let Some((_, free)) = self.room()
-            && self.file_mut(file)?.live.lacking(offset, data.len()) > free
+    pub fn write(&mut self, file: u64, offset: usize, data: &[u8]) -> Result<(), DiskError> {
+        if let Some((_, free)) = self.capacity_pages()
+            && self.file_mut(file)?.live.missing_pages(offset, data.len()) > free
         {
-            return Err(Refusal::Full);
+            return Err(DiskError::Full);
         }
         let change = self.change();
         let file = self.file_mut(file)?;
@@ -300,7 +302,7 @@ impl Disk {
     }
 
     /// Truncates a file or extends it with zeros.
-    pub fn resize(&mut self, file: u64, size: usize) -> Result<(), Refusal> {
+    pub fn resize(&mut self, file: u64, size: usize) -> Result<(), DiskError> {
         let change = self.change();
         let file = self.file_mut(file)?;
         file.live.resize(size);
@@ -309,8 +311,8 @@ impl Disk {
     }
 
     /// Syncs the content of a file, or the names of a directory.
-    pub fn sync(&mut self, id: u64) -> Result<(), Refusal> {
-        match self.nodes.get_mut(&id).ok_or(Refusal::Missing)? {
+    pub fn sync(&mut self, id: u64) -> Result<(), DiskError> {
+        match self.nodes.get_mut(&id).ok_or(DiskError::Missing)? {
             Node::File(file) => {
                 for (_, write) in file.pending.drain(..) {
                     write.apply(&mut file.durable);
@@ -319,7 +321,7 @@ impl Disk {
             Node::Directory(directory) => {
                 directory.pending.clear();
                 directory.durable = directory.live.clone();
-                self.forget_closed();
+                self.drop_closed();
             }
         }
         Ok(())
@@ -327,22 +329,22 @@ impl Disk {
 
     /// Returns the disk after a power cut now, and the names that the cut removed or restored.
     pub fn cut(&self, random: &mut SmallRng) -> (Disk, Vec<String>) {
-        let fate = match random.random_range(0..8) {
-            0 => Fate::Lost,
-            1 => Fate::Kept,
-            2 | 3 => Fate::Before(self.moment(random)),
-            _ => Fate::Each,
+        let outcome = match random.random_range(0..8) {
+            0 => CutOutcome::Lost,
+            1 => CutOutcome::Kept,
+            2 | 3 => CutOutcome::Before(self.random_change(random)),
+            _ => CutOutcome::Each,
         };
         let mut left =
             Disk { nodes: BTreeMap::new(), next: self.next, capacity: self.capacity, ..Disk::new() };
         for (id, node) in &self.nodes {
-            left.nodes.insert(*id, node.cut(fate, random));
+            left.nodes.insert(*id, node.cut(outcome, random));
         }
         let (before, after) = (self.paths(), left.paths());
         let lost = before.difference(&after).map(|path| format!("lost {path}"));
         let restored = after.difference(&before).map(|path| format!("restored {path}"));
         let names = lost.chain(restored).collect();
-        left.forget_unnamed();
+        left.drop_unnamed();
         (left, names)
     }
 
@@ -362,13 +364,13 @@ impl Disk {
     }
 
     /// Chooses a moment since the oldest pending change.
-    fn moment(&self, random: &mut SmallRng) -> u64 {
+    fn random_change(&self, random: &mut SmallRng) -> u64 {
         let oldest = self.nodes.values().filter_map(Node::oldest).min().unwrap_or(self.changes);
         random.random_range(oldest..=self.changes)
     }
 
     /// Drops nodes without a name.
-    fn forget_unnamed(&mut self) {
+    fn drop_unnamed(&mut self) {
         let mut named = BTreeSet::new();
         let mut next = vec![ROOT];
         while let Some(id) = next.pop() {
@@ -384,10 +386,10 @@ impl Disk {
 
 impl Directory {
     /// Whether a name leads to a node, now or after some cut.
-    fn may_name(&self, id: u64) -> bool {
-        let pending = |(_, naming): &(u64, Naming)| match naming {
-            Naming::Put(_, put) | Naming::Rename(_, _, put) => *put == id,
-            Naming::Remove(_) => false,
+    fn can_name(&self, id: u64) -> bool {
+        let pending = |(_, naming): &(u64, NameChange)| match naming {
+            NameChange::Put(_, put) | NameChange::Rename(_, _, put) => *put == id,
+            NameChange::Remove(_) => false,
         };
         self.live.values().chain(self.durable.values()).any(|named| *named == id)
             || self.pending.iter().any(pending)
@@ -410,19 +412,19 @@ impl Node {
         }
     }
 
-    fn cut(&self, fate: Fate, random: &mut SmallRng) -> Node {
+    fn cut(&self, outcome: CutOutcome, random: &mut SmallRng) -> Node {
         match self {
             Node::File(file) => {
                 let mut content = file.durable.clone();
                 for (change, write) in &file.pending {
-                    write.cut(fate, *change, random, &mut content);
+                    write.cut(outcome, *change, random, &mut content);
                 }
                 Node::File(File { live: content.clone(), durable: content, pending: Vec::new() })
             }
             Node::Directory(directory) => {
                 let mut names = directory.durable.clone();
                 for (change, naming) in &directory.pending {
-                    if fate.keeps(*change, random) {
+                    if outcome.keeps(*change, random) {
                         naming.apply(&mut names);
                     }
                 }
@@ -432,13 +434,13 @@ impl Node {
     }
 }
 
-impl Fate {
+impl CutOutcome {
     fn keeps(self, change: u64, random: &mut SmallRng) -> bool {
         match self {
-            Fate::Lost => false,
-            Fate::Kept => true,
-            Fate::Before(moment) => change < moment,
-            Fate::Each => random.random_bool(0.5),
+            CutOutcome::Lost => false,
+            CutOutcome::Kept => true,
+            CutOutcome::Before(moment) => change < moment,
+            CutOutcome::Each => random.random_bool(0.5),
         }
     }
 }
@@ -451,9 +453,9 @@ impl Write {
         }
     }
 
-    fn cut(&self, fate: Fate, change: u64, random: &mut SmallRng, content: &mut Content) {
-        match (fate, self) {
-            (Fate::Each, Write::Data(offset, data)) if random.random_bool(0.25) => {
+    fn cut(&self, outcome: CutOutcome, change: u64, random: &mut SmallRng, content: &mut Content) {
+        match (outcome, self) {
+            (CutOutcome::Each, Write::Data(offset, data)) if random.random_bool(0.25) => {
                 // Sectors begin at multiples of their size, independent of the start of the write.
                 let first = offset / SECTOR;
                 let last = (offset + data.len()).div_ceil(SECTOR);
@@ -461,22 +463,22 @@ impl Write {
                 let kept = data.len().min(torn.saturating_sub(*offset));
                 Write::Data(*offset, data[..kept].to_vec()).apply(content);
             }
-            _ if fate.keeps(change, random) => self.apply(content),
+            _ if outcome.keeps(change, random) => self.apply(content),
             _ => {}
         }
     }
 }
 
-impl Naming {
+impl NameChange {
     fn apply(&self, names: &mut BTreeMap<OsString, u64>) {
         match self {
-            Naming::Put(name, id) => {
+            NameChange::Put(name, id) => {
                 names.insert(name.clone(), *id);
             }
-            Naming::Remove(name) => {
+            NameChange::Remove(name) => {
                 names.remove(name);
             }
-            Naming::Rename(from, to, id) => {
+            NameChange::Rename(from, to, id) => {
                 names.remove(from);
                 names.insert(to.clone(), *id);
             }
@@ -485,7 +487,7 @@ impl Naming {
 }
 
 #[test]
-fn a_cut_leaves_what_was_synced_and_no_more_than_was_written() {
+fn power_cut_keeps_synced_data_and_nothing_unwritten() {
     use rand::SeedableRng;
     let name = OsStr::new;
     for seed in 0..200 {
@@ -523,21 +525,21 @@ fn a_cut_leaves_what_was_synced_and_no_more_than_was_written() {
 }
 
 #[test]
-fn a_full_disk_takes_nothing_until_something_is_removed_and_closed() {
+fn full_disk_rejects_writes_until_file_is_removed_and_closed() {
     let name = OsStr::new;
     let mut disk = Disk::new();
     disk.limit(Some(3 * PAGE as u64));
     let file = disk.make(ROOT, name("a"), Node::File(File::default())).unwrap();
     disk.open(file);
     disk.resize(file, 100 * PAGE).unwrap();
-    assert_eq!(disk.room(), Some((3, 3)), "unwritten pages do not count");
+    assert_eq!(disk.capacity_pages(), Some((3, 3)), "unwritten pages do not count");
     disk.write(file, PAGE, &[1; 2 * PAGE]).unwrap();
-    assert_eq!(disk.write(file, 8 * PAGE - 1, &[1; 2]), Err(Refusal::Full));
+    assert_eq!(disk.write(file, 8 * PAGE - 1, &[1; 2]), Err(DiskError::Full));
     disk.write(file, PAGE, &[2; PAGE]).unwrap();
     disk.remove(ROOT, name("a"), false).unwrap();
-    assert_eq!(disk.room(), Some((3, 1)), "it is still open");
+    assert_eq!(disk.capacity_pages(), Some((3, 1)), "it is still open");
     disk.release(file);
-    assert_eq!(disk.room(), Some((3, 3)));
+    assert_eq!(disk.capacity_pages(), Some((3, 3)));
     assert!(disk.node(file).is_ok(), "a cut can restore its name");
     disk.sync(ROOT).unwrap();
     assert!(disk.node(file).is_err());

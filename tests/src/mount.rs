@@ -17,7 +17,7 @@ use fuser::{
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 
-use crate::disk::{Directory, Disk, File, Node, ROOT, Refusal};
+use crate::disk::{Directory, Disk, DiskError, File, Node, ROOT};
 
 /// Cache time of names and sizes in the kernel: all changes pass through the kernel.
 const TTL: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ const BLOCK: u32 = 4096;
 /// Mounted disk. Drop unmounts it.
 pub struct Mount {
     disk: Arc<Mutex<Disk>>,
-    sync_takes: Arc<AtomicU64>,
+    sync_delay_micros: Arc<AtomicU64>,
     dir: PathBuf,
     session: Option<BackgroundSession>,
 }
@@ -40,10 +40,11 @@ impl Mount {
         let disk = Arc::new(Mutex::new(disk));
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("crash".to_owned()), MountOption::NoAtime];
-        let sync_takes = Arc::new(AtomicU64::new(0));
-        let served = Served { disk: Arc::clone(&disk), sync_takes: Arc::clone(&sync_takes) };
+        let sync_delay_micros = Arc::new(AtomicU64::new(0));
+        let served =
+            DiskFilesystem { disk: Arc::clone(&disk), sync_delay_micros: Arc::clone(&sync_delay_micros) };
         let session = fuser::spawn_mount(served, dir, &config)?;
-        Ok(Mount { disk, sync_takes, dir: dir.to_owned(), session: Some(session) })
+        Ok(Mount { disk, sync_delay_micros, dir: dir.to_owned(), session: Some(session) })
     }
 
     /// Returns the mount point.
@@ -58,7 +59,7 @@ impl Mount {
 
     /// Delays every sync, as on a real disk: changes stay pending for longer.
     pub fn slow_syncs(&self, time: Duration) {
-        self.sync_takes.store(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.sync_delay_micros.store(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// Returns the disk after a power cut now, and the names that the cut removed or restored.
@@ -78,10 +79,10 @@ impl Mount {
     }
 }
 
-struct Served {
+struct DiskFilesystem {
     disk: Arc<Mutex<Disk>>,
     /// Microseconds.
-    sync_takes: Arc<AtomicU64>,
+    sync_delay_micros: Arc<AtomicU64>,
 }
 
 fn attributes(id: u64, node: &Node) -> FileAttr {
@@ -109,52 +110,52 @@ fn attributes(id: u64, node: &Node) -> FileAttr {
     }
 }
 
-fn errno(refusal: Refusal) -> Errno {
-    match refusal {
-        Refusal::Missing => Errno::ENOENT,
-        Refusal::Taken => Errno::EEXIST,
-        Refusal::NotDirectory => Errno::ENOTDIR,
-        Refusal::IsDirectory => Errno::EISDIR,
-        Refusal::NotEmpty => Errno::ENOTEMPTY,
-        Refusal::CrossDirectory => Errno::EXDEV,
-        Refusal::Full => Errno::ENOSPC,
+fn errno(error: DiskError) -> Errno {
+    match error {
+        DiskError::Missing => Errno::ENOENT,
+        DiskError::Taken => Errno::EEXIST,
+        DiskError::NotDirectory => Errno::ENOTDIR,
+        DiskError::IsDirectory => Errno::EISDIR,
+        DiskError::NotEmpty => Errno::ENOTEMPTY,
+        DiskError::CrossDirectory => Errno::EXDEV,
+        DiskError::Full => Errno::ENOSPC,
     }
 }
 
-fn empty(result: Result<(), Refusal>, reply: ReplyEmpty) {
+fn empty(result: Result<(), DiskError>, reply: ReplyEmpty) {
     match result {
         Ok(()) => reply.ok(),
-        Err(refusal) => reply.error(errno(refusal)),
+        Err(error) => reply.error(errno(error)),
     }
 }
 
-impl Served {
+impl DiskFilesystem {
     fn sync(&self, id: INodeNo, reply: ReplyEmpty) {
-        let micros = self.sync_takes.load(Ordering::Relaxed);
+        let micros = self.sync_delay_micros.load(Ordering::Relaxed);
         if micros > 0 {
             std::thread::sleep(Duration::from_micros(micros));
         }
         empty(self.disk.lock().sync(id.0), reply);
     }
 
-    fn attributes(&self, id: u64) -> Result<FileAttr, Refusal> {
+    fn attributes(&self, id: u64) -> Result<FileAttr, DiskError> {
         self.disk.lock().node(id).map(|node| attributes(id, node))
     }
 }
 
-impl Filesystem for Served {
+impl Filesystem for DiskFilesystem {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let found = self.disk.lock().lookup(parent.0, name);
         match found.and_then(|id| self.attributes(id)) {
             Ok(found) => reply.entry(&TTL, &found, Generation(0)),
-            Err(refusal) => reply.error(errno(refusal)),
+            Err(error) => reply.error(errno(error)),
         }
     }
 
     fn getattr(&self, _: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.attributes(id.0) {
             Ok(found) => reply.attr(&TTL, &found),
-            Err(refusal) => reply.error(errno(refusal)),
+            Err(error) => reply.error(errno(error)),
         }
     }
 
@@ -179,7 +180,7 @@ impl Filesystem for Served {
         let resized = size.map_or(Ok(()), |size| self.disk.lock().resize(id.0, size as usize));
         match resized.and_then(|()| self.attributes(id.0)) {
             Ok(found) => reply.attr(&TTL, &found),
-            Err(refusal) => reply.error(errno(refusal)),
+            Err(error) => reply.error(errno(error)),
         }
     }
 
@@ -187,7 +188,7 @@ impl Filesystem for Served {
         let made = self.disk.lock().make(parent.0, name, Node::Directory(Directory::default()));
         match made.and_then(|id| self.attributes(id)) {
             Ok(made) => reply.entry(&TTL, &made, Generation(0)),
-            Err(refusal) => reply.error(errno(refusal)),
+            Err(error) => reply.error(errno(error)),
         }
     }
 
@@ -207,7 +208,7 @@ impl Filesystem for Served {
                 self.disk.lock().open(made.ino.0);
                 reply.created(&TTL, &made, Generation(0), FileHandle(0), FopenFlags::empty());
             }
-            Err(refusal) => reply.error(errno(refusal)),
+            Err(error) => reply.error(errno(error)),
         }
     }
 
@@ -268,7 +269,7 @@ impl Filesystem for Served {
     ) {
         match self.disk.lock().read(id.0, offset as usize, size as usize) {
             Ok(data) => reply.data(&data),
-            Err(refusal) => reply.error(errno(refusal)),
+            Err(error) => reply.error(errno(error)),
         }
     }
 
@@ -286,7 +287,7 @@ impl Filesystem for Served {
     ) {
         match self.disk.lock().write(id.0, offset as usize, data) {
             Ok(()) => reply.written(data.len() as u32),
-            Err(refusal) => reply.error(errno(refusal)),
+            Err(error) => reply.error(errno(error)),
         }
     }
 
@@ -306,7 +307,7 @@ impl Filesystem for Served {
         let disk = self.disk.lock();
         let names = match disk.list(id.0) {
             Ok(names) => names,
-            Err(refusal) => return reply.error(errno(refusal)),
+            Err(error) => return reply.error(errno(error)),
         };
         for (index, (name, id)) in names.into_iter().enumerate().skip(offset as usize) {
             let kind = match disk.node(id) {
@@ -321,7 +322,7 @@ impl Filesystem for Served {
     }
 
     fn statfs(&self, _: &Request, _id: INodeNo, reply: ReplyStatfs) {
-        let (blocks, free) = match self.disk.lock().room() {
+        let (blocks, free) = match self.disk.lock().capacity_pages() {
             Some((capacity, free)) => (capacity as u64, free as u64),
             None => (BLOCKS, BLOCKS),
         };

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use admission::plugins::PLUGINS;
 use admission::{
-    Attributes, Authorizer, Chain, Configuration, Environment, Eventual, Found, Notes, ObjectKind, Operation,
-    Reader, Writer,
+    Attributes, Authorizer, Chain, Configuration, Environment, LookupResult, MaybeFuture, ObjectKind,
+    Operation, PluginOutput, Reader, Writer,
 };
 use apimachinery::attributes::Attributes as Question;
-use apimachinery::clock::{Clock, SeededChance, SystemClock};
+use apimachinery::clock::{Clock, SeededRng, SystemClock};
 use apimachinery::decision::Decision;
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
@@ -27,36 +27,41 @@ const ROUNDS: u32 = 100;
 struct World(Arc<Object>);
 
 impl Reader for World {
-    fn get<'a>(&'a self, _: ObjectKind, _: &'a str, _: &'a str) -> Eventual<'a, Found> {
-        Eventual::Now(Ok(Some(Arc::clone(&self.0))))
+    fn get<'a>(&'a self, _: ObjectKind, _: &'a str, _: &'a str) -> MaybeFuture<'a, LookupResult> {
+        MaybeFuture::Ready(Ok(Some(Arc::clone(&self.0))))
     }
 
-    fn list<'a>(&'a self, _: ObjectKind, _: &'a str) -> Eventual<'a, Result<Vec<Arc<Object>>, Status>> {
-        Eventual::Now(Ok(Vec::new()))
+    fn list<'a>(&'a self, _: ObjectKind, _: &'a str) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
+        MaybeFuture::Ready(Ok(Vec::new()))
     }
 
-    fn get_fresh<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Eventual<'a, Found> {
+    fn get_fresh<'a>(
+        &'a self,
+        kind: ObjectKind,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> MaybeFuture<'a, LookupResult> {
         self.get(kind, namespace, name)
     }
 }
 
 impl Writer for World {
-    fn create<'a>(&'a self, _: ObjectKind, _: Object) -> Eventual<'a, Result<(), Status>> {
-        Eventual::Now(Ok(()))
+    fn create<'a>(&'a self, _: ObjectKind, _: Object) -> MaybeFuture<'a, Result<(), Status>> {
+        MaybeFuture::Ready(Ok(()))
     }
 
     fn update_status<'a>(
         &'a self,
         _: ObjectKind,
         object: Object,
-    ) -> Eventual<'a, Result<Arc<Object>, Status>> {
-        Eventual::Now(Ok(Arc::new(object)))
+    ) -> MaybeFuture<'a, Result<Arc<Object>, Status>> {
+        MaybeFuture::Ready(Ok(Arc::new(object)))
     }
 }
 
 impl Authorizer for World {
-    fn decide<'a>(&'a self, _: &'a Arc<UserInfo>, _: Question) -> Eventual<'a, Result<Decision, Status>> {
-        Eventual::Now(Ok(Decision::default()))
+    fn decide<'a>(&'a self, _: &'a Arc<UserInfo>, _: Question) -> MaybeFuture<'a, Result<Decision, Status>> {
+        MaybeFuture::Ready(Ok(Decision::default()))
     }
 }
 
@@ -108,7 +113,7 @@ async fn main() {
         let environment = Environment {
             names: Arc::clone(&names),
             clock: clock.clone(),
-            chance: Arc::new(SeededChance::new(1)),
+            rng: Arc::new(SeededRng::new(1)),
             reader: world.clone(),
             writer: world.clone(),
             authorizer: world,
@@ -121,7 +126,7 @@ async fn main() {
         for _ in 0..BATCHES {
             let start = clock.monotonic();
             for _ in 0..ROUNDS {
-                let notes = Notes::default();
+                let notes = PluginOutput::default();
                 let attributes = Attributes {
                     operation: Operation::Create,
                     resource: pods,

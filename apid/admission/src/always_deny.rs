@@ -3,7 +3,7 @@
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 
-use crate::{Attributes, Eventual, Operation, Plugin};
+use crate::{Attributes, MaybeFuture, Operation, Plugin};
 
 pub(crate) struct AlwaysDeny;
 
@@ -16,8 +16,8 @@ impl Plugin for AlwaysDeny {
         &'a self,
         attributes: &'a Attributes<'a>,
         _object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
-        Eventual::Now(Err(attributes.forbidden("admission control is denying all modifications")))
+    ) -> MaybeFuture<'a, Result<(), Status>> {
+        MaybeFuture::Ready(Err(attributes.forbidden("admission control is denying all modifications")))
     }
 }
 
@@ -31,7 +31,7 @@ mod tests {
     use crate::testing::{Fake, Write};
 
     #[tokio::test]
-    async fn one_refuses_what_the_other_lets_pass() {
+    async fn always_deny_rejects_and_always_admit_allows_every_operation() {
         let fake = Fake::new(Preset::Kubernetes);
         let object = || json!({"metadata": {"name": "x"}});
         for operation in [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect] {

@@ -12,7 +12,7 @@ use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
-use crate::{Attributes, Eventual, Interest, Operation, Plugin, pod_containers};
+use crate::{Attributes, Interest, MaybeFuture, Operation, Plugin, pod_containers};
 
 const ALWAYS: &str = "Always";
 
@@ -27,7 +27,7 @@ impl Plugin for AlwaysPullImages {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         if let Some(pod) = object
             && brings_images(attributes, pod)
         {
@@ -42,16 +42,16 @@ impl Plugin for AlwaysPullImages {
                 }
             }
         }
-        Eventual::Now(Ok(()))
+        MaybeFuture::Ready(Ok(()))
     }
 
     fn validate<'a>(
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let other = object.filter(|pod| brings_images(attributes, pod)).and_then(other_policy);
-        Eventual::Now(match other {
+        MaybeFuture::Ready(match other {
             Some(error) => Err(attributes.forbidden(&error.to_string())),
             None => Ok(()),
         })
@@ -101,7 +101,7 @@ mod tests {
     use crate::testing::{Fake, Write};
 
     #[tokio::test]
-    async fn new_images_are_always_pulled() {
+    async fn new_images_get_pull_policy_always() {
         let fake = Fake::new(Preset::Kubernetes);
         let pod = |image: &str, policy: &str| {
             json!({"metadata": {"name": "p"}, "spec": {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_plugin_undoes_is_found() {
+    fn changed_pull_policy_is_rejected_in_validation() {
         let find = |spec: Value| {
             let pod = Object::from_value(json!({ "spec": spec })).unwrap();
             other_policy(&pod).map(|error| error.to_string()).unwrap_or_default()

@@ -67,7 +67,7 @@ pub struct Attributes<'a> {
     /// Webhooks and policies request it.
     pub reinvoked: bool,
     /// Output of plugins besides the decision.
-    pub notes: &'a Notes,
+    pub notes: &'a PluginOutput,
 }
 
 impl Attributes<'_> {
@@ -84,7 +84,7 @@ impl Attributes<'_> {
 
 /// Output of plugins: warnings, audit annotations and the audit object reference.
 #[derive(Debug, Default)]
-pub struct Notes {
+pub struct PluginOutput {
     /// Warnings for the client.
     warnings: Mutex<Vec<String>>,
     /// Annotations of the audit event.
@@ -120,7 +120,7 @@ impl ObjectReference {
     }
 }
 
-impl Notes {
+impl PluginOutput {
     /// Adds a warning for the client.
     pub fn warn(&self, text: impl Into<String>) {
         self.warnings.lock().push(text.into());
@@ -147,7 +147,7 @@ impl Notes {
     }
 
     /// Removes the output of an earlier attempt of the same write.
-    pub fn begin_anew(&self) {
+    pub fn reset(&self) {
         self.warnings.lock().clear();
         self.annotations.lock().clear();
         let kept = std::mem::take(&mut *self.kept.lock());

@@ -5,7 +5,7 @@ use apimachinery::status::Status;
 use apimachinery::user::MASTERS;
 
 use crate::{
-    Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, certificate_request,
+    Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, certificate_request,
 };
 
 pub(crate) struct CertificateSubjectRestriction {
@@ -43,9 +43,11 @@ impl Plugin for CertificateSubjectRestriction {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let restricted = |request: &&Object| request.str_at(&["spec", "signerName"]) == Some(&self.signer);
-        Eventual::Now(object.filter(restricted).map_or(Ok(()), |request| self.check(attributes, request)))
+        MaybeFuture::Ready(
+            object.filter(restricted).map_or(Ok(()), |request| self.check(attributes, request)),
+        )
     }
 }
 
@@ -69,7 +71,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_asks_for_the_group_that_may_do_everything() {
+    async fn client_certificate_for_system_masters_is_rejected() {
         let fake = Fake::new(Preset::Kubernetes);
         let plugin = CertificateSubjectRestriction::new(&fake.environment());
         let clients = "kubernetes.io/kube-apiserver-client";

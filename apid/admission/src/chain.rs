@@ -30,16 +30,16 @@ pub enum ConfigError {
     Unknown(String),
     /// The plugin is known but not implemented.
     #[error("admission plugin `{0}` is not implemented")]
-    Missing(&'static str),
+    NotImplemented(&'static str),
     /// The file configures a plugin that is not implemented or has no configuration.
     #[error("admission plugin `{0}` does not accept a configuration")]
-    TakesNone(&'static str),
+    NotConfigurable(&'static str),
     /// The plugin configuration is invalid; the text names the file and the field.
     #[error("admission plugin `{0}`: {1}")]
     Configuration(&'static str, String),
     /// Both flags name the plugin.
     #[error("admission plugin `{0}` is both enabled and disabled")]
-    Both(String),
+    EnabledAndDisabled(String),
 }
 
 impl Chain {
@@ -61,7 +61,13 @@ impl Chain {
                 errors.push(ConfigError::Unknown(name.clone()));
             }
         }
-        errors.extend(enabled.iter().filter(|name| disabled.contains(name)).cloned().map(ConfigError::Both));
+        errors.extend(
+            enabled
+                .iter()
+                .filter(|name| disabled.contains(name))
+                .cloned()
+                .map(ConfigError::EnabledAndDisabled),
+        );
         let mut plugins = Vec::new();
         for entry in PLUGINS {
             let named = |list: &[String]| list.iter().any(|name| name == entry.name);
@@ -70,16 +76,18 @@ impl Chain {
             }
             let given = configuration.of(entry.name);
             match entry.state {
-                State::Built(_) | State::Missing if given.is_some() => {
-                    errors.push(ConfigError::TakesNone(entry.name));
+                State::Implemented(_) | State::NotImplemented if given.is_some() => {
+                    errors.push(ConfigError::NotConfigurable(entry.name));
                 }
-                State::Built(build) => plugins.push((entry.name, build(environment))),
+                State::Implemented(build) => plugins.push((entry.name, build(environment))),
                 State::Configured(build) => match build(environment, given) {
                     Ok(plugin) => plugins.push((entry.name, plugin)),
                     Err(why) => errors.push(ConfigError::Configuration(entry.name, why)),
                 },
-                State::Missing if named(enabled) => errors.push(ConfigError::Missing(entry.name)),
-                State::Missing => {}
+                State::NotImplemented if named(enabled) => {
+                    errors.push(ConfigError::NotImplemented(entry.name))
+                }
+                State::NotImplemented => {}
             }
         }
         if errors.is_empty() { Ok(Chain::assemble(plugins, &environment.reservations)) } else { Err(errors) }
@@ -116,7 +124,7 @@ impl Chain {
         attributes: &Attributes<'_>,
         mut object: Option<&mut Object>,
     ) -> Result<(), Status> {
-        for plugin in self.concerned(attributes) {
+        for plugin in self.interested_plugins(attributes) {
             plugin.mutate(attributes, object.as_deref_mut()).get().await?;
         }
         Ok(())
@@ -128,7 +136,7 @@ impl Chain {
     ///
     /// The first rejection.
     pub async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
-        for plugin in self.concerned(attributes) {
+        for plugin in self.interested_plugins(attributes) {
             plugin.validate(attributes, object).get().await?;
         }
         Ok(())
@@ -137,7 +145,10 @@ impl Chain {
 
 impl Chain {
     /// The plugins that are interested in a write.
-    fn concerned<'a>(&'a self, attributes: &'a Attributes<'_>) -> impl Iterator<Item = &'a dyn Plugin> {
+    fn interested_plugins<'a>(
+        &'a self,
+        attributes: &'a Attributes<'_>,
+    ) -> impl Iterator<Item = &'a dyn Plugin> {
         let kind = attributes.resource.kind;
         let plan = self.plans.of((kind.group, kind.kind, attributes.subresource), attributes.operation);
         plan.iter().filter_map(|place| self.plugins.get(*place)).map(|(_, plugin)| &**plugin)

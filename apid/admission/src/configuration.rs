@@ -17,11 +17,11 @@ use crate::plugins::PLUGINS;
 
 /// Configurations of all plugins; empty without a file.
 #[derive(Clone, Debug, Default)]
-pub struct Configuration(BTreeMap<String, Given>);
+pub struct Configuration(BTreeMap<String, PluginConfiguration>);
 
 /// Configuration of one plugin.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub struct PluginConfiguration {
     /// Location for error messages, such as ``file `admission.yaml`, plugins[0].configuration``.
     place: String,
     value: Value,
@@ -40,7 +40,7 @@ impl Configuration {
         names: &Names,
         read: &dyn Fn(&str) -> Result<Vec<u8>, String>,
     ) -> Result<Self, Vec<String>> {
-        let whole = Given::read(name, text).map_err(|mistake| vec![mistake])?;
+        let whole = PluginConfiguration::read(name, text).map_err(|mistake| vec![mistake])?;
         let mut fields = whole
             .typed(names, "apiserver.config", &["v1", "v1alpha1"], "AdmissionConfiguration")
             .map_err(|mistake| vec![mistake])?;
@@ -66,7 +66,7 @@ impl Configuration {
     }
 
     /// Configuration of a plugin, if the file has one.
-    pub fn of(&self, plugin: &str) -> Option<&Given> {
+    pub fn of(&self, plugin: &str) -> Option<&PluginConfiguration> {
         self.0.get(plugin)
     }
 
@@ -79,30 +79,30 @@ impl Configuration {
 fn plugin(
     entry: &mut Fields,
     read: &dyn Fn(&str) -> Result<Vec<u8>, String>,
-) -> Result<(String, Given), String> {
-    let name = entry.text("name")?.ok_or_else(|| entry.mistake("name", "must be set"))?;
+) -> Result<(String, PluginConfiguration), String> {
+    let name = entry.text("name")?.ok_or_else(|| entry.error("name", "must be set"))?;
     let path: Option<String> = entry.text("path")?.filter(|path| !path.is_empty());
     let given = match (entry.take("configuration"), path) {
-        (Some(_), Some(_)) => return Err(entry.mistake("path", "excludes `configuration`")),
-        (Some(value), None) => Given { place: entry.place_of("configuration"), value },
+        (Some(_), Some(_)) => return Err(entry.error("path", "excludes `configuration`")),
+        (Some(value), None) => PluginConfiguration { place: entry.place_of("configuration"), value },
         (None, Some(path)) => {
-            let text = read(&path).map_err(|why| entry.mistake("path", &why))?;
-            Given::read(&path, &text)?
+            let text = read(&path).map_err(|why| entry.error("path", &why))?;
+            PluginConfiguration::read(&path, &text)?
         }
-        (None, None) => Given { place: entry.place.clone(), value: Value::Null },
+        (None, None) => PluginConfiguration { place: entry.place.clone(), value: Value::Null },
     };
     entry.end()?;
     Ok((name, given))
 }
 
-impl Given {
+impl PluginConfiguration {
     /// Parses the single document of a file.
     fn read(name: &str, text: &[u8]) -> Result<Self, String> {
         let place = format!("file `{name}`");
         let decoded = yaml::decode(text, Limits::BODY).map_err(|error| format!("{place}: {error}"))?;
         match decoded.duplicates.first() {
             Some(key) => Err(format!("{place}: duplicate key `{key}`")),
-            None => Ok(Given { place, value: decoded.value }),
+            None => Ok(PluginConfiguration { place, value: decoded.value }),
         }
     }
 
@@ -158,7 +158,7 @@ impl Fields {
     }
 
     /// Formats an error message about a field.
-    pub fn mistake(&self, field: &str, what: &str) -> String {
+    pub fn error(&self, field: &str, what: &str) -> String {
         format!("{}: {what}", self.place_of(field))
     }
 
@@ -181,7 +181,7 @@ impl Fields {
     ) -> Result<Option<T>, String> {
         match self.take(field) {
             None => Ok(None),
-            Some(value) => convert(value).map(Some).ok_or_else(|| self.mistake(field, what)),
+            Some(value) => convert(value).map(Some).ok_or_else(|| self.error(field, what)),
         }
     }
 
@@ -288,7 +288,7 @@ impl Fields {
     pub fn end(&self) -> Result<(), String> {
         match self.map.keys().next() {
             None => Ok(()),
-            Some(field) => Err(self.mistake(field, "is unknown")),
+            Some(field) => Err(self.error(field, "is unknown")),
         }
     }
 }

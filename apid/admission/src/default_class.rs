@@ -7,12 +7,14 @@ use apimachinery::status::Status;
 use serde_json::Value;
 
 use crate::tree::object_at;
-use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Place, Plugin, Reader};
+use crate::{
+    Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader, WriteTarget,
+};
 
 /// Plugin that sets a default class.
 pub(crate) struct DefaultClass {
     reader: Arc<dyn Reader>,
-    places: &'static [Place],
+    places: &'static [WriteTarget],
     class: ObjectKind,
     /// Annotations that mark the default class.
     marks: Vec<String>,
@@ -75,13 +77,15 @@ impl Plugin for DefaultClass {
         &'a self,
         _attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let names_one = |object: &Object| {
             object.annotation(&self.annotation).is_some()
                 || object.at(&["spec", self.field]).is_some_and(|class| !class.is_null())
         };
-        let Some(object) = object.filter(|object| !names_one(object)) else { return Eventual::Now(Ok(())) };
-        Eventual::later(async move {
+        let Some(object) = object.filter(|object| !names_one(object)) else {
+            return MaybeFuture::Ready(Ok(()));
+        };
+        MaybeFuture::later(async move {
             if let (Some(class), Some(spec)) = (self.default().await?, object_at(&mut object.0, "spec")) {
                 spec.insert(self.field.to_owned(), Value::from(class.name()));
             }
@@ -99,7 +103,7 @@ mod tests {
     use crate::testing::{Fake, Write};
 
     #[tokio::test]
-    async fn the_newest_default_is_given_to_what_names_none() {
+    async fn object_without_class_gets_newest_default_class() {
         let class = |name: &str, mark: &str, made: &str| json!({"metadata": {"name": name, "creationTimestamp": made, "annotations": {mark: "true"}}});
         let storage = "storageclass.kubernetes.io/is-default-class";
         let fake = Fake::new(Preset::Kubernetes)

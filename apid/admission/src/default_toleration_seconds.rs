@@ -5,7 +5,7 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use serde_json::{Value, json};
 
-use crate::{Attributes, Environment, Eventual, Interest, Plugin, tolerations};
+use crate::{Attributes, Environment, Interest, MaybeFuture, Plugin, tolerations};
 
 /// Default toleration time in seconds.
 const SECONDS: i64 = 300;
@@ -34,7 +34,7 @@ impl Plugin for DefaultTolerationSeconds {
         &'a self,
         _attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         if let Some(pod) = object {
             let present = tolerations::of(pod);
             let missing = self.taints.iter().filter(|taint| !present.iter().any(|t| tolerates(t, taint)));
@@ -44,7 +44,7 @@ impl Plugin for DefaultTolerationSeconds {
                 tolerations::set(pod, all);
             }
         }
-        Eventual::Now(Ok(()))
+        MaybeFuture::Ready(Ok(()))
     }
 }
 
@@ -66,7 +66,7 @@ mod tests {
     use crate::testing::{Fake, Write};
 
     #[tokio::test]
-    async fn what_a_pod_does_not_say_is_said_for_it() {
+    async fn pod_gets_default_not_ready_and_unreachable_tolerations() {
         let fake = Fake::new(Preset::Kubernetes);
         let plugin = DefaultTolerationSeconds::new(&fake.environment());
         let [not_ready, unreachable] = taints(&fake.names).map(|taint| toleration(&taint));

@@ -4,7 +4,7 @@
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
-use crate::{Attributes, Eventual, Interest, ObjectKind, Plugin};
+use crate::{Attributes, Interest, MaybeFuture, ObjectKind, Plugin};
 
 const SERVICE: ObjectKind = ObjectKind::new("", "Service");
 
@@ -19,10 +19,10 @@ impl Plugin for DenyServiceExternalIps {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let old = attributes.old.map_or(&[][..], addresses);
         let is_new = |address: &Value| !old.contains(address);
-        Eventual::Now(match object {
+        MaybeFuture::Ready(match object {
             Some(service) if addresses(service).iter().any(is_new) => {
                 Err(attributes.forbidden("Use of external IPs is denied by admission control."))
             }
@@ -45,7 +45,7 @@ mod tests {
     use crate::testing::{Fake, Write};
 
     #[tokio::test]
-    async fn addresses_may_go_and_not_come() {
+    async fn new_external_ips_are_rejected_and_removal_is_allowed() {
         let fake = Fake::new(Preset::Kubernetes);
         let service = |ips: &[&str]| json!({"metadata": {"name": "s"}, "spec": {"externalIPs": ips}});
         for (old, new, refused) in [

@@ -15,7 +15,9 @@ use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use parking_lot::Mutex;
 
-use crate::{Attributes, Environment, Eventual, Fields, Given, Interest, ObjectKind, Plugin};
+use crate::{
+    Attributes, Environment, Fields, Interest, MaybeFuture, ObjectKind, Plugin, PluginConfiguration,
+};
 
 /// Default `cacheSize` of a limit.
 const CACHE_SIZE: i64 = 4096;
@@ -26,13 +28,20 @@ pub(crate) struct EventRateLimit {
 }
 
 impl EventRateLimit {
-    pub(crate) fn new(environment: &Environment, given: Option<&Given>) -> Result<Self, String> {
-        let given = given.ok_or("requires a configuration with at least one limit")?;
-        let mut fields =
-            given.typed(&environment.names, "eventratelimit.admission", &["v1alpha1"], "Configuration")?;
+    pub(crate) fn new(
+        environment: &Environment,
+        configuration: Option<&PluginConfiguration>,
+    ) -> Result<Self, String> {
+        let configuration = configuration.ok_or("requires a configuration with at least one limit")?;
+        let mut fields = configuration.typed(
+            &environment.names,
+            "eventratelimit.admission",
+            &["v1alpha1"],
+            "Configuration",
+        )?;
         let entries = fields.objects("limits")?;
         if entries.is_empty() {
-            return Err(fields.mistake("limits", "must have at least one entry"));
+            return Err(fields.error("limits", "must have at least one entry"));
         }
         fields.end()?;
         let limits = entries.into_iter().map(Limit::read).collect::<Result<_, _>>()?;
@@ -122,16 +131,16 @@ impl Limit {
         let word = fields.text("type")?.unwrap_or_default();
         let scope = Scope::ALL.iter().find(|(known, _)| *known == word).map(|(_, scope)| *scope);
         let words = Scope::ALL.map(|(word, _)| word).join(", ");
-        let scope = scope.ok_or_else(|| fields.mistake("type", &format!("must be one of {words}")))?;
+        let scope = scope.ok_or_else(|| fields.error("type", &format!("must be one of {words}")))?;
         let (rate, burst) = (fields.integer("qps")?.unwrap_or(0), fields.integer("burst")?.unwrap_or(0));
         let most = fields.integer("cacheSize")?.unwrap_or(0);
         for (field, number) in [("qps", rate), ("burst", burst)] {
             if !(1..=i64::from(i32::MAX)).contains(&number) {
-                return Err(fields.mistake(field, "must be a number above 0"));
+                return Err(fields.error(field, "must be a number above 0"));
             }
         }
         if !(0..=i64::from(i32::MAX)).contains(&most) {
-            return Err(fields.mistake("cacheSize", "must not be negative"));
+            return Err(fields.error("cacheSize", "must not be negative"));
         }
         fields.end()?;
         let most = if most == 0 { CACHE_SIZE } else { most };
@@ -182,9 +191,9 @@ impl Plugin for EventRateLimit {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let event = object.filter(|_| !attributes.dry_run);
-        Eventual::Now(event.map_or(Ok(()), |event| self.check(attributes, event)))
+        MaybeFuture::Ready(event.map_or(Ok(()), |event| self.check(attributes, event)))
     }
 }
 
@@ -218,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_over_a_limit_is_refused_until_time_passes() {
+    async fn events_over_rate_limit_return_429_until_refill() {
         let fake = Fake::new(Preset::Kubernetes);
         let plugin = plugin(
             &fake,
@@ -247,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sources_and_objects_are_counted_apart() {
+    async fn source_and_object_limit_has_separate_buckets() {
         let fake = Fake::new(Preset::Kubernetes);
         let plugin = plugin(&fake, "[{type: SourceAndObject, qps: 1, burst: 1}]").unwrap();
         assert_eq!(send(&fake, &plugin, "u", "a", "p").await, "");
@@ -259,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_field() {
+    fn invalid_event_rate_limit_configuration_names_field() {
         let fake = Fake::new(Preset::Kubernetes);
         let at = "file `f.yaml`, plugins[0].configuration";
         for (limits, mistake) in [

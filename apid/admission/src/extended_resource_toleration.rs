@@ -8,7 +8,7 @@ use apimachinery::status::Status;
 use kinds::format;
 use serde_json::json;
 
-use crate::{Attributes, Environment, Eventual, Interest, Plugin};
+use crate::{Attributes, Environment, Interest, MaybeFuture, Plugin};
 use crate::{pod_containers, tolerations};
 
 pub(crate) struct ExtendedResourceToleration {
@@ -29,7 +29,7 @@ impl ExtendedResourceToleration {
     }
 
     /// The extended resources that containers request, without ephemeral containers.
-    fn asked_for(&self, pod: &Object) -> BTreeSet<String> {
+    fn requested_resources(&self, pod: &Object) -> BTreeSet<String> {
         let requests = pod_containers::each(pod)
             .filter(|(list, ..)| *list != pod_containers::EPHEMERAL_CONTAINERS)
             .filter_map(|(.., container)| container.get("resources")?.get("requests")?.as_object());
@@ -47,9 +47,9 @@ impl Plugin for ExtendedResourceToleration {
         &'a self,
         _attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
-        let Some(pod) = object else { return Eventual::Now(Ok(())) };
-        for resource in self.asked_for(pod) {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
+        let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
+        for resource in self.requested_resources(pod) {
             let wanted = json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
             let have = tolerations::of(pod);
             if !have.iter().any(|toleration| tolerations::equal(toleration, &wanted)) {
@@ -57,7 +57,7 @@ impl Plugin for ExtendedResourceToleration {
                 tolerations::set(pod, all);
             }
         }
-        Eventual::Now(Ok(()))
+        MaybeFuture::Ready(Ok(()))
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
     use crate::testing::{Fake, Write};
 
     #[tokio::test]
-    async fn devices_are_tolerated() {
+    async fn extended_resource_requests_add_tolerations() {
         let fake = Fake::new(Preset::Kubernetes);
         let plugin = ExtendedResourceToleration::new(&fake.environment());
         let asks = |names: &[&str]| {

@@ -10,7 +10,7 @@
 //! # Invariants
 //!
 //! INVARIANT (mutating before validating): no plugin changes an object after another plugin has validated it.
-//! INVARIANT (nothing waits for nothing): plugins return at once unless they must wait ([`Eventual`]). A
+//! INVARIANT (nothing waits for nothing): plugins return at once unless they must wait ([`MaybeFuture`]). A
 //! write without interested plugins causes no allocation and no task switch.
 //! INVARIANT (no storage): plugins read other objects only through [`Reader`], which the process provides.
 
@@ -26,10 +26,10 @@ mod default_class;
 mod default_toleration_seconds;
 mod deny_service_external_ips;
 mod event_rate_limit;
-mod eventual;
 mod extended_resource_toleration;
 mod limit_pod_hard_anti_affinity_topology;
 mod limit_ranger;
+mod maybe_future;
 mod namespace_existence;
 mod namespace_lifecycle;
 mod node_restriction;
@@ -54,12 +54,12 @@ mod taint_nodes_by_condition;
 mod tolerations;
 mod tree;
 
-pub use attributes::{Attributes, Notes, ObjectReference, Operation};
+pub use attributes::{Attributes, ObjectReference, Operation, PluginOutput};
 pub use chain::{Chain, ConfigError};
-pub use configuration::{Configuration, Fields, Given};
-pub use eventual::Eventual;
-pub use plugin::{Environment, Interest, Place, Plugin};
-pub use reader::{Authorizer, Found, ObjectKind, Reader, Writer};
+pub use configuration::{Configuration, Fields, PluginConfiguration};
+pub use maybe_future::MaybeFuture;
+pub use plugin::{Environment, Interest, Plugin, WriteTarget};
+pub use reader::{Authorizer, LookupResult, ObjectKind, Reader, Writer};
 
 #[cfg(test)]
 mod testing;

@@ -3,7 +3,7 @@
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
-use crate::{Attributes, Environment, Eventual, Interest, Plugin};
+use crate::{Attributes, Environment, Interest, MaybeFuture, Plugin};
 
 pub(crate) struct LimitPodHardAntiAffinityTopology {
     host: String,
@@ -24,11 +24,11 @@ impl Plugin for LimitPodHardAntiAffinityTopology {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let path = ["spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
         let terms = object.and_then(|pod| pod.at(&path)).and_then(Value::as_array).into_iter().flatten();
         let mut keys = terms.map(|term| term.get("topologyKey").and_then(Value::as_str).unwrap_or(""));
-        Eventual::Now(match keys.find(|key| *key != self.host) {
+        MaybeFuture::Ready(match keys.find(|key| *key != self.host) {
             Some(key) => Err(attributes.forbidden(&format!(
                 "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {} is allowed",
                 self.host
@@ -47,7 +47,7 @@ mod tests {
     use crate::testing::{Fake, Write};
 
     #[tokio::test]
-    async fn only_the_node_may_be_kept() {
+    async fn required_anti_affinity_allows_hostname_topology_only() {
         let fake = Fake::new(Preset::Kubernetes);
         let plugin = LimitPodHardAntiAffinityTopology::new(&fake.environment());
         let terms = |keys: &[&str]| {

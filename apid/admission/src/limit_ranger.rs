@@ -15,10 +15,10 @@ use apimachinery::status::Status;
 use serde_json::Value;
 
 use crate::pod_containers::{CONTAINERS, INIT_CONTAINERS, containers, items_mut, name};
-use crate::pod_resources::{Sort, of_container, of_pod};
+use crate::pod_resources::{ResourceList, of_container, of_pod};
 use crate::quantity::{Amounts, Quantity, amounts};
 use crate::tree::{annotate, object_at};
-use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
+use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader};
 
 const LIMIT_RANGE: ObjectKind = ObjectKind::new("", "LimitRange");
 const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
@@ -59,14 +59,14 @@ impl Plugin for LimitRanger {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(pod) = object.filter(|_| attributes.is_of(ObjectKind::POD) && concerns(attributes)) else {
-            return Eventual::Now(Ok(()));
+            return MaybeFuture::Ready(Ok(()));
         };
         let ranges = self.reader.list(LIMIT_RANGE, attributes.namespace);
-        Eventual::later(async move {
+        MaybeFuture::later(async move {
             for range in ranges.get().await? {
-                let given = give_defaults(&range, pod);
+                let given = apply_defaults(&range, pod);
                 if !given.is_empty() {
                     let text = format!("LimitRanger plugin set: {}", given.join("; "));
                     annotate(pod, &self.annotation, text);
@@ -80,12 +80,12 @@ impl Plugin for LimitRanger {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(object) = object.filter(|_| concerns(attributes)) else {
-            return Eventual::Now(Ok(()));
+            return MaybeFuture::Ready(Ok(()));
         };
         let ranges = self.reader.list(LIMIT_RANGE, attributes.namespace);
-        Eventual::later(async move {
+        MaybeFuture::later(async move {
             for range in ranges.get().await? {
                 let wrong = if attributes.is_of(ObjectKind::POD) {
                     check_pod(&range, object)
@@ -93,7 +93,7 @@ impl Plugin for LimitRanger {
                     check_claim(&range, object)
                 };
                 if !wrong.is_empty() {
-                    return Err(attributes.forbidden(&together(wrong)));
+                    return Err(attributes.forbidden(&join_messages(wrong)));
                 }
             }
             Ok(())
@@ -105,7 +105,7 @@ impl Plugin for LimitRanger {
 const MESSAGES_MAX: usize = 100;
 
 /// Joins distinct messages, at most the first hundred.
-fn together(messages: Vec<String>) -> String {
+fn join_messages(messages: Vec<String>) -> String {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let unique: Vec<String> =
         messages.iter().filter(|message| seen.insert(message)).take(MESSAGES_MAX).cloned().collect();
@@ -122,7 +122,7 @@ fn limits<'a>(range: &'a Object, of: &'a str) -> impl Iterator<Item = &'a Value>
 }
 
 /// Sets default requests and limits of containers; returns a description of the changes.
-fn give_defaults(range: &Object, pod: &mut Object) -> Vec<String> {
+fn apply_defaults(range: &Object, pod: &mut Object) -> Vec<String> {
     let (mut requests, mut most) = (Vec::new(), Vec::new());
     for limit in limits(range, "Container") {
         for (field, all) in [("defaultRequest", &mut requests), ("default", &mut most)] {
@@ -134,9 +134,9 @@ fn give_defaults(range: &Object, pod: &mut Object) -> Vec<String> {
     for (list, what) in [(CONTAINERS, "container"), (INIT_CONTAINERS, "init container")] {
         for container in items_mut(pod, list) {
             for (sort, defaults, word) in
-                [(Sort::Requests, &requests, "request"), (Sort::Limits, &most, "limit")]
+                [(ResourceList::Requests, &requests, "request"), (ResourceList::Limits, &most, "limit")]
             {
-                let set = give(container, sort, defaults);
+                let set = fill_resources(container, sort, defaults);
                 if !set.is_empty() {
                     given.push(format!("{} {word} for {what} {}", set.join(", "), name(container)));
                 }
@@ -147,7 +147,7 @@ fn give_defaults(range: &Object, pod: &mut Object) -> Vec<String> {
 }
 
 /// Fills one resource list of a container; returns the added resources in order.
-fn give(container: &mut Value, sort: Sort, defaults: &[(String, Value)]) -> Vec<String> {
+fn fill_resources(container: &mut Value, sort: ResourceList, defaults: &[(String, Value)]) -> Vec<String> {
     let Some(container) = container.as_object_mut().filter(|_| !defaults.is_empty()) else {
         return Vec::new();
     };
@@ -172,16 +172,18 @@ fn check_pod(range: &Object, pod: &Object) -> Vec<String> {
         match limit.get("type").and_then(Value::as_str) {
             Some("Container") => {
                 for container in containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS)) {
-                    let asked = Asked {
-                        requests: of_container(container, Sort::Requests),
-                        limits: of_container(container, Sort::Limits),
+                    let asked = PodAmounts {
+                        requests: of_container(container, ResourceList::Requests),
+                        limits: of_container(container, ResourceList::Limits),
                     };
                     asked.check(limit, "Container", &mut wrong);
                 }
             }
             Some("Pod") => {
-                let asked =
-                    Asked { requests: of_pod(pod, Sort::Requests), limits: of_pod(pod, Sort::Limits) };
+                let asked = PodAmounts {
+                    requests: of_pod(pod, ResourceList::Requests),
+                    limits: of_pod(pod, ResourceList::Limits),
+                };
                 asked.check(limit, "Pod", &mut wrong);
             }
             _ => {}
@@ -194,7 +196,7 @@ fn check_claim(range: &Object, claim: &Object) -> Vec<String> {
     let mut wrong = Vec::new();
     let requests = amounts(claim.at(&["spec", "resources", "requests"]));
     for limit in limits(range, "PersistentVolumeClaim") {
-        let asked = Asked { requests: requests.clone(), limits: Amounts::new() };
+        let asked = PodAmounts { requests: requests.clone(), limits: Amounts::new() };
         for (resource, least) in amounts(limit.get("min")) {
             asked.at_least(&resource, least, "PersistentVolumeClaim", &mut wrong);
         }
@@ -211,12 +213,12 @@ fn check_claim(range: &Object, claim: &Object) -> Vec<String> {
 }
 
 /// Requests and limits of a container or pod.
-struct Asked {
+struct PodAmounts {
     requests: Amounts,
     limits: Amounts,
 }
 
-impl Asked {
+impl PodAmounts {
     fn check(&self, limit: &Value, of: &str, wrong: &mut Vec<String>) {
         for (resource, least) in amounts(limit.get("min")) {
             self.at_least(&resource, least, of, wrong);

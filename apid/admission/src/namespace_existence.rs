@@ -6,17 +6,22 @@ use apimachinery::gvk::GroupResource;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 
-use crate::{Attributes, Environment, Eventual, Found, ObjectKind, Operation, Plugin, Reader, Writer};
+use crate::{
+    Attributes, Environment, LookupResult, MaybeFuture, ObjectKind, Operation, Plugin, Reader, Writer,
+};
 
 /// Looks up the namespace of a write in the cache, then in the store.
 /// None for writes to namespaces and cluster-scoped objects.
-fn look<'a>(reader: &'a dyn Reader, attributes: &'a Attributes<'a>) -> Option<Eventual<'a, Found>> {
+fn find_namespace<'a>(
+    reader: &'a dyn Reader,
+    attributes: &'a Attributes<'a>,
+) -> Option<MaybeFuture<'a, LookupResult>> {
     if attributes.namespace.is_empty() || attributes.is_of(ObjectKind::NAMESPACE) {
         return None;
     }
     match reader.get(ObjectKind::NAMESPACE, "", attributes.namespace) {
-        Eventual::Now(Ok(Some(found))) => Some(Eventual::Now(Ok(Some(found)))),
-        known => Some(Eventual::later(async move {
+        MaybeFuture::Ready(Ok(Some(found))) => Some(MaybeFuture::Ready(Ok(Some(found)))),
+        known => Some(MaybeFuture::later(async move {
             match known.get().await? {
                 Some(found) => Ok(Some(found)),
                 None => reader.get_fresh(ObjectKind::NAMESPACE, "", attributes.namespace).get().await,
@@ -45,9 +50,11 @@ impl Plugin for NamespaceExists {
         &'a self,
         attributes: &'a Attributes<'a>,
         _object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
-        let Some(found) = look(&*self.reader, attributes) else { return Eventual::Now(Ok(())) };
-        let answer = |found: Found| match found? {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
+        let Some(found) = find_namespace(&*self.reader, attributes) else {
+            return MaybeFuture::Ready(Ok(()));
+        };
+        let answer = |found: LookupResult| match found? {
             Some(_) => Ok(()),
             None => {
                 let namespaces = GroupResource { group: String::new(), resource: "namespaces".to_owned() };
@@ -72,7 +79,7 @@ impl NamespaceAutoProvision {
         }
     }
 
-    async fn make(&self, name: &str) -> Result<(), Status> {
+    async fn create_namespace(&self, name: &str) -> Result<(), Status> {
         let mut namespace = Object::default();
         namespace.set_meta("name", name);
         match self.writer.create(ObjectKind::NAMESPACE, namespace).get().await {
@@ -91,16 +98,16 @@ impl Plugin for NamespaceAutoProvision {
         &'a self,
         attributes: &'a Attributes<'a>,
         _object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         if attributes.dry_run || !attributes.subresource.is_empty() {
-            return Eventual::Now(Ok(()));
+            return MaybeFuture::Ready(Ok(()));
         }
-        match look(&*self.reader, attributes) {
-            None | Some(Eventual::Now(Ok(Some(_)))) => Eventual::Now(Ok(())),
-            Some(found) => Eventual::later(async move {
+        match find_namespace(&*self.reader, attributes) {
+            None | Some(MaybeFuture::Ready(Ok(Some(_)))) => MaybeFuture::Ready(Ok(())),
+            Some(found) => MaybeFuture::later(async move {
                 match found.get().await? {
                     Some(_) => Ok(()),
-                    None => self.make(attributes.namespace).await,
+                    None => self.create_namespace(attributes.namespace).await,
                 }
             }),
         }
@@ -120,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn missing_namespaces_are_refused() {
+    async fn write_to_missing_namespace_is_rejected() {
         let fake = fake();
         let plugin = NamespaceExists::new(&fake.environment());
         let gone = "namespaces \"gone\" not found";
@@ -139,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn missing_namespaces_are_made_once_and_not_for_dry_runs() {
+    async fn auto_provision_creates_namespace_once_except_for_dry_run() {
         for (namespace, dry_run, made) in [("team", false, 0), ("new", false, 1), ("new", true, 0)] {
             let fake = fake();
             let plugin = NamespaceAutoProvision::new(&fake.environment());

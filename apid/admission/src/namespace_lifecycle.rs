@@ -13,7 +13,7 @@ use apimachinery::object::Object;
 use apimachinery::status::{Cause, Status};
 use kinds::Storage;
 
-use crate::{Attributes, Environment, Eventual, ObjectKind, Operation, Plugin, Reader};
+use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Plugin, Reader};
 
 pub(crate) struct NamespaceLifecycle {
     reader: Arc<dyn Reader>,
@@ -39,20 +39,22 @@ impl Plugin for NamespaceLifecycle {
         &'a self,
         attributes: &'a Attributes<'a>,
         _object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let is_namespace = attributes.is_of(ObjectKind::NAMESPACE);
         if attributes.operation == Operation::Delete {
             let refused = is_namespace && self.immortal.contains(&attributes.name);
             let refusal = || attributes.forbidden("this namespace may not be deleted");
-            return Eventual::Now(if refused { Err(refusal()) } else { Ok(()) });
+            return MaybeFuture::Ready(if refused { Err(refusal()) } else { Ok(()) });
         }
         let is_review = attributes.resource.kind.storage == Storage::Review;
         if attributes.namespace.is_empty() || is_namespace || is_review {
-            return Eventual::Now(Ok(()));
+            return MaybeFuture::Ready(Ok(()));
         }
         match self.reader.get(ObjectKind::NAMESPACE, "", attributes.namespace) {
-            Eventual::Now(Ok(Some(namespace))) => Eventual::Now(decide(attributes, Some(&namespace))),
-            known => Eventual::later(async move {
+            MaybeFuture::Ready(Ok(Some(namespace))) => {
+                MaybeFuture::Ready(decide(attributes, Some(&namespace)))
+            }
+            known => MaybeFuture::later(async move {
                 // Another process may just have created the namespace.
                 let namespace = match known.get().await? {
                     Some(namespace) => Some(namespace),

@@ -14,7 +14,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use kinds::Registry;
 
-use crate::{Attributes, Authorizer, Environment, Eventual, ObjectKind, Plugin};
+use crate::{Attributes, Authorizer, Environment, MaybeFuture, ObjectKind, Plugin};
 
 pub(crate) struct OwnerReferencesPermissionEnforcement {
     registry: Registry,
@@ -32,7 +32,10 @@ impl OwnerReferencesPermissionEnforcement {
     async fn check(&self, attributes: &Attributes<'_>, new: &Object) -> Result<(), Status> {
         let decision = self.authorizer.decide(attributes.user, delete(attributes)).get().await?;
         if !decision.allowed() {
-            let why = format!("cannot set an ownerRef on a resource you can't delete: {}", said(&decision));
+            let why = format!(
+                "cannot set an ownerRef on a resource you can't delete: {}",
+                denial_message(&decision)
+            );
             return Err(attributes.forbidden(&why));
         }
         for owner in newly_blocking(new, attributes.old) {
@@ -41,7 +44,7 @@ impl OwnerReferencesPermissionEnforcement {
                 if !decision.allowed() {
                     let why = format!(
                         "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: {}",
-                        said(&decision)
+                        denial_message(&decision)
                     );
                     return Err(attributes.forbidden(&why));
                 }
@@ -94,14 +97,14 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
-        let Some(new) = object else { return Eventual::Now(Ok(())) };
+    ) -> MaybeFuture<'a, Result<(), Status>> {
+        let Some(new) = object else { return MaybeFuture::Ready(Ok(())) };
         let is_pod_status = attributes.is_of(ObjectKind::POD) && attributes.subresource == "status";
         let unchanged = owners(new) == attributes.old.map_or(&[][..], owners);
         if is_pod_status || unchanged {
-            return Eventual::Now(Ok(()));
+            return MaybeFuture::Ready(Ok(()));
         }
-        Eventual::later(self.check(attributes, new))
+        MaybeFuture::later(self.check(attributes, new))
     }
 }
 
@@ -134,7 +137,7 @@ fn delete(attributes: &Attributes<'_>) -> Question {
 }
 
 /// Message for an authorizer's denial, in the format of Kubernetes.
-fn said(decision: &Decision) -> String {
+fn denial_message(decision: &Decision) -> String {
     let problem = match decision.evaluation_error.as_str() {
         "" => "<nil>",
         problem => problem,
@@ -165,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn owners_are_changed_by_those_who_could_delete() {
+    async fn owner_change_requires_delete_permission() {
         let set = |uid: &str, blocks: bool| owner("ReplicaSet", uid, json!(blocks));
         let node = owner("Node", "3", json!(true));
         let nothing = "";
@@ -205,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn owners_of_no_kind_block_nothing_and_kubelets_are_not_asked() {
+    async fn blocking_owner_of_unknown_kind_is_rejected_and_kubelets_are_exempt() {
         let fake = Fake::new(Preset::Kubernetes).with_right("alice delete * *");
         let plugin = OwnerReferencesPermissionEnforcement::new(&fake.environment());
         let odd = object(&[owner("Odd", "1", json!(true))]);

@@ -8,7 +8,7 @@ use apimachinery::status::Status;
 use serde_json::Value;
 
 use crate::quantity::Quantity;
-use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
+use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader};
 
 const CLASS: ObjectKind = ObjectKind::new("storage", "StorageClass");
 
@@ -76,12 +76,12 @@ impl Plugin for PersistentVolumeClaimResize {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         match (attributes.old, object) {
             (Some(old), Some(new)) if size(new) > size(old) => {
-                Eventual::later(self.check(attributes, old, new))
+                MaybeFuture::later(self.check(attributes, old, new))
             }
-            _ => Eventual::Now(Ok(())),
+            _ => MaybeFuture::Ready(Ok(())),
         }
     }
 }
@@ -95,7 +95,7 @@ mod tests {
     use crate::testing::{Fake, Write};
 
     #[tokio::test]
-    async fn claims_grow_when_bound_and_allowed() {
+    async fn claim_resize_requires_bound_claim_and_expandable_class() {
         let class =
             |name: &str, allowed: bool| json!({"metadata": {"name": name}, "allowVolumeExpansion": allowed});
         let fake = Fake::new(Preset::Svc).with(

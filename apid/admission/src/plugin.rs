@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use apimachinery::clock::{Chance, Clock};
+use apimachinery::clock::{Clock, Rng};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 
 use crate::quota::Reservations;
-use crate::{Attributes, Authorizer, Eventual, ObjectKind, Operation, Reader, Writer};
+use crate::{Attributes, Authorizer, MaybeFuture, ObjectKind, Operation, Reader, Writer};
 
 /// Dependencies of plugins.
 #[derive(Clone)]
@@ -18,7 +18,7 @@ pub struct Environment {
     /// Clock.
     pub clock: Arc<dyn Clock>,
     /// Random number generator.
-    pub chance: Arc<dyn Chance>,
+    pub rng: Arc<dyn Rng>,
     /// Reads other objects.
     pub reader: Arc<dyn Reader>,
     /// Writes objects as apid itself.
@@ -30,7 +30,7 @@ pub struct Environment {
 }
 
 /// A resource and its subresource (`""` for the main resource).
-pub type Place = (ObjectKind, &'static str);
+pub type WriteTarget = (ObjectKind, &'static str);
 
 /// Set of writes that a plugin is interested in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum Interest {
     /// Writes to all resources and subresources.
     All,
     /// Writes to these resources and subresources only.
-    Only(&'static [Place]),
+    Only(&'static [WriteTarget]),
 }
 
 impl Interest {
@@ -64,8 +64,8 @@ pub trait Plugin: Send + Sync + 'static {
         &'a self,
         _attributes: &'a Attributes<'a>,
         _object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
-        Eventual::Now(Ok(()))
+    ) -> MaybeFuture<'a, Result<(), Status>> {
+        MaybeFuture::Ready(Ok(()))
     }
 
     /// Validating phase: may reject the write. The object has passed validation.
@@ -73,7 +73,7 @@ pub trait Plugin: Send + Sync + 'static {
         &'a self,
         _attributes: &'a Attributes<'a>,
         _object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
-        Eventual::Now(Ok(()))
+    ) -> MaybeFuture<'a, Result<(), Status>> {
+        MaybeFuture::Ready(Ok(()))
     }
 }

@@ -26,7 +26,7 @@ use crate::service_account::ServiceAccount;
 use crate::signers::SignerCheck;
 use crate::storage_object_in_use_protection::StorageObjectInUseProtection;
 use crate::taint_nodes_by_condition::TaintNodesByCondition;
-use crate::{Environment, Given, Plugin};
+use crate::{Environment, Plugin, PluginConfiguration};
 
 /// Entry of a plugin in the table.
 pub struct Entry {
@@ -39,16 +39,16 @@ pub struct Entry {
 }
 
 /// Builds a plugin from its configuration; the error describes the defect.
-pub type Configure = fn(&Environment, Option<&Given>) -> Result<Box<dyn Plugin>, String>;
+pub type Configure = fn(&Environment, Option<&PluginConfiguration>) -> Result<Box<dyn Plugin>, String>;
 
 /// Availability of a plugin.
 pub enum State {
     /// Implemented, without a configuration.
-    Built(fn(&Environment) -> Box<dyn Plugin>),
+    Implemented(fn(&Environment) -> Box<dyn Plugin>),
     /// Implemented, with a configuration. The error names the location and the defect.
     Configured(Configure),
     /// Not implemented; enabling the plugin is an error.
-    Missing,
+    NotImplemented,
 }
 
 const fn on(name: &'static str, state: State) -> Entry {
@@ -61,26 +61,29 @@ const fn off(name: &'static str, state: State) -> Entry {
 
 /// All plugins of release 1.33. Webhooks, quota and AlwaysDeny are last.
 pub static PLUGINS: &[Entry] = &[
-    off("AlwaysAdmit", State::Built(|_| Box::new(AlwaysAdmit))),
+    off("AlwaysAdmit", State::Implemented(|_| Box::new(AlwaysAdmit))),
     off(
         "NamespaceAutoProvision",
-        State::Built(|environment| Box::new(NamespaceAutoProvision::new(environment))),
+        State::Implemented(|environment| Box::new(NamespaceAutoProvision::new(environment))),
     ),
-    on("NamespaceLifecycle", State::Built(|environment| Box::new(NamespaceLifecycle::new(environment)))),
-    off("NamespaceExists", State::Built(|environment| Box::new(NamespaceExists::new(environment)))),
+    on(
+        "NamespaceLifecycle",
+        State::Implemented(|environment| Box::new(NamespaceLifecycle::new(environment))),
+    ),
+    off("NamespaceExists", State::Implemented(|environment| Box::new(NamespaceExists::new(environment)))),
     off(
         "LimitPodHardAntiAffinityTopology",
-        State::Built(|environment| Box::new(LimitPodHardAntiAffinityTopology::new(environment))),
+        State::Implemented(|environment| Box::new(LimitPodHardAntiAffinityTopology::new(environment))),
     ),
-    on("LimitRanger", State::Built(|environment| Box::new(LimitRanger::new(environment)))),
-    on("ServiceAccount", State::Built(|environment| Box::new(ServiceAccount::new(environment)))),
-    off("NodeRestriction", State::Built(|environment| Box::new(NodeRestriction::new(environment)))),
+    on("LimitRanger", State::Implemented(|environment| Box::new(LimitRanger::new(environment)))),
+    on("ServiceAccount", State::Implemented(|environment| Box::new(ServiceAccount::new(environment)))),
+    off("NodeRestriction", State::Implemented(|environment| Box::new(NodeRestriction::new(environment)))),
     on(
         "TaintNodesByCondition",
-        State::Built(|environment| Box::new(TaintNodesByCondition::new(environment))),
+        State::Implemented(|environment| Box::new(TaintNodesByCondition::new(environment))),
     ),
-    off("AlwaysPullImages", State::Built(|_| Box::new(AlwaysPullImages))),
-    off("ImagePolicyWebhook", State::Missing),
+    off("AlwaysPullImages", State::Implemented(|_| Box::new(AlwaysPullImages))),
+    off("ImagePolicyWebhook", State::NotImplemented),
     on(
         "PodSecurity",
         State::Configured(|environment, given| {
@@ -93,10 +96,10 @@ pub static PLUGINS: &[Entry] = &[
             PodNodeSelector::new(environment, given).map(|plugin| Box::new(plugin) as Box<dyn Plugin>)
         }),
     ),
-    on("Priority", State::Built(|environment| Box::new(Priority::new(environment)))),
+    on("Priority", State::Implemented(|environment| Box::new(Priority::new(environment)))),
     on(
         "DefaultTolerationSeconds",
-        State::Built(|environment| Box::new(DefaultTolerationSeconds::new(environment))),
+        State::Implemented(|environment| Box::new(DefaultTolerationSeconds::new(environment))),
     ),
     off(
         "PodTolerationRestriction",
@@ -111,39 +114,48 @@ pub static PLUGINS: &[Entry] = &[
     ),
     off(
         "ExtendedResourceToleration",
-        State::Built(|environment| Box::new(ExtendedResourceToleration::new(environment))),
+        State::Implemented(|environment| Box::new(ExtendedResourceToleration::new(environment))),
     ),
-    on("DefaultStorageClass", State::Built(|environment| Box::new(DefaultClass::of_storage(environment)))),
+    on(
+        "DefaultStorageClass",
+        State::Implemented(|environment| Box::new(DefaultClass::of_storage(environment))),
+    ),
     on(
         "StorageObjectInUseProtection",
-        State::Built(|environment| Box::new(StorageObjectInUseProtection::new(environment))),
+        State::Implemented(|environment| Box::new(StorageObjectInUseProtection::new(environment))),
     ),
     off(
         "OwnerReferencesPermissionEnforcement",
-        State::Built(|environment| Box::new(OwnerReferencesPermissionEnforcement::new(environment))),
+        State::Implemented(|environment| Box::new(OwnerReferencesPermissionEnforcement::new(environment))),
     ),
     on(
         "PersistentVolumeClaimResize",
-        State::Built(|environment| Box::new(PersistentVolumeClaimResize::new(environment))),
+        State::Implemented(|environment| Box::new(PersistentVolumeClaimResize::new(environment))),
     ),
-    on("RuntimeClass", State::Built(|environment| Box::new(RuntimeClass::new(environment)))),
-    on("CertificateApproval", State::Built(|environment| Box::new(SignerCheck::approval(environment)))),
-    on("CertificateSigning", State::Built(|environment| Box::new(SignerCheck::signing(environment)))),
-    on("ClusterTrustBundleAttest", State::Built(|environment| Box::new(SignerCheck::attest(environment)))),
+    on("RuntimeClass", State::Implemented(|environment| Box::new(RuntimeClass::new(environment)))),
+    on("CertificateApproval", State::Implemented(|environment| Box::new(SignerCheck::approval(environment)))),
+    on("CertificateSigning", State::Implemented(|environment| Box::new(SignerCheck::signing(environment)))),
+    on(
+        "ClusterTrustBundleAttest",
+        State::Implemented(|environment| Box::new(SignerCheck::attest(environment))),
+    ),
     on(
         "CertificateSubjectRestriction",
-        State::Built(|environment| Box::new(CertificateSubjectRestriction::new(environment))),
+        State::Implemented(|environment| Box::new(CertificateSubjectRestriction::new(environment))),
     ),
-    on("DefaultIngressClass", State::Built(|environment| Box::new(DefaultClass::of_ingresses(environment)))),
-    off("DenyServiceExternalIPs", State::Built(|_| Box::new(DenyServiceExternalIps))),
-    on("PodTopologyLabels", State::Missing),
-    on("MutatingAdmissionPolicy", State::Missing),
-    on("MutatingAdmissionWebhook", State::Missing),
-    on("ValidatingAdmissionPolicy", State::Missing),
-    on("ValidatingAdmissionWebhook", State::Missing),
+    on(
+        "DefaultIngressClass",
+        State::Implemented(|environment| Box::new(DefaultClass::of_ingresses(environment))),
+    ),
+    off("DenyServiceExternalIPs", State::Implemented(|_| Box::new(DenyServiceExternalIps))),
+    on("PodTopologyLabels", State::NotImplemented),
+    on("MutatingAdmissionPolicy", State::NotImplemented),
+    on("MutatingAdmissionWebhook", State::NotImplemented),
+    on("ValidatingAdmissionPolicy", State::NotImplemented),
+    on("ValidatingAdmissionWebhook", State::NotImplemented),
     on(
         "ResourceQuota",
         State::Configured(|environment, given| Ok(Box::new(ResourceQuota::new(environment, given)?))),
     ),
-    off("AlwaysDeny", State::Built(|_| Box::new(AlwaysDeny))),
+    off("AlwaysDeny", State::Implemented(|_| Box::new(AlwaysDeny))),
 ];

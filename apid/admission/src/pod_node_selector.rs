@@ -14,7 +14,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use kinds::format;
 
-use crate::{Attributes, Environment, Eventual, Given, Interest, Operation, Plugin, Reader};
+use crate::{Attributes, Environment, Interest, MaybeFuture, Operation, Plugin, PluginConfiguration, Reader};
 
 /// Required labels of a node.
 type Selector = BTreeMap<String, String>;
@@ -37,13 +37,16 @@ impl PodNodeSelector {
     /// # Errors
     ///
     /// The configuration is invalid.
-    pub(crate) fn new(environment: &Environment, given: Option<&Given>) -> Result<Self, String> {
+    pub(crate) fn new(
+        environment: &Environment,
+        configuration: Option<&PluginConfiguration>,
+    ) -> Result<Self, String> {
         let mut limits = BTreeMap::new();
-        if let Some(given) = given {
-            let mut fields = given.fields()?;
+        if let Some(configuration) = configuration {
+            let mut fields = configuration.fields()?;
             for (namespace, text) in fields.text_map("podNodeSelectorPluginConfig")? {
                 let selector =
-                    parse(&text).map_err(|why| fields.mistake("podNodeSelectorPluginConfig", &why))?;
+                    parse(&text).map_err(|why| fields.error("podNodeSelectorPluginConfig", &why))?;
                 limits.insert(namespace, selector);
             }
             fields.end()?;
@@ -94,9 +97,9 @@ impl Plugin for PodNodeSelector {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
-        let Some(pod) = object else { return Eventual::Now(Ok(())) };
-        Eventual::later(async move {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
+        let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
+        MaybeFuture::later(async move {
             let wanted = self.wanted(attributes.namespace).await?;
             self.refuse_conflict(attributes, pod, &wanted)?;
             if let (false, Some(Value::Object(spec))) = (wanted.is_empty(), pod.get_mut("spec")) {
@@ -114,9 +117,9 @@ impl Plugin for PodNodeSelector {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
-        let Some(pod) = object else { return Eventual::Now(Ok(())) };
-        Eventual::later(async move {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
+        let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
+        MaybeFuture::later(async move {
             let wanted = self.wanted(attributes.namespace).await?;
             self.refuse_conflict(attributes, pod, &wanted)?;
             let limit = self.limits.get(attributes.namespace).filter(|limit| !limit.is_empty());
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn namespaces_choose_nodes_for_their_pods() {
+    async fn namespace_node_selector_is_merged_into_pods() {
         let annotated = |text: &str| json!({"scheduler.alpha.kubernetes.io/node-selector": text});
         let conflict = "pods \"p\" is forbidden: pod node label selector conflicts with its namespace node label selector";
         let beyond =
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn selectors_that_cannot_be_read_let_nothing_pass() {
+    async fn invalid_node_selector_is_rejected() {
         let fake = Fake::new(Preset::Kubernetes);
         for bad in ["{team: a}", "{team: 'a=b=c'}", "{team: 'a b=c'}", "{team: 'a=b,'}"] {
             assert!(plugin(&fake, bad).err().unwrap().contains("podNodeSelectorPluginConfig"), "{bad}");

@@ -8,32 +8,32 @@ use crate::quantity::{Amounts, add, amounts, raise};
 
 /// One of the two resource lists of a container.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sort {
+pub(crate) enum ResourceList {
     /// Guaranteed amounts.
     Requests,
     /// Maximum amounts.
     Limits,
 }
 
-impl Sort {
+impl ResourceList {
     /// Field name of the list in `resources`.
     pub(crate) fn field(self) -> &'static str {
         match self {
-            Sort::Requests => "requests",
-            Sort::Limits => "limits",
+            ResourceList::Requests => "requests",
+            ResourceList::Limits => "limits",
         }
     }
 }
 
 /// Resource amounts of a container.
-pub(crate) fn of_container(container: &Value, sort: Sort) -> Amounts {
+pub(crate) fn of_container(container: &Value, sort: ResourceList) -> Amounts {
     amounts(container.get("resources").and_then(|resources| resources.get(sort.field())))
 }
 
 /// Effective resource amounts of a pod.
 /// They are the sum of all containers, but at least each init container plus the sidecars started before it.
 /// The overhead of the runtime is added; for limits only where a limit exists.
-pub(crate) fn of_pod(pod: &Object, sort: Sort) -> Amounts {
+pub(crate) fn of_pod(pod: &Object, sort: ResourceList) -> Amounts {
     let mut together = Amounts::new();
     for container in containers(pod, CONTAINERS) {
         add(&mut together, &of_container(container, sort));
@@ -53,7 +53,7 @@ pub(crate) fn of_pod(pod: &Object, sort: Sort) -> Amounts {
     }
     raise(&mut together, &highest);
     let mut overhead = amounts(pod.at(&["spec", "overhead"]));
-    if sort == Sort::Limits {
+    if sort == ResourceList::Limits {
         overhead.retain(|name, _| together.get(name).is_some_and(|limit| !limit.is_zero()));
     }
     add(&mut together, &overhead);
@@ -68,7 +68,7 @@ mod tests {
     use crate::quantity::text;
 
     #[test]
-    fn pods_come_to_the_most_they_use_at_a_time() {
+    fn pod_resources_include_init_containers_sidecars_and_overhead() {
         let container = |requests: Value| json!({"name": "c", "resources": {"requests": requests}});
         let sidecar = json!({"restartPolicy": "Always", "resources": {"requests": {"cpu": "50m"}}});
         for (spec, sum) in [
@@ -94,7 +94,7 @@ mod tests {
             ),
         ] {
             let pod = Object::from_value(json!({"spec": spec.clone()})).unwrap();
-            assert_eq!(text(&of_pod(&pod, Sort::Requests)), sum, "{spec}");
+            assert_eq!(text(&of_pod(&pod, ResourceList::Requests)), sum, "{spec}");
         }
     }
 }

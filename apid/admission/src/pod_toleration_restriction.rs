@@ -14,7 +14,8 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
 use crate::{
-    Attributes, Environment, Eventual, Fields, Given, Interest, Operation, Plugin, Reader, tolerations,
+    Attributes, Environment, Fields, Interest, MaybeFuture, Operation, Plugin, PluginConfiguration, Reader,
+    tolerations,
 };
 
 pub(crate) struct PodTolerationRestriction {
@@ -35,9 +36,13 @@ impl PodTolerationRestriction {
     /// # Errors
     ///
     /// The configuration is invalid.
-    pub(crate) fn new(environment: &Environment, given: Option<&Given>) -> Result<Self, String> {
+    pub(crate) fn new(
+        environment: &Environment,
+        configuration: Option<&PluginConfiguration>,
+    ) -> Result<Self, String> {
         let names = &*environment.names;
-        let (default, limit) = given.map(|given| read(given, names)).transpose()?.unwrap_or_default();
+        let (default, limit) =
+            configuration.map(|configuration| read(configuration, names)).transpose()?.unwrap_or_default();
         let annotation = |name: &str| names.label_sub_key("scheduler.alpha", name);
         Ok(PodTolerationRestriction {
             reader: Arc::clone(&environment.reader),
@@ -69,12 +74,12 @@ impl PodTolerationRestriction {
 }
 
 /// Parses the lists `default` and `whitelist` of a configuration.
-fn read(given: &Given, names: &Names) -> Result<(Vec<Value>, Vec<Value>), String> {
+fn read(configuration: &PluginConfiguration, names: &Names) -> Result<(Vec<Value>, Vec<Value>), String> {
     let mut fields =
-        given.typed(names, "podtolerationrestriction.admission", &["v1alpha1"], "Configuration")?;
+        configuration.typed(names, "podtolerationrestriction.admission", &["v1alpha1"], "Configuration")?;
     let list = |fields: &mut Fields, field: &str| match fields.take(field) {
         None => Ok(Vec::new()),
-        Some(list) => tolerations::check(&list).map_err(|why| fields.mistake(field, &why)),
+        Some(list) => tolerations::check(&list).map_err(|why| fields.error(field, &why)),
     };
     let lists = (list(&mut fields, "default")?, list(&mut fields, "whitelist")?);
     fields.end()?;
@@ -90,9 +95,9 @@ impl Plugin for PodTolerationRestriction {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
-        let Some(pod) = object else { return Eventual::Now(Ok(())) };
-        Eventual::later(async move {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
+        let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
+        MaybeFuture::later(async move {
             let mut all = tolerations::of(pod).to_vec();
             if attributes.operation == Operation::Create {
                 let default = self.annotated(attributes.namespace, &self.default_key, &self.default).await?;
@@ -114,12 +119,12 @@ impl Plugin for PodTolerationRestriction {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let have = object.map_or(&[][..], tolerations::of);
         if have.is_empty() {
-            return Eventual::Now(Ok(()));
+            return MaybeFuture::Ready(Ok(()));
         }
-        Eventual::later(async move {
+        MaybeFuture::later(async move {
             let limit = self.annotated(attributes.namespace, &self.limit_key, &self.limit).await?;
             let is_allowed = |t: &Value| limit.iter().any(|allowed| tolerations::covers(allowed, t));
             match limit.is_empty() || have.iter().all(is_allowed) {
@@ -154,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn namespaces_add_tolerations_and_limit_them() {
+    async fn namespace_tolerations_are_merged_and_allowlist_enforced() {
         let pressure = json!({"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"});
         let conflict = "pods \"p\" is forbidden: pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist";
         let default = |text: &str| json!({"scheduler.alpha.kubernetes.io/defaultTolerations": text});
@@ -218,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lists_that_cannot_be_read_let_nothing_pass() {
+    async fn invalid_toleration_lists_are_rejected() {
         let fake = Fake::new(Preset::Kubernetes);
         for (bad, word) in
             [("default: [{}]", "default"), ("whitelist: {}", "whitelist"), ("limit: []", "limit")]

@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use serde_json::Value;
 
-use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
+use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader};
 
 const CLASS: ObjectKind = ObjectKind::new("scheduling", "PriorityClass");
 /// Default preemption policy.
@@ -81,11 +81,11 @@ impl Plugin for Priority {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(pod) = object.filter(|_| attributes.is_of(ObjectKind::POD)) else {
-            return Eventual::Now(Ok(()));
+            return MaybeFuture::Ready(Ok(()));
         };
-        let Some(old) = attributes.old else { return Eventual::later(self.resolve(attributes, pod)) };
+        let Some(old) = attributes.old else { return MaybeFuture::later(self.resolve(attributes, pod)) };
         // An update that omits the resolved fields keeps their values from creation.
         for field in ["priority", "preemptionPolicy"] {
             if let (Some(was), Some(spec)) =
@@ -95,18 +95,18 @@ impl Plugin for Priority {
                 spec.insert(field.to_owned(), was.clone());
             }
         }
-        Eventual::Now(Ok(()))
+        MaybeFuture::Ready(Ok(()))
     }
 
     fn validate<'a>(
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(class) = object.filter(|object| attributes.is_of(CLASS) && is_default(object)) else {
-            return Eventual::Now(Ok(()));
+            return MaybeFuture::Ready(Ok(()));
         };
-        Eventual::later(async move {
+        MaybeFuture::later(async move {
             match self.default_class().await? {
                 Some(other) if attributes.operation == Operation::Create || other.name() != class.name() => {
                     Err(attributes.forbidden(&format!(
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn classes_become_numbers() {
+    async fn priority_class_is_resolved_to_number() {
         let mut never = class("never", -10, false);
         never["preemptionPolicy"] = json!("Never");
         let plain =
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_update_keeps_what_was_resolved_and_there_is_one_default() {
+    async fn update_keeps_resolved_priority_and_second_default_is_rejected() {
         let fake = Fake::new(Preset::Svc).with("scheduling", "PriorityClass", &[class("usual", 7, true)]);
         let plugin = Priority::new(&fake.environment());
         let old =

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_written_in_canonical_form() {
+    fn quantity_is_formatted_in_canonical_form() {
         for (text, canonical) in [
             ("0", "0"),
             ("1", "1"),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_keep_the_first_form_that_says_something() {
+    fn quantity_sum_keeps_format_of_first_nonzero_operand() {
         for (a, b, sum, difference) in [
             ("1Gi", "1Gi", "2Gi", "0"),
             ("0", "1Gi", "1Gi", "-1Gi"),

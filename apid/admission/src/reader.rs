@@ -9,7 +9,7 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 
-use crate::Eventual;
+use crate::MaybeFuture;
 
 /// A kind without its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,17 +33,22 @@ impl ObjectKind {
 }
 
 /// An object, None if it does not exist, or an error if this is unknown.
-pub type Found = Result<Option<Arc<Object>>, Status>;
+pub type LookupResult = Result<Option<Arc<Object>>, Status>;
 
 /// Reads other objects. The implementation decodes an object once and shares it.
 pub trait Reader: Send + Sync + 'static {
     /// Reads an object from the watch cache, which includes every write that this process has acknowledged.
-    /// After the first read of the kind, the result is [`Eventual::Now`] without storage access. `namespace`
+    /// After the first read of the kind, the result is [`MaybeFuture::Ready`] without storage access. `namespace`
     /// is `""` for cluster-scoped kinds.
-    fn get<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Eventual<'a, Found>;
+    fn get<'a>(
+        &'a self,
+        kind: ObjectKind,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> MaybeFuture<'a, LookupResult>;
 
     /// Reads the namespace of a write from the cache, like [`Reader::get`]; an error if it does not exist.
-    fn namespace<'a>(&'a self, name: &'a str) -> Eventual<'a, Result<Arc<Object>, Status>> {
+    fn namespace<'a>(&'a self, name: &'a str) -> MaybeFuture<'a, Result<Arc<Object>, Status>> {
         self.get(ObjectKind::NAMESPACE, "", name).map(move |found| {
             found?.ok_or_else(|| Status::internal(format!("failed to lookup namespace {name:?}")))
         })
@@ -54,24 +59,29 @@ pub trait Reader: Send + Sync + 'static {
         &'a self,
         kind: ObjectKind,
         namespace: &'a str,
-    ) -> Eventual<'a, Result<Vec<Arc<Object>>, Status>>;
+    ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>>;
 
     /// Reads the current object from the store, including writes of other processes.
     /// Use it for decisions that stale data would make wrong; it costs a store read.
-    fn get_fresh<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Eventual<'a, Found>;
+    fn get_fresh<'a>(
+        &'a self,
+        kind: ObjectKind,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> MaybeFuture<'a, LookupResult>;
 }
 
 /// Writes other objects as apid itself, through the ordinary verbs with audit.
 pub trait Writer: Send + Sync + 'static {
     /// Creates an object; kind and apiVersion are optional.
-    fn create<'a>(&'a self, kind: ObjectKind, object: Object) -> Eventual<'a, Result<(), Status>>;
+    fn create<'a>(&'a self, kind: ObjectKind, object: Object) -> MaybeFuture<'a, Result<(), Status>>;
 
     /// Replaces the status of an object. A conflicting resourceVersion is 409.
     fn update_status<'a>(
         &'a self,
         kind: ObjectKind,
         object: Object,
-    ) -> Eventual<'a, Result<Arc<Object>, Status>>;
+    ) -> MaybeFuture<'a, Result<Arc<Object>, Status>>;
 }
 
 /// Authorizes additional actions of users.
@@ -82,5 +92,5 @@ pub trait Authorizer: Send + Sync + 'static {
         &'a self,
         user: &'a Arc<UserInfo>,
         question: Question,
-    ) -> Eventual<'a, Result<Decision, Status>>;
+    ) -> MaybeFuture<'a, Result<Decision, Status>>;
 }

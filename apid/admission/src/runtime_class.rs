@@ -8,7 +8,7 @@ use apimachinery::status::Status;
 use serde_json::{Map, Value};
 
 use crate::quantity::amounts;
-use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
+use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader};
 
 const CLASS: ObjectKind = ObjectKind::new("node", "RuntimeClass");
 const DIFFERS: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
@@ -55,11 +55,11 @@ impl Plugin for RuntimeClass {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some((pod, name)) = object.and_then(|pod| named(pod).map(|name| (pod, name))) else {
-            return Eventual::Now(Ok(()));
+            return MaybeFuture::Ready(Ok(()));
         };
-        Eventual::later(async move {
+        MaybeFuture::later(async move {
             let class = self.class(attributes, &name).await?;
             let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
             if let Some(fixed) = overhead(&class) {
@@ -77,13 +77,13 @@ impl Plugin for RuntimeClass {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
-        let Some(pod) = object else { return Eventual::Now(Ok(())) };
+    ) -> MaybeFuture<'a, Result<(), Status>> {
+        let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
         let given = amounts(pod.at(&["spec", "overhead"]));
         let Some(name) = named(pod) else {
-            return Eventual::Now(check_overhead(attributes, None, &given));
+            return MaybeFuture::Ready(check_overhead(attributes, None, &given));
         };
-        Eventual::later(async move {
+        MaybeFuture::later(async move {
             let class = self.class(attributes, &name).await?;
             check_overhead(attributes, overhead(&class), &given)
         })
@@ -147,7 +147,7 @@ mod tests {
     use crate::testing::{Fake, Write};
 
     #[tokio::test]
-    async fn pods_take_what_their_runtime_needs() {
+    async fn runtime_class_overhead_and_scheduling_are_merged_into_pod() {
         let zone = json!({"key": "zone", "operator": "Exists"});
         let classes = [
             json!({

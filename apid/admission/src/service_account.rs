@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::clock::Chance;
+use apimachinery::clock::Rng;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::pod_containers::{CONTAINERS, EPHEMERAL_CONTAINERS, INIT_CONTAINERS, containers, items_mut, name};
 use crate::tree::object_at;
-use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin, Reader};
+use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader};
 
 const ACCOUNT: ObjectKind = ObjectKind::new("", "ServiceAccount");
 /// Account of pods without an account name.
@@ -33,20 +33,20 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct ServiceAccount {
     reader: Arc<dyn Reader>,
-    chance: Arc<dyn Chance>,
-    words: Words,
+    rng: Arc<dyn Rng>,
+    preset_names: PresetNames,
 }
 
 /// Names that depend on the preset.
-struct Words {
+struct PresetNames {
     mirror: String,
     mountable: String,
     mount_path: String,
 }
 
-impl Words {
+impl PresetNames {
     fn new(names: &Names) -> Self {
-        Words {
+        PresetNames {
             mirror: names.label_key("config.mirror"),
             mountable: names.label_key("enforce-mountable-secrets"),
             mount_path: format!("/var/run/secrets/{}", names.label_key("serviceaccount")),
@@ -58,8 +58,8 @@ impl ServiceAccount {
     pub(crate) fn new(environment: &Environment) -> Self {
         ServiceAccount {
             reader: Arc::clone(&environment.reader),
-            chance: Arc::clone(&environment.chance),
-            words: Words::new(&environment.names),
+            rng: Arc::clone(&environment.rng),
+            preset_names: PresetNames::new(&environment.names),
         }
     }
 
@@ -84,7 +84,7 @@ impl ServiceAccount {
     }
 
     async fn give(&self, attributes: &Attributes<'_>, pod: &mut Object) -> Result<(), Status> {
-        if is_mirror(pod, &self.words) {
+        if is_mirror(pod, &self.preset_names) {
             return check_mirror(attributes, pod);
         }
         let account_name = named(pod).unwrap_or(DEFAULT).to_owned();
@@ -112,7 +112,7 @@ impl ServiceAccount {
     fn mount_token(&self, pod: &mut Object) {
         let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array).into_iter().flatten();
         let present = volumes.map(name).find(|name| name.starts_with(VOLUME)).map(str::to_owned);
-        let volume = present.clone().unwrap_or_else(|| format!("{VOLUME}{}", self.chance.name_suffix()));
+        let volume = present.clone().unwrap_or_else(|| format!("{VOLUME}{}", self.rng.name_suffix()));
         let mut needed = false;
         for list in [INIT_CONTAINERS, CONTAINERS] {
             for container in items_mut(pod, list) {
@@ -123,10 +123,13 @@ impl ServiceAccount {
                 }
                 let Some(mounts) = mounts.as_array_mut() else { continue };
                 let path = |mount: &Value| mount.get("mountPath").and_then(Value::as_str).map(str::to_owned);
-                if !mounts.iter().any(|mount| path(mount).as_deref() == Some(self.words.mount_path.as_str()))
+                if !mounts
+                    .iter()
+                    .any(|mount| path(mount).as_deref() == Some(self.preset_names.mount_path.as_str()))
                 {
-                    mounts
-                        .push(json!({"name": volume, "readOnly": true, "mountPath": self.words.mount_path}));
+                    mounts.push(
+                        json!({"name": volume, "readOnly": true, "mountPath": self.preset_names.mount_path}),
+                    );
                     needed = true;
                 }
             }
@@ -146,7 +149,7 @@ impl ServiceAccount {
     }
 
     async fn check(&self, attributes: &Attributes<'_>, pod: &Object) -> Result<(), Status> {
-        if is_mirror(pod, &self.words) {
+        if is_mirror(pod, &self.preset_names) {
             return check_mirror(attributes, pod);
         }
         let Some(account_name) = named(pod) else {
@@ -154,7 +157,7 @@ impl ServiceAccount {
             return Err(attributes.forbidden(&why));
         };
         let account = self.account(attributes, account_name).await?;
-        if account.annotation(&self.words.mountable) != Some("true") {
+        if account.annotation(&self.preset_names.mountable) != Some("true") {
             return Ok(());
         }
         let wrong = if attributes.subresource.is_empty() {
@@ -172,8 +175,8 @@ fn named(pod: &Object) -> Option<&str> {
     field("serviceAccountName").or_else(|| field("serviceAccount"))
 }
 
-fn is_mirror(pod: &Object, words: &Words) -> bool {
-    pod.annotation(&words.mirror).is_some()
+fn is_mirror(pod: &Object, preset_names: &PresetNames) -> bool {
+    pod.annotation(&preset_names.mirror).is_some()
 }
 
 /// Whether the pod, or else its account, requests a token mount.
@@ -317,12 +320,12 @@ impl Plugin for ServiceAccount {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         match object {
             Some(pod) if attributes.operation == Operation::Create && attributes.subresource.is_empty() => {
-                Eventual::later(self.give(attributes, pod))
+                MaybeFuture::later(self.give(attributes, pod))
             }
-            _ => Eventual::Now(Ok(())),
+            _ => MaybeFuture::Ready(Ok(())),
         }
     }
 
@@ -330,13 +333,13 @@ impl Plugin for ServiceAccount {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         // Account and mounts of a pod are immutable; updates can only add ephemeral containers.
         let whole = attributes.operation == Operation::Create && attributes.subresource.is_empty();
         let ephemeral = attributes.operation == Operation::Update && !attributes.subresource.is_empty();
         match object {
-            Some(pod) if whole || ephemeral => Eventual::later(self.check(attributes, pod)),
-            _ => Eventual::Now(Ok(())),
+            Some(pod) if whole || ephemeral => MaybeFuture::later(self.check(attributes, pod)),
+            _ => MaybeFuture::Ready(Ok(())),
         }
     }
 }

@@ -8,7 +8,9 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 
-use crate::{Attributes, Authorizer, Environment, Eventual, Interest, ObjectKind, Operation, Place, Plugin};
+use crate::{
+    Attributes, Authorizer, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, WriteTarget,
+};
 
 const REQUEST: ObjectKind = ObjectKind::new("certificates", "CertificateSigningRequest");
 const BUNDLE: ObjectKind = ObjectKind::new("certificates", "ClusterTrustBundle");
@@ -17,7 +19,7 @@ const BUNDLE: ObjectKind = ObjectKind::new("certificates", "ClusterTrustBundle")
 pub(crate) struct SignerCheck {
     authorizer: Arc<dyn Authorizer>,
     names: Arc<Names>,
-    places: &'static [Place],
+    places: &'static [WriteTarget],
     operations: &'static [Operation],
     verb: &'static str,
     /// Text of the rejection before the signer name.
@@ -27,7 +29,7 @@ pub(crate) struct SignerCheck {
 impl SignerCheck {
     fn new(
         environment: &Environment,
-        places: &'static [Place],
+        places: &'static [WriteTarget],
         operations: &'static [Operation],
         verb: &'static str,
         refusal: &'static str,
@@ -82,7 +84,7 @@ impl SignerCheck {
 }
 
 /// Whether a write changes neither certificate nor conditions.
-fn signs_nothing(old: Option<&Object>, new: &Object) -> bool {
+fn leaves_signature_unchanged(old: Option<&Object>, new: &Object) -> bool {
     let field = |object: &Object, field: &str| object.at(&["status", field]).cloned();
     old.is_some_and(|old| {
         ["certificate", "conditions"].iter().all(|name| field(old, name) == field(new, name))
@@ -102,17 +104,17 @@ impl Plugin for SignerCheck {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
-        let Some(new) = object else { return Eventual::Now(Ok(())) };
-        if self.verb == "sign" && signs_nothing(attributes.old, new) {
-            return Eventual::Now(Ok(()));
+    ) -> MaybeFuture<'a, Result<(), Status>> {
+        let Some(new) = object else { return MaybeFuture::Ready(Ok(())) };
+        if self.verb == "sign" && leaves_signature_unchanged(attributes.old, new) {
+            return MaybeFuture::Ready(Ok(()));
         }
         // The signer of a request is immutable; a new bundle has its own signer.
         let signer = attributes.old.unwrap_or(new).str_at(&["spec", "signerName"]).unwrap_or("");
         if self.verb == "attest" && signer.is_empty() {
-            return Eventual::Now(Ok(()));
+            return MaybeFuture::Ready(Ok(()));
         }
-        Eventual::later(self.check(attributes, signer))
+        MaybeFuture::later(self.check(attributes, signer))
     }
 }
 
@@ -125,7 +127,7 @@ mod tests {
     use crate::testing::{Fake, Write};
 
     #[tokio::test]
-    async fn the_right_is_asked_for_by_name_and_by_domain() {
+    async fn signer_permission_is_checked_by_name_and_domain() {
         let request = |status: Value| json!({"metadata": {"name": "r"}, "spec": {"signerName": "x.io/own"}, "status": status});
         let signed = request(json!({"certificate": "Yw=="}));
         for (right, subresource, new, refusal) in [

@@ -4,7 +4,7 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use serde_json::{Value, json};
 
-use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin};
+use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin};
 
 const VOLUME: ObjectKind = ObjectKind::new("", "PersistentVolume");
 const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
@@ -37,14 +37,14 @@ impl Plugin for StorageObjectInUseProtection {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let finalizer = if attributes.is_of(VOLUME) { &self.of_volumes } else { &self.of_claims };
         if let Some(object) = object.filter(|object| !object.finalizers().any(|have| have == finalizer)) {
             let finalizers: Vec<Value> =
                 object.finalizers().chain([finalizer.as_str()]).map(Value::from).collect();
             object.set_meta("finalizers", json!(finalizers));
         }
-        Eventual::Now(Ok(()))
+        MaybeFuture::Ready(Ok(()))
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
     use crate::testing::{Fake, Write};
 
     #[tokio::test]
-    async fn volumes_and_claims_are_held() {
+    async fn volumes_and_claims_get_protection_finalizer() {
         let fake = Fake::new(Preset::Kubernetes);
         let plugin = StorageObjectInUseProtection::new(&fake.environment());
         let (pv, pvc) = ("kubernetes.io/pv-protection", "kubernetes.io/pvc-protection");

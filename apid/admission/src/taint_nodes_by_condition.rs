@@ -5,7 +5,7 @@ use apimachinery::status::Status;
 use serde_json::{Value, json};
 
 use crate::tree::object_at;
-use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Plugin};
+use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin};
 
 pub(crate) struct TaintNodesByCondition {
     taint: String,
@@ -30,7 +30,7 @@ impl Plugin for TaintNodesByCondition {
         &'a self,
         _attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         if let Some(spec) = object.and_then(|node| object_at(&mut node.0, "spec")) {
             let mut taints = spec.get("taints").and_then(Value::as_array).cloned().unwrap_or_default();
             let field =
@@ -44,7 +44,7 @@ impl Plugin for TaintNodesByCondition {
                 spec.insert("taints".to_owned(), Value::Array(taints));
             }
         }
-        Eventual::Now(Ok(()))
+        MaybeFuture::Ready(Ok(()))
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
     use crate::testing::{Fake, Write};
 
     #[tokio::test]
-    async fn new_nodes_have_the_taint_once() {
+    async fn new_node_gets_not_ready_taint_once() {
         let fake = Fake::new(Preset::Svc);
         let plugin = TaintNodesByCondition::new(&fake.environment());
         let taint = json!({"key": "node.example.test/not-ready", "effect": "NoSchedule"});

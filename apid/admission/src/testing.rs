@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use apimachinery::attributes::Attributes as Question;
-use apimachinery::clock::{ManualClock, SeededChance};
+use apimachinery::clock::{ManualClock, SeededRng};
 use apimachinery::decision::{Decision, Verdict};
 use apimachinery::gvk::GroupResource;
 use apimachinery::names::{Names, Preset};
@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use crate::quota::Reservations;
 use crate::{
-    Attributes, Authorizer, Environment, Eventual, Found, Notes, ObjectKind, Operation, Plugin, Reader,
-    Writer,
+    Attributes, Authorizer, Environment, LookupResult, MaybeFuture, ObjectKind, Operation, Plugin,
+    PluginOutput, Reader, Writer,
 };
 
 /// Fake environment of one plugin call.
@@ -70,7 +70,7 @@ impl Default for Write<'_> {
 
 /// Result of a tested write.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct PluginResult {
     /// The rejection, if any.
     pub(crate) result: Result<(), Status>,
     /// Object after both phases.
@@ -79,7 +79,7 @@ pub(crate) struct Answer {
     pub(crate) annotations: Vec<(String, String)>,
 }
 
-impl Answer {
+impl PluginResult {
     /// Message of the rejection, `""` if allowed.
     pub(crate) fn message(&self) -> &str {
         self.result.as_ref().err().map_or("", |status| &status.message)
@@ -114,7 +114,7 @@ impl Fake {
         Environment {
             names: Arc::clone(&self.names),
             clock: self.clock.clone(),
-            chance: Arc::new(SeededChance::new(1)),
+            rng: Arc::new(SeededRng::new(1)),
             reader: self.world.clone(),
             writer: self.world.clone(),
             authorizer: self.world.clone(),
@@ -123,14 +123,14 @@ impl Fake {
     }
 
     /// Runs both phases of a plugin for a write of `object` (null: a deletion, which has no object).
-    pub(crate) async fn ask(&self, plugin: &dyn Plugin, write: Write<'_>, object: Value) -> Answer {
+    pub(crate) async fn ask(&self, plugin: &dyn Plugin, write: Write<'_>, object: Value) -> PluginResult {
         let registry = Registry::new(&self.names);
         let group = self.names.group(write.kind.0);
         let resource = registry.find_kind(&group, write.kind.1).unwrap();
         let old = write.old.map(|old| Object::from_value(old).unwrap());
         let mut object = Object::from_value(object).ok();
         let name = object.as_ref().or(old.as_ref()).map(|o| o.name().to_owned()).unwrap_or_default();
-        let (notes, options, user) = (Notes::default(), Value::Null, Arc::new(write.user));
+        let (notes, options, user) = (PluginOutput::default(), Value::Null, Arc::new(write.user));
         let attributes = Attributes {
             operation: write.operation,
             resource,
@@ -150,7 +150,7 @@ impl Fake {
         if result.is_ok() {
             result = plugin.validate(&attributes, object.as_ref()).get().await;
         }
-        Answer {
+        PluginResult {
             result,
             object: object.map_or(Value::Null, Object::into_value),
             warnings: notes.take_warnings(),
@@ -173,42 +173,52 @@ impl World {
 }
 
 impl Reader for World {
-    fn get<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Eventual<'a, Found> {
-        Eventual::Now(Ok(self.find(kind, namespace, name)))
+    fn get<'a>(
+        &'a self,
+        kind: ObjectKind,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> MaybeFuture<'a, LookupResult> {
+        MaybeFuture::Ready(Ok(self.find(kind, namespace, name)))
     }
 
     fn list<'a>(
         &'a self,
         kind: ObjectKind,
         namespace: &'a str,
-    ) -> Eventual<'a, Result<Vec<Arc<Object>>, Status>> {
+    ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
         let objects = self.objects.lock();
         let of_kind = objects.iter().filter(|((group, name, place, _), _)| {
             (*group, *name) == (kind.group, kind.kind) && (namespace.is_empty() || place == namespace)
         });
-        Eventual::Now(Ok(of_kind.map(|(_, object)| Arc::clone(object)).collect()))
+        MaybeFuture::Ready(Ok(of_kind.map(|(_, object)| Arc::clone(object)).collect()))
     }
 
-    fn get_fresh<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Eventual<'a, Found> {
+    fn get_fresh<'a>(
+        &'a self,
+        kind: ObjectKind,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> MaybeFuture<'a, LookupResult> {
         self.get(kind, namespace, name)
     }
 }
 
 impl Writer for World {
-    fn create<'a>(&'a self, kind: ObjectKind, object: Object) -> Eventual<'a, Result<(), Status>> {
+    fn create<'a>(&'a self, kind: ObjectKind, object: Object) -> MaybeFuture<'a, Result<(), Status>> {
         self.created.lock().push(object.clone());
         self.put(kind.group, kind.kind, object.into_value());
-        Eventual::Now(Ok(()))
+        MaybeFuture::Ready(Ok(()))
     }
 
     fn update_status<'a>(
         &'a self,
         kind: ObjectKind,
         mut object: Object,
-    ) -> Eventual<'a, Result<Arc<Object>, Status>> {
+    ) -> MaybeFuture<'a, Result<Arc<Object>, Status>> {
         let what = GroupResource { group: kind.group.to_owned(), resource: kind.kind.to_lowercase() };
         let current = self.find(kind, object.namespace(), object.name());
-        Eventual::Now(match current {
+        MaybeFuture::Ready(match current {
             None => Err(Status::not_found(&what, object.name())),
             Some(current) if current.resource_version() != object.resource_version() => {
                 Err(Status::stale(&what, object.name()))
@@ -228,7 +238,7 @@ impl Authorizer for World {
         &'a self,
         user: &'a Arc<UserInfo>,
         question: Question,
-    ) -> Eventual<'a, Result<Decision, Status>> {
+    ) -> MaybeFuture<'a, Result<Decision, Status>> {
         let resource = match question.subresource.as_str() {
             "" => question.resource.clone(),
             subresource => format!("{}/{subresource}", question.resource),
@@ -239,6 +249,6 @@ impl Authorizer for World {
             words.len() == 4 && words.iter().zip(asked).all(|(word, asked)| *word == "*" || *word == asked)
         });
         let verdict = if allowed { Verdict::Allow } else { Verdict::NoOpinion };
-        Eventual::Now(Ok(Decision { verdict, ..Decision::default() }))
+        MaybeFuture::Ready(Ok(Decision { verdict, ..Decision::default() }))
     }
 }

@@ -11,8 +11,8 @@ use kinds::{Registry, Resource};
 use crate::plugins::{PLUGINS, State};
 use crate::testing::Fake;
 use crate::{
-    Attributes, Chain, ConfigError, Configuration, Environment, Eventual, Found, Notes, ObjectKind,
-    Operation, Plugin, Reader,
+    Attributes, Chain, ConfigError, Configuration, Environment, LookupResult, MaybeFuture, ObjectKind,
+    Operation, Plugin, PluginOutput, Reader,
 };
 
 /// Reader with namespaces by first letter: `a`ctive, `t`erminating, `l`ate (a pending lookup).
@@ -20,7 +20,7 @@ use crate::{
 struct ByLetter;
 
 impl ByLetter {
-    fn look(name: &str) -> Found {
+    fn look(name: &str) -> LookupResult {
         let mut namespace = Object::default();
         match name.chars().next() {
             Some('a' | 'l' | 'f') => {}
@@ -33,21 +33,21 @@ impl ByLetter {
 }
 
 impl Reader for ByLetter {
-    fn get<'a>(&'a self, kind: ObjectKind, _: &'a str, name: &'a str) -> Eventual<'a, Found> {
+    fn get<'a>(&'a self, kind: ObjectKind, _: &'a str, name: &'a str) -> MaybeFuture<'a, LookupResult> {
         assert_eq!(kind, ObjectKind::NAMESPACE);
         match name.chars().next() {
-            Some('f') => Eventual::Now(Ok(None)),
-            Some('l') => Eventual::later(async { ByLetter::look(name) }),
-            _ => Eventual::Now(ByLetter::look(name)),
+            Some('f') => MaybeFuture::Ready(Ok(None)),
+            Some('l') => MaybeFuture::later(async { ByLetter::look(name) }),
+            _ => MaybeFuture::Ready(ByLetter::look(name)),
         }
     }
 
-    fn list<'a>(&'a self, _: ObjectKind, _: &'a str) -> Eventual<'a, Result<Vec<Arc<Object>>, Status>> {
-        Eventual::Now(Ok(Vec::new()))
+    fn list<'a>(&'a self, _: ObjectKind, _: &'a str) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
+        MaybeFuture::Ready(Ok(Vec::new()))
     }
 
-    fn get_fresh<'a>(&'a self, _: ObjectKind, _: &'a str, name: &'a str) -> Eventual<'a, Found> {
-        Eventual::Now(ByLetter::look(name))
+    fn get_fresh<'a>(&'a self, _: ObjectKind, _: &'a str, name: &'a str) -> MaybeFuture<'a, LookupResult> {
+        MaybeFuture::Ready(ByLetter::look(name))
     }
 }
 
@@ -61,7 +61,7 @@ fn chain(enabled: &[&str], disabled: &[&str]) -> Result<Chain, Vec<ConfigError>>
 }
 
 #[test]
-fn the_plugins_of_release_1_33_run_without_a_flag() {
+fn default_chain_has_plugins_of_release_1_33() {
     assert_eq!(
         chain(&[], &[]).unwrap().names().collect::<Vec<_>>(),
         [
@@ -87,8 +87,8 @@ fn the_plugins_of_release_1_33_run_without_a_flag() {
 }
 
 #[test]
-fn flags_make_a_chain_or_say_what_is_wrong() {
-    let is_built = |state: &State| matches!(state, State::Built(_) | State::Configured(_));
+fn invalid_plugin_flags_return_errors() {
+    let is_built = |state: &State| matches!(state, State::Implemented(_) | State::Configured(_));
     let by_default = PLUGINS.iter().filter(|entry| entry.on_by_default && is_built(&entry.state));
     let by_default: Vec<&str> = by_default.map(|entry| entry.name).collect();
     assert_eq!(chain(&[], &[]).unwrap().names().collect::<Vec<_>>(), by_default);
@@ -99,8 +99,8 @@ fn flags_make_a_chain_or_say_what_is_wrong() {
     for (enabled, disabled, error) in [
         ("PodSecurityPolicy", "", ConfigError::Unknown("PodSecurityPolicy".to_owned())),
         ("", "NoSuch", ConfigError::Unknown("NoSuch".to_owned())),
-        ("ImagePolicyWebhook", "", ConfigError::Missing("ImagePolicyWebhook")),
-        ("NodeRestriction", "NodeRestriction", ConfigError::Both("NodeRestriction".to_owned())),
+        ("ImagePolicyWebhook", "", ConfigError::NotImplemented("ImagePolicyWebhook")),
+        ("NodeRestriction", "NodeRestriction", ConfigError::EnabledAndDisabled("NodeRestriction".to_owned())),
     ] {
         let list = |name: &'static str| if name.is_empty() { vec![] } else { vec![name] };
         assert_eq!(chain(&list(enabled), &list(disabled)).unwrap_err(), [error]);
@@ -109,7 +109,7 @@ fn flags_make_a_chain_or_say_what_is_wrong() {
 }
 
 #[test]
-fn the_table_names_each_plugin_once_and_the_last_word_last() {
+fn plugin_table_is_unique_and_ordered() {
     let names: Vec<&str> = PLUGINS.iter().map(|entry| entry.name).collect();
     let mut unique = names.clone();
     unique.sort_unstable();
@@ -124,7 +124,7 @@ fn the_table_names_each_plugin_once_and_the_last_word_last() {
     ] {
         assert!(place(first) < place(second), "{first} before {second}");
     }
-    assert!(PLUGINS.iter().any(|entry| matches!(entry.state, State::Built(_))));
+    assert!(PLUGINS.iter().any(|entry| matches!(entry.state, State::Implemented(_))));
 }
 
 struct Write<'a> {
@@ -137,7 +137,7 @@ struct Write<'a> {
 
 /// Runs both phases of the default chain for a write.
 async fn admit(chain: &Chain, write: Write<'_>) -> Result<(), Status> {
-    let (notes, user, options) = (Notes::default(), Arc::new(UserInfo::anonymous()), Value::Null);
+    let (notes, user, options) = (PluginOutput::default(), Arc::new(UserInfo::anonymous()), Value::Null);
     let attributes = Attributes {
         operation: write.operation,
         resource: write.resource,
@@ -159,7 +159,7 @@ async fn admit(chain: &Chain, write: Write<'_>) -> Result<(), Status> {
 }
 
 #[tokio::test]
-async fn namespaces_open_and_close() {
+async fn namespace_lifecycle_rejects_missing_and_terminating_namespaces() {
     for preset in [Preset::Kubernetes, Preset::Svc] {
         let environment = environment(preset);
         let registry = Registry::new(&environment.names);
@@ -198,7 +198,7 @@ async fn namespaces_open_and_close() {
 }
 
 #[tokio::test]
-async fn refusals_have_the_words_that_clients_know() {
+async fn namespace_lifecycle_rejections_have_kubernetes_messages() {
     let chain = chain(&[], &[]).unwrap();
     let registry = Registry::new(&Names::new(Preset::Kubernetes, "example.test").unwrap());
     let config_maps = registry.find("", "v1", "configmaps").unwrap();
@@ -244,8 +244,8 @@ impl Plugin for Letter {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
-        let Some(object) = object else { return Eventual::Now(Ok(())) };
+    ) -> MaybeFuture<'a, Result<(), Status>> {
+        let Some(object) = object else { return MaybeFuture::Ready(Ok(())) };
         let mut write = move || {
             let seen = format!("{}{}", object.str_at(&["seen"]).unwrap_or(""), self.0);
             object.set("seen", seen);
@@ -253,8 +253,8 @@ impl Plugin for Letter {
             Ok(())
         };
         match self.0 {
-            "b" => Eventual::later(async move { write() }),
-            _ => Eventual::Now(write()),
+            "b" => MaybeFuture::later(async move { write() }),
+            _ => MaybeFuture::Ready(write()),
         }
     }
 
@@ -262,16 +262,16 @@ impl Plugin for Letter {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let seen = object.and_then(|o| o.str_at(&["seen"])).unwrap_or("");
         attributes.notes.annotate(self.0, seen);
         let refused = object.is_some_and(|o| o.name() == self.0);
-        Eventual::Now(if refused { Err(attributes.forbidden(self.0)) } else { Ok(()) })
+        MaybeFuture::Ready(if refused { Err(attributes.forbidden(self.0)) } else { Ok(()) })
     }
 }
 
 #[tokio::test]
-async fn plugins_run_in_order_and_validate_what_all_have_changed() {
+async fn plugins_run_in_order_and_validate_after_all_mutations() {
     let chain =
         Chain::of(["a", "b", "c"].map(|letter| (letter, Box::new(Letter(letter)) as Box<dyn Plugin>)).into());
     let registry = Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
@@ -281,7 +281,7 @@ async fn plugins_run_in_order_and_validate_what_all_have_changed() {
         (Operation::Create, "b", Some("abc"), 2, Some("configmaps \"b\" is forbidden: b")),
         (Operation::Update, "x", None, 0, None),
     ] {
-        let notes = Notes::default();
+        let notes = PluginOutput::default();
         let attributes = Attributes {
             operation,
             resource: registry.find("", "v1", "configmaps").unwrap(),

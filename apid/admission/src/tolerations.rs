@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn one_says_more_than_another() {
+    fn toleration_covers_narrower_tolerations() {
         for (more, less, wanted) in [
             ("a Exists", "a Equal v NoSchedule", true),
             ("- Exists", "a Equal v NoExecute 5", true),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_laid_together() {
+    fn merged_tolerations_omit_covered_ones() {
         let list = |texts: &[&str]| texts.iter().map(|text| toleration(text)).collect::<Vec<_>>();
         for (first, second, wanted) in [
             (vec![], vec!["a Exists"], vec!["a Exists"]),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_from_files_are_checked() {
+    fn invalid_toleration_list_returns_error() {
         for (list, word) in [
             (json!([{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}]), ""),
             (json!([{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}]), ""),

@@ -29,7 +29,7 @@ const COPIED_MAX: usize = 3 * 1024 * 1024;
 const WORK_MAX: usize = 32_000_000;
 
 /// Cost of each value that a `move` carries deeper: the depth check visits all of its parts.
-const CARRIED: usize = 32;
+const MOVE_STEPS_PER_VALUE: usize = 32;
 
 /// The remaining part of [`WORK_MAX`].
 struct Work(usize);
@@ -174,12 +174,12 @@ fn run(
     for operation in operations {
         match operation {
             Operation::Add(path, value) => {
-                fits(path, value)?;
+                check_depth(path, value)?;
                 add(&mut document, path, value.clone(), work)?;
             }
             Operation::Remove(path) => drop(remove(&mut document, path, work)?),
             Operation::Replace(path, value) => {
-                fits(path, value)?;
+                check_depth(path, value)?;
                 replace(&mut document, path, value.clone(), replace_missing)?;
             }
             Operation::Move(from, path) => {
@@ -189,8 +189,8 @@ fn run(
                 let value = remove(&mut document, from, work)?;
                 // A move to the same or a smaller depth makes nothing deeper.
                 if path.0.len() > from.0.len() {
-                    work.spend(CARRIED * size(&value))?;
-                    fits(path, &value)?;
+                    work.spend(MOVE_STEPS_PER_VALUE * value_count(&value))?;
+                    check_depth(path, &value)?;
                 }
                 add(&mut document, path, value, work)?;
             }
@@ -204,7 +204,7 @@ fn run(
                         "copies in a JSON patch may add at most {COPIED_MAX} bytes"
                     )));
                 }
-                fits(path, &value)?;
+                check_depth(path, &value)?;
                 add(&mut document, path, value, work)?;
             }
             Operation::Test(path, value) => {
@@ -219,7 +219,7 @@ fn run(
 
 /// INVARIANT (no deeper than a body): the depth limit of request bodies applies to patched documents. Without
 /// the limit each operation could add a level until a recursive traversal overflows the stack.
-fn fits(path: &Pointer, value: &Value) -> Result<(), Error> {
+fn check_depth(path: &Pointer, value: &Value) -> Result<(), Error> {
     if path.0.len() + depth(value) > Limits::BODY.depth { Err(Error::Rejected) } else { Ok(()) }
 }
 
@@ -233,10 +233,10 @@ fn depth(value: &Value) -> usize {
 }
 
 /// The number of values in a tree.
-fn size(value: &Value) -> usize {
+fn value_count(value: &Value) -> usize {
     match value {
-        Value::Object(map) => 1 + map.values().map(size).sum::<usize>(),
-        Value::Array(items) => 1 + items.iter().map(size).sum::<usize>(),
+        Value::Object(map) => 1 + map.values().map(value_count).sum::<usize>(),
+        Value::Array(items) => 1 + items.iter().map(value_count).sum::<usize>(),
         _ => 1,
     }
 }
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn operations() {
+    fn json_patch_operations_apply() {
         for (document, patch, want) in [
             (r#"{"a":1}"#, r#"[{"op":"add","path":"/b","value":2}]"#, r#"{"a":1,"b":2}"#),
             (r#"{"a":[1,3]}"#, r#"[{"op":"add","path":"/a/1","value":2}]"#, r#"{"a":[1,2,3]}"#),
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_applied_is_422_and_what_is_no_patch_400() {
+    fn inapplicable_json_patch_returns_422_and_malformed_one_400() {
         for (document, patch, code) in [
             (r#"{"a":1}"#, r#"[{"op":"remove","path":"/b"}]"#, 422),
             (r#"{"a":1}"#, r#"[{"op":"replace","path":"/b","value":1}]"#, 422),
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_cannot_keep_a_list_moving() {
+    fn json_patch_moving_too_many_list_items_is_rejected() {
         let values = vec!["0"; 200_000].join(",");
         let document: Value = serde_json::from_str(&format!(r#"{{"a":[{values}]}}"#)).unwrap();
         for (operation, each) in [
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_empty_objects_over_the_decode_budget_are_refused() {
+    fn json_patch_copies_above_decode_limit_are_rejected() {
         let operations = |count: usize| {
             let copy = vec![r#"{"op":"copy","from":"/a","path":"/b/-"}"#; count].join(",");
             parse(serde_json::from_str(&format!("[{copy}]")).unwrap()).unwrap()
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_cannot_grow_without_bound() {
+    fn json_patch_above_size_depth_or_operation_limit_is_rejected() {
         let many = format!("[{}]", vec![r#"{"op":"test","path":"/a"}"#; OPERATIONS_MAX + 1].join(","));
         assert_eq!(code_of(r#"{"a":null}"#, &many, false), Err(413));
         let doubling = format!("[{}]", vec![r#"{"op":"copy","from":"/a","path":"/a/-"}"#; 60].join(","));

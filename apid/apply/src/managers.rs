@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`Managed`] is the decoded list. An entry belongs to a manager, an operation, an API version and a
+//! [`ManagedFields`] is the decoded list. An entry belongs to a manager, an operation, an API version and a
 //! subresource. An applier has one entry, independent of the version. Entries are written in this order:
 //! operation, time in whole seconds (entries without time first), manager, version, subresource.
 //!
@@ -27,7 +27,7 @@ use crate::set::Set;
 pub const UPDATES_MAX: usize = 10;
 
 /// The manager of merged update entries.
-const ANCIENT: &str = "ancient-changes";
+const MERGED_UPDATES_MANAGER: &str = "ancient-changes";
 
 /// The operation of a manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,7 +67,7 @@ pub struct Entry {
 
 impl Entry {
     /// Whether both entries have the same owner.
-    pub fn has_owner_of(&self, other: &Entry) -> bool {
+    pub fn has_same_owner(&self, other: &Entry) -> bool {
         self.owner() == other.owner()
     }
 
@@ -78,7 +78,7 @@ impl Entry {
     }
 
     /// The owner as messages show it: `"one"`, `"tool" with subresource "status" using v1`.
-    pub fn shown(&self) -> String {
+    pub fn owner_text(&self) -> String {
         let mut text = Value::from(self.manager.as_str()).to_string();
         if !self.subresource.is_empty() {
             text.push_str(&format!(" with subresource {}", Value::from(self.subresource.as_str())));
@@ -138,15 +138,15 @@ impl Entry {
 
 /// The decoded `managedFields` list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Managed {
+pub struct ManagedFields {
     /// The entries, unordered.
     pub entries: Vec<Entry>,
 }
 
-impl Managed {
+impl ManagedFields {
     /// Decodes `metadata.managedFields`; None when an entry is malformed.
     pub fn decode(list: Option<&Value>) -> Option<Self> {
-        let mut managed = Managed::default();
+        let mut managed = ManagedFields::default();
         let list = match list {
             None | Some(Value::Null) => return Some(managed),
             Some(Value::Array(list)) => list,
@@ -179,12 +179,12 @@ impl Managed {
 
     /// The entry with the same owner as another entry.
     pub fn find(&self, owner: &Entry) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.has_owner_of(owner))
+        self.entries.iter().find(|entry| entry.has_same_owner(owner))
     }
 
     /// Removes and returns the entry with the same owner as another entry.
     pub fn take(&mut self, owner: &Entry) -> Option<Entry> {
-        let at = self.entries.iter().position(|entry| entry.has_owner_of(owner))?;
+        let at = self.entries.iter().position(|entry| entry.has_same_owner(owner))?;
         Some(self.entries.swap_remove(at))
     }
 
@@ -207,7 +207,7 @@ impl Managed {
             }
             match by_version.get(&entry.api_version).and_then(|at| first.get_mut(*at)) {
                 Some((bucket, fields)) => {
-                    ANCIENT.clone_into(&mut bucket.manager);
+                    MERGED_UPDATES_MANAGER.clone_into(&mut bucket.manager);
                     bucket.subresource.clear();
                     bucket.time = entry.time;
                     fields.push(entry.fields);
@@ -233,7 +233,7 @@ impl Managed {
             let mut joined = same.next()?;
             let others: Vec<Set> = same.map(|entry| entry.fields).collect();
             if !others.is_empty() {
-                joined.fields = joined.fields.joined(Set::union_all(others));
+                joined.fields = joined.fields.into_union(Set::union_all(others));
             }
             joined.time = time;
             Some(joined)
@@ -251,7 +251,7 @@ fn join_owners(entries: Vec<Entry>, join: impl Fn(Vec<Entry>) -> Option<Entry>) 
     let mut joined: Vec<(usize, Vec<Entry>)> = Vec::with_capacity(numbered.len());
     for (at, entry) in numbered {
         match joined.last_mut() {
-            Some((_, same)) if same.last().is_some_and(|other| other.has_owner_of(&entry)) => {
+            Some((_, same)) if same.last().is_some_and(|other| other.has_same_owner(&entry)) => {
                 same.push(entry)
             }
             _ => joined.push((at, vec![entry])),

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_examples_of_the_rfc() {
+    fn rfc_7386_examples_merge_as_specified() {
         for (target, patch, want) in [
             (r#"{"a":"b"}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
             (r#"{"a":"b"}"#, r#"{"b":"c"}"#, r#"{"a":"b","b":"c"}"#),

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_back_and_show_in_messages() {
+    fn path_element_names_round_trip_and_display() {
         for (name, shown) in [
             ("f:spec", ".spec"),
             ("f:app.example.com/x", ".app.example.com/x"),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_by_kind_then_by_value() {
+    fn path_elements_sort_by_kind_then_value() {
         let names =
             ["f:a", "f:b", r#"k:{"port":80}"#, r#"k:{"port":443}"#, "v:1", r#"v:"x""#, "v:true", "i:0"];
         let elements: Vec<Element> =

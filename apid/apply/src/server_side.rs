@@ -20,10 +20,10 @@ use std::collections::BTreeMap;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::{Cause, Details, Reason, Status};
 
-use crate::managers::{Entry, Managed, Operation, bookkeeping_of, without_bookkeeping};
+use crate::managers::{Entry, ManagedFields, Operation, bookkeeping_of, without_bookkeeping};
 use crate::path::Element;
-use crate::set::{Set, shown};
-use crate::typed::{Fields, TypingError, check, field_set, merge, remove, with_named};
+use crate::set::{Set, path_text};
+use crate::typed::{Fields, TypingError, check, field_set, merge, remove, with_declared_parents};
 use crate::update::{OwnershipError, Write};
 
 /// A server-side apply operation.
@@ -47,7 +47,7 @@ pub struct LastApplied<'a> {
 
 /// The result of an apply.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Applied {
+pub struct ApplyOutcome {
     /// The object with its managed fields; neither conformed nor defaulted.
     pub object: Object,
     /// Whether more than managed fields differs from the current object, before defaulting.
@@ -98,22 +98,22 @@ impl Apply<'_> {
     /// # Errors
     ///
     /// See [`ApplyError`].
-    pub fn run(&self, live: &Object, patch: &Object) -> Result<Applied, ApplyError> {
+    pub fn run(&self, live: &Object, patch: &Object) -> Result<ApplyOutcome, ApplyError> {
         if patch.at(&["metadata", "managedFields"]).is_some_and(|list| !list.is_null()) {
             return Err(ApplyError::ManagedFields);
         }
         check(self.write.merge, &patch.0).map_err(ApplyError::Typing)?;
-        let managed = Managed::of(live);
+        let managed = ManagedFields::of(live);
         let untracked = managed.entries.is_empty();
         let managed = if untracked { self.write.before_first_apply(live)? } else { managed };
         let (managed, reconciled) = self.write.reconcile(managed);
         let owners = Owners { managed, as_stored: !untracked && !reconciled };
         let tool = self.last_applied.filter(|tool| tool.manager == self.write.manager);
-        let mut applied = match (self.lay(live, patch, &owners, &Set::new()), tool) {
+        let mut applied = match (self.try_apply(live, patch, &owners, &Set::new()), tool) {
             (Err(ApplyError::Conflicts(_)), Some(tool)) => {
                 // Fields that the tool wrote by client-side apply, unchanged since then.
                 let own = crate::last_applied::unchanged(self.write.merge, live, tool.annotation);
-                self.lay(live, patch, &owners, &own)?
+                self.try_apply(live, patch, &owners, &own)?
             }
             (result, _) => result?,
         };
@@ -124,13 +124,13 @@ impl Apply<'_> {
     }
 
     /// Applies the patch. Paths in `own_paths` never conflict.
-    fn lay(
+    fn try_apply(
         &self,
         live: &Object,
         patch: &Object,
         owners: &Owners,
         own_paths: &Set,
-    ) -> Result<Applied, ApplyError> {
+    ) -> Result<ApplyOutcome, ApplyError> {
         let write = &self.write;
         let mut set = field_set(write.merge, &patch.0);
         if !write.ignored.is_empty() {
@@ -148,7 +148,7 @@ impl Apply<'_> {
         let kept_back = bookkeeping_of(&own.fields);
         own.fields = without_bookkeeping(own.fields);
         if self.is_unchanged(live, &merged, &own, owners) {
-            return Ok(Applied { object: merged, changed: false });
+            return Ok(ApplyOutcome { object: merged, changed: false });
         }
         let mut others = owners.managed.clone();
         let before = others.take(&own);
@@ -170,7 +170,7 @@ impl Apply<'_> {
         }
         for (entry, changed) in others.entries.iter_mut().zip(&compared.by_entry) {
             if let Some(changed) = compared.all.get(*changed) {
-                changed.take_from(&mut entry.fields);
+                changed.remove_lost_fields(&mut entry.fields);
             }
         }
         let changed = live.0 != new.0;
@@ -180,7 +180,7 @@ impl Apply<'_> {
         others.entries.push(own);
         others.write(&mut new);
         crate::managers::keep_times(live, &mut new);
-        Ok(Applied { object: new, changed })
+        Ok(ApplyOutcome { object: new, changed })
     }
 
     /// Whether neither values nor owners change, which avoids comparing and writing them.
@@ -201,7 +201,7 @@ impl Apply<'_> {
         merged: Object,
         own: &Entry,
         before: &Entry,
-        others: &Managed,
+        others: &ManagedFields,
     ) -> Result<Object, ApplyError> {
         let write = &self.write;
         // The manager still applies every field.
@@ -211,12 +211,12 @@ impl Apply<'_> {
         let Some(ty) = write.merge_of(&before.api_version) else { return Ok(merged) };
         let same_version = before.api_version == own.api_version;
         let merged = if same_version { merged } else { write.convert(&merged, &before.api_version)? };
-        let last = with_named(ty, &before.fields);
+        let last = with_declared_parents(ty, &before.fields);
         let mut pruned = Object(remove(ty, &merged.0, &last));
         pruned = self.add_back_owned(&merged, pruned, own, before, others)?;
 
         // Only fields that the manager owned may be removed.
-        let (left, all) = (named(ty, &pruned.0), named(ty, &merged.0));
+        let (left, all) = (declared_fields(ty, &pruned.0), declared_fields(ty, &merged.0));
         let gone = all.difference(&left).intersection(&last);
         let pruned = Object(remove(ty, &merged.0, &gone));
         if same_version { Ok(pruned) } else { Ok(write.convert(&pruned, write.api_version)?) }
@@ -231,7 +231,7 @@ impl Apply<'_> {
         mut pruned: Object,
         own: &Entry,
         before: &Entry,
-        others: &Managed,
+        others: &ManagedFields,
     ) -> Result<Object, ApplyError> {
         let write = &self.write;
         let mut owned: Vec<(&str, Vec<Set>)> = vec![(&before.api_version, Vec::new())];
@@ -259,8 +259,8 @@ impl Apply<'_> {
                 pruned = write.convert(&pruned, version)?;
                 at = version;
             }
-            let keep = named(ty, &pruned.0).union(&with_named(ty, set));
-            pruned = Object(remove(ty, &merged.0, &named(ty, &merged.0).difference(&keep)));
+            let keep = declared_fields(ty, &pruned.0).union(&with_declared_parents(ty, set));
+            pruned = Object(remove(ty, &merged.0, &declared_fields(ty, &merged.0).difference(&keep)));
         }
         if at == before.api_version { Ok(pruned) } else { Ok(write.convert(&pruned, &before.api_version)?) }
     }
@@ -268,23 +268,23 @@ impl Apply<'_> {
 
 /// The owners before an apply.
 struct Owners {
-    managed: Managed,
+    managed: ManagedFields,
     /// Whether the owners equal those in the stored object.
     as_stored: bool,
 }
 
-fn named(ty: &schema::merge::Merge, object: &Fields) -> Set {
-    with_named(ty, &field_set(ty, object))
+fn declared_fields(ty: &schema::merge::Merge, object: &Fields) -> Set {
+    with_declared_parents(ty, &field_set(ty, object))
 }
 
-fn conflicts(others: &Managed, compared: &crate::update::Compared, own: &Set) -> Conflicts {
+fn conflicts(others: &ManagedFields, compared: &crate::update::ComparedVersions, own: &Set) -> Conflicts {
     let mut sets: Vec<(String, Set)> = Vec::new();
     for (entry, changed) in others.entries.iter().zip(&compared.by_entry) {
         let Some(changed) = compared.all.get(*changed) else { continue };
         let mut contested = entry.fields.intersection(&changed.written);
         contested.subtract(own);
         if !contested.is_empty() {
-            sets.push((entry.shown(), contested));
+            sets.push((entry.owner_text(), contested));
         }
     }
     sets.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -306,12 +306,16 @@ fn conflicts(others: &Managed, compared: &crate::update::Compared, own: &Set) ->
 fn message(all: &Conflicts) -> String {
     let conflicts = all.first.as_slice();
     if let [only] = conflicts {
-        return format!("Apply failed with 1 conflict: conflict with {}: {}", only.owner, shown(&only.path));
+        return format!(
+            "Apply failed with 1 conflict: conflict with {}: {}",
+            only.owner,
+            path_text(&only.path)
+        );
     }
     let owners = conflicts.chunk_by(|a, b| a.owner == b.owner).map(|of_owner| {
         let owner = of_owner.first().map_or("", |conflict| conflict.owner.as_str());
         let paths: String =
-            of_owner.iter().map(|conflict| format!("\n- {}", shown(&conflict.path))).collect();
+            of_owner.iter().map(|conflict| format!("\n- {}", path_text(&conflict.path))).collect();
         format!("conflicts with {owner}:{paths}")
     });
     let mut owners: Vec<String> = owners.collect();
@@ -326,7 +330,7 @@ pub fn conflict_status(conflicts: &Conflicts) -> Status {
     let causes = conflicts.first.iter().map(|conflict| Cause {
         reason: "FieldManagerConflict".to_owned(),
         message: format!("conflict with {}", conflict.owner),
-        field: shown(&conflict.path),
+        field: path_text(&conflict.path),
     });
     Status::failure(Reason::Conflict, message(conflicts))
         .with_details(Details { causes: causes.collect(), ..Details::default() })

@@ -142,7 +142,7 @@ impl Set {
 
     /// The union of two owned sets; cheap when one of them is empty.
     #[must_use]
-    pub fn joined(self, other: Set) -> Set {
+    pub fn into_union(self, other: Set) -> Set {
         match (self.is_empty(), other.is_empty()) {
             (true, _) => other,
             (_, true) => self,
@@ -158,7 +158,7 @@ impl Set {
             let mut rest = sets.into_iter();
             while let Some(set) = rest.next() {
                 halved.push(match rest.next() {
-                    Some(other) => set.joined(other),
+                    Some(other) => set.into_union(other),
                     None => set,
                 });
             }
@@ -349,13 +349,13 @@ impl Set {
 impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = Vec::new();
-        self.each(&mut |path| lines.push(shown(path)));
+        self.each(&mut |path| lines.push(path_text(path)));
         f.write_str(&lines.join("\n"))
     }
 }
 
 /// A path as messages show it: `.spec.containers[name="app"].image`. Long elements are shortened.
-pub fn shown(path: &[Element]) -> String {
+pub fn path_text(path: &[Element]) -> String {
     path.iter().map(|element| shorten_name(&element.to_string()).into_owned()).collect()
 }
 
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn operations() {
+    fn field_set_operations_agree() {
         let a = set(json!({"f:data": {".": {}, "f:k": {}, "f:l": {}}, "f:spec": {}}));
         let b = set(json!({"f:data": {"f:k": {}, "f:m": {}}, "f:spec": {"f:x": {}}}));
         for (what, got, want) in [
@@ -392,15 +392,15 @@ mod tests {
             plain.subtract(b);
             recursive.subtract_recursive(b);
             assert_eq!((plain, recursive), (a.difference(b), a.recursive_difference(b)));
-            assert_eq!(a.clone().joined(b.clone()), a.union(b));
-            assert_eq!(Set::new().joined(b.clone()), *b);
+            assert_eq!(a.clone().into_union(b.clone()), a.union(b));
+            assert_eq!(Set::new().into_union(b.clone()), *b);
         }
         assert!(a.intersection(&b).is_subset(&a) && a.intersection(&b).is_subset(&b) && !a.is_subset(&b));
         assert_eq!(a.len(), 4);
     }
 
     #[test]
-    fn many_spellings_of_one_element_are_joined_in_almost_linear_time() {
+    fn duplicate_fieldsv1_element_spellings_merge_in_almost_linear_time() {
         // A pairwise union would copy all previous elements each time, and take minutes.
         let count = 20_000;
         let mut text = String::from("{");
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn intersection_of_a_small_and_a_large_set_is_that_of_both_orders() {
+    fn field_set_intersection_is_symmetric_for_different_sizes() {
         let names = |from: usize, to: usize| -> Set {
             let map: Map<String, Value> =
                 (from..to).map(|i| (format!("f:{i:04}"), json!({"f:x": {}}))).collect();
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn wire_form_reads_back() {
+    fn fieldsv1_round_trips() {
         let text = json!({
             "f:metadata": {"f:finalizers": {".": {}, "v:\"example.com/one\"": {}}},
             "f:spec": {"f:ports": {"k:{\"port\":443,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}},

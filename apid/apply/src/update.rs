@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use schema::merge::Merge;
 
 use crate::managers::{
-    Entry, Managed, Operation, UPDATES_MAX, is_bookkeeping, is_reset, without_bookkeeping,
+    Entry, ManagedFields, Operation, UPDATES_MAX, is_bookkeeping, is_reset, without_bookkeeping,
 };
 use crate::set::Set;
 use crate::typed::{Comparison, compare, reconcile};
@@ -102,11 +102,11 @@ impl Write<'_> {
         let sent = new.remove_meta("managedFields");
         let part = !self.subresource.is_empty();
         let reset = !part && is_reset(sent.as_ref());
-        let kept = || old.map(Managed::of).unwrap_or_default();
+        let kept = || old.map(ManagedFields::of).unwrap_or_default();
         let own = self.compare(old.unwrap_or(self.empty), new);
         if let Some(old) = old
             && !reset
-            && (part || says_nothing_new(sent.as_ref(), old))
+            && (part || has_stored_owners(sent.as_ref(), old))
             && own.is_bookkeeping()
         {
             // No manager gains or loses a field: keep the stored list without decoding.
@@ -118,10 +118,10 @@ impl Write<'_> {
         let managed = if part {
             kept()
         } else if reset {
-            Managed::default()
+            ManagedFields::default()
         } else {
             // Clients without managedFields support drop the list.
-            Managed::decode(sent.as_ref()).filter(|sent| !sent.entries.is_empty()).unwrap_or_else(kept)
+            ManagedFields::decode(sent.as_ref()).filter(|sent| !sent.entries.is_empty()).unwrap_or_else(kept)
         };
         let untracked = managed.entries.is_empty() && old.is_some();
         if untracked && !(reset && self.reset_then_track) {
@@ -136,14 +136,14 @@ impl Write<'_> {
     }
 
     /// The changes in the version of this write.
-    pub(crate) fn compare(&self, old: &Object, new: &Object) -> Changed {
-        Changed::new(compare(self.merge, &old.0, &new.0).without(self.ignored))
+    pub(crate) fn compare(&self, old: &Object, new: &Object) -> ChangedFields {
+        ChangedFields::new(compare(self.merge, &old.0, &new.0).without(self.ignored))
     }
 
     /// The owners of an untracked object before its first apply.
-    pub(crate) fn before_first_apply(&self, live: &Object) -> Result<Managed, OwnershipError> {
+    pub(crate) fn before_first_apply(&self, live: &Object) -> Result<ManagedFields, OwnershipError> {
         let all = self.compare(self.empty, live);
-        self.move_to(BEFORE_FIRST_APPLY, self.empty, live, all, Managed::default())
+        self.move_to(BEFORE_FIRST_APPLY, self.empty, live, all, ManagedFields::default())
     }
 
     /// Creates an entry for this write.
@@ -164,14 +164,14 @@ impl Write<'_> {
         manager: &str,
         old: &Object,
         new: &Object,
-        own: Changed,
-        managed: Managed,
-    ) -> Result<Managed, OwnershipError> {
+        own: ChangedFields,
+        managed: ManagedFields,
+    ) -> Result<ManagedFields, OwnershipError> {
         let (mut managed, _) = self.reconcile(managed);
         let compared = self.compare_all(old, new, own, &managed)?;
         for (entry, changed) in managed.entries.iter_mut().zip(&compared.by_entry) {
             if let Some(changed) = compared.all.get(*changed) {
-                changed.take_from(&mut entry.fields);
+                changed.remove_lost_fields(&mut entry.fields);
             }
         }
         managed.entries.retain(|entry| !entry.fields.is_empty());
@@ -189,7 +189,7 @@ impl Write<'_> {
 
     /// Adapts the owners to the current types: parts that became atomic are owned as a whole. Returns whether
     /// any changed.
-    pub(crate) fn reconcile(&self, mut managed: Managed) -> (Managed, bool) {
+    pub(crate) fn reconcile(&self, mut managed: ManagedFields) -> (ManagedFields, bool) {
         let mut changed = false;
         for entry in &mut managed.entries {
             let merge = self.merge_of(&entry.api_version);
@@ -215,24 +215,27 @@ impl Write<'_> {
         &self,
         old: &Object,
         new: &Object,
-        own: Changed,
-        managed: &Managed,
-    ) -> Result<Compared, OwnershipError> {
+        own: ChangedFields,
+        managed: &ManagedFields,
+    ) -> Result<ComparedVersions, OwnershipError> {
         let mut versions: BTreeMap<&str, usize> = BTreeMap::from([(self.api_version, 0)]);
-        let mut compared = Compared { all: vec![own], by_entry: Vec::with_capacity(managed.entries.len()) };
+        let mut compared =
+            ComparedVersions { all: vec![own], by_entry: Vec::with_capacity(managed.entries.len()) };
         for entry in &managed.entries {
             let known = versions.get(entry.api_version.as_str()).copied();
             let at = match (known, self.merge_of(&entry.api_version)) {
                 (Some(at), _) => at,
                 // An owner in a removed version loses all its fields.
                 (None, None) => {
-                    compared.all.push(Changed::gone());
+                    compared.all.push(ChangedFields::gone());
                     compared.all.len() - 1
                 }
                 (None, Some(merge)) => {
                     let to = &entry.api_version;
                     let (old, new) = (self.convert(old, to)?, self.convert(new, to)?);
-                    compared.all.push(Changed::new(compare(merge, &old.0, &new.0).without(self.ignored)));
+                    compared
+                        .all
+                        .push(ChangedFields::new(compare(merge, &old.0, &new.0).without(self.ignored)));
                     compared.all.len() - 1
                 }
             };
@@ -244,22 +247,22 @@ impl Write<'_> {
 }
 
 /// The changes in all relevant versions.
-pub(crate) struct Compared {
+pub(crate) struct ComparedVersions {
     /// The changes; the first is in the version of the write.
-    pub(crate) all: Vec<Changed>,
+    pub(crate) all: Vec<ChangedFields>,
     /// For each entry, the index of the changes in its version.
     pub(crate) by_entry: Vec<usize>,
 }
 
-impl Compared {
+impl ComparedVersions {
     /// The changes in the version of the write.
-    fn into_own(self) -> Changed {
-        self.all.into_iter().next().unwrap_or_else(Changed::nothing)
+    fn into_own(self) -> ChangedFields {
+        self.all.into_iter().next().unwrap_or_else(ChangedFields::nothing)
     }
 }
 
 /// The changes in one version.
-pub(crate) struct Changed {
+pub(crate) struct ChangedFields {
     /// Added or modified fields: another owner loses them, or conflicts.
     pub(crate) written: Set,
     /// Removed fields.
@@ -268,21 +271,21 @@ pub(crate) struct Changed {
     gone: bool,
 }
 
-impl Changed {
+impl ChangedFields {
     fn new(comparison: Comparison) -> Self {
-        Changed {
-            written: comparison.modified.joined(comparison.added),
+        ChangedFields {
+            written: comparison.modified.into_union(comparison.added),
             removed: comparison.removed,
             gone: false,
         }
     }
 
     fn gone() -> Self {
-        Changed { gone: true, ..Changed::nothing() }
+        ChangedFields { gone: true, ..ChangedFields::nothing() }
     }
 
     const fn nothing() -> Self {
-        Changed { written: Set::new(), removed: Set::new(), gone: false }
+        ChangedFields { written: Set::new(), removed: Set::new(), gone: false }
     }
 
     /// Whether only fields without an owner changed.
@@ -291,7 +294,7 @@ impl Changed {
     }
 
     /// Removes the changed fields from another owner.
-    pub(crate) fn take_from(&self, fields: &mut Set) {
+    pub(crate) fn remove_lost_fields(&self, fields: &mut Set) {
         if self.gone {
             *fields = Set::default();
         } else {
@@ -302,7 +305,7 @@ impl Changed {
 }
 
 /// Whether the client sent no managed fields, or the stored ones.
-fn says_nothing_new(sent: Option<&Value>, old: &Object) -> bool {
+fn has_stored_owners(sent: Option<&Value>, old: &Object) -> bool {
     match sent {
         None | Some(Value::Null) => true,
         Some(Value::Array(list)) if list.is_empty() => true,

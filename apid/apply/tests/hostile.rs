@@ -7,7 +7,7 @@
 
 use apimachinery::codec::{Limits, json};
 use apimachinery::object::{Map, Object, Value};
-use apply::managers::{Managed, is_reset};
+use apply::managers::{ManagedFields, is_reset};
 use apply::server_side::Apply;
 use apply::set::Set;
 use apply::update::{OneVersion, Write};
@@ -129,7 +129,7 @@ fn break_somewhere(value: &mut Value, rng: &mut SmallRng) {
 }
 
 #[test]
-fn json_patches() {
+fn random_json_patches_do_not_panic() {
     let pointers = [
         "",
         "/",
@@ -162,7 +162,7 @@ fn json_patches() {
 }
 
 #[test]
-fn merge_patches() {
+fn random_merge_patches_do_not_panic() {
     let schema = Schema::of("apps/v1.Deployment").unwrap();
     cases(|rng| {
         let live = object(rng);
@@ -176,7 +176,7 @@ fn merge_patches() {
 }
 
 #[test]
-fn owners_and_applies() {
+fn random_managed_fields_and_applies_do_not_panic() {
     let schema = Schema::of("apps/v1.Deployment").unwrap();
     let merge = schema.merge();
     let versions = OneVersion { api_version: "apps/v1".to_owned(), merge: merge.clone() };
@@ -201,10 +201,10 @@ fn owners_and_applies() {
         }
         if schema.conform(&mut live).is_ok() {
             // A stored object has normalized managed fields.
-            Managed::of(&live).write(&mut live);
+            ManagedFields::of(&live).write(&mut live);
             let apply = Apply { write, force: rng.random(), last_applied: None };
             if let Ok(applied) = apply.run(&live, &patch) {
-                assert!(Managed::decode(applied.object.at(&["metadata", "managedFields"])).is_some());
+                assert!(ManagedFields::decode(applied.object.at(&["metadata", "managedFields"])).is_some());
             }
             if schema.conform(&mut patch).is_ok() {
                 let mut new = patch.clone();
@@ -219,7 +219,7 @@ fn owners_and_applies() {
 }
 
 #[test]
-fn sets_of_fields() {
+fn random_fieldsv1_sets_do_not_panic() {
     cases(|rng| {
         let value = any_value(rng, 4);
         let _ = is_reset(Some(&value));
@@ -227,10 +227,10 @@ fn sets_of_fields() {
             assert_eq!(Set::from_value(&set.to_value()), Ok(set));
         }
         let list = json!([any_value(rng, 3), any_value(rng, 3)]);
-        if let Some(managed) = Managed::decode(Some(&list)) {
+        if let Some(managed) = ManagedFields::decode(Some(&list)) {
             let mut object = Object::default();
             managed.clone().write(&mut object);
-            assert!(Managed::decode(object.at(&["metadata", "managedFields"])).is_some());
+            assert!(ManagedFields::decode(object.at(&["metadata", "managedFields"])).is_some());
         }
     });
 }
@@ -240,7 +240,7 @@ fn sets_of_fields() {
 ///
 /// Every operation takes time in proportion to its size; otherwise the test would not finish.
 #[test]
-fn large_bodies() {
+fn large_bodies_merge_in_linear_time() {
     let names: Vec<String> = (0..100_000).map(|i| format!("v:{}", i * 7919 % 100_003)).collect();
     let fields: Map<String, Value> = names.iter().map(|name| (name.clone(), json!({}))).collect();
     let set = Set::from_value(&json!({"f:metadata": {"f:finalizers": fields}})).unwrap();

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use apimachinery::object::{Map, Object, Value};
-use apply::managers::Managed;
+use apply::managers::ManagedFields;
 use apply::server_side::{Apply, ApplyError};
-use apply::set::{Set, shown};
+use apply::set::{Set, path_text};
 use apply::typed::{Fields, compare, field_set, merge};
 use apply::update::{OneVersion, Write};
 use jiff::Timestamp;
@@ -274,10 +274,10 @@ impl Server {
 
     fn owners(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut owners = BTreeMap::new();
-        for entry in Managed::of(&self.object).entries {
+        for entry in ManagedFields::of(&self.object).entries {
             let owned: &mut BTreeSet<String> = owners.entry(entry.manager).or_default();
             entry.fields.each(&mut |path| {
-                owned.insert(shown(path));
+                owned.insert(path_text(path));
             });
         }
         owners
@@ -285,7 +285,7 @@ impl Server {
 }
 
 #[test]
-fn apply_equals_the_model() {
+fn apply_agrees_with_reference_model() {
     cases(|rng| {
         let ty = root(rng);
         let (mut server, mut model) = (Server::new(&ty), Model::default());
@@ -301,7 +301,7 @@ fn apply_equals_the_model() {
 }
 
 #[test]
-fn applied_twice_is_applied_once() {
+fn apply_is_idempotent() {
     cases(|rng| {
         let ty = root(rng);
         let mut server = Server::new(&ty);
@@ -316,7 +316,7 @@ fn applied_twice_is_applied_once() {
 }
 
 #[test]
-fn who_agrees_never_conflicts() {
+fn apply_of_equal_values_never_conflicts() {
     cases(|rng| {
         let ty = root(rng);
         let mut server = Server::new(&ty);
@@ -331,7 +331,7 @@ fn who_agrees_never_conflicts() {
 }
 
 #[test]
-fn what_nobody_owns_is_gone() {
+fn applied_object_holds_only_owned_fields() {
     cases(|rng| {
         let ty = root(rng);
         let mut server = Server::new(&ty);
@@ -350,7 +350,7 @@ fn what_nobody_owns_is_gone() {
 }
 
 #[test]
-fn the_order_of_those_who_do_not_conflict_does_not_matter() {
+fn order_of_non_conflicting_applies_does_not_matter() {
     cases(|rng| {
         let ty = root(rng);
         let patches =
@@ -368,7 +368,7 @@ fn the_order_of_those_who_do_not_conflict_does_not_matter() {
 }
 
 #[test]
-fn merge_lays_one_table_over_the_other() {
+fn merge_agrees_with_flat_table_merge() {
     cases(|rng| {
         let ty = root(rng);
         let (under, over) = (any_object(rng, &ty), any_object(rng, &ty));
@@ -382,7 +382,7 @@ fn merge_lays_one_table_over_the_other() {
 }
 
 #[test]
-fn sets_read_back() {
+fn field_sets_round_trip_and_obey_set_laws() {
     cases(|rng| {
         let ty = root(rng);
         let sets = [field_set(&ty, &any_object(rng, &ty).0), field_set(&ty, &any_object(rng, &ty).0)];

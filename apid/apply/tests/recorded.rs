@@ -9,7 +9,7 @@
 use std::fs;
 
 use apimachinery::object::{Object, Value};
-use apply::managers::Managed;
+use apply::managers::ManagedFields;
 use apply::path::Element;
 use apply::server_side::Apply;
 use apply::set::Set;
@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use schema::Schema;
 
 #[test]
-fn first_applies() {
+fn recorded_first_applies_produce_recorded_owners() {
     let Some(recordings) = prerequisites::recordings() else { return };
     let text = fs::read_to_string(recordings.join("cases/apply.json")).unwrap();
     let file: Value = serde_json::from_str(&text).unwrap();
@@ -63,5 +63,5 @@ fn owned(schema: &'static Schema, patch: &Object) -> Value {
         reset_then_track: false,
     };
     let applied = Apply { write, force: false, last_applied: None }.run(&empty, patch).unwrap();
-    Managed::of(&applied.object).entries[0].fields.to_value()
+    ManagedFields::of(&applied.object).entries[0].fields.to_value()
 }

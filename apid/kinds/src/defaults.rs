@@ -32,7 +32,7 @@ pub(crate) fn part<'a>(object: &'a mut Object, path: &str) -> Option<&'a mut Fie
 
 /// The map in a field; inserts an empty map if the field is absent.
 /// None if the field holds another type.
-pub(crate) fn made<'a>(fields: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
+pub(crate) fn map_or_insert<'a>(fields: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
     fields.entry(name).or_insert_with(|| Value::Object(Fields::new())).as_object_mut()
 }
 

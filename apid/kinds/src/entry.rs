@@ -21,7 +21,7 @@ use crate::{Kind, Resource};
 
 mod extract;
 
-use extract::Wanted;
+use extract::FieldSelection;
 
 const METADATA: &[u8] = b"\"metadata\":{";
 
@@ -100,7 +100,7 @@ fn write_number(out: &mut Vec<u8>, mut number: u64) {
 /// Decoder of the stored objects of one resource.
 pub struct Decoder {
     kind: &'static Kind,
-    wanted: Wanted,
+    selection: FieldSelection,
 }
 
 impl Decoder {
@@ -108,14 +108,14 @@ impl Decoder {
     pub fn new(resource: &Resource) -> Self {
         let kind = resource.kind;
         let strategy = kind.strategy;
-        let mut wanted = Wanted::default();
+        let mut selection = FieldSelection::default();
         for field in ["name", "namespace", "uid", "deletionTimestamp", "labels", "ownerReferences"] {
-            wanted.add(&["metadata", field]);
+            selection.add(&["metadata", field]);
         }
         for path in strategy.selectable_fields().iter().chain(strategy.field_sources()) {
-            wanted.add(&path.split('.').collect::<Vec<_>>());
+            selection.add(&path.split('.').collect::<Vec<_>>());
         }
-        Decoder { kind, wanted }
+        Decoder { kind, selection }
     }
 }
 
@@ -124,7 +124,7 @@ impl storage::cache::Decode for Decoder {
 
     fn decode(&self, _key: &str, value: &Bytes) -> Result<Entry, String> {
         let metadata = find_metadata(value).ok_or("does not begin with kind, apiVersion and metadata")?;
-        let object = self.wanted.extract(value).map_err(|e| e.to_string())?;
+        let object = self.selection.extract(value).map_err(|e| e.to_string())?;
         let mut texts = Texts::default();
         for text in [object.name(), object.namespace(), object.uid()] {
             texts.push(text)?;

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! [`is_free`] identifies pods that need no budget; a pod for which [`is_over`] holds never needs one again.
-//! [`guards`] tells whether a budget selects a pod. [`judge`] returns the verdict of the budget. For the
-//! verdict [`Verdict::Charged`] the caller records the pod in the budget with [`charge`].
+//! [`needs_no_budget`] identifies pods that need no budget; a pod for which [`is_finished`] holds never needs one again.
+//! [`selects_pod`] tells whether a budget selects a pod. [`decide`] returns the verdict of the budget. For the
+//! verdict [`EvictionDecision::Charged`] the caller records the pod in the budget with [`record_eviction`].
 //!
 //! # Reference
 //!
@@ -14,8 +14,8 @@ use apimachinery::object::Object;
 use apimachinery::status::{Cause, Details, Reason, Status};
 use serde_json::{Value, json};
 
-use crate::strategy::Plain;
-use crate::table::cell::Read;
+use crate::strategy::DefaultStrategy;
+use crate::table::cell::PathReader;
 use crate::{Kind, Storage, labels};
 
 /// Kind of eviction bodies.
@@ -29,44 +29,44 @@ pub(crate) const KIND: Kind = Kind {
     short_names: &[],
     categories: &[],
     namespaced: true,
-    storage: Storage::Removal,
+    storage: Storage::Eviction,
     verbs: &[],
     subresources: &[],
     schema: "policy/v1.Eviction",
-    strategy: &Plain,
+    strategy: &DefaultStrategy,
 };
 
 /// Group stem and kind of disruption budgets.
-pub const BUDGET: (&str, &str) = ("policy", "PodDisruptionBudget");
+pub const DISRUPTION_BUDGET: (&str, &str) = ("policy", "PodDisruptionBudget");
 
 /// Maximum evicted pods whose deletion the controller has not confirmed.
 const DISRUPTED_MAX: usize = 2000;
 
 /// Retry-After in seconds while the controller has not processed a budget.
-const RETRY: u32 = 10;
+const RETRY_AFTER_SECONDS: u32 = 10;
 
 /// Verdict of a disruption budget about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum EvictionDecision {
     /// The eviction is allowed without a charge to the budget.
-    Free,
+    Uncharged,
     /// The eviction is allowed and charged to the budget.
     Charged,
 }
 
 /// Whether an eviction needs no budget: the pod is pending, terminating or finished.
-pub fn is_free(pod: &Object) -> bool {
-    is_over(pod) || pod.text("status.phase") == "Pending"
+pub fn needs_no_budget(pod: &Object) -> bool {
+    is_finished(pod) || pod.text("status.phase") == "Pending"
 }
 
 /// Whether a pod is terminating or finished. This state is final.
-pub fn is_over(pod: &Object) -> bool {
+pub fn is_finished(pod: &Object) -> bool {
     pod.is_terminating() || matches!(pod.text("status.phase"), "Failed" | "Succeeded")
 }
 
 /// Whether a budget selects a pod of its namespace.
 /// A budget without a selector selects no pod; an empty selector selects all pods.
-pub fn guards(budget: &Object, pod: &Object) -> bool {
+pub fn selects_pod(budget: &Object, pod: &Object) -> bool {
     let labels = pod.meta().and_then(|metadata| metadata.get("labels")).cloned().unwrap_or_else(|| json!({}));
     budget.find("spec.selector").is_some_and(|selector| labels::matches(selector, &labels))
 }
@@ -76,19 +76,19 @@ pub fn guards(budget: &Object, pod: &Object) -> bool {
 /// # Errors
 ///
 /// 429: the budget currently forbids the eviction. 403: the budget is inconsistent.
-pub fn judge(budget: &Object, pod: &Object) -> Result<Verdict, Status> {
+pub fn decide(budget: &Object, pod: &Object) -> Result<EvictionDecision, Status> {
     let status = |field: &str| budget.integer(&format!("status.{field}"));
     let (healthy, wanted) = (status("currentHealthy"), status("desiredHealthy"));
-    if !pod.holds("Ready") {
+    if !pod.is_condition_true("Ready") {
         let always = budget.text("spec.unhealthyPodEvictionPolicy") == "AlwaysAllow";
         if always || (healthy >= wanted && wanted > 0) {
-            return Ok(Verdict::Free);
+            return Ok(EvictionDecision::Uncharged);
         }
     }
     let name = budget.name();
     if status("observedGeneration") < budget.generation() {
         let why = format!("The disruption budget {name} is still being processed by the server.");
-        return Err(stay(why, RETRY));
+        return Err(too_many_requests(why, RETRY_AFTER_SECONDS));
     }
     let forbidden = |why: &str| {
         let text = format!("poddisruptionbudget.policy \"{name}\" is forbidden: {why}");
@@ -99,16 +99,16 @@ pub fn judge(budget: &Object, pod: &Object) -> Result<Verdict, Status> {
         _ if budget.entries("status.disruptedPods").len() > DISRUPTED_MAX => {
             forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller")
         }
-        0 => Err(stay(
+        0 => Err(too_many_requests(
             format!("The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"),
             0,
         )),
-        _ => Ok(Verdict::Charged),
+        _ => Ok(EvictionDecision::Charged),
     }
 }
 
 /// 429 with the reason of the budget.
-fn stay(why: String, retry_after_seconds: u32) -> Status {
+fn too_many_requests(why: String, retry_after_seconds: u32) -> Status {
     let cause = Cause { reason: "DisruptionBudget".to_owned(), message: why, field: String::new() };
     let details = Details { causes: vec![cause], retry_after_seconds, ..Details::default() };
     let text = "Cannot evict pod as it would violate the pod's disruption budget.";
@@ -116,7 +116,7 @@ fn stay(why: String, retry_after_seconds: u32) -> Status {
 }
 
 /// Records an evicted pod in a budget and decrements `disruptionsAllowed`.
-pub fn charge(budget: &mut Object, pod: &str, now: &str) {
+pub fn record_eviction(budget: &mut Object, pod: &str, now: &str) {
     let left = budget.integer("status.disruptionsAllowed") - 1;
     let Some(Value::Object(status)) = budget.get_mut("status") else { return };
     status.insert("disruptionsAllowed".to_owned(), left.into());
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_no_budget_is_asked_about() {
+    fn eviction_of_pending_or_finished_pod_needs_no_budget() {
         let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
         for (metadata, phase, free, over) in [
             (json!({}), "Pending", true, false),
@@ -146,12 +146,12 @@ mod tests {
             (deleted, "Running", true, true),
         ] {
             let pod = object(json!({"metadata": metadata, "status": {"phase": phase}}));
-            assert_eq!((is_free(&pod), is_over(&pod)), (free, over), "{phase} {metadata}");
+            assert_eq!((needs_no_budget(&pod), is_finished(&pod)), (free, over), "{phase} {metadata}");
         }
     }
 
     #[test]
-    fn selectors_of_budgets() {
+    fn disruption_budget_selector_matches_pods() {
         let pod = object(json!({"metadata": {"labels": {"app": "w"}}}));
         let bare = object(json!({"metadata": {}}));
         for (spec, labelled, unlabelled) in [
@@ -161,12 +161,16 @@ mod tests {
             (json!({"selector": {"matchLabels": {"app": "x"}}}), false, false),
         ] {
             let budget = object(json!({"spec": spec}));
-            assert_eq!((guards(&budget, &pod), guards(&budget, &bare)), (labelled, unlabelled), "{budget:?}");
+            assert_eq!(
+                (selects_pod(&budget, &pod), selects_pod(&budget, &bare)),
+                (labelled, unlabelled),
+                "{budget:?}"
+            );
         }
     }
 
     #[test]
-    fn a_budget_lets_go_what_it_can_spare() {
+    fn disruption_budget_allows_or_rejects_eviction() {
         let ready = json!([{"type": "Ready", "status": "True"}]);
         let budget = |policy: &str, status: Value| {
             object(
@@ -174,28 +178,38 @@ mod tests {
             )
         };
         for (policy, status, conditions, want) in [
-            ("", json!({"disruptionsAllowed": 1, "observedGeneration": 1}), &ready, Ok(Verdict::Charged)),
+            (
+                "",
+                json!({"disruptionsAllowed": 1, "observedGeneration": 1}),
+                &ready,
+                Ok(EvictionDecision::Charged),
+            ),
             ("", json!({"disruptionsAllowed": 0, "observedGeneration": 1}), &ready, Err((429, 0))),
             ("", json!({"disruptionsAllowed": 1}), &ready, Err((429, 10))),
             ("", json!({"disruptionsAllowed": -1, "observedGeneration": 1}), &ready, Err((403, 0))),
-            ("", json!({"currentHealthy": 1, "desiredHealthy": 1}), &json!([]), Ok(Verdict::Free)),
+            (
+                "",
+                json!({"currentHealthy": 1, "desiredHealthy": 1}),
+                &json!([]),
+                Ok(EvictionDecision::Uncharged),
+            ),
             (
                 "",
                 json!({"currentHealthy": 0, "desiredHealthy": 1, "observedGeneration": 1}),
                 &json!([]),
                 Err((429, 0)),
             ),
-            ("AlwaysAllow", json!({}), &json!([]), Ok(Verdict::Free)),
+            ("AlwaysAllow", json!({}), &json!([]), Ok(EvictionDecision::Uncharged)),
             ("AlwaysAllow", json!({}), &ready, Err((429, 10))),
         ] {
             let pod = object(json!({"metadata": {"name": "p"}, "status": {"conditions": conditions}}));
-            let found = judge(&budget(policy, status.clone()), &pod);
+            let found = decide(&budget(policy, status.clone()), &pod);
             let found =
                 found.map_err(|s| (s.code, s.details.map_or(0, |details| details.retry_after_seconds)));
             assert_eq!(found, want, "{policy} {status}");
         }
         let mut charged = budget("", json!({"disruptionsAllowed": 2}));
-        charge(&mut charged, "p", "2024-01-02T03:04:05Z");
+        record_eviction(&mut charged, "p", "2024-01-02T03:04:05Z");
         assert_eq!(
             charged.get("status"),
             Some(&json!({"disruptionsAllowed": 1, "disruptedPods": {"p": "2024-01-02T03:04:05Z"}}))
@@ -204,7 +218,7 @@ mod tests {
             [("Pending", true), ("Running", false), ("Failed", true), ("Succeeded", true), ("", false)]
         {
             assert_eq!(
-                is_free(&object(json!({"metadata": {}, "status": {"phase": phase}}))),
+                needs_no_budget(&object(json!({"metadata": {}, "status": {"phase": phase}}))),
                 free,
                 "{phase}"
             );

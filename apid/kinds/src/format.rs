@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn names_by_rule() {
+    fn object_names_are_validated_by_rule() {
         let long = "a".repeat(254);
         check_all(
             |t| name(NameRule::Subdomain, t, false),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_and_keys() {
+    fn labels_and_config_keys_are_validated() {
         check_all(
             qualified_name,
             &["a", "a.b/C_d", "A.b-c", &"a".repeat(63)],

@@ -101,7 +101,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_selectors_select() {
+    fn label_selector_matches_labels() {
         let labels = json!({"app": "web", "tier": "front"});
         for (selector, fits) in [
             (json!({}), true),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors() {
+    fn invalid_label_selectors_return_field_errors() {
         let path = FieldPath::new("spec.selector");
         for (selector, fields) in [
             (json!({}), vec![]),

@@ -23,9 +23,10 @@
 //! INVARIANT (no HTTP): this crate uses no requests or headers, and status codes only through
 //! `apimachinery::status`.
 
-use apimachinery::clock::{Chance, Clock};
+use apimachinery::clock::{Clock, Rng};
 use apimachinery::names::Names;
 
+mod binding_action;
 mod conversion;
 mod defaults;
 pub mod entry;
@@ -33,7 +34,6 @@ pub mod eviction;
 pub mod format;
 pub mod labels;
 pub mod metadata;
-mod order;
 pub mod registry;
 pub mod scale;
 mod status;
@@ -63,12 +63,12 @@ mod rbac;
 mod scheduling;
 mod storage;
 
+pub use binding_action::BindingAction;
 pub use conversion::Conversion;
-pub use order::Order;
 pub use registry::{Registry, Resource};
 pub use strategy::{DefaultPropagation, Generation, MetadataChecks, NameRule, StatusWrites, Strategy};
 pub use table::{Column, Table};
-pub use unenforced::Unenforced;
+pub use unenforced::UnenforcedKind;
 
 /// Static facts of a built-in kind.
 pub struct Kind {
@@ -110,11 +110,11 @@ pub enum Storage {
     Review,
     /// A binding-like object: its creation changes another object and returns a Status.
     /// apid does not store it.
-    Order,
+    BindingLike,
     /// An eviction: its creation deletes the object that has the subresource. apid does not store it.
-    Removal,
+    Eviction,
     /// The body of a subresource of an object with another kind. The kind has no path of its own.
-    View,
+    VirtualSubresource,
     /// A further version of a stored kind: the kind with the same plural in the group of this stem.
     /// [`Strategy::conversion`] converts between both versions. The rules of writes are those of the stored
     /// kind. The strategy of this version defines its representation. Its [`Strategy::validate`] adds rules
@@ -230,7 +230,7 @@ impl Kind {
     pub fn is_part(&self, subresource: &Subresource) -> bool {
         subresource.kind == self.kind
             && subresource.group_version.is_none()
-            && !self.strategy.unbuilt_subresources().contains(&subresource.name)
+            && !self.strategy.unimplemented_subresources().contains(&subresource.name)
     }
 
     /// Whether the kind has the subresource `status`.
@@ -246,7 +246,7 @@ pub struct Context<'a> {
     /// Clock.
     pub clock: &'a dyn Clock,
     /// Random number generator.
-    pub chance: &'a dyn Chance,
+    pub rng: &'a dyn Rng,
     /// Name of the written subresource, `""` for the main resource.
     pub subresource: &'a str,
 }

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeSet;
 
-use apimachinery::clock::Chance;
+use apimachinery::clock::Rng;
 use apimachinery::field::{ERRORS_MAX, FieldError, FieldErrors, FieldPath, quote};
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object};
@@ -61,18 +61,18 @@ pub fn prepare_create(object: &mut Object, namespace: &str, ctx: &Context<'_>) {
     } else {
         object.set_meta("namespace", namespace);
     }
-    object.set_meta("uid", ctx.chance.uuid());
+    object.set_meta("uid", ctx.rng.uuid());
     object.set_meta("creationTimestamp", time::time(ctx.clock.now()));
 }
 
 /// Fills an absent name from `generateName`. Returns whether the object has a `generateName`.
 /// If the name is taken at commit, the caller removes the name and tries again.
-pub fn generate_name(object: &mut Object, chance: &dyn Chance) -> bool {
+pub fn generate_name(object: &mut Object, rng: &dyn Rng) -> bool {
     let prefix = object.meta_str("generateName");
     if prefix.is_empty() {
         return false;
     }
-    let suffix = chance.name_suffix();
+    let suffix = rng.name_suffix();
     let mut end = prefix.len().min(GENERATED_MAX - suffix.len());
     while !prefix.is_char_boundary(end) {
         end -= 1;

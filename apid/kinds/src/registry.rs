@@ -7,7 +7,7 @@ use apimachinery::field::FieldErrors;
 use apimachinery::gvk::{GroupKind, GroupResource, GroupVersion};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
-use schema::{Conformed, Schema, TypeError};
+use schema::{ConformReport, Schema, TypeError};
 use serde_json::Value;
 
 use crate::{Context, Generation, Kind, MetadataChecks, NameRule, Storage, Subresource, metadata, status};
@@ -37,7 +37,7 @@ const GROUPS: &[&[Kind]] = &[
 ];
 
 /// Body kinds of subresources that are not resources.
-const VIEWS: &[Kind] =
+const VIRTUAL_SUBRESOURCES: &[Kind] =
     &[crate::scale::KIND, crate::authentication::token_request::KIND, crate::eviction::KIND];
 
 /// A served kind under a names preset, with its full group name and its storage key.
@@ -101,11 +101,11 @@ impl Resource {
     /// # Errors
     ///
     /// This version cannot represent the object: the store is corrupt.
-    pub fn show(&self, object: &mut Object, names: &Names) -> Result<(), TypeError> {
+    pub fn from_storage(&self, object: &mut Object, names: &Names) -> Result<(), TypeError> {
         let (true, Some(conversion)) = (self.is_converted(), self.kind.strategy.conversion()) else {
             return Ok(());
         };
-        conversion.show(object, names);
+        conversion.from_storage(object, names);
         object.set_type(&self.api_version(), self.kind.kind);
         self.conform(object).map(drop)
     }
@@ -154,10 +154,10 @@ impl Resource {
     /// # Errors
     ///
     /// A value has a wrong type (400).
-    pub fn conform(&self, object: &mut Object) -> Result<Conformed, TypeError> {
+    pub fn conform(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
         match Schema::of(self.kind.schema) {
             Some(schema) => schema.conform(object),
-            None => Ok(Conformed::default()),
+            None => Ok(ConformReport::default()),
         }
     }
 
@@ -178,7 +178,7 @@ impl Resource {
         status::prepare_create(self.kind, object);
         self.kind.strategy.prepare_create(object, ctx);
         if object.name().is_empty() {
-            metadata::generate_name(object, ctx.chance);
+            metadata::generate_name(object, ctx.rng);
         }
     }
 
@@ -213,9 +213,7 @@ impl Resource {
         }
         let mut errors = match strategy.metadata_checks() {
             MetadataChecks::General => FieldErrors::new(),
-            MetadataChecks::Changes | MetadataChecks::Whole => {
-                metadata::validate(object, self.own_rules(ctx))
-            }
+            MetadataChecks::Changes | MetadataChecks::Full => metadata::validate(object, self.own_rules(ctx)),
         };
         errors.extend(strategy.validate(object, ctx));
         if errors.is_empty() {
@@ -239,7 +237,7 @@ impl Resource {
         if checks != MetadataChecks::General {
             errors.extend(metadata::validate_update(new, old));
         }
-        if checks == MetadataChecks::Whole && whole {
+        if checks == MetadataChecks::Full && whole {
             errors.extend(metadata::validate(new, self.own_rules(ctx)));
         }
         errors.extend(strategy.validate_update(new, old, ctx));
@@ -298,7 +296,7 @@ pub struct Registry {
     resources: Vec<Arc<Resource>>,
     /// Indexes of the resources by plural name; every request uses this lookup.
     by_name: HashMap<String, Vec<usize>>,
-    views: Vec<Arc<Resource>>,
+    virtual_subresources: Vec<Arc<Resource>>,
 }
 
 impl Registry {
@@ -321,13 +319,14 @@ impl Registry {
                 _ => Arc::new(new),
             }
         };
-        let views = VIEWS.iter().map(|kind| Arc::new(Resource::new(kind, names))).collect();
+        let virtual_subresources =
+            VIRTUAL_SUBRESOURCES.iter().map(|kind| Arc::new(Resource::new(kind, names))).collect();
         let resources: Vec<_> = kinds().map(resource).collect();
         let mut by_name = HashMap::<String, Vec<usize>>::new();
         for (index, resource) in resources.iter().enumerate() {
             by_name.entry(resource.group_resource.resource.clone()).or_default().push(index);
         }
-        Registry { resources, by_name, views }
+        Registry { resources, by_name, virtual_subresources }
     }
 
     /// Body kind of a subresource if it differs from the kind of the resource.
@@ -343,11 +342,11 @@ impl Registry {
             None => resource.group_resource.group.clone(),
         };
         let fits = |r: &&Arc<Resource>| r.group_kind.group == group && r.kind.kind == subresource.kind;
-        self.views.iter().chain(&self.resources).find(fits)
+        self.virtual_subresources.iter().chain(&self.resources).find(fits)
     }
 
     /// Target resource of a binding-like kind, and the subresource with this body kind.
-    pub fn ordered(&self, order: &Resource) -> Option<(&Arc<Resource>, &'static Subresource)> {
+    pub fn binding_target(&self, order: &Resource) -> Option<(&Arc<Resource>, &'static Subresource)> {
         self.stored().filter(|r| r.group_kind.group == order.group_kind.group).find_map(|resource| {
             let takes = |s: &&Subresource| s.kind == order.kind.kind && s.group_version.is_none();
             Some((resource, resource.kind.subresources.iter().find(takes)?))
@@ -395,7 +394,7 @@ mod tests {
     use crate::{REVIEW_VERBS, Verb};
 
     #[test]
-    fn facts_of_all_kinds_fit_together() {
+    fn facts_of_all_kinds_are_consistent() {
         let names = Names::new(Preset::Svc, "example.test").unwrap();
         let registry = Registry::new(&names);
         let resources = registry.resources();
@@ -438,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_do_not_depend_on_the_preset() {
+    fn storage_keys_are_independent_of_preset() {
         for (preset, group) in [
             (Preset::Svc, "rbac.authorization.example.test"),
             (Preset::Kubernetes, "rbac.authorization.k8s.io"),
@@ -459,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn generations_count_what_is_neither_metadata_nor_status() {
+    fn generation_increments_on_changes_outside_metadata_and_status() {
         let object = |value| Object::from_value(value).unwrap();
         let base =
             object(serde_json::json!({"metadata": {"name": "a"}, "spec": {"x": 1}, "status": {"y": 1}}));

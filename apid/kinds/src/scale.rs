@@ -11,7 +11,7 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Object};
 use serde_json::{Value, json};
 
-use crate::table::cell::{self, NONE, Read};
+use crate::table::cell::{self, NONE, PathReader};
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Kind, Storage, Strategy, Table};
 
@@ -25,7 +25,7 @@ pub(crate) const KIND: Kind = Kind {
     short_names: &[],
     categories: &[],
     namespaced: true,
-    storage: Storage::View,
+    storage: Storage::VirtualSubresource,
     verbs: &[],
     subresources: &[],
     schema: "autoscaling/v1.Scale",
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_shows_what_is_wanted_and_what_is_there() {
+    fn scale_has_desired_and_actual_replicas() {
         let metadata = json!({"name": "w", "namespace": "team", "uid": "u", "resourceVersion": "7",
             "creationTimestamp": "2024-01-02T03:04:05Z"});
         for (spec, status, want_spec, want_status) in [
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_changes_the_number_alone() {
+    fn scale_write_changes_replicas_only() {
         let mut deployment =
             object(json!({"spec": {"replicas": 3, "paused": true}, "status": {"replicas": 3}}));
         let mut scale = object(json!({"spec": {"replicas": 5}, "status": {"replicas": 9}}));

@@ -15,11 +15,11 @@ use crate::{Kind, StatusWrites};
 const STATUS: &str = "status";
 
 /// Metadata fields that the author of an object sets.
-const AUTHORED: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
+const AUTHOR_METADATA: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
 
 /// Resets the status, unless the kind allows a status at creation.
 pub(crate) fn prepare_create(kind: &Kind, object: &mut Object) {
-    if !kind.has_status() || kind.strategy.created_with_status() {
+    if !kind.has_status() || kind.strategy.keeps_status_on_create() {
         return;
     }
     match empty(kind) {
@@ -40,7 +40,7 @@ pub(crate) fn prepare_update(kind: &Kind, new: &mut Object, old: &Object, subres
             let kept: &[&str] = match kind.strategy.status_writes() {
                 StatusWrites::Metadata => &[],
                 StatusWrites::MetadataWithoutLabels => &["labels"],
-                StatusWrites::Alone => &AUTHORED,
+                StatusWrites::StatusOnly => &AUTHOR_METADATA,
             };
             for field in kept {
                 match old.meta().and_then(|metadata| metadata.get(*field)) {

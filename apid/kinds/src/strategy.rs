@@ -5,7 +5,7 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::user::UserInfo;
 
-use crate::{Context, Conversion, Order, Table, Unenforced};
+use crate::{BindingAction, Context, Conversion, Table, UnenforcedKind};
 
 /// Rule for object names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum MetadataChecks {
     /// Creation: all checks, with the [`NameRule`] of the kind. Update: immutable fields.
     Changes,
     /// Creation: all checks. Update: immutable fields and all checks.
-    Whole,
+    Full,
 }
 
 /// Rule for `metadata.generation`.
@@ -52,7 +52,7 @@ pub enum StatusWrites {
     /// Metadata without labels.
     MetadataWithoutLabels,
     /// No metadata.
-    Alone,
+    StatusOnly,
 }
 
 /// Treatment of dependents if neither the delete options nor a finalizer specify a propagation policy.
@@ -77,7 +77,7 @@ pub trait Strategy: Send + Sync {
 
     /// Metadata checks of the kind.
     fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Whole
+        MetadataChecks::Full
     }
 
     /// Whether PUT to a missing name creates the object (requirements D-NAME-16).
@@ -97,7 +97,7 @@ pub trait Strategy: Send + Sync {
 
     /// Grace period in seconds: the requested period or the default of the object.
     /// None for kinds without graceful deletion.
-    fn grace(&self, _object: &Object, _asked: Option<i64>) -> Option<i64> {
+    fn grace_period_seconds(&self, _object: &Object, _requested: Option<i64>) -> Option<i64> {
         None
     }
 
@@ -124,12 +124,12 @@ pub trait Strategy: Send + Sync {
     }
 
     /// Whether a created object keeps its status: nodes report their own status.
-    fn created_with_status(&self) -> bool {
+    fn keeps_status_on_create(&self) -> bool {
         false
     }
 
     /// Listed subresources with the kind's own body type that are not implemented.
-    fn unbuilt_subresources(&self) -> &'static [&'static str] {
+    fn unimplemented_subresources(&self) -> &'static [&'static str] {
         &[]
     }
 
@@ -186,7 +186,7 @@ pub trait Strategy: Send + Sync {
 
     /// Whether a terminating object stays in the store for a reason other than `metadata.finalizers`.
     /// Example: the `spec.finalizers` of a namespace.
-    fn is_held(&self, _object: &Object) -> bool {
+    fn has_pending_finalizers(&self, _object: &Object) -> bool {
         false
     }
 
@@ -199,8 +199,8 @@ pub trait Strategy: Send + Sync {
         None
     }
 
-    /// Rules of a binding-like kind ([`crate::Storage::Order`]).
-    fn order(&self) -> Option<&'static dyn Order> {
+    /// Rules of a binding-like kind ([`crate::Storage::BindingLike`]).
+    fn binding_action(&self) -> Option<&'static dyn BindingAction> {
         None
     }
 
@@ -210,7 +210,7 @@ pub trait Strategy: Send + Sync {
     }
 
     /// Warning for a kind that apid stores but does not enforce.
-    fn unenforced(&self) -> Option<&'static Unenforced> {
+    fn unenforced(&self) -> Option<&'static UnenforcedKind> {
         None
     }
 
@@ -227,6 +227,6 @@ pub trait Strategy: Send + Sync {
 }
 
 /// Strategy of kinds without their own rules.
-pub(crate) struct Plain;
+pub(crate) struct DefaultStrategy;
 
-impl Strategy for Plain {}
+impl Strategy for DefaultStrategy {}

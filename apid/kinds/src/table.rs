@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_keep_two_or_three_figures() {
+    fn short_durations_have_two_or_three_figures() {
         for (seconds, text) in [
             (-5, "<invalid>"),
             (-1, "0s"),

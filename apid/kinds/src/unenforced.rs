@@ -10,13 +10,13 @@ use apimachinery::object::Object;
 
 /// A kind that apid stores but does not enforce.
 #[derive(Debug)]
-pub struct Unenforced {
+pub struct UnenforcedKind {
     /// The warning for the client that writes such an object.
     pub warning: &'static str,
     applies_to: Option<fn(&Object) -> bool>,
 }
 
-impl Unenforced {
+impl UnenforcedKind {
     /// Whether the entry applies to all objects of the kind, so that no caller has to inspect them.
     pub fn applies_to_all(&self) -> bool {
         self.applies_to.is_none()
@@ -28,23 +28,23 @@ impl Unenforced {
     }
 }
 
-pub(crate) const CUSTOM_RESOURCES: Unenforced = Unenforced {
+pub(crate) const CUSTOM_RESOURCES: UnenforcedKind = UnenforcedKind {
     warning: "this server stores CustomResourceDefinitions but does not serve custom resources yet",
     applies_to: None,
 };
 
-pub(crate) const ADMISSION_WEBHOOKS: Unenforced = Unenforced {
+pub(crate) const ADMISSION_WEBHOOKS: UnenforcedKind = UnenforcedKind {
     warning: "this server stores webhook configurations but does not call admission webhooks yet",
     applies_to: None,
 };
 
-pub(crate) const ADMISSION_POLICIES: Unenforced = Unenforced {
+pub(crate) const ADMISSION_POLICIES: UnenforcedKind = UnenforcedKind {
     warning: "this server stores admission policies and their bindings but does not enforce them yet",
     applies_to: None,
 };
 
 /// Applies to APIServices with a Service reference; apid itself serves the others.
-pub(crate) const AGGREGATION: Unenforced = Unenforced {
+pub(crate) const AGGREGATION: UnenforcedKind = UnenforcedKind {
     warning: "this server stores APIServices but does not forward requests to their Services yet",
     applies_to: Some(|object| object.at(&["spec", "service"]).is_some_and(|service| service.is_object())),
 };

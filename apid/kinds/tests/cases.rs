@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::clock::{ManualClock, SeededChance};
+use apimachinery::clock::{ManualClock, SeededRng};
 use apimachinery::codec::{Limits, yaml};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
@@ -30,7 +30,7 @@ use storage::cache::Decode as _;
 const CREATED: &str = "2024-01-02T03:04:05Z";
 
 #[test]
-fn kinds_follow_their_tables() {
+fn kinds_match_testdata_cases() {
     let mut failed = Vec::new();
     let mut count = 0;
     let names = Names::new(Preset::Kubernetes, "example.test").unwrap();
@@ -56,7 +56,7 @@ struct Case<'a> {
     names: Names,
     resource: Arc<Resource>,
     clock: ManualClock,
-    chance: SeededChance,
+    rng: SeededRng,
 }
 
 impl<'a> Case<'a> {
@@ -66,11 +66,11 @@ impl<'a> Case<'a> {
         let group = names.group(resource.kind.group);
         let resource = Arc::clone(Registry::new(&names).find_kind(&group, resource.kind.kind).unwrap());
         let clock = ManualClock::at(time::parse(CREATED).unwrap());
-        Case { case, names, resource, clock, chance: SeededChance::new(1) }
+        Case { case, names, resource, clock, rng: SeededRng::new(1) }
     }
 
     fn context<'c>(&'c self, subresource: &'c str) -> Context<'c> {
-        Context { names: &self.names, clock: &self.clock, chance: &self.chance, subresource }
+        Context { names: &self.names, clock: &self.clock, rng: &self.rng, subresource }
     }
 
     /// Runs the case and returns the differences.

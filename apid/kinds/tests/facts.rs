@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use apimachinery::clock::{ManualClock, SeededChance};
+use apimachinery::clock::{ManualClock, SeededRng};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::time;
@@ -19,7 +19,7 @@ use storage::Revision;
 use storage::cache::Decode as _;
 
 #[test]
-fn facts_are_those_of_the_recorded_discovery() {
+fn kind_facts_match_recorded_discovery() {
     let Some(recordings) = prerequisites::recordings() else { return };
     let text = fs::read_to_string(recordings.join("cases/system.json")).unwrap();
     let names = Names::new(Preset::Kubernetes, "").unwrap();
@@ -94,7 +94,7 @@ fn shown(registry: &Registry, group: &str, version: &str, name: &str, names: &Na
 
 /// Group order of kube-apiserver.
 #[test]
-fn groups_come_in_their_order() {
+fn discovery_groups_are_in_kubernetes_order() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
     let mut stems: Vec<&str> = Registry::new(&names).resources().iter().map(|r| r.kind.group).collect();
     stems.dedup();
@@ -126,7 +126,7 @@ fn groups_come_in_their_order() {
 }
 
 #[test]
-fn deprecated_kinds_say_what_to_use() {
+fn deprecated_kinds_return_replacement_warning() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
     let registry = Registry::new(&names);
     let said = registry.resources().iter().filter_map(|r| r.kind.strategy.deprecation(&names));
@@ -141,7 +141,7 @@ fn deprecated_kinds_say_what_to_use() {
 
 /// Round trip of a minimal object of every kind in both presets: conform, prepare, encode, decode.
 #[test]
-fn the_smallest_object_of_every_kind_comes_back() {
+fn minimal_object_of_every_kind_round_trips() {
     for preset in [Preset::Svc, Preset::Kubernetes] {
         let names = Names::new(preset, "example.test").unwrap();
         for resource in Registry::new(&names).stored() {
@@ -168,10 +168,10 @@ fn the_smallest_object_of_every_kind_comes_back() {
 
 /// Spec and status are separate for every kind; only declared exceptions differ.
 #[test]
-fn every_status_is_written_apart() {
+fn spec_and_status_writes_are_separate_for_every_kind() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
     let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
-    let chance = SeededChance::new(1);
+    let rng = SeededRng::new(1);
     let mut count = 0;
     for resource in Registry::new(&names).stored().filter(|r| r.kind.has_status()) {
         let name = resource.kind.kind;
@@ -181,7 +181,7 @@ fn every_status_is_written_apart() {
         sent.set("status", json!({"mark": "sent"}));
         sent.set("spec", json!({"mark": "sent"}));
         let write = |subresource| {
-            let ctx = Context { names: &names, clock: &clock, chance: &chance, subresource };
+            let ctx = Context { names: &names, clock: &clock, rng: &rng, subresource };
             let mut new = sent.clone();
             resource.prepare_update(&mut new, &old, &ctx);
             new
@@ -199,8 +199,8 @@ fn every_status_is_written_apart() {
 
 fn created(resource: &kinds::Resource, names: &Names, body: Value) -> Object {
     let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
-    let chance = SeededChance::new(1);
-    let ctx = Context { names, clock: &clock, chance: &chance, subresource: "" };
+    let rng = SeededRng::new(1);
+    let ctx = Context { names, clock: &clock, rng: &rng, subresource: "" };
     let mut object = Object::from_value(body).unwrap();
     object.set_type(&resource.api_version(), resource.kind.kind);
     let conformed = resource.conform(&mut object).unwrap();
@@ -245,7 +245,7 @@ mod gadget {
 }
 
 #[test]
-fn a_kind_is_one_table_of_facts_and_one_line() {
+fn additional_kind_needs_facts_and_one_registration() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
     let registry = Registry::with(&names, &[gadget::KINDS]);
     let gadgets = registry.find("apps", "v1", "gadgets").unwrap();

@@ -7,7 +7,7 @@
 
 use std::fs;
 
-use apimachinery::clock::{ManualClock, SeededChance};
+use apimachinery::clock::{ManualClock, SeededRng};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
@@ -16,7 +16,7 @@ use kinds::{Context, Registry, Resource, Storage};
 
 /// Resources with complete rules.
 /// For other resources the test skips rejected objects and ignores defaults that are not implemented.
-const WHOLE: &[&str] = &[
+const COMPLETE_RESOURCES: &[&str] = &[
     "clusterrolebindings",
     "clusterroles",
     "configmaps",
@@ -30,13 +30,13 @@ const WHOLE: &[&str] = &[
 ];
 
 /// Cases with a rule that is not implemented: kube-apiserver drops a sent field.
-const NOT_YET: &[&str] = &["validation/service-external-name-and-load-balancer"];
+const KNOWN_DIFFERENCES: &[&str] = &["validation/service-external-name-and-load-balancer"];
 
 /// Our own messages; kube-apiserver shows the error of its JSON parser.
-const OWN_WORDS: &[&str] = &["<secret contents redacted>"];
+const OWN_MESSAGES: &[&str] = &["<secret contents redacted>"];
 
 #[test]
-fn creations_are_answered_as_recorded() {
+fn recorded_creations_return_same_objects_and_causes() {
     let Some(recordings) = prerequisites::recordings() else { return };
     let files = fs::read_dir(recordings.join("cases")).unwrap();
     let (mut count, mut wrong) = (0, Vec::new());
@@ -62,7 +62,7 @@ fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let registry = Registry::new(&names);
     let (namespace, resource) = collection(&registry, step["path"].as_str()?)?;
-    let whole = WHOLE.contains(&resource.kind.resource);
+    let whole = COMPLETE_RESOURCES.contains(&resource.kind.resource);
     let body = step["body"].as_object()?;
     let same_kind = body.get("kind").is_none_or(|kind| kind == resource.kind.kind);
     let answer = &step["answer"];
@@ -80,12 +80,12 @@ fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
     }
     let ignored = [&case["ignore"], &step["ignore"]].into_iter().filter_map(Value::as_array).flatten();
     let ignored: Vec<&str> = ignored.filter_map(Value::as_str).collect();
-    if !whole && (status != 201 || NOT_YET.contains(&case["name"].as_str()?)) {
+    if !whole && (status != 201 || KNOWN_DIFFERENCES.contains(&case["name"].as_str()?)) {
         return None;
     }
     *count += 1;
-    let (clock, chance) = (ManualClock::at(time::parse("2024-01-02T03:04:05Z")?), SeededChance::new(1));
-    let ctx = Context { names: &names, clock: &clock, chance: &chance, subresource: "" };
+    let (clock, rng) = (ManualClock::at(time::parse("2024-01-02T03:04:05Z")?), SeededRng::new(1));
+    let ctx = Context { names: &names, clock: &clock, rng: &rng, subresource: "" };
     let mut object = Object(body.clone());
     object.set_type(&resource.api_version(), resource.kind.kind);
     if let Err(error) = resource.conform(&mut object) {
@@ -107,7 +107,8 @@ fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
         return compare(&recorded, &have, "", &ignored);
     }
     let have = Status::invalid(&resource.group_kind, object.name(), &errors).to_value();
-    if OWN_WORDS.iter().any(|words| answer["body"]["message"].as_str().is_some_and(|m| m.contains(words))) {
+    if OWN_MESSAGES.iter().any(|words| answer["body"]["message"].as_str().is_some_and(|m| m.contains(words)))
+    {
         return None;
     }
     let (mut recorded, mut have) = (answer["body"].clone(), have);

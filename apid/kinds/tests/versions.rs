@@ -23,7 +23,7 @@ fn conformed(resource: &Resource, mut value: Value) -> Object {
 
 fn shown(resource: &Resource, stored: &Object, names: &Names) -> Object {
     let mut object = stored.clone();
-    resource.show(&mut object, names).unwrap();
+    resource.from_storage(&mut object, names).unwrap();
     assert_eq!(object.api_version(), resource.api_version());
     object
 }
@@ -37,7 +37,7 @@ fn stored(resource: &Resource, served: &Object, names: &Names) -> Object {
 
 /// A non-storage version of a kind is a resource with the storage keys of the stored kind.
 #[test]
-fn versions_share_their_objects() {
+fn served_versions_share_storage_keys() {
     let names = names(Preset::Svc);
     let registry = Registry::new(&names);
     let mut count = 0;
@@ -92,7 +92,7 @@ fn full() -> Value {
 }
 
 #[test]
-fn an_autoscaler_says_in_annotations_what_version_1_cannot() {
+fn hpa_v1_keeps_v2_fields_in_annotations() {
     for (preset, domain) in [(Preset::Svc, "example.test"), (Preset::Kubernetes, "kubernetes.io")] {
         let names = names(preset);
         let registry = Registry::new(&names);
@@ -135,7 +135,7 @@ fn an_autoscaler_says_in_annotations_what_version_1_cannot() {
 }
 
 #[test]
-fn an_autoscaler_of_version_1_comes_back() {
+fn hpa_v1_round_trip_through_v2_is_lossless() {
     let names = names(Preset::Kubernetes);
     let registry = Registry::new(&names);
     let v1 = registry.find("autoscaling", "v1", "horizontalpodautoscalers").unwrap();
@@ -180,7 +180,7 @@ fn an_autoscaler_of_version_1_comes_back() {
 }
 
 #[test]
-fn an_event_is_the_same_in_both_groups() {
+fn event_converts_between_core_and_events_groups() {
     let names = names(Preset::Svc);
     let registry = Registry::new(&names);
     let newer = registry.find("events.example.test", "v1", "events").unwrap();

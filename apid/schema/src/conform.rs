@@ -4,15 +4,15 @@ use apimachinery::field::shorten_name;
 use apimachinery::object::{Map, Object, Value};
 
 use crate::error::TypeError;
-use crate::table::{Field, Omitted, Schema, Type};
-use crate::{Conformed, quantity, scalar};
+use crate::table::{Field, OmitRule, Schema, Type};
+use crate::{ConformReport, quantity, scalar};
 
 /// Maximum number of reported unknown fields, as in the reference.
 const UNKNOWN_MAX: usize = 100;
 
 /// Conforms an object in place.
-pub(crate) fn object(schema: &'static Schema, object: &mut Object) -> Result<Conformed, TypeError> {
-    let mut conformed = Conformed::default();
+pub(crate) fn object(schema: &'static Schema, object: &mut Object) -> Result<ConformReport, TypeError> {
+    let mut conformed = ConformReport::default();
     fields(schema, &mut object.0, None, &mut conformed)?;
     Ok(conformed)
 }
@@ -79,7 +79,7 @@ impl Path<'_> {
         let message = format!(
             "json: cannot unmarshal {found} into Go struct field {} of type {}",
             self.go_field(),
-            ty.shown()
+            ty.display_name()
         );
         TypeError { path: self.render(), message }
     }
@@ -97,7 +97,7 @@ fn fields(
     schema: &'static Schema,
     map: &mut Map<String, Value>,
     parent: Option<&Path<'_>>,
-    conformed: &mut Conformed,
+    conformed: &mut ConformReport,
 ) -> Result {
     let mut failed = None;
     map.retain(|name, value| {
@@ -133,7 +133,7 @@ fn field(
     field: &'static Field,
     value: &mut Value,
     path: &Path<'_>,
-    conformed: &mut Conformed,
+    conformed: &mut ConformReport,
 ) -> Result<bool> {
     if value.is_null() {
         return Ok(false);
@@ -144,15 +144,15 @@ fn field(
     }
     match (field.omitted, &field.ty) {
         (_, Type::Pointer(_)) => Ok(true),
-        (Omitted::Never, Type::List(_)) => {
+        (OmitRule::Never, Type::List(_)) => {
             Ok(schema.keeps_empty_lists || value.as_array().is_some_and(|list| !list.is_empty()))
         }
-        (Omitted::Never, _) => Ok(true),
-        (Omitted::Empty | Omitted::Zero, ty) => Ok(!ty.is_empty(value)),
+        (OmitRule::Never, _) => Ok(true),
+        (OmitRule::Empty | OmitRule::Zero, ty) => Ok(!ty.is_empty(value)),
     }
 }
 
-fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, conformed: &mut Conformed) -> Result {
+fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, conformed: &mut ConformReport) -> Result {
     let fits = match (ty, &mut *value) {
         (Type::Pointer(of), _) => return conform(of, value, path, conformed),
         (Type::String(_), Value::String(_)) | (Type::Bool, Value::Bool(_)) | (Type::Any, _) => true,
@@ -214,7 +214,7 @@ fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, conformed: &mu
 }
 
 /// Conforms a list item or a map value: null becomes the zero of the type.
-fn element(ty: &'static Type, value: &mut Value, path: &Path<'_>, conformed: &mut Conformed) -> Result {
+fn element(ty: &'static Type, value: &mut Value, path: &Path<'_>, conformed: &mut ConformReport) -> Result {
     if value.is_null() {
         *value = match ty {
             Type::Bytes => Value::from(""),

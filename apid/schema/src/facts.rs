@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_those_of_the_table() {
+    fn field_facts_match_type_table() {
         let ports = field("core/v1.Container", "ports");
         assert_eq!(ports.shape, Shape::List(Box::new(Shape::Named("core/v1.ContainerPort"))));
         assert_eq!((ports.list, ports.map, ports.required, ports.omitted), (Some("map"), None, false, true));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_of_types_of_the_table() {
+    fn type_marks_name_types_of_the_table() {
         let marks: Vec<_> = MARKS.lines().filter(|line| !line.starts_with('#')).collect();
         assert!(marks.is_sorted(), "sorted");
         for (name, fact) in marks.iter().filter_map(|line| line.split_once(' ')) {

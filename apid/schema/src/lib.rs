@@ -37,7 +37,7 @@ pub use table::Schema;
 
 /// The result of [`Schema::conform`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Conformed {
+pub struct ConformReport {
     /// Paths of dropped unknown fields, in tree order: `spec.foo`, `spec.containers[0].bar`. At most 100.
     pub unknown: Vec<String>,
 }
@@ -48,7 +48,7 @@ impl Schema {
     /// # Errors
     ///
     /// The first value of a wrong type.
-    pub fn conform(&'static self, object: &mut Object) -> Result<Conformed, TypeError> {
+    pub fn conform(&'static self, object: &mut Object) -> Result<ConformReport, TypeError> {
         conform::object(self, object)
     }
 }

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_of_fields() {
+    fn merge_types_follow_field_facts() {
         for (ty, path, want) in [
             ("core/v1.ConfigMap", &["data"][..], "map atomic=false"),
             ("core/v1.Service", &["spec", "selector"], "map atomic=true"),

@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn canonical_forms() {
+    fn quantities_have_canonical_form() {
         for (text, want) in [
             ("0.5", "500m"),
             ("1024Mi", "1Gi"),
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn worth_in_billionths() {
+    fn quantity_value_in_billionths() {
         for (text, worth, form) in [
             ("1", 1_000_000_000, Form::Decimal),
             ("-1.5Ki", -1_536_000_000_000, Form::Binary),
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_ones_are_canonical() {
+    fn plain_quantities_take_fast_path_and_are_canonical() {
         for digits in ["1", "10", "64", "100", "999"] {
             for suffix in DECIMAL.iter().map(|(s, _)| *s).chain(BINARY.iter().map(|(s, _)| *s)) {
                 let text = format!("{digits}{suffix}");
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity() {
+    fn malformed_quantity_is_rejected() {
         for (text, error) in [
             ("", QuantityError::Format),
             ("a", QuantityError::Format),
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn long_digits_take_linear_time() {
+    fn quantity_with_million_digits_takes_linear_time() {
         let text = format!("{}.{}Gi", "9".repeat(1_000_000), "9".repeat(1_000_000));
         assert_eq!(canonical(&text, NANO).unwrap().unwrap(), "9223372036854775807");
         let text = format!("0.{}1", "0".repeat(1_000_000));

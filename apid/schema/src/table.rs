@@ -53,7 +53,7 @@ pub struct Schema {
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) ty: Type,
-    pub(crate) omitted: Omitted,
+    pub(crate) omitted: OmitRule,
     /// The Protobuf field numbers from the outermost to the innermost. Fields of embedded types have several,
     /// because only Protobuf nests those types. Empty for fields without a Protobuf encoding.
     pub(crate) tags: Box<[u32]>,
@@ -63,7 +63,7 @@ pub(crate) struct Field {
 
 /// The rule for omitting a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Omitted {
+pub(crate) enum OmitRule {
     Never,
     /// The field is omitted when empty. Structs, times, quantities and raw values are never empty: the reference always
     /// writes them in JSON.
@@ -285,9 +285,9 @@ fn read_fields(slot: &Slot, outer: Option<&[u32]>, fields: &mut Vec<Field>) {
             }
         } else {
             let omitted = match words.next() {
-                Some("e") => Omitted::Empty,
-                Some("z") => Omitted::Zero,
-                _ => Omitted::Never,
+                Some("e") => OmitRule::Empty,
+                Some("z") => OmitRule::Zero,
+                _ => OmitRule::Never,
             };
             let wire = words.next();
             let wrapped = wire.is_some_and(|wire| wire.ends_with(":items"));
@@ -309,9 +309,9 @@ impl Field {
     /// Whether the field is written even when absent.
     fn is_always_written(&self) -> bool {
         match self.omitted {
-            Omitted::Never => true,
-            Omitted::Zero => false,
-            Omitted::Empty => matches!(
+            OmitRule::Never => true,
+            OmitRule::Zero => false,
+            OmitRule::Empty => matches!(
                 self.ty,
                 Type::Struct(_)
                     | Type::Quantity
@@ -399,7 +399,7 @@ impl Type {
     }
 
     /// The type name in messages: `map[string]string`, `v1.ObjectMeta`.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn display_name(&self) -> String {
         match self {
             Type::String(name) => short(name).to_owned(),
             Type::Bool => "bool".to_owned(),
@@ -415,9 +415,9 @@ impl Type {
             Type::SchemaOrBool(r) | Type::SchemaOrArray(r) | Type::SchemaOrStrings(r) | Type::Struct(r) => {
                 short(r.name).to_owned()
             }
-            Type::Pointer(of) => of.shown(),
-            Type::List(of) => format!("[]{}", of.shown()),
-            Type::Map(of) => format!("map[string]{}", of.shown()),
+            Type::Pointer(of) => of.display_name(),
+            Type::List(of) => format!("[]{}", of.display_name()),
+            Type::Map(of) => format!("map[string]{}", of.display_name()),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const HEAD: &str = "\
+const HEADER: &str = "\
 # Types of the API and their fields; made by `UPDATE=1 cargo test -p schema --test facts`, not by hand.
 #
 # A line that begins with a letter names a type; the lines after it are its fields, in the order of declaration:
@@ -25,7 +25,7 @@ const HEAD: &str = "\
 ";
 
 /// Types that the specification names without listing their fields.
-const MORE: &str = "\
+const EXTRA_TYPES: &str = "\
 apiextensions/v1.CustomResourceSubresourceStatus
 apiextensions/v1beta1.CustomResourceSubresourceStatus
 apiserverinternal/v1alpha1.StorageVersionSpec
@@ -43,7 +43,7 @@ meta/v1.GroupVersionResource
 const REQUIRED: &[(&str, &str)] = &[("core/v1.EphemeralContainerCommon", "name")];
 
 #[test]
-fn table_is_that_of_the_specification() {
+fn type_table_matches_specification() {
     let Some(spec) = specification() else {
         println!("skipped: no specification; set SPEC_DIR");
         return;
@@ -75,7 +75,7 @@ fn generate(csv: &str) -> String {
         types.entry(row["type"].clone()).or_default().push(row);
     }
     let mut blocks: BTreeMap<String, String> = BTreeMap::new();
-    for block in MORE.split_inclusive('\n') {
+    for block in EXTRA_TYPES.split_inclusive('\n') {
         match block.strip_prefix(' ') {
             None => drop(blocks.insert(block.trim_end().to_owned(), String::new())),
             Some(_) => blocks.last_entry().unwrap().get_mut().push_str(block),
@@ -86,7 +86,7 @@ fn generate(csv: &str) -> String {
         let lines = fields.iter().map(|row| field_line(name, row, &known)).collect();
         blocks.insert(name.clone(), lines);
     }
-    let mut out = HEAD.to_owned();
+    let mut out = HEADER.to_owned();
     for (name, fields) in blocks {
         write!(out, "{name}\n{fields}").unwrap();
     }

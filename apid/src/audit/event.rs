@@ -1,6 +1,6 @@
 //! An audit event and its JSON line.
 
-use admission::{Notes, ObjectReference};
+use admission::{ObjectReference, PluginOutput};
 use apimachinery::attributes::Attributes;
 use apimachinery::names::Names;
 use apimachinery::status::Status;
@@ -54,7 +54,7 @@ pub struct Event {
 
 impl Event {
     /// Takes the annotations and the object reference from admission and the verb.
-    pub fn take_notes(&mut self, notes: &Notes) {
+    pub fn take_notes(&mut self, notes: &PluginOutput) {
         self.annotations.extend(notes.take_annotations());
         self.object = notes.take_reference();
     }
@@ -155,7 +155,7 @@ mod tests {
     use apimachinery::names::Preset;
 
     #[test]
-    fn a_line_is_one_event() {
+    fn audit_line_contains_one_event() {
         let names = Names::new(Preset::Svc, "example.test").unwrap();
         let received: Timestamp = "2025-01-02T03:04:05.123456Z".parse().unwrap();
         let event = Event {

@@ -18,17 +18,17 @@ const QUEUE: usize = 4096;
 pub struct AuditLog {
     queue: Mutex<Option<mpsc::Sender<Vec<u8>>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    missing: Arc<Missing>,
+    lost_lines: Arc<LostLines>,
 }
 
 /// The number of lost lines.
 #[derive(Default)]
-struct Missing {
+struct LostLines {
     lines: AtomicU64,
     metric: OnceLock<Counter>,
 }
 
-impl Missing {
+impl LostLines {
     fn add(&self) {
         self.lines.fetch_add(1, Ordering::Relaxed);
         if let Some(metric) = self.metric.get() {
@@ -46,7 +46,7 @@ const ERRORS: Definition = Definition::new(
 impl AuditLog {
     /// A disabled log.
     pub fn off() -> Self {
-        AuditLog { queue: Mutex::new(None), thread: Mutex::new(None), missing: Arc::default() }
+        AuditLog { queue: Mutex::new(None), thread: Mutex::new(None), lost_lines: Arc::default() }
     }
 
     /// Appends to a file, created with mode 0600; `-` is the standard output.
@@ -60,12 +60,12 @@ impl AuditLog {
 
     fn start(sink: impl Write + Send + 'static) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let missing = Arc::<Missing>::default();
-        let counted = Arc::clone(&missing);
+        let lost_lines = Arc::<LostLines>::default();
+        let counted = Arc::clone(&lost_lines);
         let thread = std::thread::Builder::new()
             .name("audit".to_owned())
             .spawn(move || write(receiver, sink, &counted))?;
-        Ok(AuditLog { queue: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)), missing })
+        Ok(AuditLog { queue: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)), lost_lines })
     }
 
     /// Whether the log is enabled; callers skip the construction of lines otherwise.
@@ -77,7 +77,7 @@ impl AuditLog {
     pub async fn write(&self, line: Vec<u8>) {
         let Some(queue) = self.queue.lock().clone() else { return };
         if queue.send(line).await.is_err() {
-            self.missing.add();
+            self.lost_lines.add();
         }
     }
 
@@ -86,22 +86,22 @@ impl AuditLog {
     pub fn write_now(&self, line: Vec<u8>) {
         let Some(queue) = self.queue.lock().clone() else { return };
         if queue.try_send(line).is_err() {
-            self.missing.add();
+            self.lost_lines.add();
             tracing::error!("audit queue full; the line is lost");
         }
     }
 
     /// The number of lost lines.
-    pub fn missing(&self) -> u64 {
-        self.missing.lines.load(Ordering::Relaxed)
+    pub fn lost_lines(&self) -> u64 {
+        self.lost_lines.lines.load(Ordering::Relaxed)
     }
 
     /// Registers the metric of lost lines.
-    pub fn count_in(&self, metrics: &Metrics) {
+    pub fn register_metrics(&self, metrics: &Metrics) {
         let metric = metrics.single_counter(&ERRORS);
-        metric.inc_by(self.missing());
+        metric.inc_by(self.lost_lines());
         // A second call would count in an unregistered series.
-        drop(self.missing.metric.set(metric));
+        drop(self.lost_lines.metric.set(metric));
     }
 
     /// Writes the queued lines and ends the thread. Blocks.
@@ -121,7 +121,7 @@ fn append(path: &Path) -> io::Result<std::fs::File> {
 }
 
 /// Writes whole lines until all senders are dropped; flushes whenever the queue is empty.
-fn write(mut queue: mpsc::Receiver<Vec<u8>>, sink: impl Write, missing: &Missing) {
+fn write(mut queue: mpsc::Receiver<Vec<u8>>, sink: impl Write, lost_lines: &LostLines) {
     let mut sink = BufWriter::with_capacity(64 * 1024, sink);
     while let Some(line) = queue.blocking_recv() {
         let mut result = sink.write_all(&line);
@@ -129,12 +129,12 @@ fn write(mut queue: mpsc::Receiver<Vec<u8>>, sink: impl Write, missing: &Missing
             result = sink.flush();
         }
         if let Err(error) = result {
-            missing.add();
+            lost_lines.add();
             tracing::error!(%error, "audit write failed; the line is lost");
         }
     }
     if let Err(error) = sink.flush() {
-        missing.add();
+        lost_lines.add();
         tracing::error!(%error, "audit flush failed; lines are lost");
     }
 }
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn every_line_is_in_the_file_after_close() {
+    async fn audit_log_close_writes_all_lines() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let log = AuditLog::open(path.to_str().unwrap()).unwrap();
@@ -154,7 +154,7 @@ mod tests {
         }
         log.close();
         assert!(!log.is_on());
-        assert_eq!(log.missing(), 0);
+        assert_eq!(log.lost_lines(), 0);
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.lines().enumerate().all(|(i, line)| line == i.to_string()));
         assert_eq!(text.lines().count(), 3 * QUEUE);
@@ -172,10 +172,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_that_cannot_be_written_are_counted() {
+    async fn audit_write_failure_counts_lost_lines() {
         let log = AuditLog::start(Full).unwrap();
         log.write(vec![b'x'; 100 * 1024]).await;
         log.close();
-        assert!(log.missing() > 0);
+        assert!(log.lost_lines() > 0);
     }
 }

@@ -11,11 +11,11 @@
 //! INVARIANT (fresh policy): a request that arrives after a policy write was acknowledged is never decided
 //! on policy older than that write (design section 2). Three mechanisms ensure this:
 //!
-//! - The policy vector advances before the writer gets its response ([`revisions`]).
+//! - The policy vector advances before the writer gets its response ([`decisions::revisions`]).
 //! - A request to authd carries the vector as read before the request. authd decides at this vector or
 //!   fails.
-//! - A cached response is used only while the vector has not moved ([`decision`], [`identity`],
-//!   [`watches`]).
+//! - A cached response is used only while the vector has not moved ([`decisions::cache`], [`identity::cache`],
+//!   [`watches::authorization`]).
 //!
 //! INVARIANT (fail closed): when authd gives no response, the client gets 503, never an allow.
 
@@ -32,68 +32,50 @@ use authproto::auth::{
     decide_response, review_response,
 };
 
-mod authenticate;
-mod authority;
-mod credentials;
-mod decision;
-mod epoch;
-mod escalation;
-mod foundation;
+mod decisions;
 mod identity;
-mod impersonation;
-mod link;
-mod meters;
-mod mirror;
-mod presented;
 mod reduce;
-mod refusal;
-mod revisions;
-#[cfg(test)]
-mod scripted;
-mod stream;
 #[cfg(test)]
 mod tests;
-mod tokens;
-mod vouched;
-mod waiting;
+mod transport;
 mod watches;
 
-pub use credentials::Credentials;
-pub use escalation::Escalation;
-pub use mirror::{MirrorOptions, PolicyWriter};
-pub use presented::{Presented, ProxyHeaders};
+pub use decisions::escalation::Escalation;
+pub use decisions::rejection::Rejection;
+pub use decisions::revisions::PolicyRevisions;
+pub use identity::credentials::Credentials;
+pub use identity::header_credentials::{HeaderCredentials, ProxyHeaders};
 pub use reduce::Reductions;
-pub use refusal::Refusal;
-pub use revisions::PolicyRevisions;
-pub(crate) use stream::check_health;
-pub use watches::WatchGuard;
+pub use transport::mirror::{MirrorOptions, PolicyWriter};
+pub(crate) use transport::stream::check_health;
+pub use watches::authorization::WatchGuard;
 
-use authority::{Authority, Undecided};
-use credentials::Digester;
-use decision::{Decided, DecisionCache, Expiry, Validity};
-use epoch::Epochs;
-use identity::{IdentityCache, Tenure};
-use link::Link;
-use meters::AuthMeters;
-use revisions::Reading;
-use vouched::Vouched;
-use watches::Watches;
+use decisions::cache::{CachedDecision, DecisionCache, Expiry, Validity};
+use decisions::epoch::Epochs;
+use decisions::revisions::Reading;
+use identity::cache::{IdentityCache, IdentityLifetime};
+use identity::credentials::Digester;
+use identity::metrics::AuthMetrics;
+use transport::authd_api::{AuthdApi, AuthdError};
+use transport::link::Link;
+use watches::authorization::Watches;
+use watches::webhook_identity::WebhookIdentity;
 
 /// A client whose credentials were accepted.
 #[derive(Clone, Debug)]
 pub struct Authenticated {
     user: Arc<UserInfo>,
-    tenure: Arc<Tenure>,
+    lifetime: Arc<IdentityLifetime>,
     /// The impersonation rights under which the client acts as this user; empty without impersonation.
-    by_right: Vec<Authorized>,
+    impersonation_rights: Vec<Authorized>,
     /// Set when an authentication webhook supplied the identity: open watches re-authenticate.
-    vouched: Option<Vouched>,
+    webhook_identity: Option<WebhookIdentity>,
 }
 
 impl Authenticated {
     /// The user of the client's own credentials, without impersonation.
-    fn caller(user: Arc<UserInfo>, tenure: Arc<Tenure>) -> Self {
-        Authenticated { user, tenure, by_right: Vec::new(), vouched: None }
+    fn without_impersonation(user: Arc<UserInfo>, lifetime: Arc<IdentityLifetime>) -> Self {
+        Authenticated { user, lifetime, impersonation_rights: Vec::new(), webhook_identity: None }
     }
 
     /// The user.
@@ -107,11 +89,11 @@ impl Authenticated {
 pub struct Authorized {
     user: Arc<UserInfo>,
     attributes: Arc<Attributes>,
-    decided: Arc<Decided>,
-    tenure: Arc<Tenure>,
+    cached_decision: Arc<CachedDecision>,
+    lifetime: Arc<IdentityLifetime>,
     /// The impersonation rights in use. An open watch ends when any of them ends.
-    by_right: Vec<Authorized>,
-    vouched: Option<Vouched>,
+    impersonation_rights: Vec<Authorized>,
+    webhook_identity: Option<WebhookIdentity>,
 }
 
 impl Authorized {
@@ -124,16 +106,16 @@ impl Authorized {
         Authorized {
             user,
             attributes: Arc::new(attributes),
-            decided: Arc::new(Decided::new(decision, Validity::internal())),
-            tenure: Arc::default(),
-            by_right: Vec::new(),
-            vouched: None,
+            cached_decision: Arc::new(CachedDecision::new(decision, Validity::internal())),
+            lifetime: Arc::default(),
+            impersonation_rights: Vec::new(),
+            webhook_identity: None,
         }
     }
 
     /// Whether this is work of the process itself.
     pub fn is_internal(&self) -> bool {
-        self.decided.validity.is_internal()
+        self.cached_decision.validity.is_internal()
     }
 
     /// The user.
@@ -148,7 +130,7 @@ impl Authorized {
 
     /// The authorizer's reason, for the audit log.
     pub fn reason(&self) -> &str {
-        &self.decided.decision.reason
+        &self.cached_decision.decision.reason
     }
 }
 
@@ -165,7 +147,7 @@ pub struct AuthOptions {
 
 /// The client of authd: one per process.
 pub struct Auth {
-    authority: Arc<dyn Authority>,
+    authd_api: Arc<dyn AuthdApi>,
     revisions: Arc<PolicyRevisions>,
     clock: Arc<dyn Clock>,
     epochs: Arc<Epochs>,
@@ -176,7 +158,7 @@ pub struct Auth {
     decisions: DecisionCache,
     watches: Watches,
     /// Set when the metrics of the process exist.
-    meters: OnceLock<AuthMeters>,
+    auth_metrics: OnceLock<AuthMetrics>,
 }
 
 impl Auth {
@@ -193,19 +175,20 @@ impl Auth {
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Self>, aws_lc_rs::error::Unspecified> {
         let link = Arc::new(Link::new(clock.clone()));
-        let authority = Arc::new(stream::Client::connect(options.socket, options.timeout, link.clone()));
-        Self::over(authority, link, revisions, clock, options.proxy_headers)
+        let authd_api =
+            Arc::new(transport::stream::Client::connect(options.socket, options.timeout, link.clone()));
+        Self::with_api(authd_api, link, revisions, clock, options.proxy_headers)
     }
 
-    fn over(
-        authority: Arc<dyn Authority>,
+    fn with_api(
+        authd_api: Arc<dyn AuthdApi>,
         link: Arc<Link>,
         revisions: Arc<PolicyRevisions>,
         clock: Arc<dyn Clock>,
         proxy_headers: ProxyHeaders,
     ) -> Result<Arc<Self>, aws_lc_rs::error::Unspecified> {
         let auth = Arc::new(Auth {
-            authority,
+            authd_api,
             revisions,
             clock,
             epochs: Arc::new(Epochs::new()),
@@ -215,9 +198,9 @@ impl Auth {
             identities: IdentityCache::new(),
             decisions: DecisionCache::new(),
             watches: Watches::default(),
-            meters: OnceLock::new(),
+            auth_metrics: OnceLock::new(),
         });
-        tokio::spawn(auth.clone().keep_watches());
+        tokio::spawn(auth.clone().run_reauthorization_task());
         tokio::spawn(auth.clone().sweep_decisions());
         Ok(auth)
     }
@@ -242,13 +225,13 @@ impl Auth {
     }
 
     /// Waits until the connection to authd is open.
-    pub async fn reached(&self) {
+    pub async fn wait_for_connection(&self) {
         self.link.wait().await;
     }
 
     /// Records the start of the shutdown, so that the loss of authd is expected.
-    pub fn ending(&self) {
-        self.link.ending();
+    pub fn begin_shutdown(&self) {
+        self.link.begin_shutdown();
     }
 
     /// Why authd cannot be reached; None while it can. `/livez` responds by itself only while it cannot.
@@ -264,16 +247,16 @@ impl Auth {
     /// audit log.
     pub async fn authorize(
         &self,
-        who: &Authenticated,
+        client: &Authenticated,
         attributes: impl Into<Arc<Attributes>>,
         request_id: &str,
-    ) -> Result<Authorized, Refusal> {
+    ) -> Result<Authorized, Rejection> {
         let attributes = attributes.into();
-        let decided = self
-            .decide(&who.user, &attributes, request_id)
+        let cached_decision = self
+            .decide(&client.user, &attributes, request_id)
             .await
-            .map_err(|u| Refusal::from(Status::from(u)))?;
-        let Decision { reason, evaluation_error, .. } = &decided.decision;
+            .map_err(|u| Rejection::from(Status::from(u)))?;
+        let Decision { reason, evaluation_error, .. } = &cached_decision.decision;
         if !evaluation_error.is_empty() {
             tracing::warn!(
                 request_id,
@@ -281,15 +264,15 @@ impl Auth {
                 "authorizer reported an evaluation error; its decision stands"
             );
         }
-        if !decided.decision.allowed() {
-            return Err(refusal::forbidden(&who.user, &attributes, reason));
+        if !cached_decision.decision.allowed() {
+            return Err(decisions::rejection::forbidden(&client.user, &attributes, reason));
         }
         Ok(Authorized {
-            user: who.user.clone(),
-            decided,
-            tenure: who.tenure.clone(),
-            by_right: who.by_right.clone(),
-            vouched: who.vouched.clone(),
+            user: client.user.clone(),
+            cached_decision,
+            lifetime: client.lifetime.clone(),
+            impersonation_rights: client.impersonation_rights.clone(),
+            webhook_identity: client.webhook_identity.clone(),
             attributes,
         })
     }
@@ -304,13 +287,13 @@ impl Auth {
         &self,
         by: &Authorized,
         attributes: Attributes,
-    ) -> Result<Authorized, Refusal> {
+    ) -> Result<Authorized, Rejection> {
         if by.is_internal() {
             return Ok(Authorized::internal(by.user.clone(), attributes, by.reason()));
         }
-        let Authorized { user, tenure, by_right, vouched, .. } = by.clone();
-        let who = Authenticated { user, tenure, by_right, vouched };
-        self.authorize(&who, attributes, "").await
+        let Authorized { user, lifetime, impersonation_rights, webhook_identity, .. } = by.clone();
+        let client = Authenticated { user, lifetime, impersonation_rights, webhook_identity };
+        self.authorize(&client, attributes, "").await
     }
 
     /// Decides on attributes that are not those of a request; admission plugins use this.
@@ -319,8 +302,8 @@ impl Auth {
     ///
     /// 503 when authd gives no decision.
     pub async fn decision(&self, user: &Arc<UserInfo>, attributes: Attributes) -> Result<Decision, Status> {
-        let decided = self.decide(user, &Arc::new(attributes), "").await?;
-        Ok(decided.decision.clone())
+        let cached_decision = self.decide(user, &Arc::new(attributes), "").await?;
+        Ok(cached_decision.decision.clone())
     }
 
     /// Returns a valid decision from the cache or from authd.
@@ -329,60 +312,62 @@ impl Auth {
         user: &Arc<UserInfo>,
         attributes: &Arc<Attributes>,
         request_id: &str,
-    ) -> Result<Arc<Decided>, Undecided> {
+    ) -> Result<Arc<CachedDecision>, AuthdError> {
         if self.link.cache_serves() {
             let epoch = self.epochs.count();
-            let holds = |validity: &Validity| validity.holds(&self.revisions, epoch, &*self.clock);
-            if let Some(decided) = self.decisions.find(user, attributes, holds) {
-                return Ok(decided);
+            let is_valid = |validity: &Validity| validity.is_valid(&self.revisions, epoch, &*self.clock);
+            if let Some(cached_decision) = self.decisions.find(user, attributes, is_valid) {
+                return Ok(cached_decision);
             }
         }
-        let asked = self.clock.monotonic();
+        let requested_at = self.clock.monotonic();
         let reading = self.revisions.reading(user, &attributes.namespace);
-        let ask = decide_request::Ask::Authorize(question(user, attributes, &reading));
-        let answer = self.authority.decide(request_id, ask).await?;
-        let epoch = self.epochs.observe(answer.epoch.as_ref());
-        match answer.answer {
+        let ask = decide_request::Ask::Authorize(authorize_request(user, attributes, &reading));
+        let response = self.authd_api.decide(request_id, ask).await?;
+        let epoch = self.epochs.observe(response.epoch.as_ref());
+        match response.answer {
             Some(decide_response::Answer::Authorize(response)) => {
-                let expiry = Expiry::of_wire(asked, response.ttl_ms);
-                Ok(self.keep(user, attributes, &response, reading.as_of, epoch, expiry))
+                let expiry = Expiry::of_wire(requested_at, response.ttl_ms);
+                Ok(self.cache_decision(user, attributes, &response, reading.as_of, epoch, expiry))
             }
-            other => Err(undecided(other)),
+            other => Err(to_authd_error(other)),
         }
     }
 
     /// Decides on many requests with one request to authd. Open watches use this; it does not read the
     /// cache.
-    async fn ask_batch(
+    async fn decide_batch(
         &self,
-        asked: &[(Arc<UserInfo>, Arc<Attributes>)],
-    ) -> Result<Vec<Arc<Decided>>, Undecided> {
+        batch_keys: &[(Arc<UserInfo>, Arc<Attributes>)],
+    ) -> Result<Vec<Arc<CachedDecision>>, AuthdError> {
         let begun = self.clock.monotonic();
         let readings: Vec<Reading> =
-            asked.iter().map(|(user, a)| self.revisions.reading(user, &a.namespace)).collect();
-        let requests = asked
+            batch_keys.iter().map(|(user, a)| self.revisions.reading(user, &a.namespace)).collect();
+        let requests = batch_keys
             .iter()
             .zip(&readings)
-            .map(|((user, attributes), reading)| question(user, attributes, reading))
+            .map(|((user, attributes), reading)| authorize_request(user, attributes, reading))
             .collect();
         let ask = decide_request::Ask::AuthorizeBatch(AuthorizeBatchRequest { requests });
-        let answer = self.authority.decide("", ask).await?;
-        let epoch = self.epochs.observe(answer.epoch.as_ref());
-        match answer.answer {
-            Some(decide_response::Answer::AuthorizeBatch(batch)) if batch.responses.len() == asked.len() => {
-                let each = asked.iter().zip(&readings).zip(&batch.responses);
+        let response = self.authd_api.decide("", ask).await?;
+        let epoch = self.epochs.observe(response.epoch.as_ref());
+        match response.answer {
+            Some(decide_response::Answer::AuthorizeBatch(batch))
+                if batch.responses.len() == batch_keys.len() =>
+            {
+                let each = batch_keys.iter().zip(&readings).zip(&batch.responses);
                 Ok(each
                     .map(|(((user, a), reading), response)| {
                         let expiry = Expiry::of_wire(begun, response.ttl_ms);
-                        self.keep(user, a, response, reading.as_of, epoch, expiry)
+                        self.cache_decision(user, a, response, reading.as_of, epoch, expiry)
                     })
                     .collect())
             }
-            other => Err(undecided(other)),
+            other => Err(to_authd_error(other)),
         }
     }
 
-    fn keep(
+    fn cache_decision(
         &self,
         user: &Arc<UserInfo>,
         attributes: &Arc<Attributes>,
@@ -390,13 +375,13 @@ impl Auth {
         as_of: u64,
         epoch: Option<u64>,
         expiry: Option<Expiry>,
-    ) -> Arc<Decided> {
-        let depends = self.revisions.depends(response.depends_on.as_ref());
-        let validity = Validity { as_of, depends, epoch, expiry };
-        let decided = Arc::new(Decided::new(decision::from_wire(response), validity));
+    ) -> Arc<CachedDecision> {
+        let dependencies = self.revisions.dependencies(response.depends_on.as_ref());
+        let validity = Validity { as_of, dependencies, epoch, expiry };
+        let cached_decision = Arc::new(CachedDecision::new(decisions::cache::from_wire(response), validity));
         let covers = Covers::try_from(response.covers).unwrap_or(Covers::This);
-        self.decisions.keep(user, attributes, covers, &decided);
-        decided
+        self.decisions.insert(user, attributes, covers, &cached_decision);
+        cached_decision
     }
 
     /// Creates a review.
@@ -422,17 +407,19 @@ impl Auth {
             at_least: Some(self.revisions.full_reading().at_least),
             request_id: request_id.to_owned(),
         };
-        match self.authority.review(request).await?.outcome {
+        match self.authd_api.review(request).await?.outcome {
             Some(review_response::Outcome::Object(object)) => Ok(object),
-            Some(review_response::Outcome::Status(status)) => Err(authority::from_status_body(&status)),
-            None => Err(Undecided::Malformed.into()),
+            Some(review_response::Outcome::Status(status)) => {
+                Err(transport::authd_api::from_status_body(&status))
+            }
+            None => Err(AuthdError::Malformed.into()),
         }
     }
 
     /// Drops decisions that no request used since the last sweep, until the process ends.
     async fn sweep_decisions(self: Arc<Self>) {
         loop {
-            tokio::time::sleep(decision::IDLE).await;
+            tokio::time::sleep(decisions::cache::SWEEP_INTERVAL).await;
             self.decisions.sweep();
         }
     }
@@ -443,7 +430,7 @@ impl Auth {
     }
 }
 
-fn question(user: &UserInfo, attributes: &Attributes, reading: &Reading) -> AuthorizeRequest {
+fn authorize_request(user: &UserInfo, attributes: &Attributes, reading: &Reading) -> AuthorizeRequest {
     AuthorizeRequest {
         user: Some(user.into()),
         attributes: Some(attributes.into()),
@@ -452,9 +439,9 @@ fn question(user: &UserInfo, attributes: &Attributes, reading: &Reading) -> Auth
     }
 }
 
-fn undecided(answer: Option<decide_response::Answer>) -> Undecided {
-    match answer {
-        Some(decide_response::Answer::Failure(failure)) => Undecided::Failed(failure),
-        _ => Undecided::Malformed,
+fn to_authd_error(response: Option<decide_response::Answer>) -> AuthdError {
+    match response {
+        Some(decide_response::Answer::Failure(failure)) => AuthdError::Failed(failure),
+        _ => AuthdError::Malformed,
     }
 }

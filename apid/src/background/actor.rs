@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admission::Notes;
+use admission::PluginOutput;
 use apimachinery::attributes::Attributes;
 use apimachinery::codec::Limits;
 use apimachinery::object::Object;
@@ -11,11 +11,11 @@ use apimachinery::user::{AUTHENTICATED, MASTERS, UserInfo};
 
 use crate::audit::{Event, Stage};
 use crate::auth::Authorized;
-use crate::plane::{Collection, Plane};
+use crate::server_state::{Collection, ServerState};
 use crate::verbs::deletion::options::DeleteOptions;
 use crate::verbs::options::{ListOptions, WriteOptions};
 use crate::verbs::patch::{self, Patch};
-use crate::verbs::{self, Call, Deleted, Payload, Written};
+use crate::verbs::{self, Call, DeleteResult, Payload, WriteResult};
 
 /// The identity of the API server itself.
 const APISERVER: &str = "system:apiserver";
@@ -25,7 +25,7 @@ const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 /// The identity of a background task and its user agent in the audit log.
 #[derive(Clone)]
 pub(super) struct Actor {
-    plane: Arc<Plane>,
+    server_state: Arc<ServerState>,
     user: Arc<UserInfo>,
     agent: String,
 }
@@ -44,25 +44,25 @@ pub(super) struct Target<'a> {
 }
 
 /// An action between its authorization and its audit event.
-struct Act<'a> {
+struct Action<'a> {
     actor: &'a Actor,
     target: Target<'a>,
     authorized: Authorized,
     event: Event,
-    notes: Notes,
+    notes: PluginOutput,
 }
 
 impl Actor {
     /// Returns the actor of the API server.
-    pub(super) fn apiserver(plane: Arc<Plane>) -> Self {
+    pub(super) fn apiserver(server_state: Arc<ServerState>) -> Self {
         let user =
             UserInfo { name: APISERVER.to_owned(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
-        Actor { plane, user: Arc::new(user), agent: "apid/apiserver".to_owned() }
+        Actor { server_state, user: Arc::new(user), agent: "apid/apiserver".to_owned() }
     }
 
     /// Returns the actor of a controller, with its own service account or the shared identity.
-    pub(super) fn controller(plane: Arc<Plane>, name: &str, own_account: bool) -> Self {
-        let namespace = plane.names.system_namespace;
+    pub(super) fn controller(server_state: Arc<ServerState>, name: &str, own_account: bool) -> Self {
+        let namespace = server_state.names.system_namespace;
         let user = if own_account {
             UserInfo {
                 name: format!("system:serviceaccount:{namespace}:{name}"),
@@ -80,7 +80,7 @@ impl Actor {
                 ..UserInfo::default()
             }
         };
-        Actor { plane, user: Arc::new(user), agent: format!("apid/{name}") }
+        Actor { server_state, user: Arc::new(user), agent: format!("apid/{name}") }
     }
 
     /// Returns the write options; the field manager is the program name.
@@ -90,32 +90,32 @@ impl Actor {
     }
 
     /// Returns the state of the process.
-    pub(super) fn plane(&self) -> &Arc<Plane> {
-        &self.plane
+    pub(super) fn server_state(&self) -> &Arc<ServerState> {
+        &self.server_state
     }
 
     /// Creates an object.
-    pub(super) async fn create(&self, target: Target<'_>, object: Object) -> Result<Written, Status> {
-        let act = self.begin("create", target);
-        let result = verbs::create(&act.call(), Payload::Object(object), &self.options()).await;
-        act.end(result, 201).await
+    pub(super) async fn create(&self, target: Target<'_>, object: Object) -> Result<WriteResult, Status> {
+        let action = self.begin("create", target);
+        let result = verbs::create(&action.call(), Payload::Object(object), &self.options()).await;
+        action.end(result, 201).await
     }
 
     /// Updates an object or its subresource.
-    pub(super) async fn update(&self, target: Target<'_>, object: Object) -> Result<Written, Status> {
-        let act = self.begin("update", target);
-        let result = verbs::update(&act.call(), Payload::Object(object), &self.options()).await;
-        act.end(result, 200).await
+    pub(super) async fn update(&self, target: Target<'_>, object: Object) -> Result<WriteResult, Status> {
+        let action = self.begin("update", target);
+        let result = verbs::update(&action.call(), Payload::Object(object), &self.options()).await;
+        action.end(result, 200).await
     }
 
     /// Applies a merge patch to an object.
-    pub(super) async fn merge(&self, target: Target<'_>, patch: &[u8]) -> Result<Written, Status> {
-        let act = self.begin("patch", target);
+    pub(super) async fn merge(&self, target: Target<'_>, patch: &[u8]) -> Result<WriteResult, Status> {
+        let action = self.begin("patch", target);
         let result = match Patch::parse(patch::Kind::Merge, patch, Limits::NONE) {
-            Ok(patch) => patch::patch(&act.call(), &patch, &self.options()).await,
+            Ok(patch) => patch::patch(&action.call(), &patch, &self.options()).await,
             Err(status) => Err(status),
         };
-        act.end(result, 200).await
+        action.end(result, 200).await
     }
 
     /// Deletes an object.
@@ -123,30 +123,30 @@ impl Actor {
         &self,
         target: Target<'_>,
         options: &DeleteOptions,
-    ) -> Result<Deleted, Status> {
-        let act = self.begin("delete", target);
-        let result = verbs::delete(&act.call(), options).await;
-        act.end(result, 200).await
+    ) -> Result<DeleteResult, Status> {
+        let action = self.begin("delete", target);
+        let result = verbs::delete(&action.call(), options).await;
+        action.end(result, 200).await
     }
 
-    /// Deletes all objects of a kind in a namespace, `at_a_time` of them concurrently.
+    /// Deletes all objects of a kind in a namespace, `concurrency` of them concurrently.
     pub(super) async fn delete_collection(
         &self,
         target: Target<'_>,
         options: &DeleteOptions,
-        at_a_time: usize,
+        concurrency: usize,
     ) -> Result<(), Status> {
-        let act = self.begin("deletecollection", target);
-        let which = ListOptions::default();
-        let result = verbs::delete_collection(&act.call(), &which, options, at_a_time).await;
-        act.end(result.map(drop), 200).await
+        let action = self.begin("deletecollection", target);
+        let list_options = ListOptions::default();
+        let result = verbs::delete_collection(&action.call(), &list_options, options, concurrency).await;
+        action.end(result.map(drop), 200).await
     }
 
-    fn begin<'a>(&'a self, verb: &str, target: Target<'a>) -> Act<'a> {
+    fn begin<'a>(&'a self, verb: &str, target: Target<'a>) -> Action<'a> {
         let attributes = attributes(verb, &target);
         let event = Event {
-            id: self.plane.chance.uuid(),
-            received: self.plane.clock.now(),
+            id: self.server_state.rng.uuid(),
+            received: self.server_state.clock.now(),
             uri: attributes.path.clone(),
             user_agent: self.agent.clone(),
             source: String::new(),
@@ -158,14 +158,14 @@ impl Actor {
         };
         let authorized =
             Authorized::internal(self.user.clone(), attributes, "work of the control plane itself");
-        Act { actor: self, target, authorized, event, notes: Notes::default() }
+        Action { actor: self, target, authorized, event, notes: PluginOutput::default() }
     }
 }
 
-impl Act<'_> {
+impl Action<'_> {
     fn call(&self) -> Call<'_> {
         Call {
-            plane: &self.actor.plane,
+            server_state: &self.actor.server_state,
             by: &self.authorized,
             collection: self.target.collection,
             version: version(&self.target),
@@ -179,9 +179,9 @@ impl Act<'_> {
 
     /// Writes the audit event.
     async fn end<T>(mut self, result: Result<T, Status>, success: u16) -> Result<T, Status> {
-        let plane = &self.actor.plane;
-        if plane.audit.is_on() {
-            let domain = plane.names.group("authorization");
+        let server_state = &self.actor.server_state;
+        if server_state.audit.is_on() {
+            let domain = server_state.names.group("authorization");
             self.event.annotations = vec![
                 (format!("{domain}/decision"), "allow".to_owned()),
                 (format!("{domain}/reason"), self.authorized.reason().to_owned()),
@@ -189,9 +189,14 @@ impl Act<'_> {
             self.event.take_notes(&self.notes);
             let failure = result.as_ref().err();
             let code = failure.map_or(success, |status| status.code);
-            let line =
-                self.event.line(&plane.names, Stage::ResponseComplete, plane.clock.now(), code, failure);
-            plane.audit.write(line).await;
+            let line = self.event.line(
+                &server_state.names,
+                Stage::ResponseComplete,
+                server_state.clock.now(),
+                code,
+                failure,
+            );
+            server_state.audit.write(line).await;
         }
         result
     }

@@ -2,38 +2,38 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use admission::{Eventual, ObjectKind, Writer};
+use admission::{MaybeFuture, ObjectKind, Writer};
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 
 use super::actor::{Actor, Target};
 use super::stored;
-use crate::plane::Plane;
+use crate::server_state::ServerState;
 
 /// Writer of the admission plugins.
 ///
 /// Created before the server state, which owns the plugins, and attached to it later.
 #[derive(Default)]
-pub struct AdmissionWrites(OnceLock<Weak<Plane>>);
+pub struct AdmissionWrites(OnceLock<Weak<ServerState>>);
 
 impl AdmissionWrites {
     /// Sets the server state to which objects are written. Writes fail before this call.
-    pub fn attach(&self, plane: &Arc<Plane>) {
-        let _ = self.0.set(Arc::downgrade(plane));
+    pub fn attach(&self, server_state: &Arc<ServerState>) {
+        let _ = self.0.set(Arc::downgrade(server_state));
     }
 
     fn actor(&self) -> Result<Actor, Status> {
-        let plane = self.0.get().and_then(Weak::upgrade);
-        plane.map(Actor::apiserver).ok_or_else(|| Status::unavailable("the server is not ready", 1))
+        let server_state = self.0.get().and_then(Weak::upgrade);
+        server_state.map(Actor::apiserver).ok_or_else(|| Status::unavailable("the server is not ready", 1))
     }
 }
 
 impl Writer for AdmissionWrites {
-    fn create<'a>(&'a self, kind: ObjectKind, object: Object) -> Eventual<'a, Result<(), Status>> {
-        Eventual::later(async move {
+    fn create<'a>(&'a self, kind: ObjectKind, object: Object) -> MaybeFuture<'a, Result<(), Status>> {
+        MaybeFuture::later(async move {
             let actor = self.actor()?;
             let namespace = object.namespace().to_owned();
-            let collection = stored::of_kind(actor.plane(), kind.group, kind.kind)?;
+            let collection = stored::of_kind(actor.server_state(), kind.group, kind.kind)?;
             let target = Target { collection, namespace: &namespace, name: "", subresource: "" };
             actor.create(target, object).await.map(drop)
         })
@@ -43,11 +43,11 @@ impl Writer for AdmissionWrites {
         &'a self,
         kind: ObjectKind,
         object: Object,
-    ) -> Eventual<'a, Result<Arc<Object>, Status>> {
-        Eventual::later(async move {
+    ) -> MaybeFuture<'a, Result<Arc<Object>, Status>> {
+        MaybeFuture::later(async move {
             let actor = self.actor()?;
             let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
-            let collection = stored::of_kind(actor.plane(), kind.group, kind.kind)?;
+            let collection = stored::of_kind(actor.server_state(), kind.group, kind.kind)?;
             let target = Target { collection, namespace: &namespace, name: &name, subresource: "status" };
             let written = actor.update(target, object).await?;
             written.object.object().map(Arc::new)

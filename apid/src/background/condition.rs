@@ -9,7 +9,7 @@ pub(super) struct Condition {
     /// The type of the condition.
     pub(super) kind: &'static str,
     /// The status of the condition.
-    pub(super) holds: bool,
+    pub(super) status_is_true: bool,
     /// The reason in CamelCase.
     pub(super) reason: &'static str,
     /// The human-readable message.
@@ -20,7 +20,7 @@ impl Condition {
     /// Adds or replaces the condition of its type. Returns whether it changed. `lastTransitionTime` changes
     /// only with the status.
     fn put(&self, conditions: &mut Vec<Value>, now: &str) -> bool {
-        let status = if self.holds { "True" } else { "False" };
+        let status = if self.status_is_true { "True" } else { "False" };
         let wanted =
             [("type", self.kind), ("status", status), ("reason", self.reason), ("message", &self.message)];
         let fields = wanted.into_iter().chain([(SINCE, now)]);

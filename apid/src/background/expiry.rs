@@ -29,7 +29,7 @@ use futures_util::future::join_all;
 use storage::{Change, Error, Op, Revision, Row, Store, Watch};
 
 use super::stored;
-use crate::plane::Plane;
+use crate::server_state::ServerState;
 
 /// Deletions per batch, and the pause after a batch, which lets other writes through.
 const BATCH: usize = 200;
@@ -40,16 +40,17 @@ const RETRY: Duration = Duration::from_secs(5);
 const PAGE: usize = 500;
 
 /// Deletes expired Events until the process stops. Events never expire if `ttl` is zero.
-pub(super) async fn run(plane: Arc<Plane>, ttl: Duration) {
-    let Ok(events) = stored::core(&plane, "events") else { return };
+pub(super) async fn run(server_state: Arc<ServerState>, ttl: Duration) {
+    let Ok(events) = stored::core(&server_state, "events") else { return };
     if ttl.is_zero() {
         return;
     }
     let prefix = events.resource.key_prefix.clone();
-    let mut stopping = plane.stopping.clone();
+    let mut stopping = server_state.stopping.clone();
     let again = async {
         loop {
-            let mut expiry = Expiry::new(plane.store.clone(), &prefix, plane.clock.clone(), ttl);
+            let mut expiry =
+                Expiry::new(server_state.store.clone(), &prefix, server_state.clock.clone(), ttl);
             if let Err(error) = expiry.run().await {
                 tracing::warn!(%error, "event expiry failed; restarting");
             }
@@ -89,7 +90,7 @@ impl Expiry {
                 _ => PAUSE,
             };
             tokio::select! {
-                changes = watch.next() => self.take(&changes?),
+                changes = watch.next() => self.observe(&changes?),
                 () = tokio::time::sleep(wait) => {}
             }
         }
@@ -106,7 +107,7 @@ impl Expiry {
                     Duration::try_from(today.duration_since(written)).unwrap_or_default()
                 });
                 let end = now + self.ttl.saturating_sub(age);
-                self.note(&row.key, Some((end, row.revision)));
+                self.set_expiry(&row.key, Some((end, row.revision)));
             }
             match page.rows.last() {
                 Some(last) if page.more => {
@@ -120,15 +121,15 @@ impl Expiry {
     }
 
     /// Records changed and deleted Events.
-    fn take(&mut self, changes: &[Change]) {
+    fn observe(&mut self, changes: &[Change]) {
         let end = self.clock.monotonic() + self.ttl;
         for change in changes {
-            self.note(&change.key, change.new.is_some().then_some((end, change.revision)));
+            self.set_expiry(&change.key, change.new.is_some().then_some((end, change.revision)));
         }
     }
 
     /// Records expiry time and revision of a key; None removes the key.
-    fn note(&mut self, key: &Arc<str>, end: Option<(Duration, Revision)>) {
+    fn set_expiry(&mut self, key: &Arc<str>, end: Option<(Duration, Revision)>) {
         let before = match end {
             Some(end) => self.by_key.insert(key.clone(), end),
             None => self.by_key.remove(key),
@@ -170,7 +171,7 @@ impl Expiry {
                 // The Event was written or deleted meanwhile.
                 Ok(_) | Err(Error::Conflict(_) | Error::NotFound(_)) => {}
                 Err(error) => {
-                    self.note(key, Some((now, *revision)));
+                    self.set_expiry(key, Some((now, *revision)));
                     failure = Some(error);
                 }
             }
@@ -235,7 +236,7 @@ mod tests {
 
     /// After a restart, the age follows from the object: a later write overrides the creation time.
     #[tokio::test]
-    async fn what_was_old_before_the_start_ends_and_what_was_written_again_stays() {
+    async fn event_expiry_after_restart_uses_last_write_time() {
         let server = Server::start();
         server.write("/events/a/old", "2025-05-01T10:59:00Z", &[], None).await;
         server.write("/events/a/young", "2025-05-01T11:30:00Z", &[], None).await;
@@ -267,15 +268,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_write_begins_the_time_anew_and_the_deletion_is_a_change_like_any_other() {
+    async fn event_write_renews_ttl_and_expiry_is_visible_to_watches() {
         let server = Server::start();
         let mut expiry = server.expiry();
         let mut watch = expiry.begin().await.unwrap();
         let first = server.write("/events/a/x", "2025-05-01T12:00:00Z", &[], None).await;
-        expiry.take(&watch.next().await.unwrap());
+        expiry.observe(&watch.next().await.unwrap());
         server.clock.advance(50 * MINUTE);
         let second = server.write("/events/a/x", "2025-05-01T12:00:00Z", &[], Some(first)).await;
-        expiry.take(&watch.next().await.unwrap());
+        expiry.observe(&watch.next().await.unwrap());
         server.clock.advance(59 * MINUTE);
         assert_eq!(expiry.expire().await.unwrap(), 0, "the second write renewed the Event");
         assert_eq!(expiry.ends.len(), 1, "one entry per existing Event");
@@ -287,13 +288,13 @@ mod tests {
         let [deleted] = &changes[..] else { panic!("{changes:?}") };
         assert!(deleted.new.is_none() && deleted.revision > second);
         assert_eq!(deleted.old.as_ref().unwrap().revision, second);
-        expiry.take(&changes);
+        expiry.observe(&changes);
         assert!(expiry.ends.is_empty());
     }
 
     /// The Event was written again between its expiry and the deletion.
     #[tokio::test]
-    async fn a_write_that_was_not_seen_yet_saves_the_object() {
+    async fn concurrent_write_prevents_event_expiry() {
         let server = Server::start();
         let old = server.write("/events/a/x", "2025-05-01T02:00:00Z", &[], None).await;
         let mut expiry = server.expiry();
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_that_are_due_go_in_batches() {
+    async fn expired_events_are_deleted_in_batches() {
         let server = Server::start();
         for number in 0..BATCH * 2 + 1 {
             server.write(&format!("/events/{number}"), "2025-04-01T12:00:00Z", &[], None).await;

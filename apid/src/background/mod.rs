@@ -10,18 +10,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::plane::Plane;
+use crate::server_state::ServerState;
 
 mod actor;
 mod admission_writes;
 mod condition;
 mod expiry;
-mod follow;
 mod garbage;
 pub mod namespaces;
 mod policy_writes;
 mod publishers;
 mod quota;
+mod reflector;
 mod service_accounts;
 pub mod start_objects;
 mod stored;
@@ -36,13 +36,18 @@ pub use publishers::publish;
 /// - `own_accounts`: each controller writes as its own service account.
 /// - `collect_garbage`: the garbage collector runs.
 /// - `event_ttl`: time after its last write at which an Event is deleted; zero means never.
-pub fn start(plane: &Arc<Plane>, own_accounts: bool, collect_garbage: bool, event_ttl: Duration) {
+pub fn start(
+    server_state: &Arc<ServerState>,
+    own_accounts: bool,
+    collect_garbage: bool,
+    event_ttl: Duration,
+) {
     if collect_garbage {
-        tokio::spawn(garbage::run(plane.clone(), own_accounts));
+        tokio::spawn(garbage::run(server_state.clone(), own_accounts));
     }
-    tokio::spawn(expiry::run(plane.clone(), event_ttl));
-    tokio::spawn(namespaces::run(plane.clone(), own_accounts));
-    tokio::spawn(quota::run(plane.clone(), own_accounts));
-    tokio::spawn(service_accounts::run(plane.clone(), own_accounts));
-    tokio::spawn(unenforced::report(plane.clone()));
+    tokio::spawn(expiry::run(server_state.clone(), event_ttl));
+    tokio::spawn(namespaces::run(server_state.clone(), own_accounts));
+    tokio::spawn(quota::run(server_state.clone(), own_accounts));
+    tokio::spawn(service_accounts::run(server_state.clone(), own_accounts));
+    tokio::spawn(unenforced::report(server_state.clone()));
 }

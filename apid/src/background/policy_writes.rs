@@ -10,7 +10,7 @@ use authproto::auth::{ObjectWrite, object_write::Verb};
 
 use super::actor::{Actor, Target};
 use crate::auth::PolicyWriter;
-use crate::plane::{Collection, Plane};
+use crate::server_state::{Collection, ServerState};
 use crate::verbs::deletion::options::DeleteOptions;
 
 /// The controller that restores default policy.
@@ -20,26 +20,28 @@ const BOOTSTRAP: &str = "bootstrap-policy";
 
 /// Writer of authd's objects.
 pub struct PolicyWrites {
-    plane: Arc<Plane>,
+    server_state: Arc<ServerState>,
     own_accounts: bool,
 }
 
 impl PolicyWrites {
     /// Creates the writer. `own_accounts` selects a service account for each controller.
-    pub fn new(plane: Arc<Plane>, own_accounts: bool) -> Self {
-        PolicyWrites { plane, own_accounts }
+    pub fn new(server_state: Arc<ServerState>, own_accounts: bool) -> Self {
+        PolicyWrites { server_state, own_accounts }
     }
 
     fn actor(&self, controller: &str) -> Actor {
         match controller {
-            BOOTSTRAP => Actor::apiserver(self.plane.clone()),
-            _ => Actor::controller(self.plane.clone(), controller, self.own_accounts),
+            BOOTSTRAP => Actor::apiserver(self.server_state.clone()),
+            _ => Actor::controller(self.server_state.clone(), controller, self.own_accounts),
         }
     }
 
     fn collection(&self, write: &ObjectWrite) -> Result<&Collection, Status> {
-        let resource = self.plane.registry.find(&write.group, &write.version, &write.resource);
-        resource.and_then(|resource| self.plane.collection(resource)).ok_or_else(Status::unknown_resource)
+        let resource = self.server_state.registry.find(&write.group, &write.version, &write.resource);
+        resource
+            .and_then(|resource| self.server_state.collection(resource))
+            .ok_or_else(Status::unknown_resource)
     }
 }
 

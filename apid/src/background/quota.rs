@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admission::quantity::{self, Amounts};
-use admission::quota::{self, Measured, Promise, Reservations, Scopes};
+use admission::quota::{self, MeasuredObject, Reservation, Reservations, Scopes};
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use parking_lot::Mutex;
@@ -26,12 +26,12 @@ use serde_json::Value;
 use storage::Revision;
 
 use super::actor::{Actor, Target};
-use super::follow::{Seen, follow};
+use super::reflector::{ObjectEvent, reflect};
 use super::stored;
-use crate::plane::{Collection, Items, Plane, Snapshot};
+use crate::server_state::{Collection, Items, ServerState, Snapshot};
 
 /// Debounce interval: changes within it cause one count.
-const TOGETHER: Duration = Duration::from_millis(20);
+const DEBOUNCE: Duration = Duration::from_millis(20);
 /// Interval of full recounts.
 const RESYNC: Duration = Duration::from_secs(300);
 /// Pause after a failure.
@@ -41,44 +41,44 @@ const RETRY: Duration = Duration::from_secs(1);
 type Quotas = HashMap<String, HashMap<String, Vec<String>>>;
 
 /// State shared by the subtasks of the controller.
-struct Work {
+struct QuotaController {
     actor: Actor,
     reservations: Arc<Reservations>,
     quotas: Mutex<Quotas>,
     /// Key prefixes of the followed kinds.
     followed: Mutex<HashSet<String>>,
     /// Measured objects by namespace and key. Only one subtask counts, so the lock has no contention.
-    measured: Mutex<HashMap<String, Known>>,
+    measured: Mutex<HashMap<String, MeasuredObjects>>,
 }
 
 /// The measured objects of a namespace.
-type Known = HashMap<Arc<str>, (Revision, Arc<Measured>)>;
+type MeasuredObjects = HashMap<Arc<str>, (Revision, Arc<MeasuredObject>)>;
 
 /// Follows quotas and counted objects until the process ends.
-pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
-    let Ok(quotas) = collection(&plane) else { return };
+pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
+    let Ok(quotas) = collection(&server_state) else { return };
     let items = Arc::clone(&quotas.items);
-    let work = Arc::new(Work {
-        reservations: Arc::clone(plane.admission.reservations()),
-        actor: Actor::controller(plane, "resourcequota-controller", own_account),
+    let work = Arc::new(QuotaController {
+        reservations: Arc::clone(server_state.admission.reservations()),
+        actor: Actor::controller(server_state, "resourcequota-controller", own_account),
         quotas: Mutex::default(),
         followed: Mutex::default(),
         measured: Mutex::default(),
     });
     let seen = Arc::clone(&work);
-    let of_quotas = follow(items, move |quota| seen.see_quota(quota));
+    let of_quotas = reflect(items, move |quota| seen.observe_quota(quota));
     tokio::join!(of_quotas, work.count_all(), work.resync());
 }
 
-fn collection(plane: &Plane) -> Result<&Collection, Status> {
-    stored::core(plane, "resourcequotas")
+fn collection(server_state: &ServerState) -> Result<&Collection, Status> {
+    stored::core(server_state, "resourcequotas")
 }
 
-impl Work {
-    fn see_quota(self: &Arc<Self>, seen: Seen<'_>) {
+impl QuotaController {
+    fn observe_quota(self: &Arc<Self>, seen: ObjectEvent<'_>) {
         let entry = match seen {
-            Seen::There(entry) => entry,
-            Seen::Gone(entry) => {
+            ObjectEvent::Exists(entry) => entry,
+            ObjectEvent::Deleted(entry) => {
                 let mut quotas = self.quotas.lock();
                 if let Some(of_namespace) = quotas.get_mut(entry.namespace()) {
                     of_namespace.remove(entry.name());
@@ -98,29 +98,33 @@ impl Work {
         quotas.entry(entry.namespace().to_owned()).or_default().insert(entry.name().to_owned(), names);
         // A charge changes only the usage.
         if quota.at(&["spec", "hard"]) != quota.at(&["status", "hard"]) {
-            self.reservations.count(entry.namespace());
+            self.reservations.request_recount(entry.namespace());
         }
     }
 
     /// Follows the kinds that these limits count.
     fn follow_kinds(self: &Arc<Self>, names: &[String]) {
-        let plane = self.actor.plane();
-        for collection in plane.collections().filter(|collection| collection.resource.kind.namespaced) {
+        let server_state = self.actor.server_state();
+        for collection in server_state.collections().filter(|collection| collection.resource.kind.namespaced)
+        {
             let resource = &collection.resource;
-            let counted = names.iter().any(|name| quota::is_about(resource, name, &plane.names));
+            let counted =
+                names.iter().any(|name| quota::counts_resource(resource, name, &server_state.names));
             if counted && self.followed.lock().insert(resource.key_prefix.clone()) {
                 let (work, items) = (Arc::clone(self), Arc::clone(&collection.items));
-                tokio::spawn(follow(items, move |seen| match seen {
-                    Seen::There(entry) | Seen::Gone(entry) => work.touch(entry.namespace()),
+                tokio::spawn(reflect(items, move |seen| match seen {
+                    ObjectEvent::Exists(entry) | ObjectEvent::Deleted(entry) => {
+                        work.request_count(entry.namespace())
+                    }
                 }));
             }
         }
     }
 
     /// Requests a count of a namespace, if it has quotas.
-    fn touch(&self, namespace: &str) {
+    fn request_count(&self, namespace: &str) {
         if self.quotas.lock().contains_key(namespace) {
-            self.reservations.count(namespace);
+            self.reservations.request_recount(namespace);
         }
     }
 
@@ -129,14 +133,14 @@ impl Work {
             tokio::time::sleep(RESYNC).await;
             self.measured.lock().clear();
             let namespaces: Vec<String> = self.quotas.lock().keys().cloned().collect();
-            namespaces.iter().for_each(|namespace| self.reservations.count(namespace));
+            namespaces.iter().for_each(|namespace| self.reservations.request_recount(namespace));
         }
     }
 
     async fn count_all(self: &Arc<Self>) {
         loop {
-            let mut namespaces: BTreeSet<String> = self.reservations.uncounted().await;
-            tokio::time::sleep(TOGETHER).await;
+            let mut namespaces: BTreeSet<String> = self.reservations.next_recount().await;
+            tokio::time::sleep(DEBOUNCE).await;
             namespaces.retain(|namespace| self.quotas.lock().contains_key(namespace));
             for namespace in namespaces {
                 if let Err(status) = self.count(&namespace).await {
@@ -146,7 +150,7 @@ impl Work {
                     let work = Arc::clone(self);
                     tokio::spawn(async move {
                         tokio::time::sleep(RETRY).await;
-                        work.reservations.count(&namespace);
+                        work.reservations.request_recount(&namespace);
                     });
                 }
             }
@@ -155,15 +159,16 @@ impl Work {
 
     /// Counts a namespace and updates the quotas whose usage changed.
     async fn count(&self, namespace: &str) -> Result<(), Status> {
-        let plane = self.actor.plane();
-        let quotas = collection(plane)?;
-        let _turn = self.reservations.turn(namespace).await;
-        let promises = self.reservations.promises(namespace);
+        let server_state = self.actor.server_state();
+        let quotas = collection(server_state)?;
+        let _lock = self.reservations.lock_namespace(namespace).await;
+        let promises = self.reservations.in_namespace(namespace);
         let stored = stored::objects(quotas, &quotas.resource.key(namespace, "")).await?;
-        let counted: Vec<&Collection> = plane
+        let counted: Vec<&Collection> = server_state
             .collections()
             .filter(|collection| {
-                let about = |name: &str| quota::is_about(&collection.resource, name, &plane.names);
+                let about =
+                    |name: &str| quota::counts_resource(&collection.resource, name, &server_state.names);
                 collection.resource.kind.namespaced && stored.iter().any(|quota| limits(quota).any(about))
             })
             .collect();
@@ -184,11 +189,11 @@ impl Work {
         &self,
         namespace: &str,
         counted: &[&'a Collection],
-        promises: &[Promise],
-    ) -> Result<Vec<(&'a Collection, Vec<Arc<Measured>>)>, Status> {
-        let plane = self.actor.plane();
+        promises: &[Reservation],
+    ) -> Result<Vec<(&'a Collection, Vec<Arc<MeasuredObject>>)>, Status> {
+        let server_state = self.actor.server_state();
         let mut known = self.measured.lock().remove(namespace).unwrap_or_default();
-        let mut now_known = Known::with_capacity(known.len());
+        let mut now_known = MeasuredObjects::with_capacity(known.len());
         let mut all = Vec::with_capacity(counted.len());
         for collection in counted {
             let resource = &collection.resource;
@@ -196,7 +201,7 @@ impl Work {
             let snapshot: Snapshot = items.snapshot().await.map_err(stored::unavailable)?;
             let scope = resource.key(namespace, "");
             let plain = quota::is_plain(resource)
-                .then(|| Arc::new(Measured::of(resource, &Object::default(), &plane.names)));
+                .then(|| Arc::new(MeasuredObject::of(resource, &Object::default(), &server_state.names)));
             let mut of_kind = Vec::new();
             for item in snapshot.scope(&scope, "") {
                 let measured = match (&plain, known.remove(item.key())) {
@@ -205,7 +210,7 @@ impl Work {
                     (None, _) => {
                         // An object that cannot be decoded still counts as an object.
                         let object = stored::object(item).unwrap_or_default();
-                        Arc::new(Measured::of(resource, &object, &plane.names))
+                        Arc::new(MeasuredObject::of(resource, &object, &server_state.names))
                     }
                 };
                 if plain.is_none() {
@@ -232,12 +237,13 @@ impl Work {
     }
 
     /// Returns a quota with its limits and usage in the status.
-    fn counted(&self, quota: &Object, objects: &[(&Collection, Vec<Arc<Measured>>)]) -> Object {
-        let plane = self.actor.plane();
-        let now = plane.clock.now();
+    fn counted(&self, quota: &Object, objects: &[(&Collection, Vec<Arc<MeasuredObject>>)]) -> Object {
+        let server_state = self.actor.server_state();
+        let now = server_state.clock.now();
         let scopes = Scopes::of(quota);
-        let about =
-            |collection: &Collection, name: &str| quota::is_about(&collection.resource, name, &plane.names);
+        let about = |collection: &Collection, name: &str| {
+            quota::counts_resource(&collection.resource, name, &server_state.names)
+        };
         let counted = objects.iter().filter(|(c, _)| limits(quota).any(|name| about(c, name)));
         let within = counted.flat_map(|(_, measured)| measured.iter().filter(|one| scopes.contain(one)));
         let used: Amounts = quota::sum(quota, within.map(|measured| measured.amounts(now)), |name| {

@@ -8,9 +8,9 @@ use apimachinery::status::{Reason, Status};
 use tokio::sync::mpsc;
 
 use super::actor::{Actor, Target};
-use super::follow::{Seen, follow};
+use super::reflector::{ObjectEvent, reflect};
 use super::stored;
-use crate::plane::{Collection, Plane};
+use crate::server_state::{Collection, ServerState};
 
 /// Name of the service account.
 const DEFAULT: &str = "default";
@@ -18,9 +18,9 @@ const DEFAULT: &str = "default";
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Follows namespaces and service accounts until the process ends.
-pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
+pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let (Ok(namespaces), Ok(accounts)) =
-        (stored::core(&plane, "namespaces"), stored::core(&plane, "serviceaccounts"))
+        (stored::core(&server_state, "namespaces"), stored::core(&server_state, "serviceaccounts"))
     else {
         return;
     };
@@ -28,22 +28,22 @@ pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
     let again = wanted.clone();
     let of_namespaces = {
         let wanted = wanted.clone();
-        follow(namespaces.items.clone(), move |seen| {
-            if let Seen::There(namespace) = seen
+        reflect(namespaces.items.clone(), move |seen| {
+            if let ObjectEvent::Exists(namespace) = seen
                 && !namespace.is_terminating()
             {
                 let _ = wanted.send(namespace.name().to_owned());
             }
         })
     };
-    let of_accounts = follow(accounts.items.clone(), move |seen| {
-        if let Seen::Gone(account) = seen
+    let of_accounts = reflect(accounts.items.clone(), move |seen| {
+        if let ObjectEvent::Deleted(account) = seen
             && account.name() == DEFAULT
         {
             let _ = wanted.send(account.namespace().to_owned());
         }
     });
-    let actor = Actor::controller(plane.clone(), "service-account-controller", own_account);
+    let actor = Actor::controller(server_state.clone(), "service-account-controller", own_account);
     let make = async {
         while let Some(namespace) = queue.recv().await {
             if let Err(status) = ensure(&actor, namespaces, accounts, &namespace).await {

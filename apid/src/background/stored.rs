@@ -8,17 +8,17 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::entry::Entry;
 
-use crate::plane::{Collection, Item, Plane};
+use crate::server_state::{Collection, Item, ServerState};
 
 /// Returns the collection of a core resource, such as `pods`.
 ///
 /// # Errors
 ///
 /// The resource is not served.
-pub(super) fn core<'a>(plane: &'a Plane, resource: &str) -> Result<&'a Collection, Status> {
-    let found = plane.registry.find("", "v1", resource);
+pub(super) fn core<'a>(server_state: &'a ServerState, resource: &str) -> Result<&'a Collection, Status> {
+    let found = server_state.registry.find("", "v1", resource);
     found
-        .and_then(|resource| plane.collection(resource))
+        .and_then(|resource| server_state.collection(resource))
         .ok_or_else(|| Status::internal(format!("{resource} are not served")))
 }
 
@@ -27,22 +27,26 @@ pub(super) fn core<'a>(plane: &'a Plane, resource: &str) -> Result<&'a Collectio
 /// # Errors
 ///
 /// The kind is not served.
-pub(super) fn of_kind<'a>(plane: &'a Plane, group: &str, kind: &str) -> Result<&'a Collection, Status> {
-    let found = plane.registry.find_kind(&plane.names.group(group), kind);
+pub(super) fn of_kind<'a>(
+    server_state: &'a ServerState,
+    group: &str,
+    kind: &str,
+) -> Result<&'a Collection, Status> {
+    let found = server_state.registry.find_kind(&server_state.names.group(group), kind);
     found
-        .and_then(|resource| plane.collection(resource))
+        .and_then(|resource| server_state.collection(resource))
         .ok_or_else(|| Status::internal(format!("objects of kind {kind} are not served")))
 }
 
 /// Returns the entry of an item if it can be decoded.
 pub(super) fn entry(item: &Item) -> Option<&Entry> {
-    item.entry().inspect_err(|error| passed_over(item, error)).ok()
+    item.entry().inspect_err(|error| log_undecodable(item, error)).ok()
 }
 
 /// Returns the object of an item if it can be decoded.
 pub(super) fn object(item: &Item) -> Option<Object> {
     let read = kinds::entry::decode(item.value(), item.revision());
-    read.inspect_err(|error| passed_over(item, error)).ok()
+    read.inspect_err(|error| log_undecodable(item, error)).ok()
 }
 
 /// Returns all objects under a key prefix: those of a namespace, or of the whole collection.
@@ -60,6 +64,6 @@ pub(super) fn unavailable(error: storage::Error) -> Status {
     Status::unavailable(error.to_string(), 1)
 }
 
-fn passed_over(item: &Item, error: &dyn std::fmt::Display) {
+fn log_undecodable(item: &Item, error: &dyn std::fmt::Display) {
     tracing::error!(key = %item.key(), %error, "stored object cannot be decoded; skipped");
 }

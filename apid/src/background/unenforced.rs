@@ -5,11 +5,11 @@ use std::sync::Arc;
 use apimachinery::status::Status;
 
 use super::stored;
-use crate::plane::Plane;
+use crate::server_state::ServerState;
 
 /// Logs one line if objects of such kinds are stored.
-pub(super) async fn report(plane: Arc<Plane>) {
-    match count(&plane).await {
+pub(super) async fn report(server_state: Arc<ServerState>) {
+    match count(&server_state).await {
         Ok(kinds) if kinds.is_empty() => {}
         Ok(kinds) => {
             let count: usize = kinds.iter().map(|(_, count)| count).sum();
@@ -26,11 +26,11 @@ pub(super) async fn report(plane: Arc<Plane>) {
 /// # Errors
 ///
 /// The store cannot be read.
-pub(crate) async fn count(plane: &Plane) -> Result<Vec<(&'static str, usize)>, Status> {
+pub(crate) async fn count(server_state: &ServerState) -> Result<Vec<(&'static str, usize)>, Status> {
     let mut counts = Vec::new();
-    for resource in plane.registry.stored() {
+    for resource in server_state.registry.stored() {
         let Some(unenforced) = resource.kind.strategy.unenforced() else { continue };
-        let Some(collection) = plane.collection(resource) else { continue };
+        let Some(collection) = server_state.collection(resource) else { continue };
         let snapshot = collection.items.snapshot().await.map_err(stored::unavailable)?;
         let items = snapshot.scope(&resource.key_prefix, "");
         let count = if unenforced.applies_to_all() {

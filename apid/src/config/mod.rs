@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`Config::read`] takes the command line. It reports all errors together, before apid opens a file or binds
-//! a port; the program then exits with [`USAGE`]. Flags that are not implemented yet are accepted and listed
-//! in [`Config::without_effect`].
+//! a port; the program then exits with [`EXIT_USAGE`]. Flags that are not implemented yet are accepted and listed
+//! in [`Config::unimplemented_flags`].
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -17,17 +17,17 @@ use serving::gates::FeatureGates;
 use crate::auth::ProxyHeaders;
 
 mod parse;
-mod publications;
+mod published_config;
 mod service_range;
 mod table;
 
-use parse::Line;
-pub use publications::{ProxyPublication, Publications};
+use parse::CommandLine;
+pub use published_config::{PublishedConfig, PublishedProxyConfig};
 pub use service_range::ServiceRange;
-use table::State;
+use table::FlagState;
 
 /// Exit code for command line errors (`EX_USAGE`).
-pub const USAGE: u8 = 64;
+pub const EXIT_USAGE: u8 = 64;
 
 /// Directory of the store within the data directory.
 pub const STORE: &str = "store";
@@ -72,7 +72,7 @@ pub struct Config {
     /// `--show-hidden-metrics-for-version`.
     pub hidden_metrics: String,
     /// Configuration that apid publishes as objects.
-    pub publications: Publications,
+    pub published_config: PublishedConfig,
     /// Connection to authd.
     pub authd: Authd,
     /// Socket of a spawned authd, if configured.
@@ -122,7 +122,7 @@ pub struct Config {
     /// Whether every request is allowed, because no authorization mode is configured or AlwaysAllow is.
     pub allows_everything: bool,
     /// Given flags that are not implemented yet.
-    pub without_effect: Vec<String>,
+    pub unimplemented_flags: Vec<String>,
     /// Warnings to log.
     pub warnings: Vec<String>,
 }
@@ -143,7 +143,7 @@ impl Config {
     ///
     /// All errors, one line each.
     pub fn read(arguments: impl IntoIterator<Item = String>) -> Result<Command, Vec<String>> {
-        let mut line = Line::parse(arguments);
+        let mut line = CommandLine::parse(arguments);
         if line.help {
             return Ok(Command::Print(table::help()));
         }
@@ -152,31 +152,31 @@ impl Config {
         }
         let config = Config::from_line(&mut line);
         match config {
-            Some(config) if line.mistakes.is_empty() => Ok(Command::Serve(Box::new(config))),
-            _ => Err(line.mistakes),
+            Some(config) if line.errors.is_empty() => Ok(Command::Serve(Box::new(config))),
+            _ => Err(line.errors),
         }
     }
 
     /// Builds the configuration. Returns None when a required flag is missing; the errors are in the line.
-    fn from_line(line: &mut Line) -> Option<Self> {
+    fn from_line(line: &mut CommandLine) -> Option<Self> {
         let mut warnings = Vec::new();
         let preset = line.read("names", str::parse::<Preset>).unwrap_or(Preset::Svc);
         let names = match Names::new(preset, line.value("api-domain").unwrap_or(DEFAULT_API_DOMAIN)) {
             Ok(names) => Some(names),
             Err(why) => {
-                line.mistakes.push(format!("`--api-domain`: {why}"));
+                line.errors.push(format!("`--api-domain`: {why}"));
                 None
             }
         };
         let data_dir = line.value("data-dir").map(PathBuf::from);
         if data_dir.is_none() {
-            line.mistakes.push("`--data-dir` is required: set it to the directory of the store".to_owned());
+            line.errors.push("`--data-dir` is required: set it to the directory of the store".to_owned());
         }
         let authd = read_authd(line, &mut warnings);
         let tls = match (line.value("tls-cert-file"), line.value("tls-private-key-file")) {
             (Some(cert), Some(key)) => Some((cert.into(), key.into())),
             (Some(_), None) => {
-                line.mistakes.push("`--tls-cert-file` requires `--tls-private-key-file`".to_owned());
+                line.errors.push("`--tls-cert-file` requires `--tls-private-key-file`".to_owned());
                 None
             }
             (None, _) => None,
@@ -187,11 +187,11 @@ impl Config {
                 Some(gates)
             }
             Err(why) => {
-                line.mistakes.push(format!("`--feature-gates`: {why}"));
+                line.errors.push(format!("`--feature-gates`: {why}"));
                 None
             }
         };
-        let time = |line: &mut Line, name: &str, default: u64| {
+        let time = |line: &mut CommandLine, name: &str, default: u64| {
             line.read(name, serving::flags::duration).unwrap_or(Duration::from_secs(default))
         };
         let history_retention = time(line, "history-retention", 300);
@@ -239,22 +239,22 @@ impl Config {
         // Without this CA bundle no client is an authenticating proxy, and apid does not interpret these
         // headers.
         let proxy_headers = line.value("requestheader-client-ca-file").map(|_| headers).unwrap_or_default();
-        let in_state = |line: &Line, state| -> Vec<String> {
+        let flags_in_state = |line: &CommandLine, state| -> Vec<String> {
             line.given()
                 .filter(|(flag, _)| flag.state == state)
                 .map(|(flag, _)| flag.name.to_owned())
                 .collect()
         };
-        for name in in_state(line, State::Missed) {
-            line.mistakes.push(format!(
+        for name in flags_in_state(line, FlagState::UnsafeToIgnore) {
+            line.errors.push(format!(
                 "`--{name}` is not implemented yet; apid does not start, because ignoring the flag would be unsafe"
             ));
         }
-        let without_effect = in_state(line, State::Later);
+        let unimplemented_flags = flags_in_state(line, FlagState::Planned);
         let hidden =
             line.value("show-hidden-metrics-for-version").map(serving::metrics::Metrics::showing_hidden);
         if let Some(Err(why)) = hidden {
-            line.mistakes.push(format!("`--show-hidden-metrics-for-version`: {why}"));
+            line.errors.push(format!("`--show-hidden-metrics-for-version`: {why}"));
         }
         let modes = line.list("authorization-mode");
         let allows_everything = (modes.is_empty() && line.value("authorization-config").is_none())
@@ -276,7 +276,7 @@ impl Config {
                 .into_iter()
                 .filter_map(path)
                 .collect(),
-            publications: Publications::of(line),
+            published_config: PublishedConfig::of(line),
             hidden_metrics: line.value("show-hidden-metrics-for-version").unwrap_or_default().to_owned(),
             authd: authd?,
             authd_socket: path("authd-socket"),
@@ -302,7 +302,7 @@ impl Config {
             verbosity: verbosity.unwrap_or(0),
             log_json: log_json.unwrap_or(false),
             allows_everything,
-            without_effect,
+            unimplemented_flags,
             warnings,
             data_dir,
         })
@@ -310,7 +310,7 @@ impl Config {
 }
 
 /// Reads the file of `--admission-control-config-file` with all files that it refers to.
-fn read_admission(line: &mut Line, names: &Names) -> admission::Configuration {
+fn read_admission(line: &mut CommandLine, names: &Names) -> admission::Configuration {
     let Some(file) = line.value("admission-control-config-file").map(PathBuf::from) else {
         return admission::Configuration::default();
     };
@@ -319,40 +319,42 @@ fn read_admission(line: &mut Line, names: &Names) -> admission::Configuration {
     let parsed = std::fs::read(&file)
         .map_err(|error| vec![format!("file `{}`: {error}", file.display())])
         .and_then(|text| admission::Configuration::parse(&file.display().to_string(), &text, names, &read));
-    parsed.unwrap_or_else(|mistakes| {
-        let told = mistakes.iter().map(|mistake| format!("`--admission-control-config-file`: {mistake}"));
-        line.mistakes.extend(told);
+    parsed.unwrap_or_else(|errors| {
+        let lines = errors.iter().map(|error| format!("`--admission-control-config-file`: {error}"));
+        line.errors.extend(lines);
         admission::Configuration::default()
     })
 }
 
-fn read_authd(line: &mut Line, warnings: &mut Vec<String>) -> Option<Authd> {
+fn read_authd(line: &mut CommandLine, warnings: &mut Vec<String>) -> Option<Authd> {
     if line.switch("spawn-authd") {
         let program = line.value("authd-program").map(PathBuf::from);
-        return Some(Authd::Spawned { program, flags: passed_on(line) });
+        return Some(Authd::Spawned { program, flags: authd_flags(line) });
     }
-    for (flag, _) in line.given().filter(|(flag, _)| flag.owner == table::Owner::Authd) {
+    for (flag, _) in line.given().filter(|(flag, _)| flag.owner == table::FlagOwner::Authd) {
         warnings.push(format!("`--{}` is a flag of authd; ignored without `--spawn-authd`", flag.name));
     }
     let socket = line.value("authd-socket").map(PathBuf::from);
     if socket.is_none() {
         let text = "authd is not configured: use `--spawn-authd` to start it, or `--authd-socket` for the socket of a running one";
-        line.mistakes.push(text.to_owned());
+        line.errors.push(text.to_owned());
     }
     socket.map(Authd::At)
 }
 
 /// Returns the flags for authd, as given on the command line.
-fn passed_on(line: &Line) -> Vec<String> {
+fn authd_flags(line: &CommandLine) -> Vec<String> {
     line.given()
-        .filter(|(flag, _)| flag.owner.passed_on())
+        .filter(|(flag, _)| flag.owner.is_for_authd())
         .flat_map(|(flag, values)| {
             let dashes = if flag.name.len() == 1 { "-" } else { "--" };
             let values = match flag.takes {
-                table::Takes::List(_) => values.to_vec(),
-                table::Takes::Words(_) => vec![values.join(",")],
+                table::FlagValue::List(_) => values.to_vec(),
+                table::FlagValue::JoinedList(_) => vec![values.join(",")],
                 // The last value wins.
-                table::Takes::Switch | table::Takes::Value(_) => values.last().cloned().into_iter().collect(),
+                table::FlagValue::Switch | table::FlagValue::Value(_) => {
+                    values.last().cloned().into_iter().collect()
+                }
             };
             values.into_iter().map(move |value| format!("{dashes}{}={value}", flag.name))
         })
@@ -360,7 +362,7 @@ fn passed_on(line: &Line) -> Vec<String> {
 }
 
 /// Returns the limits of request bodies, with the decode limits of the command line.
-fn body_limits(line: &mut Line) -> Limits {
+fn body_limits(line: &mut CommandLine) -> Limits {
     let elements = line.read("max-request-elements", |v| match v.parse() {
         Ok(elements) if elements > 0 => Ok(elements),
         _ => Err("not a number of values above 0".to_owned()),
@@ -408,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_kube_apiservers() {
+    fn flag_defaults_match_kube_apiserver() {
         let config = read(&["--data-dir=/d", "--spawn-authd"]).unwrap();
         assert_eq!((config.bind_address.to_string().as_str(), config.secure_port), ("0.0.0.0", 6443));
         assert_eq!(config.cert_dir, PathBuf::from("/d/certs"));
@@ -425,8 +427,8 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_of_every_kind_are_told_together() {
-        let mistakes = read(&[
+    fn invalid_flags_are_reported_together() {
+        let errors = read(&[
             "--names=other",
             "--secure-port=70000",
             "--bind-address=here",
@@ -447,12 +449,12 @@ mod tests {
             "spawn-authd",
             "tls-private-key",
         ] {
-            assert!(mistakes.iter().any(|m| m.contains(word)), "{word} in {mistakes:#?}");
+            assert!(errors.iter().any(|m| m.contains(word)), "{word} in {errors:#?}");
         }
     }
 
     #[test]
-    fn authd_gets_its_flags_and_the_shared_ones_as_they_were_given() {
+    fn spawned_authd_receives_own_and_shared_flags() {
         let config = read(&[
             "--data-dir=/d",
             "--spawn-authd",
@@ -483,17 +485,17 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_later_are_accepted_and_listed() {
+    fn unimplemented_flags_are_accepted_and_listed() {
         let config =
             read(&["--data-dir=/d", "--authd-socket=/s", "--profiling", "--token-auth-file=/t"]).unwrap();
-        assert_eq!(config.without_effect, ["profiling"]);
+        assert_eq!(config.unimplemented_flags, ["profiling"]);
         assert!(config.warnings.iter().any(|w| w.contains("token-auth-file")));
         assert_eq!(config.authd, Authd::At("/s".into()));
     }
 
     /// These flags need no implementation, so no log line mentions them.
     #[test]
-    fn flags_of_other_stores_are_accepted() {
+    fn etcd_and_watch_cache_flags_are_accepted_without_warning() {
         let config = read(&[
             "--data-dir=/d",
             "--spawn-authd",
@@ -506,24 +508,24 @@ mod tests {
             "--event-ttl=90m",
         ])
         .unwrap();
-        assert_eq!(config.without_effect, Vec::<String>::new());
+        assert_eq!(config.unimplemented_flags, Vec::<String>::new());
         assert_eq!(config.event_ttl, Duration::from_secs(5400));
     }
 
     #[test]
-    fn decode_budget_follows_its_flags_and_rejects_zero() {
+    fn decode_limits_follow_flags_and_reject_zero() {
         let limits = |words: &[&str]| {
             read(&[&["--spawn-authd", "--data-dir=/d"], words].concat()).map(|c| c.body_limits)
         };
         assert_eq!(limits(&[]).unwrap(), Limits::BODY);
         let given = limits(&["--max-request-elements=1000", "--max-request-tree-bytes=8Mi"]).unwrap();
         assert_eq!(given, Limits { elements: 1000, tree_bytes: 8 << 20, ..Limits::BODY });
-        let mistakes = limits(&["--max-request-elements=0", "--max-request-tree-bytes=some"]).unwrap_err();
-        assert_eq!(mistakes.len(), 2, "{mistakes:?}");
+        let errors = limits(&["--max-request-elements=0", "--max-request-tree-bytes=some"]).unwrap_err();
+        assert_eq!(errors.len(), 2, "{errors:?}");
     }
 
     #[test]
-    fn help_names_the_default_decode_budget() {
+    fn help_shows_default_decode_limits() {
         for (flag, default) in [
             ("max-request-elements", format!("(default {})", Limits::BODY.elements)),
             ("max-request-tree-bytes", format!("(default {}Mi)", Limits::BODY.tree_bytes >> 20)),
@@ -534,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_have_units() {
+    fn byte_sizes_parse_with_units() {
         for (text, expected) in [
             ("7", Some(7)),
             ("2Ki", Some(2048)),

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::table::{Flag, Takes, find};
+use super::table::{Flag, FlagValue, find};
 
 /// The parsed command line and its errors.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct CommandLine {
     /// The values of each flag, in order.
     values: BTreeMap<&'static str, Vec<String>>,
     /// Whether `--help` was given.
@@ -14,19 +14,19 @@ pub(super) struct Line {
     /// Whether `--version` was given.
     pub(super) version: bool,
     /// The errors, in the order found.
-    pub(super) mistakes: Vec<String>,
+    pub(super) errors: Vec<String>,
 }
 
-impl Line {
+impl CommandLine {
     /// Parses the arguments, without the program name.
     pub(super) fn parse(arguments: impl IntoIterator<Item = String>) -> Self {
-        let mut line = Line::default();
+        let mut line = CommandLine::default();
         let mut rest = arguments.into_iter().peekable();
         while let Some(argument) = rest.next() {
             let Some(name) =
                 argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')).filter(|n| !n.is_empty())
             else {
-                line.mistakes.push(format!("`{argument}` is not a flag"));
+                line.errors.push(format!("`{argument}` is not a flag"));
                 continue;
             };
             let (name, value) = match name.split_once('=') {
@@ -37,11 +37,11 @@ impl Line {
                 "help" | "h" => line.help = true,
                 "version" => line.version = true,
                 _ => match find(name) {
-                    None => line.mistakes.push(format!("unknown flag `--{name}`")),
+                    None => line.errors.push(format!("unknown flag `--{name}`")),
                     Some(flag) => {
                         let value = value.or_else(|| match flag.takes {
-                            Takes::Switch => Some("true".to_owned()),
-                            Takes::Value(_) | Takes::List(_) | Takes::Words(_) => {
+                            FlagValue::Switch => Some("true".to_owned()),
+                            FlagValue::Value(_) | FlagValue::List(_) | FlagValue::JoinedList(_) => {
                                 rest.next_if(|next| !next.starts_with("--"))
                             }
                         });
@@ -55,9 +55,9 @@ impl Line {
 
     fn take(&mut self, flag: &'static Flag, value: Option<String>) {
         match (value, flag.takes) {
-            (None, _) => self.mistakes.push(format!("`--{}` needs a value", flag.name)),
-            (Some(value), Takes::Switch) if !matches!(value.as_str(), "true" | "false") => {
-                self.mistakes.push(format!("`--{}={value}`: use true or false", flag.name));
+            (None, _) => self.errors.push(format!("`--{}` needs a value", flag.name)),
+            (Some(value), FlagValue::Switch) if !matches!(value.as_str(), "true" | "false") => {
+                self.errors.push(format!("`--{}={value}`: use true or false", flag.name));
             }
             (Some(value), _) => self.values.entry(flag.name).or_default().push(value),
         }
@@ -89,7 +89,7 @@ impl Line {
         match read(&value) {
             Ok(read) => Some(read),
             Err(why) => {
-                self.mistakes.push(format!("`--{name}={value}`: {why}"));
+                self.errors.push(format!("`--{name}={value}`: {why}"));
                 None
             }
         }
@@ -105,12 +105,12 @@ impl Line {
 mod tests {
     use super::*;
 
-    fn line(arguments: &[&str]) -> Line {
-        Line::parse(arguments.iter().map(|a| (*a).to_owned()))
+    fn line(arguments: &[&str]) -> CommandLine {
+        CommandLine::parse(arguments.iter().map(|a| (*a).to_owned()))
     }
 
     #[test]
-    fn both_ways_to_give_a_value_are_the_same() {
+    fn flag_value_parses_after_space_or_equals_sign() {
         let parsed = line(&[
             "--data-dir",
             "/d",
@@ -120,7 +120,7 @@ mod tests {
             "--authorization-mode=Node,RBAC",
             "--spawn-authd",
         ]);
-        assert_eq!(parsed.mistakes, Vec::<String>::new());
+        assert_eq!(parsed.errors, Vec::<String>::new());
         assert_eq!(parsed.value("data-dir"), Some("/d"));
         assert_eq!(parsed.value("secure-port"), Some("0"));
         assert_eq!(parsed.value("v"), Some("5"));
@@ -130,10 +130,10 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_are_told_together() {
+    fn command_line_errors_are_reported_together() {
         let parsed = line(&["--nope", "--spawn-authd=maybe", "stray", "--data-dir", "--secure-port"]);
         assert_eq!(
-            parsed.mistakes,
+            parsed.errors,
             [
                 "unknown flag `--nope`",
                 "`--spawn-authd=maybe`: use true or false",

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// Minimum number of host bits of a range.
-const LEAST_BITS: u8 = 3;
+const MIN_HOST_BITS: u8 = 3;
 
 /// A network in CIDR notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl FromStr for ServiceRange {
         if prefix > bits {
             return Err(wrong());
         }
-        if bits - prefix < LEAST_BITS {
+        if bits - prefix < MIN_HOST_BITS {
             return Err(format!("`{text}` has fewer than 8 addresses"));
         }
         let free = u32::from(bits - prefix);
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_networks_with_a_first_address() {
+    fn service_range_parses_cidr_and_returns_first_address() {
         for (text, shown, first) in [
             ("10.0.0.0/24", "10.0.0.0/24", "10.0.0.1"),
             ("10.1.2.3/16", "10.1.0.0/16", "10.1.0.1"),

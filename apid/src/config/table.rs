@@ -9,7 +9,7 @@ use serving::gates::GATES;
 
 /// The form of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Takes {
+pub(super) enum FlagValue {
     /// No value, `=true` or `=false`.
     Switch,
     /// One value; the last one wins.
@@ -17,12 +17,12 @@ pub(super) enum Takes {
     /// Repeatable; each value is a list separated by commas.
     List(&'static str),
     /// Like `List`, but passed to authd as one value.
-    Words(&'static str),
+    JoinedList(&'static str),
 }
 
 /// The process that uses a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum FlagOwner {
     /// Only apid.
     Apid,
     /// Only authd.
@@ -31,24 +31,24 @@ pub(super) enum Owner {
     Both,
 }
 
-impl Owner {
+impl FlagOwner {
     /// Whether apid passes the flag to authd.
-    pub(super) fn passed_on(self) -> bool {
-        matches!(self, Owner::Authd | Owner::Both)
+    pub(super) fn is_for_authd(self) -> bool {
+        matches!(self, FlagOwner::Authd | FlagOwner::Both)
     }
 }
 
 /// Implementation state of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum FlagState {
     /// Implemented.
-    Built,
+    Implemented,
     /// Not implemented yet: accepted, with a log line.
-    Later,
+    Planned,
     /// Accepted for compatibility of command lines, and not needed here; the help text says why.
-    Moot,
+    NotNeeded,
     /// Not implemented, and unsafe to ignore: apid does not start.
-    Missed,
+    UnsafeToIgnore,
 }
 
 /// A command line flag.
@@ -57,32 +57,37 @@ pub(super) struct Flag {
     /// Name without the dashes.
     pub(super) name: &'static str,
     /// Form of the value.
-    pub(super) takes: Takes,
+    pub(super) takes: FlagValue,
     /// Process that uses the flag.
-    pub(super) owner: Owner,
+    pub(super) owner: FlagOwner,
     /// Implementation state.
-    pub(super) state: State,
+    pub(super) state: FlagState,
     /// Help text.
     pub(super) help: &'static str,
 }
 
-use Owner::{Apid, Authd, Both};
-use Takes::{List, Switch, Value, Words};
+use FlagOwner::{Apid, Authd, Both};
+use FlagValue::{JoinedList, List, Switch, Value};
 
-const fn flag(name: &'static str, takes: Takes, owner: Owner, help: &'static str) -> Flag {
-    Flag { name, takes, owner, state: State::Built, help }
+const fn flag(name: &'static str, takes: FlagValue, owner: FlagOwner, help: &'static str) -> Flag {
+    Flag { name, takes, owner, state: FlagState::Implemented, help }
 }
 
-const fn later(name: &'static str, takes: Takes, owner: Owner, help: &'static str) -> Flag {
-    Flag { name, takes, owner, state: State::Later, help }
+const fn planned(name: &'static str, takes: FlagValue, owner: FlagOwner, help: &'static str) -> Flag {
+    Flag { name, takes, owner, state: FlagState::Planned, help }
 }
 
-const fn moot(name: &'static str, takes: Takes, help: &'static str) -> Flag {
-    Flag { name, takes, owner: Apid, state: State::Moot, help }
+const fn not_needed(name: &'static str, takes: FlagValue, help: &'static str) -> Flag {
+    Flag { name, takes, owner: Apid, state: FlagState::NotNeeded, help }
 }
 
-const fn missed(name: &'static str, takes: Takes, owner: Owner, help: &'static str) -> Flag {
-    Flag { name, takes, owner, state: State::Missed, help }
+const fn unsafe_to_ignore(
+    name: &'static str,
+    takes: FlagValue,
+    owner: FlagOwner,
+    help: &'static str,
+) -> Flag {
+    Flag { name, takes, owner, state: FlagState::UnsafeToIgnore, help }
 }
 
 /// All flags, in the order of `--help`.
@@ -202,7 +207,7 @@ pub(super) const FLAGS: &[Flag] = &[
         Apid,
         "configuration of admission plugins: an AdmissionConfiguration in YAML or JSON",
     ),
-    flag("feature-gates", Words("GATE=BOOL"), Both, "feature gates"),
+    flag("feature-gates", JoinedList("GATE=BOOL"), Both, "feature gates"),
     flag(
         "audit-log-path",
         Value("FILE"),
@@ -226,7 +231,7 @@ pub(super) const FLAGS: &[Flag] = &[
     ),
     flag(
         "authorization-mode",
-        Words("MODES"),
+        JoinedList("MODES"),
         Authd,
         "ordered modes: Node, RBAC, ABAC, Webhook; AlwaysAllow (default) and AlwaysDeny are for testing only",
     ),
@@ -340,7 +345,7 @@ pub(super) const FLAGS: &[Flag] = &[
         "prefixes of proxy headers with extra attributes",
     ),
     flag("controllers", List("NAMES"), Authd, "controllers to run (default *)"),
-    later("runtime-config", List("VERSION=BOOL"), Apid, "API versions to enable or disable"),
+    planned("runtime-config", List("VERSION=BOOL"), Apid, "API versions to enable or disable"),
     flag(
         "show-hidden-metrics-for-version",
         Value("VERSION"),
@@ -353,18 +358,18 @@ pub(super) const FLAGS: &[Flag] = &[
         Authd,
         "loopback address on which authd serves its own metrics and health (default: none)",
     ),
-    missed("tls-min-version", Value("VERSION"), Apid, "minimum TLS version"),
-    missed("tls-cipher-suites", List("SUITES"), Apid, "TLS cipher suites"),
-    later("tls-sni-cert-key", List("FILES"), Apid, "additional certificates, selected by SNI"),
-    missed("audit-policy-file", Value("FILE"), Apid, "audit policy"),
-    later("audit-log-format", Value("FORMAT"), Apid, "format of the audit log"),
-    later("audit-log-maxage", Value("DAYS"), Apid, "maximum age of rotated audit logs"),
-    later("audit-log-maxbackup", Value("COUNT"), Apid, "maximum number of rotated audit logs"),
-    later("audit-log-maxsize", Value("MEGABYTES"), Apid, "maximum size of the audit log before rotation"),
-    later("audit-webhook-config-file", Value("FILE"), Apid, "kubeconfig of the audit webhook"),
-    later("audit-webhook-mode", Value("MODE"), Apid, "mode in which audit events are sent"),
-    later("enable-priority-and-fairness", Switch, Apid, "fair queuing of requests"),
-    later(
+    unsafe_to_ignore("tls-min-version", Value("VERSION"), Apid, "minimum TLS version"),
+    unsafe_to_ignore("tls-cipher-suites", List("SUITES"), Apid, "TLS cipher suites"),
+    planned("tls-sni-cert-key", List("FILES"), Apid, "additional certificates, selected by SNI"),
+    unsafe_to_ignore("audit-policy-file", Value("FILE"), Apid, "audit policy"),
+    planned("audit-log-format", Value("FORMAT"), Apid, "format of the audit log"),
+    planned("audit-log-maxage", Value("DAYS"), Apid, "maximum age of rotated audit logs"),
+    planned("audit-log-maxbackup", Value("COUNT"), Apid, "maximum number of rotated audit logs"),
+    planned("audit-log-maxsize", Value("MEGABYTES"), Apid, "maximum size of the audit log before rotation"),
+    planned("audit-webhook-config-file", Value("FILE"), Apid, "kubeconfig of the audit webhook"),
+    planned("audit-webhook-mode", Value("MODE"), Apid, "mode in which audit events are sent"),
+    planned("enable-priority-and-fairness", Switch, Apid, "fair queuing of requests"),
+    planned(
         "goaway-chance",
         Value("CHANCE"),
         Apid,
@@ -389,28 +394,40 @@ pub(super) const FLAGS: &[Flag] = &[
         Apid,
         "IP range of Services, or one range per IP family (default 10.0.0.0/24)",
     ),
-    later("service-node-port-range", Value("RANGE"), Apid, "range of Service node ports"),
-    missed("encryption-provider-config", Value("FILE"), Apid, "encryption at rest"),
-    missed("etcd-servers", List("URLS"), Apid, "store in an etcd cluster"),
-    moot("etcd-prefix", Value("PREFIX"), "key prefix in etcd; the store is not shared with other servers"),
-    moot(
+    planned("service-node-port-range", Value("RANGE"), Apid, "range of Service node ports"),
+    unsafe_to_ignore("encryption-provider-config", Value("FILE"), Apid, "encryption at rest"),
+    unsafe_to_ignore("etcd-servers", List("URLS"), Apid, "store in an etcd cluster"),
+    not_needed(
+        "etcd-prefix",
+        Value("PREFIX"),
+        "key prefix in etcd; the store is not shared with other servers",
+    ),
+    not_needed(
         "etcd-compaction-interval",
         Value("TIME"),
         "compaction interval of etcd; --history-retention sets the retention time of history",
     ),
-    moot(
+    not_needed(
         "storage-media-type",
         Value("TYPE"),
         "encoding of stored objects; objects are stored as served, so that lists copy their bytes",
     ),
-    moot("watch-cache", Switch, "serve reads from the watch cache; reads always are, and are consistent"),
-    moot(
+    not_needed(
+        "watch-cache",
+        Switch,
+        "serve reads from the watch cache; reads always are, and are consistent",
+    ),
+    not_needed(
         "default-watch-cache-size",
         Value("COUNT"),
         "number of watch events in memory per resource; the limit is in bytes, and older events are read from the store",
     ),
-    moot("watch-cache-sizes", List("SIZES"), "watch cache sizes by resource; see --default-watch-cache-size"),
-    later("profiling", Switch, Apid, "profiling over HTTP"),
+    not_needed(
+        "watch-cache-sizes",
+        List("SIZES"),
+        "watch cache sizes by resource; see --default-watch-cache-size",
+    ),
+    planned("profiling", Switch, Apid, "profiling over HTTP"),
 ];
 
 /// Returns the flag of a name.
@@ -429,13 +446,13 @@ pub(super) fn help() -> String {
         let (dashes, value) = match (flag.name.len(), flag.takes) {
             (1, Value(what)) => ("-", format!(" {what}")),
             (_, Switch) => ("--", String::new()),
-            (_, Value(what) | List(what) | Words(what)) => ("--", format!(" {what}")),
+            (_, Value(what) | List(what) | JoinedList(what)) => ("--", format!(" {what}")),
         };
         let note = match flag.state {
-            State::Built => "",
-            State::Moot => " (accepted; not needed here)",
-            State::Later => " (accepted; not implemented yet)",
-            State::Missed => " (not implemented yet: rejected)",
+            FlagState::Implemented => "",
+            FlagState::NotNeeded => " (accepted; not needed here)",
+            FlagState::Planned => " (accepted; not implemented yet)",
+            FlagState::UnsafeToIgnore => " (not implemented yet: rejected)",
         };
         text.push_str(&format!("  {dashes}{}{value}\n        {}{note}\n", flag.name, flag.help));
     }
@@ -452,7 +469,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_every_flag_has_help() {
+    fn flag_names_are_unique_and_have_help() {
         let mut names: Vec<_> = FLAGS.iter().map(|flag| flag.name).collect();
         names.sort_unstable();
         let count = names.len();
@@ -463,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn help_says_of_each_gate_how_far_it_is() {
+    fn help_lists_feature_gates_with_stage_and_default() {
         let help = help();
         for gate in ["AuthorizeNodeWithSelectors", "AuthorizeWithSelectors"] {
             assert!(help.contains(&format!("  {gate}=true|false (BETA - default=true)\n")), "{help}");

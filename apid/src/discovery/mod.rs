@@ -154,7 +154,7 @@ impl Discovery {
     }
 
     /// Whether any version of a group is served.
-    pub fn knows_group(&self, group: &str) -> bool {
+    pub fn has_group(&self, group: &str) -> bool {
         self.groups.iter().any(|known| known == group)
     }
 
@@ -240,7 +240,7 @@ fn resource_entries(resource: &Resource, version: &str, names: &Names) -> Vec<Va
             "kind": subresource.kind,
             "verbs": verbs(subresource.verbs),
         });
-        if let Some((group, other_version)) = foreign(subresource, resource, version, names) {
+        if let Some((group, other_version)) = foreign_group_version(subresource, resource, version, names) {
             set(&mut entry, "group", &group);
             set(&mut entry, "version", other_version);
         }
@@ -250,7 +250,7 @@ fn resource_entries(resource: &Resource, version: &str, names: &Names) -> Vec<Va
 }
 
 /// Returns group and version of a subresource's kind if they differ from those of the resource.
-fn foreign<'a>(
+fn foreign_group_version<'a>(
     subresource: &Subresource,
     resource: &Resource,
     served: &str,
@@ -306,7 +306,7 @@ fn aggregated_resource(resource: &Resource, version: &str, names: &Names) -> Val
             .subresources
             .iter()
             .map(|subresource| {
-                let response = match foreign(subresource, resource, version, names) {
+                let response = match foreign_group_version(subresource, resource, version, names) {
                     Some((group, version)) => json!({"group": group, "version": version, "kind": subresource.kind}),
                     None => own(subresource.kind),
                 };
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn every_resource_is_in_both_forms() {
+    fn every_resource_is_in_plain_and_aggregated_discovery() {
         let names = Names::new(Preset::Svc, "example.test").unwrap();
         let registry = Registry::new(&names);
         let discovery = Discovery::new(&registry, &names, "127.0.0.1:1");
@@ -350,7 +350,7 @@ mod tests {
                 assert!(text.contains(&format!("\"resource\":\"{}\"", resource.kind.resource)), "{path}");
             }
         }
-        assert!(discovery.knows_group("") && !discovery.knows_group("none.example.com"));
+        assert!(discovery.has_group("") && !discovery.has_group("none.example.com"));
         assert_eq!(read(discovery.document("/api"))["versions"], json!(["v1"]));
     }
 }

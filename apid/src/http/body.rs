@@ -14,21 +14,21 @@ use hyper::body::Incoming;
 use serving::body::ReadError;
 
 use super::in_flight::too_many_requests;
-use super::shares::{BodyReservation, SMALL_BODY, TooManySlowBodies, UserShare};
+use super::shares::{BodyReservation, MAX_SMALL_BODY, TooManySlowBodies, UserShare};
 
 /// Maximum time for a body to arrive.
-const PATIENCE: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time after which a body counts as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// Maximum bytes that apid reads from a body that no verb has read.
-const DRAINED: usize = 256 * 1024;
+const MAX_DRAINED_BYTES: usize = 256 * 1024;
 /// Maximum time for reading such a body.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A request body that has not been read.
 pub enum RequestBody {
     /// From a connection.
-    Incoming(Unread),
+    Incoming(UnreadBody),
     /// In memory: requests of the process itself, and tests.
     Whole(Bytes),
 }
@@ -55,19 +55,19 @@ impl RequestBody {
     ///
     /// Errors of [`RequestBody::read`]; 429 for a slow body above the limit of slow bodies.
     pub(super) async fn receive(self, share: &UserShare) -> Result<ReceivedBody, Status> {
-        let most = self.most_bytes();
-        if most == 0 {
+        let max = self.max_bytes();
+        if max == 0 {
             return Ok(ReceivedBody { bytes: Bytes::new(), _reservation: None });
         }
-        let mut reservation = share.reserve_body(most).await;
-        if most <= SMALL_BODY {
+        let mut reservation = share.reserve_body(max).await;
+        if max <= MAX_SMALL_BODY {
             return Ok(ReceivedBody { bytes: self.read().await?, _reservation: reservation });
         }
         let mut reading = std::pin::pin!(self.read());
         let bytes = match tokio::time::timeout(SLOW_AFTER, &mut reading).await {
             Ok(read) => read?,
             Err(_elapsed) => {
-                let slow = share.reserve_slow_body(most);
+                let slow = share.reserve_slow_body(max);
                 let _slow = slow.map_err(|TooManySlowBodies| {
                     too_many_requests("too many request bodies of this user arrive slowly")
                 })?;
@@ -81,13 +81,13 @@ impl RequestBody {
     }
 
     /// Returns the maximum number of bytes to read: the Content-Length within the limit.
-    fn most_bytes(&self) -> usize {
+    fn max_bytes(&self) -> usize {
         let limit = Limits::BODY.bytes;
         match self {
             RequestBody::Whole(bytes) => bytes.len().min(limit),
-            RequestBody::Incoming(Unread(None)) => 0,
-            RequestBody::Incoming(Unread(Some(body))) if http_body::Body::is_end_stream(body) => 0,
-            RequestBody::Incoming(Unread(Some(body))) => {
+            RequestBody::Incoming(UnreadBody(None)) => 0,
+            RequestBody::Incoming(UnreadBody(Some(body))) if http_body::Body::is_end_stream(body) => 0,
+            RequestBody::Incoming(UnreadBody(Some(body))) => {
                 let announced = http_body::Body::size_hint(body).exact();
                 announced
                     .and_then(|bytes| usize::try_from(bytes).ok())
@@ -106,7 +106,7 @@ impl RequestBody {
         let limit = Limits::BODY.bytes;
         let read = match self {
             RequestBody::Incoming(unread) => match unread.take() {
-                Some(body) => serving::body::read(body, limit, PATIENCE).await,
+                Some(body) => serving::body::read(body, limit, BODY_TIMEOUT).await,
                 None => Ok(Bytes::new()),
             },
             RequestBody::Whole(bytes) if bytes.len() > limit => Err(ReadError::TooLarge(limit)),
@@ -128,7 +128,7 @@ impl RequestBody {
 
 impl From<Incoming> for RequestBody {
     fn from(body: Incoming) -> Self {
-        RequestBody::Incoming(Unread(Some(body)))
+        RequestBody::Incoming(UnreadBody(Some(body)))
     }
 }
 
@@ -137,18 +137,18 @@ impl From<Incoming> for RequestBody {
 /// apid may respond before it reads the body (405, 404, 403). Dropping the value drains the body in the
 /// background, within limits. Otherwise HTTP/2 resets a stream whose body is unread, and some clients then
 /// lose the response.
-pub struct Unread(Option<Incoming>);
+pub struct UnreadBody(Option<Incoming>);
 
-impl Unread {
+impl UnreadBody {
     fn take(mut self) -> Option<Incoming> {
         self.0.take()
     }
 }
 
-impl Drop for Unread {
+impl Drop for UnreadBody {
     fn drop(&mut self) {
         if let Some(body) = self.0.take().filter(|body| !http_body::Body::is_end_stream(body)) {
-            tokio::spawn(serving::body::drain(body, DRAINED, DRAIN_PATIENCE));
+            tokio::spawn(serving::body::drain(body, MAX_DRAINED_BYTES, DRAIN_TIMEOUT));
         }
     }
 }

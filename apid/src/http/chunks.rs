@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): a response that is being sent holds one chunk, the bytes that [`Chunks::held_bytes`]
+//! INVARIANT (bounded): a response that is being sent holds one chunk, the bytes that [`ChunkSource::held_bytes`]
 //! reports, and objects that the watch cache owns, whatever its size.
 
 use std::collections::VecDeque;
@@ -14,16 +14,16 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 /// Capacity of a chunk, in bytes: the largest size that the allocator caches per thread.
-pub(super) const ROOM: usize = 32 * 1024;
+pub(super) const CHUNK_CAPACITY: usize = 32 * 1024;
 
 /// Fill level from which a chunk is sent, in bytes; most objects fit into the remaining capacity.
-pub(super) const CHUNK: usize = ROOM - ROOM / 8;
+pub(super) const CHUNK_TARGET: usize = CHUNK_CAPACITY - CHUNK_CAPACITY / 8;
 
 /// A source of the chunks of a document, in order. After an error the document is incomplete.
 ///
-/// The caller calls [`Chunks::prepare`] until it returns false, then takes the chunks. Each call of either
+/// The caller calls [`ChunkSource::prepare`] until it returns false, then takes the chunks. Each call of either
 /// does a bounded amount of work: at most about one millisecond, or the work of one object.
-pub(super) trait Chunks: Iterator<Item = Result<Bytes, Status>> + Send {
+pub(super) trait ChunkSource: Iterator<Item = Result<Bytes, Status>> + Send {
     /// Does one step of the work that precedes the response head. Returns true if another step remains.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ pub(super) trait Chunks: Iterator<Item = Result<Bytes, Status>> + Send {
     }
 
     /// Lower bound of the document size in bytes, as known before the first chunk.
-    fn least_size(&self) -> usize {
+    fn min_size(&self) -> usize {
         0
     }
 
@@ -54,7 +54,7 @@ pub(super) trait Chunks: Iterator<Item = Result<Bytes, Status>> + Send {
     }
 }
 
-impl<C: Chunks + ?Sized> Chunks for Box<C> {
+impl<C: ChunkSource + ?Sized> ChunkSource for Box<C> {
     fn prepare(&mut self) -> Result<bool, Status> {
         (**self).prepare()
     }
@@ -67,8 +67,8 @@ impl<C: Chunks + ?Sized> Chunks for Box<C> {
         (**self).is_costly()
     }
 
-    fn least_size(&self) -> usize {
-        (**self).least_size()
+    fn min_size(&self) -> usize {
+        (**self).min_size()
     }
 
     fn exact_size(&self) -> Option<usize> {
@@ -78,10 +78,10 @@ impl<C: Chunks + ?Sized> Chunks for Box<C> {
 
 /// A source over an iterator that holds no memory and does little work.
 #[cfg(test)]
-struct Cheap<I>(I);
+struct IterSource<I>(I);
 
 #[cfg(test)]
-impl<I: Iterator> Iterator for Cheap<I> {
+impl<I: Iterator> Iterator for IterSource<I> {
     type Item = I::Item;
 
     fn next(&mut self) -> Option<I::Item> {
@@ -90,30 +90,30 @@ impl<I: Iterator> Iterator for Cheap<I> {
 }
 
 #[cfg(test)]
-impl<I: Iterator<Item = Result<Bytes, Status>> + Send> Chunks for Cheap<I> {}
+impl<I: Iterator<Item = Result<Bytes, Status>> + Send> ChunkSource for IterSource<I> {}
 
 /// Makes a chunk source of an iterator.
 #[cfg(test)]
-pub(super) fn of<I>(pieces: I) -> Box<dyn Chunks>
+pub(super) fn of<I>(source: I) -> Box<dyn ChunkSource>
 where
     I: Iterator<Item = Result<Bytes, Status>> + Send + 'static,
 {
-    Box::new(Cheap(pieces))
+    Box::new(IterSource(source))
 }
 
 /// A document whose first chunks are made before the response head, which depends on the size.
-pub(super) struct Beginning {
+pub(super) struct BufferedChunks {
     made: VecDeque<Bytes>,
     size: usize,
     exact_size: Option<usize>,
     ended: bool,
-    chunks: Box<dyn Chunks>,
+    chunks: Box<dyn ChunkSource>,
 }
 
-impl Beginning {
+impl BufferedChunks {
     /// Wraps a document of which no chunk has been made yet.
-    pub(super) fn new(chunks: Box<dyn Chunks>) -> Self {
-        Beginning { made: VecDeque::new(), size: 0, exact_size: None, ended: false, chunks }
+    pub(super) fn new(chunks: Box<dyn ChunkSource>) -> Self {
+        BufferedChunks { made: VecDeque::new(), size: 0, exact_size: None, ended: false, chunks }
     }
 
     /// Makes a part of the first `limit` bytes. Returns true if another part remains.
@@ -128,13 +128,13 @@ impl Beginning {
         if self.size == 0 {
             self.exact_size = self.chunks.exact_size();
         }
-        if self.ended || self.size.max(self.chunks.least_size()) > limit {
+        if self.ended || self.size.max(self.chunks.min_size()) > limit {
             return Ok(false);
         }
         match self.chunks.next().transpose()? {
-            Some(piece) => {
-                self.size += piece.len();
-                self.made.push_back(piece);
+            Some(chunk) => {
+                self.size += chunk.len();
+                self.made.push_back(chunk);
                 Ok(true)
             }
             None => {
@@ -145,29 +145,29 @@ impl Beginning {
     }
 
     /// The size of the document, if it is known.
-    pub(super) fn whole_size(&self) -> Option<usize> {
+    pub(super) fn known_size(&self) -> Option<usize> {
         if self.ended { Some(self.size) } else { self.exact_size }
     }
 
     /// Returns the chunks made so far in one buffer.
-    pub(super) fn into_made(self) -> Bytes {
+    pub(super) fn into_buffer(self) -> Bytes {
         joined(self.made, self.size)
     }
 }
 
-impl Iterator for Beginning {
+impl Iterator for BufferedChunks {
     type Item = Result<Bytes, Status>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.made.pop_front() {
-            Some(piece) => Some(Ok(piece)),
+            Some(chunk) => Some(Ok(chunk)),
             None if self.ended => None,
             None => self.chunks.next(),
         }
     }
 }
 
-impl Chunks for Beginning {
+impl ChunkSource for BufferedChunks {
     fn held_bytes(&self) -> usize {
         self.made.iter().map(Bytes::len).sum::<usize>() + self.chunks.held_bytes()
     }
@@ -183,7 +183,7 @@ impl Chunks for Beginning {
 ///
 /// Errors of its chunks.
 #[cfg(test)]
-pub(super) fn whole(chunks: Box<dyn Chunks>) -> Result<Bytes, Status> {
+pub(super) fn whole(chunks: Box<dyn ChunkSource>) -> Result<Bytes, Status> {
     let made = chunks.collect::<Result<VecDeque<_>, _>>()?;
     let size = made.iter().map(Bytes::len).sum();
     Ok(joined(made, size))
@@ -199,14 +199,14 @@ fn joined(mut chunks: VecDeque<Bytes>, size: usize) -> Bytes {
 }
 
 /// Maximum input that one call of [`Gzip::next`] compresses, in bytes.
-const COMPRESSED_AT_ONCE: usize = 64 * 1024;
+const MAX_INPUT_PER_CALL: usize = 64 * 1024;
 
 /// Memory of a compressor, in bytes: its window, hash chains and buffers.
-const COMPRESSOR: usize = 320 * 1024;
+const COMPRESSOR_BYTES: usize = 320 * 1024;
 
 /// Compresses a document chunk by chunk.
 pub(super) struct Gzip {
-    chunks: Box<dyn Chunks>,
+    chunks: Box<dyn ChunkSource>,
     /// The remaining input of the chunk that is being compressed.
     input: Bytes,
     compressor: Compressor,
@@ -221,15 +221,15 @@ enum Compressor {
 
 impl Gzip {
     /// Compresses the chunks of a document.
-    pub(super) fn new(chunks: Box<dyn Chunks>) -> Self {
+    pub(super) fn new(chunks: Box<dyn ChunkSource>) -> Self {
         Gzip { chunks, input: Bytes::new(), compressor: Compressor::Unused }
     }
 
     /// Compresses a bounded part of the document. Returns true at the end of the document.
     fn compress(&mut self, encoder: &mut GzEncoder<Vec<u8>>) -> Result<bool, Status> {
-        let mut left = COMPRESSED_AT_ONCE;
+        let mut left = MAX_INPUT_PER_CALL;
         let mut is_costly = false;
-        while left > 0 && encoder.get_ref().len() < CHUNK {
+        while left > 0 && encoder.get_ref().len() < CHUNK_TARGET {
             if self.input.is_empty() {
                 // One costly chunk is enough work for one call.
                 if is_costly {
@@ -237,7 +237,7 @@ impl Gzip {
                 }
                 is_costly = self.chunks.is_costly();
                 match self.chunks.next().transpose()? {
-                    Some(piece) => self.input = piece,
+                    Some(chunk) => self.input = chunk,
                     None => return Ok(true),
                 }
             }
@@ -274,13 +274,13 @@ impl Iterator for Gzip {
     }
 }
 
-impl Chunks for Gzip {
+impl ChunkSource for Gzip {
     fn prepare(&mut self) -> Result<bool, Status> {
         self.chunks.prepare()
     }
 
     fn held_bytes(&self) -> usize {
-        let compressor = if matches!(self.compressor, Compressor::Running(_)) { COMPRESSOR } else { 0 };
+        let compressor = if matches!(self.compressor, Compressor::Running(_)) { COMPRESSOR_BYTES } else { 0 };
         self.chunks.held_bytes() + self.input.len() + compressor
     }
 
@@ -301,7 +301,7 @@ impl Iterator for Document {
     type Item = Result<Bytes, Status>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let part = self.rest.split_to(self.rest.len().min(ROOM));
+        let part = self.rest.split_to(self.rest.len().min(CHUNK_CAPACITY));
         if part.is_empty() {
             return None;
         }
@@ -309,12 +309,12 @@ impl Iterator for Document {
     }
 }
 
-impl Chunks for Document {
+impl ChunkSource for Document {
     fn held_bytes(&self) -> usize {
         if self.is_shared || self.rest.is_empty() { 0 } else { self.size }
     }
 
-    fn least_size(&self) -> usize {
+    fn min_size(&self) -> usize {
         self.size
     }
 
@@ -326,29 +326,29 @@ impl Chunks for Document {
 /// A document of one response.
 ///
 /// Its chunks are copies, so that a buffered chunk does not keep the document in memory.
-pub(super) fn copied(document: Bytes) -> Box<dyn Chunks> {
+pub(super) fn copied(document: Bytes) -> Box<dyn ChunkSource> {
     Box::new(Document { size: document.len(), rest: document, is_shared: false })
 }
 
 /// A document that many responses share. Its chunks are slices of its buffer.
-pub(super) fn shared(document: Bytes) -> Box<dyn Chunks> {
+pub(super) fn shared(document: Bytes) -> Box<dyn ChunkSource> {
     Box::new(Document { size: document.len(), rest: document, is_shared: true })
 }
 
 /// A document that is encoded as a whole during preparation.
-pub(super) struct Deferred<F> {
+pub(super) struct LazyDocument<F> {
     encode: Option<F>,
-    document: Option<Box<dyn Chunks>>,
+    document: Option<Box<dyn ChunkSource>>,
 }
 
-impl<F: FnOnce() -> Result<Vec<u8>, Status>> Deferred<F> {
+impl<F: FnOnce() -> Result<Vec<u8>, Status>> LazyDocument<F> {
     /// Takes the function that encodes the document.
     pub(super) fn new(encode: F) -> Self {
-        Deferred { encode: Some(encode), document: None }
+        LazyDocument { encode: Some(encode), document: None }
     }
 }
 
-impl<F: FnOnce() -> Result<Vec<u8>, Status> + Send> Iterator for Deferred<F> {
+impl<F: FnOnce() -> Result<Vec<u8>, Status> + Send> Iterator for LazyDocument<F> {
     type Item = Result<Bytes, Status>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -359,7 +359,7 @@ impl<F: FnOnce() -> Result<Vec<u8>, Status> + Send> Iterator for Deferred<F> {
     }
 }
 
-impl<F: FnOnce() -> Result<Vec<u8>, Status> + Send> Chunks for Deferred<F> {
+impl<F: FnOnce() -> Result<Vec<u8>, Status> + Send> ChunkSource for LazyDocument<F> {
     fn prepare(&mut self) -> Result<bool, Status> {
         if let Some(encode) = self.encode.take() {
             self.document = Some(copied(encode()?.into()));
@@ -375,8 +375,8 @@ impl<F: FnOnce() -> Result<Vec<u8>, Status> + Send> Chunks for Deferred<F> {
         self.encode.is_some()
     }
 
-    fn least_size(&self) -> usize {
-        self.document.as_ref().map_or(0, |document| document.least_size())
+    fn min_size(&self) -> usize {
+        self.document.as_ref().map_or(0, |document| document.min_size())
     }
 
     fn exact_size(&self) -> Option<usize> {
@@ -394,7 +394,7 @@ mod tests {
 
     use super::*;
 
-    fn chunks(parts: &[usize]) -> Box<dyn Chunks> {
+    fn chunks(parts: &[usize]) -> Box<dyn ChunkSource> {
         let parts = parts.to_vec();
         of(parts.into_iter().enumerate().map(|(i, size)| {
             let letter = b'a' + u8::try_from(i).unwrap();
@@ -402,14 +402,14 @@ mod tests {
         }))
     }
 
-    fn begin(chunks: Box<dyn Chunks>, limit: usize) -> Result<Beginning, Status> {
-        let mut beginning = Beginning::new(chunks);
-        while beginning.prepare_upto(limit)? {}
-        Ok(beginning)
+    fn begin(chunks: Box<dyn ChunkSource>, limit: usize) -> Result<BufferedChunks, Status> {
+        let mut buffered = BufferedChunks::new(chunks);
+        while buffered.prepare_upto(limit)? {}
+        Ok(buffered)
     }
 
     #[test]
-    fn a_document_is_whole_up_to_a_size() {
+    fn document_up_to_limit_is_buffered_whole() {
         for (parts, limit, is_whole) in [
             (&[][..], 10, true),
             (&[10], 10, true),
@@ -419,81 +419,81 @@ mod tests {
             (&[11, 1, 1], 10, false),
         ] {
             let all = whole(chunks(parts)).unwrap();
-            let beginning = begin(chunks(parts), limit).unwrap();
-            assert_eq!(beginning.whole_size(), is_whole.then_some(all.len()), "{parts:?}");
-            assert!(!beginning.is_costly() && beginning.held_bytes() <= all.len());
+            let buffered = begin(chunks(parts), limit).unwrap();
+            assert_eq!(buffered.known_size(), is_whole.then_some(all.len()), "{parts:?}");
+            assert!(!buffered.is_costly() && buffered.held_bytes() <= all.len());
             if is_whole {
-                assert_eq!(beginning.into_made(), all, "{parts:?}");
+                assert_eq!(buffered.into_buffer(), all, "{parts:?}");
             } else {
-                assert_eq!(whole(Box::new(beginning)).unwrap(), all, "{parts:?}");
+                assert_eq!(whole(Box::new(buffered)).unwrap(), all, "{parts:?}");
             }
         }
     }
 
     #[test]
-    fn document_whose_least_size_exceeds_the_limit_is_not_begun() {
+    fn document_with_min_size_above_limit_is_not_buffered() {
         let document = Bytes::from(vec![b'a'; 100]);
         for (limit, made) in [(99, 0), (100, 100)] {
-            let beginning = begin(shared(document.clone()), limit).unwrap();
-            assert_eq!(beginning.held_bytes(), made, "{limit}");
-            assert_eq!(whole(Box::new(beginning)).unwrap(), document);
+            let buffered = begin(shared(document.clone()), limit).unwrap();
+            assert_eq!(buffered.held_bytes(), made, "{limit}");
+            assert_eq!(whole(Box::new(buffered)).unwrap(), document);
         }
     }
 
     #[test]
     fn shared_document_is_sent_without_copies() {
-        let document = Bytes::from(vec![b'a'; 3 * ROOM]);
-        let mut pieces = shared(document.clone());
-        assert_eq!(pieces.held_bytes(), 0);
-        let second = pieces.nth(1).unwrap().unwrap();
-        assert_eq!(second.as_ptr(), document[ROOM..].as_ptr());
+        let document = Bytes::from(vec![b'a'; 3 * CHUNK_CAPACITY]);
+        let mut source = shared(document.clone());
+        assert_eq!(source.held_bytes(), 0);
+        let second = source.nth(1).unwrap().unwrap();
+        assert_eq!(second.as_ptr(), document[CHUNK_CAPACITY..].as_ptr());
     }
 
     #[test]
-    fn deferred_document_is_encoded_when_it_is_prepared() {
-        let mut pieces = Deferred::new(|| Ok(vec![b'a'; 3 * ROOM]));
-        assert!(pieces.is_costly() && pieces.held_bytes() == 0);
-        assert!(!pieces.prepare().unwrap());
-        assert!(!pieces.is_costly() && pieces.held_bytes() == 3 * ROOM);
-        assert_eq!(whole(Box::new(pieces)).unwrap().len(), 3 * ROOM);
-        let mut failing = Deferred::new(|| Err(Status::internal("unreadable")));
+    fn lazy_document_is_encoded_during_preparation() {
+        let mut source = LazyDocument::new(|| Ok(vec![b'a'; 3 * CHUNK_CAPACITY]));
+        assert!(source.is_costly() && source.held_bytes() == 0);
+        assert!(!source.prepare().unwrap());
+        assert!(!source.is_costly() && source.held_bytes() == 3 * CHUNK_CAPACITY);
+        assert_eq!(whole(Box::new(source)).unwrap().len(), 3 * CHUNK_CAPACITY);
+        let mut failing = LazyDocument::new(|| Err(Status::internal("unreadable")));
         assert!(failing.prepare().is_err() && failing.next().is_none());
     }
 
     #[test]
-    fn compressor_takes_bounded_input_and_gives_no_empty_piece() {
+    fn compressor_input_is_bounded_and_chunks_are_not_empty() {
         // Each output byte stands for many input bytes.
         let taken = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&taken);
         let parts = (0..300).map(move |_| {
-            counter.fetch_add(CHUNK, Ordering::Relaxed);
-            Ok(Bytes::from(vec![b'a'; CHUNK]))
+            counter.fetch_add(CHUNK_TARGET, Ordering::Relaxed);
+            Ok(Bytes::from(vec![b'a'; CHUNK_TARGET]))
         });
         let mut compressed = Gzip::new(of(parts));
         assert_eq!(compressed.held_bytes(), 0, "the compressor is created on first use");
         let (mut before, mut out) = (0, Vec::new());
-        for piece in compressed.by_ref() {
-            let piece = piece.unwrap();
-            assert!(!piece.is_empty());
-            out.extend_from_slice(&piece);
+        for chunk in compressed.by_ref() {
+            let chunk = chunk.unwrap();
+            assert!(!chunk.is_empty());
+            out.extend_from_slice(&chunk);
             let now = taken.load(Ordering::Relaxed);
-            assert!(now - before <= COMPRESSED_AT_ONCE + CHUNK, "{now}");
+            assert!(now - before <= MAX_INPUT_PER_CALL + CHUNK_TARGET, "{now}");
             before = now;
         }
         assert_eq!(compressed.held_bytes(), 0);
         let mut text = Vec::new();
         GzDecoder::new(&out[..]).read_to_end(&mut text).unwrap();
-        assert_eq!(text.len(), 300 * CHUNK);
+        assert_eq!(text.len(), 300 * CHUNK_TARGET);
     }
 
     #[test]
-    fn parts_of_a_document_are_copies() {
-        for size in [0, 1, ROOM, ROOM + 1, 5 * ROOM] {
+    fn chunks_of_unshared_document_are_copies() {
+        for size in [0, 1, CHUNK_CAPACITY, CHUNK_CAPACITY + 1, 5 * CHUNK_CAPACITY] {
             let document = Bytes::from((0..size).map(|i| (i % 251) as u8).collect::<Vec<_>>());
             let mut parts = Vec::new();
             for part in copied(document.clone()) {
                 let part = part.unwrap();
-                assert!(part.is_unique() && part.len() <= ROOM);
+                assert!(part.is_unique() && part.len() <= CHUNK_CAPACITY);
                 parts.extend_from_slice(&part);
             }
             assert_eq!(parts, document);
@@ -501,8 +501,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_on_the_way_is_the_document() {
-        let parts = [CHUNK, 3 * CHUNK, 1, 0, 100 * CHUNK];
+    fn compressed_document_decompresses_to_original() {
+        let parts = [CHUNK_TARGET, 3 * CHUNK_TARGET, 1, 0, 100 * CHUNK_TARGET];
         let compressed = whole(Box::new(Gzip::new(chunks(&parts)))).unwrap();
         let mut text = Vec::new();
         GzDecoder::new(&compressed[..]).read_to_end(&mut text).unwrap();
@@ -510,11 +510,12 @@ mod tests {
     }
 
     #[test]
-    fn an_error_ends_a_document() {
-        let failing =
-            || -> Box<dyn Chunks> { of(chunks(&[CHUNK, 5]).chain([Err(Status::internal("unreadable"))])) };
+    fn encoding_error_ends_document() {
+        let failing = || -> Box<dyn ChunkSource> {
+            of(chunks(&[CHUNK_TARGET, 5]).chain([Err(Status::internal("unreadable"))]))
+        };
         assert!(whole(failing()).is_err());
-        assert!(begin(failing(), 10 * CHUNK).is_err());
+        assert!(begin(failing(), 10 * CHUNK_TARGET).is_err());
         let mut compressed = Gzip::new(failing());
         assert!(compressed.by_ref().any(|chunk| chunk.is_err()));
         assert!(compressed.next().is_none());

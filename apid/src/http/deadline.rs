@@ -26,29 +26,29 @@ use parking_lot::Mutex;
 use serving::body::{Body, BodyError};
 use tokio::task::AbortHandle;
 
-use super::chunks::Chunks;
-use super::pieces::{PieceMaker, Pieces};
+use super::chunks::ChunkSource;
+use super::response_chunks::{ChunkProducer, ResponseChunks};
 
 /// The time budget of a request, from its beginning.
-pub(super) struct Allotted<'a> {
+pub(super) struct RequestDeadline<'a> {
     clock: &'a dyn Clock,
-    begun: Duration,
+    started: Duration,
     time: Duration,
 }
 
-impl<'a> Allotted<'a> {
+impl<'a> RequestDeadline<'a> {
     /// Starts the time budget now.
     pub(super) fn begin(clock: &'a dyn Clock, time: Duration) -> Self {
-        Allotted { clock, begun: clock.monotonic(), time }
+        RequestDeadline { clock, started: clock.monotonic(), time }
     }
 
     /// Returns the elapsed time.
-    pub(super) fn passed(&self) -> Duration {
-        self.clock.monotonic().saturating_sub(self.begun)
+    pub(super) fn elapsed(&self) -> Duration {
+        self.clock.monotonic().saturating_sub(self.started)
     }
 
-    fn left(&self) -> Duration {
-        self.time.saturating_sub(self.passed())
+    fn remaining(&self) -> Duration {
+        self.time.saturating_sub(self.elapsed())
     }
 }
 
@@ -56,58 +56,58 @@ impl<'a> Allotted<'a> {
 ///
 /// Must be called within a runtime, which runs the timer task.
 pub(super) fn body(
-    chunks: Box<dyn Chunks>,
-    time: &Allotted<'_>,
-    maker: PieceMaker,
+    chunks: Box<dyn ChunkSource>,
+    time: &RequestDeadline<'_>,
+    producer: ChunkProducer,
     late: impl FnOnce() + Send + 'static,
 ) -> Body {
-    let place = Arc::new(Mutex::new(Place::Sending(Pieces::new(chunks, maker))));
-    let held = Arc::clone(&place);
-    let left = time.left();
+    let state = Arc::new(Mutex::new(SendState::Sending(ResponseChunks::new(chunks, producer))));
+    let held = Arc::clone(&state);
+    let remaining = time.remaining();
     let timer = tokio::spawn(async move {
-        tokio::time::sleep(left).await;
-        let rest = held.lock().end(Place::Late);
+        tokio::time::sleep(remaining).await;
+        let rest = held.lock().end(SendState::Late);
         if rest.is_some() {
             late();
         }
     });
-    Body::stream(Timed { place, timer: timer.abort_handle() })
+    Body::stream(DeadlineBody { state, timer: timer.abort_handle() })
 }
 
 /// The state of a response that is being sent.
-enum Place {
-    Sending(Pieces),
+enum SendState {
+    Sending(ResponseChunks),
     Sent,
     Late,
 }
 
-impl Place {
+impl SendState {
     /// Ends sending if it has not ended yet. The caller drops the returned rest without the lock.
-    fn end(&mut self, how: Place) -> Option<Pieces> {
-        if !matches!(self, Place::Sending(_)) {
+    fn end(&mut self, how: SendState) -> Option<ResponseChunks> {
+        if !matches!(self, SendState::Sending(_)) {
             return None;
         }
         match std::mem::replace(self, how) {
-            Place::Sending(rest) => Some(rest),
-            Place::Sent | Place::Late => None,
+            SendState::Sending(rest) => Some(rest),
+            SendState::Sent | SendState::Late => None,
         }
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         match self {
-            Place::Sending(pieces) => pieces.poll_next(context),
-            Place::Sent => Poll::Ready(None),
-            Place::Late => Poll::Ready(Some(Err(Status::internal("the response was not read in time")))),
+            SendState::Sending(chunks) => chunks.poll_next(context),
+            SendState::Sent => Poll::Ready(None),
+            SendState::Late => Poll::Ready(Some(Err(Status::internal("the response was not read in time")))),
         }
     }
 }
 
-struct Timed {
-    place: Arc<Mutex<Place>>,
+struct DeadlineBody {
+    state: Arc<Mutex<SendState>>,
     timer: AbortHandle,
 }
 
-impl http_body::Body for Timed {
+impl http_body::Body for DeadlineBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -115,11 +115,11 @@ impl http_body::Body for Timed {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let mut place = self.place.lock();
-        let next = ready!(place.poll_next(context));
-        let late = matches!(*place, Place::Late);
-        let rest = if matches!(next, Some(Ok(_))) { None } else { place.end(Place::Sent) };
-        drop(place);
+        let mut state = self.state.lock();
+        let next = ready!(state.poll_next(context));
+        let late = matches!(*state, SendState::Late);
+        let rest = if matches!(next, Some(Ok(_))) { None } else { state.end(SendState::Sent) };
+        drop(state);
         drop(rest);
         Poll::Ready(next.map(|chunk| match chunk {
             Ok(chunk) => Ok(Frame::data(chunk)),
@@ -133,11 +133,11 @@ impl http_body::Body for Timed {
     }
 }
 
-impl Drop for Timed {
+impl Drop for DeadlineBody {
     fn drop(&mut self) {
         self.timer.abort();
         // The timer task holds the state until it is dropped, which is later.
-        let rest = self.place.lock().end(Place::Sent);
+        let rest = self.state.lock().end(SendState::Sent);
         drop(rest);
     }
 }
@@ -159,12 +159,12 @@ mod tests {
     }
 
     /// A body with the full timeout for sending.
-    fn body(chunks: Box<dyn Chunks>, time: Duration, late: impl FnOnce() + Send + 'static) -> Body {
-        super::body(chunks, &Allotted::begin(&clock(), time), PieceMaker::for_tests(), late)
+    fn body(chunks: Box<dyn ChunkSource>, time: Duration, late: impl FnOnce() + Send + 'static) -> Body {
+        super::body(chunks, &RequestDeadline::begin(&clock(), time), ChunkProducer::for_tests(), late)
     }
 
     /// A document of three chunks that holds a reference to `held`.
-    fn document(held: &Arc<()>) -> Box<dyn Chunks> {
+    fn document(held: &Arc<()>) -> Box<dyn ChunkSource> {
         let held = Arc::clone(held);
         chunks::of(["one", "two", "three"].into_iter().map(move |part| {
             let _ = &held;
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_read_in_time_is_whole() {
+    async fn body_read_before_deadline_is_complete_and_drops_document() {
         let held = Arc::new(());
         let mut sent = body(document(&held), AMPLE, || panic!("the deadline has not passed"));
         let mut all = Vec::new();
@@ -186,13 +186,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_reads_is_let_go_and_ends_with_an_error() {
+    async fn unread_body_is_dropped_at_deadline_and_ends_with_error() {
         let held = Arc::new(());
-        let (late, told) = oneshot::channel();
+        let (late, expired) = oneshot::channel();
         let mut sent = body(document(&held), Duration::ZERO, || late.send(()).unwrap());
         assert_eq!(sent.frame().await.unwrap().unwrap().into_data().unwrap(), "one");
         // The test does not poll for the next chunk.
-        told.await.unwrap();
+        expired.await.unwrap();
         tokio::task::yield_now().await;
         assert_eq!(Arc::strong_count(&held), 1);
         let error = sent.frame().await.unwrap().unwrap_err();
@@ -200,20 +200,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_making_takes_is_not_left_for_the_sending() {
+    async fn preparation_time_counts_against_deadline() {
         let (clock, held) = (clock(), Arc::new(()));
-        let time = Allotted::begin(&clock, AMPLE);
+        let time = RequestDeadline::begin(&clock, AMPLE);
         let document = document(&held);
         clock.advance(AMPLE);
-        let (late, told) = oneshot::channel();
-        let sent = super::body(document, &time, PieceMaker::for_tests(), || late.send(()).unwrap());
-        told.await.unwrap();
+        let (late, expired) = oneshot::channel();
+        let sent = super::body(document, &time, ChunkProducer::for_tests(), || late.send(()).unwrap());
+        expired.await.unwrap();
         drop(sent);
         assert_eq!(Arc::strong_count(&held), 1);
     }
 
     #[tokio::test]
-    async fn a_document_that_cannot_be_made_is_let_go_and_is_not_late() {
+    async fn encoding_error_drops_document_without_deadline_callback() {
         let held = Arc::new(());
         let broken = document(&held).chain([Err(Status::internal("unreadable"))]);
         let mut sent = body(chunks::of(broken), AMPLE, || panic!("the deadline has not passed"));
@@ -226,11 +226,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_goes_away_ends_the_timer() {
+    async fn dropped_body_cancels_deadline_timer() {
         let held = Arc::new(());
-        let (late, told) = oneshot::channel::<()>();
+        let (late, expired) = oneshot::channel::<()>();
         drop(body(document(&held), AMPLE, || drop(late)));
-        assert!(told.await.is_err(), "dropping the body drops the timer");
+        assert!(expired.await.is_err(), "dropping the body drops the timer");
         assert_eq!(Arc::strong_count(&held), 1);
     }
 }

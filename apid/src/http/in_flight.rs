@@ -39,29 +39,29 @@ pub(super) struct InFlight {
 }
 
 struct Limit {
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     of_user: usize,
 }
 
 /// A permit within a limit, held until the request is handled; None for a request that is not counted.
-pub(super) type Place = Option<CountedPlace>;
+pub(super) type InFlightPermit = Option<UserPermit>;
 
 /// A permit that counts against the share of a user.
-pub(super) struct CountedPlace {
-    _place: OwnedSemaphorePermit,
+pub(super) struct UserPermit {
+    _permit: OwnedSemaphorePermit,
     share: Arc<UserShare>,
     counter: Counter,
 }
 
 type Counter = fn(&UserShare) -> &AtomicUsize;
 
-impl std::fmt::Debug for CountedPlace {
+impl std::fmt::Debug for UserPermit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CountedPlace").field("user", &self.share.user).finish_non_exhaustive()
+        f.debug_struct("UserPermit").field("user", &self.share.user).finish_non_exhaustive()
     }
 }
 
-impl Drop for CountedPlace {
+impl Drop for UserPermit {
     fn drop(&mut self) {
         (self.counter)(&self.share).fetch_sub(1, Ordering::Relaxed);
     }
@@ -72,7 +72,7 @@ impl InFlight {
     pub(super) fn new((reading, writing): (usize, usize)) -> Self {
         let limit = |count: usize| {
             (count > 0).then(|| Limit {
-                places: Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS))),
+                permits: Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS))),
                 of_user: count.div_ceil(2),
             })
         };
@@ -89,17 +89,17 @@ impl InFlight {
         attributes: &Attributes,
         groups: &[String],
         share: &Arc<UserShare>,
-    ) -> Result<Place, Status> {
+    ) -> Result<InFlightPermit, Status> {
         let reads = matches!(attributes.verb.as_str(), "get" | "head" | "list" | "watch");
         let limit = if reads { &self.reading } else { &self.writing };
         let Some(limit) = limit.as_ref().filter(|_| !is_long_running(attributes)) else { return Ok(None) };
         let counter: Counter = if reads { |share| &share.reading } else { |share| &share.writing };
         let privileged = || groups.iter().any(|group| group == PRIVILEGED);
-        let Ok(place) = Arc::clone(&limit.places).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&limit.permits).try_acquire_owned() else {
             return if privileged() { Ok(None) } else { Err(too_many_requests("")) };
         };
         let of_user = counter(share).fetch_add(1, Ordering::Relaxed);
-        let counted = CountedPlace { _place: place, share: Arc::clone(share), counter };
+        let counted = UserPermit { _permit: permit, share: Arc::clone(share), counter };
         if of_user >= limit.of_user && !privileged() {
             return Err(too_many_requests("this user has half of all requests in flight"));
         }

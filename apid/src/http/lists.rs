@@ -15,27 +15,27 @@ use apimachinery::status::Status;
 use bytes::Bytes;
 use schema::Schema;
 
-use super::chunks::{CHUNK, Chunks, ROOM};
+use super::chunks::{CHUNK_CAPACITY, CHUNK_TARGET, ChunkSource};
 use super::encoding::{Encoding, Frame};
 use super::protobuf;
-use super::represent::Representation;
-use crate::plane::Item;
-use crate::verbs::Shown;
+use super::representation::Representation;
+use crate::server_state::Item;
+use crate::verbs::ResponseObject;
 
 /// Stored bytes of the objects that one call decodes: about one millisecond of work.
-const WORK: usize = 64 * 1024;
+const WORK_PER_CALL: usize = 64 * 1024;
 
 /// Work of an object beside its stored bytes, in bytes.
-pub(super) const OBJECT: usize = 512;
+pub(super) const OBJECT_WORK: usize = 512;
 
 /// Cached entries that one call checks.
-const CHECKED: usize = 8 * 1024;
+const CHECKS_PER_CALL: usize = 8 * 1024;
 
 /// Work of checking a cached entry, in bytes.
-const CACHED: usize = WORK / CHECKED;
+const CHECK_WORK: usize = WORK_PER_CALL / CHECKS_PER_CALL;
 
 /// Maximum stored bytes of kind and apiVersion, which list items omit.
-const TYPE_META: usize = 512;
+const MAX_TYPE_META_BYTES: usize = 512;
 
 /// How the items of a list are encoded.
 pub(super) enum Form {
@@ -83,9 +83,9 @@ pub(super) struct ListChunks {
     count: usize,
     stage: Stage,
     /// Number of items that the stage has processed.
-    passed: usize,
+    processed: usize,
     /// Lower bound of the encoded size of the checked or measured items, in bytes.
-    least_size: usize,
+    min_size: usize,
     /// The remaining bytes of an object that is larger than a chunk.
     rest: Bytes,
     /// Bytes that `rest` keeps in memory; 0 if the watch cache owns them.
@@ -108,32 +108,32 @@ impl ListChunks {
             count: items.len(),
             items: items.into_iter(),
             stage,
-            passed: 0,
-            least_size: 0,
+            processed: 0,
+            min_size: 0,
             rest: Bytes::new(),
             rest_held: 0,
         }
     }
 
-    fn unpassed(&self) -> &[Arc<Item>] {
-        self.items.as_slice().get(self.passed..).unwrap_or_default()
+    fn unprocessed(&self) -> &[Arc<Item>] {
+        self.items.as_slice().get(self.processed..).unwrap_or_default()
     }
 
     /// Checks the next items.
     fn check(&mut self) -> Result<(), Status> {
-        let (mut passed, mut work, mut size) = (0, 0, 0);
-        for item in self.unpassed() {
-            if work >= WORK {
+        let (mut processed, mut work, mut size) = (0, 0, 0);
+        for item in self.unprocessed() {
+            if work >= WORK_PER_CALL {
                 break;
             }
-            work += if item.is_decoded() { CACHED } else { OBJECT + item.value().len() };
-            Shown::check(item)?;
-            size += item.value().len().saturating_sub(TYPE_META);
-            passed += 1;
+            work += if item.is_decoded() { CHECK_WORK } else { OBJECT_WORK + item.value().len() };
+            ResponseObject::check(item)?;
+            size += item.value().len().saturating_sub(MAX_TYPE_META_BYTES);
+            processed += 1;
         }
-        self.passed += passed;
-        self.least_size += size;
-        if self.passed == self.count {
+        self.processed += processed;
+        self.min_size += size;
+        if self.processed == self.count {
             self.enter(Stage::Sending);
         }
         Ok(())
@@ -147,15 +147,15 @@ impl ListChunks {
         };
         messages.lengths.reserve_exact(self.count.saturating_sub(messages.lengths.len()));
         let mut work = 0;
-        for item in self.items.as_slice().get(self.passed..).unwrap_or_default() {
-            if work >= WORK {
+        for item in self.items.as_slice().get(self.processed..).unwrap_or_default() {
+            if work >= WORK_PER_CALL {
                 return Ok(());
             }
             work += self.representation.item_work(item);
             let message = self.representation.message(item, messages.schema)?;
-            self.least_size += message.len();
+            self.min_size += message.len();
             messages.lengths.push(u32::try_from(message.len()).map_err(Status::internal)?);
-            self.passed += 1;
+            self.processed += 1;
         }
         self.frame = messages.list.frame(&messages.api_version, &messages.kind, &messages.lengths);
         self.enter(Stage::Sending);
@@ -163,21 +163,21 @@ impl ListChunks {
     }
 
     fn enter(&mut self, stage: Stage) {
-        (self.stage, self.passed) = (stage, 0);
+        (self.stage, self.processed) = (stage, 0);
     }
 
     /// Appends an item; the remaining bytes of a large one become `rest`.
     fn write(&mut self, item: Arc<Item>, out: &mut Vec<u8>) -> Result<(), Status> {
-        let first = self.passed == 0;
-        let place = self.passed;
-        self.passed += 1;
+        let first = self.processed == 0;
+        let index = self.processed;
+        self.processed += 1;
         match &self.form {
             Form::Stored => {
                 if !first {
                     out.push(b',');
                 }
-                let is_large = item.value().len() > CHUNK;
-                let shown = Shown::item(item);
+                let is_large = item.value().len() > CHUNK_TARGET;
+                let shown = ResponseObject::item(item);
                 if is_large {
                     self.rest = shown.split_json(out, false)?;
                     self.rest_held = 0;
@@ -190,11 +190,11 @@ impl ListChunks {
             }
             Form::Messages(messages) => {
                 let message = self.representation.message(&item, messages.schema)?;
-                if messages.lengths.get(place).map(|length| *length as usize) != Some(message.len()) {
+                if messages.lengths.get(index).map(|length| *length as usize) != Some(message.len()) {
                     return Err(Status::internal("the encoded length of an object changed"));
                 }
                 messages.list.begin_item(message.len(), out);
-                if message.len() > CHUNK {
+                if message.len() > CHUNK_TARGET {
                     self.rest_held = message.len();
                     self.rest = message;
                 } else {
@@ -205,18 +205,18 @@ impl ListChunks {
         Ok(())
     }
 
-    fn piece(&mut self) -> Result<Bytes, Status> {
+    fn next_chunk(&mut self) -> Result<Bytes, Status> {
         let mut out = std::mem::take(&mut self.frame.opening);
-        out.reserve(ROOM.saturating_sub(out.len()));
+        out.reserve(CHUNK_CAPACITY.saturating_sub(out.len()));
         let mut work = 0;
         // The next call encodes the item after a large object, because `is_costly` announces that call.
         let is_rest = !self.rest.is_empty() && !matches!(self.form, Form::Stored);
         loop {
             if !self.rest.is_empty() {
-                let part = self.rest.split_to(self.rest.len().min(ROOM.saturating_sub(out.len())));
+                let part = self.rest.split_to(self.rest.len().min(CHUNK_CAPACITY.saturating_sub(out.len())));
                 out.extend_from_slice(&part);
             }
-            if out.len() >= CHUNK || work >= WORK || is_rest {
+            if out.len() >= CHUNK_TARGET || work >= WORK_PER_CALL || is_rest {
                 break;
             }
             (self.rest, self.rest_held) = (Bytes::new(), 0);
@@ -232,13 +232,13 @@ impl ListChunks {
             }
             self.write(item, &mut out)?;
         }
-        if out.len() <= 2 * ROOM {
+        if out.len() <= 2 * CHUNK_CAPACITY {
             return Ok(Bytes::from(out));
         }
         // One object is larger than a chunk. The loop ended after it, so `rest` is free.
         self.rest_held = out.len();
         self.rest = Bytes::from(out);
-        Ok(Bytes::copy_from_slice(&self.rest.split_to(ROOM)))
+        Ok(Bytes::copy_from_slice(&self.rest.split_to(CHUNK_CAPACITY)))
     }
 }
 
@@ -246,24 +246,24 @@ impl Iterator for ListChunks {
     type Item = Result<Bytes, Status>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let piece = loop {
+        let chunk = loop {
             match self.prepare() {
                 Ok(true) => {}
                 Ok(false) if self.stage == Stage::Closed && self.rest.is_empty() => return None,
-                Ok(false) => break self.piece(),
+                Ok(false) => break self.next_chunk(),
                 Err(status) => break Err(status),
             }
         };
-        if piece.is_err() {
+        if chunk.is_err() {
             self.stage = Stage::Closed;
             self.rest = Bytes::new();
             self.items = Vec::new().into_iter();
         }
-        Some(piece).filter(|piece| piece.as_ref().map_or(true, |piece| !piece.is_empty()))
+        Some(chunk).filter(|chunk| chunk.as_ref().map_or(true, |chunk| !chunk.is_empty()))
     }
 }
 
-impl Chunks for ListChunks {
+impl ChunkSource for ListChunks {
     fn prepare(&mut self) -> Result<bool, Status> {
         match self.stage {
             Stage::Checking => self.check()?,
@@ -287,15 +287,15 @@ impl Chunks for ListChunks {
 
     fn is_costly(&self) -> bool {
         match self.stage {
-            Stage::Checking => self.unpassed().first().is_some_and(|item| !item.is_decoded()),
+            Stage::Checking => self.unprocessed().first().is_some_and(|item| !item.is_decoded()),
             Stage::Measuring => true,
             Stage::Sending => !matches!(self.form, Form::Stored) && self.rest.is_empty(),
             Stage::Closed => false,
         }
     }
 
-    fn least_size(&self) -> usize {
-        if matches!(self.form, Form::Trees(_)) { 0 } else { self.least_size }
+    fn min_size(&self) -> usize {
+        if matches!(self.form, Form::Trees(_)) { 0 } else { self.min_size }
     }
 
     fn exact_size(&self) -> Option<usize> {
@@ -313,7 +313,7 @@ impl Chunks for ListChunks {
 
 /// One object of the stored version as JSON: encoded opening bytes, then slices of the cached bytes.
 pub(super) struct LargeObject {
-    shown: Shown,
+    shown: ResponseObject,
     item: Arc<Item>,
     opening: Vec<u8>,
     /// None before preparation.
@@ -323,7 +323,7 @@ pub(super) struct LargeObject {
 
 impl LargeObject {
     /// Wraps a cached object.
-    pub(super) fn new(shown: Shown, item: Arc<Item>) -> Self {
+    pub(super) fn new(shown: ResponseObject, item: Arc<Item>) -> Self {
         LargeObject { shown, item, opening: Vec::new(), rest: None, size: 0 }
     }
 }
@@ -339,14 +339,14 @@ impl Iterator for LargeObject {
         let rest = self.rest.as_mut().filter(|rest| !rest.is_empty())?;
         // Copied, so that a buffered chunk does not keep an object alive that the cache has dropped.
         let mut out = std::mem::take(&mut self.opening);
-        let part = rest.split_to(rest.len().min(ROOM.saturating_sub(out.len())));
+        let part = rest.split_to(rest.len().min(CHUNK_CAPACITY.saturating_sub(out.len())));
         out.reserve_exact(part.len());
         out.extend_from_slice(&part);
         Some(Ok(Bytes::from(out)))
     }
 }
 
-impl Chunks for LargeObject {
+impl ChunkSource for LargeObject {
     fn prepare(&mut self) -> Result<bool, Status> {
         if self.rest.is_none() {
             let rest = self.shown.split_json(&mut self.opening, true)?;
@@ -364,7 +364,7 @@ impl Chunks for LargeObject {
         self.rest.is_none() && !self.item.is_decoded()
     }
 
-    fn least_size(&self) -> usize {
+    fn min_size(&self) -> usize {
         self.size
     }
 

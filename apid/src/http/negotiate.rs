@@ -28,7 +28,7 @@ pub(super) enum Format {
 
 /// Inputs of negotiation beside the request.
 #[derive(Clone, Copy)]
-pub(super) struct Dialect<'a> {
+pub(super) struct EncodingSupport<'a> {
     /// Names of API groups and of the Protobuf media type.
     pub(super) names: &'a Names,
     /// Whether CBOR is enabled.
@@ -37,7 +37,7 @@ pub(super) struct Dialect<'a> {
     pub(super) protobuf: bool,
 }
 
-impl Dialect<'_> {
+impl EncodingSupport<'_> {
     /// Returns the supported media types, as the messages of 406 and 415 list them.
     fn accepted(self) -> Vec<&'static str> {
         let mut accepted = vec!["application/json", "application/yaml"];
@@ -87,16 +87,16 @@ pub(super) enum Shape {
 
 /// The result of negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Negotiated {
+pub(super) struct Negotiation {
     /// The encoding.
     pub(super) format: Format,
     /// The kind.
     pub(super) shape: Shape,
 }
 
-impl Negotiated {
+impl Negotiation {
     /// Plain JSON.
-    pub(super) const JSON: Negotiated = Negotiated { format: Format::Json, shape: Shape::Own };
+    pub(super) const JSON: Negotiation = Negotiation { format: Format::Json, shape: Shape::Own };
 }
 
 /// The representations that an endpoint can serve.
@@ -154,42 +154,46 @@ fn clauses<'a>(headers: &'a HeaderMap) -> Vec<Clause<'a>> {
 /// # Errors
 ///
 /// 406: the endpoint can serve no clause.
-pub(super) fn accept(headers: &HeaderMap, offer: Offer, dialect: Dialect<'_>) -> Result<Negotiated, Status> {
+pub(super) fn accept(
+    headers: &HeaderMap,
+    offer: Offer,
+    encoding_support: EncodingSupport<'_>,
+) -> Result<Negotiation, Status> {
     // Fast path for the headers of most clients.
     if headers
         .get(header::ACCEPT)
         .is_none_or(|value| matches!(value.as_bytes(), b"" | b"*/*" | b"application/json"))
         && headers.get_all(header::ACCEPT).iter().nth(1).is_none()
     {
-        return Ok(Negotiated::JSON);
+        return Ok(Negotiation::JSON);
     }
     let clauses = clauses(headers);
     if clauses.is_empty() {
-        return Ok(Negotiated::JSON);
+        return Ok(Negotiation::JSON);
     }
     let mut format_known = false;
     for clause in clauses.iter().filter(|clause| clause.quality > 0.0) {
-        let Some(format) = format_of(clause.media_type, offer, dialect) else { continue };
+        let Some(format) = format_of(clause.media_type, offer, encoding_support) else { continue };
         format_known = true;
-        match shape_of(&clause.parameters, offer, dialect.names) {
+        match shape_of(&clause.parameters, offer, encoding_support.names) {
             // A Table has no Protobuf message.
             Some(Shape::Table(_)) if matches!(format, Format::Protobuf(_)) => {}
-            Some(shape) => return Ok(Negotiated { format, shape }),
+            Some(shape) => return Ok(Negotiation { format, shape }),
             None => {}
         }
     }
-    Err(not_acceptable(format_known, dialect))
+    Err(not_acceptable(format_known, encoding_support))
 }
 
-fn format_of(media_type: &str, offer: Offer, dialect: Dialect<'_>) -> Option<Format> {
-    let protobuf = dialect.names.protobuf_media_type;
+fn format_of(media_type: &str, offer: Offer, encoding_support: EncodingSupport<'_>) -> Option<Format> {
+    let protobuf = encoding_support.names.protobuf_media_type;
     match media_type.to_ascii_lowercase().as_str() {
         "*/*" | "application/*" | "application/json" => Some(Format::Json),
         // A stream of YAML documents has no framing.
         "application/yaml" if offer != Offer::Watch => Some(Format::Yaml),
-        "application/cbor" if dialect.cbor && offer != Offer::Document => Some(Format::Cbor),
-        "application/cbor-seq" if dialect.cbor && offer == Offer::Watch => Some(Format::Cbor),
-        other if other == protobuf && dialect.protobuf && offer != Offer::Document => {
+        "application/cbor" if encoding_support.cbor && offer != Offer::Document => Some(Format::Cbor),
+        "application/cbor-seq" if encoding_support.cbor && offer == Offer::Watch => Some(Format::Cbor),
+        other if other == protobuf && encoding_support.protobuf && offer != Offer::Document => {
             Some(Format::Protobuf(protobuf))
         }
         _ => None,
@@ -227,7 +231,7 @@ fn shape_of(parameters: &[(&str, &str)], offer: Offer, names: &Names) -> Option<
 }
 
 /// Returns the index of the preferred media type; 0 without an `Accept` header.
-pub(super) fn first_of(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
+pub(super) fn preferred_media_type(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
     let clauses = clauses(headers);
     if clauses.is_empty() {
         return Some(0);
@@ -241,8 +245,8 @@ pub(super) fn first_of(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
     })
 }
 
-fn not_acceptable(format_known: bool, dialect: Dialect<'_>) -> Status {
-    let accepted = dialect.accepted();
+fn not_acceptable(format_known: bool, encoding_support: EncodingSupport<'_>) -> Status {
+    let accepted = encoding_support.accepted();
     if format_known {
         return Status::not_acceptable(&accepted);
     }
@@ -254,12 +258,12 @@ fn not_acceptable(format_known: bool, dialect: Dialect<'_>) -> Status {
 }
 
 /// Returns the encoding of an error response, which apid sends whatever the client accepts.
-pub(super) fn for_errors(headers: &HeaderMap, dialect: Dialect<'_>) -> Format {
+pub(super) fn error_format(headers: &HeaderMap, encoding_support: EncodingSupport<'_>) -> Format {
     let wanted = clauses(headers);
     let format = wanted
         .iter()
         .filter(|clause| clause.quality > 0.0)
-        .find_map(|clause| format_of(clause.media_type, Offer::Plain, dialect));
+        .find_map(|clause| format_of(clause.media_type, Offer::Plain, encoding_support));
     format.unwrap_or(Format::Json)
 }
 
@@ -295,16 +299,16 @@ impl BodyFormat {
 /// 415: the media type is not supported.
 pub(super) fn body_format(
     content_type: Option<&HeaderValue>,
-    dialect: Dialect<'_>,
+    encoding_support: EncodingSupport<'_>,
 ) -> Result<BodyFormat, Status> {
     match media_type(content_type).as_deref() {
         None | Some("" | "application/json") => Ok(BodyFormat::Json),
         Some("application/yaml") => Ok(BodyFormat::Yaml),
-        Some("application/cbor") if dialect.cbor => Ok(BodyFormat::Cbor),
-        Some(other) if other == dialect.names.protobuf_media_type && dialect.protobuf => {
+        Some("application/cbor") if encoding_support.cbor => Ok(BodyFormat::Cbor),
+        Some(other) if other == encoding_support.names.protobuf_media_type && encoding_support.protobuf => {
             Ok(BodyFormat::Protobuf)
         }
-        Some(_) => Err(Status::unsupported_media_type(&dialect.accepted())),
+        Some(_) => Err(Status::unsupported_media_type(&encoding_support.accepted())),
     }
 }
 
@@ -378,17 +382,17 @@ mod tests {
         }
     }
 
-    fn negotiate(accept_header: Option<&str>, offer: Offer) -> Result<Negotiated, Status> {
+    fn negotiate(accept_header: Option<&str>, offer: Offer) -> Result<Negotiation, Status> {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         let mut headers = HeaderMap::new();
         if let Some(value) = accept_header {
             headers.insert(header::ACCEPT, HeaderValue::from_str(value).unwrap());
         }
-        accept(&headers, offer, Dialect { names: &names, cbor: false, protobuf: true })
+        accept(&headers, offer, EncodingSupport { names: &names, cbor: false, protobuf: true })
     }
 
     #[test]
-    fn the_best_clause_that_can_be_served_wins() {
+    fn accept_header_selects_best_supported_clause() {
         use Format::{Json, Yaml};
         const PROTOBUF: Format = Format::Protobuf("application/vnd.kubernetes.protobuf");
         for (header, offer, format, shape) in [
@@ -468,12 +472,12 @@ mod tests {
                 Shape::Own,
             ),
         ] {
-            assert_eq!(negotiate(header, offer), Ok(Negotiated { format, shape }), "{header:?} {offer:?}");
+            assert_eq!(negotiate(header, offer), Ok(Negotiation { format, shape }), "{header:?} {offer:?}");
         }
     }
 
     #[test]
-    fn what_cannot_be_served_is_406() {
+    fn unsupported_accept_header_returns_406() {
         for (header, offer) in [
             ("application/xml", Offer::Object),
             ("application/json;q=0", Offer::Object),
@@ -489,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_json_unless_they_say_otherwise() {
+    fn body_without_content_type_is_json() {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         for (header, format) in [
             (None, Some(BodyFormat::Json)),
@@ -501,7 +505,8 @@ mod tests {
         ] {
             let value = header.map(|h| HeaderValue::from_str(h).unwrap());
             assert_eq!(
-                body_format(value.as_ref(), Dialect { names: &names, cbor: false, protobuf: true }).ok(),
+                body_format(value.as_ref(), EncodingSupport { names: &names, cbor: false, protobuf: true })
+                    .ok(),
                 format,
                 "{header:?}"
             );

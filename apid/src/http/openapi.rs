@@ -11,71 +11,71 @@ use std::time::Duration;
 use apimachinery::status::Status;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
-use super::exchange::Exchange;
 use super::negotiate;
 use super::paths::not_found;
-use super::respond::Answer;
-use crate::discovery::openapi::{OpenApi, Packed};
+use super::request_context::RequestContext;
+use super::respond::ApiResponse;
+use crate::discovery::openapi::{CompressedDocument, OpenApi};
 
 const JSON: &str = "application/json";
 
 /// The media type of version 2 as Protobuf.
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 /// The same type as clients request it. It is no valid media type, because of the `@`.
-const PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+const PROTOBUF_REQUESTED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
 /// Cache lifetime of a document that the URL names by hash.
-const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
+const IMMUTABLE_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Whether the request is for an OpenAPI document.
-pub(super) fn is_asked(exchange: &Exchange) -> bool {
-    exchange.info.segments.first().is_some_and(|first| first == "openapi")
+pub(super) fn is_openapi_request(context: &RequestContext) -> bool {
+    context.info.segments.first().is_some_and(|first| first == "openapi")
 }
 
 /// Handles a request for an OpenAPI document.
-pub(super) async fn answer(exchange: &Exchange) -> Result<Answer, Status> {
-    let segments: Vec<&str> = exchange.info.segments.iter().map(String::as_str).collect();
+pub(super) async fn handle(context: &RequestContext) -> Result<ApiResponse, Status> {
+    let segments: Vec<&str> = context.info.segments.iter().map(String::as_str).collect();
     if !matches!(segments.as_slice(), ["openapi", "v2"] | ["openapi", "v3", ..]) {
         return Ok(not_found());
     }
-    if !matches!(exchange.head.method, Method::GET | Method::HEAD) {
+    if !matches!(context.head.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
     }
     match segments.as_slice() {
-        [_, "v2"] => version_2(exchange).await,
+        [_, "v2"] => version_2(context).await,
         [_, _] => {
-            let index = make(exchange, OpenApi::v3_index).await?;
-            deliver(exchange, &index, accept(exchange, &[(JSON, JSON)])?).await
+            let index = make(context, OpenApi::v3_index).await?;
+            deliver(context, &index, accept(context, &[(JSON, JSON)])?).await
         }
-        [_, _, rest @ ..] => group_version(exchange, rest.join("/")).await,
+        [_, _, rest @ ..] => group_version(context, rest.join("/")).await,
         _ => Ok(not_found()),
     }
 }
 
-async fn version_2(exchange: &Exchange) -> Result<Answer, Status> {
-    let media_type = accept(exchange, &[(JSON, JSON), (PROTOBUF_ASKED, PROTOBUF), (PROTOBUF, PROTOBUF)])?;
+async fn version_2(context: &RequestContext) -> Result<ApiResponse, Status> {
+    let media_type = accept(context, &[(JSON, JSON), (PROTOBUF_REQUESTED, PROTOBUF), (PROTOBUF, PROTOBUF)])?;
     let document = if media_type == PROTOBUF {
-        make(exchange, OpenApi::v2_protobuf).await?
+        make(context, OpenApi::v2_protobuf).await?
     } else {
-        make(exchange, OpenApi::v2).await?
+        make(context, OpenApi::v2).await?
     };
-    deliver(exchange, &document, media_type).await
+    deliver(context, &document, media_type).await
 }
 
-async fn group_version(exchange: &Exchange, path: String) -> Result<Answer, Status> {
-    let asked = path.clone();
-    let Some(document) = make(exchange, move |api| api.v3_document(&asked)).await? else {
+async fn group_version(context: &RequestContext, path: String) -> Result<ApiResponse, Status> {
+    let requested = path.clone();
+    let Some(document) = make(context, move |api| api.v3_document(&requested)).await? else {
         return Ok(not_found());
     };
-    let media_type = accept(exchange, &[(JSON, JSON)])?;
-    match exchange.query.first("hash") {
-        None | Some("") => deliver(exchange, &document, media_type).await,
+    let media_type = accept(context, &[(JSON, JSON)])?;
+    match context.query.first("hash") {
+        None | Some("") => deliver(context, &document, media_type).await,
         Some(hash) if hash == document.hash() => {
-            let expires = exchange.plane.clock.now() + FOR_EVER;
+            let expires = context.server_state.clock.now() + IMMUTABLE_MAX_AGE;
             let expires = jiff::fmt::rfc2822::DateTimePrinter::new()
                 .timestamp_to_rfc9110_string(&expires)
                 .map_err(Status::internal)?;
-            Ok(deliver(exchange, &document, media_type)
+            Ok(deliver(context, &document, media_type)
                 .await?
                 .with_header(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"))
                 .with_header(header::EXPIRES, HeaderValue::from_str(&expires).map_err(Status::internal)?))
@@ -83,17 +83,18 @@ async fn group_version(exchange: &Exchange, path: String) -> Result<Answer, Stat
         Some(_) => {
             let location = OpenApi::v3_location(&path, document.hash());
             let location = HeaderValue::from_str(&location).map_err(Status::internal)?;
-            Ok(Answer::empty(StatusCode::MOVED_PERMANENTLY.as_u16()).with_header(header::LOCATION, location))
+            Ok(ApiResponse::empty(StatusCode::MOVED_PERMANENTLY.as_u16())
+                .with_header(header::LOCATION, location))
         }
     }
 }
 
 /// Runs work that may build documents on a blocking thread.
 async fn make<T: Send + 'static>(
-    exchange: &Exchange,
+    context: &RequestContext,
     work: impl FnOnce(&OpenApi) -> Result<T, String> + Send + 'static,
 ) -> Result<T, Status> {
-    let api = Arc::clone(&exchange.plane.openapi);
+    let api = Arc::clone(&context.server_state.openapi);
     let made = tokio::task::spawn_blocking(move || work(&api)).await.map_err(Status::internal)?;
     made.map_err(Status::internal)
 }
@@ -101,37 +102,41 @@ async fn make<T: Send + 'static>(
 /// Returns the media type of the response. `offered`: the requested name and the name in the response.
 ///
 /// The first one is the default.
-fn accept(exchange: &Exchange, offered: &[(&str, &'static str)]) -> Result<&'static str, Status> {
-    let names: Vec<&str> = offered.iter().map(|(asked, _)| *asked).collect();
-    let chosen = negotiate::first_of(&exchange.head.headers, &names);
+fn accept(context: &RequestContext, offered: &[(&str, &'static str)]) -> Result<&'static str, Status> {
+    let names: Vec<&str> = offered.iter().map(|(requested, _)| *requested).collect();
+    let chosen = negotiate::preferred_media_type(&context.head.headers, &names);
     let called = chosen.and_then(|i| offered.get(i)).map(|(_, called)| *called);
     called.ok_or_else(|| Status::not_acceptable(&names))
 }
 
 /// Returns a document, or 304 if the client has it. All responses share its buffer.
-async fn deliver(exchange: &Exchange, document: &Packed, media_type: &'static str) -> Result<Answer, Status> {
-    let headers = &exchange.head.headers;
+async fn deliver(
+    context: &RequestContext,
+    document: &CompressedDocument,
+    media_type: &'static str,
+) -> Result<ApiResponse, Status> {
+    let headers = &context.head.headers;
     let etag = format!("\"{}\"", document.hash());
-    let answer = if has(headers, &etag) {
-        Answer::empty(StatusCode::NOT_MODIFIED.as_u16())
+    let response = if has(headers, &etag) {
+        ApiResponse::empty(StatusCode::NOT_MODIFIED.as_u16())
     } else if negotiate::accepts_gzip(headers) {
-        Answer::shared(200, document.gzip(), media_type)
+        ApiResponse::shared(200, document.gzip(), media_type)
             .with_header(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))
     } else {
-        let plain = match document.unpacked() {
+        let plain = match document.decompressed_now() {
             Some(plain) => plain,
             None => {
                 let document = document.clone();
-                let unpack = move || document.plain();
+                let unpack = move || document.decompress();
                 let plain = tokio::task::spawn_blocking(unpack).await.map_err(Status::internal)?;
                 plain.map_err(Status::internal)?
             }
         };
-        Answer::shared(200, plain, media_type)
+        ApiResponse::shared(200, plain, media_type)
     };
     let etag = HeaderValue::from_str(&etag).map_err(Status::internal)?;
     let vary = HeaderValue::from_static("Accept, Accept-Encoding");
-    Ok(answer.with_header(header::ETAG, etag).with_header(header::VARY, vary))
+    Ok(response.with_header(header::ETAG, etag).with_header(header::VARY, vary))
 }
 
 /// Whether `If-None-Match` contains the ETag of the document.

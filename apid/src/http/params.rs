@@ -14,8 +14,8 @@ use serde_json::{Map, Value};
 use super::negotiate::BodyFormat;
 use super::query::Query;
 use super::request_info::RequestInfo;
-use crate::verbs::decode::undecodable;
-use crate::verbs::deletion::options::{IGNORE, Preconditions, RawDeleteOptions};
+use crate::verbs::decode::decode_error_status;
+use crate::verbs::deletion::options::{IGNORE_STORE_READ_ERROR, Preconditions, RawDeleteOptions};
 use crate::verbs::options::{ListOptions, RawWriteOptions};
 
 /// Maximum number of requirements in one selector. A list compares each one with every object.
@@ -94,7 +94,7 @@ pub(super) fn delete_options(
 /// 400: the body is invalid.
 pub(super) fn intent_of_cbor(body: &[u8], limits: Limits) -> Result<Bytes, Status> {
     let refuse = |why: &str| Status::bad_request(format!("error decoding CBOR: {why}"));
-    let decoded = codec::cbor::decode(body, limits).map_err(|error| undecodable(&error, refuse))?;
+    let decoded = codec::cbor::decode(body, limits).map_err(|error| decode_error_status(&error, refuse))?;
     match decoded.duplicates.first() {
         Some(path) => Err(refuse(&format!("duplicate key `{}`", shorten(path)))),
         None => Ok(Bytes::from(decoded.value.to_string())),
@@ -110,13 +110,13 @@ fn from_query(query: &Query) -> Result<RawDeleteOptions, Status> {
         propagation_policy: text("propagationPolicy"),
         orphan_dependents: switch("orphanDependents"),
         preconditions: None,
-        ignore_store_read_error: switch(IGNORE),
+        ignore_store_read_error: switch(IGNORE_STORE_READ_ERROR),
     })
 }
 
 fn from_body(body: &[u8], format: BodyFormat, limits: Limits) -> Result<RawDeleteOptions, Status> {
     let parsed = format.payload(body).parse("meta/v1.DeleteOptions", limits);
-    let decoded = parsed.map_err(|error| undecodable(&error, unreadable))?;
+    let decoded = parsed.map_err(|error| decode_error_status(&error, unreadable))?;
     let fields = match decoded.value {
         Value::Object(fields) => fields,
         Value::Null => Map::new(),
@@ -152,7 +152,7 @@ fn from_body(body: &[u8], format: BodyFormat, limits: Limits) -> Result<RawDelet
         propagation_policy: text(&fields, "propagationPolicy")?,
         orphan_dependents: switch(&fields, "orphanDependents")?,
         preconditions,
-        ignore_store_read_error: switch(&fields, IGNORE)?,
+        ignore_store_read_error: switch(&fields, IGNORE_STORE_READ_ERROR)?,
     })
 }
 
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_overrides_the_query_wholly() {
+    fn delete_options_body_replaces_query_options() {
         let query = Query::parse(Some("dryRun=All&gracePeriodSeconds=5"));
         let raw = delete_options(&query, b"", BodyFormat::Json, Limits::BODY).unwrap();
         assert_eq!((raw.dry_run.len(), raw.grace_period_seconds), (1, Some(5)));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_that_are_no_delete_options_are_400() {
+    fn invalid_delete_options_body_returns_400() {
         for body in [
             r#"{"kind":"ConfigMap"}"#,
             r#"{"gracePeriodSeconds":"soon"}"#,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_that_are_none_are_400() {
+    fn invalid_selector_returns_400() {
         for raw in ["labelSelector=a+in+b", "fieldSelector=a"] {
             assert_eq!(list(raw).unwrap_err().code, 400, "{raw}");
         }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn selector_with_too_many_requirements_is_400() {
+    fn selector_with_too_many_requirements_returns_400() {
         for (count, code) in [(MAX_REQUIREMENTS, None), (MAX_REQUIREMENTS + 1, Some(400))] {
             let labels: Vec<String> = (0..count).map(|i| format!("!k{i}")).collect();
             let fields = vec!["metadata.name!=x"; count];
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_none_are_400() {
+    fn invalid_number_parameter_returns_400() {
         for raw in ["limit=many", "timeoutSeconds=soon", "limit=1.5", "limit=99999999999999999999"] {
             assert_eq!(list(raw).unwrap_err().code, 400, "{raw}");
         }

@@ -8,62 +8,62 @@ use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::encoding::Encoding;
-use super::exchange::Exchange;
 use super::negotiate::{Format, Offer, Shape, accept};
 use super::protobuf;
-use super::respond::Answer;
+use super::request_context::RequestContext;
+use super::respond::ApiResponse;
 use crate::discovery::{Document, DocumentEncoding, RELEASE};
 
 /// The health check endpoints.
 pub(super) const HEALTH: [&str; 3] = ["livez", "readyz", "healthz"];
 
 /// Handles a non-resource request.
-pub(super) fn answer(exchange: &Exchange) -> Result<Answer, Status> {
-    let segments: Vec<&str> = exchange.info.segments.iter().map(String::as_str).collect();
-    let answer = match segments.as_slice() {
-        [] => root(exchange),
-        ["version"] => version(exchange),
-        ["metrics"] => metrics(exchange),
-        [endpoint, rest @ ..] if HEALTH.contains(endpoint) => return health(exchange, endpoint, rest),
-        ["api" | "apis", ..] => return discovery(exchange, &segments),
+pub(super) fn handle(context: &RequestContext) -> Result<ApiResponse, Status> {
+    let segments: Vec<&str> = context.info.segments.iter().map(String::as_str).collect();
+    let response = match segments.as_slice() {
+        [] => root(context),
+        ["version"] => version(context),
+        ["metrics"] => metrics(context),
+        [endpoint, rest @ ..] if HEALTH.contains(endpoint) => return health(context, endpoint, rest),
+        ["api" | "apis", ..] => return discovery(context, &segments),
         _ => return Ok(not_found()),
     };
-    reading(exchange)?;
-    answer
+    reading(context)?;
+    response
 }
 
 /// Returns 404 in plain text, for an unknown path outside the API.
-pub(super) fn not_found() -> Answer {
-    Answer::text(404, "404 page not found\n")
+pub(super) fn not_found() -> ApiResponse {
+    ApiResponse::text(404, "404 page not found\n")
 }
 
 /// Rejects methods other than GET and HEAD.
-fn reading(exchange: &Exchange) -> Result<(), Status> {
-    match exchange.head.method {
+fn reading(context: &RequestContext) -> Result<(), Status> {
+    match context.head.method {
         Method::GET | Method::HEAD => Ok(()),
         _ => Err(Status::method_not_allowed()),
     }
 }
 
 /// Returns a document that is no API kind.
-fn plain(exchange: &Exchange, value: &Value) -> Result<Answer, Status> {
-    let negotiated = accept(&exchange.head.headers, Offer::Document, exchange.dialect())?;
-    Ok(Answer::document(200, value.to_string(), negotiated.format))
+fn plain(context: &RequestContext, value: &Value) -> Result<ApiResponse, Status> {
+    let negotiated = accept(&context.head.headers, Offer::Document, context.encoding_support())?;
+    Ok(ApiResponse::document(200, value.to_string(), negotiated.format))
 }
 
-fn root(exchange: &Exchange) -> Result<Answer, Status> {
-    let mut paths: BTreeSet<String> = exchange.plane.discovery.paths().map(str::to_owned).collect();
+fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
+    let mut paths: BTreeSet<String> = context.server_state.discovery.paths().map(str::to_owned).collect();
     for endpoint in HEALTH {
         paths.insert(format!("/{endpoint}"));
     }
     paths.extend([super::openid::DISCOVERY, super::openid::KEYS].map(str::to_owned));
     paths.extend(["/metrics", "/openapi/v2", "/openapi/v3", "/version"].map(str::to_owned));
-    plain(exchange, &json!({"paths": paths}))
+    plain(context, &json!({"paths": paths}))
 }
 
-fn version(exchange: &Exchange) -> Result<Answer, Status> {
+fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
     plain(
-        exchange,
+        context,
         &json!({
             "major": "1",
             "minor": "33",
@@ -83,40 +83,40 @@ fn version(exchange: &Exchange) -> Result<Answer, Status> {
 }
 
 /// Returns the metrics of this process and authd's counters of configuration reloads.
-fn metrics(exchange: &Exchange) -> Result<Answer, Status> {
-    let plane = &exchange.plane;
-    let text = plane.metrics.text() + &plane.auth.reload_metrics();
-    Ok(Answer::text_as(200, text, serving::metrics::MEDIA_TYPE))
+fn metrics(context: &RequestContext) -> Result<ApiResponse, Status> {
+    let server_state = &context.server_state;
+    let text = server_state.metrics.text() + &server_state.auth.reload_metrics();
+    Ok(ApiResponse::text_as(200, text, serving::metrics::MEDIA_TYPE))
 }
 
-fn health(exchange: &Exchange, endpoint: &str, rest: &[&str]) -> Result<Answer, Status> {
-    reading(exchange)?;
+fn health(context: &RequestContext, endpoint: &str, rest: &[&str]) -> Result<ApiResponse, Status> {
+    reading(context)?;
     let checks = match endpoint {
-        "livez" => &exchange.plane.health.livez,
-        "readyz" => &exchange.plane.health.readyz,
-        _ => &exchange.plane.health.healthz,
+        "livez" => &context.server_state.health.livez,
+        "readyz" => &context.server_state.health.readyz,
+        _ => &context.server_state.health.healthz,
     };
     let check = (!rest.is_empty()).then(|| rest.join("/"));
-    let own_name = exchange.plane.names.behaviour.verbose_ends_with_own_name;
-    let query = exchange.head.uri.query().unwrap_or("");
-    let answer = checks.answer(endpoint, check.as_deref(), query, own_name);
-    answer.log(endpoint);
+    let own_name = context.server_state.names.behaviour.verbose_ends_with_own_name;
+    let query = context.head.uri.query().unwrap_or("");
+    let response = checks.answer(endpoint, check.as_deref(), query, own_name);
+    response.log(endpoint);
     let options = HeaderValue::from_static("nosniff");
-    Ok(Answer::text(answer.status, answer.body).with_header(header::X_CONTENT_TYPE_OPTIONS, options))
+    Ok(ApiResponse::text(response.status, response.body).with_header(header::X_CONTENT_TYPE_OPTIONS, options))
 }
 
-fn discovery(exchange: &Exchange, segments: &[&str]) -> Result<Answer, Status> {
+fn discovery(context: &RequestContext, segments: &[&str]) -> Result<ApiResponse, Status> {
     let path = format!("/{}", segments.join("/"));
-    let discovery = &exchange.plane.discovery;
+    let discovery = &context.server_state.discovery;
     let Some(document) = discovery.document(&path) else {
         return match segments {
-            ["apis", group, ..] if !discovery.knows_group(group) => Ok(not_found()),
+            ["apis", group, ..] if !discovery.has_group(group) => Ok(not_found()),
             _ => Err(Status::unknown_resource()),
         };
     };
-    reading(exchange)?;
+    reading(context)?;
     let offer = if segments.len() == 1 { Offer::Discovery } else { Offer::Plain };
-    let negotiated = accept(&exchange.head.headers, offer, exchange.dialect())?;
+    let negotiated = accept(&context.head.headers, offer, context.encoding_support())?;
     let aggregated = match negotiated.shape {
         Shape::AggregatedDiscovery(version) => {
             discovery.aggregated(&path, version).map(|document| (document, version))
@@ -125,41 +125,41 @@ fn discovery(exchange: &Exchange, segments: &[&str]) -> Result<Answer, Status> {
     };
     let vary = HeaderValue::from_static("Accept");
     let Some((document, version)) = aggregated else {
-        return Ok(encoded(exchange, document, negotiated.format).with_header(header::VARY, vary));
+        return Ok(encoded(context, document, negotiated.format).with_header(header::VARY, vary));
     };
-    let known = exchange.head.headers.get(header::IF_NONE_MATCH).map(HeaderValue::as_bytes);
-    let answer = if known == Some(document.etag.as_bytes()) {
-        Answer::empty(StatusCode::NOT_MODIFIED.as_u16())
+    let known = context.head.headers.get(header::IF_NONE_MATCH).map(HeaderValue::as_bytes);
+    let response = if known == Some(document.etag.as_bytes()) {
+        ApiResponse::empty(StatusCode::NOT_MODIFIED.as_u16())
     } else {
-        let group = exchange.plane.names.group("apidiscovery");
+        let group = context.server_state.names.group("apidiscovery");
         let media_type =
             format!("{};g={group};v={version};as=APIGroupDiscoveryList", negotiated.format.media_type());
         let media_type = HeaderValue::from_str(&media_type).map_err(Status::internal)?;
-        encoded(exchange, document, negotiated.format).with_header(header::CONTENT_TYPE, media_type)
+        encoded(context, document, negotiated.format).with_header(header::CONTENT_TYPE, media_type)
     };
     let etag = HeaderValue::from_str(&document.etag).map_err(Status::internal)?;
-    Ok(answer.with_header(header::ETAG, etag).with_header(header::VARY, vary))
+    Ok(response.with_header(header::ETAG, etag).with_header(header::VARY, vary))
 }
 
 /// Encodes a document as negotiated. Its encodings are made once and shared by all responses.
-fn encoded(exchange: &Exchange, document: &Document, format: Format) -> Answer {
-    let Some(encoding) = Encoding::of(format, exchange.wishes.pretty) else {
+fn encoded(context: &RequestContext, document: &Document, format: Format) -> ApiResponse {
+    let Some(encoding) = Encoding::of(format, context.response_options.pretty) else {
         let message = document.encoded(DocumentEncoding::Protobuf, |json| {
             let value = serde_json::from_slice(json).unwrap_or_default();
             protobuf::document(&value).unwrap_or_default().into()
         });
         // Empty: the type has no Protobuf message.
         return match message.is_empty() {
-            true => encoded(exchange, document, Format::Json),
-            false => Answer::shared(200, message, format.media_type()),
+            true => encoded(context, document, Format::Json),
+            false => ApiResponse::shared(200, message, format.media_type()),
         };
     };
     let kept = match encoding {
-        Encoding::Compact => return Answer::shared(200, document.body.clone(), format.media_type()),
+        Encoding::Compact => return ApiResponse::shared(200, document.body.clone(), format.media_type()),
         Encoding::Indented => DocumentEncoding::Indented,
         Encoding::Yaml => DocumentEncoding::Yaml,
         Encoding::Cbor => DocumentEncoding::Cbor,
     };
     let encode = |json: &Bytes| encoding.document(&serde_json::from_slice(json).unwrap_or_default()).into();
-    Answer::shared(200, document.encoded(kept, encode), format.media_type())
+    ApiResponse::shared(200, document.encoded(kept, encode), format.media_type())
 }

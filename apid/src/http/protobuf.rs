@@ -23,7 +23,7 @@ use schema::{Schema, write_message};
 use serde_json::Value;
 
 use super::encoding::Frame;
-use crate::plane::Item;
+use crate::server_state::Item;
 use crate::verbs::envelope;
 
 /// Returns the schema of the message of a type; None if the type has no Protobuf message.
@@ -136,9 +136,9 @@ pub(super) fn frame(kind: &str, object: &[u8]) -> Bytes {
 }
 
 /// Maximum size of cached messages, in bytes.
-const KEPT: u64 = 32 * 1024 * 1024;
+const MAX_CACHE_BYTES: u64 = 32 * 1024 * 1024;
 /// Overhead of a cache entry beside its message, in bytes.
-const OVERHEAD: usize = 160;
+const ENTRY_OVERHEAD: usize = 160;
 
 /// An object key, a revision, and the addresses of the kind and the message type.
 ///
@@ -146,16 +146,17 @@ const OVERHEAD: usize = 160;
 type Key = (Arc<str>, u64, usize, usize);
 
 /// Cache of the Protobuf messages of objects in the watch cache.
-pub struct Messages(Cache<Key, Bytes>);
+pub struct MessageCache(Cache<Key, Bytes>);
 
-impl Default for Messages {
+impl Default for MessageCache {
     fn default() -> Self {
-        let weigh = |_: &Key, message: &Bytes| u32::try_from(message.len() + OVERHEAD).unwrap_or(u32::MAX);
-        Messages(Cache::builder().max_capacity(KEPT).weigher(weigh).build())
+        let weigh =
+            |_: &Key, message: &Bytes| u32::try_from(message.len() + ENTRY_OVERHEAD).unwrap_or(u32::MAX);
+        MessageCache(Cache::builder().max_capacity(MAX_CACHE_BYTES).weigher(weigh).build())
     }
 }
 
-impl Messages {
+impl MessageCache {
     /// Returns the message of an item without an envelope; encodes `object` on a cache miss.
     ///
     /// # Errors
@@ -170,8 +171,8 @@ impl Messages {
     ) -> Result<Bytes, Status> {
         let (kind, message_type) = (Arc::as_ptr(resource).addr(), std::ptr::from_ref(schema).addr());
         let key = (Arc::clone(item.key()), item.revision().0, kind, message_type);
-        if let Some(kept) = self.0.get(&key) {
-            return Ok(kept);
+        if let Some(cached) = self.0.get(&key) {
+            return Ok(cached);
         }
         let mut out = Vec::with_capacity(item.value().len());
         schema.write_protobuf(&object()?, &mut out);

@@ -56,7 +56,7 @@ fn decode(text: &str) -> Option<String> {
     if !text.contains(['%', '+']) {
         return Some(text.to_owned());
     }
-    if !well_formed(text) {
+    if !is_well_formed(text) {
         return None;
     }
     let spaced = text.replace('+', " ");
@@ -64,7 +64,7 @@ fn decode(text: &str) -> Option<String> {
 }
 
 /// Whether two hexadecimal digits follow each percent sign.
-pub(super) fn well_formed(text: &str) -> bool {
+pub(super) fn is_well_formed(text: &str) -> bool {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
         if byte == b'%' && !(0..2).all(|_| bytes.next().is_some_and(|b| b.is_ascii_hexdigit())) {
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_decoded_or_left_out() {
+    fn invalid_query_pairs_are_skipped() {
         let query =
             Query::parse(Some("a=1&b=x%20y+z&a=2&bad=%zz&cut=%4&flag&semi;colon=1&%61%62=ab&utf=%ff&="));
         assert_eq!(query.first("a"), Some("1"));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_are_on_unless_they_say_no() {
+    fn boolean_parameter_is_true_unless_0_or_false() {
         for (raw, on) in [
             ("watch", true),
             ("watch=", true),

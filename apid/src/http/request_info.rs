@@ -21,7 +21,7 @@ use apimachinery::selector::{field::FieldSelector, label::LabelSelector};
 use http::Method;
 use percent_encoding::percent_decode_str;
 
-use super::query::{Query, well_formed};
+use super::query::{Query, is_well_formed};
 
 /// The parsed method, path and query of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,13 +30,13 @@ pub(super) struct RequestInfo {
     /// name.
     pub(super) attributes: Arc<Attributes>,
     /// Whether segments follow the name and subresource. No route has any.
-    pub(super) beyond: bool,
+    pub(super) has_extra_segments: bool,
     /// The namespace of the URL, `""` for cluster scope.
     ///
     /// Unlike the namespace of the attributes, it is empty for objects of `namespaces`.
     pub(super) namespace: String,
     /// Whether the path has the deprecated form `{prefix}/watch/...`.
-    pub(super) watch_path: bool,
+    pub(super) is_watch_path: bool,
     /// Whether the name of the attributes comes from the field selector, not from the path.
     pub(super) name_from_selector: bool,
     /// The valid selectors of the query, for verbs that have selectors.
@@ -57,9 +57,9 @@ impl RequestInfo {
                 path: path.to_owned(),
                 ..Attributes::default()
             }),
-            beyond: false,
+            has_extra_segments: false,
             namespace: String::new(),
-            watch_path: false,
+            is_watch_path: false,
             name_from_selector: false,
             labels: None,
             fields: None,
@@ -76,7 +76,7 @@ impl RequestInfo {
             ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
             _ => return plain(None, segments),
         };
-        let (watch_path, rest) = match rest {
+        let (is_watch_path, rest) = match rest {
             ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
             other => (false, other),
         };
@@ -95,7 +95,7 @@ impl RequestInfo {
 
         let watching = query.switch("watch");
         let verb = match method.as_str() {
-            _ if watch_path => "watch",
+            _ if is_watch_path => "watch",
             "POST" => "create",
             "GET" | "HEAD" if watching && subresource.is_empty() => "watch",
             "GET" | "HEAD" if name.is_empty() => "list",
@@ -116,7 +116,7 @@ impl RequestInfo {
                     Ok(selector) => {
                         let exact = selector.exact("metadata.name").filter(|name| is_path_segment(name));
                         if let (true, false, true, Some(exact)) =
-                            (name.is_empty(), watch_path, verb != "deletecollection", exact)
+                            (name.is_empty(), is_watch_path, verb != "deletecollection", exact)
                         {
                             exact.clone_into(&mut name);
                             name_from_selector = true;
@@ -152,9 +152,9 @@ impl RequestInfo {
                 field_selector,
                 label_selector,
             }),
-            beyond: parts.len() > 3,
+            has_extra_segments: parts.len() > 3,
             namespace: namespace.to_owned(),
-            watch_path,
+            is_watch_path,
             name_from_selector,
             labels,
             fields,
@@ -185,7 +185,7 @@ fn split(path: &str) -> Result<Vec<Cow<'_, str>>, &'static str> {
 }
 
 fn segment(raw: &str) -> Result<Cow<'_, str>, &'static str> {
-    if !well_formed(raw) {
+    if !is_well_formed(raw) {
         return Err("a percent sign is not followed by two hexadecimal digits");
     }
     let Ok(text) = percent_decode_str(raw).decode_utf8() else { return Err("a segment is not UTF-8") };
@@ -211,7 +211,7 @@ mod tests {
     type Row = (&'static str, &'static str, [&'static str; 8]);
 
     #[test]
-    fn resource_requests() {
+    fn resource_paths_resolve_to_attributes() {
         let table: &[Row] = &[
             ("GET", "/api/v1/pods", ["list", "", "v1", "", "", "pods", "", ""]),
             ("HEAD", "/api/v1/pods", ["list", "", "v1", "", "", "pods", "", ""]),
@@ -285,7 +285,10 @@ mod tests {
         {
             let info = resolve(method, url);
             let a = &info.attributes;
-            assert!(a.resource_request && info.malformed.is_none() && !info.beyond, "{method} {url}");
+            assert!(
+                a.resource_request && info.malformed.is_none() && !info.has_extra_segments,
+                "{method} {url}"
+            );
             assert_eq!(
                 [
                     a.verb.as_str(),
@@ -304,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn other_requests_have_a_path_and_the_method_as_verb() {
+    fn non_resource_path_has_method_as_verb() {
         for (method, url, verb) in [
             ("GET", "/", "get"),
             ("GET", "/healthz", "get"),
@@ -323,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn no_path_has_two_readings() {
+    fn ambiguous_path_is_malformed() {
         for url in [
             "/api/v1/namespaces/a//pods",
             "//api/v1/pods",
@@ -340,6 +343,6 @@ mod tests {
             let info = resolve("GET", url);
             assert!(info.malformed.is_some() && !info.attributes.resource_request, "{url}");
         }
-        assert!(resolve("GET", "/api/v1/namespaces/a/pods/x/log/y").beyond);
+        assert!(resolve("GET", "/api/v1/namespaces/a/pods/x/log/y").has_extra_segments);
     }
 }

@@ -2,60 +2,64 @@
 
 use std::sync::Arc;
 
-use admission::Notes;
+use admission::PluginOutput;
 use apimachinery::status::Status;
 use http::{Method, header};
 use kinds::{Resource, Storage, Subresource, Verb};
 
-use super::exchange::Exchange;
-use super::negotiate::{BodyFormat, Dialect, Format, Negotiated, Offer, accept, body_format};
-use super::represent::Representation;
-use super::respond::Answer;
-use super::stream::{self, Encoder, Finish};
+use super::negotiate::{BodyFormat, EncodingSupport, Format, Negotiation, Offer, accept, body_format};
+use super::representation::Representation;
+use super::request_context::RequestContext;
+use super::respond::ApiResponse;
+use super::stream::{self, Encoder, OnDrop};
 use super::websocket::Handshake;
 use super::{params, paths, protobuf};
 use crate::audit::Stage;
 use crate::auth::Authorized;
-use crate::plane::Collection;
+use crate::server_state::Collection;
 use crate::verbs::deletion::options::DeleteOptions;
 use crate::verbs::options::{RawWriteOptions, WriteOptions};
 use crate::verbs::patch::Patch;
-use crate::verbs::{self, Begin, Call, Deleted, Written};
+use crate::verbs::{self, Call, DeleteResult, WatchStart, WriteResult};
 
 /// Handles a resource request.
-pub(super) async fn answer(exchange: &Exchange, by: &Authorized, body: &[u8]) -> Result<Answer, Status> {
+pub(super) async fn handle(
+    context: &RequestContext,
+    by: &Authorized,
+    body: &[u8],
+) -> Result<ApiResponse, Status> {
     let a = by.attributes();
-    let plane = &exchange.plane;
-    let Some(resource) = &exchange.resource else {
-        return if plane.discovery.knows_group(&a.group) {
+    let server_state = &context.server_state;
+    let Some(resource) = &context.resource else {
+        return if server_state.discovery.has_group(&a.group) {
             Err(Status::unknown_resource())
         } else {
             Ok(paths::not_found())
         };
     };
-    if !resource.kind.namespaced && !exchange.info.namespace.is_empty() {
+    if !resource.kind.namespaced && !context.info.namespace.is_empty() {
         return Err(Status::unknown_resource());
     }
-    match (resource.kind.storage, plane.collection(resource)) {
+    match (resource.kind.storage, server_state.collection(resource)) {
         (Storage::Stored | Storage::Shared(_), Some(collection)) => {
-            stored(exchange, by, collection, body).await
+            stored(context, by, collection, body).await
         }
-        _ => review(exchange, by, resource, body).await,
+        _ => review(context, by, resource, body).await,
     }
 }
 
 /// Handles a request for a stored kind.
 async fn stored(
-    exchange: &Exchange,
+    context: &RequestContext,
     by: &Authorized,
     collection: &Collection,
     body: &[u8],
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     let a = by.attributes();
     let kind = collection.served.kind;
-    let name = exchange.info.path_name();
-    let namespace = exchange.info.namespace.as_str();
-    let method = &exchange.head.method;
+    let name = context.info.path_name();
+    let namespace = context.info.namespace.as_str();
+    let method = &context.head.method;
     let reading = matches!(*method, Method::GET | Method::HEAD);
     let in_all_namespaces = kind.namespaced && namespace.is_empty();
     if in_all_namespaces && !name.is_empty() {
@@ -68,11 +72,11 @@ async fn stored(
             Some(found.ok_or_else(Status::unknown_resource)?)
         }
     };
-    if exchange.info.beyond && !subresource.is_some_and(Subresource::has_paths) {
+    if context.info.has_extra_segments && !subresource.is_some_and(Subresource::has_paths) {
         return Err(Status::unknown_resource());
     }
     let verb = match *method {
-        _ if exchange.info.watch_path && !reading => None,
+        _ if context.info.is_watch_path && !reading => None,
         Method::GET | Method::HEAD => match a.verb.as_str() {
             "watch" => Some(Verb::Watch),
             "list" => Some(Verb::List),
@@ -88,9 +92,9 @@ async fn stored(
     };
     let served = subresource.map_or(kind.verbs, |subresource| subresource.verbs);
     let verb = verb.filter(|verb| served.contains(verb)).ok_or_else(Status::method_not_allowed)?;
-    let notes = Notes::default();
+    let notes = PluginOutput::default();
     let call = Call {
-        plane: &exchange.plane,
+        server_state: &context.server_state,
         by,
         collection,
         version: &a.version,
@@ -98,228 +102,252 @@ async fn stored(
         name,
         subresource: &a.subresource,
         notes: &notes,
-        request_id: &exchange.id,
+        request_id: &context.id,
     };
     let other = subresource.filter(|s| !kind.is_part(s)).filter(|_| call.view().is_none());
     let result = match verb {
-        _ if other.is_some() => beside(exchange, &call, other, body).await,
-        Verb::Get => get(exchange, &call).await,
-        Verb::List => list(exchange, &call).await,
-        Verb::Watch => watch(exchange, &call).await,
-        Verb::Create => create(exchange, &call, body).await,
-        Verb::Update => update(exchange, &call, body).await,
-        Verb::Patch => patch(exchange, &call, body).await,
-        Verb::Delete => delete(exchange, &call, body).await,
-        Verb::DeleteCollection => delete_collection(exchange, &call, body).await,
+        _ if other.is_some() => other_subresource(context, &call, other, body).await,
+        Verb::Get => get(context, &call).await,
+        Verb::List => list(context, &call).await,
+        Verb::Watch => watch(context, &call).await,
+        Verb::Create => create(context, &call, body).await,
+        Verb::Update => update(context, &call, body).await,
+        Verb::Patch => patch(context, &call, body).await,
+        Verb::Delete => delete(context, &call, body).await,
+        Verb::DeleteCollection => delete_collection(context, &call, body).await,
     };
-    let deprecation = kind.strategy.deprecation(&exchange.plane.names);
+    let deprecation = kind.strategy.deprecation(&context.server_state.names);
     if deprecation.is_some() {
-        exchange.plane.request_metrics.deprecated(&collection.resource, &a.version, &a.subresource);
-        let key = exchange.plane.names.group_key("deprecated");
-        exchange.audit.update(|event| event.annotations.push((key, "true".to_owned())));
+        context.server_state.request_metrics.deprecated(&collection.resource, &a.version, &a.subresource);
+        let key = context.server_state.names.group_key("deprecated");
+        context.audit.update(|event| event.annotations.push((key, "true".to_owned())));
     }
-    with_notes(result.map(|answer| answer.with_warnings(deprecation.into_iter().collect())), &notes, exchange)
+    with_notes(
+        result.map(|response| response.with_warnings(deprecation.into_iter().collect())),
+        &notes,
+        context,
+    )
 }
 
 /// Adds the notes of admission plugins: warnings for the client, annotations for the audit log also on
 /// failure.
-fn with_notes(result: Result<Answer, Status>, notes: &Notes, exchange: &Exchange) -> Result<Answer, Status> {
-    exchange.audit.update(|event| event.take_notes(notes));
+fn with_notes(
+    result: Result<ApiResponse, Status>,
+    notes: &PluginOutput,
+    context: &RequestContext,
+) -> Result<ApiResponse, Status> {
+    context.audit.update(|event| event.take_notes(notes));
     Ok(result?.with_warnings(notes.take_warnings()))
 }
 
-async fn get(exchange: &Exchange, call: &Call<'_>) -> Result<Answer, Status> {
-    let negotiated = exchange.accept_for(call, Offer::Object)?;
-    if exchange.query.switch("export") {
+async fn get(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse, Status> {
+    let negotiated = context.accept_for(call, Offer::Object)?;
+    if context.query.switch("export") {
         return Err(Status::bad_request(
             "the export parameter, deprecated since v1.14, is no longer supported",
         ));
     }
-    let shown = verbs::get(call, exchange.query.text("resourceVersion")).await?;
-    let encoded = exchange.represent(call, negotiated)?.object(&shown)?;
-    Ok(Answer::object(200, encoded, negotiated.format))
+    let shown = verbs::get(call, context.query.text("resourceVersion")).await?;
+    let encoded = context.represent(call, negotiated)?.object(&shown)?;
+    Ok(ApiResponse::object(200, encoded, negotiated.format))
 }
 
-async fn list(exchange: &Exchange, call: &Call<'_>) -> Result<Answer, Status> {
-    let negotiated = exchange.accept_for(call, Offer::List)?;
-    let representation = exchange.represent(call, negotiated)?;
-    let options = params::list_options(&exchange.query, &exchange.info)?;
+async fn list(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse, Status> {
+    let negotiated = context.accept_for(call, Offer::List)?;
+    let representation = context.represent(call, negotiated)?;
+    let options = params::list_options(&context.query, &context.info)?;
     let listed = verbs::list(call, &options).await?;
-    Ok(Answer::list(representation.list(listed)?, negotiated.format))
+    Ok(ApiResponse::list(representation.list(listed)?, negotiated.format))
 }
 
-async fn watch(exchange: &Exchange, call: &Call<'_>) -> Result<Answer, Status> {
-    let negotiated = exchange.accept_for(call, Offer::Watch)?;
-    exchange.represent(call, negotiated)?;
-    let options = params::list_options(&exchange.query, &exchange.info)?;
-    let handshake = Handshake::of(&exchange.head)?;
+async fn watch(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse, Status> {
+    let negotiated = context.accept_for(call, Offer::Watch)?;
+    context.represent(call, negotiated)?;
+    let options = params::list_options(&context.query, &context.info)?;
+    let handshake = Handshake::of(&context.head)?;
     let begin = verbs::watch(call, &options).await?;
 
-    let plane = Arc::clone(&exchange.plane);
-    let mut finish = Finish::new(|| {});
-    if let Some(event) = exchange.audit.event() {
-        let line = event.line(&plane.names, Stage::ResponseStarted, plane.clock.now(), 200, None);
-        plane.audit.write(line).await;
-        let plane = Arc::clone(&plane);
-        finish = Finish::new(move || {
-            let line = event.line(&plane.names, Stage::ResponseComplete, plane.clock.now(), 200, None);
-            plane.audit.write_now(line);
+    let server_state = Arc::clone(&context.server_state);
+    let mut finish = OnDrop::new(|| {});
+    if let Some(event) = context.audit.event() {
+        let line =
+            event.line(&server_state.names, Stage::ResponseStarted, server_state.clock.now(), 200, None);
+        server_state.audit.write(line).await;
+        let server_state = Arc::clone(&server_state);
+        finish = OnDrop::new(move || {
+            let line =
+                event.line(&server_state.names, Stage::ResponseComplete, server_state.clock.now(), 200, None);
+            server_state.audit.write_now(line);
         });
     }
     let encoder = |finish| Encoder {
-        plane,
+        server_state,
         resource: Arc::clone(&call.collection.served),
         version: call.version.to_owned(),
         negotiated,
-        include_object: exchange.query.text("includeObject").to_owned(),
+        include_object: context.query.text("includeObject").to_owned(),
         _finish: finish,
     };
     let format = negotiated.format;
     Ok(match (handshake, begin) {
-        (None, Begin::Expired(status)) => Answer::stream(stream::failed(&status, format, finish), format),
-        (None, Begin::Running(watching)) => Answer::stream(stream::watch(watching, encoder(finish)), format),
+        (None, WatchStart::Expired(status)) => {
+            ApiResponse::stream(stream::failed(&status, format, finish), format)
+        }
+        (None, WatchStart::Running(watching)) => {
+            ApiResponse::stream(stream::watch(watching, encoder(finish)), format)
+        }
         (Some(handshake), begin) => {
-            let answer = Answer::upgraded(handshake.headers.clone());
+            let response = ApiResponse::upgraded(handshake.headers.clone());
             let text = !matches!(format, Format::Protobuf(_) | Format::Cbor);
-            let time = exchange.plane.request_timeout;
+            let time = context.server_state.request_timeout;
             match begin {
-                Begin::Expired(status) => {
+                WatchStart::Expired(status) => {
                     handshake.send(stream::failed_message(&status, format, finish), text, time)
                 }
-                Begin::Running(watching) => {
+                WatchStart::Running(watching) => {
                     handshake.send(stream::messages(watching, encoder(finish)), text, time)
                 }
             }
-            answer
+            response
         }
     })
 }
 
-async fn create(exchange: &Exchange, call: &Call<'_>, body: &[u8]) -> Result<Answer, Status> {
-    let negotiated = exchange.accept_for(call, Offer::Object)?;
-    let representation = exchange.represent(call, negotiated)?;
-    let format = exchange.body_format_for(call)?;
-    let options = exchange.write_options().validate("CreateOptions", &call.plane.names)?;
+async fn create(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
+    let negotiated = context.accept_for(call, Offer::Object)?;
+    let representation = context.represent(call, negotiated)?;
+    let format = context.body_format_for(call)?;
+    let options = context.write_options().validate("CreateOptions", &call.server_state.names)?;
     let written = verbs::create(call, format.payload(body), &options).await?;
-    answer_written(&representation, negotiated, written)
+    write_response(&representation, negotiated, written)
 }
 
-async fn update(exchange: &Exchange, call: &Call<'_>, body: &[u8]) -> Result<Answer, Status> {
-    let negotiated = exchange.accept_for(call, Offer::Object)?;
-    let representation = exchange.represent(call, negotiated)?;
-    let format = exchange.body_format_for(call)?;
-    let options = exchange.write_options().validate("UpdateOptions", &call.plane.names)?;
+async fn update(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
+    let negotiated = context.accept_for(call, Offer::Object)?;
+    let representation = context.represent(call, negotiated)?;
+    let format = context.body_format_for(call)?;
+    let options = context.write_options().validate("UpdateOptions", &call.server_state.names)?;
     let written = verbs::update(call, format.payload(body), &options).await?;
-    answer_written(&representation, negotiated, written)
+    write_response(&representation, negotiated, written)
 }
 
-async fn patch(exchange: &Exchange, call: &Call<'_>, body: &[u8]) -> Result<Answer, Status> {
-    let content_type = super::negotiate::media_type(exchange.head.headers.get(header::CONTENT_TYPE));
-    let is_cbor = exchange.dialect().cbor && content_type.as_deref() == Some("application/apply-patch+cbor");
+async fn patch(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
+    let content_type = super::negotiate::media_type(context.head.headers.get(header::CONTENT_TYPE));
+    let is_cbor =
+        context.encoding_support().cbor && content_type.as_deref() == Some("application/apply-patch+cbor");
     let kind = if is_cbor { verbs::patch::Kind::Apply } else { Patch::kind(content_type.as_deref())? };
-    let negotiated = exchange.accept_for(call, Offer::Object)?;
-    let representation = exchange.represent(call, negotiated)?;
-    let options = exchange.write_options();
-    let names = &call.plane.names;
+    let negotiated = context.accept_for(call, Offer::Object)?;
+    let representation = context.represent(call, negotiated)?;
+    let options = context.write_options();
+    let names = &call.server_state.names;
     let options = match kind {
         verbs::patch::Kind::Apply => options.validate_apply(names)?,
         _ => options.validate("PatchOptions", names)?,
     };
-    let limits = call.plane.body_limits;
+    let limits = call.server_state.body_limits;
     let patch = if is_cbor {
         Patch::parse(kind, &params::intent_of_cbor(body, limits)?, limits)?
     } else {
         Patch::parse(kind, body, limits)?
     };
     let written = verbs::patch::patch(call, &patch, &options).await?;
-    answer_written(&representation, negotiated, written)
+    write_response(&representation, negotiated, written)
 }
 
-async fn delete(exchange: &Exchange, call: &Call<'_>, body: &[u8]) -> Result<Answer, Status> {
-    let negotiated = exchange.accept_for(call, Offer::Object)?;
-    let representation = exchange.represent(call, negotiated)?;
-    let options = exchange.delete_options(body)?;
+async fn delete(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
+    let negotiated = context.accept_for(call, Offer::Object)?;
+    let representation = context.represent(call, negotiated)?;
+    let options = context.delete_options(body)?;
     match verbs::delete(call, &options).await? {
-        Deleted::Gone(status) => Ok(Answer::status(*status, negotiated.format)),
-        Deleted::Object(shown) => Ok(Answer::object(200, representation.object(&shown)?, negotiated.format)),
-        Deleted::Held(shown) => {
+        DeleteResult::Status(status) => Ok(ApiResponse::status(*status, negotiated.format)),
+        DeleteResult::Object(shown) => {
+            Ok(ApiResponse::object(200, representation.object(&shown)?, negotiated.format))
+        }
+        DeleteResult::Terminating(shown) => {
             // 202 for the deprecated `orphanDependents: false`: dependents are still being deleted.
             let code = if options.orphan_dependents == Some(false) { 202 } else { 200 };
-            Ok(Answer::object(code, representation.object(&shown)?, negotiated.format))
+            Ok(ApiResponse::object(code, representation.object(&shown)?, negotiated.format))
         }
     }
 }
 
-async fn delete_collection(exchange: &Exchange, call: &Call<'_>, body: &[u8]) -> Result<Answer, Status> {
-    let negotiated = exchange.accept_for(call, Offer::List)?;
-    let representation = exchange.represent(call, negotiated)?;
-    let which = params::list_options(&exchange.query, &exchange.info)?;
-    let options = exchange.delete_options(body)?;
-    let listed = verbs::delete_collection(call, &which, &options, call.plane.delete_workers).await?;
-    Ok(Answer::list(representation.list(listed)?, negotiated.format))
+async fn delete_collection(
+    context: &RequestContext,
+    call: &Call<'_>,
+    body: &[u8],
+) -> Result<ApiResponse, Status> {
+    let negotiated = context.accept_for(call, Offer::List)?;
+    let representation = context.represent(call, negotiated)?;
+    let which = params::list_options(&context.query, &context.info)?;
+    let options = context.delete_options(body)?;
+    let listed = verbs::delete_collection(call, &which, &options, call.server_state.delete_workers).await?;
+    Ok(ApiResponse::list(representation.list(listed)?, negotiated.format))
 }
 
 /// Handles a request for a review kind; the only verb is create.
 async fn review(
-    exchange: &Exchange,
+    context: &RequestContext,
     by: &Authorized,
     resource: &Resource,
     body: &[u8],
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     let a = by.attributes();
-    let scoped = resource.kind.namespaced != exchange.info.namespace.is_empty();
-    let named = !exchange.info.path_name().is_empty() || !a.subresource.is_empty();
-    if named || exchange.info.beyond || !scoped {
+    let scoped = resource.kind.namespaced != context.info.namespace.is_empty();
+    let named = !context.info.path_name().is_empty() || !a.subresource.is_empty();
+    if named || context.info.has_extra_segments || !scoped {
         return Err(Status::unknown_resource());
     }
-    if exchange.head.method != Method::POST || exchange.info.watch_path {
+    if context.head.method != Method::POST || context.info.is_watch_path {
         return Err(Status::method_not_allowed());
     }
-    if resource.kind.storage == Storage::Order {
-        let about = exchange.plane.registry.ordered(resource);
-        let about = about.and_then(|(of, part)| Some((exchange.plane.collection(of)?, part)));
+    if resource.kind.storage == Storage::BindingLike {
+        let about = context.server_state.registry.binding_target(resource);
+        let about = about.and_then(|(of, part)| Some((context.server_state.collection(of)?, part)));
         let Some((collection, part)) = about else {
             return Err(Status::not_implemented(&resource.group_resource, ""));
         };
-        let notes = Notes::default();
+        let notes = PluginOutput::default();
         let call = Call {
-            plane: &exchange.plane,
+            server_state: &context.server_state,
             by,
             collection,
             version: &a.version,
-            namespace: &exchange.info.namespace,
+            namespace: &context.info.namespace,
             name: "",
             subresource: part.name,
             notes: &notes,
-            request_id: &exchange.id,
+            request_id: &context.id,
         };
-        let result = order(exchange, &call, resource, body).await;
-        return with_notes(result, &notes, exchange);
+        let result = order(context, &call, resource, body).await;
+        return with_notes(result, &notes, context);
     }
-    let Sent { negotiated, format, options } = exchange.sent()?;
+    let CreateRequest { negotiated, format, options } = context.create_request()?;
     let (object, warnings) =
-        verbs::review(&exchange.plane, by, resource, format.payload(body), &options, &exchange.id).await?;
-    Ok(Answer::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
+        verbs::review(&context.server_state, by, resource, format.payload(body), &options, &context.id)
+            .await?;
+    Ok(ApiResponse::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
 }
 
 /// Handles subresources with a body of another kind: bindings, evictions, token requests.
 ///
 /// Subresources that discovery lists but that are not implemented return 501.
-async fn beside(
-    exchange: &Exchange,
+async fn other_subresource(
+    context: &RequestContext,
     call: &Call<'_>,
     subresource: Option<&Subresource>,
     body: &[u8],
-) -> Result<Answer, Status> {
-    let (registry, served) = (&call.plane.registry, &call.collection.served);
-    let kind = subresource.and_then(|subresource| registry.body(served, subresource, &call.plane.names));
-    let carried_out =
-        |kind: &&Arc<Resource>| kind.kind.storage == Storage::Removal || kind.kind.strategy.order().is_some();
+) -> Result<ApiResponse, Status> {
+    let (registry, served) = (&call.server_state.registry, &call.collection.served);
+    let kind =
+        subresource.and_then(|subresource| registry.body(served, subresource, &call.server_state.names));
+    let carried_out = |kind: &&Arc<Resource>| {
+        kind.kind.storage == Storage::Eviction || kind.kind.strategy.binding_action().is_some()
+    };
     if let Some(kind) = kind.filter(carried_out) {
-        return order(exchange, call, kind, body).await;
+        return order(context, call, kind, body).await;
     }
     if let Some(kind) = kind.filter(|kind| kind.kind.storage == Storage::Review) {
-        return token_request(exchange, call, kind, body).await;
+        return token_request(context, call, kind, body).await;
     }
     // The name of a proxied object may contain a scheme and a port.
     if !call.name.contains(':') {
@@ -328,77 +356,82 @@ async fn beside(
     Err(Status::not_implemented(&served.group_resource, call.subresource))
 }
 
-async fn order(exchange: &Exchange, call: &Call<'_>, kind: &Resource, body: &[u8]) -> Result<Answer, Status> {
-    let Sent { negotiated, format, options } = exchange.sent()?;
-    let (status, warnings) = match kind.kind.storage {
-        Storage::Removal => verbs::evict(call, kind, format.payload(body), &options).await?,
-        _ => verbs::order(call, kind, format.payload(body), &options).await?,
-    };
-    Ok(Answer::status(status, negotiated.format).with_warnings(warnings))
-}
-
-async fn token_request(
-    exchange: &Exchange,
+async fn order(
+    context: &RequestContext,
     call: &Call<'_>,
     kind: &Resource,
     body: &[u8],
-) -> Result<Answer, Status> {
-    let Sent { negotiated, format, options } = exchange.sent()?;
+) -> Result<ApiResponse, Status> {
+    let CreateRequest { negotiated, format, options } = context.create_request()?;
+    let (status, warnings) = match kind.kind.storage {
+        Storage::Eviction => verbs::evict(call, kind, format.payload(body), &options).await?,
+        _ => verbs::create_binding_like(call, kind, format.payload(body), &options).await?,
+    };
+    Ok(ApiResponse::status(status, negotiated.format).with_warnings(warnings))
+}
+
+async fn token_request(
+    context: &RequestContext,
+    call: &Call<'_>,
+    kind: &Resource,
+    body: &[u8],
+) -> Result<ApiResponse, Status> {
+    let CreateRequest { negotiated, format, options } = context.create_request()?;
     if body.is_empty() {
         return Err(Status::bad_request("the body of the request is empty: a TokenRequest is expected"));
     }
     let (object, warnings) = verbs::token_request(call, kind, format.payload(body), &options).await?;
-    Ok(Answer::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
+    Ok(ApiResponse::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
 }
 
 /// Encodes the result of a write.
 ///
 /// The representation is created before the write, so that an invalid one rejects the request.
-fn answer_written(
+fn write_response(
     representation: &Representation,
-    negotiated: Negotiated,
-    written: Written,
-) -> Result<Answer, Status> {
+    negotiated: Negotiation,
+    written: WriteResult,
+) -> Result<ApiResponse, Status> {
     let code = if written.created { 201 } else { 200 };
     let encoded = representation.object(&written.object)?;
-    Ok(Answer::object(code, encoded, negotiated.format).with_warnings(written.warnings))
+    Ok(ApiResponse::object(code, encoded, negotiated.format).with_warnings(written.warnings))
 }
 
 /// Options of a request that creates an object of another kind than its path names.
-struct Sent {
-    negotiated: Negotiated,
+struct CreateRequest {
+    negotiated: Negotiation,
     format: BodyFormat,
     options: WriteOptions,
 }
 
-impl Exchange {
-    fn sent(&self) -> Result<Sent, Status> {
+impl RequestContext {
+    fn create_request(&self) -> Result<CreateRequest, Status> {
         let negotiated = self.accept(Offer::Plain)?;
         let format = self.body_format()?;
-        let options = self.write_options().validate("CreateOptions", &self.plane.names)?;
-        Ok(Sent { negotiated, format, options })
+        let options = self.write_options().validate("CreateOptions", &self.server_state.names)?;
+        Ok(CreateRequest { negotiated, format, options })
     }
 
-    fn accept(&self, offer: Offer) -> Result<Negotiated, Status> {
-        accept(&self.head.headers, offer, self.dialect())
+    fn accept(&self, offer: Offer) -> Result<Negotiation, Status> {
+        accept(&self.head.headers, offer, self.encoding_support())
     }
 
     /// Negotiates the response format for objects of a kind.
-    fn accept_for(&self, call: &Call<'_>, offer: Offer) -> Result<Negotiated, Status> {
-        accept(&self.head.headers, offer, self.dialect_of(call))
+    fn accept_for(&self, call: &Call<'_>, offer: Offer) -> Result<Negotiation, Status> {
+        accept(&self.head.headers, offer, self.encoding_support_of(call))
     }
 
     /// Returns the body format for an object of a kind.
     fn body_format_for(&self, call: &Call<'_>) -> Result<BodyFormat, Status> {
-        body_format(self.head.headers.get(header::CONTENT_TYPE), self.dialect_of(call))
+        body_format(self.head.headers.get(header::CONTENT_TYPE), self.encoding_support_of(call))
     }
 
-    fn dialect_of(&self, call: &Call<'_>) -> Dialect<'_> {
-        Dialect { protobuf: protobuf::is_form_of(&call.collection.served), ..self.dialect() }
+    fn encoding_support_of(&self, call: &Call<'_>) -> EncodingSupport<'_> {
+        EncodingSupport { protobuf: protobuf::is_form_of(&call.collection.served), ..self.encoding_support() }
     }
 
     fn body_format(&self) -> Result<BodyFormat, Status> {
-        body_format(self.head.headers.get(header::CONTENT_TYPE), self.dialect())
+        body_format(self.head.headers.get(header::CONTENT_TYPE), self.encoding_support())
     }
 
     fn write_options(&self) -> RawWriteOptions {
@@ -408,17 +441,17 @@ impl Exchange {
     /// Reads the delete options. The Content-Type of an empty body is ignored.
     fn delete_options(&self, bytes: &[u8]) -> Result<DeleteOptions, Status> {
         let format = if bytes.is_empty() { BodyFormat::Json } else { self.body_format()? };
-        params::delete_options(&self.query, bytes, format, self.plane.body_limits)?
-            .validate(&self.plane.names)
+        params::delete_options(&self.query, bytes, format, self.server_state.body_limits)?
+            .validate(&self.server_state.names)
     }
 
-    fn represent(&self, call: &Call<'_>, negotiated: Negotiated) -> Result<Representation, Status> {
+    fn represent(&self, call: &Call<'_>, negotiated: Negotiation) -> Result<Representation, Status> {
         let include = self.query.text("includeObject");
         let (resource, version) = match call.view() {
             Some(view) => (view, view.kind.versions.first().copied().unwrap_or_default()),
             None => (&call.collection.served, call.version),
         };
-        let representation = Representation::new(&self.plane, resource, version, negotiated, include)?;
-        Ok(representation.with_pretty(self.wishes.pretty))
+        let representation = Representation::new(&self.server_state, resource, version, negotiated, include)?;
+        Ok(representation.with_pretty(self.response_options.pretty))
     }
 }

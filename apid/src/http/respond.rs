@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`Answer`] is a status code, a document and headers. [`Answer::into_response`] encodes it with the
+//! [`ApiResponse`] is a status code, a document and headers. [`ApiResponse::into_response`] encodes it with the
 //! negotiated options: JSON or YAML, indented, compressed; with warnings, `Retry-After` and `Audit-Id`.
 //!
-//! [`Answer::prepare`] does the work that precedes the response head in steps. Costly steps may run on
+//! [`ApiResponse::prepare`] does the work that precedes the response head in steps. Costly steps may run on
 //! another thread.
 
 use apimachinery::status::Status;
@@ -15,15 +15,15 @@ use http::{HeaderMap, Response, StatusCode};
 use serde_json::Value;
 use serving::body::Body;
 
-use super::chunks::{self, Beginning, Chunks, Deferred, Gzip};
+use super::chunks::{self, BufferedChunks, ChunkSource, Gzip, LazyDocument};
 use super::encoding::Encoding;
 use super::negotiate::{self, Format};
 use super::protobuf;
 use super::query::Query;
-use super::represent::Encoded;
+use super::representation::EncodedObject;
 
 /// A response before it is encoded.
-pub(super) struct Answer {
+pub(super) struct ApiResponse {
     code: u16,
     content: Content,
     warnings: Vec<String>,
@@ -36,7 +36,7 @@ enum Content {
     /// A JSON document and the format to encode it in, or a message that is already Protobuf.
     Document(Bytes, Format),
     /// A document that is encoded chunk by chunk while it is sent.
-    Chunks(Beginning, Format),
+    Chunks(BufferedChunks, Format),
     /// Text, with its media type.
     Text(Bytes, &'static str),
     /// A document in a buffer that many responses share, with its media type.
@@ -48,79 +48,83 @@ enum Content {
     Empty,
 }
 
-impl Answer {
+impl ApiResponse {
     /// A document: JSON text, encoded later as negotiated, or an encoded Protobuf message.
     pub(super) fn document(code: u16, encoded: impl Into<Bytes>, format: Format) -> Self {
-        Answer::new(code, Content::Document(encoded.into(), format))
+        ApiResponse::new(code, Content::Document(encoded.into(), format))
     }
 
     /// A list.
-    pub(super) fn list(list: Box<dyn Chunks>, format: Format) -> Self {
-        Answer::new(200, Content::Chunks(Beginning::new(list), format))
+    pub(super) fn list(list: Box<dyn ChunkSource>, format: Format) -> Self {
+        ApiResponse::new(200, Content::Chunks(BufferedChunks::new(list), format))
     }
 
     /// An object.
-    pub(super) fn object(code: u16, encoded: Encoded, format: Format) -> Self {
+    pub(super) fn object(code: u16, encoded: EncodedObject, format: Format) -> Self {
         match encoded {
-            Encoded::Whole(encoded) => Answer::document(code, encoded, format),
-            Encoded::Chunks(chunks) => Answer::new(code, Content::Chunks(Beginning::new(chunks), format)),
+            EncodedObject::Whole(encoded) => ApiResponse::document(code, encoded, format),
+            EncodedObject::Chunks(chunks) => {
+                ApiResponse::new(code, Content::Chunks(BufferedChunks::new(chunks), format))
+            }
         }
     }
 
     /// An object that has its own `kind` and `apiVersion`.
     pub(super) fn value(code: u16, value: &Value, format: Format) -> Self {
         match format {
-            Format::Json | Format::Yaml | Format::Cbor => Answer::document(code, value.to_string(), format),
+            Format::Json | Format::Yaml | Format::Cbor => {
+                ApiResponse::document(code, value.to_string(), format)
+            }
             Format::Protobuf(_) => match protobuf::document(value) {
-                Some(encoded) => Answer::document(code, encoded, format),
-                None => Answer::document(code, value.to_string(), Format::Json),
+                Some(encoded) => ApiResponse::document(code, encoded, format),
+                None => ApiResponse::document(code, value.to_string(), Format::Json),
             },
         }
     }
 
     /// Plain text.
     pub(super) fn text(code: u16, text: impl Into<Bytes>) -> Self {
-        Answer::new(code, Content::Text(text.into(), "text/plain; charset=utf-8"))
+        ApiResponse::new(code, Content::Text(text.into(), "text/plain; charset=utf-8"))
     }
 
     /// Text with another media type.
     pub(super) fn text_as(code: u16, text: impl Into<Bytes>, media_type: &'static str) -> Self {
-        Answer::new(code, Content::Text(text.into(), media_type))
+        ApiResponse::new(code, Content::Text(text.into(), media_type))
     }
 
     /// A document in a buffer that many responses share.
     pub(super) fn shared(code: u16, document: Bytes, media_type: &'static str) -> Self {
-        Answer::new(code, Content::Shared(document, media_type))
+        ApiResponse::new(code, Content::Shared(document, media_type))
     }
 
     /// A stream of events.
     pub(super) fn stream(body: Body, format: Format) -> Self {
-        Answer::new(200, Content::Stream(body, format))
+        ApiResponse::new(200, Content::Stream(body, format))
     }
 
     /// 101 Switching Protocols with these headers.
     pub(super) fn upgraded(headers: Vec<(HeaderName, HeaderValue)>) -> Self {
-        Answer { headers, ..Answer::new(101, Content::Upgraded) }
+        ApiResponse { headers, ..ApiResponse::new(101, Content::Upgraded) }
     }
 
     /// A status code without a body.
     pub(super) fn empty(code: u16) -> Self {
-        Answer::new(code, Content::Empty)
+        ApiResponse::new(code, Content::Empty)
     }
 
     /// A Status in the negotiated error encoding.
     pub(super) fn status(status: Status, format: Format) -> Self {
-        let mut answer = Answer::value(status.code, &status.to_value(), format);
+        let mut response = ApiResponse::value(status.code, &status.to_value(), format);
         let retry = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
         if retry > 0 {
-            answer.headers.push((header::RETRY_AFTER, HeaderValue::from(retry)));
+            response.headers.push((header::RETRY_AFTER, HeaderValue::from(retry)));
         }
-        answer.failure = (!status.success).then(|| Box::new(status));
-        answer
+        response.failure = (!status.success).then(|| Box::new(status));
+        response
     }
 
     fn new(code: u16, content: Content) -> Self {
-        Answer { code, content, warnings: Vec::new(), headers: Vec::new(), failure: None }
+        ApiResponse { code, content, warnings: Vec::new(), headers: Vec::new(), failure: None }
     }
 
     /// Adds warnings for the client.
@@ -151,38 +155,41 @@ impl Answer {
     ///
     /// A step takes at most about one millisecond, or the encoding of one object. If encoding fails, the
     /// response becomes the Status of the error.
-    pub(super) fn prepare(&mut self, wishes: Wishes) -> bool {
+    pub(super) fn prepare(&mut self, response_options: ResponseOptions) -> bool {
         let (prepared, format) = match &mut self.content {
-            Content::Chunks(beginning, format) => {
-                let limit = if wishes.gzip { COMPRESSED_FROM } else { AT_ONCE };
-                (beginning.prepare_upto(limit), *format)
+            Content::Chunks(buffered, format) => {
+                let limit = if response_options.gzip { MIN_COMPRESSED_BYTES } else { MAX_SINGLE_BUFFER };
+                (buffered.prepare_upto(limit), *format)
             }
-            Content::Document(json, format) if json.len() > AT_ONCE && is_encoded(*format, wishes) => {
+            Content::Document(json, format)
+                if json.len() > MAX_SINGLE_BUFFER && is_encoded(*format, response_options) =>
+            {
                 let (json, format) = (std::mem::take(json), *format);
-                let encoded = Deferred::new(move || Ok(encode(json, format, wishes.pretty).into()));
-                self.content = Content::Chunks(Beginning::new(Box::new(encoded)), format);
+                let encoded =
+                    LazyDocument::new(move || Ok(encode(json, format, response_options.pretty).into()));
+                self.content = Content::Chunks(BufferedChunks::new(Box::new(encoded)), format);
                 return true;
             }
             _ => return false,
         };
         prepared.unwrap_or_else(|status| {
-            *self = Answer::status(status, format);
+            *self = ApiResponse::status(status, format);
             false
         })
     }
 
-    /// Whether the next call of [`Answer::prepare`] may take more than about 0.2 ms of CPU.
+    /// Whether the next call of [`ApiResponse::prepare`] may take more than about 0.2 ms of CPU.
     pub(super) fn is_costly(&self) -> bool {
         match &self.content {
-            Content::Chunks(beginning, _) => beginning.is_costly(),
+            Content::Chunks(buffered, _) => buffered.is_costly(),
             _ => false,
         }
     }
 
     /// Builds the response, after any preparation steps that remain.
     pub(super) fn into_response(mut self, delivery: &Delivery<'_>) -> Response<Body> {
-        while self.prepare(delivery.wishes) {}
-        let Wishes { pretty, gzip } = delivery.wishes;
+        while self.prepare(delivery.response_options) {}
+        let ResponseOptions { pretty, gzip } = delivery.response_options;
         let code = StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = Response::new(Body::empty());
         *response.status_mut() = code;
@@ -195,11 +202,13 @@ impl Answer {
         for (name, value) in self.headers {
             headers.insert(name, value);
         }
-        let (made, media_type) = match self.content {
+        let (encoded_body, media_type) = match self.content {
             Content::Empty | Content::Upgraded => return response,
-            Content::Chunks(beginning, format) => match beginning.whole_size() {
-                Some(size) if size <= AT_ONCE => (Made::Small(beginning.into_made()), format.media_type()),
-                size => (Made::Large(Box::new(beginning), size), format.media_type()),
+            Content::Chunks(buffered, format) => match buffered.known_size() {
+                Some(size) if size <= MAX_SINGLE_BUFFER => {
+                    (EncodedBody::Small(buffered.into_buffer()), format.media_type())
+                }
+                size => (EncodedBody::Large(Box::new(buffered), size), format.media_type()),
             },
             Content::Stream(body, format) => {
                 let media_type = HeaderValue::from_str(&format.stream_media_type());
@@ -210,25 +219,25 @@ impl Answer {
                 return response;
             }
             Content::Document(json, format) => {
-                (Made::of(encode(json, format, pretty), false), format.media_type())
+                (EncodedBody::of(encode(json, format, pretty), false), format.media_type())
             }
-            Content::Text(text, media_type) => (Made::of(text, false), media_type),
-            Content::Shared(document, media_type) => (Made::of(document, true), media_type),
+            Content::Text(text, media_type) => (EncodedBody::of(text, false), media_type),
+            Content::Shared(document, media_type) => (EncodedBody::of(document, true), media_type),
         };
         // `with_header` may have set a more specific type.
         if !headers.contains_key(header::CONTENT_TYPE) {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
         }
-        match made {
-            Made::Small(bytes) => {
+        match encoded_body {
+            EncodedBody::Small(bytes) => {
                 headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
                 if !delivery.head {
                     *response.body_mut() = Body::from(bytes);
                 }
             }
-            Made::Large(chunks, size) => {
+            EncodedBody::Large(chunks, size) => {
                 let encoded = headers.contains_key(header::CONTENT_ENCODING);
-                let gzip = gzip && !encoded && size.is_none_or(|size| size > COMPRESSED_FROM);
+                let gzip = gzip && !encoded && size.is_none_or(|size| size > MIN_COMPRESSED_BYTES);
                 if gzip {
                     mark_compressed(headers);
                 } else if let Some(size) = size {
@@ -245,20 +254,20 @@ impl Answer {
 }
 
 /// An encoded document, ready to send.
-enum Made {
+enum EncodedBody {
     /// In one buffer.
     Small(Bytes),
     /// In chunks, with the size if it is known.
-    Large(Box<dyn Chunks>, Option<usize>),
+    Large(Box<dyn ChunkSource>, Option<usize>),
 }
 
-impl Made {
+impl EncodedBody {
     /// Wraps a document in one buffer. The chunks of a large document are copies unless the buffer is shared.
     fn of(document: Bytes, is_shared: bool) -> Self {
         match document.len() {
-            size if size <= AT_ONCE => Made::Small(document),
-            size if is_shared => Made::Large(chunks::shared(document), Some(size)),
-            size => Made::Large(chunks::copied(document), Some(size)),
+            size if size <= MAX_SINGLE_BUFFER => EncodedBody::Small(document),
+            size if is_shared => EncodedBody::Large(chunks::shared(document), Some(size)),
+            size => EncodedBody::Large(chunks::copied(document), Some(size)),
         }
     }
 }
@@ -267,46 +276,49 @@ impl Made {
 pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// Maximum bytes of all warnings of a response: proxies reject larger response heads.
-const WARNINGS_MAX: usize = 4096;
+const MAX_WARNING_BYTES: usize = 4096;
 
 /// Maximum number of warnings of a response: common clients reject more than 100 header lines.
-const WARNINGS_COUNT: usize = 20;
+const MAX_WARNINGS: usize = 20;
 
 /// Bytes reserved for the warning that counts the suppressed warnings.
-const LEFT_OUT_ROOM: usize = 64;
+const SUPPRESSED_COUNT_BYTES: usize = 64;
 
 /// Minimum size of a compressed response, in bytes (requirements D-GZIP-9).
-const COMPRESSED_FROM: usize = 128 * 1024;
+const MIN_COMPRESSED_BYTES: usize = 128 * 1024;
 
 /// Maximum size of a document that is sent in one buffer, in bytes.
-const AT_ONCE: usize = 16 * 1024;
+const MAX_SINGLE_BUFFER: usize = 16 * 1024;
 
 /// Response options from the headers and the query of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wishes {
+pub(super) struct ResponseOptions {
     /// Whether to indent JSON.
     pub(super) pretty: bool,
     /// Whether to compress a large response.
     pub(super) gzip: bool,
 }
 
-impl Wishes {
+impl ResponseOptions {
     /// Reads the options of a request. `compression`: whether the server compresses responses.
     pub(super) fn new(headers: &HeaderMap, query: &Query, compression: bool) -> Self {
-        Wishes { pretty: pretty(headers, query), gzip: compression && negotiate::accepts_gzip(headers) }
+        ResponseOptions {
+            pretty: pretty(headers, query),
+            gzip: compression && negotiate::accepts_gzip(headers),
+        }
     }
 }
 
-/// Parameters of [`Answer::into_response`].
+/// Parameters of [`ApiResponse::into_response`].
 pub(super) struct Delivery<'a> {
     /// The audit ID of the request.
     pub(super) audit_id: &'a HeaderValue,
     /// Whether to omit the body (HEAD request).
     pub(super) head: bool,
     /// Encoding options of the response.
-    pub(super) wishes: Wishes,
+    pub(super) response_options: ResponseOptions,
     /// Makes a body that sends a document chunk by chunk.
-    pub(super) send: &'a dyn Fn(Box<dyn Chunks>) -> Body,
+    pub(super) send: &'a dyn Fn(Box<dyn ChunkSource>) -> Body,
 }
 
 /// Whether to indent JSON: the `pretty` parameter, or else an interactive client by its User-Agent.
@@ -321,8 +333,8 @@ fn pretty(headers: &HeaderMap, query: &Query) -> bool {
 }
 
 /// Whether a JSON document needs another encoding than compact JSON.
-fn is_encoded(format: Format, wishes: Wishes) -> bool {
-    !matches!(Encoding::of(format, wishes.pretty), None | Some(Encoding::Compact))
+fn is_encoded(format: Format, response_options: ResponseOptions) -> bool {
+    !matches!(Encoding::of(format, response_options.pretty), None | Some(Encoding::Compact))
 }
 
 fn encode(json: Bytes, format: Format, pretty: bool) -> Bytes {
@@ -348,10 +360,10 @@ fn mark_compressed(headers: &mut HeaderMap) {
 ///
 /// The last header counts the suppressed warnings.
 fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
-    let mut headers = Vec::with_capacity(warnings.len().min(WARNINGS_COUNT));
-    let mut room = WARNINGS_MAX - LEFT_OUT_ROOM;
-    let most = if warnings.len() > WARNINGS_COUNT { WARNINGS_COUNT - 1 } else { WARNINGS_COUNT };
-    let mut left_out = 0_usize;
+    let mut headers = Vec::with_capacity(warnings.len().min(MAX_WARNINGS));
+    let mut room = MAX_WARNING_BYTES - SUPPRESSED_COUNT_BYTES;
+    let most = if warnings.len() > MAX_WARNINGS { MAX_WARNINGS - 1 } else { MAX_WARNINGS };
+    let mut suppressed = 0_usize;
     for warning in warnings {
         let fits = headers.len() < most && warning.len() <= room;
         let value = if fits { warning_header(warning) } else { None };
@@ -360,16 +372,16 @@ fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
                 room -= value.len();
                 headers.push(value);
             }
-            None => left_out += 1,
+            None => suppressed += 1,
         }
     }
-    if left_out > 0 {
+    if suppressed > 0 {
         // Removes one warning to make room for the count.
-        if headers.len() >= WARNINGS_COUNT {
+        if headers.len() >= MAX_WARNINGS {
             headers.pop();
-            left_out += 1;
+            suppressed += 1;
         }
-        headers.extend(warning_header(&format!("{left_out} more warnings were suppressed")));
+        headers.extend(warning_header(&format!("{suppressed} more warnings were suppressed")));
     }
     headers
 }
@@ -396,8 +408,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_are_bounded_in_number_and_bytes_and_the_last_counts_the_rest() {
-        for (warnings, count, left_out) in [
+    fn warnings_above_limit_are_suppressed_and_counted() {
+        for (warnings, count, suppressed) in [
             (vec!["w".to_owned(); 20], 20, None),
             (vec!["w".to_owned(); 21], 20, Some(2)),
             (vec!["w".to_owned(); 128], 20, Some(109)),
@@ -408,9 +420,9 @@ mod tests {
             let headers = warning_headers(&warnings);
             let bytes: usize = headers.iter().map(HeaderValue::len).sum();
             assert_eq!(headers.len(), count, "{} warnings", warnings.len());
-            assert!(bytes <= WARNINGS_MAX, "{bytes}");
-            if let Some(left_out) = left_out {
-                let last = format!("299 - \"{left_out} more warnings were suppressed\"");
+            assert!(bytes <= MAX_WARNING_BYTES, "{bytes}");
+            if let Some(suppressed) = suppressed {
+                let last = format!("299 - \"{suppressed} more warnings were suppressed\"");
                 assert_eq!(headers.last().unwrap(), last.as_str());
             }
         }
@@ -418,16 +430,21 @@ mod tests {
 
     fn delivery(audit_id: &HeaderValue) -> Delivery<'_> {
         let send = &|chunks| Body::from(chunks::whole(chunks).unwrap());
-        Delivery { audit_id, head: false, wishes: Wishes { pretty: false, gzip: true }, send }
+        Delivery {
+            audit_id,
+            head: false,
+            response_options: ResponseOptions { pretty: false, gzip: true },
+            send,
+        }
     }
 
     #[test]
-    fn a_status_brings_its_headers() {
+    fn status_response_has_retry_after_and_warning_headers() {
         let id = HeaderValue::from_static("the-id");
-        let answer = Answer::status(Status::unavailable("not now", 7), Format::Json)
+        let response = ApiResponse::status(Status::unavailable("not now", 7), Format::Json)
             .with_warnings(vec!["unknown field \"a\"".to_owned(), "line\nbreak".to_owned()]);
-        assert!(answer.failure.is_some());
-        let response = answer.into_response(&delivery(&id));
+        assert!(response.failure.is_some());
+        let response = response.into_response(&delivery(&id));
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()["audit-id"], "the-id");
         assert_eq!(response.headers()["retry-after"], "7");
@@ -437,17 +454,17 @@ mod tests {
     }
 
     #[test]
-    fn only_large_answers_are_compressed() {
+    fn only_large_responses_are_compressed() {
         let id = HeaderValue::from_static("the-id");
-        for (bytes, compressed) in [(10, false), (COMPRESSED_FROM + 1, true)] {
+        for (bytes, compressed) in [(10, false), (MIN_COMPRESSED_BYTES + 1, true)] {
             let json = format!("\"{}\"", "a".repeat(bytes));
-            let response = Answer::document(200, json, Format::Json).into_response(&delivery(&id));
+            let response = ApiResponse::document(200, json, Format::Json).into_response(&delivery(&id));
             assert_eq!(response.headers().contains_key("content-encoding"), compressed, "{bytes}");
         }
     }
 
     #[test]
-    fn people_get_indented_json() {
+    fn interactive_clients_get_indented_json() {
         let mut headers = HeaderMap::new();
         for (query, agent, want) in [
             ("", "", false),

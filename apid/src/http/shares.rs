@@ -27,38 +27,38 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Maximum bytes of request bodies in memory.
-const BODIES: usize = 64 << 20;
+const MAX_BODY_BYTES: usize = 64 << 20;
 /// Maximum bytes of one user's request bodies.
-const BODIES_OF_USER: usize = 16 << 20;
+const MAX_BODY_BYTES_OF_USER: usize = 16 << 20;
 /// Maximum bytes of a small body: it never waits for bodies of other users and may arrive slowly.
-pub(super) const SMALL_BODY: usize = 64 << 10;
+pub(super) const MAX_SMALL_BODY: usize = 64 << 10;
 /// Maximum bytes of slow bodies.
-const SLOW_BODIES: usize = 24 << 20;
+const MAX_SLOW_BODY_BYTES: usize = 24 << 20;
 /// Maximum bytes of one user's slow bodies.
-const SLOW_BODIES_OF_USER: usize = 6 << 20;
+const MAX_SLOW_BODY_BYTES_OF_USER: usize = 6 << 20;
 /// Maximum bytes of unsent responses.
-const ANSWERS: usize = 96 << 20;
+const MAX_UNSENT_BYTES: usize = 96 << 20;
 /// Maximum bytes of one user's unsent responses.
-const ANSWERS_OF_USER: usize = 32 << 20;
+const MAX_UNSENT_BYTES_OF_USER: usize = 32 << 20;
 /// Maximum bytes of one connection's unsent responses.
-const ANSWERS_OF_CONNECTION: usize = 8 << 20;
+const MAX_UNSENT_BYTES_OF_CONNECTION: usize = 8 << 20;
 /// Unsent bytes that a user may hold while the server is above its limit.
-const ANSWERS_AT_LEAST: usize = 1 << 20;
+const MIN_UNSENT_BYTES_OF_USER: usize = 1 << 20;
 /// Bytes of one permit: the minimum that a body counts.
-const UNIT: usize = 1024;
+const PERMIT_BYTES: usize = 1024;
 /// Number of users from which users without requests are removed.
-const SWEEP_FROM: usize = 1024;
+const MIN_SWEEP_USERS: usize = 1024;
 
 /// The shares of all users.
 pub(super) struct Shares {
     users: Mutex<Users>,
-    all: Room,
+    all: ByteLimits,
 }
 
 #[derive(Default)]
 struct Users {
     shares: HashMap<Arc<str>, Arc<UserShare>>,
-    /// Number of users that triggers the next sweep; at least [`SWEEP_FROM`].
+    /// Number of users that triggers the next sweep; at least [`MIN_SWEEP_USERS`].
     sweep_at: usize,
 }
 
@@ -70,22 +70,22 @@ pub(super) struct UserShare {
     pub(super) reading: AtomicUsize,
     /// Write requests in flight.
     pub(super) writing: AtomicUsize,
-    own: Room,
+    own: ByteLimits,
     /// The limits of the server.
-    all: Room,
+    all: ByteLimits,
 }
 
 /// Body permits and the count of unsent response bytes.
 #[derive(Clone)]
-struct Room {
+struct ByteLimits {
     bodies: Arc<Semaphore>,
     slow_bodies: Arc<Semaphore>,
-    answers: Arc<AtomicUsize>,
+    unsent: Arc<AtomicUsize>,
 }
 
-impl Room {
+impl ByteLimits {
     fn new(bodies: usize, slow_bodies: usize) -> Self {
-        Room { bodies: semaphore(bodies), slow_bodies: semaphore(slow_bodies), answers: Arc::default() }
+        ByteLimits { bodies: semaphore(bodies), slow_bodies: semaphore(slow_bodies), unsent: Arc::default() }
     }
 }
 
@@ -103,7 +103,7 @@ pub(super) struct TooManySlowBodies;
 impl Shares {
     /// Creates an empty set of shares.
     pub(super) fn new() -> Self {
-        Shares { users: Mutex::default(), all: Room::new(BODIES, SLOW_BODIES) }
+        Shares { users: Mutex::default(), all: ByteLimits::new(MAX_BODY_BYTES, MAX_SLOW_BODY_BYTES) }
     }
 
     /// Returns the share of a user.
@@ -112,7 +112,7 @@ impl Shares {
         if let Some(share) = users.shares.get(user) {
             return Arc::clone(share);
         }
-        if users.shares.len() >= users.sweep_at.max(SWEEP_FROM) {
+        if users.shares.len() >= users.sweep_at.max(MIN_SWEEP_USERS) {
             users.shares.retain(|_, share| Arc::strong_count(share) > 1);
             // A sweep visits at most two users for each new user.
             users.sweep_at = 2 * users.shares.len();
@@ -121,7 +121,7 @@ impl Shares {
             user: Arc::from(user),
             reading: AtomicUsize::new(0),
             writing: AtomicUsize::new(0),
-            own: Room::new(BODIES_OF_USER, SLOW_BODIES_OF_USER),
+            own: ByteLimits::new(MAX_BODY_BYTES_OF_USER, MAX_SLOW_BODY_BYTES_OF_USER),
             all: self.all.clone(),
         });
         users.shares.insert(Arc::clone(&share.user), Arc::clone(&share));
@@ -136,7 +136,7 @@ impl UserShare {
         // The user's own limit first: a user who waits for their own requests holds nothing of the server
         // limit.
         let of_user = Arc::clone(&self.own.bodies).acquire_many_owned(units).await.ok()?;
-        if bytes <= SMALL_BODY {
+        if bytes <= MAX_SMALL_BODY {
             return Some(BodyReservation { of_user, of_all: None });
         }
         let of_all = Arc::clone(&self.all.bodies).acquire_many_owned(units).await.ok()?;
@@ -160,16 +160,16 @@ impl UserShare {
     }
 
     /// Returns the counters of the user's unsent responses on a connection.
-    pub(super) fn on_connection(self: &Arc<Self>, connection: Arc<AtomicUsize>) -> Arc<AnswerCounters> {
-        Arc::new(AnswerCounters { share: Arc::clone(self), connection })
+    pub(super) fn on_connection(self: &Arc<Self>, connection: Arc<AtomicUsize>) -> Arc<UnsentCounters> {
+        Arc::new(UnsentCounters { share: Arc::clone(self), connection })
     }
 
     /// Whether the unsent responses of the user, or of the connection for a large response, exceed a limit.
-    pub(super) fn has_too_many_unsent_answers(&self, connection: Option<&AtomicUsize>) -> bool {
-        let held = self.own.answers.load(Ordering::Relaxed);
-        held > ANSWERS_OF_USER
-            || connection.is_some_and(|bytes| bytes.load(Ordering::Relaxed) > ANSWERS_OF_CONNECTION)
-            || (held > ANSWERS_AT_LEAST && self.all.answers.load(Ordering::Relaxed) > ANSWERS)
+    pub(super) fn exceeds_unsent_limit(&self, connection: Option<&AtomicUsize>) -> bool {
+        let held = self.own.unsent.load(Ordering::Relaxed);
+        held > MAX_UNSENT_BYTES_OF_USER
+            || connection.is_some_and(|bytes| bytes.load(Ordering::Relaxed) > MAX_UNSENT_BYTES_OF_CONNECTION)
+            || (held > MIN_UNSENT_BYTES_OF_USER && self.all.unsent.load(Ordering::Relaxed) > MAX_UNSENT_BYTES)
     }
 }
 
@@ -187,34 +187,34 @@ impl BodyReservation {
 /// Counters of the unsent responses of a user on a connection.
 ///
 /// Each response has its own value, so that its chunks do not contend for the reference count of a share.
-pub(super) struct AnswerCounters {
+pub(super) struct UnsentCounters {
     /// The share of the user.
     pub(super) share: Arc<UserShare>,
     /// Unsent bytes of the connection.
     pub(super) connection: Arc<AtomicUsize>,
 }
 
-impl AnswerCounters {
+impl UnsentCounters {
     /// Counts bytes of a response as unsent.
-    pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> UnsentAnswer {
+    pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> UnsentResponse {
         self.all().for_each(|counter| {
             counter.fetch_add(bytes, Ordering::Relaxed);
         });
-        UnsentAnswer { counters: Arc::clone(self), bytes }
+        UnsentResponse { counters: Arc::clone(self), bytes }
     }
 
     fn all(&self) -> impl Iterator<Item = &AtomicUsize> {
-        [&*self.share.own.answers, &*self.share.all.answers, &*self.connection].into_iter()
+        [&*self.share.own.unsent, &*self.share.all.unsent, &*self.connection].into_iter()
     }
 }
 
 /// A guard for bytes of a response that wait to be sent.
-pub(super) struct UnsentAnswer {
-    counters: Arc<AnswerCounters>,
+pub(super) struct UnsentResponse {
+    counters: Arc<UnsentCounters>,
     bytes: usize,
 }
 
-impl UnsentAnswer {
+impl UnsentResponse {
     /// Changes the number of bytes.
     pub(super) fn resize(&mut self, bytes: usize) {
         if bytes == self.bytes {
@@ -234,7 +234,7 @@ impl UnsentAnswer {
     }
 }
 
-impl Drop for UnsentAnswer {
+impl Drop for UnsentResponse {
     fn drop(&mut self) {
         for counter in self.counters.all() {
             counter.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -244,7 +244,7 @@ impl Drop for UnsentAnswer {
 
 struct TrackedBytes {
     bytes: Bytes,
-    _unsent: UnsentAnswer,
+    _unsent: UnsentResponse,
 }
 
 impl AsRef<[u8]> for TrackedBytes {
@@ -254,11 +254,11 @@ impl AsRef<[u8]> for TrackedBytes {
 }
 
 fn semaphore(bytes: usize) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(bytes / UNIT))
+    Arc::new(Semaphore::new(bytes / PERMIT_BYTES))
 }
 
 fn units(bytes: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX)
+    u32::try_from(bytes.div_ceil(PERMIT_BYTES).max(1)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -280,19 +280,20 @@ mod tests {
     fn shares_of_users_without_requests_are_removed() {
         let shares = Shares::new();
         let kept = shares.of("kept");
-        for i in 0..4 * SWEEP_FROM {
+        for i in 0..4 * MIN_SWEEP_USERS {
             drop(shares.of(&i.to_string()));
         }
-        assert!(shares.users.lock().shares.len() <= SWEEP_FROM + 1);
+        assert!(shares.users.lock().shares.len() <= MIN_SWEEP_USERS + 1);
         assert!(Arc::ptr_eq(&kept, &shares.of("kept")));
     }
 
     #[test]
-    fn bodies_of_one_user_wait_for_each_other_and_not_for_those_of_others() {
+    fn body_limit_of_user_does_not_block_other_users() {
         let shares = Shares::new();
         let (a, b) = (shares.of("a"), shares.of("b"));
-        let mut held: Vec<_> =
-            (0..BODIES_OF_USER / BODY).map(|_| a.reserve_body(BODY).now_or_never().unwrap()).collect();
+        let mut held: Vec<_> = (0..MAX_BODY_BYTES_OF_USER / BODY)
+            .map(|_| a.reserve_body(BODY).now_or_never().unwrap())
+            .collect();
         assert!(a.reserve_body(BODY).now_or_never().is_none());
         assert!(b.reserve_body(BODY).now_or_never().is_some());
         held.pop();
@@ -309,15 +310,15 @@ mod tests {
                 held
             })
             .collect();
-        assert_eq!(share.own.bodies.available_permits(), BODIES_OF_USER / UNIT - held.len());
-        assert_eq!(share.all.bodies.available_permits(), BODIES / UNIT - held.len());
+        assert_eq!(share.own.bodies.available_permits(), MAX_BODY_BYTES_OF_USER / PERMIT_BYTES - held.len());
+        assert_eq!(share.all.bodies.available_permits(), MAX_BODY_BYTES / PERMIT_BYTES - held.len());
     }
 
     #[test]
-    fn slow_bodies_of_one_user_are_bounded() {
+    fn slow_bodies_above_user_limit_are_rejected() {
         let shares = Shares::new();
         let share = shares.of("a");
-        let held: Vec<_> = (0..SLOW_BODIES_OF_USER / BODY)
+        let held: Vec<_> = (0..MAX_SLOW_BODY_BYTES_OF_USER / BODY)
             .map(|_| share.reserve_slow_body(BODY).unwrap_or_else(|_| panic!()))
             .collect();
         assert!(share.reserve_slow_body(BODY).is_err());
@@ -327,26 +328,26 @@ mod tests {
     }
 
     #[test]
-    fn unsent_answers_are_bounded_for_connection_user_and_all() {
+    fn unsent_responses_are_limited_per_connection_user_and_server() {
         let shares = Shares::new();
         let connection = || Arc::new(AtomicUsize::new(0));
         let (a, first, second) = (shares.of("a"), connection(), connection());
-        let one = a.on_connection(Arc::clone(&first)).hold(ANSWERS_OF_CONNECTION + 1);
-        assert!(a.has_too_many_unsent_answers(Some(&first)) && !a.has_too_many_unsent_answers(Some(&second)));
-        let mut rest = a.on_connection(Arc::clone(&second)).hold(ANSWERS_OF_USER);
-        assert!(a.has_too_many_unsent_answers(None));
+        let one = a.on_connection(Arc::clone(&first)).hold(MAX_UNSENT_BYTES_OF_CONNECTION + 1);
+        assert!(a.exceeds_unsent_limit(Some(&first)) && !a.exceeds_unsent_limit(Some(&second)));
+        let mut rest = a.on_connection(Arc::clone(&second)).hold(MAX_UNSENT_BYTES_OF_USER);
+        assert!(a.exceeds_unsent_limit(None));
         drop(one);
         rest.resize(1);
-        assert!(!a.has_too_many_unsent_answers(Some(&first)));
+        assert!(!a.exceeds_unsent_limit(Some(&first)));
 
         let others: Vec<_> = (0..4)
-            .map(|i| shares.of(&i.to_string()).on_connection(connection()).hold(ANSWERS_OF_USER - 1))
+            .map(|i| shares.of(&i.to_string()).on_connection(connection()).hold(MAX_UNSENT_BYTES_OF_USER - 1))
             .collect();
-        assert!(!a.has_too_many_unsent_answers(Some(&first)), "a user below 1 MiB is served");
-        rest.resize(ANSWERS_AT_LEAST + 1);
-        assert!(a.has_too_many_unsent_answers(None));
+        assert!(!a.exceeds_unsent_limit(Some(&first)), "a user below 1 MiB is served");
+        rest.resize(MIN_UNSENT_BYTES_OF_USER + 1);
+        assert!(a.exceeds_unsent_limit(None));
         drop(others);
-        assert!(!a.has_too_many_unsent_answers(None));
+        assert!(!a.exceeds_unsent_limit(None));
     }
 
     #[test]

@@ -22,26 +22,26 @@ use kinds::Resource;
 use serde_json::{Value, json};
 use serving::body::Body;
 
-use super::negotiate::{Format, Negotiated, Shape};
+use super::negotiate::{Format, Negotiation, Shape};
 use super::protobuf;
-use super::represent::Representation;
-use crate::plane::Plane;
-use crate::verbs::{Change, Notice, Shown, Watching};
+use super::representation::Representation;
+use crate::server_state::ServerState;
+use crate::verbs::{ChangedObject, ResponseObject, WatchNotice, WatchStream};
 
 /// Parameters for encoding the events of a watch.
 pub(super) struct Encoder {
     /// The shared state of the server.
-    pub(super) plane: Arc<Plane>,
+    pub(super) server_state: Arc<ServerState>,
     /// The watched kind.
     pub(super) resource: Arc<Resource>,
     /// The version of its objects.
     pub(super) version: String,
     /// The representation of its objects.
-    pub(super) negotiated: Negotiated,
+    pub(super) negotiated: Negotiation,
     /// The `includeObject` parameter of Tables.
     pub(super) include_object: String,
     /// Runs its closure when the stream ends in any way.
-    pub(super) _finish: Finish,
+    pub(super) _finish: OnDrop,
 }
 
 impl Encoder {
@@ -65,7 +65,7 @@ impl Encoder {
                     "Object" => 1,
                     _ => 2,
                 };
-                (3 + 3 * u64::from(version == "v1") + include, self.plane.clock.monotonic().as_secs())
+                (3 + 3 * u64::from(version == "v1") + include, self.server_state.clock.monotonic().as_secs())
             }
             Shape::Table(_) | Shape::AggregatedDiscovery(_) => return None,
         };
@@ -75,16 +75,16 @@ impl Encoder {
 }
 
 /// Runs a closure when it is dropped.
-pub(super) struct Finish(Option<Box<dyn FnOnce() + Send>>);
+pub(super) struct OnDrop(Option<Box<dyn FnOnce() + Send>>);
 
-impl Finish {
+impl OnDrop {
     /// Wraps a closure.
     pub(super) fn new(run: impl FnOnce() + Send + 'static) -> Self {
-        Finish(Some(Box::new(run)))
+        OnDrop(Some(Box::new(run)))
     }
 }
 
-impl Drop for Finish {
+impl Drop for OnDrop {
     fn drop(&mut self) {
         if let Some(run) = self.0.take() {
             run();
@@ -111,7 +111,7 @@ impl EventType {
 }
 
 /// Returns the response body of a watch.
-pub(super) fn watch(watching: Box<Watching>, encoder: Encoder) -> Body {
+pub(super) fn watch(watching: Box<WatchStream>, encoder: Encoder) -> Body {
     Body::stream(StreamBody::new(frames(State::new(watching, encoder))))
 }
 
@@ -123,7 +123,7 @@ fn frames(state: State) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> 
 }
 
 /// Returns the events of a watch as messages, without the framing of a body.
-pub(super) fn messages(watching: Box<Watching>, encoder: Encoder) -> impl Stream<Item = Bytes> + Send {
+pub(super) fn messages(watching: Box<WatchStream>, encoder: Encoder) -> impl Stream<Item = Bytes> + Send {
     let state = State::new(watching, encoder);
     stream::unfold(state, |mut state| async move {
         let line = state.event().await?;
@@ -135,7 +135,7 @@ pub(super) fn messages(watching: Box<Watching>, encoder: Encoder) -> impl Stream
 pub(super) fn failed_message(
     status: &Status,
     format: Format,
-    finish: Finish,
+    finish: OnDrop,
 ) -> impl Stream<Item = Bytes> + Send + use<> {
     drop(finish);
     stream::iter([message(error(status, format), format)])
@@ -150,37 +150,37 @@ fn message(line: Bytes, format: Format) -> Bytes {
 }
 
 /// Returns the response body of a watch that cannot start.
-pub(super) fn failed(status: &Status, format: Format, finish: Finish) -> Body {
+pub(super) fn failed(status: &Status, format: Format, finish: OnDrop) -> Body {
     drop(finish);
     Body::from(error(status, format))
 }
 
 struct State {
-    watching: Box<Watching>,
+    watching: Box<WatchStream>,
     encoder: Encoder,
     /// Whether no object has been sent yet.
     first: bool,
     ready: VecDeque<Bytes>,
     /// Notices that are not encoded yet.
-    notices: std::vec::IntoIter<Notice>,
+    notices: std::vec::IntoIter<WatchNotice>,
     /// Work since the task last yielded, in bytes of decoded and encoded objects.
     work: usize,
 }
 
 /// Work after which the task yields, in bytes: about one millisecond.
-const WORK: usize = 64 * 1024;
+const WORK_BEFORE_YIELD: usize = 64 * 1024;
 
 /// Work of an event beside its object, in bytes.
-const EVENT: usize = 512;
+const EVENT_WORK: usize = 512;
 
 /// Bytes that are copied in the time of decoding and encoding one byte.
-const COPIED: usize = 16;
+const COPIED_BYTES_PER_WORK: usize = 16;
 
 /// Maximum size of small events that are sent in one frame, in bytes.
-const COALESCED: usize = 16 * 1024;
+const MAX_COALESCED_BYTES: usize = 16 * 1024;
 
 impl State {
-    fn new(watching: Box<Watching>, encoder: Encoder) -> Self {
+    fn new(watching: Box<WatchStream>, encoder: Encoder) -> Self {
         let (ready, notices) = (VecDeque::new(), Vec::new().into_iter());
         State { watching, encoder, first: true, ready, notices, work: 0 }
     }
@@ -197,7 +197,7 @@ impl State {
             if let Some(line) = self.ready.pop_front() {
                 return Some(line);
             }
-            if self.work >= WORK {
+            if self.work >= WORK_BEFORE_YIELD {
                 self.work = 0;
                 tokio::task::yield_now().await;
             }
@@ -210,7 +210,7 @@ impl State {
 
     /// Encodes notices until the task must yield.
     fn encode_some(&mut self) {
-        while self.work < WORK
+        while self.work < WORK_BEFORE_YIELD
             && let Some(notice) = self.notices.next()
         {
             self.work += self.cost(&notice);
@@ -221,52 +221,52 @@ impl State {
     }
 
     /// Returns the work of encoding a notice.
-    fn cost(&self, notice: &Notice) -> usize {
+    fn cost(&self, notice: &WatchNotice) -> usize {
         match notice {
-            Notice::Added(change) | Notice::Modified(change) | Notice::Deleted(change) => {
+            WatchNotice::Added(change) | WatchNotice::Modified(change) | WatchNotice::Deleted(change) => {
                 let size = change.item.value().len();
-                if self.is_copied() { (EVENT + size) / COPIED } else { EVENT + size }
+                if self.is_copied() { (EVENT_WORK + size) / COPIED_BYTES_PER_WORK } else { EVENT_WORK + size }
             }
-            Notice::Bookmark { .. } | Notice::Failed(_) => EVENT,
+            WatchNotice::Bookmark { .. } | WatchNotice::Failed(_) => EVENT_WORK,
         }
     }
 
     /// Whether objects are sent in their stored form.
     fn is_copied(&self) -> bool {
-        let Negotiated { format, shape } = self.encoder.negotiated;
+        let Negotiation { format, shape } = self.encoder.negotiated;
         shape == Shape::Own && format == Format::Json && !self.encoder.resource.is_converted()
     }
 
     /// Appends the following encoded events to an event, within the size limit.
     fn coalesce(&mut self, line: Bytes) -> Bytes {
-        if line.len() >= COALESCED || self.ready.is_empty() {
+        if line.len() >= MAX_COALESCED_BYTES || self.ready.is_empty() {
             return line;
         }
-        let mut all = Vec::with_capacity(COALESCED);
+        let mut all = Vec::with_capacity(MAX_COALESCED_BYTES);
         all.extend_from_slice(&line);
-        while let Some(next) = self.ready.pop_front_if(|next| all.len() + next.len() <= COALESCED) {
+        while let Some(next) = self.ready.pop_front_if(|next| all.len() + next.len() <= MAX_COALESCED_BYTES) {
             all.extend_from_slice(&next);
         }
         Bytes::from(all)
     }
 
-    fn encode(&mut self, notice: Notice) -> Result<Bytes, Status> {
+    fn encode(&mut self, notice: WatchNotice) -> Result<Bytes, Status> {
         match notice {
-            Notice::Added(change) => self.object(EventType::Added, change),
-            Notice::Modified(change) => self.object(EventType::Modified, change),
-            Notice::Deleted(change) => self.object(EventType::Deleted, change),
-            Notice::Bookmark { revision, initial } => {
+            WatchNotice::Added(change) => self.object(EventType::Added, change),
+            WatchNotice::Modified(change) => self.object(EventType::Modified, change),
+            WatchNotice::Deleted(change) => self.object(EventType::Deleted, change),
+            WatchNotice::Bookmark { revision, initial } => {
                 let object = self.representation()?.bookmark(revision, initial)?;
                 Ok(event("BOOKMARK", &object, self.encoder.negotiated.format))
             }
-            Notice::Failed(status) => Ok(error(&status, self.encoder.negotiated.format)),
+            WatchNotice::Failed(status) => Ok(error(&status, self.encoder.negotiated.format)),
         }
     }
 
-    fn object(&mut self, kind: EventType, change: Change) -> Result<Bytes, Status> {
+    fn object(&mut self, kind: EventType, change: ChangedObject) -> Result<Bytes, Status> {
         let first = std::mem::take(&mut self.first);
         let format = self.encoder.negotiated.format;
-        let shown = Shown::Cached(change.item, change.revision);
+        let shown = ResponseObject::Cached(change.item, change.revision);
         let encode = || {
             if self.is_copied() {
                 return copied(kind.as_str(), &shown);
@@ -282,13 +282,13 @@ impl State {
     }
 
     fn representation(&self) -> Result<Representation, Status> {
-        let Encoder { plane, resource, version, negotiated, include_object, .. } = &self.encoder;
-        Representation::new(plane, resource, version, *negotiated, include_object)
+        let Encoder { server_state, resource, version, negotiated, include_object, .. } = &self.encoder;
+        Representation::new(server_state, resource, version, *negotiated, include_object)
     }
 }
 
 /// Encodes an event with a copy of the stored JSON.
-fn copied(kind: &str, shown: &Shown) -> Result<Bytes, Status> {
+fn copied(kind: &str, shown: &ResponseObject) -> Result<Bytes, Status> {
     let mut out = begin(kind, 1024);
     shown.write_json(&mut out, true)?;
     out.extend_from_slice(b"}\n");
@@ -334,7 +334,7 @@ mod tests {
 
     /// Rarely used futures are boxed, because most of the many watches are idle.
     #[test]
-    fn an_idle_watch_is_small() {
+    fn idle_watch_state_fits_in_1024_bytes() {
         fn size<S>(_: fn(State) -> S) -> usize {
             size_of::<S>()
         }

@@ -40,13 +40,13 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use self::frames::{BINARY, CLOSE, NORMAL, Received, Reply, TEXT, frame};
+use self::frames::{BINARY, CLOSE, ClientFrameParser, NORMAL, Reply, TEXT, frame};
 
 /// The GUID that RFC 6455 appends to the key of a client.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// Maximum time for the connection upgrade.
-const PATIENCE: Duration = Duration::from_secs(60);
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A valid WebSocket handshake.
 pub(super) struct Handshake {
@@ -75,7 +75,7 @@ impl Handshake {
             return Err(Status::bad_request("websocket: Sec-WebSocket-Key must be 16 bytes in base64"));
         }
         let accept = HeaderValue::from_str(&accept(key)).map_err(Status::internal)?;
-        let mut answer = vec![
+        let mut response_headers = vec![
             (UPGRADE, HeaderValue::from_static("websocket")),
             (CONNECTION, HeaderValue::from_static("Upgrade")),
             (SEC_WEBSOCKET_ACCEPT, accept),
@@ -84,9 +84,9 @@ impl Handshake {
         let protocol =
             offered.and_then(|value| value.split(',').map(str::trim).find(|name| !name.is_empty()));
         if let Some(Ok(protocol)) = protocol.map(HeaderValue::from_str) {
-            answer.push((SEC_WEBSOCKET_PROTOCOL, protocol));
+            response_headers.push((SEC_WEBSOCKET_PROTOCOL, protocol));
         }
-        Ok(Some(Handshake { upgrade, headers: answer }))
+        Ok(Some(Handshake { upgrade, headers: response_headers }))
     }
 
     /// Sends each item as a message after the connection upgrade.
@@ -100,12 +100,12 @@ impl Handshake {
     ) {
         let upgrade = self.upgrade;
         tokio::spawn(async move {
-            let connection = match tokio::time::timeout(PATIENCE, upgrade).await {
+            let connection = match tokio::time::timeout(UPGRADE_TIMEOUT, upgrade).await {
                 Ok(Ok(connection)) => TokioIo::new(connection),
                 Ok(Err(error)) => return tracing::debug!(%error, "websocket upgrade failed; watch dropped"),
                 Err(_) => return tracing::debug!("websocket upgrade timed out; watch dropped"),
             };
-            if let Err(error) = converse(connection, messages, text, time).await {
+            if let Err(error) = run_connection(connection, messages, text, time).await {
                 tracing::debug!(%error, "websocket connection failed; watch ended");
             }
         });
@@ -126,7 +126,7 @@ fn accept(key: &[u8]) -> String {
     STANDARD.encode(context.finish())
 }
 
-async fn converse(
+async fn run_connection(
     connection: impl AsyncRead + AsyncWrite,
     messages: impl Stream<Item = Bytes>,
     text: bool,
@@ -134,7 +134,7 @@ async fn converse(
 ) -> io::Result<()> {
     let (mut read, mut write) = tokio::io::split(connection);
     let mut messages = std::pin::pin!(messages);
-    let mut received = Received::default();
+    let mut received = ClientFrameParser::default();
     let mut buffer = [0; 1024];
     let opcode = if text { TEXT } else { BINARY };
     loop {
@@ -182,20 +182,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_accepted_as_the_rfc_says() {
+    fn websocket_accept_matches_rfc_6455_example() {
         assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
     /// A client that takes a few bytes at a time must take the whole message in time, too.
     #[tokio::test]
-    async fn who_does_not_take_a_message_in_time_is_not_waited_for() {
+    async fn websocket_message_not_read_in_time_fails_with_timeout() {
         let message = vec![7; 64 * 1024];
         let (mut ours, mut theirs) = tokio::io::duplex(1024);
         let took = tokio::spawn(async move {
             let mut all = Vec::new();
             theirs.read_to_end(&mut all).await.map(|_| all)
         });
-        send(&mut ours, &message, true, PATIENCE).await.unwrap();
+        send(&mut ours, &message, true, UPGRADE_TIMEOUT).await.unwrap();
         assert!(took.await.unwrap().unwrap() == message);
 
         let (mut ours, mut theirs) = tokio::io::duplex(1024);

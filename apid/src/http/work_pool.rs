@@ -4,8 +4,8 @@
 //!
 //! [`WorkPool::run`] polls a future on the worker threads and returns its output. I/O threads serve TLS
 //! handshakes, health checks, watches and small requests; they never wait for the pool. The pool serves users
-//! round-robin: a request waits for at most [`Bounds::tasks_per_user`] tasks of each other user. A task has a
-//! cost in bytes, at most [`Bounds::bytes_per_user`]. The running tasks stay within [`Bounds::bytes`]. A full
+//! round-robin: a request waits for at most [`PoolLimits::tasks_per_user`] tasks of each other user. A task has a
+//! cost in bytes, at most [`PoolLimits::bytes_per_user`]. The running tasks stay within [`PoolLimits::bytes`]. A full
 //! queue returns [`QueueFull`].
 //!
 //! Dropping the future that [`WorkPool::run`] returns cancels the task at its next await.
@@ -34,7 +34,7 @@ const NICENESS: i32 = 10;
 
 /// The limits of the pool.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+pub(super) struct PoolLimits {
     /// Maximum number of running tasks.
     pub(super) tasks: usize,
     /// Maximum number of running tasks of one user.
@@ -47,11 +47,11 @@ pub(super) struct Bounds {
     pub(super) bytes_per_user: usize,
 }
 
-impl Bounds {
+impl PoolLimits {
     /// The limits of a server. It allows more tasks than threads, because tasks also wait for the store or
     /// authd.
-    pub(super) const SERVER: Bounds =
-        Bounds { tasks: 32, tasks_per_user: 4, queue: 256, bytes: 128 << 20, bytes_per_user: 64 << 20 };
+    pub(super) const SERVER: PoolLimits =
+        PoolLimits { tasks: 32, tasks_per_user: 4, queue: 256, bytes: 128 << 20, bytes_per_user: 64 << 20 };
 }
 
 /// The queue of a user is full.
@@ -66,7 +66,7 @@ pub(super) struct ShutDown;
 
 /// The reason why work did not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Rejected {
+pub(super) enum PoolError {
     /// See [`QueueFull`].
     #[error(transparent)]
     QueueFull(#[from] QueueFull),
@@ -80,7 +80,7 @@ pub(super) struct WorkPool {
     /// None after shutdown.
     workers: Option<Runtime>,
     main: Handle,
-    turns: Arc<Turns>,
+    fair_queue: Arc<FairQueue>,
 }
 
 impl WorkPool {
@@ -89,13 +89,17 @@ impl WorkPool {
     /// # Errors
     ///
     /// The system cannot start a thread.
-    pub(super) fn start(threads: usize, bounds: Bounds) -> io::Result<Self> {
+    pub(super) fn start(threads: usize, limits: PoolLimits) -> io::Result<Self> {
         let workers = Builder::new_multi_thread()
             .worker_threads(threads.max(1))
             .thread_name("worker")
             .on_thread_start(lower_priority)
             .build()?;
-        Ok(WorkPool { workers: Some(workers), main: Handle::current(), turns: Arc::new(Turns::new(bounds)) })
+        Ok(WorkPool {
+            workers: Some(workers),
+            main: Handle::current(),
+            fair_queue: Arc::new(FairQueue::new(limits)),
+        })
     }
 
     /// Runs work of a user that costs about `bytes` of memory.
@@ -107,13 +111,13 @@ impl WorkPool {
     /// # Panics
     ///
     /// Propagates a panic of the work.
-    pub(super) async fn run<F>(&self, user: &Arc<str>, bytes: usize, work: F) -> Result<F::Output, Rejected>
+    pub(super) async fn run<F>(&self, user: &Arc<str>, bytes: usize, work: F) -> Result<F::Output, PoolError>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let turn = self.turns.acquire(user, bytes, self.turns.bounds.queue).await?;
-        Ok(self.run_in(turn, work).await?)
+        let permit = self.fair_queue.acquire(user, bytes, self.fair_queue.limits.queue).await?;
+        Ok(self.run_in(permit, work).await?)
     }
 
     /// Like [`WorkPool::run`], but ignores the queue limit, for the remaining steps of work that has begun.
@@ -135,23 +139,23 @@ impl WorkPool {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let turn = self.turns.acquire(user, bytes, usize::MAX).await.map_err(|QueueFull| ShutDown)?;
-        self.run_in(turn, work).await
+        let permit = self.fair_queue.acquire(user, bytes, usize::MAX).await.map_err(|QueueFull| ShutDown)?;
+        self.run_in(permit, work).await
     }
 
-    async fn run_in<F>(&self, turn: Turn, work: F) -> Result<F::Output, ShutDown>
+    async fn run_in<F>(&self, permit: WorkerPermit, work: F) -> Result<F::Output, ShutDown>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
         let workers = self.workers.as_ref().ok_or(ShutDown)?;
-        let work = OnMain { main: self.main.clone(), work: Box::pin(work) };
+        let work = MainRuntimeFuture { main: self.main.clone(), work: Box::pin(work) };
         // A `JoinSet` aborts its task when it is dropped.
         let mut task = JoinSet::new();
         task.spawn_on(
             async move {
                 let output = work.await;
-                drop(turn);
+                drop(permit);
                 output
             },
             workers.handle(),
@@ -183,12 +187,12 @@ fn lower_priority() {
 }
 
 /// Work that starts its tasks and timers on the main runtime.
-struct OnMain<F> {
+struct MainRuntimeFuture<F> {
     main: Handle,
     work: Pin<Box<F>>,
 }
 
-impl<F: Future> Future for OnMain<F> {
+impl<F: Future> Future for MainRuntimeFuture<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
@@ -199,43 +203,43 @@ impl<F: Future> Future for OnMain<F> {
 }
 
 /// A semaphore that serves users round-robin.
-struct Turns {
-    bounds: Bounds,
-    state: Mutex<TurnState>,
+struct FairQueue {
+    limits: PoolLimits,
+    state: Mutex<FairQueueState>,
 }
 
 #[derive(Default)]
-struct TurnState {
+struct FairQueueState {
     running: usize,
     bytes: usize,
-    users: HashMap<Arc<str>, UserTurns>,
+    users: HashMap<Arc<str>, UserQueue>,
     /// Users with a waiting task; the front user is next.
     order: VecDeque<Arc<str>>,
 }
 
 #[derive(Default)]
-struct UserTurns {
+struct UserQueue {
     running: usize,
     bytes: usize,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedTask>,
 }
 
-struct Waiting {
+struct QueuedTask {
     bytes: usize,
-    grant: oneshot::Sender<Turn>,
+    grant: oneshot::Sender<WorkerPermit>,
 }
 
 /// A permit to run one task; dropping it starts the next task.
-struct Turn {
+struct WorkerPermit {
     /// None after release.
-    turns: Option<Arc<Turns>>,
+    fair_queue: Option<Arc<FairQueue>>,
     user: Arc<str>,
     bytes: usize,
 }
 
-impl Turns {
-    fn new(bounds: Bounds) -> Self {
-        Turns { bounds, state: Mutex::default() }
+impl FairQueue {
+    fn new(limits: PoolLimits) -> Self {
+        FairQueue { limits, state: Mutex::default() }
     }
 
     async fn acquire(
@@ -243,7 +247,7 @@ impl Turns {
         user: &Arc<str>,
         bytes: usize,
         most_waiting: usize,
-    ) -> Result<Turn, QueueFull> {
+    ) -> Result<WorkerPermit, QueueFull> {
         let (grant, granted) = oneshot::channel();
         {
             let state = &mut *self.state.lock();
@@ -254,7 +258,7 @@ impl Turns {
             if queue.len() >= most_waiting {
                 return Err(QueueFull);
             }
-            queue.push_back(Waiting { bytes: bytes.min(self.bounds.bytes_per_user), grant });
+            queue.push_back(QueuedTask { bytes: bytes.min(self.limits.bytes_per_user), grant });
             if queue.len() == 1 {
                 state.order.push_back(Arc::clone(user));
             }
@@ -267,22 +271,24 @@ impl Turns {
     /// Grants permits while the limits have room.
     fn grant_next(self: &Arc<Self>) {
         loop {
-            let next = self.state.lock().take_next(&self.bounds);
-            let Some((user, Waiting { bytes, grant })) = next else { return };
-            if let Err(mut turn) = grant.send(Turn { turns: Some(Arc::clone(self)), user, bytes }) {
+            let next = self.state.lock().take_next(&self.limits);
+            let Some((user, QueuedTask { bytes, grant })) = next else { return };
+            if let Err(mut permit) =
+                grant.send(WorkerPermit { fair_queue: Some(Arc::clone(self)), user, bytes })
+            {
                 // The request was cancelled. Released here, so that the drop does not call this function
                 // again.
-                turn.turns = None;
-                self.state.lock().release(&turn.user, turn.bytes);
+                permit.fair_queue = None;
+                self.state.lock().release(&permit.user, permit.bytes);
             }
         }
     }
 }
 
-impl TurnState {
+impl FairQueueState {
     /// Takes the next task and counts it as running; None if no task may start.
-    fn take_next(&mut self, bounds: &Bounds) -> Option<(Arc<str>, Waiting)> {
-        if self.running >= bounds.tasks {
+    fn take_next(&mut self, limits: &PoolLimits) -> Option<(Arc<str>, QueuedTask)> {
+        if self.running >= limits.tasks {
             return None;
         }
         for _ in 0..self.order.len() {
@@ -292,12 +298,12 @@ impl TurnState {
                 queues.waiting.pop_front();
             }
             let Some(first) = queues.waiting.front() else { continue };
-            let over = queues.bytes + first.bytes > bounds.bytes_per_user;
-            if queues.running >= bounds.tasks_per_user || (queues.running > 0 && over) {
+            let over = queues.bytes + first.bytes > limits.bytes_per_user;
+            if queues.running >= limits.tasks_per_user || (queues.running > 0 && over) {
                 self.order.push_back(user);
                 continue;
             }
-            if self.running > 0 && self.bytes + first.bytes > bounds.bytes {
+            if self.running > 0 && self.bytes + first.bytes > limits.bytes {
                 // The user stays in front, so that smaller tasks do not overtake the task forever.
                 self.order.push_front(user);
                 return None;
@@ -327,11 +333,11 @@ impl TurnState {
     }
 }
 
-impl Drop for Turn {
+impl Drop for WorkerPermit {
     fn drop(&mut self) {
-        if let Some(turns) = self.turns.take() {
-            turns.state.lock().release(&self.user, self.bytes);
-            turns.grant_next();
+        if let Some(fair_queue) = self.fair_queue.take() {
+            fair_queue.state.lock().release(&self.user, self.bytes);
+            fair_queue.grant_next();
         }
     }
 }
@@ -344,7 +350,8 @@ mod tests {
 
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { tasks: 2, tasks_per_user: 1, queue: 3, bytes: 100, bytes_per_user: 50 };
+    const LIMITS: PoolLimits =
+        PoolLimits { tasks: 2, tasks_per_user: 1, queue: 3, bytes: 100, bytes_per_user: 50 };
 
     fn name(user: &str) -> Arc<str> {
         Arc::from(user)
@@ -352,14 +359,14 @@ mod tests {
 
     #[tokio::test]
     async fn work_runs_on_worker_threads_and_returns_its_output() {
-        let pool = WorkPool::start(1, BOUNDS).unwrap();
+        let pool = WorkPool::start(1, LIMITS).unwrap();
         let work = async { std::thread::current().name().map(str::to_owned) };
         assert_eq!(pool.run(&name("a"), 1, work).await, Ok(Some("worker".to_owned())));
     }
 
     #[tokio::test]
     async fn task_started_by_work_runs_on_the_main_runtime() {
-        let pool = WorkPool::start(1, BOUNDS).unwrap();
+        let pool = WorkPool::start(1, LIMITS).unwrap();
         let main = std::thread::current().id();
         let work = async { tokio::spawn(async { std::thread::current().id() }).await.unwrap() };
         assert_eq!(pool.run(&name("a"), 1, work).await, Ok(main));
@@ -368,8 +375,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn panic_of_work_reaches_the_caller_and_frees_the_turn() {
-        let pool = Arc::new(WorkPool::start(1, BOUNDS).unwrap());
+    async fn panic_of_work_reaches_caller_and_releases_permit() {
+        let pool = Arc::new(WorkPool::start(1, LIMITS).unwrap());
         for _ in 0..3 {
             let pool = Arc::clone(&pool);
             let ran =
@@ -381,7 +388,7 @@ mod tests {
 
     #[tokio::test]
     async fn busy_worker_does_not_block_the_main_runtime() {
-        let pool = Arc::new(WorkPool::start(1, BOUNDS).unwrap());
+        let pool = Arc::new(WorkPool::start(1, LIMITS).unwrap());
         let (release, wait) = std::sync::mpsc::channel::<()>();
         let busy = tokio::spawn({
             let pool = Arc::clone(&pool);
@@ -395,31 +402,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn full_queue_of_a_user_is_refused_and_others_are_served() {
-        let turns = Arc::new(Turns::new(BOUNDS));
-        let running = turns.acquire(&name("a"), 1, 3).await.unwrap();
-        let waiting: Vec<_> = (0..3).map(|_| waiter(&turns, "a", 1)).collect();
+    async fn full_user_queue_is_rejected_and_other_users_are_served() {
+        let fair_queue = Arc::new(FairQueue::new(LIMITS));
+        let running = fair_queue.acquire(&name("a"), 1, 3).await.unwrap();
+        let waiting: Vec<_> = (0..3).map(|_| waiter(&fair_queue, "a", 1)).collect();
         settle().await;
-        assert_eq!(turns.acquire(&name("a"), 1, 3).await.err(), Some(QueueFull));
-        assert!(turns.acquire(&name("b"), 1, 3).await.is_ok());
+        assert_eq!(fair_queue.acquire(&name("a"), 1, 3).await.err(), Some(QueueFull));
+        assert!(fair_queue.acquire(&name("b"), 1, 3).await.is_ok());
         drop(running);
         for task in waiting {
             drop(task.await.unwrap().unwrap());
         }
-        assert!(turns.state.lock().users.is_empty());
+        assert!(fair_queue.state.lock().users.is_empty());
     }
 
     #[tokio::test]
-    async fn users_take_turns() {
-        let turns = Arc::new(Turns::new(Bounds { tasks: 1, ..BOUNDS }));
-        let running = turns.acquire(&name("z"), 1, 3).await.unwrap();
+    async fn users_are_served_round_robin() {
+        let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 1, ..LIMITS }));
+        let running = fair_queue.acquire(&name("z"), 1, 3).await.unwrap();
         let (order, mut seen) = mpsc::unbounded_channel();
         for user in ["a", "a", "a", "b"] {
-            let (turns, order) = (Arc::clone(&turns), order.clone());
+            let (fair_queue, order) = (Arc::clone(&fair_queue), order.clone());
             tokio::spawn(async move {
-                let turn = turns.acquire(&name(user), 1, 3).await.unwrap();
+                let permit = fair_queue.acquire(&name(user), 1, 3).await.unwrap();
                 order.send(user).unwrap();
-                drop(turn);
+                drop(permit);
             });
         }
         settle().await;
@@ -432,14 +439,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn task_above_the_free_memory_waits_and_is_not_overtaken() {
-        let turns = Arc::new(Turns::new(Bounds { tasks: 9, ..BOUNDS }));
-        let first = turns.acquire(&name("a"), 40, 3).await.unwrap();
-        let second = turns.acquire(&name("b"), 40, 3).await.unwrap();
+    async fn task_above_free_memory_waits_and_is_not_overtaken() {
+        let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 9, ..LIMITS }));
+        let first = fair_queue.acquire(&name("a"), 40, 3).await.unwrap();
+        let second = fair_queue.acquire(&name("b"), 40, 3).await.unwrap();
         // Counts as 50, the maximum of one user.
-        let large = waiter(&turns, "c", 1000);
+        let large = waiter(&fair_queue, "c", 1000);
         settle().await;
-        let later = waiter(&turns, "d", 10);
+        let later = waiter(&fair_queue, "d", 10);
         settle().await;
         assert!(!large.is_finished() && !later.is_finished());
         drop(first);
@@ -448,53 +455,53 @@ mod tests {
 
     #[tokio::test]
     async fn cancelled_large_task_does_not_block_other_users() {
-        let turns = Arc::new(Turns::new(Bounds { tasks: 9, ..BOUNDS }));
+        let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 9, ..LIMITS }));
         let running = [
-            turns.acquire(&name("a"), 40, 3).await.unwrap(),
-            turns.acquire(&name("b"), 40, 3).await.unwrap(),
+            fair_queue.acquire(&name("a"), 40, 3).await.unwrap(),
+            fair_queue.acquire(&name("b"), 40, 3).await.unwrap(),
         ];
-        let large = waiter(&turns, "c", 50);
+        let large = waiter(&fair_queue, "c", 50);
         settle().await;
         large.abort();
         settle().await;
-        drop(turns.acquire(&name("d"), 10, 3).await.unwrap());
+        drop(fair_queue.acquire(&name("d"), 10, 3).await.unwrap());
         drop(running);
     }
 
     #[tokio::test]
-    async fn tasks_of_one_user_stay_within_the_bytes_of_a_user() {
-        let turns = Arc::new(Turns::new(Bounds { tasks: 9, tasks_per_user: 9, ..BOUNDS }));
-        let running = turns.acquire(&name("a"), 30, 3).await.unwrap();
-        let waiting = waiter(&turns, "a", 30);
+    async fn tasks_of_user_stay_within_user_byte_limit() {
+        let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 9, tasks_per_user: 9, ..LIMITS }));
+        let running = fair_queue.acquire(&name("a"), 30, 3).await.unwrap();
+        let waiting = waiter(&fair_queue, "a", 30);
         settle().await;
         assert!(!waiting.is_finished());
-        drop(turns.acquire(&name("b"), 30, 3).await.unwrap());
+        drop(fair_queue.acquire(&name("b"), 30, 3).await.unwrap());
         drop(running);
         drop(waiting.await.unwrap().unwrap());
     }
 
     #[tokio::test]
-    async fn cancelled_waiter_gives_its_turn_to_the_next() {
-        let turns = Arc::new(Turns::new(BOUNDS));
-        let running = turns.acquire(&name("a"), 1, 3).await.unwrap();
-        let cancelled = waiter(&turns, "a", 1);
-        let next = waiter(&turns, "a", 1);
+    async fn cancelled_waiter_passes_permit_to_next_task() {
+        let fair_queue = Arc::new(FairQueue::new(LIMITS));
+        let running = fair_queue.acquire(&name("a"), 1, 3).await.unwrap();
+        let cancelled = waiter(&fair_queue, "a", 1);
+        let next = waiter(&fair_queue, "a", 1);
         settle().await;
         cancelled.abort();
         settle().await;
         drop(running);
         drop(next.await.unwrap().unwrap());
-        let state = turns.state.lock();
+        let state = fair_queue.state.lock();
         assert_eq!((state.running, state.bytes, state.users.len()), (0, 0, 0));
     }
 
     fn waiter(
-        turns: &Arc<Turns>,
+        fair_queue: &Arc<FairQueue>,
         user: &'static str,
         bytes: usize,
-    ) -> tokio::task::JoinHandle<Result<Turn, QueueFull>> {
-        let turns = Arc::clone(turns);
-        tokio::spawn(async move { turns.acquire(&name(user), bytes, 3).await })
+    ) -> tokio::task::JoinHandle<Result<WorkerPermit, QueueFull>> {
+        let fair_queue = Arc::clone(fair_queue);
+        tokio::spawn(async move { fair_queue.acquire(&name(user), bytes, 3).await })
     }
 
     /// Yields until every task of the test waits.

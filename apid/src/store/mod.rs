@@ -18,10 +18,10 @@ use std::process::ExitCode;
 
 use apimachinery::clock::{Clock, SystemClock};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
-use storage::engine::fjall::offline::{self, Repaired, Report};
+use storage::engine::fjall::offline::{self, RepairOutcome, Report};
 use storage::engine::fjall::{Identity, OpenError};
 
-use crate::config::{STORE, USAGE};
+use crate::config::{EXIT_USAGE, STORE};
 
 /// The exit code for damage.
 const DAMAGED: u8 = 2;
@@ -63,7 +63,7 @@ exit code: 0 success: the store is sound, or was repaired without losses
 
 /// The operation.
 #[derive(Debug, PartialEq, Eq)]
-enum Work {
+enum Operation {
     Check,
     /// The identity of the store, when the flags contain it.
     Repair(Option<Identity>),
@@ -72,30 +72,30 @@ enum Work {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Asked {
-    work: Work,
+struct StoreArguments {
+    operation: Operation,
     /// The folder of the store.
     store: PathBuf,
 }
 
 /// Runs the command with its arguments, without the word `store`.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
-    match Asked::parse(arguments) {
-        Ok(Some(asked)) => asked.run(),
+    match StoreArguments::parse(arguments) {
+        Ok(Some(parsed)) => parsed.run(),
         Ok(None) => {
             print(HELP);
             ExitCode::SUCCESS
         }
         Err(mistakes) => {
             mistakes.iter().for_each(|mistake| eprintln!("apid: {mistake}"));
-            ExitCode::from(USAGE)
+            ExitCode::from(EXIT_USAGE)
         }
     }
 }
 
-impl Asked {
+impl StoreArguments {
     /// Parses the arguments. None: `--help`.
-    fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<Asked>, Vec<String>> {
+    fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<StoreArguments>, Vec<String>> {
         let mut rest = arguments.into_iter();
         let word = rest.next().unwrap_or_default();
         if matches!(word.as_str(), "--help" | "-h" | "help") {
@@ -152,28 +152,28 @@ impl Asked {
             }
             file.unwrap_or_default()
         };
-        let work = match word.as_str() {
-            "check" => Work::Check,
-            "backup" => Work::Backup(file("to", "to write")),
-            "restore" => Work::Restore(file("from", "to read")),
+        let operation = match word.as_str() {
+            "check" => Operation::Check,
+            "backup" => Operation::Backup(file("to", "to write")),
+            "restore" => Operation::Restore(file("from", "to read")),
             _ => match identity(value("names"), value("api-domain")) {
-                Ok(identity) => Work::Repair(identity),
+                Ok(identity) => Operation::Repair(identity),
                 Err(why) => {
                     mistakes.push(why);
-                    Work::Check
+                    Operation::Check
                 }
             },
         };
         match store {
-            Some(store) if mistakes.is_empty() => Ok(Some(Asked { work, store })),
+            Some(store) if mistakes.is_empty() => Ok(Some(StoreArguments { operation, store })),
             _ => Err(mistakes),
         }
     }
 
     fn run(self) -> ExitCode {
         let store = &self.store;
-        let done = match self.work {
-            Work::Check => offline::check(store).map(|report| {
+        let done = match self.operation {
+            Operation::Check => offline::check(store).map(|report| {
                 print(&report.to_string());
                 if report.is_sound() {
                     return ExitCode::SUCCESS;
@@ -181,30 +181,30 @@ impl Asked {
                 print(&advice(&report));
                 ExitCode::from(DAMAGED)
             }),
-            Work::Repair(identity) => offline::repair(store, identity.as_ref(), now()).map(|repaired| {
+            Operation::Repair(identity) => offline::repair(store, identity.as_ref(), now()).map(|repaired| {
                 match repaired {
-                    Repaired::Sound(report) => {
+                    RepairOutcome::Sound(report) => {
                         print(&format!("{report}the store needs no repair\n"));
                         ExitCode::SUCCESS
                     }
-                    Repaired::Mended { report, revision, objects, kept } => {
+                    RepairOutcome::Rebuilt { report, revision, objects, kept } => {
                         print(&format!(
                             "{report}repaired: {objects} objects, the store continues after revision {revision}\nthe \
                              damaged store is in {}\n",
                             kept.display()
                         ));
-                        if report.lost.is_nothing() { ExitCode::SUCCESS } else { ExitCode::from(LOSSES) }
+                        if report.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(LOSSES) }
                     }
                 }
             }),
-            Work::Backup(file) => offline::backup(store, &file).map(|archived| {
+            Operation::Backup(file) => offline::backup(store, &file).map(|archived| {
                 print(&format!(
                     "{} objects of revision {}, {} bytes, made with {}\n",
                     archived.objects, archived.revision, archived.bytes, archived.identity
                 ));
                 ExitCode::SUCCESS
             }),
-            Work::Restore(file) => offline::restore(&file, store, now()).map(|restored| {
+            Operation::Restore(file) => offline::restore(&file, store, now()).map(|restored| {
                 let archived = restored.archived;
                 print(&format!(
                     "{} objects of revision {}, made with {}\nthe store continues after revision {}\n",
@@ -215,7 +215,7 @@ impl Asked {
         };
         done.unwrap_or_else(|error| {
             eprintln!("apid: {error}");
-            if matches!(error, OpenError::Unidentified) {
+            if matches!(error, OpenError::MissingIdentity) {
                 eprintln!(
                     "apid: set `--names`, and `--api-domain` unless it was the default, to the values of the server that \
                      created the store; with other values the server does not open it"
@@ -235,7 +235,7 @@ fn advice(report: &Report) -> String {
         Some(_) => "",
         None => " --names PRESET",
     };
-    let backup = match report.lost.is_nothing() {
+    let backup = match report.lost.is_empty() {
         true => "",
         false => "; the alternative is `apid store restore` of a backup",
     };
@@ -271,23 +271,26 @@ fn print(text: &str) {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Option<Asked>, Vec<String>> {
-        Asked::parse(line.split_whitespace().map(str::to_owned))
+    fn parse(line: &str) -> Result<Option<StoreArguments>, Vec<String>> {
+        StoreArguments::parse(line.split_whitespace().map(str::to_owned))
     }
 
     #[test]
-    fn each_command_takes_its_flags_and_no_others() {
+    fn store_commands_reject_unknown_flags() {
         let store = Path::new("/d").join(STORE);
-        let asked = |work| Ok(Some(Asked { work, store: store.clone() }));
-        assert_eq!(parse("check --data-dir /d"), asked(Work::Check));
-        assert_eq!(parse("backup --data-dir=/d --to /f"), asked(Work::Backup("/f".into())));
-        assert_eq!(parse("restore --from=/f --data-dir=/d"), asked(Work::Restore("/f".into())));
+        let parsed = |operation| Ok(Some(StoreArguments { operation, store: store.clone() }));
+        assert_eq!(parse("check --data-dir /d"), parsed(Operation::Check));
+        assert_eq!(parse("backup --data-dir=/d --to /f"), parsed(Operation::Backup("/f".into())));
+        assert_eq!(parse("restore --from=/f --data-dir=/d"), parsed(Operation::Restore("/f".into())));
         let identity =
             Identity { preset: "kubernetes".to_owned(), api_domain: DEFAULT_API_DOMAIN.to_owned() };
-        assert_eq!(parse("repair --names kubernetes --data-dir=/d"), asked(Work::Repair(Some(identity))));
+        assert_eq!(
+            parse("repair --names kubernetes --data-dir=/d"),
+            parsed(Operation::Repair(Some(identity)))
+        );
         assert_eq!(
             parse("repair --data-dir=/d"),
-            asked(Work::Repair(None)),
+            parsed(Operation::Repair(None)),
             "the identity must not be guessed"
         );
         assert_eq!(parse("repair --help"), Ok(None));

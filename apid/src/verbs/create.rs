@@ -6,8 +6,8 @@ use apimachinery::status::{Reason, Status};
 use storage::{Error, Op};
 
 use super::options::WriteOptions;
-use super::ownership::{Ownership, Wanted};
-use super::{Call, Payload, Shown, Written};
+use super::ownership::{Ownership, ProposedObject};
+use super::{Call, Payload, ResponseObject, WriteResult};
 
 /// Attempts to find a free name for one `generateName` (requirement D-META-8).
 const ATTEMPTS: usize = 8;
@@ -21,18 +21,18 @@ pub async fn create(
     call: &Call<'_>,
     payload: Payload<'_>,
     options: &WriteOptions,
-) -> Result<Written, Status> {
+) -> Result<WriteResult, Status> {
     let (mut object, warnings) = call.decode(payload, options.field_validation)?;
-    fit_namespace(call, &mut object)?;
+    resolve_namespace(call, &mut object)?;
     if !matches!(object.resource_version(), "" | "0") {
         let text = "resourceVersion should not be set on objects to be created";
         return Err(Status::failure(Reason::Unknown, text));
     }
-    insert(call, Wanted { object, warnings, applied: false }, options).await
+    insert(call, ProposedObject { object, warnings, applied: false }, options).await
 }
 
 /// Defaults the namespace to that of the URL and rejects others (requirements D-META-9, -10).
-pub(super) fn fit_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), Status> {
+pub(super) fn resolve_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), Status> {
     if !call.collection.resource.kind.namespaced {
         object.remove_meta("namespace");
     } else if object.namespace().is_empty() {
@@ -48,15 +48,15 @@ pub(super) fn fit_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), 
 /// Defaults, admits, validates and stores a decoded object.
 pub(super) async fn insert(
     call: &Call<'_>,
-    wanted: Wanted,
+    wanted: ProposedObject,
     options: &WriteOptions,
-) -> Result<Written, Status> {
-    let Wanted { mut object, mut warnings, applied } = wanted;
+) -> Result<WriteResult, Status> {
+    let ProposedObject { mut object, mut warnings, applied } = wanted;
     let resource = &call.collection.resource;
     let ctx = call.context();
     resource.default(&mut object, &ctx);
     if !applied && let Some(ownership) = Ownership::of(call, options) {
-        ownership.follow(None, &mut object)?;
+        ownership.record_changes(None, &mut object)?;
     }
     let generated = object.name().is_empty();
     let mut attempt = 0;
@@ -71,7 +71,7 @@ pub(super) async fn insert(
         let admission = call.admission(
             Operation::Create,
             options.dry_run,
-            options.to_value("CreateOptions", &call.plane.names),
+            options.to_value("CreateOptions", &call.server_state.names),
         );
         admission.mutate(Some(&mut new), None).await?;
         call.check_escalation(&new, None).await?;
@@ -87,32 +87,32 @@ pub(super) async fn insert(
             let (taken, _) = call.collection.items.get(&key).await.map_err(|error| call.failure(error))?;
             match taken {
                 Some(_) if generated && attempt < ATTEMPTS => continue,
-                Some(item) => return Err(exists(&call, item.value())),
+                Some(item) => return Err(already_exists(&call, item.value())),
                 None => {}
             }
             warnings.extend(resource.kind.strategy.warnings(&new, None, &ctx));
-            return Ok(Written { created: true, object: Shown::tree(new), warnings });
+            return Ok(WriteResult { created: true, object: ResponseObject::tree(new), warnings });
         }
-        match call.plane.store.commit(&key, Op::Create(kinds::entry::encode(&new))).await {
+        match call.server_state.store.commit(&key, Op::Create(kinds::entry::encode(&new))).await {
             Ok(committed) => {
                 warnings.extend(resource.kind.strategy.warnings(&new, None, &ctx));
                 call.notes.set_reference(&new);
-                let object = Shown::committed(call.collection, &key, new, committed.revision).await;
-                return Ok(Written { created: true, object, warnings });
+                let object = ResponseObject::committed(call.collection, &key, new, committed.revision).await;
+                return Ok(WriteResult { created: true, object, warnings });
             }
             Err(Error::Exists(_)) if generated && attempt < ATTEMPTS => {}
-            Err(Error::Exists(row)) => return Err(exists(&call, &row.value)),
+            Err(Error::Exists(row)) => return Err(already_exists(&call, &row.value)),
             Err(error) => return Err(call.failure(error)),
         }
     }
 }
 
 /// 409 for an existing name. The message mentions when the existing object is being deleted.
-fn exists(call: &Call<'_>, stored: &[u8]) -> Status {
+fn already_exists(call: &Call<'_>, stored: &[u8]) -> Status {
     let mut status = Status::already_exists(&call.collection.resource.group_resource, call.name);
-    let leaving =
+    let is_terminating =
         kinds::entry::decode(stored, storage::Revision(0)).is_ok_and(|object| object.is_terminating());
-    if leaving {
+    if is_terminating {
         status.message = format!("object is being deleted: {}", status.message);
     }
     status

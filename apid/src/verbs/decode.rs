@@ -57,7 +57,7 @@ impl Payload<'_> {
 }
 
 /// Returns 413 for a document over the decode limits; `malformed` builds the Status of any other error.
-pub(crate) fn undecodable(error: &DecodeError, malformed: impl FnOnce(&str) -> Status) -> Status {
+pub(crate) fn decode_error_status(error: &DecodeError, malformed: impl FnOnce(&str) -> Status) -> Status {
     let text = error.to_string();
     let flag = match error {
         DecodeError::TooManyElements(_) => "--max-request-elements",
@@ -85,15 +85,15 @@ pub(super) fn decode(
     let wanted = Type { kind: resource.kind.kind, version, api_version: group_version.to_string() };
     let (mut object, duplicates) = read(payload, &wanted, resource.kind.schema, limits)?;
     let conformed =
-        resource.conform(&mut object).map_err(|error| wanted.refuse(wanted.kind, &error.to_string()))?;
-    let refuse = |why: String| wanted.refuse(wanted.kind, &why);
+        resource.conform(&mut object).map_err(|error| wanted.mismatch(wanted.kind, &error.to_string()))?;
+    let refuse = |why: String| wanted.mismatch(wanted.kind, &why);
     let warnings = validation.report(&duplicates, &conformed.unknown, refuse)?;
     object.set_type(&wanted.api_version, wanted.kind);
     Ok((object, warnings))
 }
 
 impl Type<'_> {
-    fn refuse(&self, kind: &str, why: &str) -> Status {
+    fn mismatch(&self, kind: &str, why: &str) -> Status {
         let text = format!(
             "{} in version {} cannot be handled as a {}: {why}",
             shorten(kind),
@@ -117,7 +117,7 @@ fn read(
             wanted.kind
         ))
     };
-    let decoded = payload.parse(schema, limits).map_err(|error| undecodable(&error, unrecognized))?;
+    let decoded = payload.parse(schema, limits).map_err(|error| decode_error_status(&error, unrecognized))?;
     let map = match decoded.value {
         Value::Object(map) => map,
         // The reference decodes `null` as an object without fields.
@@ -135,7 +135,7 @@ fn read(
         let version =
             GroupVersion::parse(api_version).map_or_else(|| wanted.version.to_owned(), |gv| gv.version);
         return Err(Type { version: &version, api_version: String::new(), ..*wanted }
-            .refuse(kind, "the kind does not match"));
+            .mismatch(kind, "the kind does not match"));
     }
     if !api_version.is_empty() && api_version != wanted.api_version {
         return Err(Status::bad_request(format!(
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_type_is_defaulted_or_must_fit() {
+    fn body_with_other_kind_or_api_version_returns_400() {
         for fine in [
             "{}",
             "null",
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn body_over_the_decode_budget_returns_413_with_limit_and_flag() {
+    fn body_over_decode_limits_returns_413_with_limit_and_flag() {
         let wanted = Type { api_version: "v1".to_owned(), ..CONFIG_MAP };
         let limits = Limits { elements: 3, ..Limits::BODY };
         let refuse = |payload: Payload<'_>, limits: Limits| {
@@ -214,9 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn dropped_fields_are_reported_as_asked() {
+    fn unknown_and_duplicate_fields_follow_field_validation() {
         let (duplicates, unknown) = (vec!["data.a".to_owned()], vec!["extra".to_owned()]);
-        let refuse = |why: String| CONFIG_MAP.refuse(CONFIG_MAP.kind, &why);
+        let refuse = |why: String| CONFIG_MAP.mismatch(CONFIG_MAP.kind, &why);
         let run = |validation: FieldValidation| validation.report(&duplicates, &unknown, refuse);
         assert_eq!(run(FieldValidation::Ignore), Ok(Vec::new()));
         assert_eq!(

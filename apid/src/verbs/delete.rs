@@ -9,20 +9,20 @@ use apimachinery::status::{Details, Status};
 use storage::{Error, Op, Revision};
 
 use super::deletion::options::{DeleteOptions, Preconditions};
-use super::deletion::{Step, step, unreadable};
-use super::shown::tree;
-use super::{Call, Shown};
-use crate::plane::Item;
+use super::deletion::{DeletionStep, step, unreadable};
+use super::response_object::tree;
+use super::{Call, ResponseObject};
+use crate::server_state::Item;
 
 /// The result of a delete.
 #[derive(Clone, Debug)]
-pub enum Deleted {
+pub enum DeleteResult {
     /// The object was removed; the response for its kind is a Status.
-    Gone(Box<Status>),
+    Status(Box<Status>),
     /// The object was removed; the response is its last state.
-    Object(Shown),
+    Object(ResponseObject),
     /// The object is terminating: finalizers or the grace period keep it.
-    Held(Shown),
+    Terminating(ResponseObject),
 }
 
 /// Removes the object, or marks it as terminating when finalizers or a grace period keep it.
@@ -30,29 +30,29 @@ pub enum Deleted {
 /// # Errors
 ///
 /// 403 from admission, 404, 409 when a precondition fails.
-pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<Deleted, Status> {
+pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<DeleteResult, Status> {
     let missing = || Status::not_found(&call.collection.served.group_resource, call.name);
     let key = call.key();
-    let force = unreadable::may_be_deleted(call, options).await?;
+    let force = unreadable::authorize_unsafe_delete(call, options).await?;
     let deleted = loop {
         let item = call.item().await?.ok_or_else(missing)?;
         match delete_item(call, &item, options).await {
             Ok(deleted) => break deleted,
-            Err(Failed::Moved) => {}
+            Err(DeleteError::Changed) => {}
             // The object cannot be decoded, so neither its finalizers nor its preconditions can be checked.
-            Err(Failed::Unreadable(_)) if force => match remove(call, &key, item.revision()).await {
+            Err(DeleteError::Unreadable(_)) if force => match remove(call, &key, item.revision()).await {
                 Ok(Some(_)) => {
                     tracing::warn!(key, "deleted an object that cannot be decoded");
                     break done(call, "");
                 }
                 Ok(None) => return Err(missing()),
-                Err(Failed::Moved) => {}
-                Err(Failed::Unreadable(status) | Failed::For(status)) => return Err(*status),
+                Err(DeleteError::Changed) => {}
+                Err(DeleteError::Unreadable(status) | DeleteError::Status(status)) => return Err(*status),
             },
-            Err(Failed::Unreadable(status) | Failed::For(status)) => return Err(*status),
+            Err(DeleteError::Unreadable(status) | DeleteError::Status(status)) => return Err(*status),
         }
     };
-    warn_of_default(call, options);
+    warn_default_propagation(call, options);
     if force {
         unreadable::annotate(call);
     }
@@ -60,26 +60,26 @@ pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<Deleted,
 }
 
 /// Adds the kind's warning when the client did not specify a propagation policy.
-pub(super) fn warn_of_default(call: &Call<'_>, options: &DeleteOptions) {
+pub(super) fn warn_default_propagation(call: &Call<'_>, options: &DeleteOptions) {
     let warning = call.collection.resource.kind.strategy.default_propagation_warning();
-    if let Some(warning) = warning.filter(|_| !options.says_propagation()) {
+    if let Some(warning) = warning.filter(|_| !options.has_propagation()) {
         call.notes.warn(warning);
     }
 }
 
 /// The reason why an item was not deleted.
-pub(super) enum Failed {
+pub(super) enum DeleteError {
     /// The object has changed since the item was read.
-    Moved,
+    Changed,
     /// The stored bytes cannot be decoded.
     Unreadable(Box<Status>),
     /// The Status for the client.
-    For(Box<Status>),
+    Status(Box<Status>),
 }
 
-impl From<Status> for Failed {
+impl From<Status> for DeleteError {
     fn from(status: Status) -> Self {
-        Failed::For(Box::new(status))
+        DeleteError::Status(Box::new(status))
     }
 }
 
@@ -88,72 +88,77 @@ pub(super) async fn delete_item(
     call: &Call<'_>,
     item: &Arc<Item>,
     options: &DeleteOptions,
-) -> Result<Deleted, Failed> {
+) -> Result<DeleteResult, DeleteError> {
     let strategy = call.collection.resource.kind.strategy;
-    let old = tree(item, item.revision()).map_err(|status| Failed::Unreadable(Box::new(status)))?;
+    let old = tree(item, item.revision()).map_err(|status| DeleteError::Unreadable(Box::new(status)))?;
     check(call, &options.preconditions, &old)?;
-    let admission = call.admission(Operation::Delete, options.dry_run, options.to_value(&call.plane.names));
+    let admission =
+        call.admission(Operation::Delete, options.dry_run, options.to_value(&call.server_state.names));
     admission.mutate(None, Some(&old)).await?;
     admission.validate(None, Some(&old)).await?;
 
     let key = call.key();
-    match step(&old, options, strategy, call.plane.clock.now()) {
-        Step::Wait => Ok(Deleted::Held(Shown::item(Arc::clone(item)))),
-        Step::Mark(new) | Step::MarkAndRemove(new) if options.dry_run => Ok(Deleted::Held(Shown::tree(new))),
-        Step::Remove if options.dry_run => {
-            Ok(gone(call, old.uid(), Shown::Cached(Arc::clone(item), item.revision())))
+    match step(&old, options, strategy, call.server_state.clock.now()) {
+        DeletionStep::Wait => Ok(DeleteResult::Terminating(ResponseObject::item(Arc::clone(item)))),
+        DeletionStep::Mark(new) | DeletionStep::MarkAndRemove(new) if options.dry_run => {
+            Ok(DeleteResult::Terminating(ResponseObject::tree(new)))
         }
-        Step::Mark(new) => {
+        DeletionStep::Remove if options.dry_run => {
+            Ok(gone(call, old.uid(), ResponseObject::Cached(Arc::clone(item), item.revision())))
+        }
+        DeletionStep::Mark(new) => {
             let revision = store(call, &key, &new, item.revision()).await?;
-            Ok(Deleted::Held(Shown::committed(call.collection, &key, new, revision).await))
+            Ok(DeleteResult::Terminating(
+                ResponseObject::committed(call.collection, &key, new, revision).await,
+            ))
         }
-        Step::MarkAndRemove(mut new) => {
+        DeletionStep::MarkAndRemove(mut new) => {
             let marked = store(call, &key, &new, item.revision()).await?;
             // Another request may have removed the object meanwhile, which has the same result.
             let revision = remove(call, &key, marked).await?.unwrap_or(marked);
             new.set_meta("resourceVersion", revision.to_string());
-            Ok(gone(call, old.uid(), Shown::tree(new)))
+            Ok(gone(call, old.uid(), ResponseObject::tree(new)))
         }
-        Step::Remove => {
-            let revision = remove(call, &key, item.revision()).await?.ok_or(Failed::Moved)?;
-            Ok(gone(call, old.uid(), Shown::Cached(Arc::clone(item), revision)))
+        DeletionStep::Remove => {
+            let revision = remove(call, &key, item.revision()).await?.ok_or(DeleteError::Changed)?;
+            Ok(gone(call, old.uid(), ResponseObject::Cached(Arc::clone(item), revision)))
         }
     }
 }
 
-async fn store(call: &Call<'_>, key: &str, new: &Object, at: Revision) -> Result<Revision, Failed> {
+async fn store(call: &Call<'_>, key: &str, new: &Object, at: Revision) -> Result<Revision, DeleteError> {
     let op = Op::Update(kinds::entry::encode(new), at);
-    let committed = call.plane.store.commit(key, op).await;
+    let committed = call.server_state.store.commit(key, op).await;
     committed.map(|committed| committed.revision).map_err(|error| failed(call, error))
 }
 
 /// Removes the object at a revision. Returns None if it does not exist any more.
-async fn remove(call: &Call<'_>, key: &str, at: Revision) -> Result<Option<Revision>, Failed> {
-    match call.plane.store.commit(key, Op::Delete(at)).await {
+async fn remove(call: &Call<'_>, key: &str, at: Revision) -> Result<Option<Revision>, DeleteError> {
+    match call.server_state.store.commit(key, Op::Delete(at)).await {
         Ok(committed) => Ok(Some(committed.revision)),
         Err(Error::NotFound(_)) => Ok(None),
         Err(error) => Err(failed(call, error)),
     }
 }
 
-fn failed(call: &Call<'_>, error: Error) -> Failed {
+fn failed(call: &Call<'_>, error: Error) -> DeleteError {
     match error {
-        Error::Conflict(_) | Error::NotFound(_) => Failed::Moved,
-        error => Failed::For(Box::new(call.failure(error))),
+        Error::Conflict(_) | Error::NotFound(_) => DeleteError::Changed,
+        error => DeleteError::Status(Box::new(call.failure(error))),
     }
 }
 
 /// Builds the response for a removed object: its last state, or a Status, depending on the kind.
-fn gone(call: &Call<'_>, uid: &str, object: Shown) -> Deleted {
+fn gone(call: &Call<'_>, uid: &str, object: ResponseObject) -> DeleteResult {
     if call.collection.resource.kind.strategy.delete_returns_object() {
-        return Deleted::Object(object);
+        return DeleteResult::Object(object);
     }
     done(call, uid)
 }
 
-fn done(call: &Call<'_>, uid: &str) -> Deleted {
+fn done(call: &Call<'_>, uid: &str) -> DeleteResult {
     let what = &call.collection.served.group_resource;
-    Deleted::Gone(Box::new(Status::success(Details {
+    DeleteResult::Status(Box::new(Status::success(Details {
         name: call.name.to_owned(),
         group: what.group.clone(),
         kind: what.resource.clone(),
@@ -167,7 +172,7 @@ fn done(call: &Call<'_>, uid: &str) -> Deleted {
 /// resource, too.
 fn check(call: &Call<'_>, preconditions: &Preconditions, object: &Object) -> Result<(), Status> {
     let resource = &call.collection.served;
-    let in_phases = resource.kind.strategy.is_held(object);
+    let in_phases = resource.kind.strategy.has_pending_finalizers(object);
     let conflict = |field: &str, wanted: &str, found: &str, aside: &str| {
         if in_phases {
             let field = field.trim_start_matches("the ");

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use admission::Notes;
+use admission::PluginOutput;
 use apimachinery::status::Status;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::Call;
-use super::delete::{Failed, delete_item, warn_of_default};
+use super::delete::{DeleteError, delete_item, warn_default_propagation};
 use super::deletion::options::DeleteOptions;
 use super::deletion::unreadable;
-use super::list::{Listed, list};
+use super::list::{ListResult, list};
 use super::options::ListOptions;
-use crate::plane::Item;
+use crate::server_state::Item;
 
-/// Deletes at most `limit` objects that the list options select, `at_a_time` of them concurrently.
+/// Deletes at most `limit` objects that the list options select, `concurrency` of them concurrently.
 ///
 /// Each delete is independent. After the first failure no further delete begins, and the remaining objects
 /// stay. An object that was removed meanwhile is not a failure.
@@ -24,23 +24,23 @@ use crate::plane::Item;
 /// Those of the list and of the first delete that failed.
 pub async fn delete_collection(
     call: &Call<'_>,
-    which: &ListOptions,
+    list_options: &ListOptions,
     options: &DeleteOptions,
-    at_a_time: usize,
-) -> Result<Listed, Status> {
-    unreadable::refuse_in_collections(call, options)?;
-    let listed = list(call, which).await?;
+    concurrency: usize,
+) -> Result<ListResult, Status> {
+    unreadable::reject_in_collections(call, options)?;
+    let listed = list(call, list_options).await?;
     stream::iter(&listed.items)
         .map(Ok::<_, Status>)
-        .try_for_each_concurrent(at_a_time.max(1), |item| async move {
+        .try_for_each_concurrent(concurrency.max(1), |item| async move {
             let notes = delete_listed(call, item, options).await?;
             notes.take_warnings().into_iter().for_each(|text| call.notes.warn(text));
             notes.take_annotations().into_iter().for_each(|(key, text)| call.notes.annotate(key, text));
             Ok(())
         })
         .await?;
-    warn_of_default(call, options);
-    Ok(Listed { continue_token: String::new(), remaining: None, ..listed })
+    warn_default_propagation(call, options);
+    Ok(ListResult { continue_token: String::new(), remaining: None, ..listed })
 }
 
 /// Deletes a listed object, even if it was changed meanwhile. Returns its warnings and annotations.
@@ -48,24 +48,29 @@ async fn delete_listed(
     call: &Call<'_>,
     listed: &Arc<Item>,
     options: &DeleteOptions,
-) -> Result<Notes, Status> {
+) -> Result<PluginOutput, Status> {
     let Some((namespace, name)) = call.collection.resource.parse_key(listed.key()) else {
-        return Ok(Notes::default());
+        return Ok(PluginOutput::default());
     };
     // Concurrent deletes must not share notes.
-    let notes = Notes::default();
+    let notes = PluginOutput::default();
     let call = Call { notes: &notes, ..call.on(namespace, name) };
     let mut item = Arc::clone(listed);
     loop {
         match delete_item(&call, &item, options).await {
             Ok(_) => return Ok(notes),
-            Err(Failed::Unreadable(status) | Failed::For(status)) => return Err(*status),
-            Err(Failed::Moved) => {}
+            Err(DeleteError::Unreadable(status) | DeleteError::Status(status)) => return Err(*status),
+            Err(DeleteError::Changed) => {}
         }
         // Delete the object also if it was changed meanwhile, but not if another object has its name now.
         let (now, _) = call.collection.items.get(listed.key()).await.map_err(|error| call.failure(error))?;
         match now {
-            Some(now) if super::shown::entry(&now)?.uid() == super::shown::entry(&item)?.uid() => item = now,
+            Some(now)
+                if super::response_object::entry(&now)?.uid()
+                    == super::response_object::entry(&item)?.uid() =>
+            {
+                item = now
+            }
             _ => return Ok(notes),
         }
     }

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_envelope_names_the_type_and_holds_the_object() {
+    fn protobuf_envelope_decodes_type_and_object() {
         let schema = Schema::of("core/v1.ConfigMap").unwrap();
         // metadata { name: "x" }
         let unknown = Unknown {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_the_message_says() {
+    fn protobuf_envelope_encoding_round_trips() {
         let (mut out, mut parts) = (Vec::new(), Vec::new());
         write("v1", "ConfigMap", &mut out, |out| out.extend_from_slice(b"raw"));
         begin("v1", "ConfigMap", 3, &mut parts);

@@ -17,7 +17,7 @@ impl Call<'_> {
     /// 403 with the missing rights, 404 for a binding to a role that does not exist, 503.
     pub(super) async fn check_escalation(&self, new: &Object, old: Option<&Object>) -> Result<(), Status> {
         let kind = self.collection.resource.kind;
-        if kind.group != "rbac.authorization" || old.is_some_and(|old| same_but_for_collection(new, old)) {
+        if kind.group != "rbac.authorization" || old.is_some_and(|old| differs_only_in_gc_fields(new, old)) {
             return Ok(());
         }
         let escalation = if kind.resource.ends_with("bindings") {
@@ -29,13 +29,13 @@ impl Call<'_> {
         } else {
             Escalation::Role { object: new }
         };
-        self.plane.auth.covers(self.by, escalation).await
+        self.server_state.auth.covers(self.by, escalation).await
     }
 }
 
 /// Whether only owner references and finalizers differ. Such writes of the garbage collector need no rights
 /// of the role.
-fn same_but_for_collection(new: &Object, old: &Object) -> bool {
+fn differs_only_in_gc_fields(new: &Object, old: &Object) -> bool {
     let rest = |object: &Object| {
         let mut object = object.clone();
         for field in ["ownerReferences", "finalizers", "resourceVersion", "managedFields"] {

@@ -8,14 +8,14 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
 use apimachinery::time;
 use kinds::Resource;
-use kinds::eviction::{self, BUDGET, Verdict};
+use kinds::eviction::{self, DISRUPTION_BUDGET, EvictionDecision};
 use storage::{Error, Op, Revision};
 
-use super::create::fit_namespace;
+use super::create::resolve_namespace;
 use super::decode::decode;
 use super::deletion::options::{DeleteOptions, Preconditions, RawDeleteOptions};
 use super::options::WriteOptions;
-use super::shown::tree;
+use super::response_object::tree;
 use super::{Call, Payload, delete};
 
 /// Evicts the pod of a call. Returns warnings with the result.
@@ -30,51 +30,51 @@ pub async fn evict(
     payload: Payload<'_>,
     options: &WriteOptions,
 ) -> Result<(Status, Vec<String>), Status> {
-    let (mut order, warnings) = read(kind, payload, options, call.plane.body_limits)?;
-    if order.name() != call.name {
+    let (mut body, warnings) = read(kind, payload, options, call.server_state.body_limits)?;
+    if body.name() != call.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
-    fit_namespace(call, &mut order)?;
-    let as_value = options.to_value("CreateOptions", &call.plane.names);
-    let admission = call.admission(Operation::Create, options.dry_run, as_value);
-    admission.mutate(Some(&mut order), None).await?;
-    admission.validate(Some(&order), None).await?;
-    let mut asked = deletion(&order).validate(&call.plane.names)?;
-    asked.dry_run |= options.dry_run;
+    resolve_namespace(call, &mut body)?;
+    let options_value = options.to_value("CreateOptions", &call.server_state.names);
+    let admission = call.admission(Operation::Create, options.dry_run, options_value);
+    admission.mutate(Some(&mut body), None).await?;
+    admission.validate(Some(&body), None).await?;
+    let mut requested_options = delete_options(&body).validate(&call.server_state.names)?;
+    requested_options.dry_run |= options.dry_run;
 
     let of_pod = Call { subresource: "", ..*call };
     loop {
-        let item = of_pod.found().await?;
+        let item = of_pod.get_or_404().await?;
         let pod = tree(&item, item.revision())?;
         let found = Preconditions {
             uid: Some(pod.uid().to_owned()),
             resource_version: Some(pod.resource_version().to_owned()),
         };
-        let is_other = differs(&asked.preconditions, &found);
+        let is_other = fails_precondition(&requested_options.preconditions, &found);
         // A pending pod may start at any time; then its budget must allow the eviction.
-        if eviction::is_over(&pod) || (eviction::is_free(&pod) && is_other) {
-            delete(&of_pod, &asked).await?;
+        if eviction::is_finished(&pod) || (eviction::needs_no_budget(&pod) && is_other) {
+            delete(&of_pod, &requested_options).await?;
             break;
         }
         if is_other {
             let why = "Precondition failed: UID or resourceVersion does not match";
             return Err(Status::conflict(&call.collection.resource.group_resource, call.name, why));
         }
-        let verdict = match eviction::is_free(&pod) {
-            true => Some(Verdict::Free),
-            false => spend(&of_pod, &pod, asked.dry_run).await?,
+        let verdict = match eviction::needs_no_budget(&pod) {
+            true => Some(EvictionDecision::Uncharged),
+            false => charge_budget(&of_pod, &pod, requested_options.dry_run).await?,
         };
         let Some(verdict) = verdict else { continue };
         // An eviction without charge requires the evaluated resourceVersion; a charged eviction does not.
-        let resource_version = found.resource_version.filter(|_| verdict == Verdict::Free);
+        let resource_version = found.resource_version.filter(|_| verdict == EvictionDecision::Uncharged);
         let preconditions = Preconditions { resource_version, ..found };
-        match delete(&of_pod, &DeleteOptions { preconditions, ..asked.clone() }).await {
-            Err(status) if status.reason == Reason::Conflict && verdict == Verdict::Free => {}
+        match delete(&of_pod, &DeleteOptions { preconditions, ..requested_options.clone() }).await {
+            Err(status) if status.reason == Reason::Conflict && verdict == EvictionDecision::Uncharged => {}
             Err(status) => return Err(status),
             Ok(_) => break,
         }
     }
-    Ok((Status::carried_out(), warnings))
+    Ok((Status::action_success(), warnings))
 }
 
 /// Decodes the Eviction in any of its versions. A decoding error refers to the newest version.
@@ -92,9 +92,9 @@ fn read(
 }
 
 /// Returns the delete options of an eviction.
-fn deletion(order: &Object) -> RawDeleteOptions {
-    let at = |field: &str| order.at(&["deleteOptions", field]);
-    let text = |path: &[&str]| order.str_at(path).map(str::to_owned);
+fn delete_options(body: &Object) -> RawDeleteOptions {
+    let at = |field: &str| body.at(&["deleteOptions", field]);
+    let text = |path: &[&str]| body.str_at(path).map(str::to_owned);
     RawDeleteOptions {
         dry_run: at("dryRun")
             .and_then(Value::as_array)
@@ -112,40 +112,46 @@ fn deletion(order: &Object) -> RawDeleteOptions {
 }
 
 /// Whether the preconditions exclude the current pod.
-fn differs(wanted: &Preconditions, found: &Preconditions) -> bool {
+fn fails_precondition(wanted: &Preconditions, found: &Preconditions) -> bool {
     let differs = |wanted: &Option<String>, found: &Option<String>| wanted.is_some() && wanted != found;
     differs(&wanted.uid, &found.uid) || differs(&wanted.resource_version, &found.resource_version)
 }
 
 /// Evaluates and charges the budget of a pod; a pod without a budget counts as charged. None when the budget
 /// changed meanwhile.
-async fn spend(call: &Call<'_>, pod: &Object, dry_run: bool) -> Result<Option<Verdict>, Status> {
-    let plane = call.plane;
-    let (stem, kind) = BUDGET;
-    let resource = plane.registry.find_kind(&plane.names.group(stem), kind);
-    let Some(budgets) = resource.and_then(|resource| plane.collection(resource)) else {
-        return Ok(Some(Verdict::Charged));
+async fn charge_budget(
+    call: &Call<'_>,
+    pod: &Object,
+    dry_run: bool,
+) -> Result<Option<EvictionDecision>, Status> {
+    let server_state = call.server_state;
+    let (stem, kind) = DISRUPTION_BUDGET;
+    let resource = server_state.registry.find_kind(&server_state.names.group(stem), kind);
+    let Some(budgets) = resource.and_then(|resource| server_state.collection(resource)) else {
+        return Ok(Some(EvictionDecision::Charged));
     };
     let snapshot = budgets.items.snapshot().await.map_err(|error| call.failure(error))?;
-    let mut guarding: Option<(Arc<str>, Revision, Object)> = None;
+    let mut matching_budget: Option<(Arc<str>, Revision, Object)> = None;
     for item in snapshot.scope(&budgets.resource.key(call.namespace, ""), "") {
         let budget = tree(item, item.revision())?;
-        if !eviction::guards(&budget, pod) {
+        if !eviction::selects_pod(&budget, pod) {
             continue;
         }
-        if guarding.is_some() {
+        if matching_budget.is_some() {
             let text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
             return Err(Status::failure(Reason::Unknown, text));
         }
-        guarding = Some((Arc::clone(item.key()), item.revision(), budget));
+        matching_budget = Some((Arc::clone(item.key()), item.revision(), budget));
     }
-    let Some((key, revision, mut budget)) = guarding else { return Ok(Some(Verdict::Charged)) };
-    let verdict = eviction::judge(&budget, pod)?;
-    if verdict == Verdict::Free || dry_run {
+    let Some((key, revision, mut budget)) = matching_budget else {
+        return Ok(Some(EvictionDecision::Charged));
+    };
+    let verdict = eviction::decide(&budget, pod)?;
+    if verdict == EvictionDecision::Uncharged || dry_run {
         return Ok(Some(verdict));
     }
-    eviction::charge(&mut budget, call.name, &time::time(plane.clock.now()));
-    match plane.store.commit(&key, Op::Update(kinds::entry::encode(&budget), revision)).await {
+    eviction::record_eviction(&mut budget, call.name, &time::time(server_state.clock.now()));
+    match server_state.store.commit(&key, Op::Update(kinds::entry::encode(&budget), revision)).await {
         Ok(_) => Ok(Some(verdict)),
         Err(Error::Conflict(_) | Error::NotFound(_)) => Ok(None),
         Err(error) => Err(call.failure(error)),

@@ -13,8 +13,8 @@ impl Call<'_> {
             Error::NotFound(_) => Status::not_found(resource, self.name),
             Error::Exists(_) => Status::already_exists(resource, self.name),
             Error::Conflict(_) => Status::stale(resource, self.name),
-            Error::Compacted { .. } => expired(),
-            Error::Future { asked, current } => Status::version_too_large(asked.0, current.0),
+            Error::Compacted { .. } => expired_status(),
+            Error::Future { requested: asked, current } => Status::version_too_large(asked.0, current.0),
             Error::TooLarge(bytes) => {
                 Status::too_large(format!("Request entity too large: the object would take {bytes} bytes"))
             }
@@ -29,6 +29,6 @@ impl Call<'_> {
 }
 
 /// 410 for a compacted revision.
-pub(super) fn expired() -> Status {
+pub(super) fn expired_status() -> Status {
     Status::expired("The resourceVersion for the provided list is too old.")
 }

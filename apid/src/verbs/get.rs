@@ -2,19 +2,19 @@
 
 use apimachinery::status::Status;
 
-use super::version::{Wanted, parse_or_500};
-use super::{Call, Shown, scale};
+use super::version::{RequestedVersion, parse_or_500};
+use super::{Call, ResponseObject, scale};
 
 /// Returns the object, at least as new as the requested resourceVersion (requirements D-RV-4 to -6).
 ///
 /// # Errors
 ///
 /// 404, or 504 when the watch cache does not reach the version in time.
-pub async fn get(call: &Call<'_>, resource_version: &str) -> Result<Shown, Status> {
+pub async fn get(call: &Call<'_>, resource_version: &str) -> Result<ResponseObject, Status> {
     // The watch cache contains every acknowledged commit, so its state is the most recent one.
-    if let Wanted::At(version) = parse_or_500(resource_version)? {
-        call.reach(version).await?;
+    if let RequestedVersion::At(version) = parse_or_500(resource_version)? {
+        call.wait_for_version(version).await?;
     }
-    let shown = Shown::item(call.found().await?);
+    let shown = ResponseObject::item(call.get_or_404().await?);
     if call.view().is_some() { scale::view(&shown) } else { Ok(shown) }
 }

@@ -12,16 +12,16 @@ use serving::gates::Gate;
 use storage::{Error, Revision};
 
 use super::Call;
-use super::failure::expired;
+use super::continue_token::{Token, fingerprint};
+use super::failure::expired_status;
 use super::options::{ListOptions, VersionMatch};
 use super::selection::Selection;
-use super::token::{Token, fingerprint};
-use super::version::{Wanted, parse};
-use crate::plane::{Item, Snapshot};
+use super::version::{RequestedVersion, parse};
+use crate::server_state::{Item, Snapshot};
 
 /// A list, or a chunk of a list.
 #[derive(Debug)]
-pub struct Listed {
+pub struct ListResult {
     /// The objects in key order.
     pub items: Vec<Arc<Item>>,
     /// The resourceVersion of the whole list.
@@ -40,57 +40,61 @@ const CHUNK: usize = 500;
 /// # Errors
 ///
 /// 400, 410, 422 or 504 for versions and tokens that cannot be served.
-pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<Listed, Status> {
-    let wanted_match = options.validate_list(&call.plane.names)?;
+pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<ListResult, Status> {
+    let wanted_match = options.validate_list(&call.server_state.names)?;
     let selection = Selection::new(call, options)?;
     let wanted = parse(&options.resource_version)
         .map_err(|why| Status::bad_request(format!("resourceVersion: {why}")))?;
     if !options.continue_token.is_empty() {
-        if matches!(wanted, Wanted::At(_)) {
+        if matches!(wanted, RequestedVersion::At(_)) {
             return Err(Status::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        let token = Token::decode(&options.continue_token, &call.plane.token_key, print(call, options))?;
-        let place = Place { after: token.after, remaining: token.remaining };
+        let token = Token::decode(
+            &options.continue_token,
+            &call.server_state.token_key,
+            list_fingerprint(call, options),
+        )?;
+        let place = ChunkStart { after: token.after, remaining: token.remaining };
         // A token without a revision continues in the newest state.
         return match token.revision {
-            Revision(0) => newest(call, options, &selection, options.limit, &place).await,
-            version => at(call, options, &selection, version, &place).await,
+            Revision(0) => list_newest(call, options, &selection, options.limit, &place).await,
+            version => list_at(call, options, &selection, version, &place).await,
         };
     }
-    let begin = Place::default();
+    let begin = ChunkStart::default();
     match (wanted, wanted_match) {
-        (Wanted::MostRecent, _) => {
-            let listed = newest(call, options, &selection, options.limit, &begin).await?;
-            call.plane.read_metrics.consistent(&call.collection.resource);
+        (RequestedVersion::MostRecent, _) => {
+            let listed = list_newest(call, options, &selection, options.limit, &begin).await?;
+            call.server_state.read_metrics.consistent(&call.collection.resource);
             Ok(listed)
         }
         // The watch cache holds the whole list, so the limit is ignored (requirements, appendix (g) 16).
-        (Wanted::Any, _) => newest(call, options, &selection, 0, &begin).await,
-        (Wanted::At(version), Some(VersionMatch::Exact)) => {
-            at(call, options, &selection, version, &begin).await
+        (RequestedVersion::Any, _) => list_newest(call, options, &selection, 0, &begin).await,
+        (RequestedVersion::At(version), Some(VersionMatch::Exact)) => {
+            list_at(call, options, &selection, version, &begin).await
         }
-        (Wanted::At(version), None) if options.limit > 0 => {
-            at(call, options, &selection, version, &begin).await
+        (RequestedVersion::At(version), None) if options.limit > 0 => {
+            list_at(call, options, &selection, version, &begin).await
         }
-        (Wanted::At(version), _) => {
-            call.reach(version).await?;
-            newest(call, options, &selection, options.limit, &begin).await
+        (RequestedVersion::At(version), _) => {
+            call.wait_for_version(version).await?;
+            list_newest(call, options, &selection, options.limit, &begin).await
         }
     }
 }
 
 /// Start position of a chunk.
 #[derive(Default)]
-struct Place {
+struct ChunkStart {
     /// The last delivered key, relative to the scope; `""` at the beginning.
     after: String,
     /// Number of objects after it, if known.
     remaining: Option<u64>,
 }
 
-impl Place {
+impl ChunkStart {
     /// Returns the first key that may be in the chunk.
     fn start(&self, call: &Call<'_>) -> String {
         if self.after.is_empty() { String::new() } else { format!("{}{}\0", call.scope(), self.after) }
@@ -98,49 +102,49 @@ impl Place {
 }
 
 /// Returns the fingerprint of the list to which tokens belong.
-fn print(call: &Call<'_>, options: &ListOptions) -> u64 {
+fn list_fingerprint(call: &Call<'_>, options: &ListOptions) -> u64 {
     fingerprint(&call.scope(), &options.labels.requirements(), &options.fields.requirements())
 }
 
 /// Lists the newest state.
-async fn newest(
+async fn list_newest(
     call: &Call<'_>,
     options: &ListOptions,
     selection: &Selection,
     limit: usize,
-    place: &Place,
-) -> Result<Listed, Status> {
+    place: &ChunkStart,
+) -> Result<ListResult, Status> {
     let snapshot = call.collection.items.snapshot().await.map_err(|error| call.failure(error))?;
-    from_snapshot(call, options, selection, &snapshot, &place.start(call), limit)
+    list_from_snapshot(call, options, selection, &snapshot, &place.start(call), limit)
 }
 
 /// Lists the state at a version: from the store or, with the feature gate, from a cache snapshot.
-async fn at(
+async fn list_at(
     call: &Call<'_>,
     options: &ListOptions,
     selection: &Selection,
     version: Revision,
-    place: &Place,
-) -> Result<Listed, Status> {
-    if call.plane.gates.enabled(Gate::ListFromCacheSnapshot) {
+    place: &ChunkStart,
+) -> Result<ListResult, Status> {
+    if call.server_state.gates.enabled(Gate::ListFromCacheSnapshot) {
         let snapshot = call.collection.items.snapshot_at(version).await;
         if let Some(snapshot) = snapshot.map_err(|error| call.failure(error))? {
             let start = place.start(call);
-            return from_snapshot(call, options, selection, &snapshot, &start, options.limit);
+            return list_from_snapshot(call, options, selection, &snapshot, &start, options.limit);
         }
     }
-    from_history(call, options, selection, version, place).await
+    list_from_store(call, options, selection, version, place).await
 }
 
-fn from_snapshot(
+fn list_from_snapshot(
     call: &Call<'_>,
     options: &ListOptions,
     selection: &Selection,
     snapshot: &Snapshot,
     start: &str,
     limit: usize,
-) -> Result<Listed, Status> {
-    call.plane.read_metrics.cache_read(&call.collection.resource);
+) -> Result<ListResult, Status> {
+    call.server_state.read_metrics.cache_read(&call.collection.resource);
     let mut rest = snapshot.scope(&selection.keys, start);
     let mut items = Vec::new();
     let mut more = false;
@@ -158,14 +162,14 @@ fn from_snapshot(
     Ok(listed(call, options, items, snapshot.revision(), more, remaining))
 }
 
-async fn from_history(
+async fn list_from_store(
     call: &Call<'_>,
     options: &ListOptions,
     selection: &Selection,
     version: Revision,
-    place: &Place,
-) -> Result<Listed, Status> {
-    call.plane.read_metrics.store_read(&call.collection.resource);
+    place: &ChunkStart,
+) -> Result<ListResult, Status> {
+    call.server_state.read_metrics.store_read(&call.collection.resource);
     let resource = &call.collection.items;
     let limit = options.limit;
     let mut start = place.start(call);
@@ -209,20 +213,21 @@ fn listed(
     revision: Revision,
     more: bool,
     remaining: Option<usize>,
-) -> Listed {
+) -> ListResult {
     let continue_token = match items.last() {
         Some(last) if more => {
             let scope = call.scope();
             let after = last.key().strip_prefix(scope.as_str()).unwrap_or_default().to_owned();
             let remaining = remaining.and_then(|count| u64::try_from(count).ok());
-            Token { revision, remaining, after }.encode(&call.plane.token_key, print(call, options))
+            Token { revision, remaining, after }
+                .encode(&call.server_state.token_key, list_fingerprint(call, options))
         }
         _ => String::new(),
     };
-    Listed { items, revision, continue_token, remaining }
+    ListResult { items, revision, continue_token, remaining }
 }
 
-fn history_failure(call: &Call<'_>, options: &ListOptions, place: &Place, error: Error) -> Status {
+fn history_failure(call: &Call<'_>, options: &ListOptions, place: &ChunkStart, error: Error) -> Status {
     match error {
         Error::Compacted { .. } if !options.continue_token.is_empty() => {
             let mut status = Status::expired(
@@ -233,11 +238,12 @@ fn history_failure(call: &Call<'_>, options: &ListOptions, place: &Place, error:
                  now may show up in the list.",
             );
             let rest = Token { revision: Revision(0), remaining: None, after: place.after.clone() };
-            status.continue_token = rest.encode(&call.plane.token_key, print(call, options));
+            status.continue_token =
+                rest.encode(&call.server_state.token_key, list_fingerprint(call, options));
             status
         }
-        Error::Compacted { .. } => expired(),
-        Error::Future { asked, current } => {
+        Error::Compacted { .. } => expired_status(),
+        Error::Future { requested: asked, current } => {
             // Reads at an exact version do not wait, and a retry after a second does not help.
             let mut status = Status::version_too_large(asked.0, current.0);
             if let Some(details) = &mut status.details {

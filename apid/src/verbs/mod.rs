@@ -15,7 +15,8 @@
 //! under its number.
 
 mod admit;
-mod alarm;
+mod binding_like;
+mod continue_token;
 mod create;
 pub(crate) mod decode;
 mod delete;
@@ -30,51 +31,50 @@ mod list;
 mod metrics;
 mod modify;
 pub mod options;
-mod order;
 mod ownership;
 pub mod patch;
+mod response_object;
 mod review;
 mod scale;
 mod selection;
-mod shown;
-mod token;
 mod token_request;
 mod update;
 mod version;
 mod watch;
+mod watch_interrupts;
 
-pub use admit::Surroundings;
+pub use admit::AdmissionBackend;
+pub use binding_like::create_binding_like;
+pub use continue_token::TokenKey;
 pub use create::create;
 pub use decode::Payload;
-pub use delete::{Deleted, delete};
+pub use delete::{DeleteResult, delete};
 pub use delete_collection::delete_collection;
 pub use evict::evict;
 pub use get::get;
-pub use list::{Listed, list};
+pub use list::{ListResult, list};
 pub use metrics::ReadMetrics;
-pub use order::order;
+pub use response_object::ResponseObject;
 pub use review::review;
-pub use shown::Shown;
-pub use token::TokenKey;
 pub use token_request::token_request;
 pub use update::update;
-pub use watch::{Begin, Change, Notice, Watching, watch};
+pub use watch::{ChangedObject, WatchNotice, WatchStart, WatchStream, watch};
 
 use std::sync::Arc;
 
-use admission::Notes;
+use admission::PluginOutput;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::{Context, Resource, Storage};
 
 use crate::auth::Authorized;
-use crate::plane::{Collection, Item, Plane};
+use crate::server_state::{Collection, Item, ServerState};
 
 /// The request context of a verb.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
     /// State of the process.
-    pub plane: &'a Plane,
+    pub server_state: &'a ServerState,
     /// The authorized request.
     pub by: &'a Authorized,
     /// The kind and its objects.
@@ -88,18 +88,18 @@ pub struct Call<'a> {
     /// The subresource, `""` for the object itself.
     pub subresource: &'a str,
     /// Warnings and audit annotations of admission.
-    pub notes: &'a Notes,
+    pub notes: &'a PluginOutput,
     /// Request id in logs.
     pub request_id: &'a str,
 }
 
 /// The result of a write.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct WriteResult {
     /// Whether the object was created (HTTP 201).
     pub created: bool,
     /// The object after the write.
-    pub object: Shown,
+    pub object: ResponseObject,
     /// Warnings for the client.
     pub warnings: Vec<String>,
 }
@@ -108,9 +108,9 @@ impl<'a> Call<'a> {
     /// Returns the context of the kind's rules.
     fn context(&self) -> Context<'a> {
         Context {
-            names: &self.plane.names,
-            clock: &*self.plane.clock,
-            chance: &*self.plane.chance,
+            names: &self.server_state.names,
+            clock: &*self.server_state.clock,
+            rng: &*self.server_state.rng,
             subresource: self.subresource,
         }
     }
@@ -122,8 +122,8 @@ impl<'a> Call<'a> {
         }
         let served = &self.collection.served;
         let subresource = served.kind.subresources.iter().find(|s| s.name == self.subresource)?;
-        let body = self.plane.registry.body(served, subresource, &self.plane.names)?;
-        (body.kind.storage == Storage::View).then_some(body)
+        let body = self.server_state.registry.body(served, subresource, &self.server_state.names)?;
+        (body.kind.storage == Storage::VirtualSubresource).then_some(body)
     }
 
     /// Decodes the body of a write and converts it from the served to the stored version. Returns warnings.
@@ -133,11 +133,11 @@ impl<'a> Call<'a> {
         validation: options::FieldValidation,
     ) -> Result<(Object, Vec<String>), Status> {
         let served = &self.collection.served;
-        let limits = self.plane.body_limits;
+        let limits = self.server_state.body_limits;
         let (mut object, warnings) = decode::decode(served, self.version, payload, validation, limits)?;
         self.notes.set_reference(&object);
         served
-            .to_stored(&mut object, &self.plane.names)
+            .to_stored(&mut object, &self.server_state.names)
             .map_err(|error| Status::bad_request(error.to_string()))?;
         Ok((object, warnings))
     }
@@ -154,16 +154,16 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the object from the watch cache, or 404.
-    async fn found(&self) -> Result<Arc<Item>, Status> {
+    async fn get_or_404(&self) -> Result<Arc<Item>, Status> {
         let missing = || Status::not_found(&self.collection.resource.group_resource, self.name);
         self.item().await?.ok_or_else(missing)
     }
 
     /// Authorizes another verb on the same object.
-    async fn may_also(&self, verb: &str) -> Result<(), Status> {
+    async fn authorize_verb(&self, verb: &str) -> Result<(), Status> {
         let mut attributes = self.by.attributes().clone();
         verb.clone_into(&mut attributes.verb);
-        let allowed = self.plane.auth.authorize_also(self.by, attributes).await;
+        let allowed = self.server_state.auth.authorize_also(self.by, attributes).await;
         allowed.map(drop).map_err(|refusal| *refusal.status)
     }
 

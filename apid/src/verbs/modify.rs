@@ -8,16 +8,16 @@ use apimachinery::status::Status;
 use apply::managers;
 use storage::{Error, Op, Revision, Row};
 
-use super::deletion::is_over;
+use super::deletion::is_deletion_complete;
 use super::options::WriteOptions;
-use super::ownership::{Ownership, Wanted};
-use super::shown::read_row;
-use super::{Call, Shown, Written};
+use super::ownership::{Ownership, ProposedObject};
+use super::response_object::read_row;
+use super::{Call, ResponseObject, WriteResult};
 
 /// The result of a modification.
-pub(super) enum Modified {
+pub(super) enum ModifyResult {
     /// The object is stored, or was unchanged.
-    Done(Written),
+    Done(WriteResult),
     /// The object does not exist.
     Missing,
 }
@@ -48,20 +48,20 @@ impl Call<'_> {
     pub(super) async fn modify(
         &self,
         options: &WriteOptions,
-        wanted: impl Fn(&Object) -> Result<Wanted, Status>,
-    ) -> Result<Modified, Status> {
+        wanted: impl Fn(&Object) -> Result<ProposedObject, Status>,
+    ) -> Result<ModifyResult, Status> {
         let resource = &self.collection.resource;
         let strategy = resource.kind.strategy;
         let ctx = self.context();
         let key = self.key();
         let kind = if self.by.attributes().verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
-        let as_value = options.to_value(kind, &self.plane.names);
-        let admission = self.admission(Operation::Update, options.dry_run, as_value);
-        let Some(item) = self.item().await? else { return Ok(Modified::Missing) };
+        let options_value = options.to_value(kind, &self.server_state.names);
+        let admission = self.admission(Operation::Update, options.dry_run, options_value);
+        let Some(item) = self.item().await? else { return Ok(ModifyResult::Missing) };
         let mut current = Current::new(item.row())?;
         loop {
             let old = &current.object;
-            let Wanted { object: mut new, mut warnings, applied } = wanted(old)?;
+            let ProposedObject { object: mut new, mut warnings, applied } = wanted(old)?;
             let unconditional = matches!(new.resource_version(), "" | "0");
             if unconditional && !strategy.unconditional_update() {
                 return Err(self.version_required());
@@ -72,7 +72,7 @@ impl Call<'_> {
             new.set_meta("resourceVersion", old.resource_version());
             resource.default(&mut new, &ctx);
             if !applied && let Some(ownership) = Ownership::of(self, options) {
-                ownership.follow(Some(old), &mut new)?;
+                ownership.record_changes(Some(old), &mut new)?;
             }
             resource.prepare_update(&mut new, old, &ctx);
             admission.mutate(Some(&mut new), Some(old)).await?;
@@ -85,31 +85,35 @@ impl Call<'_> {
             admission.validate(Some(&new), Some(old)).await?;
             managers::keep_times(old, &mut new);
 
-            let removed = is_over(&new, strategy);
+            let removed = is_deletion_complete(&new, strategy);
             let encoded = kinds::entry::encode(&new);
             // INVARIANT (no-op writes).
             let same = encoded == current.stored && !removed;
             if options.dry_run || same {
                 warnings.extend(strategy.warnings(&new, Some(old), &ctx));
-                return Ok(Modified::Done(Written { created: false, object: Shown::tree(new), warnings }));
+                return Ok(ModifyResult::Done(WriteResult {
+                    created: false,
+                    object: ResponseObject::tree(new),
+                    warnings,
+                }));
             }
             let op =
                 if removed { Op::Delete(current.revision) } else { Op::Update(encoded, current.revision) };
-            match self.plane.store.commit(&key, op).await {
+            match self.server_state.store.commit(&key, op).await {
                 Ok(committed) => {
                     warnings.extend(strategy.warnings(&new, Some(old), &ctx));
                     let object = if removed {
                         new.set_meta("resourceVersion", committed.revision.to_string());
-                        Shown::tree(new)
+                        ResponseObject::tree(new)
                     } else {
-                        Shown::committed(self.collection, &key, new, committed.revision).await
+                        ResponseObject::committed(self.collection, &key, new, committed.revision).await
                     };
-                    return Ok(Modified::Done(Written { created: false, object, warnings }));
+                    return Ok(ModifyResult::Done(WriteResult { created: false, object, warnings }));
                 }
                 // A resourceVersion from the client fails in the next iteration; an unconditional write is
                 // retried on the new state.
                 Err(Error::Conflict(row)) => current = Current::new(&row)?,
-                Err(Error::NotFound(_)) => return Ok(Modified::Missing),
+                Err(Error::NotFound(_)) => return Ok(ModifyResult::Missing),
                 Err(error) => return Err(self.failure(error)),
             }
         }

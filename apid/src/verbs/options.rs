@@ -169,7 +169,7 @@ impl RawWriteOptions {
                 FieldValidation::Warn
             }
         };
-        refuse(kind, names, &errors)?;
+        reject_if_any(kind, names, &errors)?;
         Ok(WriteOptions {
             dry_run,
             field_validation,
@@ -203,7 +203,7 @@ pub(super) fn dry_run(values: &[String], errors: &mut Vec<FieldError>) -> bool {
 }
 
 /// Returns 422 if there are errors.
-pub(super) fn refuse(kind: &str, names: &Names, errors: &[FieldError]) -> Result<(), Status> {
+pub(super) fn reject_if_any(kind: &str, names: &Names, errors: &[FieldError]) -> Result<(), Status> {
     if errors.is_empty() {
         return Ok(());
     }
@@ -280,7 +280,7 @@ impl ListOptions {
                 "sendInitialEvents is forbidden for list",
             ));
         }
-        refuse("ListOptions", names, &errors)?;
+        reject_if_any("ListOptions", names, &errors)?;
         Ok(wanted)
     }
 
@@ -325,7 +325,7 @@ impl ListOptions {
                 ));
             }
         }
-        refuse("ListOptions", names, &errors)
+        reject_if_any("ListOptions", names, &errors)
     }
 
     fn version_match(&self) -> Option<VersionMatch> {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn list_versions_and_matches() {
+    fn list_options_validate_resource_version_match() {
         let token = "token";
         for (version, wanted, continued, want) in [
             ("", "", "", Ok(None)),
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn initial_events_need_the_gate_and_a_match() {
+    fn send_initial_events_requires_watch_list_gate_and_version_match() {
         for (send, wanted, gate, causes_wanted) in [
             (None, "", false, 0),
             (Some(true), "NotOlderThan", true, 0),
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn managers() {
+    fn field_manager_defaults_to_user_agent_program_and_is_validated() {
         let run = |manager: &str, agent: &str| {
             let raw = RawWriteOptions {
                 field_manager: manager.to_owned(),
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn write_options() {
+    fn write_options_validate_dry_run_and_field_validation() {
         let raw = |dry: &[&str], validation: &str| RawWriteOptions {
             dry_run: dry.iter().map(|d| (*d).to_owned()).collect(),
             field_validation: validation.to_owned(),

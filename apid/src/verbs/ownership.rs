@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`Ownership::follow`] gives the changed fields of a create, update or patch to its field manager.
+//! [`Ownership::record_changes`] gives the changed fields of a create, update or patch to its field manager.
 //! [`Ownership::write`] describes the same write for an apply. Both use the object as sent by the client,
 //! with defaults, before admission and the kind's preparation. Fields that admission or preparation sets have
 //! no owner.
@@ -15,7 +15,7 @@ use std::sync::{LazyLock, OnceLock};
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
-use apply::managers::Managed;
+use apply::managers::ManagedFields;
 use apply::path::Element;
 use apply::set::Set;
 use apply::update::{Versions, Write};
@@ -25,10 +25,10 @@ use schema::merge::Merge;
 
 use super::Call;
 use super::options::WriteOptions;
-use crate::plane::Plane;
+use crate::server_state::ServerState;
 
 /// The field manager of apid's own writes.
-const SELF: &str = "apid";
+const APID_MANAGER: &str = "apid";
 
 /// The subresource for the replicas of an object.
 const SCALE: &str = "scale";
@@ -37,7 +37,7 @@ pub(super) static REPLICAS: LazyLock<[Element; 2]> =
     LazyLock::new(|| [Element::field("spec"), Element::field("replicas")]);
 
 /// An object to be stored, and the state of its managed fields.
-pub(super) struct Wanted {
+pub(super) struct ProposedObject {
     /// The object as sent by the client.
     pub(super) object: Object,
     /// Warnings for the client.
@@ -57,12 +57,12 @@ pub(super) struct Ownership<'a> {
     ignored: &'static Set,
     /// The written version.
     served: &'a Resource,
-    versions: Others<'a>,
+    versions: OtherVersions<'a>,
 }
 
 /// The other versions of the kind.
-struct Others<'a> {
-    plane: &'a Plane,
+struct OtherVersions<'a> {
+    server_state: &'a ServerState,
     /// The stored version.
     resource: &'a Resource,
     merges: OnceLock<Vec<(String, Merge)>>,
@@ -74,16 +74,16 @@ impl<'a> Ownership<'a> {
         let (resource, served) = (&*call.collection.resource, &*call.collection.served);
         let schema = Schema::of(served.kind.schema)?;
         Some(Ownership {
-            manager: if call.by.is_internal() { SELF } else { options.manager() },
+            manager: if call.by.is_internal() { APID_MANAGER } else { options.manager() },
             subresource: call.subresource,
             // The reference loses the time between an object and its Scale.
-            now: (call.subresource != SCALE).then(|| call.plane.clock.now()),
+            now: (call.subresource != SCALE).then(|| call.server_state.clock.now()),
             api_version: served.api_version(),
             merge: schema.merge(),
             empty: schema.empty(),
             ignored: ignored(resource.kind, call.subresource),
             served,
-            versions: Others { plane: call.plane, resource, merges: OnceLock::new() },
+            versions: OtherVersions { server_state: call.server_state, resource, merges: OnceLock::new() },
         })
     }
 
@@ -98,7 +98,7 @@ impl<'a> Ownership<'a> {
             versions: &self.versions,
             ignored: self.ignored,
             empty: &self.empty,
-            reset_then_track: self.versions.plane.names.behaviour.reset_of_owners_owns_the_rest,
+            reset_then_track: self.versions.server_state.names.behaviour.owner_reset_claims_other_changes,
         }
     }
 
@@ -113,7 +113,7 @@ impl<'a> Ownership<'a> {
     /// # Errors
     ///
     /// 500: the object cannot be converted to a version in which a manager owns fields.
-    pub(super) fn follow(&self, old: Option<&Object>, new: &mut Object) -> Result<(), Status> {
+    pub(super) fn record_changes(&self, old: Option<&Object>, new: &mut Object) -> Result<(), Status> {
         // A Scale whose replicas have no owner is an object without managed fields, and stays one.
         if self.subresource == SCALE && old.is_some_and(|old| !has_owner(old, &*REPLICAS)) {
             return Ok(());
@@ -134,17 +134,17 @@ impl<'a> Ownership<'a> {
     }
 }
 
-impl Others<'_> {
+impl OtherVersions<'_> {
     fn find(&self, api_version: &str) -> Result<&Resource, String> {
-        let found = self.plane.registry.version_of(self.resource, api_version);
+        let found = self.server_state.registry.version_of(self.resource, api_version);
         found.map(|resource| &**resource).ok_or_else(|| format!("{api_version} is not served"))
     }
 }
 
-impl Versions for Others<'_> {
+impl Versions for OtherVersions<'_> {
     fn merge(&self, api_version: &str) -> Option<&Merge> {
         let all = self.merges.get_or_init(|| {
-            let resources = self.plane.registry.resources().iter();
+            let resources = self.server_state.registry.resources().iter();
             let versions = resources.filter(|other| other.key_prefix == self.resource.key_prefix);
             versions.filter_map(|v| Some((v.api_version(), Schema::of(v.kind.schema)?.merge()))).collect()
         });
@@ -154,10 +154,10 @@ impl Versions for Others<'_> {
     fn convert(&self, object: &Object, api_version: &str) -> Result<Object, String> {
         let mut object = object.clone();
         if object.api_version() != api_version {
-            let names = &self.plane.names;
+            let names = &self.server_state.names;
             let (from, to) = (self.find(object.api_version())?, self.find(api_version)?);
             from.to_stored(&mut object, names).map_err(|error| error.to_string())?;
-            to.show(&mut object, names).map_err(|error| error.to_string())?;
+            to.from_storage(&mut object, names).map_err(|error| error.to_string())?;
         }
         Ok(object)
     }
@@ -165,7 +165,7 @@ impl Versions for Others<'_> {
 
 /// Whether a manager owns the field.
 fn has_owner(object: &Object, path: &[Element]) -> bool {
-    Managed::of(object).entries.iter().any(|entry| entry.fields.contains(path))
+    ManagedFields::of(object).entries.iter().any(|entry| entry.fields.contains(path))
 }
 
 /// Returns the fields that a write to the subresource cannot change.
@@ -179,7 +179,7 @@ fn ignored(kind: &Kind, subresource: &str) -> &'static Set {
         ("", _) if kind.has_status() => &STATUS,
         ("status", StatusWrites::Metadata) => &SPEC,
         ("status", StatusWrites::MetadataWithoutLabels) => &SPEC_AND_LABELS,
-        ("status", StatusWrites::Alone) => &SPEC_AND_METADATA,
+        ("status", StatusWrites::StatusOnly) => &SPEC_AND_METADATA,
         _ => &NOTHING,
     }
 }

@@ -14,7 +14,7 @@ use super::Payload;
 use super::decode::decode;
 use super::options::WriteOptions;
 use crate::auth::Authorized;
-use crate::plane::Plane;
+use crate::server_state::ServerState;
 
 /// Returns a review with its result.
 ///
@@ -22,7 +22,7 @@ use crate::plane::Plane;
 ///
 /// 400 for the body, 422 for an invalid review, 503.
 pub async fn review(
-    plane: &Plane,
+    server_state: &ServerState,
     by: &Authorized,
     resource: &Resource,
     payload: Payload<'_>,
@@ -31,9 +31,14 @@ pub async fn review(
 ) -> Result<(Object, Vec<String>), Status> {
     let attributes = by.attributes();
     let (mut object, warnings) =
-        decode(resource, &attributes.version, payload, options.field_validation, plane.body_limits)?;
-    check_sizes(&plane.names, &object).map_err(|status| *status)?;
-    let ctx = Context { names: &plane.names, clock: &*plane.clock, chance: &*plane.chance, subresource: "" };
+        decode(resource, &attributes.version, payload, options.field_validation, server_state.body_limits)?;
+    check_sizes(&server_state.names, &object).map_err(|status| *status)?;
+    let ctx = Context {
+        names: &server_state.names,
+        clock: &*server_state.clock,
+        rng: &*server_state.rng,
+        subresource: "",
+    };
     if resource.kind.namespaced {
         if object.namespace().is_empty() {
             object.set_meta("namespace", attributes.namespace.as_str());
@@ -45,7 +50,7 @@ pub async fn review(
     }
     resource.default(&mut object, &ctx);
     let asked = serde_json::to_vec(&object.0).map_err(Status::internal)?;
-    let answer = plane.auth.review(by, resource.kind.resource, asked, request_id).await?;
+    let answer = server_state.auth.review(by, resource.kind.resource, asked, request_id).await?;
     let value = serde_json::from_slice(&answer).map_err(Status::internal)?;
     let object = Object::from_value(value)
         .map_err(|_| Status::internal("authd returned a review that is not an object"))?;

@@ -8,24 +8,24 @@
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
-use apply::managers::Managed;
+use apply::managers::ManagedFields;
 use kinds::{Resource, scale};
 
 use super::decode::decode;
-use super::modify::Modified;
+use super::modify::ModifyResult;
 use super::options::WriteOptions;
-use super::ownership::Wanted;
+use super::ownership::ProposedObject;
 use super::patch::Patch;
-use super::update::{fit_name, other_uid};
-use super::{Call, Payload, Shown, Written};
+use super::update::{check_name, uid_conflict};
+use super::{Call, Payload, ResponseObject, WriteResult};
 
 /// Returns the Scale of an object.
 ///
 /// # Errors
 ///
 /// 500: the stored bytes cannot be decoded.
-pub(super) fn view(shown: &Shown) -> Result<Shown, Status> {
-    Ok(Shown::tree(scale::of(&shown.object()?)))
+pub(super) fn view(shown: &ResponseObject) -> Result<ResponseObject, Status> {
+    Ok(ResponseObject::tree(scale::of(&shown.object()?)))
 }
 
 /// Sets the replicas of an object.
@@ -38,13 +38,13 @@ pub(super) async fn update(
     body: &Resource,
     payload: Payload<'_>,
     options: &WriteOptions,
-) -> Result<Written, Status> {
+) -> Result<WriteResult, Status> {
     let version = body.kind.versions.first().copied().unwrap_or_default();
     let (mut sent, warnings) =
-        decode(body, version, payload, options.field_validation, call.plane.body_limits)?;
+        decode(body, version, payload, options.field_validation, call.server_state.body_limits)?;
     call.notes.set_reference(&sent);
-    fit_name(call, &sent)?;
-    super::create::fit_namespace(call, &mut sent)?;
+    check_name(call, &sent)?;
+    super::create::resolve_namespace(call, &mut sent)?;
     write(call, body, options, |_| Ok((sent.clone(), warnings.clone(), None))).await
 }
 
@@ -58,10 +58,10 @@ pub(super) async fn patch(
     body: &Resource,
     patch: &Patch,
     options: &WriteOptions,
-) -> Result<Written, Status> {
+) -> Result<WriteResult, Status> {
     let wanted = |old: &Object| {
         let (new, warnings) = patch.change(call, body, scale::of(old), options.field_validation)?;
-        fit_name(call, &new)?;
+        check_name(call, &new)?;
         Ok((new, warnings, None))
     };
     write(call, body, options, wanted).await
@@ -74,8 +74,8 @@ pub(super) async fn write(
     call: &Call<'_>,
     body: &Resource,
     options: &WriteOptions,
-    wanted: impl Fn(&Object) -> Result<(Object, Vec<String>, Option<Managed>), Status>,
-) -> Result<Written, Status> {
+    wanted: impl Fn(&Object) -> Result<(Object, Vec<String>, Option<ManagedFields>), Status>,
+) -> Result<WriteResult, Status> {
     let scaled = |old: &Object| {
         let (scale, warnings, owners) = wanted(old)?;
         let errors = scale::validate(&scale);
@@ -83,7 +83,7 @@ pub(super) async fn write(
             return Err(Status::invalid(&body.group_kind, call.name, &errors));
         }
         if !matches!(scale.uid(), "") && scale.uid() != old.uid() {
-            return Err(other_uid(call, scale.uid(), old.uid()));
+            return Err(uid_conflict(call, scale.uid(), old.uid()));
         }
         let mut new = old.clone();
         scale::apply(&mut new, &scale);
@@ -92,10 +92,10 @@ pub(super) async fn write(
         if let Some(owners) = owners {
             owners.write(&mut new);
         }
-        Ok(Wanted { object: new, warnings, applied })
+        Ok(ProposedObject { object: new, warnings, applied })
     };
     match call.modify(options, scaled).await? {
-        Modified::Done(written) => Ok(Written { object: view(&written.object)?, ..written }),
-        Modified::Missing => Err(Status::not_found(&call.collection.resource.group_resource, call.name)),
+        ModifyResult::Done(written) => Ok(WriteResult { object: view(&written.object)?, ..written }),
+        ModifyResult::Missing => Err(Status::not_found(&call.collection.resource.group_resource, call.name)),
     }
 }

@@ -11,8 +11,8 @@ use kinds::entry::Entry;
 
 use super::Call;
 use super::options::ListOptions;
-use super::shown::entry;
-use crate::plane::Item;
+use super::response_object::entry;
+use crate::server_state::Item;
 
 /// Label selector, field selector and key prefix.
 #[derive(Clone, Debug)]

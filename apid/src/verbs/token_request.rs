@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use kinds::Resource;
 use serde_json::{Value, json};
 
-use super::create::fit_namespace;
+use super::create::resolve_namespace;
 use super::decode::decode;
 use super::options::WriteOptions;
 use super::{Call, Payload};
@@ -36,9 +36,9 @@ pub async fn token_request(
 ) -> Result<(Object, Vec<String>), Status> {
     let version = kind.kind.versions.first().copied().unwrap_or_default();
     let (mut request, mut warnings) =
-        decode(kind, version, payload, options.field_validation, call.plane.body_limits)?;
-    check_sizes(&call.plane.names, &request).map_err(|status| *status)?;
-    fit_namespace(call, &mut request)?;
+        decode(kind, version, payload, options.field_validation, call.server_state.body_limits)?;
+    check_sizes(&call.server_state.names, &request).map_err(|status| *status)?;
+    resolve_namespace(call, &mut request)?;
     if request.name().is_empty() {
         request.set_meta("name", call.name);
     } else if request.name() != call.name {
@@ -48,8 +48,8 @@ pub async fn token_request(
         return Err(Status::invalid(&kind.group_kind, call.name, &[error]));
     }
     kind.default(&mut request, &call.context());
-    let as_value = options.to_value("CreateOptions", &call.plane.names);
-    let admission = call.admission(Operation::Create, options.dry_run, as_value);
+    let options_value = options.to_value("CreateOptions", &call.server_state.names);
+    let admission = call.admission(Operation::Create, options.dry_run, options_value);
     admission.mutate(Some(&mut request), None).await?;
     let errors = kind.kind.strategy.validate(&request, &call.context());
     if !errors.is_empty() {
@@ -63,7 +63,7 @@ pub async fn token_request(
         request.at(&["spec", "expirationSeconds"]).and_then(Value::as_i64).unwrap_or_default();
     let audiences = request.at(&["spec", "audiences"]).and_then(Value::as_array).into_iter().flatten();
     let issued = call
-        .plane
+        .server_state
         .auth
         .issue_token(IssueTokenRequest {
             namespace: call.namespace.to_owned(),
@@ -83,10 +83,10 @@ pub async fn token_request(
         ));
     }
     let id = format!("JTI={}", issued.id);
-    call.notes.annotate(call.plane.names.label_sub_key("authentication", "issued-credential-id"), id);
+    call.notes.annotate(call.server_state.names.label_sub_key("authentication", "issued-credential-id"), id);
     let expires = Timestamp::from_millisecond(issued.expires_at_ms).map_err(Status::internal)?;
-    request.set_meta("uid", call.plane.chance.uuid());
-    request.set_meta("creationTimestamp", time::time(call.plane.clock.now()));
+    request.set_meta("uid", call.server_state.rng.uuid());
+    request.set_meta("creationTimestamp", time::time(call.server_state.clock.now()));
     let spec = request.part_mut("spec");
     spec.insert("audiences".to_owned(), json!(issued.audiences));
     spec.insert("expirationSeconds".to_owned(), json!(issued.expiration_seconds));
@@ -155,10 +155,14 @@ fn reference_to(resource: &str, namespace: &str, name: &str, uid: &str) -> Objec
 
 /// Returns a stored object of the core group, or 404.
 async fn stored(call: &Call<'_>, resource: &str, namespace: &str, name: &str) -> Result<Object, Status> {
-    let found = call.plane.registry.find("", "v1", resource).and_then(|found| call.plane.collection(found));
+    let found = call
+        .server_state
+        .registry
+        .find("", "v1", resource)
+        .and_then(|found| call.server_state.collection(found));
     let collection = found.ok_or_else(|| Status::internal(format!("{resource} are not served")))?;
     let key = collection.resource.key(namespace, name);
     let (item, _) = collection.items.get(&key).await.map_err(|error| call.failure(error))?;
     let item = item.ok_or_else(|| Status::not_found(&collection.resource.group_resource, name))?;
-    super::shown::tree(&item, item.revision())
+    super::response_object::tree(&item, item.revision())
 }

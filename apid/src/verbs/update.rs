@@ -3,11 +3,11 @@
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 
-use super::create::{fit_namespace, insert};
-use super::modify::Modified;
+use super::create::{insert, resolve_namespace};
+use super::modify::ModifyResult;
 use super::options::WriteOptions;
-use super::ownership::Wanted;
-use super::{Call, Payload, Written, scale};
+use super::ownership::ProposedObject;
+use super::{Call, Payload, WriteResult, scale};
 
 /// Replaces the current object, or the part of it that belongs to a subresource.
 ///
@@ -22,33 +22,33 @@ pub async fn update(
     call: &Call<'_>,
     payload: Payload<'_>,
     options: &WriteOptions,
-) -> Result<Written, Status> {
+) -> Result<WriteResult, Status> {
     if let Some(view) = call.view() {
         return scale::update(call, view, payload, options).await;
     }
     let resource = &call.collection.resource;
     let (mut object, warnings) = call.decode(payload, options.field_validation)?;
-    fit_name(call, &object)?;
-    fit_namespace(call, &mut object)?;
+    check_name(call, &object)?;
+    resolve_namespace(call, &mut object)?;
 
-    let body = || Wanted { object: object.clone(), warnings: warnings.clone(), applied: false };
+    let body = || ProposedObject { object: object.clone(), warnings: warnings.clone(), applied: false };
     let wanted = |old: &Object| match object.uid() {
         uid if uid.is_empty() || uid == old.uid() => Ok(body()),
-        uid => Err(other_uid(call, uid, old.uid())),
+        uid => Err(uid_conflict(call, uid, old.uid())),
     };
     // Retry once if another request creates the object between the two steps.
     for _ in 0..2 {
         match call.modify(options, &wanted).await? {
-            Modified::Done(written) => return Ok(written),
-            Modified::Missing => {}
+            ModifyResult::Done(written) => return Ok(written),
+            ModifyResult::Missing => {}
         }
         if !resource.kind.strategy.create_on_update() || !call.subresource.is_empty() {
             break;
         }
         if !object.uid().is_empty() {
-            return Err(other_uid(call, object.uid(), ""));
+            return Err(uid_conflict(call, object.uid(), ""));
         }
-        call.may_also("create").await?;
+        call.authorize_verb("create").await?;
         match insert(call, body(), options).await {
             Err(status) if status.reason == apimachinery::status::Reason::AlreadyExists => {}
             result => return result,
@@ -58,7 +58,7 @@ pub async fn update(
 }
 
 /// Checks that the body names the object of the URL (requirement D-META-11).
-pub(super) fn fit_name(call: &Call<'_>, object: &Object) -> Result<(), Status> {
+pub(super) fn check_name(call: &Call<'_>, object: &Object) -> Result<(), Status> {
     match object.name() {
         name if name == call.name => Ok(()),
         "" => Err(Status::bad_request(format!(
@@ -73,7 +73,7 @@ pub(super) fn fit_name(call: &Call<'_>, object: &Object) -> Result<(), Status> {
 }
 
 /// 409: the uid is a precondition (requirement D-META-14).
-pub(super) fn other_uid(call: &Call<'_>, wanted: &str, found: &str) -> Status {
+pub(super) fn uid_conflict(call: &Call<'_>, wanted: &str, found: &str) -> Status {
     let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
     Status::conflict(&call.collection.resource.group_resource, call.name, &why)
 }

@@ -8,11 +8,11 @@ use storage::Revision;
 use super::Call;
 
 /// Time that a read waits for a revision that the watch cache has not reached.
-const PATIENCE: Duration = Duration::from_secs(3);
+const VERSION_WAIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The `resourceVersion` of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum RequestedVersion {
     /// Absent: the most recent state.
     MostRecent,
     /// `0`: any cached state.
@@ -23,13 +23,13 @@ pub(super) enum Wanted {
 
 /// Parses the parameter. The error is the message of a 400 (list) or 500 (get and watch), as in the
 /// reference.
-pub(super) fn parse(text: &str) -> Result<Wanted, String> {
+pub(super) fn parse(text: &str) -> Result<RequestedVersion, String> {
     match text {
-        "" => Ok(Wanted::MostRecent),
-        "0" => Ok(Wanted::Any),
+        "" => Ok(RequestedVersion::MostRecent),
+        "0" => Ok(RequestedVersion::Any),
         _ => match text.parse::<u64>() {
-            Ok(0) => Ok(Wanted::Any),
-            Ok(version) => Ok(Wanted::At(Revision(version))),
+            Ok(0) => Ok(RequestedVersion::Any),
+            Ok(version) => Ok(RequestedVersion::At(Revision(version))),
             Err(_) => Err(format!(
                 "Invalid value: {}: must be an unsigned integer",
                 apimachinery::field::quote(text)
@@ -39,7 +39,7 @@ pub(super) fn parse(text: &str) -> Result<Wanted, String> {
 }
 
 /// Same as [`parse`], with the error of get and watch.
-pub(super) fn parse_or_500(text: &str) -> Result<Wanted, Status> {
+pub(super) fn parse_or_500(text: &str) -> Result<RequestedVersion, Status> {
     parse(text).map_err(|why| Status::failure(Reason::Unknown, format!("resourceVersion: {why}")))
 }
 
@@ -49,10 +49,10 @@ impl Call<'_> {
     /// # Errors
     ///
     /// 504: the watch cache did not reach the revision in time (requirements D-RV-58 to -61).
-    pub(super) async fn reach(&self, version: Revision) -> Result<(), Status> {
+    pub(super) async fn wait_for_version(&self, version: Revision) -> Result<(), Status> {
         let items = &self.collection.items;
-        let reached = tokio::time::timeout(PATIENCE, items.wait_for(version)).await;
-        reached.map_err(|_| Status::version_too_large(version.0, self.plane.cache.revision().0))
+        let reached = tokio::time::timeout(VERSION_WAIT_TIMEOUT, items.wait_for(version)).await;
+        reached.map_err(|_| Status::version_too_large(version.0, self.server_state.cache.revision().0))
     }
 }
 
@@ -61,10 +61,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_unsigned_numbers() {
-        assert_eq!(parse(""), Ok(Wanted::MostRecent));
-        assert_eq!(parse("0"), Ok(Wanted::Any));
-        assert_eq!(parse("7"), Ok(Wanted::At(Revision(7))));
+    fn resource_version_parameter_must_be_unsigned_number() {
+        assert_eq!(parse(""), Ok(RequestedVersion::MostRecent));
+        assert_eq!(parse("0"), Ok(RequestedVersion::Any));
+        assert_eq!(parse("7"), Ok(RequestedVersion::At(Revision(7))));
         for bad in ["abc", "-1", "1.5", " 1", "99999999999999999999999"] {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`watch`] opens a [`Watching`]; [`Watching::next`] returns the next notices until the watch ends. The
+//! [`watch`] opens a [`WatchStream`]; [`WatchStream::next`] returns the next notices until the watch ends. The
 //! notices depend on the client's selectors (requirement D-WEV-7). An object that stops matching is deleted
 //! for the client, one that starts matching is added.
 //!
@@ -22,34 +22,34 @@ use storage::{Error, Revision};
 use tokio::time::Instant;
 
 use super::Call;
-use super::alarm::{Alarm, Ring};
 use super::metrics::ReadMetrics;
 use super::options::ListOptions;
 use super::selection::Selection;
-use super::version::{Wanted, parse_or_500};
+use super::version::{RequestedVersion, parse_or_500};
+use super::watch_interrupts::{WatchInterrupt, WatchInterrupts};
 use crate::auth::WatchGuard;
-use crate::plane::{Event, Item, Pin, Watcher};
+use crate::server_state::{Event, Item, Pin, Watcher};
 
 /// Maximum duration of a watch, since the client's timeout may overflow the clock.
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+const MAX_WATCH_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// The result of opening a watch.
-pub enum Begin {
+pub enum WatchStart {
     /// The watch is open.
-    Running(Box<Watching>),
+    Running(Box<WatchStream>),
     /// The history is compacted; the client gets the Status in the stream.
     Expired(Box<Status>),
 }
 
 /// A notice for the client.
 #[derive(Debug)]
-pub enum Notice {
+pub enum WatchNotice {
     /// An object was added for this client.
-    Added(Change),
+    Added(ChangedObject),
     /// The object was modified.
-    Modified(Change),
+    Modified(ChangedObject),
     /// The object was deleted for this client.
-    Deleted(Change),
+    Deleted(ChangedObject),
     /// All events up to the revision were sent; `initial` marks the end of the initial events.
     Bookmark {
         /// The revision.
@@ -63,7 +63,7 @@ pub enum Notice {
 
 /// A changed object.
 #[derive(Debug)]
-pub struct Change {
+pub struct ChangedObject {
     /// The object to send: for a deletion its last state.
     pub item: Arc<Item>,
     /// The resourceVersion to send with it.
@@ -73,9 +73,9 @@ pub struct Change {
 }
 
 /// An open watch.
-pub struct Watching {
+pub struct WatchStream {
     /// The initial events that are not sent yet.
-    initial: Option<Initial>,
+    initial: Option<InitialEvents>,
     watcher: Watcher,
     /// The kind, its version and the namespace, for metrics.
     served: Arc<Resource>,
@@ -84,7 +84,7 @@ pub struct Watching {
     metrics: ReadMetrics,
     selection: Selection,
     guard: Arc<WatchGuard>,
-    alarm: Alarm,
+    interrupts: WatchInterrupts,
     /// Whether a bookmark is sent as soon as no event waits.
     bookmark_due: bool,
     over: bool,
@@ -94,7 +94,7 @@ pub struct Watching {
 ///
 /// They are read from the cache as the client reads. The cache revokes the pin of a slow client before it
 /// would cost memory of its own.
-struct Initial {
+struct InitialEvents {
     pin: Pin,
     /// The first key that is not sent yet.
     start: String,
@@ -108,28 +108,29 @@ struct Initial {
 /// # Errors
 ///
 /// 400 or 422 for the options, 500 for a malformed version, as in the reference.
-pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Begin, Status> {
-    let plane = call.plane;
-    options.validate_watch(&plane.names, plane.gates.enabled(serving::gates::Gate::WatchList))?;
+pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<WatchStart, Status> {
+    let server_state = call.server_state;
+    options
+        .validate_watch(&server_state.names, server_state.gates.enabled(serving::gates::Gate::WatchList))?;
     let selection = Selection::new(call, options)?;
     let wanted = parse_or_500(&options.resource_version)?;
     let items = &call.collection.items;
     let initial_events = options.send_initial_events;
     let now = Instant::now();
     let (initial, watcher) = match wanted {
-        Wanted::At(version) if initial_events != Some(true) => {
+        RequestedVersion::At(version) if initial_events != Some(true) => {
             match items.watch(&selection.keys, version).await {
                 Ok(watcher) => (None, watcher),
                 Err(WatchError::Lagged { .. } | WatchError::Store(Error::Compacted { .. })) => {
-                    return Ok(Begin::Expired(Box::new(too_old(version))));
+                    return Ok(WatchStart::Expired(Box::new(expired_status(version))));
                 }
                 Err(WatchError::Retired) => return Err(Status::unknown_resource()),
                 Err(WatchError::Store(error)) => return Err(call.failure(error)),
             }
         }
         wanted => {
-            if let Wanted::At(version) = wanted {
-                call.reach(version).await?;
+            if let RequestedVersion::At(version) = wanted {
+                call.wait_for_version(version).await?;
             }
             let (pin, watcher) =
                 items.pin_and_watch(&selection.keys).await.map_err(|error| call.failure(error))?;
@@ -137,23 +138,24 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Begin, Stat
             // A watch without a version begins with the existing objects, unless the client disables initial
             // events.
             let wanted = initial_events != Some(false);
-            (wanted.then(|| Initial { pin, start: String::new(), mark, began: now }), watcher)
+            (wanted.then(|| InitialEvents { pin, start: String::new(), mark, began: now }), watcher)
         }
     };
-    let guard = Arc::new(plane.auth.guard(call.by));
-    let end = now + options.timeout.unwrap_or_else(|| lifetime(call)).min(LONGEST);
+    let guard = Arc::new(server_state.auth.guard(call.by));
+    let end = now + options.timeout.unwrap_or_else(|| lifetime(call)).min(MAX_WATCH_DURATION);
     let bookmarks = options.allow_watch_bookmarks;
-    let alarm = Alarm::new(Arc::clone(&guard), plane.stopping.clone(), now, end, bookmarks);
-    Ok(Begin::Running(Box::new(Watching {
+    let interrupts =
+        WatchInterrupts::new(Arc::clone(&guard), server_state.stopping.clone(), now, end, bookmarks);
+    Ok(WatchStart::Running(Box::new(WatchStream {
         initial,
         watcher,
         served: Arc::clone(&call.collection.served),
         version: call.version.to_owned(),
         namespace: call.namespace.to_owned(),
-        metrics: plane.read_metrics.clone(),
+        metrics: server_state.read_metrics.clone(),
         selection,
         guard,
-        alarm,
+        interrupts,
         bookmark_due: false,
         over: false,
     })))
@@ -163,13 +165,13 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Begin, Stat
 ///
 /// The jitter prevents that clients reconnect at once.
 fn lifetime(call: &Call<'_>) -> Duration {
-    let least = call.plane.min_watch_timeout;
-    let part = u32::try_from(call.plane.chance.bits() % 1000).unwrap_or(0);
+    let least = call.server_state.min_watch_timeout;
+    let part = u32::try_from(call.server_state.rng.bits() % 1000).unwrap_or(0);
     least + least * part / 1000
 }
 
 /// 410 for a compacted revision.
-fn too_old(version: Revision) -> Status {
+fn expired_status(version: Revision) -> Status {
     Status::failure(Reason::Expired, format!("too old resource version: {version}"))
 }
 
@@ -177,31 +179,31 @@ fn too_old(version: Revision) -> Status {
 const INITIAL_BYTES: usize = 32 << 10;
 
 /// The next step of a watch.
-enum Next {
+enum WatchStep {
     /// Send these notices.
-    Tell(Vec<Notice>),
+    Send(Vec<WatchNotice>),
     /// The client is behind the watch history.
     ///
     /// The watch ends, so that the client resumes from its last revision.
     Lagged,
     /// The watch ends.
-    Over,
+    Ended,
 }
 
-impl Watching {
+impl WatchStream {
     /// Returns the next notices, at least one, or None when the watch has ended. Cancel-safe.
-    pub async fn next(&mut self) -> Option<Vec<Notice>> {
+    pub async fn next(&mut self) -> Option<Vec<WatchNotice>> {
         if self.over {
             return None;
         }
         match self.wait().await {
-            Ok(Next::Tell(notices)) => Some(notices),
-            Ok(Next::Lagged) => {
+            Ok(WatchStep::Send(notices)) => Some(notices),
+            Ok(WatchStep::Lagged) => {
                 self.over = true;
                 self.metrics.terminated(&self.served);
                 None
             }
-            Ok(Next::Over) => None,
+            Ok(WatchStep::Ended) => None,
             // The client may reconnect and resume if its credential is still valid.
             Err(_) if self.guard.is_outdated() => {
                 self.over = true;
@@ -209,18 +211,18 @@ impl Watching {
             }
             Err(status) => {
                 self.over = true;
-                Some(vec![Notice::Failed(status)])
+                Some(vec![WatchNotice::Failed(status)])
             }
         }
     }
 
-    async fn wait(&mut self) -> Result<Next, Box<Status>> {
+    async fn wait(&mut self) -> Result<WatchStep, Box<Status>> {
         while self.initial.is_some() {
-            if self.alarm.is_over() {
-                return Ok(Next::Over);
+            if self.interrupts.is_finished() {
+                return Ok(WatchStep::Ended);
             }
-            match self.begin().await? {
-                Next::Tell(notices) if notices.is_empty() => tokio::task::consume_budget().await,
+            match self.next_initial_events().await? {
+                WatchStep::Send(notices) if notices.is_empty() => tokio::task::consume_budget().await,
                 next => return Ok(next),
             }
         }
@@ -228,37 +230,37 @@ impl Watching {
             tokio::select! {
                 // Interrupts come first, so that a watch with continuous events ends, too.
                 biased;
-                ring = self.alarm.rings() => match ring {
-                    Ring::Stopping | Ring::End => return Ok(Next::Over),
-                    Ring::Doubt => {
+                interrupt = self.interrupts.next_interrupt() => match interrupt {
+                    WatchInterrupt::Stopping | WatchInterrupt::Timeout => return Ok(WatchStep::Ended),
+                    WatchInterrupt::Reauthorize => {
                         let upto = self.watcher.progress();
-                        self.renew(upto).await?;
+                        self.reauthorize(upto).await?;
                     }
-                    Ring::Bookmark => self.bookmark_due = true,
+                    WatchInterrupt::Bookmark => self.bookmark_due = true,
                 },
                 events = self.watcher.next() => {
                     let events = match events {
                         Ok(events) => events,
-                        Err(WatchError::Lagged { .. }) => return Ok(Next::Lagged),
-                        Err(WatchError::Retired) => return Ok(Next::Over),
+                        Err(WatchError::Lagged { .. }) => return Ok(WatchStep::Lagged),
+                        Err(WatchError::Retired) => return Ok(WatchStep::Ended),
                         // The client is behind the retained history and must list again.
-                        Err(WatchError::Store(Error::Compacted { asked, .. })) => {
-                            return Err(Box::new(too_old(asked)));
+                        Err(WatchError::Store(Error::Compacted { requested: asked, .. })) => {
+                            return Err(Box::new(expired_status(asked)));
                         }
                         Err(WatchError::Store(error)) => {
                             return Err(Box::new(Status::unavailable(error.to_string(), 1)));
                         }
                     };
-                    let notices = self.tell(events).await?;
+                    let notices = self.to_notices(events).await?;
                     if !notices.is_empty() {
-                        return Ok(Next::Tell(notices));
+                        return Ok(WatchStep::Send(notices));
                     }
                 }
                 () = std::future::ready(()), if self.bookmark_due => {
                     self.bookmark_due = false;
                     // A watch from a future revision has no bookmark yet.
                     if !self.watcher.is_ahead() {
-                        return self.bookmark().await.map(|notice| Next::Tell(vec![notice]));
+                        return self.bookmark().await.map(|notice| WatchStep::Send(vec![notice]));
                     }
                 }
             }
@@ -266,13 +268,13 @@ impl Watching {
     }
 
     /// Returns a batch of initial events, and the bookmark after the last one.
-    async fn begin(&mut self) -> Result<Next, Box<Status>> {
-        let Some(initial) = &self.initial else { return Ok(Next::Tell(Vec::new())) };
+    async fn next_initial_events(&mut self) -> Result<WatchStep, Box<Status>> {
+        let Some(initial) = &self.initial else { return Ok(WatchStep::Send(Vec::new())) };
         let revision = initial.pin.revision();
-        self.admit(revision).await?;
-        let Some(initial) = &mut self.initial else { return Ok(Next::Tell(Vec::new())) };
+        self.ensure_authorized(revision).await?;
+        let Some(initial) = &mut self.initial else { return Ok(WatchStep::Send(Vec::new())) };
         let Some(items) = initial.pin.items(&self.selection.keys, &initial.start, INITIAL_BYTES) else {
-            return Ok(Next::Lagged);
+            return Ok(WatchStep::Lagged);
         };
         if let Some(last) = items.last() {
             initial.start = format!("{}\0", last.key());
@@ -280,7 +282,7 @@ impl Watching {
         let mut notices = Vec::new();
         if items.is_empty() {
             if initial.mark {
-                notices.push(Notice::Bookmark { revision, initial: true });
+                notices.push(WatchNotice::Bookmark { revision, initial: true });
                 let (served, took) = (&self.served, initial.began.elapsed());
                 self.metrics.initial(served, &self.version, &self.namespace, took);
             }
@@ -289,69 +291,69 @@ impl Watching {
         for item in items {
             if self.selection.selects(&item)? {
                 let revision = item.revision();
-                notices.push(Notice::Added(Change { item, revision, event: None }));
+                notices.push(WatchNotice::Added(ChangedObject { item, revision, event: None }));
             }
         }
-        Ok(Next::Tell(notices))
+        Ok(WatchStep::Send(notices))
     }
 
     /// Converts a batch of events to notices for this client.
-    async fn tell(&mut self, events: Vec<Arc<Event>>) -> Result<Vec<Notice>, Box<Status>> {
+    async fn to_notices(&mut self, events: Vec<Arc<Event>>) -> Result<Vec<WatchNotice>, Box<Status>> {
         let mut notices = Vec::new();
         for event in events {
             let Some(notice) = self.selection.notice(event)? else { continue };
             if let Some(revision) = notice.revision() {
                 // INVARIANT (fresh watches).
-                self.admit(revision).await?;
+                self.ensure_authorized(revision).await?;
             }
             notices.push(notice);
         }
         Ok(notices)
     }
 
-    async fn bookmark(&mut self) -> Result<Notice, Box<Status>> {
+    async fn bookmark(&mut self) -> Result<WatchNotice, Box<Status>> {
         let revision = self.watcher.progress();
-        self.admit(revision).await?;
-        Ok(Notice::Bookmark { revision, initial: false })
+        self.ensure_authorized(revision).await?;
+        Ok(WatchNotice::Bookmark { revision, initial: false })
     }
 
-    async fn admit(&mut self, revision: Revision) -> Result<(), Box<Status>> {
-        if self.guard.admits(revision) { Ok(()) } else { self.renew(revision).await }
+    async fn ensure_authorized(&mut self, revision: Revision) -> Result<(), Box<Status>> {
+        if self.guard.admits(revision) { Ok(()) } else { self.reauthorize(revision).await }
     }
 
     /// Boxed, because re-authorization is rare and its large future would enlarge every idle watch.
-    async fn renew(&mut self, upto: Revision) -> Result<(), Box<Status>> {
+    async fn reauthorize(&mut self, upto: Revision) -> Result<(), Box<Status>> {
         Ok(Box::pin(self.guard.renew(upto)).await?)
     }
 }
 
-impl Notice {
+impl WatchNotice {
     fn revision(&self) -> Option<Revision> {
         match self {
-            Notice::Added(change) | Notice::Modified(change) | Notice::Deleted(change) => {
+            WatchNotice::Added(change) | WatchNotice::Modified(change) | WatchNotice::Deleted(change) => {
                 Some(change.revision)
             }
-            Notice::Bookmark { revision, .. } => Some(*revision),
-            Notice::Failed(_) => None,
+            WatchNotice::Bookmark { revision, .. } => Some(*revision),
+            WatchNotice::Failed(_) => None,
         }
     }
 }
 
 impl Selection {
     /// Converts an event to a notice for a client with this selection.
-    fn notice(&self, event: Arc<Event>) -> Result<Option<Notice>, Box<Status>> {
+    fn notice(&self, event: Arc<Event>) -> Result<Option<WatchNotice>, Box<Status>> {
         let selects = |item: Option<&Arc<Item>>| match item {
             Some(item) => self.selects(item).map(|selected| selected.then(|| Arc::clone(item))),
             None => Ok(None),
         };
         let (old, new) = (selects(event.before())?, selects(event.after())?);
         let revision = event.revision();
-        let change = |item: Arc<Item>| Change { item, revision, event: Some(Arc::clone(&event)) };
+        let change = |item: Arc<Item>| ChangedObject { item, revision, event: Some(Arc::clone(&event)) };
         Ok(match (old, new) {
-            (_, Some(new)) if event.kind() == EventKind::Added => Some(Notice::Added(change(new))),
-            (Some(_), Some(new)) => Some(Notice::Modified(change(new))),
-            (None, Some(new)) => Some(Notice::Added(change(new))),
-            (Some(old), None) => Some(Notice::Deleted(change(old))),
+            (_, Some(new)) if event.kind() == EventKind::Added => Some(WatchNotice::Added(change(new))),
+            (Some(_), Some(new)) => Some(WatchNotice::Modified(change(new))),
+            (None, Some(new)) => Some(WatchNotice::Added(change(new))),
+            (Some(old), None) => Some(WatchNotice::Deleted(change(old))),
             (None, None) => None,
         })
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use apimachinery::clock::{Chance, Clock, SeededChance, SystemClock};
+use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use bytes::Bytes;
 use storage::engine::fjall::{FjallStore, Identity, Options, Stats};
 use storage::{Change, Observer, Op, Revision, Store};
@@ -242,18 +242,18 @@ async fn write(
     stop: &AtomicBool,
     clock: &dyn Clock,
 ) -> storage::Result<()> {
-    let chance = SeededChance::new(writer);
+    let rng = SeededRng::new(writer);
     let mut revisions: Vec<Option<Revision>> = vec![None; keys as usize];
     // Incompressible, so that bytes on disk equal bytes written.
     let noise: Bytes =
-        std::iter::repeat_with(|| chance.bits().to_le_bytes()).flatten().take(value + 4096).collect();
+        std::iter::repeat_with(|| rng.bits().to_le_bytes()).flatten().take(value + 4096).collect();
     let mut next = clock.monotonic();
     while !stop.load(Ordering::Relaxed) {
         if let Some(pause) = pause {
             next += pause;
             tokio::time::sleep(next.saturating_sub(clock.monotonic())).await;
         }
-        let bits = chance.bits();
+        let bits = rng.bits();
         let number = (bits % u128::from(keys)) as usize;
         let from = ((bits >> 64) % 4096) as usize;
         let value = noise.slice(from..from + value);

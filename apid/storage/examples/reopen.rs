@@ -10,7 +10,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use apimachinery::clock::{Chance, Clock, SeededChance, SystemClock};
+use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use bytes::Bytes;
 use storage::engine::fjall::{FjallStore, Identity, Options};
 use storage::{Change, Observer, Op, Store};
@@ -43,15 +43,15 @@ fn settings() -> Result<Settings, Box<dyn Error>> {
     Ok(settings)
 }
 
-struct Unobserved;
+struct NullObserver;
 
-impl Observer for Unobserved {
+impl Observer for NullObserver {
     fn observe(&self, _: &[Change]) {}
 }
 
 fn open(dir: &Path, clock: &Arc<SystemClock>) -> Result<FjallStore, Box<dyn Error>> {
     let identity = Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
-    Ok(FjallStore::open(Options::new(dir, identity, clock.clone()), Arc::new(Unobserved))?)
+    Ok(FjallStore::open(Options::new(dir, identity, clock.clone()), Arc::new(NullObserver))?)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -70,12 +70,12 @@ async fn run(settings: Settings) -> Result<(), Box<dyn Error>> {
     for writer in 0..WRITERS {
         let (store, value) = (store.clone(), settings.value);
         writers.spawn(async move {
-            let chance = SeededChance::new(writer);
+            let rng = SeededRng::new(writer);
             // Incompressible, so that bytes on disk equal bytes written.
             let noise: Bytes =
-                std::iter::repeat_with(|| chance.bits().to_le_bytes()).flatten().take(value + 4096).collect();
+                std::iter::repeat_with(|| rng.bits().to_le_bytes()).flatten().take(value + 4096).collect();
             for number in (writer..rows).step_by(WRITERS as usize) {
-                let from = (chance.bits() % 4096) as usize;
+                let from = (rng.bits() % 4096) as usize;
                 match store
                     .commit(&format!("reopen/{number:010}"), Op::Create(noise.slice(from..from + value)))
                     .await

@@ -60,16 +60,16 @@ impl fmt::Debug for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Row")
             .field("key", &self.key)
-            .field("value", &Hidden(&self.value))
+            .field("value", &RedactedBytes(&self.value))
             .field("revision", &self.revision)
             .finish()
     }
 }
 
 /// Bytes of which `Debug` shows only the length.
-struct Hidden<'a>(&'a Bytes);
+struct RedactedBytes<'a>(&'a Bytes);
 
-impl fmt::Debug for Hidden<'_> {
+impl fmt::Debug for RedactedBytes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.0.len())
     }
@@ -89,8 +89,8 @@ pub enum Op {
 impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Op::Create(value) => f.debug_tuple("Create").field(&Hidden(value)).finish(),
-            Op::Update(value, at) => f.debug_tuple("Update").field(&Hidden(value)).field(at).finish(),
+            Op::Create(value) => f.debug_tuple("Create").field(&RedactedBytes(value)).finish(),
+            Op::Update(value, at) => f.debug_tuple("Update").field(&RedactedBytes(value)).field(at).finish(),
             Op::Delete(at) => f.debug_tuple("Delete").field(at).finish(),
         }
     }
@@ -98,7 +98,7 @@ impl fmt::Debug for Op {
 
 /// The result of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommitOutcome {
     /// The revision of the change. For a delete: the revision of the deletion.
     pub revision: Revision,
 }
@@ -121,7 +121,7 @@ impl fmt::Debug for Change {
         f.debug_struct("Change")
             .field("key", &self.key)
             .field("old", &self.old)
-            .field("new", &self.new.as_ref().map(Hidden))
+            .field("new", &self.new.as_ref().map(RedactedBytes))
             .field("revision", &self.revision)
             .finish()
     }
@@ -140,7 +140,7 @@ pub struct Page {
 
 /// The changes of a prefix in a range of revisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stretch {
+pub struct RevisionRange {
     /// The changes, in revision order.
     pub changes: Vec<Change>,
     /// The upper end of the range: all changes are at or before this revision.
@@ -160,18 +160,18 @@ pub enum Error {
     #[error("key `{}` is at revision {}", .0.key, .0.revision)]
     Conflict(Box<Row>),
     /// The requested revision is older than the retained history.
-    #[error("revision {asked} is compacted: history begins after {compacted}")]
+    #[error("revision {requested} is compacted: history begins after {compacted}")]
     Compacted {
         /// The requested revision.
-        asked: Revision,
+        requested: Revision,
         /// The compacted revision: the newest revision whose history is removed.
         compacted: Revision,
     },
     /// The requested revision is newer than the newest revision.
-    #[error("revision {asked} is in the future: the store is at {current}")]
+    #[error("revision {requested} is in the future: the store is at {current}")]
     Future {
         /// The requested revision.
-        asked: Revision,
+        requested: Revision,
         /// The newest revision.
         current: Revision,
     },
@@ -257,7 +257,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Group commit: one fsync covers all waiting commits; each commit succeeds or fails alone. Dropping the
     /// future does not cancel the write.
-    async fn commit(&self, key: &str, op: Op) -> Result<Committed>;
+    async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome>;
 
     /// Watches keys that begin with `prefix`: first past changes after the revision, then new changes.
     ///
@@ -272,12 +272,12 @@ pub trait Store: Send + Sync + 'static {
     /// Changes of keys that begin with `prefix`, after a revision and at or before `upto`.
     ///
     /// Returns at least the first change, and as many as one read yields; never waits for new changes.
-    /// [`Stretch::through`] is later than `after` unless the range is empty.
+    /// [`RevisionRange::through`] is later than `after` unless the range is empty.
     ///
     /// # Errors
     ///
     /// `Compacted` and `Future` apply to both revisions as in [`Store::get`].
-    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<Stretch>;
+    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<RevisionRange>;
 
     /// Compacts the history at and before a revision. The newest rows always stay.
     ///

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::clock::{Chance, SeededChance, SystemClock};
+use apimachinery::clock::{Rng, SeededRng, SystemClock};
 use bytes::Bytes;
 use storage::engine::fjall::{FjallStore, Identity, Options};
 use storage::{Change, Observer, Op, Row, Store};
@@ -18,9 +18,9 @@ use storage::{Change, Observer, Op, Row, Store};
 const WRITERS: u64 = 32;
 const KEYS: u64 = 20;
 
-struct Nobody;
+struct NullObserver;
 
-impl Observer for Nobody {
+impl Observer for NullObserver {
     fn observe(&self, _: &[Change]) {}
 }
 
@@ -35,7 +35,7 @@ fn open(dir: &Path) -> FjallStore {
         reserve_bytes: 0,
         ..Options::new(dir, identity, Arc::new(SystemClock::new()))
     };
-    FjallStore::open(options, Arc::new(Nobody)).unwrap()
+    FjallStore::open(options, Arc::new(NullObserver)).unwrap()
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -45,7 +45,7 @@ fn runtime() -> tokio::runtime::Runtime {
 /// Output of the writing process: `try KEY` before a write, and `now KEY REVISION` after its commit; 0 for a
 /// delete.
 #[test]
-#[ignore = "the writing process of `acknowledged_writes_outlive_kills`"]
+#[ignore = "the writing process of `acknowledged_writes_survive_repeated_kills`"]
 fn write_until_killed() {
     let dir = std::env::var_os("STORE_DIR").unwrap();
     let store = Arc::new(open(Path::new(&dir)));
@@ -54,9 +54,9 @@ fn write_until_killed() {
         for writer in 0..WRITERS {
             let store = store.clone();
             writers.spawn(async move {
-                let chance = SeededChance::new(u64::from(std::process::id()) << 32 | writer);
+                let rng = SeededRng::new(u64::from(std::process::id()) << 32 | writer);
                 loop {
-                    let bits = chance.bits();
+                    let bits = rng.bits();
                     let key = format!("{writer}/{}", bits % u128::from(KEYS));
                     let row = store.get(&key, None).await.unwrap();
                     say(&format!("try {key}"));
@@ -85,15 +85,15 @@ fn say(line: &str) {
 
 /// The expected state of a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Known {
+enum ExpectedState {
     /// At a revision, or absent.
     At(Option<u64>),
     /// A write without a result: its outcome is unknown.
-    Open,
+    Unknown,
 }
 
 /// Starts the process, kills it after some lines, and records the states from all its lines.
-fn write_and_kill(dir: &Path, lines: usize, known: &mut HashMap<String, Known>) {
+fn write_and_kill(dir: &Path, lines: usize, known: &mut HashMap<String, ExpectedState>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "write_until_killed", "--ignored", "--nocapture"])
         .env("STORE_DIR", dir)
@@ -104,10 +104,10 @@ fn write_and_kill(dir: &Path, lines: usize, known: &mut HashMap<String, Known>) 
     for line in BufReader::new(child.stdout.take().unwrap()).split(b'\n') {
         let line = String::from_utf8(line.unwrap()).unwrap();
         match Vec::from_iter(line.split(' '))[..] {
-            ["try", key] => known.insert(key.to_owned(), Known::Open),
+            ["try", key] => known.insert(key.to_owned(), ExpectedState::Unknown),
             ["now", key, revision] => {
                 let revision: u64 = revision.parse().unwrap();
-                known.insert(key.to_owned(), Known::At((revision > 0).then_some(revision)))
+                known.insert(key.to_owned(), ExpectedState::At((revision > 0).then_some(revision)))
             }
             _ => continue,
         };
@@ -121,23 +121,23 @@ fn write_and_kill(dir: &Path, lines: usize, known: &mut HashMap<String, Known>) 
 }
 
 #[test]
-fn acknowledged_writes_outlive_kills() {
+fn acknowledged_writes_survive_repeated_kills() {
     let kills = std::env::var("KILLS").map_or(12, |kills| kills.parse().unwrap());
     let memory = Path::new("/dev/shm");
     let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
     let dir = dir.path().join("store");
-    let mut known: HashMap<String, Known> = HashMap::new();
-    let chance = SeededChance::new(7);
+    let mut known: HashMap<String, ExpectedState> = HashMap::new();
+    let rng = SeededRng::new(7);
     for kill in 0..kills {
-        let lines = 200 + (chance.bits() % 8000) as usize;
+        let lines = 200 + (rng.bits() % 8000) as usize;
         write_and_kill(&dir, lines, &mut known);
         let store = open(&dir);
         let rows = runtime().block_on(async { store.range("", "", 0, None).await.unwrap().rows });
         let rows: HashMap<&str, &Row> = rows.iter().map(|row| (&*row.key, row)).collect();
         for (key, known) in &mut known {
             let row = rows.get(key.as_str());
-            let found = Known::At(row.map(|row| row.revision.0));
-            if *known == Known::Open {
+            let found = ExpectedState::At(row.map(|row| row.revision.0));
+            if *known == ExpectedState::Unknown {
                 *known = found;
             }
             assert_eq!(found, *known, "kill {kill}, key {key}");

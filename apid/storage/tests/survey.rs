@@ -10,18 +10,18 @@ use std::sync::Arc;
 
 use apimachinery::clock::SystemClock;
 use bytes::Bytes;
-use storage::engine::fjall::offline::{self, Repaired};
+use storage::engine::fjall::offline::{self, RepairOutcome};
 use storage::engine::fjall::{FjallStore, Identity, OpenError, Options};
 use storage::{Change, Error, Observer, Op, Store};
 
 const KEYS: usize = 200_000;
 const VALUE: usize = 2000;
 /// Memory limit of the survey in bytes: less than half of the size of the remaining objects.
-const MOST: u64 = 160 << 20;
+const MEMORY_LIMIT: u64 = 160 << 20;
 
-struct Nobody;
+struct NullObserver;
 
-impl Observer for Nobody {
+impl Observer for NullObserver {
     fn observe(&self, _: &[Change]) {}
 }
 
@@ -34,7 +34,7 @@ fn options(dir: &Path) -> Options {
 fn fill(dir: &Path) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let store = Arc::new(FjallStore::open(options(dir), Arc::new(Nobody)).unwrap());
+        let store = Arc::new(FjallStore::open(options(dir), Arc::new(NullObserver)).unwrap());
         let value = Bytes::from(vec![b'v'; VALUE]);
         for begin in (0..KEYS).step_by(2000) {
             let mut writes = tokio::task::JoinSet::new();
@@ -78,8 +78,8 @@ fn peak() -> u64 {
 }
 
 #[test]
-#[ignore = "the measured process of `a_store_of_which_very_much_is_lost_is_looked_at_with_little_memory`"]
-fn look() {
+#[ignore = "the measured process of `survey_of_heavily_damaged_store_uses_little_memory`"]
+fn survey_in_measured_process() {
     let dir = PathBuf::from(std::env::var_os("STORE_DIR").unwrap());
     let before = peak();
     let report = offline::check(&dir).unwrap();
@@ -87,29 +87,30 @@ fn look() {
     assert!(report.objects > KEYS / 4 && report.objects + report.lost.keys.len() >= KEYS, "{report}");
     assert!(report.to_string().lines().count() < 100, "a report is short");
     let checked = peak() - before;
-    let Err(OpenError::Store(Error::Corrupt(why))) = FjallStore::open(options(&dir), Arc::new(Nobody)) else {
+    let Err(OpenError::Store(Error::Corrupt(why))) = FjallStore::open(options(&dir), Arc::new(NullObserver))
+    else {
         panic!("the damaged store opened");
     };
     assert!(why.len() < 10_000 && why.contains("are missing"), "{why}");
     let refused = peak() - before;
-    let Repaired::Mended { objects, .. } = offline::repair(&dir, None, 0).unwrap() else {
+    let RepairOutcome::Rebuilt { objects, .. } = offline::repair(&dir, None, 0).unwrap() else {
         panic!("{report}")
     };
     assert_eq!(objects, report.objects);
     println!("MiB: check {}, start {}, repair {}", checked >> 20, refused >> 20, (peak() - before) >> 20);
-    assert!(refused < MOST, "{} MiB", refused >> 20);
+    assert!(refused < MEMORY_LIMIT, "{} MiB", refused >> 20);
 }
 
 /// The test also checks the run time: a scan over all lost keys for each lost key would take minutes.
 #[test]
-fn a_store_of_which_very_much_is_lost_is_looked_at_with_little_memory() {
+fn survey_of_heavily_damaged_store_uses_little_memory() {
     let memory = Path::new("/dev/shm");
     let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
     let store = dir.path().join("store");
     fill(&store);
     println!("{} tables are damaged", damage(&store));
     let looked = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "look", "--ignored", "--nocapture"])
+        .args(["--exact", "survey_in_measured_process", "--ignored", "--nocapture"])
         .env("STORE_DIR", &store)
         .output()
         .unwrap();

@@ -15,9 +15,9 @@ use authproto::auth::ObjectRef;
 use jiff::Timestamp;
 use subtle::ConstantTimeEq;
 
-use super::{Accepted, Authenticator, Credentials, Moment, Outcome, Settings, agnostic_audiences};
+use super::{Accepted, Authenticator, AuthnContext, Credentials, Outcome, Settings, agnostic_audiences};
 use crate::mirror::identities::TokenSecret;
-use crate::mirror::{Mirror, NotYet};
+use crate::mirror::{Mirror, MirrorNotReady};
 use crate::tokens::bootstrap::{expiration, parts};
 
 /// The group of all bootstrap tokens, and the prefix of extra groups.
@@ -45,8 +45,12 @@ pub(super) fn build(
 
 #[async_trait]
 impl Authenticator for BootstrapTokens {
-    async fn authenticate(&self, credentials: Credentials<'_>, at: Moment) -> Result<Outcome, NotYet> {
-        let Some((id, secret)) = parts(credentials.token) else { return Ok(Outcome::NotMine) };
+    async fn authenticate(
+        &self,
+        credentials: Credentials<'_>,
+        at: AuthnContext,
+    ) -> Result<Outcome, MirrorNotReady> {
+        let Some((id, secret)) = parts(credentials.token) else { return Ok(Outcome::NotApplicable) };
         let name = format!("bootstrap-token-{id}");
         let namespace = self.names.system_namespace;
         let found = self.mirror.identities(at.at_least)?.secret(namespace, &name).map(Arc::clone);
@@ -124,7 +128,7 @@ fn groups(extra: &str) -> Result<Groups, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mirror::identities::Anchor;
+    use crate::mirror::identities::IdentityObject;
 
     const KIND: &str = "bootstrap.kubernetes.io/token";
 
@@ -144,7 +148,7 @@ mod tests {
                 data.insert((*key).to_owned(), value.as_bytes().to_vec());
             }
         }
-        let anchor = Anchor { uid: "u".into(), until: None };
+        let anchor = IdentityObject { uid: "u".into(), until: None };
         TokenSecret {
             anchor,
             terminating: false,
@@ -155,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_of_the_secret_is_checked() {
+    fn bootstrap_token_secret_rules_are_checked() {
         let now = Timestamp::from_second(1_000_000_000).unwrap();
         for (entries, want) in [
             (vec![], Ok("system:bootstrappers")),

@@ -2,11 +2,11 @@
 //!
 //! # Contract
 //!
-//! [`Union::authenticate`] returns an identity, or a [`Refused`] that names the rejecting authenticators and
+//! [`Union::authenticate`] returns an identity, or a [`Rejection`] that names the rejecting authenticators and
 //! reasons for the log. The client receives only 401. The first authenticator that accepts decides. Anonymous
 //! access is granted only if no authenticator rejected a credential (requirements A-PRIN-12, A-PRIN-13,
 //! A-PRIN-20, A-PRIN-21). If an authenticator cannot decide and no other accepts, the result is
-//! [`Unknown::Undecided`]: the client gets 503, and nothing is cached.
+//! [`AuthnError::Undecided`]: the client gets 503, and nothing is cached.
 //!
 //! # Invariants
 //!
@@ -39,7 +39,7 @@ pub use request_header::ProxySettings;
 pub use token_file::TokenFile;
 pub use x509::trust::{Trust, TrustFiles};
 
-use crate::mirror::{Mirror, NotYet};
+use crate::mirror::{Mirror, MirrorNotReady};
 use crate::tokens::service_account::Issuer;
 
 /// The configuration of the authenticators.
@@ -90,7 +90,7 @@ pub struct Credentials<'a> {
 
 /// The time and the minimum revision of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct AuthnContext {
     /// The wall clock.
     pub now: Timestamp,
     /// The minimum mirror revision at which the request may be decided.
@@ -103,12 +103,12 @@ pub enum Outcome {
     /// The credential belongs to this identity.
     Accepted(Box<Accepted>),
     /// The request has no credential for this authenticator.
-    NotMine,
+    NotApplicable,
     /// A credential failed a check, which is named for the log.
     Rejected(String),
     /// Like `Rejected`, with a TTL.
     /// A remote service rejected the credential or was unavailable.
-    RejectedFor(String, Duration),
+    RejectedWithTtl(String, Duration),
     /// The authenticator cannot decide now; the reason is for the log.
     /// The same credential may be accepted a moment later.
     Undecided(String),
@@ -135,23 +135,23 @@ pub struct Accepted {
 
 /// The error when no authenticator accepts the credentials.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Unknown {
+pub enum AuthnError {
     /// The credentials are rejected.
-    Refused(Refused),
+    Rejection(Rejection),
     /// The credentials may be valid: these authenticators could not decide, each with the reason.
     Undecided(Vec<(&'static str, String)>),
 }
 
 /// The rejection of credentials.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct Rejection {
     /// Authenticator and failed check, one each; empty if there were no credentials.
     pub checks: Vec<(&'static str, String)>,
     /// How long the rejection may be cached; None: until something changes.
     pub ttl: Option<Duration>,
 }
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for Rejection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.checks.is_empty() {
             return f.write_str("no credentials, and anonymous access is off");
@@ -172,7 +172,11 @@ trait Authenticator: Send + Sync {
     /// # Errors
     ///
     /// The mirror is older than the minimum revision.
-    async fn authenticate(&self, credentials: Credentials<'_>, at: Moment) -> Result<Outcome, NotYet>;
+    async fn authenticate(
+        &self,
+        credentials: Credentials<'_>,
+        at: AuthnContext,
+    ) -> Result<Outcome, MirrorNotReady>;
 }
 
 /// Builds an authenticator: None if it is not configured, an error naming the flag if it cannot work.
@@ -225,7 +229,7 @@ impl Union {
 
     /// No authenticator, and no anonymous access.
     #[cfg(test)]
-    pub(crate) fn nothing() -> Self {
+    pub(crate) fn empty() -> Self {
         Union { methods: Vec::new(), anonymous: Anonymous::default(), api_audiences: Vec::new() }
     }
 
@@ -240,7 +244,7 @@ impl Union {
     }
 
     /// Identifies the user of credentials and the accepting authenticator.
-    /// The inner error is [`Unknown`].
+    /// The inner error is [`AuthnError`].
     ///
     /// # Errors
     ///
@@ -248,8 +252,8 @@ impl Union {
     pub async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        at: Moment,
-    ) -> Result<Result<(Accepted, &'static str), Unknown>, NotYet> {
+        at: AuthnContext,
+    ) -> Result<Result<(Accepted, &'static str), AuthnError>, MirrorNotReady> {
         let (mut checks, mut undecided) = (Vec::new(), Vec::new());
         let mut ttl: Option<Duration> = None;
         for (name, method) in &self.methods {
@@ -263,9 +267,9 @@ impl Union {
                     }
                     return Ok(Ok((*accepted, name)));
                 }
-                Outcome::NotMine => (),
+                Outcome::NotApplicable => (),
                 Outcome::Rejected(check) => checks.push((*name, check)),
-                Outcome::RejectedFor(check, time) => {
+                Outcome::RejectedWithTtl(check, time) => {
                     checks.push((*name, check));
                     ttl = Some(ttl.map_or(time, |least| least.min(time)));
                 }
@@ -273,7 +277,7 @@ impl Union {
             }
         }
         if !undecided.is_empty() {
-            return Ok(Err(Unknown::Undecided(undecided)));
+            return Ok(Err(AuthnError::Undecided(undecided)));
         }
         if !credentials.unreadable.is_empty() {
             checks.push(("bearer", credentials.unreadable.to_owned()));
@@ -282,8 +286,8 @@ impl Union {
             checks.push(("bearer", "no configured authenticator accepts the token".to_owned()));
         }
         let identified =
-            if checks.is_empty() { self.nobody(credentials.path) } else { Err(Refused { checks, ttl }) };
-        Ok(identified.map_err(Unknown::Refused))
+            if checks.is_empty() { self.anonymous(credentials.path) } else { Err(Rejection { checks, ttl }) };
+        Ok(identified.map_err(AuthnError::Rejection))
     }
 
     /// Identifies a request for a path without any credentials.
@@ -291,11 +295,11 @@ impl Union {
     /// # Errors
     ///
     /// Anonymous access is off, or off for the path.
-    pub fn nobody(&self, path: &str) -> Result<(Accepted, &'static str), Refused> {
+    pub fn anonymous(&self, path: &str) -> Result<(Accepted, &'static str), Rejection> {
         if self.anonymous.admits(path) {
             Ok((anonymous::accept(), anonymous::NAME))
         } else {
-            Err(Refused { checks: Vec::new(), ttl: None })
+            Err(Rejection { checks: Vec::new(), ttl: None })
         }
     }
 }
@@ -322,7 +326,7 @@ mod tests {
 
     #[async_trait]
     impl Authenticator for Fixed {
-        async fn authenticate(&self, _: Credentials<'_>, _: Moment) -> Result<Outcome, NotYet> {
+        async fn authenticate(&self, _: Credentials<'_>, _: AuthnContext) -> Result<Outcome, MirrorNotReady> {
             Ok((self.0)())
         }
     }
@@ -337,7 +341,7 @@ mod tests {
     }
 
     fn skip() -> Outcome {
-        Outcome::NotMine
+        Outcome::NotApplicable
     }
 
     fn busy() -> Outcome {
@@ -345,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_that_accepts_decides_and_a_rejection_excludes_anonymous() {
+    async fn first_accepting_authenticator_decides_and_rejection_excludes_anonymous() {
         for (methods, token, anonymous, want) in [
             (vec![accept as fn() -> Outcome], "t", true, Ok("jane")),
             (vec![reject, accept], "t", true, Ok("jane")),
@@ -364,7 +368,7 @@ mod tests {
                 methods.into_iter().map(|f| ("m", Box::new(Fixed(f)) as Box<dyn Authenticator>)).collect();
             let anonymous = Anonymous { enabled: anonymous, paths: Vec::new() };
             let union = Union { methods, anonymous, api_audiences: Vec::new() };
-            let at = Moment { now: Timestamp::UNIX_EPOCH, at_least: 0 };
+            let at = AuthnContext { now: Timestamp::UNIX_EPOCH, at_least: 0 };
             let got = union.authenticate(Credentials { token, ..Credentials::default() }, at).await;
             match got.unwrap() {
                 Ok((accepted, _)) => {
@@ -372,8 +376,8 @@ mod tests {
                     let group = if accepted.anonymous { UNAUTHENTICATED } else { AUTHENTICATED };
                     assert_eq!(accepted.user.groups, [group]);
                 }
-                Err(Unknown::Refused(refused)) => assert_eq!(Err(refused.to_string().as_str()), want),
-                Err(Unknown::Undecided(all)) => {
+                Err(AuthnError::Rejection(refused)) => assert_eq!(Err(refused.to_string().as_str()), want),
+                Err(AuthnError::Undecided(all)) => {
                     assert_eq!(Err(format!("undecided: {}", listed(&all)).as_str()), want)
                 }
             }
@@ -381,20 +385,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_names_the_anonymous_user_makes_nobody_known() {
+    async fn anonymous_user_of_authenticator_is_not_in_authenticated_group() {
         let anonymous = || {
             let user = UserInfo { name: ANONYMOUS.into(), ..UserInfo::default() };
             Outcome::Accepted(Box::new(Accepted { user, ..Accepted::default() }))
         };
-        let mut union = Union::nothing();
+        let mut union = Union::empty();
         union.methods.push(("m", Box::new(Fixed(anonymous))));
-        let at = Moment { now: Timestamp::UNIX_EPOCH, at_least: 0 };
+        let at = AuthnContext { now: Timestamp::UNIX_EPOCH, at_least: 0 };
         let got = union.authenticate(Credentials { token: "t", ..Credentials::default() }, at).await;
         assert!(got.unwrap().unwrap().0.user.groups.is_empty());
     }
 
     #[test]
-    fn audiences_are_those_of_the_api_itself() {
+    fn audience_agnostic_credential_is_limited_to_api_audiences() {
         let list = |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
         for (asked, own, want) in [
             ("", "api", Some("")),

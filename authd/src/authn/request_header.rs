@@ -24,8 +24,8 @@ use authproto::auth::Header;
 
 use super::x509::subject::Subject;
 use super::x509::trust::{Party, Trust};
-use super::{Accepted, Authenticator, Credentials, Moment, Outcome, Settings};
-use crate::mirror::{Mirror, NotYet};
+use super::{Accepted, Authenticator, AuthnContext, Credentials, Outcome, Settings};
+use crate::mirror::{Mirror, MirrorNotReady};
 
 /// The flags of the authenticator. Header names and prefixes are in lower case.
 #[derive(Clone, Debug, Default)]
@@ -57,11 +57,15 @@ pub(super) fn build(settings: &Settings, _: &Arc<Mirror>) -> Result<Option<Box<d
 
 #[async_trait]
 impl Authenticator for RequestHeaders {
-    async fn authenticate(&self, credentials: Credentials<'_>, at: Moment) -> Result<Outcome, NotYet> {
+    async fn authenticate(
+        &self,
+        credentials: Credentials<'_>,
+        at: AuthnContext,
+    ) -> Result<Outcome, MirrorNotReady> {
         let Credentials { certificates, proxy_headers: headers, .. } = credentials;
         let is_meant = |header: &Header| self.settings.username.contains(&header.name);
         if certificates.is_empty() || !headers.iter().any(is_meant) {
-            return Ok(Outcome::NotMine);
+            return Ok(Outcome::NotApplicable);
         }
         let checked = self.trust.verify(Party::Proxy, certificates, at.now).and_then(|verified| {
             let name = Subject::read(verified.leaf)?.common_name;
@@ -79,7 +83,7 @@ impl Authenticator for RequestHeaders {
             Ok(Some(user)) => {
                 Outcome::Accepted(Box::new(Accepted { user, not_before, expires_at, ..Accepted::default() }))
             }
-            Ok(None) => Outcome::NotMine,
+            Ok(None) => Outcome::NotApplicable,
             Err(check) => Outcome::Rejected(check),
         })
     }
@@ -169,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_name_a_user() {
+    fn request_headers_give_user_and_groups() {
         for (headers, want) in [
             (vec![], None),
             (vec![("x-remote-group", &b"g"[..])], None),

@@ -21,9 +21,9 @@ use authproto::auth::ObjectRef;
 use jiff::Timestamp;
 use subtle::ConstantTimeEq;
 
-use super::{Accepted, Authenticator, Credentials, Moment, Outcome, Settings, agnostic_audiences};
-use crate::mirror::identities::{Anchor, Identities};
-use crate::mirror::{Mirror, NotYet};
+use super::{Accepted, Authenticator, AuthnContext, Credentials, Outcome, Settings, agnostic_audiences};
+use crate::mirror::identities::{Identities, IdentityObject};
+use crate::mirror::{Mirror, MirrorNotReady};
 use crate::tokens::service_account::{Claims, Issuer, Named, subject};
 
 /// The maximum number of a token's audiences that a log line shows.
@@ -51,8 +51,14 @@ pub(super) fn build(
 
 #[async_trait]
 impl Authenticator for ServiceAccounts {
-    async fn authenticate(&self, credentials: Credentials<'_>, at: Moment) -> Result<Outcome, NotYet> {
-        let Some(read) = self.issuer.read(credentials.token, at.now) else { return Ok(Outcome::NotMine) };
+    async fn authenticate(
+        &self,
+        credentials: Credentials<'_>,
+        at: AuthnContext,
+    ) -> Result<Outcome, MirrorNotReady> {
+        let Some(read) = self.issuer.read(credentials.token, at.now) else {
+            return Ok(Outcome::NotApplicable);
+        };
         let checked = match read {
             Ok(claims) => self.check(&claims, credentials, at)?,
             Err(check) => Err(check),
@@ -66,8 +72,8 @@ impl ServiceAccounts {
         &self,
         claims: &Claims,
         credentials: Credentials<'_>,
-        at: Moment,
-    ) -> Result<Result<Accepted, String>, NotYet> {
+        at: AuthnContext,
+    ) -> Result<Result<Accepted, String>, MirrorNotReady> {
         let own = self.issuer.audiences();
         let audiences = if claims.legacy {
             agnostic_audiences(credentials.audiences, own)
@@ -94,7 +100,8 @@ impl ServiceAccounts {
         if self.lookup {
             let invalid = self.names.label_key("legacy-token-invalid-since");
             let identities = self.mirror.identities(at.at_least)?;
-            if let Err(check) = rests(&identities, claims, credentials.token, at.now, &mut accepted, &invalid)
+            if let Err(check) =
+                record_dependencies(&identities, claims, credentials.token, at.now, &mut accepted, &invalid)
             {
                 return Ok(Err(check));
             }
@@ -142,7 +149,7 @@ impl ServiceAccounts {
 }
 
 /// Checks that all objects in the token exist, and records that the identity depends on them.
-fn rests(
+fn record_dependencies(
     identities: &Identities,
     claims: &Claims,
     token: &str,
@@ -152,7 +159,7 @@ fn rests(
 ) -> Result<(), String> {
     let private = &claims.private;
     let namespace = private.namespace.as_str();
-    let mut on = |resource: &str, namespace: &str, named: &Named, anchor: Option<&Anchor>| {
+    let mut on = |resource: &str, namespace: &str, named: &Named, anchor: Option<&IdentityObject>| {
         let found = anchor.filter(|anchor| anchor.holds(&named.uid, now)).ok_or_else(|| {
             format!("{resource} `{}` of uid `{}` does not exist or was deleted", named.name, named.uid)
         })?;

@@ -20,8 +20,8 @@ use async_trait::async_trait;
 use aws_lc_rs::hmac;
 use subtle::ConstantTimeEq;
 
-use super::{Accepted, Authenticator, Credentials, Moment, Outcome, Settings, agnostic_audiences};
-use crate::mirror::{Mirror, NotYet};
+use super::{Accepted, Authenticator, AuthnContext, Credentials, Outcome, Settings, agnostic_audiences};
+use crate::mirror::{Mirror, MirrorNotReady};
 
 /// The tokens of a file with their users.
 pub struct TokenFile {
@@ -121,7 +121,11 @@ impl TokenFile {
 
 #[async_trait]
 impl Authenticator for StaticTokens {
-    async fn authenticate(&self, credentials: Credentials<'_>, _at: Moment) -> Result<Outcome, NotYet> {
+    async fn authenticate(
+        &self,
+        credentials: Credentials<'_>,
+        _at: AuthnContext,
+    ) -> Result<Outcome, MirrorNotReady> {
         Ok(self.0.check(credentials))
     }
 }
@@ -129,7 +133,7 @@ impl Authenticator for StaticTokens {
 impl TokenFile {
     fn check(&self, credentials: Credentials<'_>) -> Outcome {
         if credentials.token.is_empty() {
-            return Outcome::NotMine;
+            return Outcome::NotApplicable;
         }
         let Some(user) = self.find(credentials.token) else {
             return Outcome::Rejected("the token is not in the file".to_owned());
@@ -200,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn the_example_file_is_accepted() {
+    fn static_token_example_file_is_accepted() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/examples/tokens.csv");
         let error = load(&path, vec!["api".into()]).err();
         assert_eq!(error, None);
     }
 
     #[test]
-    fn lines_give_user_uid_and_groups_in_both_forms() {
+    fn static_token_lines_give_user_uid_and_groups() {
         for (text, token, want) in [
             ("t1,jane,u-1", "t1", Some("jane u-1 []")),
             ("t1,jane,u-1\n", "t1", Some("jane u-1 []")),
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_file_is_refused_with_its_line() {
+    fn invalid_static_token_file_is_rejected_with_line() {
         for (text, want) in [
             ("t1,jane", "line 1: at least 3 columns are needed (token, user, uid), found 2"),
             ("t1,jane,1\nt2", "line 2: at least 3 columns are needed (token, user, uid), found 1"),
@@ -245,14 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_valid_for_the_audiences_of_the_api() {
+    fn static_token_is_valid_for_api_audiences() {
         let file = file("t1,jane,u-1").unwrap();
         let ask = |token, audiences: &[String]| {
             let credentials = Credentials { token, audiences, ..Credentials::default() };
             match file.check(credentials) {
                 Outcome::Accepted(accepted) => format!("{:?}", accepted.audiences),
-                Outcome::NotMine => "not mine".to_owned(),
-                Outcome::Rejected(check) | Outcome::RejectedFor(check, _) | Outcome::Undecided(check) => {
+                Outcome::NotApplicable => "not mine".to_owned(),
+                Outcome::Rejected(check) | Outcome::RejectedWithTtl(check, _) | Outcome::Undecided(check) => {
                     check
                 }
             }

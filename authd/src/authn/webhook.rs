@@ -12,7 +12,7 @@
 //!
 //! INVARIANT (tokens are not stored): memory holds a keyed digest of each token with its audiences.
 //! INVARIANT (fail closed): everything but a well-formed acceptance with a username is a rejection.
-//! INVARIANT (isolation of a hanging service): at most [`MOST_WAITING`] authentications wait for the service,
+//! INVARIANT (isolation of a hanging service): at most [`MAX_WAITING`] authentications wait for the service,
 //! fewer than the limit of concurrent verifications. Further ones are undecided, and cached responses stay
 //! usable.
 
@@ -28,13 +28,13 @@ use aws_lc_rs::hmac;
 use serving::metrics::{Counters, Histograms};
 use tokio::sync::Semaphore;
 
-use super::{Accepted, Authenticator, Credentials, Moment, Outcome, agnostic_audiences};
-use crate::mirror::{Mirror, NotYet};
-use crate::remembered::Remembered;
-use crate::webhook::{Failure, Ground, Version, WHOLE, Webhook, field, texts, words};
+use super::{Accepted, Authenticator, AuthnContext, Credentials, Outcome, agnostic_audiences};
+use crate::mirror::{Mirror, MirrorNotReady};
+use crate::single_flight_cache::SingleFlightCache;
+use crate::webhook::{Failure, TOTAL_TIMEOUT, Version, Webhook, WebhookContext, field, texts, words};
 
 /// Limit of authentications that wait for the service at a time.
-const MOST_WAITING: usize = 1024;
+const MAX_WAITING: usize = 1024;
 
 /// Configuration of the token webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,11 +63,11 @@ pub struct TokenWebhookMeters {
 
 /// The response of the service on a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Said {
+enum ReviewOutcome {
     /// The token belongs to this user, for these audiences; none means those of the API server.
     Accepted(Arc<UserInfo>, Vec<String>),
     /// The token is rejected; the reason is for the log.
-    Refused(String),
+    Rejection(String),
     /// The call failed; the reason is for the log.
     Failed(String),
 }
@@ -78,9 +78,9 @@ pub struct TokenWebhook {
     api_version: String,
     webhook: Webhook,
     key: hmac::Key,
-    said: Remembered<[u8; 32], Said>,
+    said: SingleFlightCache<[u8; 32], ReviewOutcome>,
     waiting: Semaphore,
-    ground: Ground,
+    ground: WebhookContext,
     meters: OnceLock<TokenWebhookMeters>,
 }
 
@@ -94,17 +94,22 @@ pub(super) fn build(
     settings: &super::Settings,
     _: &Arc<Mirror>,
 ) -> Result<Option<Box<dyn Authenticator>>, String> {
-    let method = settings.token_webhook.as_ref().map(|webhook| Reviewed(Arc::clone(webhook)));
+    let method =
+        settings.token_webhook.as_ref().map(|webhook| TokenWebhookAuthenticator(Arc::clone(webhook)));
     Ok(method.map(|method| Box::new(method) as Box<dyn Authenticator>))
 }
 
-struct Reviewed(Arc<TokenWebhook>);
+struct TokenWebhookAuthenticator(Arc<TokenWebhook>);
 
 #[async_trait]
-impl Authenticator for Reviewed {
-    async fn authenticate(&self, credentials: Credentials<'_>, _: Moment) -> Result<Outcome, NotYet> {
+impl Authenticator for TokenWebhookAuthenticator {
+    async fn authenticate(
+        &self,
+        credentials: Credentials<'_>,
+        _: AuthnContext,
+    ) -> Result<Outcome, MirrorNotReady> {
         if credentials.token.is_empty() {
-            return Ok(Outcome::NotMine);
+            return Ok(Outcome::NotApplicable);
         }
         Ok(self.0.authenticate(credentials.token, credentials.audiences).await)
     }
@@ -116,13 +121,13 @@ impl TokenWebhook {
     /// # Errors
     ///
     /// The problem of the client configuration, with the flag.
-    pub fn open(settings: Settings, ground: &Ground) -> Result<Arc<Self>, String> {
+    pub fn open(settings: Settings, ground: &WebhookContext) -> Result<Arc<Self>, String> {
         let flag = |problem| format!("--authentication-token-webhook-config-file: {problem}");
-        let webhook = Webhook::open(&settings.client_config, WHOLE, ground).map_err(flag)?;
+        let webhook = Webhook::open(&settings.client_config, TOTAL_TIMEOUT, ground).map_err(flag)?;
         TokenWebhook::over(webhook, settings, ground)
     }
 
-    fn over(webhook: Webhook, settings: Settings, ground: &Ground) -> Result<Arc<Self>, String> {
+    fn over(webhook: Webhook, settings: Settings, ground: &WebhookContext) -> Result<Arc<Self>, String> {
         let mut random = [0; 32];
         aws_lc_rs::rand::fill(&mut random).map_err(|_| "no random numbers".to_owned())?;
         let group = ground.names.group("authentication");
@@ -130,8 +135,8 @@ impl TokenWebhook {
             api_version: format!("{group}/{}", settings.version.as_str()),
             webhook,
             key: hmac::Key::new(hmac::HMAC_SHA256, &random),
-            said: Remembered::new(settings.ttl, |_| 32, Arc::clone(&ground.clock)),
-            waiting: Semaphore::new(MOST_WAITING),
+            said: SingleFlightCache::new(settings.ttl, |_| 32, Arc::clone(&ground.clock)),
+            waiting: Semaphore::new(MAX_WAITING),
             ground: ground.clone(),
             meters: OnceLock::new(),
             settings,
@@ -152,12 +157,12 @@ impl TokenWebhook {
             known
         } else {
             let Ok(_place) = self.waiting.try_acquire() else {
-                return Outcome::Undecided(format!("{MOST_WAITING} requests already wait for the webhook"));
+                return Outcome::Undecided(format!("{MAX_WAITING} requests already wait for the webhook"));
             };
             self.said.get(&digest, || self.ask(token, wanted)).await
         };
         match said {
-            Said::Accepted(user, named) => {
+            ReviewOutcome::Accepted(user, named) => {
                 let audiences = if named.is_empty() {
                     agnostic_audiences(asked, own)
                 } else {
@@ -166,7 +171,7 @@ impl TokenWebhook {
                 };
                 let Some(audiences) = audiences else {
                     let check = "the webhook accepted the token for other audiences".to_owned();
-                    return Outcome::RejectedFor(check, left);
+                    return Outcome::RejectedWithTtl(check, left);
                 };
                 let user = Arc::unwrap_or_clone(user);
                 Outcome::Accepted(Box::new(Accepted {
@@ -177,8 +182,8 @@ impl TokenWebhook {
                 }))
             }
             // The client of a rejected token waits as long as that of an accepted one.
-            Said::Refused(check) => Outcome::RejectedFor(check, self.settings.ttl),
-            Said::Failed(check) => Outcome::RejectedFor(check, Duration::ZERO),
+            ReviewOutcome::Rejection(check) => Outcome::RejectedWithTtl(check, self.settings.ttl),
+            ReviewOutcome::Failed(check) => Outcome::RejectedWithTtl(check, Duration::ZERO),
         }
     }
 
@@ -195,7 +200,7 @@ impl TokenWebhook {
         digest
     }
 
-    async fn ask(&self, token: &str, audiences: &[String]) -> (Said, Duration) {
+    async fn ask(&self, token: &str, audiences: &[String]) -> (ReviewOutcome, Duration) {
         let mut spec = Map::new();
         spec.insert("token".to_owned(), token.into());
         if !audiences.is_empty() {
@@ -206,16 +211,19 @@ impl TokenWebhook {
         let reviewed = self.webhook.review(&self.api_version, "TokenReview", spec).await;
         let seconds = self.ground.clock.monotonic().saturating_sub(begun).as_secs_f64();
         let (said, result) = match reviewed.map(|status| read(&status, token)) {
-            Ok(Ok(said @ Said::Accepted(..))) => (said, "success"),
+            Ok(Ok(said @ ReviewOutcome::Accepted(..))) => (said, "success"),
             Ok(Ok(said)) => (said, "refused"),
-            Ok(Err(problem)) => (Said::Failed(format!("the webhook: {problem}")), "error"),
-            Err(failure @ Failure { .. }) => (Said::Failed(failure.problem.clone()), failure.result()),
+            Ok(Err(problem)) => (ReviewOutcome::Failed(format!("the webhook: {problem}")), "error"),
+            Err(failure @ Failure { .. }) => {
+                (ReviewOutcome::Failed(failure.problem.clone()), failure.result())
+            }
         };
         if let Some(meters) = self.meters.get() {
             meters.requests.get_or_create(&[("result", result)]).inc();
             meters.duration.get_or_create(&[("result", result)]).observe(seconds);
         }
-        let ttl = if matches!(said, Said::Accepted(..)) { self.settings.ttl } else { Duration::ZERO };
+        let ttl =
+            if matches!(said, ReviewOutcome::Accepted(..)) { self.settings.ttl } else { Duration::ZERO };
         (said, ttl)
     }
 }
@@ -225,7 +233,7 @@ impl TokenWebhook {
 /// # Errors
 ///
 /// A field has another type.
-fn read(status: &Map<String, Value>, token: &str) -> Result<Said, String> {
+fn read(status: &Map<String, Value>, token: &str) -> Result<ReviewOutcome, String> {
     let accepted = field(status, "authenticated", Value::as_bool)?.unwrap_or(false);
     let error = field(status, "error", Value::as_str)?.unwrap_or_default();
     if !accepted {
@@ -234,7 +242,7 @@ fn read(status: &Map<String, Value>, token: &str) -> Result<Said, String> {
         } else {
             format!(": {}", words(&error.replace(token, "[token]")))
         };
-        return Ok(Said::Refused(format!("the webhook did not accept the token{why}")));
+        return Ok(ReviewOutcome::Rejection(format!("the webhook did not accept the token{why}")));
     }
     let audiences = field(status, "audiences", texts)?.unwrap_or_default();
     let nobody = Map::new();
@@ -254,9 +262,9 @@ fn read(status: &Map<String, Value>, token: &str) -> Result<Said, String> {
         extra: field(user, "extra", lists)?.unwrap_or_default(),
     };
     if user.name.is_empty() {
-        return Ok(Said::Refused("the webhook accepted the token and named no user".to_owned()));
+        return Ok(ReviewOutcome::Rejection("the webhook accepted the token and named no user".to_owned()));
     }
-    Ok(Said::Accepted(Arc::new(user), audiences))
+    Ok(ReviewOutcome::Accepted(Arc::new(user), audiences))
 }
 
 #[cfg(test)]

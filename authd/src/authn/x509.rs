@@ -26,8 +26,8 @@ use async_trait::async_trait;
 use aws_lc_rs::digest;
 use jiff::Timestamp;
 
-use super::{Accepted, Authenticator, Credentials, Moment, Outcome, Settings};
-use crate::mirror::{Mirror, NotYet};
+use super::{Accepted, Authenticator, AuthnContext, Credentials, Outcome, Settings};
+use crate::mirror::{Mirror, MirrorNotReady};
 use subject::Subject;
 use trust::{Party, Trust};
 
@@ -50,9 +50,13 @@ pub(super) fn build(settings: &Settings, _: &Arc<Mirror>) -> Result<Option<Box<d
 
 #[async_trait]
 impl Authenticator for ClientCertificates {
-    async fn authenticate(&self, credentials: Credentials<'_>, at: Moment) -> Result<Outcome, NotYet> {
+    async fn authenticate(
+        &self,
+        credentials: Credentials<'_>,
+        at: AuthnContext,
+    ) -> Result<Outcome, MirrorNotReady> {
         if credentials.certificates.is_empty() {
-            return Ok(Outcome::NotMine);
+            return Ok(Outcome::NotApplicable);
         }
         Ok(match self.verify(credentials.certificates, at.now) {
             Ok(accepted) => Outcome::Accepted(Box::new(accepted)),

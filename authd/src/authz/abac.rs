@@ -27,8 +27,8 @@ use async_trait::async_trait;
 use serde::Deserialize;
 
 use super::entry::Entry;
-use super::{Answer, Authorizer, Question, Rules, Settings};
-use crate::mirror::{Mirror, NotYet};
+use super::{Answer, Authorizer, AuthzRequest, Rules, Settings};
+use crate::mirror::{Mirror, MirrorNotReady};
 use crate::rules::PolicyRule;
 use crate::rules::rule::{path_covers, words};
 
@@ -158,8 +158,8 @@ impl Policy {
 
 #[async_trait]
 impl Authorizer for Abac {
-    async fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet> {
-        let Question { user, attributes, .. } = question;
+    async fn authorize(&self, question: AuthzRequest<'_>) -> Result<Answer, MirrorNotReady> {
+        let AuthzRequest { user, attributes, .. } = question;
         let allowed = self.policies.iter().any(|policy| policy.matches(user, attributes));
         let (verdict, reason) =
             if allowed { (Verdict::Allow, "") } else { (Verdict::NoOpinion, "No policy matched.") };
@@ -167,7 +167,7 @@ impl Authorizer for Abac {
         Ok(Answer { decision, any_name: attributes.resource_request, ..Answer::default() })
     }
 
-    fn rules(&self, user: &UserInfo, namespace: &str, _: u64) -> Result<Rules, NotYet> {
+    fn rules(&self, user: &UserInfo, namespace: &str, _: u64) -> Result<Rules, MirrorNotReady> {
         let about = self.policies.iter().filter(|policy| {
             policy.is_about(user) && (policy.namespace == "*" || policy.namespace == namespace)
         });
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_policy_allows_what_it_says() {
+    async fn abac_policy_allows_matching_request() {
         let pods = r#"{"user":"alice","namespace":"a","resource":"pods","readonly":true}"#;
         for (spec, who, request_text, allowed) in [
             (pods, "alice", "get pods a", true),
@@ -274,7 +274,7 @@ mod tests {
             let mode = Abac { policies: parse(&file(&[spec]), &names()).unwrap() };
             let (user, attributes) = (user(who), request(request_text));
             let question =
-                Question { user: &user, attributes: &attributes, at_least: u64::MAX, explain: false };
+                AuthzRequest { user: &user, attributes: &attributes, at_least: u64::MAX, explain: false };
             let answer = mode.authorize(question).await.unwrap();
             assert_eq!(answer.decision.allowed(), allowed, "{spec}: {who} {request_text}");
             assert_eq!(answer.decision.reason, if allowed { "" } else { "No policy matched." });
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn any_matching_line_allows() {
+    async fn abac_any_matching_line_allows() {
         let text = file(&[
             r#"{"user":"bob","namespace":"a","resource":"pods"}"#,
             r#"{"user":"alice","namespace":"a","resource":"pods","readonly":true}"#,
@@ -291,7 +291,7 @@ mod tests {
         let text = format!("# who may what\n\n{text}\n  \n");
         let mode = Abac { policies: parse(&text, &names()).unwrap() };
         let (user, attributes) = (user("alice"), request("create pods a"));
-        let question = Question { user: &user, attributes: &attributes, at_least: 0, explain: false };
+        let question = AuthzRequest { user: &user, attributes: &attributes, at_least: 0, explain: false };
         assert!(mode.authorize(question).await.unwrap().decision.allowed());
         let rules = mode.rules(&user, "a", 0).unwrap();
         assert_eq!((rules.rules.len(), rules.incomplete), (4, false));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_is_a_policy_file() {
+    fn abac_example_file_is_accepted() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/examples/abac.jsonl");
         let names = Names::new(Preset::Svc, apimachinery::names::DEFAULT_API_DOMAIN).unwrap();
         let mode = Abac { policies: read(&file, &names).unwrap() };
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_line_is_named() {
+    fn abac_invalid_lines_are_reported_with_number() {
         let good = file(&[r#"{"user":"alice"}"#]);
         let text = [
             &good,

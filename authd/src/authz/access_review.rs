@@ -115,7 +115,7 @@ mod tests {
     use apimachinery::attributes::{Operator, Requirement};
 
     #[test]
-    fn a_question_is_a_review_of_either_version() {
+    fn request_is_encoded_as_review_of_both_versions() {
         let user = UserInfo {
             name: "jane".into(),
             groups: vec!["team".into()],

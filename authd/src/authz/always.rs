@@ -7,8 +7,8 @@ use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 
 use super::entry::Entry;
-use super::{Answer, Authorizer, Question, Rules, Settings};
-use crate::mirror::{Mirror, NotYet};
+use super::{Answer, Authorizer, AuthzRequest, Rules, Settings};
+use crate::mirror::{Mirror, MirrorNotReady};
 use crate::rules::PolicyRule;
 use crate::rules::rule::words;
 
@@ -28,13 +28,13 @@ pub(super) fn deny(_: &Settings, _: &Entry, _: &Arc<Mirror>) -> Result<Box<dyn A
 
 #[async_trait]
 impl Authorizer for Always {
-    async fn authorize(&self, _: Question<'_>) -> Result<Answer, NotYet> {
+    async fn authorize(&self, _: AuthzRequest<'_>) -> Result<Answer, MirrorNotReady> {
         let decision =
             Decision { verdict: self.verdict, reason: self.reason.to_owned(), ..Decision::default() };
         Ok(Answer { decision, any_name: true, ..Answer::default() })
     }
 
-    fn rules(&self, _: &UserInfo, _: &str, _: u64) -> Result<Rules, NotYet> {
+    fn rules(&self, _: &UserInfo, _: &str, _: u64) -> Result<Rules, MirrorNotReady> {
         if self.verdict != Verdict::Allow {
             return Ok(Rules::default());
         }

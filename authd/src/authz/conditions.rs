@@ -16,7 +16,7 @@ use expressions::{Cost, Environment, Field, ObjectType, Program, Type, Value, li
 use super::access_review;
 
 /// Limit of conditions per webhook.
-pub const MOST: usize = 64;
+pub const MAX_CONDITIONS: usize = 64;
 
 /// The variable of the expressions.
 const REQUEST: &str = "request";
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn false_wins_over_failure_and_failure_over_true() {
+    fn false_match_condition_overrides_failed_condition() {
         let (yes, no, fails) =
             ("request.user == 'jane'", "request.user == 'joe'", "request.nonResourceAttributes.path == '/'");
         let pods = Attributes { resource_request: true, resource: "pods".into(), ..Attributes::default() };
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_question_can_be_read() {
+    fn match_conditions_read_all_request_fields() {
         let pods = Attributes {
             verb: "list".into(),
             resource_request: true,
@@ -207,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_boolean_or_does_not_compile_is_refused() {
+    fn invalid_match_condition_is_rejected() {
         for source in ["request.user", "1", "", "request.nosuch == ''", "object.x == 1", "request.user =="] {
             assert!(Conditions::default().add(source).is_err(), "{source}");
         }
     }
 
     #[test]
-    fn an_expression_that_would_run_for_ever_fails() {
+    fn match_condition_over_cost_limit_fails() {
         let user = UserInfo { groups: vec!["g".to_owned(); 2000], ..jane() };
         let cube = "request.groups.all(a, request.groups.all(b, request.groups.all(c, a == b && b == c)))";
         let got = conditions(&[cube]).check(&user, &Attributes::default());

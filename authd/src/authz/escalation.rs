@@ -12,8 +12,8 @@ use apimachinery::field::quote;
 use apimachinery::user::UserInfo;
 use authproto::auth::{self, covers_request::What};
 
-use super::{Question, Union};
-use crate::mirror::{Mirror, NotYet};
+use super::{AuthzRequest, Union};
+use crate::mirror::{Mirror, MirrorNotReady};
 use crate::rules::covers::{compact, lacking, quoted, show};
 use crate::rules::rule::words;
 use crate::rules::{PolicyRule, RoleKind};
@@ -22,7 +22,7 @@ use crate::rules::{PolicyRule, RoleKind};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Coverage {
     /// The write is allowed.
-    Held,
+    Covered,
     /// The role of a binding does not exist; contains the message of the 404.
     RoleNotFound(String),
     /// The user lacks rights; contains the message of the 403 after `is forbidden: `, and the rights.
@@ -36,14 +36,14 @@ const MAX_SHOWN_BYTES: usize = 64 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckError {
     /// The mirror is not up to date.
-    NotYet(NotYet),
+    MirrorNotReady(MirrorNotReady),
     /// The request is malformed.
     Malformed(&'static str),
 }
 
-impl From<NotYet> for CheckError {
-    fn from(error: NotYet) -> Self {
-        CheckError::NotYet(error)
+impl From<MirrorNotReady> for CheckError {
+    fn from(error: MirrorNotReady) -> Self {
+        CheckError::MirrorNotReady(error)
     }
 }
 
@@ -81,9 +81,9 @@ pub async fn check(
         name: name.to_owned(),
         ..Attributes::default()
     };
-    let question = Question { user, attributes: &attributes, at_least, explain: false };
+    let question = AuthzRequest { user, attributes: &attributes, at_least, explain: false };
     if modes.authorize(question).await?.decision.allowed() {
-        return Ok(Coverage::Held);
+        return Ok(Coverage::Covered);
     }
     let policy = mirror.policy(at_least)?;
     let (held, problems) = policy.rules_of(user, namespace);
@@ -108,7 +108,7 @@ pub async fn check(
         let sentence = "must have cluster-admin privileges to use the aggregationRule".to_owned();
         return Ok(Coverage::Lacking(sentence, everything()));
     }
-    Ok(Coverage::Held)
+    Ok(Coverage::Covered)
 }
 
 fn refuse(user: &UserInfo, missing: Vec<PolicyRule>, problems: &[String]) -> Coverage {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_that_lists_many_rules_is_bounded() {
+    fn denial_that_lists_many_rules_is_limited() {
         let lines: Vec<String> = (0..3).map(|n| n.to_string().repeat(10)).collect();
         assert_eq!(joined_within(100, &lines), "0000000000\n1111111111\n2222222222");
         assert_eq!(joined_within(25, &lines), "0000000000\n1111111111\n(and 1 more)");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn only_held_rights_are_granted_on() {
+    fn escalation_check_requires_held_rights() {
         let secrets = || vec![rule(&["get"], "", &["secrets"], &[])];
         let refused = "user \"alice\" (groups=[\"team-a\" \"system:authenticated\"]) is attempting to grant RBAC \
                        permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}";
@@ -278,12 +278,12 @@ mod tests {
         ] {
             let shown = format!("{namespace} {what:?}");
             let got = match ask("alice", &["team-a", "system:authenticated"], namespace, what) {
-                Coverage::Held => String::new(),
+                Coverage::Covered => String::new(),
                 Coverage::RoleNotFound(sentence) | Coverage::Lacking(sentence, _) => sentence,
             };
             assert!(if want == "user" { got.starts_with("user") } else { got == want }, "{shown}: {got}");
         }
         let everything = role("r", vec![rule(&["*"], "*", &["*"], &[])], true);
-        assert_eq!(ask("root", &["system:masters"], "", everything), Coverage::Held);
+        assert_eq!(ask("root", &["system:masters"], "", everything), Coverage::Covered);
     }
 }

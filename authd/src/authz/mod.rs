@@ -10,7 +10,7 @@
 //! # Invariants
 //!
 //! INVARIANT (fresh policy): an authorizer reads the mirror only through [`Mirror::policy`] with the minimum
-//! revision of the request. If the mirror is behind, the whole request is [`NotYet`]; there is no partial
+//! revision of the request. If the mirror is behind, the whole request is [`MirrorNotReady`]; there is no partial
 //! decision.
 //! INVARIANT (any name): a decision holds for other names only if every consulted authorizer says so.
 
@@ -37,7 +37,7 @@ use async_trait::async_trait;
 use authproto::auth::Dependencies;
 
 use crate::meters::{Meters, ModeCounters};
-use crate::mirror::{Mirror, NotYet};
+use crate::mirror::{Mirror, MirrorNotReady};
 use crate::rules::PolicyRule;
 use conditions::{Conditions, Match};
 use entry::{Entry, OnFailure, Webhook};
@@ -45,7 +45,7 @@ use webhook::Webhooks;
 
 /// One authorization request.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub struct AuthzRequest<'a> {
     /// The user.
     pub user: &'a UserInfo,
     /// The attributes of the request.
@@ -100,8 +100,8 @@ pub struct Settings {
 /// One that decides from memory returns without waiting; one with a remote service waits for it.
 #[async_trait]
 trait Authorizer: Send + Sync {
-    async fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet>;
-    fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, NotYet>;
+    async fn authorize(&self, question: AuthzRequest<'_>) -> Result<Answer, MirrorNotReady>;
+    fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, MirrorNotReady>;
 }
 
 /// Builds an authorizer, or names the invalid flag or file.
@@ -193,7 +193,7 @@ impl Modes {
     }
 
     /// Whether an authorizer allows every request: anonymous access is then off by default.
-    pub fn allow_everything(&self) -> bool {
+    pub fn has_always_allow(&self) -> bool {
         self.has("AlwaysAllow")
     }
 
@@ -206,8 +206,8 @@ impl Modes {
 /// The configured authorizers in order.
 pub struct Union {
     modes: Vec<Mode>,
-    /// See [`Union::asks_others`].
-    asks_others: bool,
+    /// See [`Union::uses_remote_service`].
+    uses_remote_service: bool,
 }
 
 struct Mode {
@@ -220,7 +220,7 @@ struct Mode {
 }
 
 impl Mode {
-    async fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet> {
+    async fn authorize(&self, question: AuthzRequest<'_>) -> Result<Answer, MirrorNotReady> {
         let Some((conditions, on_failure)) = &self.conditions else {
             return self.authorizer.authorize(question).await;
         };
@@ -278,14 +278,14 @@ impl Union {
                 Err(mistake) => mistakes.push(mistake),
             }
         }
-        let asks_others = modes.has("Webhook");
-        if mistakes.is_empty() { Ok(Union { modes: built, asks_others }) } else { Err(mistakes) }
+        let uses_remote_service = modes.has("Webhook");
+        if mistakes.is_empty() { Ok(Union { modes: built, uses_remote_service }) } else { Err(mistakes) }
     }
 
     /// No authorizer: only `system:masters` is allowed.
     #[cfg(test)]
-    pub(crate) fn nothing() -> Self {
-        Union { modes: Vec::new(), asks_others: false }
+    pub(crate) fn empty() -> Self {
+        Union { modes: Vec::new(), uses_remote_service: false }
     }
 
     /// The authorizers of a flag, over a mirror.
@@ -296,26 +296,26 @@ impl Union {
             names: Arc::new(tests::names()),
             nodes_by_selectors: true,
             policy_file: None,
-            webhooks: Webhooks::new(crate::webhook::Ground {
+            webhooks: Webhooks::new(crate::webhook::WebhookContext {
                 names: Arc::new(tests::names()),
                 clock: Arc::new(apimachinery::clock::SystemClock::new()),
-                chance: Arc::new(apimachinery::clock::SystemChance),
+                rng: Arc::new(apimachinery::clock::SystemRng),
             }),
         };
         Union::build(&modes, &settings, mirror, &Meters::new([])).expect("modes that can be made")
     }
 
     /// Whether a decision may involve a remote service.
-    pub fn asks_others(&self) -> bool {
-        self.asks_others
+    pub fn uses_remote_service(&self) -> bool {
+        self.uses_remote_service
     }
 
     /// Decides one request.
     ///
     /// # Errors
     ///
-    /// [`NotYet`]: retry when the mirror has caught up.
-    pub async fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet> {
+    /// [`MirrorNotReady`]: retry when the mirror has caught up.
+    pub async fn authorize(&self, question: AuthzRequest<'_>) -> Result<Answer, MirrorNotReady> {
         if question.user.in_group(MASTERS) {
             let decision = Decision { verdict: Verdict::Allow, ..Decision::default() };
             return Ok(Answer { decision, any_name: true, ..Answer::default() });
@@ -348,8 +348,8 @@ impl Union {
     ///
     /// # Errors
     ///
-    /// [`NotYet`].
-    pub fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, NotYet> {
+    /// [`MirrorNotReady`].
+    pub fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, MirrorNotReady> {
         let mut all = Rules::default();
         for mode in &self.modes {
             let rules = mode.authorizer.rules(user, namespace, at_least)?;
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flag_is_checked_whole() {
+    fn authorization_mode_flag_reports_all_errors() {
         for (flag, want) in [
             (None, Ok((vec!["AlwaysAllow"], 1))),
             (Some("RBAC"), Ok((vec!["RBAC"], 0))),
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn order_decides_and_masters_come_first() {
+    fn authorizer_order_decides_after_system_masters() {
         let mirror = Mirror::new(Arc::new(names()));
         let mut feed = mirror.begin();
         feed.synced(1).unwrap();
@@ -443,13 +443,13 @@ mod tests {
             let union = Union::of(modes, &mirror);
             let decide =
                 |question| union.authorize(question).now_or_never().expect("it does not wait").unwrap();
-            let ask = |user| Question { user, attributes: &attributes, at_least: 1, explain: false };
+            let ask = |user| AuthzRequest { user, attributes: &attributes, at_least: 1, explain: false };
             let answer = decide(ask(&user));
             assert_eq!((answer.decision.verdict, answer.decision.reason.as_str()), (want, reason), "{modes}");
             let namespaces: &[&str] = if rbac { &["a"] } else { &[] };
             assert_eq!(answer.depends_on.rbac_cluster, rbac, "{modes}");
             assert_eq!(answer.depends_on.rbac_namespace, namespaces, "{modes}");
-            let answer = decide(Question { at_least: u64::MAX, ..ask(&master) });
+            let answer = decide(AuthzRequest { at_least: u64::MAX, ..ask(&master) });
             assert!(
                 answer.decision.allowed() && answer.depends_on == Dependencies::default(),
                 "{modes}: masters"

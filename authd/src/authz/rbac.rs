@@ -13,12 +13,12 @@ use async_trait::async_trait;
 use authproto::auth::Dependencies;
 
 use super::entry::Entry;
-use super::{Answer, Authorizer, Question, Rules, Settings};
-use crate::mirror::{Mirror, NotYet};
-use crate::rules::Judgement;
+use super::{Answer, Authorizer, AuthzRequest, Rules, Settings};
+use crate::mirror::{Mirror, MirrorNotReady};
+use crate::rules::RbacDecision;
 
 /// Limit of lines in an explanation.
-const MOST_LINES: usize = 5;
+const MAX_EXPLANATION_LINES: usize = 5;
 
 struct Rbac {
     mirror: Arc<Mirror>,
@@ -30,20 +30,20 @@ pub(super) fn build(_: &Settings, _: &Entry, mirror: &Arc<Mirror>) -> Result<Box
 
 #[async_trait]
 impl Authorizer for Rbac {
-    async fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet> {
-        let Question { user, attributes, at_least, explain } = question;
+    async fn authorize(&self, question: AuthzRequest<'_>) -> Result<Answer, MirrorNotReady> {
+        let AuthzRequest { user, attributes, at_least, explain } = question;
         let policy = self.mirror.policy(at_least)?;
         let judgement = policy.judge(user, attributes);
         let explanation = match &judgement {
-            Judgement::NotAllowed(_) if explain => policy.explain(user, attributes, MOST_LINES),
-            Judgement::NotAllowed(_) | Judgement::Allowed { .. } => Vec::new(),
+            RbacDecision::NotAllowed(_) if explain => policy.explain(user, attributes, MAX_EXPLANATION_LINES),
+            RbacDecision::NotAllowed(_) | RbacDecision::Allowed { .. } => Vec::new(),
         };
         drop(policy);
         let (verdict, reason, any_name, cluster_wide) = match judgement {
-            Judgement::Allowed { reason, cluster_wide, any_name } => {
+            RbacDecision::Allowed { reason, cluster_wide, any_name } => {
                 (Verdict::Allow, reason, any_name, cluster_wide)
             }
-            Judgement::NotAllowed(refusal) => {
+            RbacDecision::NotAllowed(refusal) => {
                 tracing::debug!(
                     user = user.name,
                     verb = attributes.verb,
@@ -69,7 +69,7 @@ impl Authorizer for Rbac {
         Ok(Answer { decision, depends_on, any_name, explanation, ..Answer::default() })
     }
 
-    fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, NotYet> {
+    fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, MirrorNotReady> {
         let (rules, problems) = self.mirror.policy(at_least)?.rules_of(user, namespace);
         let rules = rules.iter().map(|rule| (**rule).clone()).collect();
         Ok(Rules { rules, incomplete: false, problems })

@@ -23,11 +23,11 @@ use async_trait::async_trait;
 use serving::metrics::{Counters, Histograms};
 
 use super::access_review::spec;
-use super::entry::{Entry, OnFailure, Webhook as How};
-use super::{Answer, Authorizer, Question, Rules, Settings};
-use crate::mirror::{Mirror, NotYet};
-use crate::remembered::Remembered;
-use crate::webhook::{Ground, Webhook, field, words};
+use super::entry::{Entry, OnFailure, Webhook as WebhookSettings};
+use super::{Answer, Authorizer, AuthzRequest, Rules, Settings};
+use crate::mirror::{Mirror, MirrorNotReady};
+use crate::single_flight_cache::SingleFlightCache;
+use crate::webhook::{Webhook, WebhookContext, field, words};
 
 /// Name of the authorizer, and the result of a call.
 pub type Labels = [(&'static str, String); 2];
@@ -47,13 +47,13 @@ pub struct WebhookMeters {
 #[derive(Clone, Debug)]
 pub struct Webhooks {
     /// Names, clock and random source.
-    pub ground: Ground,
+    pub ground: WebhookContext,
     meters: Arc<OnceLock<WebhookMeters>>,
 }
 
 impl Webhooks {
     /// Creates the state without metrics.
-    pub fn new(ground: Ground) -> Self {
+    pub fn new(ground: WebhookContext) -> Self {
         Webhooks { ground, meters: Arc::default() }
     }
 
@@ -65,23 +65,23 @@ impl Webhooks {
 }
 
 /// The service and its cached responses.
-struct Remote {
+struct RemoteAuthorizer {
     name: String,
-    how: How,
+    how: WebhookSettings,
     api_version: String,
     webhook: Webhook,
-    said: Remembered<Arc<Asked>, Said>,
+    said: SingleFlightCache<Arc<ReviewKey>, WebhookResult>,
     webhooks: Webhooks,
 }
 
 #[derive(PartialEq, Eq, Hash)]
-struct Asked {
+struct ReviewKey {
     user: UserInfo,
     attributes: Attributes,
 }
 
 /// A decision, or the failure.
-type Said = Result<Arc<Decision>, Arc<str>>;
+type WebhookResult = Result<Arc<Decision>, Arc<str>>;
 
 pub(super) fn build(
     settings: &Settings,
@@ -96,23 +96,24 @@ pub(super) fn build(
     Ok(Box::new(over(webhook, &entry.name, how, &settings.webhooks)))
 }
 
-fn over(webhook: Webhook, name: &str, how: &How, webhooks: &Webhooks) -> Remote {
-    let Ground { names, clock, .. } = &webhooks.ground;
+fn over(webhook: Webhook, name: &str, how: &WebhookSettings, webhooks: &Webhooks) -> RemoteAuthorizer {
+    let WebhookContext { names, clock, .. } = &webhooks.ground;
     let longest = how.authorized_ttl.max(how.unauthorized_ttl);
-    Remote {
+    RemoteAuthorizer {
         name: name.to_owned(),
         api_version: format!("{}/{}", names.group("authorization"), how.version.as_str()),
         how: how.clone(),
         webhook,
-        said: Remembered::new(longest, |asked| asked.bytes(), Arc::clone(clock)),
+        said: SingleFlightCache::new(longest, |asked| asked.bytes(), Arc::clone(clock)),
         webhooks: webhooks.clone(),
     }
 }
 
 #[async_trait]
-impl Authorizer for Remote {
-    async fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet> {
-        let asked = Arc::new(Asked { user: question.user.clone(), attributes: question.attributes.clone() });
+impl Authorizer for RemoteAuthorizer {
+    async fn authorize(&self, question: AuthzRequest<'_>) -> Result<Answer, MirrorNotReady> {
+        let asked =
+            Arc::new(ReviewKey { user: question.user.clone(), attributes: question.attributes.clone() });
         let (said, left) = self.said.get(&asked, || self.ask(&asked)).await;
         let (decision, ttl) = match said {
             Ok(decision) => (Arc::unwrap_or_clone(decision), left),
@@ -125,20 +126,20 @@ impl Authorizer for Remote {
         Ok(Answer { decision, ttl: Some(ttl), ..Answer::default() })
     }
 
-    fn rules(&self, _: &UserInfo, _: &str, _: u64) -> Result<Rules, NotYet> {
+    fn rules(&self, _: &UserInfo, _: &str, _: u64) -> Result<Rules, MirrorNotReady> {
         let problem = "webhook authorizer does not support user rule resolution".to_owned();
         Ok(Rules { incomplete: true, problems: vec![problem], ..Rules::default() })
     }
 }
 
-impl Remote {
-    async fn ask(&self, asked: &Asked) -> (Said, Duration) {
+impl RemoteAuthorizer {
+    async fn ask(&self, asked: &ReviewKey) -> (WebhookResult, Duration) {
         let clock = &self.webhooks.ground.clock;
         let begun = clock.monotonic();
         let spec = spec(&asked.user, &asked.attributes, self.how.version);
         let reviewed = self.webhook.review(&self.api_version, "SubjectAccessReview", spec).await;
         let seconds = clock.monotonic().saturating_sub(begun).as_secs_f64();
-        let (said, result): (Said, _) = match reviewed.map(|status| read(&status)) {
+        let (said, result): (WebhookResult, _) = match reviewed.map(|status| read(&status)) {
             Ok(Ok(decision)) => (Ok(Arc::new(decision)), "success"),
             Ok(Err(problem)) => (Err(format!("webhook `{}`: {problem}", self.name).into()), "error"),
             Err(failure) => {
@@ -188,10 +189,10 @@ fn read(status: &Map<String, Value>) -> Result<Decision, String> {
     Ok(Decision { verdict, reason, evaluation_error })
 }
 
-impl Asked {
+impl ReviewKey {
     /// The approximate size in memory, in bytes.
     fn bytes(&self) -> usize {
-        let Asked { user, attributes: a } = self;
+        let ReviewKey { user, attributes: a } = self;
         let list = |list: &[String]| list.iter().map(|text| text.len() + 24).sum::<usize>();
         let selector = |selector: &ParsedSelector| match selector {
             ParsedSelector::Unparsable(text) => text.len(),
@@ -201,7 +202,7 @@ impl Asked {
         };
         let texts =
             [&a.verb, &a.group, &a.version, &a.resource, &a.subresource, &a.namespace, &a.name, &a.path];
-        size_of::<Asked>()
+        size_of::<ReviewKey>()
             + texts.iter().map(|text| text.len()).sum::<usize>()
             + selector(&a.field_selector)
             + selector(&a.label_selector)

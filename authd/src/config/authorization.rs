@@ -30,7 +30,7 @@ use crate::webhook::Version;
 pub const KIND: &str = "AuthorizationConfiguration";
 
 /// The maximum webhook timeout.
-const LONGEST_CALL: Duration = Duration::from_secs(30);
+const MAX_WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 /// Default TTL of an allow.
 pub const AUTHORIZED_TTL: Duration = Duration::from_secs(300);
 /// Default TTL of other responses.
@@ -117,7 +117,7 @@ fn webhook(fields: &mut Fields<'_>) -> Webhook {
     let faults = fields.faults();
     match timeout {
         None | Some(Duration::ZERO) => faults.note(&FieldError::required(&of("timeout"), "")),
-        Some(timeout) if timeout > LONGEST_CALL => {
+        Some(timeout) if timeout > MAX_WEBHOOK_TIMEOUT => {
             let shown = serving::flags::duration_text(timeout);
             faults.note(&FieldError::invalid(&of("timeout"), shown, "must be > 0s and <= 30s"));
         }
@@ -138,7 +138,7 @@ fn webhook(fields: &mut Fields<'_>) -> Webhook {
         version: version.unwrap_or(Version::V1),
         authorized_ttl: authorized_ttl.unwrap_or(AUTHORIZED_TTL),
         unauthorized_ttl: unauthorized_ttl.unwrap_or(UNAUTHORIZED_TTL),
-        timeout: timeout.unwrap_or(LONGEST_CALL),
+        timeout: timeout.unwrap_or(MAX_WEBHOOK_TIMEOUT),
         // A webhook with a fault is never called.
         on_failure: on_failure.unwrap_or(OnFailure::Deny),
         conditions: Arc::new(match_conditions(fields)),
@@ -203,9 +203,9 @@ fn match_conditions(fields: &mut Fields<'_>) -> Conditions {
             seen.push(expression);
         })
         .len();
-    if count > conditions::MOST {
+    if count > conditions::MAX_CONDITIONS {
         let path = fields.path().child("matchConditions");
-        fields.faults().note(&FieldError::too_many(&path, count, conditions::MOST));
+        fields.faults().note(&FieldError::too_many(&path, count, conditions::MAX_CONDITIONS));
     }
     conditions
 }

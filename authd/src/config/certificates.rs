@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_needs_an_authority_and_a_header() {
+    fn authenticating_proxy_requires_ca_file_and_username_header() {
         let (mistakes, warnings, _) = told(Flags::default(), true);
         assert!(mistakes.is_empty() && warnings.is_empty());
         let headers = || Flags {

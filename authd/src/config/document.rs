@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 /// Limits of a file, well beyond any legitimate configuration.
 pub const LIMITS: Limits = Limits { depth: 32, ..Limits::BODY };
 /// Limit of recorded faults per file.
-const MOST_FAULTS: usize = 100;
+const MAX_FAULTS: usize = 100;
 
 /// A fault of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +43,7 @@ impl fmt::Display for Fault {
 }
 
 /// Formats the faults of a file in one line, for the log.
-pub fn in_one_line(faults: &[Fault]) -> String {
+pub fn join_faults(faults: &[Fault]) -> String {
     let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
     texts.join("; ")
 }
@@ -64,7 +64,7 @@ impl Faults {
 
     fn push(&self, fault: Fault) {
         let mut list = self.list.borrow_mut();
-        if list.len() < MOST_FAULTS {
+        if list.len() < MAX_FAULTS {
             list.push(fault);
         }
     }
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_read_into_a_type() {
+    fn valid_document_is_decoded() {
         let text =
             "apiVersion: a/v1\nkind: Thing\nspec: {name: x}\ntags: [a, b]\nitems:\n- enabled: true\n- {}\n";
         let want = ("x".to_owned(), vec!["a".to_owned(), "b".to_owned()], vec![Some(true), None]);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_told_with_its_line() {
+    fn document_faults_have_line_numbers() {
         let text = "\
 apiVersion: a/v2
 kind: Thing
@@ -339,7 +339,7 @@ more: {}
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn non_object_document_is_rejected() {
         for (text, want) in [
             ("", "line 1: the file must be an object"),
             ("- a", "line 1: the file must be an object"),

@@ -10,9 +10,9 @@ pub mod authentication;
 pub mod authorization;
 mod certificates;
 pub mod document;
-pub mod followed;
+pub mod hot_reload;
 pub mod oidc;
-pub mod reloaded;
+pub mod reloaded_files;
 mod service_accounts;
 pub mod webhooks;
 
@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use apimachinery::clock::{Clock, SystemChance, SystemClock};
+use apimachinery::clock::{Clock, SystemClock, SystemRng};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::Parser;
 use serving::gates::{FeatureGates, Gate};
@@ -31,10 +31,10 @@ use crate::authn::{JwtSettings, Settings, TokenFile};
 use crate::authz::webhook::Webhooks;
 use crate::authz::{self, Modes};
 use crate::controllers::{self, tokens::Enabled};
-use crate::webhook::Ground;
+use crate::webhook::WebhookContext;
 use authentication::Context;
-use authentication::source::{Read, Source};
-use followed::Followed;
+use authentication::source::{LoadedConfiguration, Source};
+use reloaded_files::ReloadedFiles;
 pub use service_accounts::KeyFiles;
 
 /// The flags as written.
@@ -130,7 +130,7 @@ pub struct Config {
     /// The source of the authentication configuration.
     pub authentication: Source,
     /// The files that are reloaded when they change.
-    pub followed: Followed,
+    pub followed: ReloadedFiles,
     /// The enabled token controllers.
     pub token_controllers: Enabled,
     /// The address of the listener for metrics and health.
@@ -229,10 +229,10 @@ impl Config {
             mistakes.push(mistake);
             None
         });
-        let ground = Ground {
+        let ground = WebhookContext {
             names: Arc::clone(&names),
             clock: Arc::new(SystemClock::new()),
-            chance: Arc::new(SystemChance),
+            rng: Arc::new(SystemRng),
         };
         let token_webhook = flags.webhooks.tokens(&api_audiences, &mut mistakes);
         let token_webhook = token_webhook.map(|settings| TokenWebhook::open(settings, &ground)).transpose();
@@ -245,10 +245,10 @@ impl Config {
             disallowed_issuers: service_accounts::issuers(&flags.service_accounts, &names),
             anonymous_conditions,
         };
-        let anonymous = (flags.anonymous_auth, !modes.allow_everything());
-        let (authentication, Read { authenticators, anonymous }) =
+        let anonymous = (flags.anonymous_auth, !modes.has_always_allow());
+        let (authentication, LoadedConfiguration { authenticators, anonymous }) =
             Source::open(flags.authentication, structured, anonymous, context, &mut mistakes);
-        if anonymous.enabled && modes.allow_everything() {
+        if anonymous.enabled && modes.has_always_allow() {
             warnings.push("--anonymous-auth: anonymous requests are allowed everything".to_owned());
         }
         mistakes.extend(controllers::names::mistakes(&flags.controllers));
@@ -283,7 +283,7 @@ impl Config {
             authorization,
             modes,
             authentication,
-            followed: Followed { certificates, keys, key_files },
+            followed: ReloadedFiles { certificates, keys, key_files },
             token_controllers: Enabled::parse(&flags.controllers),
             metrics_address,
             hidden_metrics,
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn controllers_are_named_right_or_nothing_starts() {
+    fn unknown_controller_in_flag_is_rejected() {
         assert!(check(&["--controllers=*,tokencleaner,-ttl-controller"]).is_ok());
         assert_eq!(
             check(&["--controllers=*,tokencleaners"]).unwrap_err(),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn anonymous_access_follows_the_mode_unless_it_is_set() {
+    fn anonymous_auth_defaults_to_off_with_always_allow() {
         for (flags, want) in [
             (vec![], false),
             (vec!["--authorization-mode=RBAC"], true),
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_reported_together() {
+    fn all_flag_errors_are_reported_together() {
         let flags = [
             "--names=k8s",
             "--authorization-mode=Webhook,Foo",
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_taken_or_refused() {
+    fn flag_values_are_accepted_or_rejected() {
         let config = check(&[
             "--authorization-mode=Node,RBAC",
             "--service-account-issuer=https://x.test",

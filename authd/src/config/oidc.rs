@@ -14,7 +14,7 @@ use super::authentication::{
     ClaimMappings, ClaimValidationRule, Context, JwtAuthenticator, PrefixedClaimOrExpression, validate,
 };
 use super::document::Faults;
-use crate::authn::jwt::checked::{Checked, Issuer};
+use crate::authn::jwt::validated::{Issuer, ValidatedAuthenticator};
 use crate::tokens::jose::Algorithm;
 
 /// The claim whose username prefix is empty by default.
@@ -83,7 +83,7 @@ impl Flags {
     }
 
     /// Builds the authenticator; None if no flag is set, or if mistakes were added.
-    pub fn read(&self, context: &Context, mistakes: &mut Vec<String>) -> Option<Arc<Checked>> {
+    pub fn read(&self, context: &Context, mistakes: &mut Vec<String>) -> Option<Arc<ValidatedAuthenticator>> {
         if !self.any() {
             return None;
         }
@@ -199,7 +199,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::authn::jwt::checked::{ClaimRule, Source};
+    use crate::authn::jwt::validated::{ClaimRule, Source};
 
     #[derive(Parser)]
     struct Line {
@@ -209,7 +209,7 @@ mod tests {
 
     const WHOLE: [&str; 2] = ["--oidc-issuer-url=https://issuer.test", "--oidc-client-id=client"];
 
-    fn read(flags: &[&str]) -> Result<Option<Arc<Checked>>, Vec<String>> {
+    fn read(flags: &[&str]) -> Result<Option<Arc<ValidatedAuthenticator>>, Vec<String>> {
         let context = Context {
             names: Arc::new(Names::new(Preset::Svc, "svc.internal").unwrap()),
             disallowed_issuers: vec!["https://own.test".to_owned()],
@@ -222,12 +222,12 @@ mod tests {
         if mistakes.is_empty() { Ok(checked) } else { Err(mistakes) }
     }
 
-    fn with(flags: &[&str]) -> Arc<Checked> {
+    fn with(flags: &[&str]) -> Arc<ValidatedAuthenticator> {
         read(&[&WHOLE, flags].concat()).unwrap().unwrap()
     }
 
     #[test]
-    fn issuer_and_client_come_together() {
+    fn oidc_issuer_url_and_client_id_are_required_together() {
         assert!(read(&[]).unwrap().is_none());
         let together = "--oidc-issuer-url and --oidc-client-id must be set when any oidc flag is";
         for flags in [
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn usernames_have_the_prefix_that_the_flags_say() {
+    fn oidc_username_prefix_follows_flags() {
         for (flags, claim, prefix) in [
             (&[][..], "sub", "https://issuer.test#"),
             (&["--oidc-username-claim=name"], "name", "https://issuer.test#"),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn required_claims_are_pairs() {
+    fn oidc_required_claim_without_value_is_rejected() {
         let checked = with(&[
             "--oidc-required-claim=a=1,b=2",
             "--oidc-required-claim=c=x=y",
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nine_algorithms_are_accepted_and_no_other() {
+    fn oidc_signing_algs_accepts_only_asymmetric_algorithms() {
         assert_eq!(with(&[]).algorithms, [Algorithm::RS256]);
         for algorithm in Algorithm::ALL {
             assert_eq!(with(&[&format!("--oidc-signing-algs={algorithm}")]).algorithms, [algorithm]);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_their_flag() {
+    fn oidc_fault_names_the_flag() {
         for (flags, want) in [
             (
                 ["--oidc-issuer-url=http://a.test", "--oidc-client-id=c"].as_slice(),

@@ -22,9 +22,9 @@ use crate::tokens::keys::{self, Key};
 use crate::tokens::service_account::{Issuer, Options};
 
 /// The minimum of `--service-account-max-token-expiration`.
-const SHORTEST: Duration = Duration::from_secs(3600);
+const MIN_EXPIRATION: Duration = Duration::from_secs(3600);
 /// The maximum of `--service-account-max-token-expiration`.
-const LONGEST: Duration = Duration::from_secs(1 << 32);
+const MAX_EXPIRATION: Duration = Duration::from_secs(1 << 32);
 
 /// The flags as written.
 #[derive(Debug, Default, clap::Args)]
@@ -148,7 +148,7 @@ pub(super) fn check(
         Keyring::default()
     });
     if let Some(longest) = flags.service_account_max_token_expiration
-        && !(SHORTEST..=LONGEST).contains(&longest)
+        && !(MIN_EXPIRATION..=MAX_EXPIRATION).contains(&longest)
     {
         mistakes
             .push("--service-account-max-token-expiration: must be between 1h and 2^32 seconds".to_owned());
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_from_their_flags_or_from_the_serving_key() {
+    fn service_account_keys_default_to_serving_or_generated_key() {
         let names = Names::new(Preset::Svc, "example.test").unwrap();
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, text: String| {

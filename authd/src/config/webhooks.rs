@@ -11,8 +11,8 @@ use serving::flags::duration;
 use super::authorization::{AUTHORIZED_TTL, UNAUTHORIZED_TTL};
 use crate::authn::webhook::Settings;
 use crate::authz::entry::{OnFailure, Webhook};
-use crate::webhook::WHOLE;
-use crate::webhook::{Version, wrong_server};
+use crate::webhook::TOTAL_TIMEOUT;
+use crate::webhook::{Version, server_problem};
 
 /// Default TTL of accepted tokens.
 const TOKEN_TTL: Duration = Duration::from_secs(120);
@@ -90,7 +90,7 @@ impl Flags {
             (None, false) => return None,
         };
         if let Ok(target) = ClientConfig::load(&file).and_then(|config| config.target(None, names))
-            && let Some(wrong) = wrong_server(names, &target.cluster.server)
+            && let Some(wrong) = server_problem(names, &target.cluster.server)
         {
             mistakes.push(format!("{FILE}: {}: {wrong}", file.display()));
         }
@@ -99,7 +99,7 @@ impl Flags {
             version,
             authorized_ttl: self.authorization_webhook_cache_authorized_ttl.unwrap_or(AUTHORIZED_TTL),
             unauthorized_ttl: self.authorization_webhook_cache_unauthorized_ttl.unwrap_or(UNAUTHORIZED_TTL),
-            timeout: WHOLE,
+            timeout: TOTAL_TIMEOUT,
             on_failure: OnFailure::NoOpinion,
             conditions: Arc::default(),
         })
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_those_of_the_specification() {
+    fn webhook_flags_have_documented_defaults() {
         let mut mistakes = Vec::new();
         let none = flags(&[]);
         assert_eq!(none.tokens(&[], &mut mistakes), None);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_flag() {
+    fn webhook_flag_error_names_the_flag() {
         let dir = tempfile::tempdir().unwrap();
         let config = |name: &str, server: &str| {
             let file = dir.path().join(name);

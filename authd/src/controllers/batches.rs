@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use authproto::auth;
 
-/// The first back-off after a failure; it doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The first back-off after a failure; it doubles up to [`MAX_BACK_OFF`].
+const MIN_BACK_OFF: Duration = Duration::from_millis(250);
+const MAX_BACK_OFF: Duration = Duration::from_secs(30);
 
 /// The batch state. `T` is the data that a group keeps for its open batch.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl<T> Batches<T> {
 
     /// Records a failure and extends the back-off.
     pub(super) fn failed(&mut self, now: Duration) {
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+        let pause = MIN_BACK_OFF.saturating_mul(1 << self.failures.min(16)).min(MAX_BACK_OFF);
         self.failures += 1;
         self.not_before = now + pause;
     }

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_names_a_controller() {
+    fn unknown_controller_name_is_rejected() {
         for (flag, wrong) in [
             ("*", 0),
             ("*,tokencleaner,bootstrapsigner", 0),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_once_and_in_order() {
+    fn known_controllers_are_sorted_and_unique() {
         assert!(KNOWN.windows(2).all(|pair| pair[0].0 < pair[1].0));
     }
 }

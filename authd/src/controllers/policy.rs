@@ -26,7 +26,7 @@ use crate::rules::{Policy, RoleKind};
 #[derive(Debug)]
 pub struct Controllers {
     names: Arc<Names>,
-    batches: Batches<Open>,
+    batches: Batches<OpenBatch>,
     bootstrapped: bool,
     /// ClusterRoles changed since the last comparison of projections.
     roles_changed: bool,
@@ -36,7 +36,7 @@ pub struct Controllers {
 
 /// A batch without a result.
 #[derive(Debug)]
-struct Open {
+struct OpenBatch {
     bootstrap: bool,
     /// No writes remain if it succeeds.
     last: bool,
@@ -78,11 +78,11 @@ impl Controllers {
     /// The time of the next batch that only time delays.
     /// None if only an event makes [`Controllers::next`] return a batch.
     pub fn wake_at(&self) -> Option<Duration> {
-        self.batches.retry_at().filter(|_| self.may_want())
+        self.batches.retry_at().filter(|_| self.has_pending_work())
     }
 
     /// Whether [`Controllers::next`] may return a batch; false is independent of time and policy.
-    pub fn may_want(&self) -> bool {
+    pub fn has_pending_work(&self) -> bool {
         self.batches.is_idle() && (!self.bootstrapped || self.roles_changed)
     }
 
@@ -168,7 +168,7 @@ impl Controllers {
 
     fn batch(&mut self, bootstrap: bool, last: bool, writes: Vec<auth::ObjectWrite>) -> auth::WriteBatch {
         let verbs = writes.iter().map(|w| (w.verb(), format!("{} {}/{}", w.resource, w.namespace, w.name)));
-        let open = Open { bootstrap, last, verbs: verbs.collect() };
+        let open = OpenBatch { bootstrap, last, verbs: verbs.collect() };
         let controller = if bootstrap { BOOTSTRAP } else { AGGREGATION };
         self.batches.open(open, controller, bootstrap, writes)
     }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_store_gets_default_policy_in_one_batch_and_then_projections() {
+    fn empty_store_gets_default_policy_in_one_batch_then_aggregated_rules() {
         let names = names();
         let (mut policy, mut c) = (Policy::new(&names), Controllers::new(Arc::clone(&names)));
         assert!(
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_tried_again_later_and_later() {
+    fn failed_batch_is_retried_with_increasing_back_off() {
         let names = names();
         let (policy, mut c) = (Policy::new(&names), Controllers::new(Arc::clone(&names)));
         c.synced();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_already_is_no_failure() {
+    fn create_conflict_counts_as_success() {
         let names = names();
         let (policy, mut c) = (Policy::new(&names), Controllers::new(Arc::clone(&names)));
         c.synced();

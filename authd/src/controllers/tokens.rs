@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! A [`TokenControllers`] belongs to one feed and does no I/O, like the policy controllers.
-//! [`TokenControllers::compare`] computes the required writes under the mirror's lock, [`Wanted::writes`]
-//! signs outside of the lock, and [`TokenControllers::ask`] builds the batch. [`TokenControllers::wake_in`]
+//! [`TokenControllers::compare`] computes the required writes under the mirror's lock, [`PendingWrites::writes`]
+//! signs outside of the lock, and [`TokenControllers::ask`] builds the batch. [`TokenControllers::next_wake_up`]
 //! returns when to compare again without an event. The controllers compare mirrored objects with the desired
 //! state, so they need no state of their own and survive restarts:
 //!
@@ -34,9 +34,9 @@ use crate::tokens::service_account::{Issuer, Named};
 /// The first id of these batches; those of policy count up from 1 and stay far below.
 const FIRST_BATCH: u64 = 1 << 32;
 /// Limit of writes per batch; the rest follows in the next batch.
-const MOST_WRITES: usize = 500;
+const MAX_WRITES: usize = 500;
 /// Limit of tokens signed per batch, at some milliseconds each, during which the stream waits.
-const MOST_TOKENS: usize = 32;
+const MAX_TOKENS: usize = 32;
 
 const TOKENS: &str = "tokens-controller";
 const CLEANER: &str = "token-cleaner";
@@ -108,7 +108,7 @@ impl TokenControllers {
     }
 
     /// The time until [`TokenControllers::compare`] may return writes without an event; None: never.
-    pub fn wake_in(&self, now: Duration, wall: Timestamp) -> Option<Duration> {
+    pub fn next_wake_up(&self, now: Duration, wall: Timestamp) -> Option<Duration> {
         if !self.batches.is_idle() {
             return None;
         }
@@ -131,7 +131,7 @@ impl TokenControllers {
         revision: u64,
         identities: &Identities,
         used: &mut BTreeSet<String>,
-    ) -> Option<Wanted> {
+    ) -> Option<PendingWrites> {
         // Most uses are not the first of the day; those need no scan of all Secrets.
         let (label, today) = (self.last_used(), day(wall));
         used.retain(|key| {
@@ -196,7 +196,7 @@ impl TokenControllers {
     }
 
     /// Secrets of deleted accounts, Secrets without a token, and tokens used today.
-    fn fill(&self, today: &str, identities: &Identities, used: &BTreeSet<String>) -> Option<Wanted> {
+    fn fill(&self, today: &str, identities: &Identities, used: &BTreeSet<String>) -> Option<PendingWrites> {
         if !self.enabled.tokens {
             return None;
         }
@@ -211,7 +211,7 @@ impl TokenControllers {
             if secret.terminating || noted(&name_key).is_empty() {
                 continue;
             }
-            if writes.len() + fills.len() == MOST_WRITES || tokens == MOST_TOKENS {
+            if writes.len() + fills.len() == MAX_WRITES || tokens == MAX_TOKENS {
                 break;
             }
             let account = identities.account(namespace, noted(&name_key));
@@ -239,10 +239,10 @@ impl TokenControllers {
             });
             if !metadata.is_empty() || !data.is_empty() || token.is_some() {
                 let (namespace, name) = (namespace.to_owned(), name.to_owned());
-                fills.push(Fill { namespace, name, metadata, data, token });
+                fills.push(SecretFill { namespace, name, metadata, data, token });
             }
         }
-        Wanted { controller: TOKENS, writes, fills }.some()
+        PendingWrites { controller: TOKENS, writes, fills }.some()
     }
 
     /// The bootstrap tokens, each with its Secret.
@@ -256,7 +256,7 @@ impl TokenControllers {
             .map(|(_, name, secret)| (name, &**secret))
     }
 
-    fn clean(&self, wall: Timestamp, identities: &Identities) -> Option<Wanted> {
+    fn clean(&self, wall: Timestamp, identities: &Identities) -> Option<PendingWrites> {
         if !self.enabled.cleaner {
             return None;
         }
@@ -264,12 +264,12 @@ impl TokenControllers {
         let expired = self
             .bootstrap(identities)
             .filter(|(_, secret)| bootstrap::expiration(secret.text("expiration"), wall).is_err())
-            .take(MOST_WRITES);
+            .take(MAX_WRITES);
         let writes = expired.map(|(name, _)| write(Verb::Delete, "secrets", namespace, name, Value::Null));
-        Wanted { controller: CLEANER, writes: writes.collect(), fills: Vec::new() }.some()
+        PendingWrites { controller: CLEANER, writes: writes.collect(), fills: Vec::new() }.some()
     }
 
-    fn sign(&self, wall: Timestamp, identities: &Identities) -> Option<Wanted> {
+    fn sign(&self, wall: Timestamp, identities: &Identities) -> Option<PendingWrites> {
         if !self.enabled.signer {
             return None;
         }
@@ -303,22 +303,22 @@ impl TokenControllers {
             return None;
         }
         let signed = write(Verb::Patch, "configmaps", namespace, "cluster-info", json!({"data": changes}));
-        Some(Wanted { controller: SIGNER, writes: vec![signed], fills: Vec::new() })
+        Some(PendingWrites { controller: SIGNER, writes: vec![signed], fills: Vec::new() })
     }
 }
 
 /// The required writes of one controller, with unsigned tokens.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct PendingWrites {
     /// The name of the controller.
     pub controller: &'static str,
     writes: Vec<auth::ObjectWrite>,
-    fills: Vec<Fill>,
+    fills: Vec<SecretFill>,
 }
 
 /// The missing data of a token Secret.
 #[derive(Debug)]
-struct Fill {
+struct SecretFill {
     namespace: String,
     name: String,
     metadata: Map<String, Value>,
@@ -327,18 +327,18 @@ struct Fill {
     token: Option<(Arc<Issuer>, Named)>,
 }
 
-impl Wanted {
+impl PendingWrites {
     fn some(self) -> Option<Self> {
         (!self.writes.is_empty() || !self.fills.is_empty()).then_some(self)
     }
 
     /// Signs the tokens and returns all writes. Takes some milliseconds per token.
     pub fn writes(self) -> Vec<auth::ObjectWrite> {
-        self.writes.into_iter().chain(self.fills.into_iter().filter_map(Fill::write)).collect()
+        self.writes.into_iter().chain(self.fills.into_iter().filter_map(SecretFill::write)).collect()
     }
 }
 
-impl Fill {
+impl SecretFill {
     fn write(mut self) -> Option<auth::ObjectWrite> {
         let (namespace, name) = (self.namespace.as_str(), self.name.as_str());
         if let Some((issuer, account)) = &self.token {

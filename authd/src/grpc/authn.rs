@@ -42,7 +42,7 @@ impl auth::authn_server::Authn for Service {
         };
         let parts = &self.0;
         let issued = match &parts.issuer {
-            Some(issuer) => issuer.issue(wanted, parts.chance.uuid(), parts.clock.now()),
+            Some(issuer) => issuer.issue(wanted, parts.rng.uuid(), parts.clock.now()),
             None => Err("no key for service-account tokens is configured".to_owned()),
         };
         let outcome = match issued {

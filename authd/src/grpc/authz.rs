@@ -5,7 +5,7 @@ use std::future::ready;
 use authproto::auth;
 use tonic::{Request, Response, Status};
 
-use super::{Parts, floor, status};
+use super::{Parts, min_revision, status};
 use crate::authz::escalation::{self, CheckError, Coverage};
 
 pub(super) struct Service(pub(super) Parts);
@@ -17,11 +17,13 @@ impl auth::authz_server::Authz for Service {
         request: Request<auth::RulesRequest>,
     ) -> Result<Response<auth::RulesResponse>, Status> {
         let request = request.into_inner();
-        let at_least = floor(request.at_least.as_ref());
+        let at_least = min_revision(request.at_least.as_ref());
         let user = request.user.ok_or_else(|| status::incomplete("the request has no user"))?.into();
         let parts = &self.0;
         let rules = parts
-            .patiently(at_least, || ready(parts.live.now().authz.rules(&user, &request.namespace, at_least)))
+            .retry_until_synced(at_least, || {
+                ready(parts.live.now().authz.rules(&user, &request.namespace, at_least))
+            })
             .await
             .map_err(status::unavailable)?;
         Ok(Response::new(auth::RulesResponse {
@@ -36,21 +38,24 @@ impl auth::authz_server::Authz for Service {
         request: Request<auth::CoversRequest>,
     ) -> Result<Response<auth::CoversResponse>, Status> {
         let request = request.into_inner();
-        let at_least = floor(request.at_least.as_ref());
+        let at_least = min_revision(request.at_least.as_ref());
         let user = request.user.clone().ok_or_else(|| status::incomplete("the request has no user"))?.into();
         let parts = &self.0;
         let group = parts.names.group("rbac.authorization");
         let ask = || async {
             let modes = &parts.live.now().authz;
             match escalation::check(modes, &parts.mirror, &group, &user, &request, at_least).await {
-                Err(CheckError::NotYet(missing)) => Err(missing),
+                Err(CheckError::MirrorNotReady(missing)) => Err(missing),
                 checked => Ok(checked),
             }
         };
-        let checked =
-            parts.patiently(at_least, ask).await.map_err(status::unavailable)?.map_err(status::check)?;
+        let checked = parts
+            .retry_until_synced(at_least, ask)
+            .await
+            .map_err(status::unavailable)?
+            .map_err(status::check)?;
         Ok(Response::new(match checked {
-            Coverage::Held => auth::CoversResponse { allowed: true, ..auth::CoversResponse::default() },
+            Coverage::Covered => auth::CoversResponse { allowed: true, ..auth::CoversResponse::default() },
             Coverage::RoleNotFound(message) => {
                 auth::CoversResponse { role_not_found: true, message, ..auth::CoversResponse::default() }
             }

@@ -13,8 +13,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (limits): at most [`MOST_WAITING`] requests of a stream wait for the mirror, and at most
-//! [`MOST_LOGINS`] credentials are verified at a time. Further requests fail at once.
+//! INVARIANT (limits): at most [`MAX_WAITING`] requests of a stream wait for the mirror, and at most
+//! [`MAX_VERIFICATIONS`] credentials are verified at a time. Further requests fail at once.
 //! INVARIANT (every request has a response): each request gets exactly one response; an unreadable one gets a
 //! failure.
 
@@ -35,30 +35,30 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Parts, floor, status};
-use crate::authn::{Accepted, Credentials, Moment, Refused, Unknown, listed};
-use crate::authz::Question;
-use crate::live::InForce;
+use super::{Parts, min_revision, status};
+use crate::authn::{Accepted, AuthnContext, AuthnError, Credentials, Rejection, listed};
+use crate::authz::AuthzRequest;
+use crate::live::ActiveConfig;
 use crate::meters::Meters;
-use crate::mirror::NotYet;
+use crate::mirror::MirrorNotReady;
 
 /// Limit of waiting requests per stream.
-const MOST_WAITING: usize = 10_000;
+const MAX_WAITING: usize = 10_000;
 /// Limit of credentials under verification, over all streams.
-pub(super) const MOST_LOGINS: usize = 2048;
+pub(super) const MAX_VERIFICATIONS: usize = 2048;
 
 pub(super) struct Service(pub(super) Parts);
 
 #[tonic::async_trait]
 impl auth::decide_server::Decide for Service {
-    type StreamStream = Answers;
+    type StreamStream = ResponseStream;
 
     async fn stream(
         &self,
         request: Request<Streaming<auth::DecideRequest>>,
-    ) -> Result<Response<Answers>, Status> {
+    ) -> Result<Response<ResponseStream>, Status> {
         let questions = request.into_inner();
-        Ok(Response::new(Answers {
+        Ok(Response::new(ResponseStream {
             parts: self.0.clone(),
             questions,
             ended: false,
@@ -68,19 +68,19 @@ impl auth::decide_server::Decide for Service {
     }
 }
 
-type Later = Pin<Box<dyn Future<Output = auth::DecideResponse> + Send>>;
+type PendingResponse = Pin<Box<dyn Future<Output = auth::DecideResponse> + Send>>;
 
 /// The response stream: reads requests and yields responses.
-pub(super) struct Answers {
+pub(super) struct ResponseStream {
     parts: Parts,
     questions: Streaming<auth::DecideRequest>,
     ended: bool,
     /// The last credentials read. Whether another request is ready decides in which task they are verified.
-    login: Option<Login>,
-    waiting: FuturesUnordered<Later>,
+    login: Option<Verification>,
+    waiting: FuturesUnordered<PendingResponse>,
 }
 
-impl Stream for Answers {
+impl Stream for ResponseStream {
     type Item = Result<auth::DecideResponse, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -94,9 +94,9 @@ impl Stream for Answers {
                 if self.ended { Poll::Ready(None) } else { Pin::new(&mut self.questions).poll_next(context) };
             if let Some(login) = self.login.take() {
                 if question.is_ready() || !self.waiting.is_empty() {
-                    self.waiting.push(login.elsewhere());
+                    self.waiting.push(login.spawn_verify());
                 } else {
-                    match login.here() {
+                    match login.verify_inline() {
                         Ok(answer) => return Poll::Ready(Some(Ok(answer))),
                         Err(later) => self.waiting.push(later),
                     }
@@ -111,7 +111,7 @@ impl Stream for Answers {
                 Poll::Ready(Some(Ok(question))) => match answer(&self.parts, question, self.waiting.len()) {
                     Reply::Now(answer) => return Poll::Ready(Some(Ok(answer))),
                     // As above: the next iteration polls the future.
-                    Reply::Later(later) => self.waiting.push(later),
+                    Reply::PendingResponse(later) => self.waiting.push(later),
                     Reply::Verify(login) => self.login = Some(login),
                 },
                 Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
@@ -126,18 +126,18 @@ impl Stream for Answers {
 #[expect(clippy::large_enum_variant, reason = "boxing would cost every question an allocation")]
 enum Reply {
     Now(auth::DecideResponse),
-    Later(Later),
-    Verify(Login),
+    PendingResponse(PendingResponse),
+    Verify(Verification),
 }
 
 /// Credentials to verify. Holds one verification permit.
-struct Login {
-    verifying: Later,
+struct Verification {
+    verifying: PendingResponse,
     /// The response if the verification panics.
     failed: Box<dyn FnOnce() -> auth::DecideResponse + Send>,
 }
 
-impl Login {
+impl Verification {
     fn new(
         parts: &Parts,
         permit: OwnedSemaphorePermit,
@@ -147,28 +147,28 @@ impl Login {
     ) -> Self {
         let live = Arc::clone(&parts.live);
         let failed = move || {
-            told(id, &live.now(), Answer::Failure(status::malformed("credential verification panicked")))
+            respond(id, &live.now(), Answer::Failure(status::malformed("credential verification panicked")))
         };
         let parts = parts.clone();
         let verifying = Box::pin(async move {
             let _permit = permit;
             authenticate(&parts, ask, id, &request_id).await
         });
-        Login { verifying, failed: Box::new(failed) }
+        Verification { verifying, failed: Box::new(failed) }
     }
 
     /// Verifies in this task: returns the response, or a future if the verification must wait.
-    fn here(mut self) -> Result<auth::DecideResponse, Later> {
+    fn verify_inline(mut self) -> Result<auth::DecideResponse, PendingResponse> {
         match AssertUnwindSafe(&mut self.verifying).catch_unwind().now_or_never() {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(_panic)) => Ok((self.failed)()),
             // The spawned task registers its own waker.
-            None => Err(self.elsewhere()),
+            None => Err(self.spawn_verify()),
         }
     }
 
     /// Verifies in a task of its own.
-    fn elsewhere(self) -> Later {
+    fn spawn_verify(self) -> PendingResponse {
         let verified = tokio::spawn(self.verifying);
         Box::pin(async move { verified.await.unwrap_or_else(|_| (self.failed)()) })
     }
@@ -177,7 +177,7 @@ impl Login {
 fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply {
     let auth::DecideRequest { id, request_id, ask } = question;
     let live = Arc::clone(&parts.live);
-    let failed = move |failure| told(id, &live.now(), Answer::Failure(failure));
+    let failed = move |failure| respond(id, &live.now(), Answer::Failure(failure));
     match ask {
         None => Reply::Now(failed(status::malformed("the request has no question"))),
         Some(Ask::Authenticate(ask)) => {
@@ -187,32 +187,33 @@ fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply
                 && ask.unreadable.is_empty()
             {
                 let in_force = parts.live.now();
-                let mut nobody = identified(parts, in_force.authn.nobody(&ask.path), &request_id);
+                let mut nobody = identified(parts, in_force.authn.anonymous(&ask.path), &request_id);
                 authorize_next(parts, &in_force, ask.next, &mut nobody);
-                return Reply::Now(told(id, &in_force, Answer::Authenticate(nobody)));
+                return Reply::Now(respond(id, &in_force, Answer::Authenticate(nobody)));
             }
             let Ok(permit) = Arc::clone(&parts.logins).try_acquire_owned() else {
-                return Reply::Now(failed(status::too_many_logins()));
+                return Reply::Now(failed(status::too_many_verifications()));
             };
             // The cost of verifying a chain depends on the sender, within limits.
             let brief = ask.certificate_chain.is_empty();
-            let login = Login::new(parts, permit, ask, id, request_id);
-            if brief { Reply::Verify(login) } else { Reply::Later(login.elsewhere()) }
+            let login = Verification::new(parts, permit, ask, id, request_id);
+            if brief { Reply::Verify(login) } else { Reply::PendingResponse(login.spawn_verify()) }
         }
-        Some(Ask::Authorize(ask)) => match Asked::of(ask) {
+        Some(Ask::Authorize(ask)) => match AuthzQuery::of(ask) {
             Err(what) => Reply::Now(failed(status::malformed(what))),
             Ok(asked) => {
-                decided(parts, waiting, vec![asked], id, request_id, |mut answers| match answers.pop() {
+                decide(parts, waiting, vec![asked], id, request_id, |mut answers| match answers.pop() {
                     Some(answer) => Answer::Authorize(answer),
                     None => Answer::Failure(status::malformed("no answer")),
                 })
             }
         },
         Some(Ask::AuthorizeBatch(batch)) => {
-            let asked: Result<Vec<Asked>, &'static str> = batch.requests.into_iter().map(Asked::of).collect();
+            let asked: Result<Vec<AuthzQuery>, &'static str> =
+                batch.requests.into_iter().map(AuthzQuery::of).collect();
             match asked {
                 Err(what) => Reply::Now(failed(status::malformed(what))),
-                Ok(asked) => decided(parts, waiting, asked, id, request_id, |responses| {
+                Ok(asked) => decide(parts, waiting, asked, id, request_id, |responses| {
                     Answer::AuthorizeBatch(auth::AuthorizeBatchResponse { responses })
                 }),
             }
@@ -226,71 +227,71 @@ fn milliseconds(ttl: Duration) -> u64 {
 }
 
 /// A response with the epoch of its configuration.
-fn told(id: u64, in_force: &InForce, answer: Answer) -> auth::DecideResponse {
+fn respond(id: u64, in_force: &ActiveConfig, answer: Answer) -> auth::DecideResponse {
     auth::DecideResponse { id, epoch: Some(in_force.epoch.clone()), answer: Some(answer) }
 }
 
 /// Responds at once if no wait is needed, else when the mirror and the authorizers are ready, or fails.
-fn decided(
+fn decide(
     parts: &Parts,
     waiting: usize,
-    asked: Vec<Asked>,
+    asked: Vec<AuthzQuery>,
     id: u64,
     request_id: String,
     answer: impl FnOnce(Vec<auth::AuthorizeResponse>) -> Answer + Send + 'static,
 ) -> Reply {
     let owned = parts.clone();
-    let mut deciding: Later = Box::pin(async move {
+    let mut deciding: PendingResponse = Box::pin(async move {
         let parts = owned;
         let at_least = asked.iter().map(|asked| asked.at_least).max().unwrap_or(0);
         let decide = || async {
             let in_force = parts.live.now();
             authorize(&in_force, &parts.meters, &asked).await.map(|answers| (in_force, answers))
         };
-        match parts.patiently(at_least, decide).await {
-            Ok((in_force, answers)) => told(id, &in_force, answer(answers)),
+        match parts.retry_until_synced(at_least, decide).await {
+            Ok((in_force, answers)) => respond(id, &in_force, answer(answers)),
             Err(error) => {
-                parts.meters.not_decided();
+                parts.meters.count_undecided();
                 tracing::warn!(request_id, %error, "authorization timed out waiting for the mirror");
-                told(id, &parts.live.now(), Answer::Failure(status::not_yet(error)))
+                respond(id, &parts.live.now(), Answer::Failure(status::not_yet(error)))
             }
         }
     });
     match (&mut deciding).now_or_never() {
         Some(answer) => Reply::Now(answer),
-        None if waiting >= MOST_WAITING => {
-            Reply::Now(told(id, &parts.live.now(), Answer::Failure(status::too_many_waiting())))
+        None if waiting >= MAX_WAITING => {
+            Reply::Now(respond(id, &parts.live.now(), Answer::Failure(status::too_many_waiting())))
         }
         // The first poll has registered no waker; the stream polls the future again.
-        None => Reply::Later(deciding),
+        None => Reply::PendingResponse(deciding),
     }
 }
 
 /// One authorization request.
-struct Asked {
+struct AuthzQuery {
     user: UserInfo,
     attributes: Attributes,
     at_least: u64,
     explain: bool,
 }
 
-impl Asked {
+impl AuthzQuery {
     fn of(ask: auth::AuthorizeRequest) -> Result<Self, &'static str> {
-        let at_least = floor(ask.at_least.as_ref());
+        let at_least = min_revision(ask.at_least.as_ref());
         let user = ask.user.ok_or("the request has no user")?.into();
         let attributes = ask.attributes.ok_or("the request has no attributes")?.into();
-        Ok(Asked { user, attributes, at_least, explain: ask.explain })
+        Ok(AuthzQuery { user, attributes, at_least, explain: ask.explain })
     }
 }
 
 async fn authorize(
-    in_force: &InForce,
+    in_force: &ActiveConfig,
     meters: &Meters,
-    asked: &[Asked],
-) -> Result<Vec<auth::AuthorizeResponse>, NotYet> {
+    asked: &[AuthzQuery],
+) -> Result<Vec<auth::AuthorizeResponse>, MirrorNotReady> {
     // Concurrently: a request that waits for a remote service does not delay the others.
-    try_join_all(asked.iter().map(async |Asked { user, attributes, at_least, explain }| {
-        let question = Question { user, attributes, at_least: *at_least, explain: *explain };
+    try_join_all(asked.iter().map(async |AuthzQuery { user, attributes, at_least, explain }| {
+        let question = AuthzRequest { user, attributes, at_least: *at_least, explain: *explain };
         let answer = in_force.authz.authorize(question).await?;
         meters.authorized(answer.decision.verdict);
         let verdict = match answer.decision.verdict {
@@ -327,36 +328,36 @@ async fn authenticate(
         audiences: &ask.audiences,
         path: &ask.path,
     };
-    let at_least = floor(ask.at_least.as_ref());
+    let at_least = min_revision(ask.at_least.as_ref());
     let identify = || async {
         let in_force = parts.live.now();
-        let at = Moment { now: parts.clock.now(), at_least };
+        let at = AuthnContext { now: parts.clock.now(), at_least };
         in_force.authn.authenticate(credentials, at).await.map(|outcome| (in_force, outcome))
     };
-    match parts.patiently(at_least, identify).await {
-        Ok((in_force, Err(Unknown::Undecided(methods)))) => {
+    match parts.retry_until_synced(at_least, identify).await {
+        Ok((in_force, Err(AuthnError::Undecided(methods)))) => {
             let why = listed(&methods);
             tracing::info!(request_id, why, "authentication undecided; responding 503");
-            told(id, &in_force, Answer::Failure(status::unidentified(why)))
+            respond(id, &in_force, Answer::Failure(status::credentials_undecided(why)))
         }
-        Ok((in_force, Err(Unknown::Refused(refused)))) => {
-            told(id, &in_force, Answer::Authenticate(identified(parts, Err(refused), request_id)))
+        Ok((in_force, Err(AuthnError::Rejection(refused)))) => {
+            respond(id, &in_force, Answer::Authenticate(identified(parts, Err(refused), request_id)))
         }
         Ok((in_force, Ok(accepted))) => {
             let mut identified = identified(parts, Ok(accepted), request_id);
             authorize_next(parts, &in_force, ask.next, &mut identified);
-            told(id, &in_force, Answer::Authenticate(identified))
+            respond(id, &in_force, Answer::Authenticate(identified))
         }
         Err(error) => {
             tracing::warn!(request_id, %error, "authentication timed out waiting for the mirror");
-            told(id, &parts.live.now(), Answer::Failure(status::not_yet(error)))
+            respond(id, &parts.live.now(), Answer::Failure(status::not_yet(error)))
         }
     }
 }
 
 fn identified(
     parts: &Parts,
-    outcome: Result<(Accepted, &'static str), Refused>,
+    outcome: Result<(Accepted, &'static str), Rejection>,
     request_id: &str,
 ) -> auth::AuthenticateResponse {
     let ttl = match &outcome {
@@ -398,19 +399,20 @@ fn identified(
 /// Adds the decision for the identified user, if apid requested it and the decision needs no wait.
 fn authorize_next(
     parts: &Parts,
-    in_force: &InForce,
+    in_force: &ActiveConfig,
     next: Option<auth::AuthorizeNext>,
     identified: &mut auth::AuthenticateResponse,
 ) {
     let (Some(next), Some(Outcome::Identity(identity))) = (next, &identified.outcome) else { return };
     // A remote service has a timeout of its own, and is called once.
-    if in_force.authz.asks_others() {
+    if in_force.authz.uses_remote_service() {
         return;
     }
     let auth::AuthorizeNext { attributes, at_least } = next;
     let user = identity.user.clone();
     // A malformed authorization request gets its error in the separate request.
-    let Ok(asked) = Asked::of(auth::AuthorizeRequest { user, attributes, at_least, explain: false }) else {
+    let Ok(asked) = AuthzQuery::of(auth::AuthorizeRequest { user, attributes, at_least, explain: false })
+    else {
         return;
     };
     if let Some(Ok(mut answers)) = authorize(in_force, &parts.meters, &[asked]).now_or_never() {

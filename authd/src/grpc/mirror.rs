@@ -21,7 +21,7 @@ use crate::controllers::tokens::TokenControllers;
 use crate::mirror::{Applied, Contents, Feed, FeedError};
 
 /// Limit of messages that wait for apid to read them.
-const MOST_DEMANDS: usize = 16;
+const MAX_DEMANDS: usize = 16;
 
 pub(super) struct Service(pub(super) Parts);
 
@@ -45,10 +45,10 @@ impl auth::mirror_server::Mirror for Service {
         if !same {
             let (ours, theirs) = (ours.0 + " " + &ours.1, hello.preset + " " + &hello.api_domain);
             tracing::error!(ours, theirs, "apid uses another names preset; rejecting its mirror stream");
-            return Err(status::other_names(&ours, &theirs));
+            return Err(status::names_mismatch(&ours, &theirs));
         }
         tracing::info!(apid = hello.instance, "mirror stream opened");
-        let (demands, stream) = mpsc::channel(MOST_DEMANDS);
+        let (demands, stream) = mpsc::channel(MAX_DEMANDS);
         let session = Session {
             feed: self.0.mirror.begin(),
             controllers: Controllers::new(Arc::clone(&self.0.names)),
@@ -61,12 +61,12 @@ impl auth::mirror_server::Mirror for Service {
             parts: self.0.clone(),
             demands,
             said: None,
-            told_metrics: None,
+            sent_metrics: None,
         };
         tokio::spawn(async move {
             let reason = match session.run(updates).await {
-                End::Apid(reason) => reason,
-                End::Feed(error, demands) => {
+                StreamEnd::Apid(reason) => reason,
+                StreamEnd::Feed(error, demands) => {
                     let reason = error.to_string();
                     let _ = demands.send(Err(status::feed(error))).await;
                     reason
@@ -89,10 +89,10 @@ struct Session {
     /// The readiness last sent to apid.
     said: Option<auth::ReadyState>,
     /// The reload counters last sent to apid.
-    told_metrics: Option<String>,
+    sent_metrics: Option<String>,
 }
 
-enum End {
+enum StreamEnd {
     /// apid ended the stream.
     Apid(String),
     /// The feed cannot continue; authd sends apid the error.
@@ -100,15 +100,18 @@ enum End {
 }
 
 impl Session {
-    async fn run(mut self, mut updates: Streaming<auth::MirrorUpdate>) -> End {
-        match self.talk(&mut updates).await {
-            Ok(reason) => End::Apid(reason),
-            Err(error) => End::Feed(error, self.demands),
+    async fn run(mut self, mut updates: Streaming<auth::MirrorUpdate>) -> StreamEnd {
+        match self.serve_updates(&mut updates).await {
+            Ok(reason) => StreamEnd::Apid(reason),
+            Err(error) => StreamEnd::Feed(error, self.demands),
         }
     }
 
     /// Runs until apid ends the stream (returns the reason) or the feed cannot continue.
-    async fn talk(&mut self, updates: &mut Streaming<auth::MirrorUpdate>) -> Result<String, FeedError> {
+    async fn serve_updates(
+        &mut self,
+        updates: &mut Streaming<auth::MirrorUpdate>,
+    ) -> Result<String, FeedError> {
         let gone = || Ok("apid no longer reads".to_owned());
         let mut news = self.parts.live.news();
         news.mark_changed();
@@ -126,8 +129,11 @@ impl Session {
             let now = self.parts.clock.monotonic();
             let pause = self.controllers.wake_at().map_or(Duration::MAX, |at| at.saturating_sub(now));
             // Token controllers run only while default policy is complete.
-            let tokens =
-                self.controllers.ready().is_ok().then(|| self.tokens.wake_in(now, self.parts.clock.now()));
+            let tokens = self
+                .controllers
+                .ready()
+                .is_ok()
+                .then(|| self.tokens.next_wake_up(now, self.parts.clock.now()));
             let pause = tokens.flatten().map_or(pause, |other| other.min(pause));
             let mut later = news.clone();
             let update = tokio::select! {
@@ -190,7 +196,7 @@ impl Session {
                 batches.extend(self.tokens.ask(now, controller, writes));
             }
         }
-        if self.controllers.may_want() {
+        if self.controllers.has_pending_work() {
             let controllers = &mut self.controllers;
             batches.extend(self.feed.read(|contents| controllers.next(now, revision, &contents.policy))?);
         }
@@ -205,10 +211,10 @@ impl Session {
 
     async fn send_reload_metrics(&mut self) -> bool {
         let text = self.parts.meters.reload_text();
-        if self.told_metrics.as_ref() == Some(&text) {
+        if self.sent_metrics.as_ref() == Some(&text) {
             return true;
         }
-        self.told_metrics = Some(text.clone());
+        self.sent_metrics = Some(text.clone());
         self.send(Demand::ReloadMetrics(auth::ReloadMetrics { text })).await
     }
 

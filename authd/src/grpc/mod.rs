@@ -19,7 +19,7 @@ pub use serve::serve;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::clock::{Chance, Clock};
+use apimachinery::clock::{Clock, Rng};
 use apimachinery::names::Names;
 use authproto::auth;
 use authproto::auth::authn_server::AuthnServer;
@@ -34,16 +34,16 @@ use tonic::service::Routes;
 use crate::controllers::tokens::Enabled as TokenControllersEnabled;
 use crate::live::Live;
 use crate::meters::Meters;
-use crate::mirror::NotYet;
+use crate::mirror::MirrorNotReady;
 use crate::tokens::service_account::Issuer;
 
 /// How long a request waits for the mirror.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const MIRROR_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Limit in bytes of a message: the largest object, with room for its encoding.
-const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
+const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// Limit in bytes of a message without an object: requests for tokens and keys, health checks.
-const LARGEST_PLAIN_MESSAGE: usize = 1024 * 1024;
+const MAX_PLAIN_MESSAGE_BYTES: usize = 1024 * 1024;
 
 /// The components behind all services.
 #[derive(Clone)]
@@ -65,7 +65,7 @@ pub struct Parts {
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// The random source.
-    pub chance: Arc<dyn Chance>,
+    pub rng: Arc<dyn Rng>,
 }
 
 impl std::fmt::Debug for Parts {
@@ -79,30 +79,31 @@ pub fn services(parts: &Parts) -> Routes {
     let mut routes = Routes::builder();
     routes
         .add_service(
-            DecideServer::new(decide::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE),
+            DecideServer::new(decide::Service(parts.clone())).max_decoding_message_size(MAX_MESSAGE_BYTES),
         )
         .add_service(
-            MirrorServer::new(mirror::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE),
+            MirrorServer::new(mirror::Service(parts.clone())).max_decoding_message_size(MAX_MESSAGE_BYTES),
         )
         .add_service(
-            AuthzServer::new(authz::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE),
+            AuthzServer::new(authz::Service(parts.clone())).max_decoding_message_size(MAX_MESSAGE_BYTES),
         )
         .add_service(
-            AuthnServer::new(authn::Service(parts.clone())).max_decoding_message_size(LARGEST_PLAIN_MESSAGE),
+            AuthnServer::new(authn::Service(parts.clone()))
+                .max_decoding_message_size(MAX_PLAIN_MESSAGE_BYTES),
         )
         .add_service(
             HealthServer::new(health::Service(Arc::clone(&parts.mirror)))
-                .max_decoding_message_size(LARGEST_PLAIN_MESSAGE),
+                .max_decoding_message_size(MAX_PLAIN_MESSAGE_BYTES),
         )
         .add_service(
-            ReviewServer::new(review::Service(parts.clone())).max_decoding_message_size(LARGEST_MESSAGE),
+            ReviewServer::new(review::Service(parts.clone())).max_decoding_message_size(MAX_MESSAGE_BYTES),
         );
     routes.routes()
 }
 
 /// The minimum mirror revision for a request.
 /// It is the greatest of the vector, since one stream carries all components in one order.
-fn floor(revisions: Option<&auth::Revisions>) -> u64 {
+fn min_revision(revisions: Option<&auth::Revisions>) -> u64 {
     let Some(revisions) = revisions else { return 0 };
     let named = revisions.rbac_namespace.values().chain(revisions.graph_node.values()).copied();
     named.fold(revisions.rbac_cluster.max(revisions.identity), u64::max)
@@ -111,16 +112,16 @@ fn floor(revisions: Option<&auth::Revisions>) -> u64 {
 impl Parts {
     /// Creates the verification permits.
     pub fn permits() -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(decide::MOST_LOGINS))
+        Arc::new(Semaphore::new(decide::MAX_VERIFICATIONS))
     }
 
-    /// Retries until the mirror is ready, at most for [`PATIENCE`].
-    async fn patiently<T, Asked: Future<Output = Result<T, NotYet>>>(
+    /// Retries until the mirror is ready, at most for [`MIRROR_TIMEOUT`].
+    async fn retry_until_synced<T, Attempt: Future<Output = Result<T, MirrorNotReady>>>(
         &self,
         at_least: u64,
-        mut ask: impl FnMut() -> Asked,
-    ) -> Result<T, NotYet> {
-        let deadline = self.clock.monotonic() + PATIENCE;
+        mut ask: impl FnMut() -> Attempt,
+    ) -> Result<T, MirrorNotReady> {
+        let deadline = self.clock.monotonic() + MIRROR_TIMEOUT;
         loop {
             let missing = match ask().await {
                 Ok(answer) => return Ok(answer),
@@ -140,14 +141,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_floor_is_the_greatest_component() {
-        assert_eq!(floor(None), 0);
+    fn min_revision_is_greatest_vector_component() {
+        assert_eq!(min_revision(None), 0);
         let revisions = auth::Revisions {
             rbac_cluster: 3,
             rbac_namespace: [("a".to_owned(), 9), ("b".to_owned(), 1)].into(),
             identity: 4,
             graph_node: [("n".to_owned(), 8)].into(),
         };
-        assert_eq!(floor(Some(&revisions)), 9);
+        assert_eq!(min_revision(Some(&revisions)), 9);
     }
 }

@@ -3,7 +3,7 @@
 use authproto::auth::{self, review_response::Outcome};
 use tonic::{Request, Response, Status};
 
-use super::{Parts, floor, status};
+use super::{Parts, min_revision, status};
 use crate::review::{Review, ReviewError, Reviewer};
 
 pub(super) struct Service(pub(super) Parts);
@@ -15,7 +15,7 @@ impl auth::review_server::Review for Service {
         request: Request<auth::ReviewRequest>,
     ) -> Result<Response<auth::ReviewResponse>, Status> {
         let request = request.into_inner();
-        let at_least = floor(request.at_least.as_ref());
+        let at_least = min_revision(request.at_least.as_ref());
         let user = request.user.ok_or_else(|| status::incomplete("the request has no user"))?.into();
         let parts = &self.0;
         let review = Review {
@@ -30,12 +30,15 @@ impl auth::review_server::Review for Service {
             let reviewer =
                 Reviewer { names: &parts.names, in_force: &parts.live.now(), now: parts.clock.now() };
             match reviewer.answer(review).await {
-                Err(ReviewError::NotYet(missing)) => Err(missing),
+                Err(ReviewError::MirrorNotReady(missing)) => Err(missing),
                 answered => Ok(answered),
             }
         };
-        let answered =
-            parts.patiently(at_least, ask).await.map_err(status::unavailable)?.map_err(status::review)?;
+        let answered = parts
+            .retry_until_synced(at_least, ask)
+            .await
+            .map_err(status::unavailable)?
+            .map_err(status::review)?;
         let outcome = match answered {
             Ok(object) => Outcome::Object(object.into_value().to_string().into_bytes()),
             Err(status) => Outcome::Status(status.to_value().to_string().into_bytes()),

@@ -8,7 +8,7 @@
 //! # Concurrency
 //!
 //! One task serves a connection with the decision stream: the task reads a request, decides, and writes the
-//! response without a switch of thread (see [`serving::together`]). Every other call is a task of its own, so
+//! response without a switch of thread (see [`serving::single_task`]). Every other call is a task of its own, so
 //! that a large review or a signature does not delay decisions.
 
 use std::convert::Infallible;
@@ -18,7 +18,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serving::local::LocalStream;
-use serving::together::together;
+use serving::single_task::run_as_single_task;
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 use tonic::service::Routes;
@@ -47,7 +47,7 @@ pub async fn serve(listener: UnixListener, routes: Routes) -> Infallible {
 
 async fn connection(stream: LocalStream, routes: Routes) {
     let service = service_fn(move |request: http::Request<Incoming>| call(routes.clone(), request));
-    let served = together(|spawner| {
+    let served = run_as_single_task(|spawner| {
         http2::Builder::new(spawner)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)

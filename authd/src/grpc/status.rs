@@ -5,11 +5,11 @@ use authproto::auth::Failure;
 use tonic::Status;
 
 use crate::authz::escalation::CheckError;
-use crate::mirror::{FeedError, NotYet};
+use crate::mirror::{FeedError, MirrorNotReady};
 use crate::review::ReviewError;
 
 /// The policy is not up to date in time; the client may retry.
-pub(super) fn not_yet(error: NotYet) -> Failure {
+pub(super) fn not_yet(error: MirrorNotReady) -> Failure {
     failure(
         Reason::ServiceUnavailable,
         "authorization policy is not up to date, try again",
@@ -33,7 +33,7 @@ pub(super) fn too_many_waiting() -> Failure {
 }
 
 /// The limit of credentials under verification is reached.
-pub(super) fn too_many_logins() -> Failure {
+pub(super) fn too_many_verifications() -> Failure {
     let message = "too many credentials are being verified, try again";
     failure(
         Reason::ServiceUnavailable,
@@ -43,7 +43,7 @@ pub(super) fn too_many_logins() -> Failure {
 }
 
 /// Authenticators could not decide; the client may retry.
-pub(super) fn unidentified(detail: String) -> Failure {
+pub(super) fn credentials_undecided(detail: String) -> Failure {
     failure(Reason::ServiceUnavailable, "the credentials cannot be verified now, try again", detail)
 }
 
@@ -64,7 +64,7 @@ fn failure(reason: Reason, message: &str, detail: String) -> Failure {
 /// An escalation check cannot be made.
 pub(super) fn check(error: CheckError) -> Status {
     match error {
-        CheckError::NotYet(error) => Status::unavailable(error.to_string()),
+        CheckError::MirrorNotReady(error) => Status::unavailable(error.to_string()),
         CheckError::Malformed(what) => Status::invalid_argument(what),
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn check(error: CheckError) -> Status {
 /// A review cannot be answered.
 pub(super) fn review(error: ReviewError) -> Status {
     match error {
-        ReviewError::NotYet(error) => Status::unavailable(error.to_string()),
+        ReviewError::MirrorNotReady(error) => Status::unavailable(error.to_string()),
         ReviewError::UnknownResource(resource) => {
             Status::unimplemented(format!("reviews of `{resource}` are not implemented"))
         }
@@ -85,7 +85,7 @@ pub(super) fn incomplete(what: &str) -> Status {
 }
 
 /// The mirror is not ready for a unary request.
-pub(super) fn unavailable(error: NotYet) -> Status {
+pub(super) fn unavailable(error: MirrorNotReady) -> Status {
     Status::unavailable(error.to_string())
 }
 
@@ -98,7 +98,7 @@ pub(super) fn feed(error: FeedError) -> Status {
 }
 
 /// A rejected feed: the two processes use different names presets.
-pub(super) fn other_names(ours: &str, theirs: &str) -> Status {
+pub(super) fn names_mismatch(ours: &str, theirs: &str) -> Status {
     Status::failed_precondition(format!(
         "apid has --names `{theirs}`, authd `{ours}`: start both with the same"
     ))

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespaced_object_without_a_namespace_is_malformed() {
+    fn namespaced_object_without_namespace_is_malformed() {
         let role = || Kind::Role(auth::MirrorRole::default());
         let binding =
             || Kind::RoleBinding(auth::MirrorBinding { role_kind: "Role".into(), ..Default::default() });
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_grants_nothing() {
+    fn unknown_subject_or_role_kind_grants_nothing() {
         let subjects = [("User", "alice"), ("Robot", "alice"), ("Group", "g")];
         let subjects = subjects.map(|(kind, name)| auth::Subject {
             kind: kind.into(),

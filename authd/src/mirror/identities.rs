@@ -18,14 +18,14 @@ const GRACE: SignedDuration = SignedDuration::from_secs(60);
 
 /// An object that tokens may be bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Anchor {
+pub struct IdentityObject {
     /// Its uid.
     pub uid: Box<str>,
     /// The end of validity of a terminating object.
     pub until: Option<Timestamp>,
 }
 
-impl Anchor {
+impl IdentityObject {
     /// Whether the object is valid now and has this uid.
     pub fn holds(&self, uid: &str, now: Timestamp) -> bool {
         *self.uid == *uid && self.until.is_none_or(|until| now < until)
@@ -36,7 +36,7 @@ impl Anchor {
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenSecret {
     /// The uid, and the end of validity.
-    pub anchor: Anchor,
+    pub anchor: IdentityObject,
     /// The Secret is being deleted.
     pub terminating: bool,
     /// Its type.
@@ -63,22 +63,22 @@ impl std::fmt::Debug for TokenSecret {
 /// One change.
 #[derive(Debug)]
 pub(super) enum Change {
-    Account(String, Option<Anchor>),
+    Account(String, Option<IdentityObject>),
     Secret(String, Option<Arc<TokenSecret>>),
-    Pod(String, Option<Anchor>),
-    Node(String, Option<Anchor>),
+    Pod(String, Option<IdentityObject>),
+    Node(String, Option<IdentityObject>),
     ConfigMap(String, Option<BTreeMap<String, String>>),
 }
 
 /// The objects of identities.
 #[derive(Debug, Default)]
 pub struct Identities {
-    accounts: HashMap<Box<str>, Anchor>,
+    accounts: HashMap<Box<str>, IdentityObject>,
     secrets: HashMap<Box<str>, Arc<TokenSecret>>,
     /// The Secrets that contain a token and so may concern a controller, a small subset.
     tokens: BTreeMap<Box<str>, Arc<TokenSecret>>,
-    pods: HashMap<Box<str>, Anchor>,
-    nodes: HashMap<Box<str>, Anchor>,
+    pods: HashMap<Box<str>, IdentityObject>,
+    nodes: HashMap<Box<str>, IdentityObject>,
     config_maps: BTreeMap<Box<str>, BTreeMap<String, String>>,
 }
 
@@ -89,7 +89,7 @@ fn key(namespace: &str, name: &str) -> String {
 
 impl Identities {
     /// Returns a service account.
-    pub fn account(&self, namespace: &str, name: &str) -> Option<&Anchor> {
+    pub fn account(&self, namespace: &str, name: &str) -> Option<&IdentityObject> {
         self.accounts.get(key(namespace, name).as_str())
     }
 
@@ -107,12 +107,12 @@ impl Identities {
     }
 
     /// Returns a pod.
-    pub fn pod(&self, namespace: &str, name: &str) -> Option<&Anchor> {
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<&IdentityObject> {
         self.pods.get(key(namespace, name).as_str())
     }
 
     /// Returns a node.
-    pub fn node(&self, name: &str) -> Option<&Anchor> {
+    pub fn node(&self, name: &str) -> Option<&IdentityObject> {
         self.nodes.get(key("", name).as_str())
     }
 
@@ -122,7 +122,7 @@ impl Identities {
     }
 
     pub(super) fn apply(&mut self, change: Change) {
-        fn put(map: &mut HashMap<Box<str>, Anchor>, key: String, anchor: Option<Anchor>) {
+        fn put(map: &mut HashMap<Box<str>, IdentityObject>, key: String, anchor: Option<IdentityObject>) {
             match anchor {
                 Some(anchor) => map.insert(key.into(), anchor),
                 None => map.remove(key.as_str()),
@@ -162,7 +162,7 @@ pub(super) fn put(object: auth::MirrorObject) -> Option<Change> {
             .or(Some(Timestamp::MIN)),
     };
     let key = key(&object.namespace, &object.name);
-    let anchor = Anchor { uid: object.uid.into(), until };
+    let anchor = IdentityObject { uid: object.uid.into(), until };
     match object.kind? {
         Kind::ServiceAccount(_) => Some(Change::Account(key, Some(anchor))),
         Kind::Pod(_) => Some(Change::Pod(key, Some(anchor))),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_is_its_uid_and_ends_a_minute_after_its_deletion() {
+    fn deleted_account_stays_valid_for_one_minute() {
         let mut identities = Identities::default();
         let at = |second| Timestamp::from_second(second).unwrap();
         let holds = |identities: &Identities, uid: &str, now| {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_do_not_show_what_they_hold() {
+    fn token_secret_debug_hides_data() {
         let secret = auth::MirrorSecret {
             r#type: "t".into(),
             data: [("token".to_owned(), b"hidden".to_vec())].into(),

@@ -4,7 +4,7 @@
 //!
 //! apid feeds a [`Feed`]: a snapshot, then every change in revision order. [`Mirror::policy`] returns the
 //! policy only if the mirror has applied everything up to the requested revision. Otherwise it returns
-//! [`NotYet`], and [`Mirror::reach`] waits.
+//! [`MirrorNotReady`], and [`Mirror::reach`] waits.
 //!
 //! # Invariants
 //!
@@ -46,7 +46,7 @@ pub use identities::Identities;
 /// The policy is not available yet: older than requested, or without a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("policy of revision {wanted} is not available yet: {state}")]
-pub struct NotYet {
+pub struct MirrorNotReady {
     /// The requested revision.
     pub wanted: u64,
     /// The state of the mirror.
@@ -134,8 +134,8 @@ impl Mirror {
     ///
     /// # Errors
     ///
-    /// [`NotYet`].
-    pub fn policy(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Policy>, NotYet> {
+    /// [`MirrorNotReady`].
+    pub fn policy(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Policy>, MirrorNotReady> {
         Ok(MappedRwLockReadGuard::map(self.contents(revision)?, |contents| &contents.policy))
     }
 
@@ -143,8 +143,8 @@ impl Mirror {
     ///
     /// # Errors
     ///
-    /// [`NotYet`].
-    pub fn identities(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Identities>, NotYet> {
+    /// [`MirrorNotReady`].
+    pub fn identities(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Identities>, MirrorNotReady> {
         Ok(MappedRwLockReadGuard::map(self.contents(revision)?, |contents| &contents.identities))
     }
 
@@ -152,17 +152,17 @@ impl Mirror {
     ///
     /// # Errors
     ///
-    /// [`NotYet`].
-    pub fn graph(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Graph>, NotYet> {
+    /// [`MirrorNotReady`].
+    pub fn graph(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Graph>, MirrorNotReady> {
         Ok(MappedRwLockReadGuard::map(self.contents(revision)?, |contents| &contents.graph))
     }
 
-    fn contents(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Contents>, NotYet> {
+    fn contents(&self, revision: u64) -> Result<MappedRwLockReadGuard<'_, Contents>, MirrorNotReady> {
         let state = self.state.read();
         if state.progress.reaches(revision) {
             Ok(RwLockReadGuard::map(state, |state| &state.contents))
         } else {
-            Err(NotYet { wanted: revision, state: state.progress })
+            Err(MirrorNotReady { wanted: revision, state: state.progress })
         }
     }
 
@@ -170,14 +170,14 @@ impl Mirror {
     ///
     /// # Errors
     ///
-    /// [`NotYet`] if it does not within `limit`.
-    pub async fn reach(&self, revision: u64, limit: Duration) -> Result<(), NotYet> {
+    /// [`MirrorNotReady`] if it does not within `limit`.
+    pub async fn reach(&self, revision: u64, limit: Duration) -> Result<(), MirrorNotReady> {
         let mut progress = self.progress.subscribe();
         let reached =
             tokio::time::timeout(limit, progress.wait_for(|progress| progress.reaches(revision))).await;
         match reached {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(NotYet { wanted: revision, state: self.progress() }),
+            Ok(Err(_)) | Err(_) => Err(MirrorNotReady { wanted: revision, state: self.progress() }),
         }
     }
 
@@ -371,12 +371,12 @@ mod tests {
         auth::MirrorPut { revision: 1, object: Some(object) }
     }
 
-    fn roles(mirror: &Mirror, revision: u64) -> Result<usize, NotYet> {
+    fn roles(mirror: &Mirror, revision: u64) -> Result<usize, MirrorNotReady> {
         mirror.policy(revision).map(|policy| policy.len().0)
     }
 
     #[test]
-    fn nobody_reads_before_the_snapshot_or_beyond_the_revision() {
+    fn mirror_read_before_snapshot_or_beyond_revision_is_not_yet() {
         let mirror = mirror();
         assert!(roles(&mirror, 0).is_err(), "no feed");
         let mut feed = mirror.begin();
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(roles(&mirror, 7), Ok(1));
         assert_eq!(
             roles(&mirror, 8),
-            Err(NotYet { wanted: 8, state: Progress { synced: true, revision: 7 } })
+            Err(MirrorNotReady { wanted: 8, state: Progress { synced: true, revision: 7 } })
         );
         feed.progress(8).unwrap();
         assert_eq!(roles(&mirror, 8), Ok(1));
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_snapshot_replaces_everything_and_ends_the_earlier_feed() {
+    fn later_snapshot_replaces_contents_and_ends_earlier_feed() {
         let mirror = mirror();
         let mut old = mirror.begin();
         old.put(role("a")).unwrap();
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiters_wake_when_their_revision_is_there_or_give_up() {
+    async fn mirror_waiter_wakes_at_revision_or_times_out() {
         let mirror = mirror();
         let mut feed = mirror.begin();
         feed.synced(1).unwrap();
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_that_says_nothing_ends_the_feed() {
+    fn malformed_mirror_update_is_an_error() {
         let mirror = mirror();
         let mut feed = mirror.begin();
         let put = auth::MirrorPut { revision: 1, object: None };

@@ -8,16 +8,16 @@ use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 
 use super::attributes::{check_attributes, read_attributes, shown_path};
-use super::{Review, Reviewed, Reviewer, answered, invalid, string_lists, strings};
-use crate::authz::Question;
-use crate::mirror::NotYet;
+use super::{Review, ReviewResult, Reviewer, answered, invalid, string_lists, strings};
+use crate::authz::AuthzRequest;
+use crate::mirror::MirrorNotReady;
 
 /// Reviews the access of the requesting user.
 pub(super) async fn answer_self(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
     object: Object,
-) -> Result<Reviewed, NotYet> {
+) -> Result<ReviewResult, MirrorNotReady> {
     let mut errors = check_attributes(spec(&object));
     errors.extend(check_metadata(&object, false));
     if !errors.is_empty() {
@@ -31,7 +31,7 @@ pub(super) async fn answer_any(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
     object: Object,
-) -> Result<Reviewed, NotYet> {
+) -> Result<ReviewResult, MirrorNotReady> {
     let mut errors = check_subject(spec(&object));
     errors.extend(check_metadata(&object, false));
     if !errors.is_empty() {
@@ -45,7 +45,7 @@ pub(super) async fn answer_local(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
     object: Object,
-) -> Result<Reviewed, NotYet> {
+) -> Result<ReviewResult, MirrorNotReady> {
     if !object.namespace().is_empty() && object.namespace() != review.namespace {
         let message = "the namespace of the provided object does not match the namespace sent on the request";
         return Ok(Err(Status::bad_request(message)));
@@ -81,9 +81,9 @@ async fn decide(
     object: &Object,
     namespace: &str,
     user: &UserInfo,
-) -> Result<Reviewed, NotYet> {
+) -> Result<ReviewResult, MirrorNotReady> {
     let attributes = read_attributes(spec(object));
-    let question = Question { user, attributes: &attributes, at_least: review.at_least, explain: false };
+    let question = AuthzRequest { user, attributes: &attributes, at_least: review.at_least, explain: false };
     let decision = reviewer.in_force.authz.authorize(question).await?.decision;
     let mut status = Map::new();
     status.insert("allowed".to_owned(), decision.allowed().into());

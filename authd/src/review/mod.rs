@@ -31,8 +31,8 @@ use apimachinery::user::UserInfo;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::live::InForce;
-use crate::mirror::NotYet;
+use crate::live::ActiveConfig;
+use crate::mirror::MirrorNotReady;
 
 /// The maximum number of validation errors collected for one review; validation stops there.
 const MAX_ERRORS: usize = 1_000;
@@ -58,19 +58,19 @@ pub struct Review<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReviewError {
     /// The mirror is not up to date.
-    NotYet(NotYet),
+    MirrorNotReady(MirrorNotReady),
     /// The review resource is unknown.
     UnknownResource(String),
 }
 
-impl From<NotYet> for ReviewError {
-    fn from(error: NotYet) -> Self {
-        ReviewError::NotYet(error)
+impl From<MirrorNotReady> for ReviewError {
+    fn from(error: MirrorNotReady) -> Self {
+        ReviewError::MirrorNotReady(error)
     }
 }
 
 /// The object with its status, or the Status that the client gets instead.
-pub type Reviewed = Result<Object, Status>;
+pub type ReviewResult = Result<Object, Status>;
 
 /// Performs reviews.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ pub struct Reviewer<'a> {
     /// The names preset.
     pub names: &'a Names,
     /// The active authenticators and authorizers.
-    pub in_force: &'a InForce,
+    pub in_force: &'a ActiveConfig,
     /// The wall clock.
     pub now: Timestamp,
 }
@@ -89,7 +89,7 @@ impl Reviewer<'_> {
     /// # Errors
     ///
     /// [`ReviewError`].
-    pub async fn answer(&self, review: Review<'_>) -> Result<Reviewed, ReviewError> {
+    pub async fn answer(&self, review: Review<'_>) -> Result<ReviewResult, ReviewError> {
         let value: Value = match serde_json::from_slice(review.object) {
             Ok(value) => value,
             Err(error) => return Ok(Err(Status::bad_request(error.to_string()))),

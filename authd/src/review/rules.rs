@@ -5,15 +5,15 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use serde_json::json;
 
-use super::{Review, Reviewed, Reviewer, answered};
-use crate::mirror::NotYet;
+use super::{Review, ReviewResult, Reviewer, answered};
+use crate::mirror::MirrorNotReady;
 use crate::rules::reconcile::rule_json;
 
 pub(super) fn answer(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
     object: Object,
-) -> Result<Reviewed, NotYet> {
+) -> Result<ReviewResult, MirrorNotReady> {
     let namespace = object.str_at(&["spec", "namespace"]).unwrap_or_default();
     if namespace.is_empty() {
         return Ok(Err(Status::bad_request("no namespace on request")));

@@ -79,7 +79,8 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
         bootstrap_tokens: false,
     };
     let authn = crate::authn::Union::build(&settings, &mirror).unwrap();
-    let in_force = InForce { authn: Arc::new(authn), authz: Arc::new(authz), epoch: auth::Epoch::default() };
+    let in_force =
+        ActiveConfig { authn: Arc::new(authn), authz: Arc::new(authz), epoch: auth::Epoch::default() };
     let review = Review {
         resource,
         namespace,
@@ -117,7 +118,7 @@ fn check(resource: &str, namespace: &str, object: &Value, want: &Value) {
 }
 
 #[test]
-fn a_self_subject_review_shows_the_caller_and_nothing_else() {
+fn self_subject_review_returns_only_requesting_user() {
     let object = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
         "metadata": {"name": "x", "labels": {"a": "b"}}, "status": {"userInfo": {"username": "root"}}});
     assert_eq!(
@@ -128,7 +129,7 @@ fn a_self_subject_review_shows_the_caller_and_nothing_else() {
 }
 
 #[test]
-fn access_reviews_decide_as_requests_are_decided() {
+fn access_review_decision_equals_request_decision() {
     let granted = r#"RBAC: allowed by RoleBinding "grant/a" of Role "grant" to User "alice""#;
     let gone = r#"RBAC: role.rbac.authorization.k8s.io "gone" not found"#;
     for (attributes, want) in [
@@ -154,7 +155,7 @@ fn access_reviews_decide_as_requests_are_decided() {
 }
 
 #[test]
-fn the_answer_echoes_the_spec_and_drops_the_rest() {
+fn access_review_echoes_spec_and_replaces_status() {
     let spec = json!({"user": "bob", "groups": ["g"], "extra": {"K": ["v"]}, "uid": "u",
         "resourceAttributes": get("configmaps", "a", "")});
     let object = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "LocalSubjectAccessReview",
@@ -167,7 +168,7 @@ fn the_answer_echoes_the_spec_and_drops_the_rest() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_field() {
+fn invalid_review_returns_422_with_causes() {
     let path = json!({"path": "/api", "verb": "get"});
     let shown = r#"Invalid value: {"Path":"/api","Verb":"get"}"#;
     let neither = json!([[
@@ -227,7 +228,7 @@ fn what_is_wrong_is_named_with_its_field() {
 }
 
 #[test]
-fn selectors_are_checked() {
+fn review_selectors_are_validated() {
     let selector = "spec.resourceAttributes.labelSelector";
     let label = |selector: Value| json!({"spec": {"resourceAttributes": {"verb": "list", "labelSelector": selector}}});
     let field = |selector: Value| json!({"spec": {"resourceAttributes": {"verb": "list", "fieldSelector": selector}}});
@@ -293,7 +294,7 @@ fn selectors_are_checked() {
 }
 
 #[test]
-fn a_rules_review_lists_what_the_caller_may_do() {
+fn rules_review_lists_rules_of_requesting_user() {
     let object =
         |namespace: &str| json!({"kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace}});
     let answer = review("selfsubjectrulesreviews", "", object("a"));
@@ -317,7 +318,7 @@ fn a_rules_review_lists_what_the_caller_may_do() {
 }
 
 #[test]
-fn a_token_review_says_whose_token_it_is_and_for_which_audiences() {
+fn token_review_returns_user_and_audiences() {
     let bob = json!({"username": "bob", "uid": "bob-uid", "groups": ["team-b", "system:authenticated"]});
     let invalid = json!({"error": "invalid bearer token", "user": {}});
     for (spec, want) in [
@@ -345,7 +346,7 @@ fn a_token_review_says_whose_token_it_is_and_for_which_audiences() {
 }
 
 #[test]
-fn wrong_types_never_allow_and_never_panic() {
+fn review_with_wrong_types_never_allows() {
     for object in [
         json!([]),
         json!({"spec": []}),
@@ -380,7 +381,7 @@ fn access_review_with_350000_requirements_returns_one_cause() {
 }
 
 #[test]
-fn access_review_with_many_invalid_values_collects_bounded_errors() {
+fn access_review_with_many_invalid_values_collects_limited_errors() {
     let spec = json!({"resourceAttributes": {"labelSelector": {"requirements":
         [{"key": "-", "operator": "In", "values": vec!["-"; 10_000]}]}}});
     let errors = super::attributes::check_attributes(spec.as_object());

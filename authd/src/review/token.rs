@@ -8,15 +8,15 @@
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 
-use super::{Review, Reviewed, Reviewer, answered, strings, user_json};
-use crate::authn::{Credentials, Moment, Unknown, listed};
-use crate::mirror::NotYet;
+use super::{Review, ReviewResult, Reviewer, answered, strings, user_json};
+use crate::authn::{AuthnContext, AuthnError, Credentials, listed};
+use crate::mirror::MirrorNotReady;
 
 pub(super) async fn answer(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
     object: Object,
-) -> Result<Reviewed, NotYet> {
+) -> Result<ReviewResult, MirrorNotReady> {
     let token = object.str_at(&["spec", "token"]).unwrap_or_default();
     if token.is_empty() {
         return Ok(Err(Status::bad_request("token is required for TokenReview in authentication")));
@@ -25,7 +25,7 @@ pub(super) async fn answer(
     let audiences = if asked.is_empty() { reviewer.in_force.authn.api_audiences() } else { &asked };
     let credentials = Credentials { token, audiences, ..Credentials::default() };
     let mut status = Map::new();
-    let at = Moment { now: reviewer.now, at_least: review.at_least };
+    let at = AuthnContext { now: reviewer.now, at_least: review.at_least };
     match reviewer.in_force.authn.authenticate(credentials, at).await? {
         Ok((accepted, method)) => {
             tracing::debug!(
@@ -43,12 +43,12 @@ pub(super) async fn answer(
                 );
             }
         }
-        Err(Unknown::Undecided(methods)) => {
+        Err(AuthnError::Undecided(methods)) => {
             let why = listed(&methods);
             tracing::info!(request_id = review.request_id, why, "token review undecided; responding 503");
             return Ok(Err(Status::unavailable("the token cannot be verified now, try again", 1)));
         }
-        Err(Unknown::Refused(refused)) => {
+        Err(AuthnError::Rejection(refused)) => {
             for (method, check) in &refused.checks {
                 tracing::info!(request_id = review.request_id, method, check, "reviewed token rejected");
             }

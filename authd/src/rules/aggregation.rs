@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use apimachinery::attributes::{Operator, Requirement};
 
-use super::policy::{Effective, Policy, RoleId};
+use super::policy::{EffectiveRule, Policy, RoleId};
 use super::rule::PolicyRule;
 
 /// A label selector of an aggregation rule. The empty selector matches every ClusterRole.
@@ -69,11 +69,11 @@ impl Policy {
     }
 
     /// Recomputes the effective rules of an aggregated role; does nothing for other roles.
-    pub(super) fn gather(&mut self, id: RoleId) {
+    pub(super) fn recompute_aggregate(&mut self, id: RoleId) {
         if !self.aggregated.contains(&id) {
             return;
         }
-        let mut found: Vec<Effective> = Vec::new();
+        let mut found: Vec<EffectiveRule> = Vec::new();
         let mut rules: HashSet<Arc<PolicyRule>> = HashSet::new();
         let mut met: HashSet<RoleId> = HashSet::new();
         let mut open = vec![id];
@@ -88,7 +88,7 @@ impl Policy {
                     found.extend(fresh.cloned());
                 }
                 Some(selectors) => {
-                    let chosen = selectors.iter().flat_map(|selector| self.chosen(selector));
+                    let chosen = selectors.iter().flat_map(|selector| self.selected_roles(selector));
                     let at = open.len();
                     open.extend(chosen.filter(|role| !met.contains(role)));
                     // Reversed, because the stack pops the last first.
@@ -103,7 +103,10 @@ impl Policy {
 
     /// Recomputes every role that aggregates one of these label sets.
     /// This includes roles that do so through other aggregated roles.
-    pub(super) fn follow<'a>(&mut self, labels: impl Iterator<Item = &'a BTreeMap<String, String>>) {
+    pub(super) fn recompute_dependents<'a>(
+        &mut self,
+        labels: impl Iterator<Item = &'a BTreeMap<String, String>>,
+    ) {
         let mut open: Vec<BTreeMap<String, String>> = labels.cloned().collect();
         let mut stale: BTreeSet<RoleId> = BTreeSet::new();
         while let Some(labels) = open.pop() {
@@ -116,11 +119,11 @@ impl Policy {
             }
         }
         for id in stale {
-            self.gather(id);
+            self.recompute_aggregate(id);
         }
     }
 
-    fn chosen<'a>(&'a self, selector: &'a Selector) -> impl Iterator<Item = RoleId> + 'a {
+    fn selected_roles<'a>(&'a self, selector: &'a Selector) -> impl Iterator<Item = RoleId> + 'a {
         self.cluster_roles.values().copied().filter(move |id| {
             let body = self.slot(*id).and_then(|slot| slot.body.as_deref());
             body.is_some_and(|body| selector.matches(&body.meta.labels))

@@ -5,7 +5,7 @@
 //!
 //! Kubernetes splits the requested rules into atoms (one group, one resource, one verb, one name) and
 //! searches one held rule that covers each. authd does not split a rule that one held rule covers entirely. A
-//! check that needs more than [`COMPARISONS`] counts as not covered: a small body could contain a billion
+//! check that needs more than [`MAX_COMPARISONS`] counts as not covered: a small body could contain a billion
 //! atoms. A rule with more than [`MAX_LACKING`] missing atoms is reported whole.
 
 use std::collections::{BTreeMap, HashSet};
@@ -14,14 +14,14 @@ use super::rule::{PolicyRule, Words, has, has_or_star, path_covers};
 
 /// Limit of comparisons of an atom with a held rule per check.
 /// Beyond it, a requested rule counts as missing entirely.
-pub const COMPARISONS: usize = 1_000_000;
+pub const MAX_COMPARISONS: usize = 1_000_000;
 /// The maximum number of missing atoms that one check reports.
 pub const MAX_LACKING: usize = 10_000;
 
 /// Returns the atoms of `wanted` that `held` does not cover; empty if all are covered.
 pub fn lacking<R: AsRef<PolicyRule>>(held: &[R], wanted: &[PolicyRule]) -> Vec<PolicyRule> {
     let (mut lacking, mut atoms) = (Vec::new(), 0);
-    let mut budget = COMPARISONS;
+    let mut budget = MAX_COMPARISONS;
     for rule in wanted {
         let whole = held.len().saturating_mul(size(rule));
         if whole <= budget && held.iter().any(|holder| covers(holder.as_ref(), rule)) {
@@ -35,7 +35,8 @@ pub fn lacking<R: AsRef<PolicyRule>>(held: &[R], wanted: &[PolicyRule]) -> Vec<P
         }
         budget -= comparisons;
         let start = lacking.len();
-        let missing = break_up(rule).filter(|atom| !held.iter().any(|holder| covers(holder.as_ref(), atom)));
+        let missing =
+            split_into_atoms(rule).filter(|atom| !held.iter().any(|holder| covers(holder.as_ref(), atom)));
         lacking.extend(missing.take(MAX_LACKING + 1 - atoms));
         atoms += lacking.len() - start;
         if atoms > MAX_LACKING {
@@ -91,7 +92,7 @@ fn count(rule: &PolicyRule) -> usize {
     targets.saturating_add(rule.non_resource_urls.len()).saturating_mul(rule.verbs.len())
 }
 
-fn break_up(rule: &PolicyRule) -> impl Iterator<Item = PolicyRule> + '_ {
+fn split_into_atoms(rule: &PolicyRule) -> impl Iterator<Item = PolicyRule> + '_ {
     let resources = rule.api_groups.iter().flat_map(move |group| {
         rule.resources.iter().flat_map(move |resource| {
             rule.verbs.iter().flat_map(move |verb| {
@@ -182,7 +183,7 @@ mod tests {
     use crate::rules::tests::rule;
 
     #[test]
-    fn what_is_lacking_is_shown_as_clients_know_it() {
+    fn missing_rules_are_formatted_as_in_kubernetes() {
         for (held, wanted, want) in [
             (vec!["get|-|pods"], vec!["get|-|pods"], ""),
             (vec!["*|*|*"], vec!["get,list|-,apps|pods,deployments|x"], ""),
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_of_a_billion_atoms_is_refused_at_once() {
+    fn rule_with_billion_atoms_is_rejected_quickly() {
         let many: Vec<String> = (0..1000).map(|n| format!("x{n}")).collect();
         let huge = PolicyRule {
             verbs: super::super::rule::words(&many),
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(lacking(&[rule("*|*|*")], &[huge]).len(), 0, "a rule covered entirely is not split");
     }
     #[test]
-    fn rule_that_lacks_many_atoms_is_reported_whole() {
+    fn rule_with_many_missing_atoms_is_reported_whole() {
         let words = |count: usize| {
             let words: Vec<String> = (0..count).map(|n| format!("x{n}")).collect();
             super::super::rule::words(&words)

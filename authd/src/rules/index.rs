@@ -104,13 +104,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_small() {
+    fn hashed_index_entry_takes_24_bytes() {
         assert_eq!(size_of::<(u64, Slot<u32>)>(), 24);
         assert_eq!(size_of::<(u64, Slot<super::super::policy::Grant>)>(), 24);
     }
 
     #[test]
-    fn values_come_back_in_order_and_go_one_at_a_time() {
+    fn hashed_index_returns_values_in_insertion_order() {
         let mut index = HashedIndex::default();
         for value in [1, 2, 3, 2] {
             index.add(&("ns", "name"), value);

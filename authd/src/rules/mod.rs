@@ -29,4 +29,4 @@ mod tests;
 
 pub use policy::{Binding, BindingSpec, Meta, Policy, RoleKind, RoleSpec, Subject, SubjectKind};
 pub use rule::PolicyRule;
-pub use visit::{Judgement, Refusal, Via};
+pub use visit::{BindingPath, RbacDecision, RbacDenial};

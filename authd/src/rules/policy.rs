@@ -158,19 +158,19 @@ pub(super) struct RoleBody {
     pub(super) written: Vec<Arc<PolicyRule>>,
     pub(super) aggregation: Option<Vec<Selector>>,
     /// The effective rules: the written rules, or the union of the aggregated roles.
-    pub(super) effective: Box<[Effective]>,
+    pub(super) effective: Box<[EffectiveRule]>,
 }
 
 /// A rule with its filter.
 #[derive(Clone, Debug)]
-pub(super) struct Effective {
+pub(super) struct EffectiveRule {
     pub(super) filter: Filter,
     pub(super) rule: Arc<PolicyRule>,
 }
 
-impl Effective {
+impl EffectiveRule {
     pub(super) fn of(rule: &Arc<PolicyRule>) -> Self {
-        Effective { filter: Filter::of(rule), rule: Arc::clone(rule) }
+        EffectiveRule { filter: Filter::of(rule), rule: Arc::clone(rule) }
     }
 }
 
@@ -247,7 +247,7 @@ impl Policy {
     pub fn loaded(&mut self) {
         self.loading = false;
         for id in self.aggregated.clone() {
-            self.gather(id);
+            self.recompute_aggregate(id);
         }
     }
 
@@ -256,7 +256,7 @@ impl Policy {
         let id = self.role_slot(kind, namespace, name);
         let written: Vec<Arc<PolicyRule>> = spec.rules.into_iter().map(Arc::new).collect();
         let effective = match spec.aggregation {
-            None => written.iter().map(Effective::of).collect(),
+            None => written.iter().map(EffectiveRule::of).collect(),
             Some(_) => Box::default(),
         };
         let aggregates = spec.aggregation.is_some();
@@ -273,8 +273,8 @@ impl Policy {
                 self.aggregated.remove(&id);
             }
             if !self.loading {
-                self.gather(id);
-                self.follow(before.iter().map(|body| &body.meta.labels).chain([&labels]));
+                self.recompute_aggregate(id);
+                self.recompute_dependents(before.iter().map(|body| &body.meta.labels).chain([&labels]));
             }
         }
     }
@@ -287,7 +287,7 @@ impl Policy {
             self.cluster_roles.remove(name);
             self.aggregated.remove(&id);
             if !self.loading {
-                self.follow(before.iter().map(|body| &body.meta.labels));
+                self.recompute_dependents(before.iter().map(|body| &body.meta.labels));
             }
         }
         self.release_role(id);
@@ -337,7 +337,7 @@ impl Policy {
         }
         self.release_role(binding.role);
         drop(binding);
-        self.forget_namespace(namespace);
+        self.release_namespace(namespace);
     }
 
     /// Returns an existing binding.
@@ -388,24 +388,24 @@ impl Policy {
     }
 
     /// Sets the effective rules of an aggregated role.
-    pub(super) fn set_effective(&mut self, id: RoleId, effective: Box<[Effective]>) {
+    pub(super) fn set_effective(&mut self, id: RoleId, effective: Box<[EffectiveRule]>) {
         if let Some(body) =
             self.roles.get_mut(id as usize).and_then(Option::as_mut).and_then(|s| s.body.as_mut())
         {
             body.effective = effective;
         }
-        self.refilter(id);
+        self.update_filter(id);
     }
 
     fn replace_body(&mut self, id: RoleId, body: Option<Box<RoleBody>>) -> Option<Box<RoleBody>> {
         let slot = self.roles.get_mut(id as usize).and_then(Option::as_mut)?;
         let before = std::mem::replace(&mut slot.body, body);
-        self.refilter(id);
+        self.update_filter(id);
         before
     }
 
     /// The filter of a missing role is open: the visitor must see the role to report that it is missing.
-    fn refilter(&mut self, id: RoleId) {
+    fn update_filter(&mut self, id: RoleId) {
         let filter = match self.slot(id).and_then(|slot| slot.body.as_deref()) {
             None => Filter::OPEN,
             Some(body) => body.effective.iter().fold(Filter::default(), |all, entry| all.or(entry.filter)),
@@ -446,7 +446,7 @@ impl Policy {
             *place = Some(slot);
         }
         self.role_names.add(&(kind, namespace, name), id);
-        self.refilter(id);
+        self.update_filter(id);
         id
     }
 
@@ -461,7 +461,7 @@ impl Policy {
             self.free_roles.push(id);
             let namespace = String::from(&*slot.namespace);
             drop(slot);
-            self.forget_namespace(&namespace);
+            self.release_namespace(&namespace);
         }
     }
 
@@ -474,7 +474,7 @@ impl Policy {
         fresh
     }
 
-    fn forget_namespace(&mut self, namespace: &str) {
+    fn release_namespace(&mut self, namespace: &str) {
         if self.namespaces.get(namespace).is_some_and(|held| Arc::strong_count(held) == 1) {
             self.namespaces.remove(namespace);
         }

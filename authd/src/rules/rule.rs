@@ -34,7 +34,7 @@ impl AsRef<PolicyRule> for PolicyRule {
 
 /// The parts of a rule that a request matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Examined {
+pub struct RuleMatch {
     /// The verb is among the rule's.
     pub verb: bool,
     /// The API group is among the rule's; true for paths.
@@ -45,14 +45,14 @@ pub struct Examined {
     pub name: bool,
 }
 
-impl Examined {
+impl RuleMatch {
     /// Whether the rule allows the request.
     pub fn allows(self) -> bool {
         self.verb && self.group && self.target && self.name
     }
 
     /// The number of matching parts, of four.
-    pub fn met(self) -> usize {
+    pub fn matched_parts(self) -> usize {
         [self.verb, self.group, self.target, self.name].into_iter().filter(|met| *met).count()
     }
 }
@@ -75,17 +75,17 @@ impl PolicyRule {
     }
 
     /// Evaluates each part separately.
-    pub fn examine(&self, request: &Attributes) -> Examined {
+    pub fn examine(&self, request: &Attributes) -> RuleMatch {
         let verb = has_or_star(&self.verbs, &request.verb);
         if request.resource_request {
-            Examined {
+            RuleMatch {
                 verb,
                 group: has_or_star(&self.api_groups, &request.group),
                 target: self.resource_matches(&request.resource, &request.subresource),
                 name: self.names_match(&request.name),
             }
         } else {
-            Examined { verb, group: true, target: self.path_matches(&request.path), name: true }
+            RuleMatch { verb, group: true, target: self.path_matches(&request.path), name: true }
         }
     }
 
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_matches_verb_group_resource_and_name() {
+    fn policy_rule_matches_verb_group_resource_and_name() {
         for (text, verb, group, resource, name, want) in [
             ("get|-|pods", "get", "", "pods", "x", true),
             ("get|-|pods", "list", "", "pods", "", false),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_match_whole_or_by_a_trailing_star() {
+    fn non_resource_url_matches_exactly_or_by_trailing_star() {
         for (url, path, want) in [
             ("/healthz", "/healthz", true),
             ("/healthz", "/healthz/ping", false),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_rule_grants_no_resource_and_the_other_way_round() {
+    fn path_rule_and_resource_rule_do_not_overlap() {
         let path =
             PolicyRule { verbs: words(&["*"]), non_resource_urls: words(&["*"]), ..PolicyRule::default() };
         assert!(!path.allows(&ask("get", "", "pods", "x")));

@@ -25,7 +25,7 @@ use super::rule::PolicyRule;
 
 /// The binding through which a rule applies to the user.
 #[derive(Clone, Copy, Debug)]
-pub struct Via<'p> {
+pub struct BindingPath<'p> {
     binding: &'p Binding,
     subject: &'p Subject,
     role: &'p RoleSlot,
@@ -33,14 +33,14 @@ pub struct Via<'p> {
 
 /// One step of the walk.
 enum Visit<'p> {
-    Rule(Via<'p>, &'p Arc<PolicyRule>),
+    Rule(BindingPath<'p>, &'p Arc<PolicyRule>),
     /// The role of the binding does not exist.
-    Missing(Via<'p>),
+    Missing(BindingPath<'p>),
 }
 
 /// The RBAC decision for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Judgement {
+pub enum RbacDecision {
     /// A rule allows the request.
     Allowed {
         /// `RBAC: allowed by ...`.
@@ -51,12 +51,12 @@ pub enum Judgement {
         any_name: bool,
     },
     /// No rule allows the request.
-    NotAllowed(Refusal),
+    NotAllowed(RbacDenial),
 }
 
 /// Why RBAC has no opinion.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RbacDenial {
     /// Empty, or `RBAC: ` and the missing roles of bindings, in the wording of Kubernetes.
     pub reason: String,
     /// No rule depends on the object's name: no other name is allowed either.
@@ -65,7 +65,7 @@ pub struct Refusal {
 
 impl Policy {
     /// Decides whether the user may make the request.
-    pub fn judge(&self, user: &UserInfo, request: &Attributes) -> Judgement {
+    pub fn judge(&self, user: &UserInfo, request: &Attributes) -> RbacDecision {
         let mut allowed = None;
         let mut missing: Vec<String> = Vec::new();
         let mut names_mattered = false;
@@ -92,7 +92,7 @@ impl Policy {
         if let Some((via, any_name)) = allowed {
             let cluster_wide = via.binding.namespace.is_empty();
             let reason = format!("RBAC: allowed by {}", via.describe());
-            return Judgement::Allowed {
+            return RbacDecision::Allowed {
                 reason,
                 cluster_wide,
                 any_name: any_name && request.resource_request,
@@ -103,7 +103,7 @@ impl Policy {
             [one] => format!("RBAC: {one}"),
             many => format!("RBAC: [{}]", many.join(", ")),
         };
-        Judgement::NotAllowed(Refusal { reason, any_name: request.resource_request && !names_mattered })
+        RbacDecision::NotAllowed(RbacDenial { reason, any_name: request.resource_request && !names_mattered })
     }
 
     /// Returns the rules of the user in the namespace (or in the cluster, if empty).
@@ -143,7 +143,10 @@ impl Policy {
                     ];
                     let lacks: Vec<&str> =
                         lacks.into_iter().filter(|(met, _)| !met).map(|(_, part)| part).collect();
-                    (met.met(), format!("{} has a rule without {}", via.describe(), lacks.join(" and ")))
+                    (
+                        met.matched_parts(),
+                        format!("{} has a rule without {}", via.describe(), lacks.join(" and ")),
+                    )
                 }
             };
             if !near.contains(&line) {
@@ -182,11 +185,11 @@ impl Policy {
                     // its subjects.
                     let first = binding.subjects.iter().find(|subject| subject.is(user, &binding.namespace));
                     let Some(subject) =
-                        first.filter(|s| &*binding.namespace == scope && s.found_as(kind, name))
+                        first.filter(|s| &*binding.namespace == scope && s.is_indexed_as(kind, name))
                     else {
                         continue;
                     };
-                    let via = Via { binding, subject, role };
+                    let via = BindingPath { binding, subject, role };
                     match role.body.as_deref() {
                         None => visitor(Visit::Missing(via))?,
                         Some(body) => {
@@ -220,7 +223,7 @@ impl Subject {
 
     /// Whether the index stores the subject under this kind and name.
     /// Service accounts are indexed as users.
-    fn found_as(&self, kind: SubjectKind, name: &str) -> bool {
+    fn is_indexed_as(&self, kind: SubjectKind, name: &str) -> bool {
         match self.kind {
             SubjectKind::Group => kind == SubjectKind::Group && *self.name == *name,
             SubjectKind::User | SubjectKind::ServiceAccount => kind == SubjectKind::User,
@@ -228,10 +231,10 @@ impl Subject {
     }
 }
 
-impl Via<'_> {
+impl BindingPath<'_> {
     /// Binding, role and subject, in the wording of Kubernetes.
     pub fn describe(&self) -> String {
-        let Via { binding, subject, role } = self;
+        let BindingPath { binding, subject, role } = self;
         let (kind, name) = if binding.namespace.is_empty() {
             ("ClusterRoleBinding", quote(&binding.name))
         } else {

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_has_six_and_sixteen_characters() {
+    fn bootstrap_token_has_id_of_6_and_secret_of_16_characters() {
         assert_eq!(parts("abc123.0123456789abcdef"), Some(("abc123", "0123456789abcdef")));
         for token in [
             "",

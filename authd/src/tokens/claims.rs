@@ -16,7 +16,7 @@ pub struct Named {
 
 /// The private claims.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Private {
+pub struct PrivateClaims {
     /// The namespace of the service account.
     pub namespace: String,
     /// The node of the pod, or the node that the token is bound to.
@@ -47,7 +47,7 @@ pub struct Claims {
     /// The token id; `""` for tokens of Secrets.
     pub id: String,
     /// The service account and the bound object.
-    pub private: Private,
+    pub private: PrivateClaims,
     /// Whether the token must equal the data of its Secret: legacy tokens of Secrets only.
     pub legacy: bool,
 }
@@ -102,7 +102,7 @@ pub fn first_valid(starts: [Option<f64>; 2], leeway: f64) -> Option<Timestamp> {
 }
 
 /// Checks that the subject matches the private claims.
-pub(super) fn agrees(claims: &Map<String, Value>, private: &Private) -> Result<(), String> {
+pub(super) fn agrees(claims: &Map<String, Value>, private: &PrivateClaims) -> Result<(), String> {
     let said = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
     if said == subject(&private.namespace, &private.serviceaccount.name) {
         Ok(())

@@ -15,9 +15,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
 /// Limit in bytes of a token, more than any provider issues or a request header can contain.
-pub const LARGEST: usize = 256 * 1024;
+pub const MAX_TOKEN_BYTES: usize = 256 * 1024;
 /// Limit in bytes of a decoded header.
-const LARGEST_HEADER: usize = 8 * 1024;
+const MAX_HEADER_BYTES: usize = 8 * 1024;
 
 /// A signature algorithm (RFC 7518 section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,7 +96,7 @@ pub enum Malformed {
     /// The token does not have three parts.
     #[error("not a signed token of three parts")]
     NotCompact,
-    /// The token is longer than [`LARGEST`], or its header than 8 KiB.
+    /// The token is longer than [`MAX_TOKEN_BYTES`], or its header than 8 KiB.
     #[error("the token is too long")]
     TooLong,
     /// A part is not base64url without padding.
@@ -147,7 +147,7 @@ impl<'a> Signed<'a> {
     ///
     /// [`Malformed`].
     pub fn parse(token: &'a str) -> Result<Self, Malformed> {
-        if token.len() > LARGEST {
+        if token.len() > MAX_TOKEN_BYTES {
             return Err(Malformed::TooLong);
         }
         let (input, signature) = token.rsplit_once('.').ok_or(Malformed::NotCompact)?;
@@ -155,7 +155,7 @@ impl<'a> Signed<'a> {
         if payload.contains('.') {
             return Err(Malformed::NotCompact);
         }
-        if header.len() > LARGEST_HEADER {
+        if header.len() > MAX_HEADER_BYTES {
             return Err(Malformed::TooLong);
         }
         let decode = |text: &str, what| URL_SAFE_NO_PAD.decode(text).map_err(|_| Malformed::Base64(what));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_signed_token_is_told_apart() {
+    fn malformed_jws_is_rejected_with_reason() {
         for (text, want) in [
             ("", "not a signed token of three parts"),
             ("a.b", "not a signed token of three parts"),
@@ -251,14 +251,14 @@ mod tests {
         for header in [r#"{"alg":"RS256","alg":"none"}"#, r#"{}"#, "[]", "{", r#"{"alg":1}"#] {
             assert!(refusal(&token(header)).starts_with("the header cannot be read"), "{header}");
         }
-        assert_eq!(refusal(&"a".repeat(LARGEST + 1)), "the token is too long");
+        assert_eq!(refusal(&"a".repeat(MAX_TOKEN_BYTES + 1)), "the token is too long");
         assert_eq!(refusal(""), Malformed::NotCompact.to_string());
-        let long = format!(r#"{{"alg":"RS256","x":"{}"}}"#, "a".repeat(LARGEST_HEADER));
+        let long = format!(r#"{{"alg":"RS256","x":"{}"}}"#, "a".repeat(MAX_HEADER_BYTES));
         assert_eq!(refusal(&token(&long)), "the token is too long");
     }
 
     #[test]
-    fn all_nine_algorithms_have_their_names() {
+    fn jose_algorithms_parse_their_names() {
         for algorithm in Algorithm::ALL {
             assert_eq!(Algorithm::parse(algorithm.as_str()), Some(algorithm));
             let header = format!(r#"{{"alg":"{algorithm}","kid":"k","typ":"JWT"}}"#);

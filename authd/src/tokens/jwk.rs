@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (limits): at most [`MOST_KEYS`] keys are kept, which limits the number of verifications per
+//! INVARIANT (limits): at most [`MAX_KEYS`] keys are kept, which limits the number of verifications per
 //! token.
 
 use apimachinery::codec::{Limits, json};
@@ -23,7 +23,7 @@ use super::keys::VerifyingKey;
 /// Limits of a JWKS in bytes and nesting.
 pub const LIMITS: Limits = Limits { bytes: 1024 * 1024, depth: 16, ..Limits::BODY };
 /// Limit of keys per issuer.
-pub const MOST_KEYS: usize = 64;
+pub const MAX_KEYS: usize = 64;
 
 /// The object identifiers of RSA and EC public keys, and of the curves, as DER.
 const RSA_ENCRYPTION: &[u8] = &[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
@@ -47,7 +47,7 @@ struct WebKey {
 pub struct KeySet {
     keys: Vec<WebKey>,
     /// Why keys were skipped.
-    pub passed_over: Vec<String>,
+    pub skipped_keys: Vec<String>,
     /// SHA-256 of the document, in hexadecimal digits.
     pub hash: String,
 }
@@ -68,14 +68,14 @@ impl KeySet {
         };
         for (at, key) in keys.iter().enumerate() {
             let read = match key.as_object() {
-                _ if set.keys.len() >= MOST_KEYS => Err(format!("there are more than {MOST_KEYS}")),
+                _ if set.keys.len() >= MAX_KEYS => Err(format!("there are more than {MAX_KEYS}")),
                 Some(key) => web_key(key),
                 None => Err("not an object".to_owned()),
             };
             match read {
                 Ok(key) => set.keys.push(key),
-                Err(reason) if set.passed_over.len() < MOST_KEYS => {
-                    set.passed_over.push(format!("keys[{at}]: {reason}"));
+                Err(reason) if set.skipped_keys.len() < MAX_KEYS => {
+                    set.skipped_keys.push(format!("keys[{at}]: {reason}"));
                 }
                 Err(_) => {}
             }
@@ -229,11 +229,11 @@ mod tests {
     }
 
     #[test]
-    fn a_published_key_verifies_what_its_private_half_signed() {
+    fn published_jwk_verifies_signature_of_private_key() {
         let keys = generated();
         let all: Vec<Value> = keys.iter().map(|key| key.public.jwk().clone()).collect();
         let whole = set(&all);
-        assert_eq!((whole.len(), whole.passed_over.len()), (4, 0), "{:?}", whole.passed_over);
+        assert_eq!((whole.len(), whole.skipped_keys.len()), (4, 0), "{:?}", whole.skipped_keys);
         for (at, key) in keys.iter().enumerate() {
             for kid in [Some(key.public.kid.clone()), None] {
                 let mut header = json!({"alg": key.algorithm.as_str()});
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_for_its_own_algorithm() {
+    fn jwk_with_alg_rejects_other_algorithm() {
         let keys = generated();
         let rsa = keys[0].public.jwk();
         let mut bound = rsa.clone();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_cannot_be_used_are_passed_over() {
+    fn unsupported_jwks_key_is_skipped_with_reason() {
         let good = generated()[1].public.jwk().clone();
         let with = |member: &str, value: Value| {
             let mut key = good.clone();
@@ -297,19 +297,19 @@ mod tests {
         ] {
             let set = set(&[key.clone(), good.clone()]);
             assert_eq!(set.len(), 1, "{key}");
-            assert!(set.passed_over[0].starts_with(&format!("keys[0]: {want}")), "{:?}", set.passed_over);
+            assert!(set.skipped_keys[0].starts_with(&format!("keys[0]: {want}")), "{:?}", set.skipped_keys);
         }
         for bad in ["", "[]", "{}", r#"{"keys":{}}"#] {
             assert!(KeySet::parse(bad.as_bytes()).is_err(), "{bad}");
         }
         assert!(set(&[]).is_empty());
-        assert_eq!(set(&vec![good.clone(); 100]).len(), MOST_KEYS);
+        assert_eq!(set(&vec![good.clone(); 100]).len(), MAX_KEYS);
         assert!(set(std::slice::from_ref(&good)).is_within(&set(&[with("use", Value::Null)])));
         assert!(!set(&[good]).is_within(&set(&[])));
     }
 
     #[test]
-    fn lengths_are_those_of_der() {
+    fn der_lengths_are_encoded() {
         assert_eq!(der(2, &[])[..2], [2, 0]);
         assert_eq!(der(2, &[0; 127])[..2], [2, 127]);
         assert_eq!(der(2, &[0; 128])[..3], [2, 0x81, 128]);

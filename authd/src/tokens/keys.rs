@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_key_signs_its_public_half_verifies_and_no_other() {
+    fn signature_verifies_only_with_its_public_key() {
         let keys = generated();
         for (algorithm, pem, public_pem) in &keys {
             let Key::Private(signing) = one(pem) else { panic!("{algorithm} is public") };
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_holds_several_keys_and_says_what_is_wrong() {
+    fn key_file_with_several_keys_is_read_or_rejected_with_section() {
         let keys = generated();
         let all: String =
             keys.iter().flat_map(|(_, private, public)| [private.as_str(), public.as_str()]).collect();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn web_keys_have_the_members_of_their_type() {
+    fn jwk_has_members_of_its_key_type() {
         for (algorithm, pem, _) in generated() {
             let key = one(&pem);
             let jwk = key.public().jwk();

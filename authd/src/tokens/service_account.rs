@@ -21,7 +21,7 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-pub use super::claims::{Claims, Named, Private, issuer_of, subject};
+pub use super::claims::{Claims, Named, PrivateClaims, issuer_of, subject};
 use super::claims::{agrees, audiences, first_valid, parse, time_claim};
 use super::jose::{self, Signed};
 use super::keyring::Keyring;
@@ -167,7 +167,7 @@ impl Issuer {
             None => {}
         }
         let subject = subject(&request.namespace, &request.account.name);
-        let private = Private {
+        let private = PrivateClaims {
             namespace: request.namespace,
             node,
             pod,
@@ -247,7 +247,7 @@ impl Issuer {
     fn bound(&self, claims: &Map<String, Value>, now: Timestamp) -> Result<Claims, String> {
         let private =
             claims.get(&self.claim).ok_or_else(|| format!("the claim `{}` is missing", self.claim))?;
-        let private: Private = serde_json::from_value(private.clone())
+        let private: PrivateClaims = serde_json::from_value(private.clone())
             .map_err(|error| format!("the claim `{}` cannot be read: {error}", self.claim))?;
         agrees(claims, &private)?;
         let (expires, not_before) = valid_at(claims, now)?;
@@ -270,7 +270,7 @@ impl Issuer {
             let value = claims.get(&name).and_then(Value::as_str).filter(|value| !value.is_empty());
             value.map(str::to_owned).ok_or(format!("the claim `{name}` is missing"))
         };
-        let private = Private {
+        let private = PrivateClaims {
             namespace: text("namespace")?,
             node: None,
             pod: None,
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issued_token_is_read_until_it_ends() {
+    fn issued_token_is_valid_until_expiry() {
         let issuer = issuer(&key(), |_| {});
         let bound = Request {
             bound: Some((Bound::Pod, named("p", "u-2"))),
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_other_issuers_concern_others_and_those_of_other_keys_fail() {
+    fn token_of_other_issuer_is_ignored_and_of_other_key_is_rejected() {
         let signing = key();
         let ours = issuer(&signing, |_| {});
         let theirs = issuer(&signing, |options| options.issuers = vec!["https://other.test".into()]);
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn lifetimes_are_bounded_and_old_clients_extended() {
+    fn token_lifetime_is_limited_and_extended_for_old_clients() {
         let signing = key();
         for (longest, extend, asked, seconds, exp, warns) in [
             (None, true, 0, 3600, 3600, None),
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_secrets_have_no_end() {
+    fn token_of_secret_has_no_expiry() {
         let issuer = issuer(&key(), |_| {});
         let token = issuer.issue_for_secret("team", &named("robot", "u-1"), "robot-token").unwrap();
         let claims = issuer.read(&token, at(1 << 33)).unwrap().unwrap();
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documents_name_issuer_and_keys() {
+    fn jwks_and_discovery_documents_name_issuer_and_keys() {
         let signing = key();
         let issuer = issuer(&signing, |_| {});
         let keys = issuer.jwks();
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_whose_subject_lies_is_refused() {
+    fn token_with_mismatched_subject_is_rejected() {
         let signing = key();
         let issuer = issuer(&signing, |_| {});
         let claims = json!({

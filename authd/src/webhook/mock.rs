@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::clock::{ManualClock, SeededChance};
+use apimachinery::clock::{ManualClock, SeededRng};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::Value;
 use hyper::body::Incoming;
@@ -19,7 +19,7 @@ use serving::server::{ConnectionInfo, ServerOptions, serve};
 use serving::tls::{ServingTls, TlsFiles};
 use tempfile::TempDir;
 
-use super::{Ground, Webhook};
+use super::{Webhook, WebhookContext};
 
 /// Back-off without delay.
 pub(crate) const QUICK: Backoff =
@@ -32,7 +32,7 @@ type Reply = Option<(u16, String)>;
 pub(crate) struct Mock {
     dir: TempDir,
     port: u16,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
     reply: Arc<Mutex<Reply>>,
     /// The clock of the client.
     pub(crate) clock: Arc<ManualClock>,
@@ -40,7 +40,7 @@ pub(crate) struct Mock {
 
 /// One received request.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) body: Value,
@@ -62,20 +62,20 @@ impl Mock {
             ServingTls::load(TlsFiles { cert: pair.cert, key: pair.key, client_cas: Vec::new() }).unwrap();
         let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0).await.unwrap();
         let port = listener.address().unwrap().port();
-        let (asked, reply): (Arc<Mutex<Vec<Asked>>>, Arc<Mutex<Reply>>) = Default::default();
-        let (log, says) = (Arc::clone(&asked), Arc::clone(&reply));
+        let (asked, reply): (Arc<Mutex<Vec<ReceivedRequest>>>, Arc<Mutex<Reply>>) = Default::default();
+        let (log, set_response) = (Arc::clone(&asked), Arc::clone(&reply));
         let handler = move |request: Request<Incoming>, connection: Arc<ConnectionInfo>| {
-            let (log, says) = (Arc::clone(&log), Arc::clone(&says));
+            let (log, set_response) = (Arc::clone(&log), Arc::clone(&set_response));
             async move {
                 let (head, body) = request.into_parts();
                 let body = body::read(body, 1 << 20, Duration::from_secs(60)).await.unwrap();
-                log.lock().push(Asked {
+                log.lock().push(ReceivedRequest {
                     method: head.method.to_string(),
                     path: head.uri.path_and_query().unwrap().to_string(),
                     body: serde_json::from_slice(&body).unwrap(),
                     certificate: connection.client_fingerprint.is_some(),
                 });
-                let reply = says.lock().clone();
+                let reply = set_response.lock().clone();
                 match reply {
                     Some((status, body)) => {
                         Response::builder().status(status).body(Body::from(body)).unwrap()
@@ -91,17 +91,17 @@ impl Mock {
     }
 
     /// Sets the response.
-    pub(crate) fn says(&self, status: u16, body: impl ToString) {
+    pub(crate) fn set_response(&self, status: u16, body: impl ToString) {
         *self.reply.lock() = Some((status, body.to_string()));
     }
 
     /// Stops responding.
-    pub(crate) fn hangs(&self) {
+    pub(crate) fn stop_responding(&self) {
         *self.reply.lock() = None;
     }
 
     /// Takes the requests since the last call.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn take_requests(&self) -> Vec<ReceivedRequest> {
         std::mem::take(&mut *self.asked.lock())
     }
 
@@ -109,8 +109,8 @@ impl Mock {
         Arc::new(Names::new(Preset::Kubernetes, "").unwrap())
     }
 
-    pub(crate) fn ground(&self) -> Ground {
-        Ground { names: self.names(), clock: self.clock.clone(), chance: Arc::new(SeededChance::new(1)) }
+    pub(crate) fn ground(&self) -> WebhookContext {
+        WebhookContext { names: self.names(), clock: self.clock.clone(), rng: Arc::new(SeededRng::new(1)) }
     }
 
     /// A client of the mock.

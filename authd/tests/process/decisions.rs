@@ -13,7 +13,7 @@ async fn rbac() -> (Authd, Mirror, Decide) {
 }
 
 #[tokio::test]
-async fn rules_allow_and_their_absence_refuses() {
+async fn rbac_rules_allow_and_missing_rules_deny() {
     let (_authd, mirror, mut decide) = rbac().await;
     mirror.put(2, "", "reader", Kind::ClusterRole(role(&["get"], &["pods"]))).await;
     mirror.put(3, "a", "grant", Kind::RoleBinding(binding("ClusterRole", "reader", "alice"))).await;
@@ -21,7 +21,7 @@ async fn rules_allow_and_their_absence_refuses() {
     mirror.put(5, "", "bob", Kind::ClusterRoleBinding(binding("ClusterRole", "reader", "bob"))).await;
     mirror.synced(5).await;
 
-    let answer = decide.may(pods("alice", "get", "a", 5)).await;
+    let answer = decide.authorize(pods("alice", "get", "a", 5)).await;
     assert_eq!(answer.verdict(), Verdict::Allow);
     assert_eq!(
         answer.reason,
@@ -31,7 +31,7 @@ async fn rules_allow_and_their_absence_refuses() {
     assert_eq!((depends.rbac_cluster, depends.rbac_namespace.as_slice()), (true, &["a".to_owned()][..]));
     assert_eq!((depends.identity, answer.covers(), answer.ttl_ms), (false, auth::Covers::AnyName, 0));
 
-    let answer = decide.may(pods("bob", "get", "a", 5)).await;
+    let answer = decide.authorize(pods("bob", "get", "a", 5)).await;
     assert_eq!(answer.verdict(), Verdict::Allow);
     let depends = answer.depends_on.unwrap();
     assert_eq!(
@@ -40,14 +40,14 @@ async fn rules_allow_and_their_absence_refuses() {
         "a cluster-wide grant depends on no namespace"
     );
 
-    let answer = decide.may(pods("alice", "delete", "a", 5)).await;
+    let answer = decide.authorize(pods("alice", "delete", "a", 5)).await;
     assert_eq!((answer.verdict(), answer.reason.as_str()), (Verdict::NoOpinion, ""));
-    let answer = decide.may(pods("alice", "get", "b", 5)).await;
+    let answer = decide.authorize(pods("alice", "get", "b", 5)).await;
     let reason = r#"RBAC: role.rbac.authorization.k8s.io "nosuch" not found"#;
     assert_eq!((answer.verdict(), answer.reason.as_str()), (Verdict::NoOpinion, reason));
 
     let explained = auth::AuthorizeRequest { explain: true, ..pods("alice", "delete", "a", 5) };
-    let answer = decide.may(explained).await;
+    let answer = decide.authorize(explained).await;
     assert_eq!(answer.explanation.len(), 1, "{answer:?}");
 
     let batch = auth::AuthorizeBatchRequest {
@@ -64,7 +64,7 @@ async fn rules_allow_and_their_absence_refuses() {
 }
 
 #[tokio::test]
-async fn a_question_waits_for_its_revision_and_others_pass_it() {
+async fn request_waits_for_its_revision_without_blocking_others() {
     let (_authd, mirror, mut decide) = rbac().await;
     mirror.put(2, "a", "r", Kind::Role(role(&["get"], &["pods"]))).await;
     mirror.synced(9).await;
@@ -84,12 +84,12 @@ async fn a_question_waits_for_its_revision_and_others_pass_it() {
 }
 
 #[tokio::test]
-async fn nothing_is_decided_on_stale_policy() {
+async fn stale_policy_returns_503() {
     let (_authd, mirror, mut decide) = rbac().await;
     mirror.put(2, "a", "r", Kind::Role(role(&["get"], &["pods"]))).await;
     mirror.put(3, "a", "grant", Kind::RoleBinding(binding("Role", "r", "alice"))).await;
     mirror.synced(3).await;
-    assert_eq!(decide.may(pods("alice", "get", "a", 3)).await.verdict(), Verdict::Allow);
+    assert_eq!(decide.authorize(pods("alice", "get", "a", 3)).await.verdict(), Verdict::Allow);
     // The revocation was acknowledged at revision 4, and its message is lost.
     let failed = |answer: Answer| match answer {
         Answer::Failure(failure) => {
@@ -101,19 +101,19 @@ async fn nothing_is_decided_on_stale_policy() {
     failed(decide.ask(Ask::Authorize(pods("alice", "get", "a", 4))).await);
     // The message arrives and takes effect.
     mirror.delete(4, mirror_key::Kind::RoleBinding(named("a", "grant"))).await;
-    assert_eq!(decide.may(pods("alice", "get", "a", 4)).await.verdict(), Verdict::NoOpinion);
+    assert_eq!(decide.authorize(pods("alice", "get", "a", 4)).await.verdict(), Verdict::NoOpinion);
 }
 
 #[tokio::test]
-async fn without_a_feed_only_masters_are_decided() {
+async fn without_mirror_feed_only_system_masters_are_decided() {
     let (authd, mirror, mut decide) = rbac().await;
     mirror.synced(3).await;
     mirror.progress(4).await;
-    assert_eq!(decide.may(pods("alice", "get", "a", 4)).await.verdict(), Verdict::NoOpinion);
+    assert_eq!(decide.authorize(pods("alice", "get", "a", 4)).await.verdict(), Verdict::NoOpinion);
     drop(mirror);
     let master =
         auth::AuthorizeRequest { user: Some(user("root", &["system:masters"])), ..pods("", "get", "a", 9) };
-    assert_eq!(decide.may(master).await.verdict(), Verdict::Allow);
+    assert_eq!(decide.authorize(master).await.verdict(), Verdict::Allow);
     // The request waits for the next feed.
     let id = decide.send(Some(Ask::Authorize(pods("alice", "get", "a", 9)))).await;
     let next = authd.mirror().await;
@@ -132,12 +132,12 @@ async fn without_a_feed_only_masters_are_decided() {
     drop(next);
     let mut refused = false;
     while !refused {
-        refused = decide.may(pods("alice", "get", "a", 2)).await.verdict() == Verdict::NoOpinion;
+        refused = decide.authorize(pods("alice", "get", "a", 2)).await.verdict() == Verdict::NoOpinion;
     }
 }
 
 #[tokio::test]
-async fn malformed_questions_fail_and_the_stream_goes_on() {
+async fn malformed_request_fails_and_stream_continues() {
     let (_authd, mirror, mut decide) = rbac().await;
     mirror.synced(1).await;
     for ask in [
@@ -152,14 +152,14 @@ async fn malformed_questions_fail_and_the_stream_goes_on() {
         decide.send(ask).await;
         assert!(matches!(decide.next().await.answer, Some(Answer::Failure(_))));
     }
-    assert_eq!(decide.may(pods("alice", "get", "a", 1)).await.verdict(), Verdict::NoOpinion);
+    assert_eq!(decide.authorize(pods("alice", "get", "a", 1)).await.verdict(), Verdict::NoOpinion);
 }
 
 #[tokio::test]
-async fn modes_for_tests_need_no_mirror() {
+async fn always_allow_and_always_deny_need_no_mirror() {
     for (mode, want) in [("AlwaysAllow", Verdict::Allow), ("AlwaysDeny", Verdict::NoOpinion)] {
         let authd = Authd::start(&[&format!("--authorization-mode={mode}")]).await;
         let mut decide = authd.decide().await;
-        assert_eq!(decide.may(pods("alice", "get", "a", 99)).await.verdict(), want, "{mode}");
+        assert_eq!(decide.authorize(pods("alice", "get", "a", 99)).await.verdict(), want, "{mode}");
     }
 }

@@ -15,7 +15,7 @@ fn good(file: &Path, names: &str) {
 }
 
 #[test]
-fn every_configuration_file_is_good_under_either_names() {
+fn example_configuration_files_pass_check_under_both_presets() {
     let dir = tempfile::tempdir().unwrap();
     let service = dir.path().join("policy-service.kubeconfig");
     std::fs::copy(folder().join("policy-service.kubeconfig"), &service).unwrap();
@@ -52,7 +52,7 @@ fn every_configuration_file_is_good_under_either_names() {
 }
 
 #[test]
-fn the_readme_lists_every_file() {
+fn examples_readme_lists_all_files() {
     let readme = std::fs::read_to_string(folder().join("README.md")).unwrap();
     for entry in std::fs::read_dir(folder()).unwrap() {
         let name = entry.unwrap().file_name().to_string_lossy().into_owned();

@@ -146,7 +146,10 @@ impl Decide {
     }
 
     /// Authenticates credentials: `Ok(identity)` or `Err(detail)`.
-    pub(crate) async fn who(&mut self, ask: auth::AuthenticateRequest) -> Result<auth::Identity, String> {
+    pub(crate) async fn authenticate(
+        &mut self,
+        ask: auth::AuthenticateRequest,
+    ) -> Result<auth::Identity, String> {
         match self.ask(Ask::Authenticate(ask)).await {
             Answer::Authenticate(answer) => match answer.outcome.unwrap() {
                 auth::authenticate_response::Outcome::Identity(identity) => Ok(identity),
@@ -156,7 +159,7 @@ impl Decide {
         }
     }
 
-    pub(crate) async fn may(&mut self, ask: auth::AuthorizeRequest) -> auth::AuthorizeResponse {
+    pub(crate) async fn authorize(&mut self, ask: auth::AuthorizeRequest) -> auth::AuthorizeResponse {
         match self.ask(Ask::Authorize(ask)).await {
             Answer::Authorize(answer) => answer,
             other => panic!("{other:?}"),

@@ -21,26 +21,29 @@ fn chain(chain: &[&[u8]]) -> auth::AuthenticateRequest {
 }
 
 #[tokio::test]
-async fn tokens_and_the_anonymous_user() {
+async fn static_tokens_and_anonymous_requests_are_authenticated() {
     let authd = Authd::start(&["--authorization-mode=RBAC", "--api-audiences=api"]).await;
     let mut decide = authd.decide().await;
 
-    let identity = decide.who(token("alice-token")).await.unwrap();
+    let identity = decide.authenticate(token("alice-token")).await.unwrap();
     let user = identity.user.unwrap();
     assert_eq!((user.name.as_str(), user.uid.as_str()), ("alice", "alice-uid"));
     assert_eq!(user.groups, ["team-a", "system:authenticated"]);
     assert!(!identity.anonymous && identity.audiences.is_empty() && identity.expires_at_ms == 0);
 
     let audiences = vec!["other".to_owned(), "api".to_owned()];
-    let identity = decide.who(auth::AuthenticateRequest { audiences, ..token("alice-token") }).await.unwrap();
+    let identity =
+        decide.authenticate(auth::AuthenticateRequest { audiences, ..token("alice-token") }).await.unwrap();
     assert_eq!(identity.audiences, ["api"]);
     let audiences = vec!["other".to_owned()];
-    assert!(decide.who(auth::AuthenticateRequest { audiences, ..token("alice-token") }).await.is_err());
+    assert!(
+        decide.authenticate(auth::AuthenticateRequest { audiences, ..token("alice-token") }).await.is_err()
+    );
 
-    let detail = decide.who(token("wrong-token")).await.unwrap_err();
+    let detail = decide.authenticate(token("wrong-token")).await.unwrap_err();
     assert_eq!(detail, "token-file: the token is not in the file");
 
-    let identity = decide.who(token("")).await.unwrap();
+    let identity = decide.authenticate(token("")).await.unwrap();
     let user = identity.user.unwrap();
     assert_eq!(
         (user.name.as_str(), user.groups.as_slice()),
@@ -50,13 +53,13 @@ async fn tokens_and_the_anonymous_user() {
 }
 
 #[tokio::test]
-async fn anonymous_access_can_be_off() {
+async fn anonymous_access_off_rejects_request_without_credentials() {
     let authd = Authd::start(&["--authorization-mode=RBAC", "--anonymous-auth=false"]).await;
-    let detail = authd.decide().await.who(token("")).await.unwrap_err();
+    let detail = authd.decide().await.authenticate(token("")).await.unwrap_err();
     assert_eq!(detail, "no credentials, and anonymous access is off");
     // AlwaysAllow turns anonymous access off by default.
     let authd = Authd::start(&[]).await;
-    assert!(authd.decide().await.who(token("")).await.is_err());
+    assert!(authd.decide().await.authenticate(token("")).await.is_err());
 }
 
 /// Certificate parameters valid from an hour ago until `hours` from now.
@@ -91,7 +94,7 @@ fn client(name: &str, organization: &str, hours: i64) -> CertificateParams {
 }
 
 #[tokio::test]
-async fn certificates_of_the_authority_and_no_others() {
+async fn only_certificates_of_configured_ca_are_accepted() {
     let key = || KeyPair::generate().unwrap();
     let root = CertifiedIssuer::self_signed(authority("root"), key()).unwrap();
     let other = CertifiedIssuer::self_signed(authority("root"), key()).unwrap();
@@ -108,7 +111,7 @@ async fn certificates_of_the_authority_and_no_others() {
     let mut decide = authd.decide().await;
 
     let good = leaf(client("jane", "dev", 1), &root);
-    let identity = decide.who(chain(&[&good])).await.unwrap();
+    let identity = decide.authenticate(chain(&[&good])).await.unwrap();
     let user = identity.user.unwrap();
     assert_eq!(
         (user.name.as_str(), user.groups.as_slice()),
@@ -119,7 +122,10 @@ async fn certificates_of_the_authority_and_no_others() {
     assert!(identity.expires_at_ms > 0);
 
     let through = leaf(client("joe", "ops", 1), &middle);
-    assert_eq!(decide.who(chain(&[&through, middle.der()])).await.unwrap().user.unwrap().name, "joe");
+    assert_eq!(
+        decide.authenticate(chain(&[&through, middle.der()])).await.unwrap().user.unwrap().name,
+        "joe"
+    );
 
     let mut server = client("jane", "dev", 1);
     server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -130,22 +136,22 @@ async fn certificates_of_the_authority_and_no_others() {
         ("no intermediate", chain(&[&through])),
         ("garbage", chain(&[&[0x30, 0x82, 1, 2, 3]])),
     ] {
-        let detail = decide.who(request).await.unwrap_err();
+        let detail = decide.authenticate(request).await.unwrap_err();
         assert!(detail.starts_with("x509: "), "{what}: {detail}");
     }
 
     // Each credential is tried: a valid token beside an invalid certificate, and the reverse.
     let bad = leaf(client("jane", "dev", 1), &other);
     let both = auth::AuthenticateRequest { bearer_token: "alice-token".into(), ..chain(&[&bad]) };
-    assert_eq!(decide.who(both).await.unwrap().user.unwrap().name, "alice");
+    assert_eq!(decide.authenticate(both).await.unwrap().user.unwrap().name, "alice");
     let both = auth::AuthenticateRequest { bearer_token: "wrong".into(), ..chain(&[&good]) };
-    assert_eq!(decide.who(both).await.unwrap().user.unwrap().name, "jane");
+    assert_eq!(decide.authenticate(both).await.unwrap().user.unwrap().name, "jane");
 }
 
 /// A token webhook that never responds gets thousands of tokens at once.
 /// Other users still authenticate.
 #[tokio::test]
-async fn a_token_webhook_that_hangs_shuts_out_nobody_else() {
+async fn hanging_token_webhook_does_not_block_other_authenticators() {
     const FLOOD: usize = 3000;
     let service = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -174,6 +180,6 @@ async fn a_token_webhook_that_hangs_shuts_out_nobody_else() {
         };
         assert!(refused);
     }
-    let identity = authd.decide().await.who(token("alice-token")).await.unwrap();
+    let identity = authd.decide().await.authenticate(token("alice-token")).await.unwrap();
     assert_eq!(identity.user.unwrap().name, "alice");
 }

@@ -8,6 +8,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod combined;
 mod decisions;
 mod examples;
 mod harness;
@@ -15,4 +16,3 @@ mod identities;
 mod mirror;
 mod reviews;
 mod start;
-mod together;

@@ -16,7 +16,7 @@ fn done(batch: &auth::WriteBatch, code: u32, revision: u64) -> Update {
 }
 
 #[tokio::test]
-async fn default_policy_is_demanded_once_and_makes_it_ready() {
+async fn default_policy_is_written_once_before_ready() {
     let authd = Authd::start(&["--authorization-mode=RBAC"]).await;
     let mut mirror = authd.mirror().await;
     let epoch = match mirror.demand().await.unwrap() {
@@ -52,7 +52,7 @@ async fn default_policy_is_demanded_once_and_makes_it_ready() {
 }
 
 #[tokio::test]
-async fn written_rules_follow_what_an_aggregated_role_grants() {
+async fn aggregated_role_rules_are_written_back() {
     let authd = Authd::start(&["--authorization-mode=RBAC"]).await;
     let mut mirror = authd.mirror().await;
     mirror.synced(1).await;
@@ -85,7 +85,7 @@ async fn written_rules_follow_what_an_aggregated_role_grants() {
 }
 
 #[tokio::test]
-async fn other_names_are_refused() {
+async fn mirror_with_other_names_preset_is_rejected() {
     let authd = Authd::start(&["--authorization-mode=RBAC"]).await;
     let refused = Mirror::begin(authd.channel().await, "svc", "svc.internal").await.err().unwrap();
     assert_eq!(refused.code(), tonic::Code::FailedPrecondition, "{refused:?}");
@@ -96,7 +96,7 @@ async fn other_names_are_refused() {
 }
 
 #[tokio::test]
-async fn a_malformed_update_ends_the_feed() {
+async fn malformed_update_ends_mirror_stream() {
     let authd = Authd::start(&["--authorization-mode=RBAC"]).await;
     let mut mirror = authd.mirror().await;
     mirror.send(Update::Put(auth::MirrorPut { revision: 1, object: None })).await;
@@ -110,7 +110,7 @@ async fn a_malformed_update_ends_the_feed() {
 }
 
 #[tokio::test]
-async fn rules_and_escalation_are_asked_by_themselves() {
+async fn rules_and_escalation_checks_over_grpc() {
     let authd = Authd::start(&["--authorization-mode=RBAC"]).await;
     let mirror = authd.mirror().await;
     mirror.put(2, "a", "r", Kind::Role(role(&["get"], &["pods"]))).await;

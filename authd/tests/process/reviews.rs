@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::harness::{Authd, binding, role, user};
 
 #[tokio::test]
-async fn reviews_are_answered_with_an_object_or_a_status() {
+async fn review_returns_object_or_status() {
     let authd = Authd::start(&["--authorization-mode=RBAC"]).await;
     let mirror = authd.mirror().await;
     mirror.put(2, "a", "r", Kind::Role(role(&["get"], &["pods"]))).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::harness::{Authd, LONG, command, run};
 
 #[test]
-fn mistakes_end_it_with_64_before_anything_is_bound() {
+fn invalid_flags_exit_with_64_before_bind() {
     let dir = tempfile::tempdir().unwrap();
     let socket = format!("--socket={}", dir.path().join("s").display());
     std::fs::write(dir.path().join("bad.csv"), "token,user\n").unwrap();
@@ -34,7 +34,7 @@ fn mistakes_end_it_with_64_before_anything_is_bound() {
 }
 
 #[tokio::test]
-async fn the_end_of_standard_input_ends_it() {
+async fn end_of_stdin_stops_authd() {
     let mut authd = Authd::start(&["--authorization-mode=RBAC", "--exit-on-stdin-eof"]).await;
     let socket = authd.socket();
     drop(authd.child().stdin.take());
@@ -48,7 +48,7 @@ async fn the_end_of_standard_input_ends_it() {
 }
 
 #[tokio::test]
-async fn a_second_process_does_not_take_the_socket() {
+async fn second_process_on_same_socket_fails() {
     let authd = Authd::start(&["--authorization-mode=RBAC"]).await;
     let socket = format!("--socket={}", authd.socket().display());
     let output = command(&[&socket, "--authorization-mode=RBAC"]).output().unwrap();
@@ -57,7 +57,7 @@ async fn a_second_process_does_not_take_the_socket() {
 }
 
 #[tokio::test]
-async fn grpc_health_tells_whether_it_decides() {
+async fn grpc_health_reports_whether_authd_decides() {
     use authproto::health::HealthCheckRequest;
     use authproto::health::health_check_response::ServingStatus::{NotServing, ServiceUnknown, Serving};
     use authproto::health::health_client::HealthClient;

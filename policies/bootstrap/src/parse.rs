@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_is_read() {
+    fn policy_parser_accepts_every_statement() {
         let text = "# a comment\n\nClusterRole a:b\n  gathers edit\n  adds to admin\n  get,list on pods,pods/log\n  # inside\n  \
                     * on * in \"\",apps named x,y\n  get on a named z\n  get at /healthz,/livez/*\n  bound to nobody\n  \
                     bound as other to User u:1, Group g, ServiceAccount n/s\nRole ns/a:c\n  bound to User u\n";
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_format_is_an_error_that_names_the_line() {
+    fn policy_parse_error_names_line() {
         for (text, problem) in [
             ("  get on pods", "line 1: rule or binding before any role"),
             ("Role x\n", "line 1: expected `Role NAMESPACE/NAME`"),

@@ -39,7 +39,7 @@ fn title(object: &Object) -> String {
 /// Compares all defaults with a committed list, so that reviews show changes.
 /// `UPDATE=1` rewrites the list.
 #[test]
-fn the_objects_are_those_of_the_list() {
+fn default_objects_match_committed_list() {
     for (names, policy) in both() {
         let mut titles: Vec<String> = policy.objects().map(title).collect();
         titles.sort();
@@ -56,7 +56,7 @@ fn the_objects_are_those_of_the_list() {
 }
 
 #[test]
-fn every_object_is_complete_and_marked_as_a_default() {
+fn default_objects_have_bootstrap_label_and_autoupdate_annotation() {
     for (names, policy) in both() {
         let group = names.group("rbac.authorization");
         for (kind, list) in [
@@ -81,7 +81,7 @@ fn every_object_is_complete_and_marked_as_a_default() {
 }
 
 #[test]
-fn rules_are_either_on_resources_or_on_paths_and_sorted() {
+fn default_rules_are_sorted_resource_or_non_resource_rules() {
     for (_, policy) in both() {
         for role in policy.cluster_roles.iter().chain(&policy.roles) {
             for rule in rules(role) {
@@ -105,7 +105,7 @@ fn rules_are_either_on_resources_or_on_paths_and_sorted() {
 
 /// A binding to a missing role would grant nothing without an error.
 #[test]
-fn every_binding_names_a_default_role_of_its_scope() {
+fn default_bindings_reference_existing_default_roles() {
     for (names, policy) in both() {
         let group = names.group("rbac.authorization");
         let known: BTreeSet<String> = policy.cluster_roles.iter().chain(&policy.roles).map(title).collect();
@@ -128,7 +128,7 @@ fn every_binding_names_a_default_role_of_its_scope() {
 }
 
 #[test]
-fn each_aggregated_role_is_fed_by_exactly_the_roles_that_should_feed_it() {
+fn aggregated_roles_have_expected_source_roles() {
     for (names, policy) in both() {
         for (role, feeders) in [
             ("admin", ["edit", "system:aggregate-to-admin"].as_slice()),
@@ -154,7 +154,7 @@ fn each_aggregated_role_is_fed_by_exactly_the_roles_that_should_feed_it() {
 
 /// Requirements A-DEF-10 to 16, 41 and 56: the complete set of subjects with default permissions.
 #[test]
-fn only_these_users_and_groups_are_granted_anything() {
+fn default_bindings_have_only_expected_subjects() {
     for (names, policy) in both() {
         let mut granted: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for binding in policy.cluster_role_bindings.iter().chain(&policy.role_bindings) {
@@ -207,7 +207,7 @@ fn only_these_users_and_groups_are_granted_anything() {
 
 /// Each controller has a service account with its own name.
 #[test]
-fn controllers_are_bound_to_their_own_service_account() {
+fn controller_roles_are_bound_to_own_service_account() {
     for (names, policy) in both() {
         for role in &policy.cluster_roles {
             let Some(controller) = role.name().strip_prefix("system:controller:") else { continue };
@@ -225,7 +225,7 @@ fn controllers_are_bound_to_their_own_service_account() {
 
 /// Requirements A-DEF-18 to 29 and 34 to 37: forbidden permissions of the user-facing roles.
 #[test]
-fn user_facing_roles_stay_below_their_limits() {
+fn user_facing_roles_lack_forbidden_permissions() {
     const READS: [&str; 3] = ["get", "list", "watch"];
     for (names, policy) in both() {
         let rbac = names.group("rbac.authorization");
@@ -277,7 +277,7 @@ fn user_facing_roles_stay_below_their_limits() {
 
 /// The rule of appendix (f) renames the objects of one preset to the objects of the other.
 #[test]
-fn the_presets_differ_in_names_alone() {
+fn default_policies_of_presets_differ_only_in_names() {
     let [(_, kubernetes), (names, svc)] = both();
     let renamed = |object: &Object| {
         let text = serde_json::to_string(&object.0).unwrap();

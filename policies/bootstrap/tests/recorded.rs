@@ -76,7 +76,7 @@ fn forget(value: &mut Value, path: &[&str]) {
 }
 
 #[test]
-fn the_recorded_default_objects_are_ours() {
+fn default_policy_matches_recorded_objects() {
     let Some(file) = recorded_file() else { return };
     let policy = default_policy(&Names::new(Preset::Kubernetes, DEFAULT_API_DOMAIN).unwrap());
     let recorded: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();

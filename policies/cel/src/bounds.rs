@@ -21,12 +21,12 @@ pub struct Bounds {
     pub(crate) size: u64,
     /// Minimum size of the JSON in bytes.
     bytes: u64,
-    pub(crate) within: Within,
+    pub(crate) within: PartBounds,
 }
 
 /// Limits of the parts of a value.
 #[derive(Clone, Debug)]
-pub(crate) enum Within {
+pub(crate) enum PartBounds {
     Nothing,
     /// Every element of a list or value of a map.
     Each(Box<Bounds>),
@@ -37,7 +37,7 @@ pub(crate) enum Within {
 impl Bounds {
     /// Limits of a schema; `None` if it has no type, as in [`Type::of_schema`](crate::Type::of_schema).
     pub fn of_schema(schema: &dyn Schema) -> Option<Bounds> {
-        let plain = |size: u64, bytes: u64| Some(Bounds { size, bytes, within: Within::Nothing });
+        let plain = |size: u64, bytes: u64| Some(Bounds { size, bytes, within: PartBounds::Nothing });
         match schema.schema_type() {
             SchemaType::Boolean => plain(1, 4),
             SchemaType::Integer | SchemaType::Number => plain(1, 1),
@@ -52,13 +52,13 @@ impl Bounds {
             SchemaType::Array => {
                 let element = Bounds::of_schema(schema.items()?)?;
                 let size = schema.max_items().unwrap_or((REQUEST - 2) / (element.bytes + 1));
-                Some(Bounds { size, bytes: 2, within: Within::Each(Box::new(element)) })
+                Some(Bounds { size, bytes: 2, within: PartBounds::Each(Box::new(element)) })
             }
             SchemaType::Object => match schema.additional_properties() {
                 Some(values) => {
                     let value = Bounds::of_schema(values)?;
                     let size = schema.max_properties().unwrap_or((REQUEST - 2) / (value.bytes + 6));
-                    Some(Bounds { size, bytes: 2, within: Within::Each(Box::new(value)) })
+                    Some(Bounds { size, bytes: 2, within: PartBounds::Each(Box::new(value)) })
                 }
                 None => Some(object(schema)),
             },
@@ -89,14 +89,14 @@ fn object(schema: &dyn Schema) -> Bounds {
     }
     if schema.embedded() {
         let text = |name: &str| {
-            let bounds = Bounds { size: REQUEST - 2, bytes: 2, within: Within::Nothing };
+            let bounds = Bounds { size: REQUEST - 2, bytes: 2, within: PartBounds::Nothing };
             (name.to_owned(), bounds)
         };
-        let names = Within::Fields([text("name"), text("generateName")].into());
+        let names = PartBounds::Fields([text("name"), text("generateName")].into());
         fields.extend([text("apiVersion"), text("kind")]);
         fields.insert("metadata".to_owned(), Bounds { size: 2, bytes: 2, within: names });
     }
-    Bounds { size: fields.len() as u64, bytes, within: Within::Fields(fields) }
+    Bounds { size: fields.len() as u64, bytes, within: PartBounds::Fields(fields) }
 }
 
 /// Maximum occurrences of a part of a schema in one object.

@@ -9,7 +9,7 @@
 //! arguments. Small values cost the same as in kube-apiserver.
 
 use crate::error::EvalError;
-use crate::estimate::{Estimate, Known};
+use crate::estimate::{Estimate, ValueFacts};
 use crate::types::Type;
 use crate::value::Value;
 
@@ -72,9 +72,9 @@ pub(crate) enum CallCost {
     /// Product of the lengths of both lists, times this factor.
     Pairs(u64),
     /// One unit for passing a value, and more if it holds much text.
-    Handing,
+    PassValue,
     /// Custom rules: for values, and for estimates.
-    Own(for<'v> fn(&[Value<'v>]) -> u64, for<'b> fn(&[Known<'b>]) -> Estimate),
+    Custom(for<'v> fn(&[Value<'v>]) -> u64, for<'b> fn(&[ValueFacts<'b>]) -> Estimate),
 }
 
 impl CallCost {
@@ -84,44 +84,44 @@ impl CallCost {
         let size = |i: usize| arguments.get(i).map_or(0, Value::size);
         match self {
             CallCost::Fixed(units) => units,
-            CallCost::Text(times) => reading(size(0) * times),
-            CallCost::Second => reading(size(1)),
+            CallCost::Text(times) => read_cost(size(0) * times),
+            CallCost::Second => read_cost(size(1)),
             CallCost::Shorter => match arguments {
-                [left, right] => comparing(left, right),
+                [left, right] => compare_cost(left, right),
                 _ => 1,
             },
-            CallCost::Contains => reading(size(0)).saturating_mul(reading(size(1))),
+            CallCost::Contains => read_cost(size(0)).saturating_mul(read_cost(size(1))),
             CallCost::Traversal => arguments.first().map_or(0, traversal),
             CallCost::Pairs(times) => {
                 let pairs = size(0).saturating_mul(size(1)).saturating_mul(times);
                 // Comparing nested elements takes longer than the unit of a pair.
                 let contents = arguments.first().map_or(0, |list| list.contents(u64::MAX));
-                let deep = reading(contents.saturating_mul(size(1)).saturating_mul(times));
+                let deep = read_cost(contents.saturating_mul(size(1)).saturating_mul(times));
                 pairs.max(deep).saturating_add(1)
             }
-            CallCost::Handing => arguments.first().map_or(1, |value| handing(value.text_bytes())),
-            CallCost::Own(rule, _) => rule(arguments),
+            CallCost::PassValue => arguments.first().map_or(1, |value| copy_cost(value.text_bytes())),
+            CallCost::Custom(rule, _) => rule(arguments),
         }
     }
 
     /// Cost limits of a call with such arguments.
-    pub(crate) fn estimate(self, arguments: &[Known<'_>]) -> Estimate {
+    pub(crate) fn estimate(self, arguments: &[ValueFacts<'_>]) -> Estimate {
         let size = |i: usize| arguments.get(i).map_or(Estimate::NOTHING, |known| known.size);
         match self {
             CallCost::Fixed(units) => Estimate::exactly(units),
-            CallCost::Text(times) => size(0).map(|size| reading(size.saturating_mul(times))),
-            CallCost::Second => size(1).map(reading),
+            CallCost::Text(times) => size(0).map(|size| read_cost(size.saturating_mul(times))),
+            CallCost::Second => size(1).map(read_cost),
             CallCost::Shorter => {
                 let (left, right) = (size(0), size(1));
-                Estimate { min: 1, max: reading(left.max.min(right.max)).max(1) }
+                Estimate { min: 1, max: read_cost(left.max.min(right.max)).max(1) }
             }
-            CallCost::Contains => size(0).map(reading).times(size(1).map(reading)),
+            CallCost::Contains => size(0).map(read_cost).times(size(1).map(read_cost)),
             CallCost::Traversal => arguments.first().map_or(Estimate::NOTHING, |known| match &known.ty {
-                Type::String | Type::Bytes => size(0).map(reading),
+                Type::String | Type::Bytes => size(0).map(read_cost),
                 _ => {
                     let element = known.element();
                     let text = !element.is_scalar();
-                    let each = if text { element.size.map(reading) } else { Estimate::NOTHING };
+                    let each = if text { element.size.map(read_cost) } else { Estimate::NOTHING };
                     let units = size(0).times(each + Estimate::exactly(1));
                     Estimate { min: 0, max: units.max }
                 }
@@ -129,8 +129,8 @@ impl CallCost {
             CallCost::Pairs(times) => {
                 size(0).times(size(1)).times(Estimate::exactly(times)) + Estimate::exactly(1)
             }
-            CallCost::Handing => Estimate::exactly(1),
-            CallCost::Own(_, estimate) => estimate(arguments),
+            CallCost::PassValue => Estimate::exactly(1),
+            CallCost::Custom(_, estimate) => estimate(arguments),
         }
     }
 }
@@ -143,27 +143,27 @@ pub(crate) enum ResultSize {
     /// At most the size of the first argument.
     First,
     /// A custom rule.
-    Own(for<'b> fn(&[Known<'b>], Type) -> Known<'b>),
+    Custom(for<'b> fn(&[ValueFacts<'b>], Type) -> ValueFacts<'b>),
 }
 
 /// Cost of reading this many characters: one unit for ten.
-pub(crate) fn reading(characters: u64) -> u64 {
+pub(crate) fn read_cost(characters: u64) -> u64 {
     characters.div_ceil(10)
 }
 
 /// Cost of matching a regular expression of `pattern` characters with `text` characters.
 /// An empty text also has a cost.
 pub(crate) fn regex(text: u64, pattern: u64) -> u64 {
-    reading(text.saturating_add(1)).saturating_mul(pattern.div_ceil(4))
+    read_cost(text.saturating_add(1)).saturating_mul(pattern.div_ceil(4))
 }
 
 /// Cost of copying or measuring bytes of text: one unit, and more from 1 KiB on.
-pub(crate) fn handing(bytes: u64) -> u64 {
+pub(crate) fn copy_cost(bytes: u64) -> u64 {
     (bytes / 1_024).max(1)
 }
 
 /// Cost of taking a value out of the data. The unit of the link pays for decoding a few bytes.
-pub(crate) fn unpacking(value: &Value<'_>) -> u64 {
+pub(crate) fn access_cost(value: &Value<'_>) -> u64 {
     match value {
         Value::Bytes(bytes) => bytes.len() as u64 / 64,
         _ => 0,
@@ -172,7 +172,7 @@ pub(crate) fn unpacking(value: &Value<'_>) -> u64 {
 
 /// Cost of comparing two values: reading all contents of the shorter value.
 #[inline]
-fn comparing(left: &Value<'_>, right: &Value<'_>) -> u64 {
+fn compare_cost(left: &Value<'_>, right: &Value<'_>) -> u64 {
     match (left, right) {
         (Value::Int(_), _) | (_, Value::Int(_)) => 1,
         (Value::String(a), Value::String(b)) => {
@@ -182,14 +182,14 @@ fn comparing(left: &Value<'_>, right: &Value<'_>) -> u64 {
             // Counts the characters of the other value only if they can affect the result.
             let other =
                 if long.len() as u64 / 4 >= shorter { shorter } else { crate::value::char_count(long) };
-            reading(shorter.min(other)).max(1)
+            read_cost(shorter.min(other)).max(1)
         }
         (Value::List(_) | Value::Map(_), Value::List(_) | Value::Map(_)) => {
             let flat = left.size().min(right.size());
-            reading(flat.max(contents_of_smaller(left, right))).max(1)
+            read_cost(flat.max(contents_of_smaller(left, right))).max(1)
         }
         (Value::Opaque(_), _) | (_, Value::Opaque(_)) => 1,
-        _ => reading(left.size().min(right.size())).max(1),
+        _ => read_cost(left.size().min(right.size())).max(1),
     }
 }
 

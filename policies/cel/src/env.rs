@@ -86,7 +86,7 @@ mod tests {
     use super::Parsed;
 
     #[test]
-    fn a_field_that_is_read_is_found_in_any_spelling() {
+    fn field_selection_is_detected_in_all_forms() {
         for (expression, found) in [
             ("claims.email", true),
             ("claims.?email.orValue('')", true),

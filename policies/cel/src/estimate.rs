@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::bounds::{Bounds, Within};
+use crate::bounds::{Bounds, PartBounds};
 use crate::cost::{LIST_LITERAL, LIST_STEP, MAP_LITERAL, ResultSize};
 use crate::program::{Fold, FoldKind, Node, Program, Step};
 use crate::types::Type;
@@ -56,7 +56,7 @@ impl std::ops::Add for Estimate {
 
 /// Static knowledge about a value.
 #[derive(Clone)]
-pub(crate) struct Known<'b> {
+pub(crate) struct ValueFacts<'b> {
     pub(crate) ty: Type,
     /// Range of [`Value::size`].
     pub(crate) size: Estimate,
@@ -69,30 +69,30 @@ enum Parts<'b> {
     Nothing,
     Of(&'b Bounds),
     /// Every element of a list or value of a map.
-    Each(Arc<Known<'b>>),
+    Each(Arc<ValueFacts<'b>>),
 }
 
-impl<'b> Known<'b> {
+impl<'b> ValueFacts<'b> {
     /// A value with only its type known.
-    pub(crate) fn of_type(ty: Type) -> Known<'b> {
+    pub(crate) fn of_type(ty: Type) -> ValueFacts<'b> {
         let size = if is_scalar(&ty) { Estimate::exactly(1) } else { Estimate::UNKNOWN };
-        Known { ty, size, parts: Parts::Nothing }
+        ValueFacts { ty, size, parts: Parts::Nothing }
     }
 
     /// A value of the data.
-    fn bounded(ty: Type, bounds: &'b Bounds) -> Known<'b> {
+    fn bounded(ty: Type, bounds: &'b Bounds) -> ValueFacts<'b> {
         let size = if is_scalar(&ty) { Estimate::exactly(1) } else { Estimate { min: 0, max: bounds.size } };
-        Known { ty, size, parts: Parts::Of(bounds) }
+        ValueFacts { ty, size, parts: Parts::Of(bounds) }
     }
 
     /// A value of a known size.
-    pub(crate) fn sized(ty: Type, size: Estimate) -> Known<'b> {
-        Known { ty, size, parts: Parts::Nothing }
+    pub(crate) fn sized(ty: Type, size: Estimate) -> ValueFacts<'b> {
+        ValueFacts { ty, size, parts: Parts::Nothing }
     }
 
     /// A list or map of a known size with such elements or values.
-    pub(crate) fn of_each(ty: Type, size: Estimate, each: Known<'b>) -> Known<'b> {
-        Known { ty, size, parts: Parts::Each(Arc::new(each)) }
+    pub(crate) fn of_each(ty: Type, size: Estimate, each: ValueFacts<'b>) -> ValueFacts<'b> {
+        ValueFacts { ty, size, parts: Parts::Each(Arc::new(each)) }
     }
 
     /// Whether the value has no size.
@@ -101,7 +101,7 @@ impl<'b> Known<'b> {
     }
 
     /// Knowledge about an element of a list or a value of a map.
-    pub(crate) fn element(&self) -> Known<'b> {
+    pub(crate) fn element(&self) -> ValueFacts<'b> {
         let ty = match unwrapped(&self.ty) {
             Type::List(list) => list.element.clone(),
             Type::Map(types) => types.1.clone(),
@@ -111,23 +111,23 @@ impl<'b> Known<'b> {
     }
 
     /// The value inside an optional.
-    fn unwrapped(self) -> Known<'b> {
-        Known { ty: unwrapped(&self.ty).clone(), ..self }
+    fn unwrapped(self) -> ValueFacts<'b> {
+        ValueFacts { ty: unwrapped(&self.ty).clone(), ..self }
     }
 
-    fn or(self, other: Known<'b>) -> Known<'b> {
+    fn or(self, other: ValueFacts<'b>) -> ValueFacts<'b> {
         let parts = match (&self.parts, &other.parts) {
             (Parts::Nothing, _) | (_, Parts::Nothing) => Parts::Nothing,
             _ => Parts::Each(Arc::new(self.element().or(other.element()))),
         };
         let ty = if self.ty == Type::Null { other.ty } else { self.ty };
-        Known { ty, size: self.size.or(other.size), parts }
+        ValueFacts { ty, size: self.size.or(other.size), parts }
     }
 
     /// Concatenation of two lists or texts.
-    pub(crate) fn joined(self, other: Known<'b>, ty: Type) -> Known<'b> {
+    pub(crate) fn joined(self, other: ValueFacts<'b>, ty: Type) -> ValueFacts<'b> {
         let size = self.size + other.size;
-        Known { ty, size, ..self.or(other) }
+        ValueFacts { ty, size, ..self.or(other) }
     }
 }
 
@@ -154,19 +154,19 @@ fn is_scalar(ty: &Type) -> bool {
 }
 
 /// Knowledge about a part of type `ty`: a named field or any element.
-fn inside<'b>(parts: &Parts<'b>, field: Option<&str>, ty: Type) -> Known<'b> {
+fn inside<'b>(parts: &Parts<'b>, field: Option<&str>, ty: Type) -> ValueFacts<'b> {
     let bounds = match parts {
         Parts::Nothing => None,
-        Parts::Each(each) => return Known { ty, ..each.as_ref().clone() },
+        Parts::Each(each) => return ValueFacts { ty, ..each.as_ref().clone() },
         Parts::Of(bounds) => match &bounds.within {
-            Within::Nothing => None,
-            Within::Each(each) => Some(each.as_ref()),
-            Within::Fields(fields) => field.and_then(|name| fields.get(name)),
+            PartBounds::Nothing => None,
+            PartBounds::Each(each) => Some(each.as_ref()),
+            PartBounds::Fields(fields) => field.and_then(|name| fields.get(name)),
         },
     };
     match bounds {
-        Some(bounds) => Known::bounded(ty, bounds),
-        None => Known::of_type(ty),
+        Some(bounds) => ValueFacts::bounded(ty, bounds),
+        None => ValueFacts::of_type(ty),
     }
 }
 
@@ -176,9 +176,12 @@ impl Program {
     pub fn estimate(&self, bounds: &[(&str, &Bounds)]) -> Estimate {
         let known = self.variables.iter().map(|(name, ty)| {
             let found = bounds.iter().find(|(known, _)| known == name);
-            found.map_or_else(|| Known::of_type(ty.clone()), |(_, bounds)| Known::bounded(ty.clone(), bounds))
+            found.map_or_else(
+                || ValueFacts::of_type(ty.clone()),
+                |(_, bounds)| ValueFacts::bounded(ty.clone(), bounds),
+            )
         });
-        let mut slots: Vec<Option<Known<'_>>> = known.map(Some).collect();
+        let mut slots: Vec<Option<ValueFacts<'_>>> = known.map(Some).collect();
         slots.resize(self.slots, None);
         Estimator { slots }.node(&self.root).0
     }
@@ -186,13 +189,13 @@ impl Program {
 
 /// Walks a program; the methods return the cost of a node and knowledge about its value.
 struct Estimator<'b> {
-    slots: Vec<Option<Known<'b>>>,
+    slots: Vec<Option<ValueFacts<'b>>>,
 }
 
 const ONE: Estimate = Estimate::exactly(1);
 
 impl<'b> Estimator<'b> {
-    fn node(&mut self, node: &Node) -> (Estimate, Known<'b>) {
+    fn node(&mut self, node: &Node) -> (Estimate, ValueFacts<'b>) {
         match node {
             Node::Const(value) => (Estimate::NOTHING, constant(value)),
             Node::Slot(slot) => (ONE, self.slot(*slot)),
@@ -201,16 +204,16 @@ impl<'b> Estimator<'b> {
                 // The last link determines the knowledge about the whole.
                 let known = match parts {
                     Some((parts, field)) => inside(&parts, field.as_deref(), ty.clone()),
-                    None => Known::of_type(ty.clone()),
+                    None => ValueFacts::of_type(ty.clone()),
                 };
                 (cost + ONE, known)
             }
-            Node::Has { root, steps, .. } => (self.chain(root, steps).0, Known::of_type(Type::Bool)),
+            Node::Has { root, steps, .. } => (self.chain(root, steps).0, ValueFacts::of_type(Type::Bool)),
             Node::Call { functions, arguments, ty } => self.call(functions, arguments, ty),
             Node::And(operands) | Node::Or(operands) => {
                 let (left, right) = (self.node(&operands.0).0, self.node(&operands.1).0);
                 // Evaluation may skip the right operand.
-                (Estimate { min: left.min, max: (left + right).max }, Known::of_type(Type::Bool))
+                (Estimate { min: left.min, max: (left + right).max }, ValueFacts::of_type(Type::Bool))
             }
             Node::Conditional(parts) => {
                 let condition = self.node(&parts.0).0;
@@ -226,7 +229,7 @@ impl<'b> Estimator<'b> {
             Node::List(elements) => self.list(elements),
             Node::Map(entries) => {
                 let mut cost = Estimate::exactly(MAP_LITERAL);
-                let mut each: Option<Known<'b>> = None;
+                let mut each: Option<ValueFacts<'b>> = None;
                 for (key, value, _) in entries {
                     let (key, (value_cost, value)) = (self.node(key).0, self.node(value));
                     cost = cost + key + value_cost;
@@ -235,8 +238,8 @@ impl<'b> Estimator<'b> {
                 let ty = Type::map(Type::Dyn, each.as_ref().map_or(Type::Dyn, |each| each.ty.clone()));
                 let sure = entries.iter().filter(|(.., optional)| !optional).count() as u64;
                 let size = Estimate { min: sure, max: entries.len() as u64 };
-                let each = each.unwrap_or_else(|| Known::of_type(Type::Dyn));
-                (cost, Known::of_each(ty, size, each))
+                let each = each.unwrap_or_else(|| ValueFacts::of_type(Type::Dyn));
+                (cost, ValueFacts::of_each(ty, size, each))
             }
             Node::Fold(fold) => self.fold(fold),
             Node::OptionalMap { operand, slot, body, .. } => {
@@ -249,11 +252,11 @@ impl<'b> Estimator<'b> {
         }
     }
 
-    fn slot(&self, slot: usize) -> Known<'b> {
-        self.slots.get(slot).cloned().flatten().unwrap_or_else(|| Known::of_type(Type::Dyn))
+    fn slot(&self, slot: usize) -> ValueFacts<'b> {
+        self.slots.get(slot).cloned().flatten().unwrap_or_else(|| ValueFacts::of_type(Type::Dyn))
     }
 
-    fn set(&mut self, slot: usize, known: Known<'b>) {
+    fn set(&mut self, slot: usize, known: ValueFacts<'b>) {
         if let Some(place) = self.slots.get_mut(slot) {
             *place = Some(known);
         }
@@ -293,9 +296,9 @@ impl<'b> Estimator<'b> {
         (cost, last.map(|field| (parts, field)))
     }
 
-    fn list(&mut self, elements: &[(Node, bool)]) -> (Estimate, Known<'b>) {
+    fn list(&mut self, elements: &[(Node, bool)]) -> (Estimate, ValueFacts<'b>) {
         let mut cost = Estimate::exactly(LIST_LITERAL);
-        let mut each: Option<Known<'b>> = None;
+        let mut each: Option<ValueFacts<'b>> = None;
         for (element, _) in elements {
             let (element_cost, known) = self.node(element);
             cost = cost + element_cost;
@@ -306,8 +309,8 @@ impl<'b> Estimator<'b> {
         }
         let sure = elements.iter().filter(|(_, optional)| !optional).count() as u64;
         let size = Estimate { min: sure, max: elements.len() as u64 };
-        let each = each.unwrap_or_else(|| Known::sized(Type::Dyn, Estimate::NOTHING));
-        (cost, Known::of_each(Type::list(each.ty.clone()), size, each))
+        let each = each.unwrap_or_else(|| ValueFacts::sized(Type::Dyn, Estimate::NOTHING));
+        (cost, ValueFacts::of_each(Type::list(each.ty.clone()), size, each))
     }
 
     fn call(
@@ -315,7 +318,7 @@ impl<'b> Estimator<'b> {
         functions: &[&'static crate::library::Function],
         arguments: &[Node],
         ty: &Type,
-    ) -> (Estimate, Known<'b>) {
+    ) -> (Estimate, ValueFacts<'b>) {
         let mut cost = Estimate::NOTHING;
         let mut known = Vec::with_capacity(arguments.len());
         for argument in arguments {
@@ -328,29 +331,29 @@ impl<'b> Estimator<'b> {
         let results = functions.iter().map(|function| match (function.size, known.first()) {
             (ResultSize::First, Some(first)) => {
                 let size = Estimate { min: 0, max: first.size.max };
-                Known { ty: ty.clone(), size, parts: first.parts.clone() }
+                ValueFacts { ty: ty.clone(), size, parts: first.parts.clone() }
             }
-            (ResultSize::Own(rule), _) => rule(&known, ty.clone()),
-            _ => Known::of_type(ty.clone()),
+            (ResultSize::Custom(rule), _) => rule(&known, ty.clone()),
+            _ => ValueFacts::of_type(ty.clone()),
         });
-        let result = results.reduce(Known::or).unwrap_or_else(|| Known::of_type(ty.clone()));
+        let result = results.reduce(ValueFacts::or).unwrap_or_else(|| ValueFacts::of_type(ty.clone()));
         (cost + call, result)
     }
 
     /// Estimates a comprehension with the charges of evaluation.
-    fn fold(&mut self, fold: &Fold) -> (Estimate, Known<'b>) {
+    fn fold(&mut self, fold: &Fold) -> (Estimate, ValueFacts<'b>) {
         let (range_cost, range) = self.node(&fold.range);
         let (key, value) = match &range.ty {
             Type::Map(types) => {
                 let key = match types.0 {
                     // No schema limits map keys.
-                    Type::String => Known::sized(Type::String, Estimate::NOTHING),
-                    ref other => Known::of_type(other.clone()),
+                    Type::String => ValueFacts::sized(Type::String, Estimate::NOTHING),
+                    ref other => ValueFacts::of_type(other.clone()),
                 };
                 (key, range.element())
             }
-            Type::List(_) => (Known::of_type(Type::Int), range.element()),
-            _ => (Known::of_type(Type::Dyn), range.element()),
+            Type::List(_) => (ValueFacts::of_type(Type::Int), range.element()),
+            _ => (ValueFacts::of_type(Type::Dyn), range.element()),
         };
         let element = match (fold.second, &range.ty) {
             (Some(second), _) => {
@@ -399,16 +402,16 @@ impl<'b> Estimator<'b> {
         let upto =
             |size: Estimate| Estimate { min: if condition.is_some() { 0 } else { size.min }, max: size.max };
         let known = match fold.kind {
-            FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => Known::of_type(Type::Bool),
+            FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => ValueFacts::of_type(Type::Bool),
             FoldKind::List | FoldKind::Filter => {
-                Known::of_each(Type::list(made.ty.clone()), upto(range.size), made)
+                ValueFacts::of_each(Type::list(made.ty.clone()), upto(range.size), made)
             }
             FoldKind::MapValues => {
-                Known::of_each(Type::map(Type::Dyn, made.ty.clone()), upto(range.size), made)
+                ValueFacts::of_each(Type::map(Type::Dyn, made.ty.clone()), upto(range.size), made)
             }
             FoldKind::MapEntries => {
                 let value = made.element();
-                Known::of_each(
+                ValueFacts::of_each(
                     Type::map(Type::Dyn, value.ty.clone()),
                     upto(range.size.times(made.size)),
                     value,
@@ -420,7 +423,7 @@ impl<'b> Estimator<'b> {
 }
 
 /// Knowledge about a constant of the program.
-fn constant<'b>(value: &Value<'_>) -> Known<'b> {
+fn constant<'b>(value: &Value<'_>) -> ValueFacts<'b> {
     let ty = match value {
         Value::Null => Type::Null,
         Value::Bool(_) => Type::Bool,
@@ -432,5 +435,5 @@ fn constant<'b>(value: &Value<'_>) -> Known<'b> {
         Value::Type(_) => Type::Type,
         _ => Type::Dyn,
     };
-    Known::sized(ty, Estimate::exactly(value.size()))
+    ValueFacts::sized(ty, Estimate::exactly(value.size()))
 }

@@ -177,7 +177,7 @@ mod tests {
     use crate::parse::parse;
 
     #[test]
-    fn hostile_shapes_come_back_as_errors() {
+    fn too_deep_or_too_long_expressions_are_rejected() {
         let n = 5_000;
         let shapes = [
             ("selects", format!("a{}", ".b".repeat(n))),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_that_passes_is_parsed() {
+    fn highest_allowed_expression_is_parsed() {
         for source in [
             format!("a{}", ".b".repeat(190)),
             format!("1{}", "+1".repeat(190)),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn text_in_strings_and_comments_is_not_counted() {
+    fn brackets_in_strings_and_comments_do_not_count_as_nesting() {
         let many = "(".repeat(5_000);
         for source in [
             format!("'{many}'"),

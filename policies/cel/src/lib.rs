@@ -59,7 +59,8 @@ pub use env::{Environment, Parsed};
 pub use error::{CompileError, EvalError, Issue};
 pub use estimate::Estimate;
 pub use library::authorization::{
-    AUTHORIZER, Answer, Authorizer, Question, RESOURCE_CHECK, authorizer, request_resource,
+    AUTHORIZER, AuthorizationCheck, AuthorizationResult, Authorizer, RESOURCE_CHECK, authorizer,
+    request_resource,
 };
 pub use library::functions;
 pub use limits::{EstimateSum, excess};

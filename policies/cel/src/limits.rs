@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_factor_is_told() {
+    fn excess_message_has_factor() {
         for (cost, factor) in [
             (10_000_000, None),
             (10_000_001, Some("1.000000x")),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_names_what_contributes_most() {
+    fn estimate_sum_names_highest_contributors() {
         let mut sum = EstimateSum::default();
         for (place, cost) in [("a", 999_999), ("b", 5_000_000), ("c", 9_000_000), ("d", 1_000_000)] {
             sum.add(place, cost);

@@ -24,7 +24,7 @@ pub struct List<'a> {
 #[derive(Clone)]
 enum Items<'a> {
     Json(&'a [Json], &'a Type),
-    Made(Arc<[Value<'a>]>),
+    Created(Arc<[Value<'a>]>),
     /// Concatenation of two lists without a copy.
     Joined(Arc<(List<'a>, List<'a>)>),
 }
@@ -41,8 +41,8 @@ impl<'a> List<'a> {
     }
 
     pub(crate) fn made(items: Vec<Value<'a>>) -> List<'a> {
-        let weight = weigh(items.iter());
-        List::of(Items::Made(items.into()), &ATOMIC, weight)
+        let weight = total_weight(items.iter());
+        List::of(Items::Created(items.into()), &ATOMIC, weight)
     }
 
     fn of(items: Items<'a>, kind: &'a ListKind, weight: u64) -> List<'a> {
@@ -58,7 +58,7 @@ impl<'a> List<'a> {
     pub(crate) fn contents(&self, at_most: u64) -> u64 {
         match &self.items {
             Items::Json(items, _) => sum_to(at_most, items.iter(), contents),
-            Items::Made(items) => sum_to(at_most, items.iter(), Value::contents),
+            Items::Created(items) => sum_to(at_most, items.iter(), Value::contents),
             Items::Joined(parts) => {
                 sum_to(at_most, [&parts.0, &parts.1].into_iter(), |part, left| part.contents(left))
             }
@@ -74,7 +74,7 @@ impl<'a> List<'a> {
     pub fn len(&self) -> usize {
         match &self.items {
             Items::Json(items, _) => items.len(),
-            Items::Made(items) => items.len(),
+            Items::Created(items) => items.len(),
             Items::Joined(parts) => parts.0.len().saturating_add(parts.1.len()),
         }
     }
@@ -88,7 +88,7 @@ impl<'a> List<'a> {
     pub fn at(&self, index: usize) -> Option<Result<Value<'a>, EvalError>> {
         match &self.items {
             Items::Json(items, ty) => items.get(index).map(|json| Value::of(json, ty)),
-            Items::Made(items) => items.get(index).cloned().map(Ok),
+            Items::Created(items) => items.get(index).cloned().map(Ok),
             Items::Joined(parts) => match index.checked_sub(parts.0.len()) {
                 None => parts.0.at(index),
                 Some(index) => parts.1.at(index),
@@ -194,13 +194,13 @@ impl<'a> List<'a> {
                 }
             }
         }
-        let weight = weigh(items.iter());
-        Ok(List::of(Items::Made(items.into()), self.kind, weight))
+        let weight = total_weight(items.iter());
+        Ok(List::of(Items::Created(items.into()), self.kind, weight))
     }
 }
 
 /// Weight of a value with these parts.
-pub(crate) fn weigh<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>>) -> u64 {
+pub(crate) fn total_weight<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>>) -> u64 {
     values.fold(1, |sum, value| sum.saturating_add(value.weight()))
 }
 

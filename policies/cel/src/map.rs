@@ -11,7 +11,7 @@ use crate::types::Type;
 use crate::value::{Text, Value};
 
 /// Maximum entries of a created map for a linear search.
-const FEW: usize = 8;
+const LINEAR_SEARCH_MAX: usize = 8;
 
 /// A map or an object.
 #[derive(Clone)]
@@ -20,11 +20,11 @@ pub struct Map<'a>(Inner<'a>);
 #[derive(Clone)]
 enum Inner<'a> {
     Json(&'a JsonMap<String, Json>, &'a Type),
-    Made(Arc<Made<'a>>),
+    Created(Arc<CreatedMap<'a>>),
 }
 
 /// A map that an expression created.
-struct Made<'a> {
+struct CreatedMap<'a> {
     entries: Vec<(Value<'a>, Value<'a>)>,
     /// Index of each key by its canonical bytes; empty for few entries.
     places: HashMap<Vec<u8>, usize>,
@@ -42,7 +42,7 @@ impl<'a> Map<'a> {
     pub(crate) fn weight(&self) -> u64 {
         match &self.0 {
             Inner::Json(fields, _) => fields.len() as u64,
-            Inner::Made(made) => made.weight,
+            Inner::Created(created) => created.weight,
         }
     }
 
@@ -50,8 +50,8 @@ impl<'a> Map<'a> {
     pub(crate) fn contents(&self, at_most: u64) -> u64 {
         match &self.0 {
             Inner::Json(fields, _) => sum_to(at_most, fields.values(), contents),
-            Inner::Made(made) => {
-                sum_to(at_most, made.entries.iter(), |(_, value), left| value.contents(left))
+            Inner::Created(created) => {
+                sum_to(at_most, created.entries.iter(), |(_, value), left| value.contents(left))
             }
         }
     }
@@ -60,7 +60,7 @@ impl<'a> Map<'a> {
     pub fn len(&self) -> usize {
         match &self.0 {
             Inner::Json(fields, _) => fields.len(),
-            Inner::Made(made) => made.entries.len(),
+            Inner::Created(created) => created.entries.len(),
         }
     }
 
@@ -83,11 +83,11 @@ impl<'a> Map<'a> {
                 let fields: &'a JsonMap<String, Json> = fields;
                 fields.get(key).and_then(|json| Some(Value::of(json, value_type(ty, key, json)?)))
             }
-            Inner::Made(made) if made.places.is_empty() => {
-                let mut entries = made.entries.iter();
+            Inner::Created(created) if created.places.is_empty() => {
+                let mut entries = created.entries.iter();
                 entries.find(|(k, _)| k.as_str() == Some(key)).map(|(_, v)| Ok(v.clone()))
             }
-            Inner::Made(made) => made.at(&Value::text(key)).map(Ok),
+            Inner::Created(created) => created.at(&Value::text(key)).map(Ok),
         }
     }
 
@@ -100,7 +100,7 @@ impl<'a> Map<'a> {
             (_, Value::String(text)) => self.field(text.as_str()).transpose(),
             (_, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_)) => match &self.0 {
                 Inner::Json(..) => Ok(None),
-                Inner::Made(made) => Ok(made.at(key)),
+                Inner::Created(created) => Ok(created.at(key)),
             },
             _ => Err(EvalError::failed("unsupported key type")),
         }
@@ -114,7 +114,7 @@ impl<'a> Map<'a> {
                 let known = fields.iter().filter(|(key, json)| value_type(ty, key, json).is_some());
                 known.map(|(key, _)| Value::String(Text::Borrowed(key))).collect()
             }
-            Inner::Made(made) => made.entries.iter().map(|(k, _)| k.clone()).collect(),
+            Inner::Created(created) => created.entries.iter().map(|(k, _)| k.clone()).collect(),
         }
     }
 
@@ -134,7 +134,7 @@ impl<'a> Map<'a> {
                 }
                 Ok(entries)
             }
-            Inner::Made(made) => Ok(made.entries.clone()),
+            Inner::Created(created) => Ok(created.entries.clone()),
         }
     }
 
@@ -145,7 +145,7 @@ impl<'a> Map<'a> {
     }
 }
 
-impl<'a> Made<'a> {
+impl<'a> CreatedMap<'a> {
     fn at(&self, key: &Value<'a>) -> Option<Value<'a>> {
         let entry = if self.places.is_empty() {
             self.entries.iter().find(|(known, _)| known.equals(key))
@@ -178,7 +178,8 @@ impl<'a> MapBuilder<'a> {
             return Err(EvalError::failed(format!("insert failed: key {key:?} already exists")));
         }
         self.entries.push((key, value));
-        let indexed = if self.entries.len() > FEW { self.places.len() } else { self.entries.len() };
+        let indexed =
+            if self.entries.len() > LINEAR_SEARCH_MAX { self.places.len() } else { self.entries.len() };
         for (at, (key, _)) in self.entries.iter().enumerate().skip(indexed) {
             self.places.extend(key.canonical().map(|bytes| (bytes, at)));
         }
@@ -187,8 +188,8 @@ impl<'a> MapBuilder<'a> {
 
     /// Returns the map.
     pub(crate) fn finish(self) -> Map<'a> {
-        let weight = crate::list::weigh(self.entries.iter().map(|(_, value)| value));
-        Map(Inner::Made(Arc::new(Made { entries: self.entries, places: self.places, weight })))
+        let weight = crate::list::total_weight(self.entries.iter().map(|(_, value)| value));
+        Map(Inner::Created(Arc::new(CreatedMap { entries: self.entries, places: self.places, weight })))
     }
 }
 

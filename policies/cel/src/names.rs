@@ -63,7 +63,7 @@ mod tests {
     use super::escape;
 
     #[test]
-    fn names_are_escaped() {
+    fn property_names_are_escaped() {
         for (name, escaped) in [
             ("a", Some("a")),
             ("x__y", Some("x__underscores__y")),

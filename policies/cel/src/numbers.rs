@@ -17,16 +17,16 @@ pub(crate) fn compare(a: &Value<'_>, b: &Value<'_>) -> Option<Option<Ordering>> 
         (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
         (Value::Int(a), Value::Uint(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
         (Value::Uint(a), Value::Int(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
-        (Value::Int(a), Value::Double(b)) => exact(i128::from(*a), *b),
-        (Value::Uint(a), Value::Double(b)) => exact(i128::from(*a), *b),
-        (Value::Double(a), Value::Int(b)) => exact(i128::from(*b), *a).map(Ordering::reverse),
-        (Value::Double(a), Value::Uint(b)) => exact(i128::from(*b), *a).map(Ordering::reverse),
+        (Value::Int(a), Value::Double(b)) => compare_exact(i128::from(*a), *b),
+        (Value::Uint(a), Value::Double(b)) => compare_exact(i128::from(*a), *b),
+        (Value::Double(a), Value::Int(b)) => compare_exact(i128::from(*b), *a).map(Ordering::reverse),
+        (Value::Double(a), Value::Uint(b)) => compare_exact(i128::from(*b), *a).map(Ordering::reverse),
         _ => return None,
     })
 }
 
 /// Compares an integer with a floating-point number without rounding.
-fn exact(a: i128, b: f64) -> Option<Ordering> {
+fn compare_exact(a: i128, b: f64) -> Option<Ordering> {
     if b.is_nan() {
         None
     } else if b >= UINT_LIMIT {
@@ -42,7 +42,7 @@ fn exact(a: i128, b: f64) -> Option<Ordering> {
 }
 
 /// Integer value of a floating-point number, if it is integral and in the range of any integer type.
-pub(crate) fn whole(d: f64) -> Option<i128> {
+pub(crate) fn to_integer_if_integral(d: f64) -> Option<i128> {
     let in_range = d > -INT_LIMIT - 1.0 && d < UINT_LIMIT && d.fract() == 0.0;
     #[expect(clippy::cast_possible_truncation, reason = "the bounds were checked")]
     in_range.then_some(d as i128)
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comparison_is_exact_across_types() {
+    fn number_comparison_is_exact_across_types() {
         let order = |a: Value<'static>, b: Value<'static>| compare(&a, &b);
         let cases = [
             (Value::Int(1), Value::Double(1.5), Some(Ordering::Less)),

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn macros_stay_calls_and_places_are_bytes() {
+    fn parser_keeps_macro_calls_and_byte_offsets() {
         let tree = parse("'é' + x.all(i, i)").unwrap();
         let Kind::Call { name, arguments, .. } = tree.kind else { panic!("not a call") };
         assert_eq!((name.as_str(), tree.at), ("_+_", 5));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn syntax_errors_have_a_place() {
+    fn syntax_errors_have_position() {
         for source in ["1 +", "a; b", "", "  ", "f(", "'open", "a b"] {
             let error = parse(source).unwrap_err();
             assert!(!error.issues.is_empty(), "{source}");

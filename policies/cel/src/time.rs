@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations() {
+    fn durations_are_parsed_and_formatted() {
         for (text, nanos) in [
             ("1h30m", Some(5_400 * 1_000_000_000)),
             ("-1.5s", Some(-1_500_000_000)),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn timestamps_are_rfc_3339() {
+    fn timestamps_are_parsed_as_rfc_3339() {
         for (text, shown) in [
             ("2021-01-01T00:00:00Z", Some("2021-01-01T00:00:00Z")),
             ("2021-01-01T00:00:00.123456789+05:30", Some("2020-12-31T18:30:00.123456789Z")),

@@ -127,46 +127,51 @@ impl Type {
 
     /// Whether a value of type `self` is assignable to `wanted`.
     /// `bound` holds the bindings of type parameters.
-    pub(crate) fn fits(&self, wanted: &Type, bound: &mut Bindings) -> bool {
+    pub(crate) fn is_assignable_to(&self, wanted: &Type, bound: &mut Bindings) -> bool {
         match (self, wanted) {
             (_, Type::Param(p)) => match bound.of(*p) {
                 Some(Type::Dyn) | None => {
                     bound.set(*p, self.clone());
                     true
                 }
-                Some(already) => *self == Type::Dyn || self.agrees(&already),
+                Some(already) => *self == Type::Dyn || self.is_compatible_with(&already),
             },
             (Type::Dyn, _) | (_, Type::Dyn) => true,
-            (Type::List(a), Type::List(b)) => a.element.fits(&b.element, bound),
-            (Type::Map(a), Type::Map(b)) => a.0.fits(&b.0, bound) && a.1.fits(&b.1, bound),
-            (Type::Optional(a), Type::Optional(b)) => a.fits(b, bound),
+            (Type::List(a), Type::List(b)) => a.element.is_assignable_to(&b.element, bound),
+            (Type::Map(a), Type::Map(b)) => {
+                a.0.is_assignable_to(&b.0, bound) && a.1.is_assignable_to(&b.1, bound)
+            }
+            (Type::Optional(a), Type::Optional(b)) => a.is_assignable_to(b, bound),
             _ => self == wanted || self.nullable_as(wanted),
         }
     }
 
     /// Whether both types may have common values.
-    pub(crate) fn agrees(&self, other: &Type) -> bool {
+    pub(crate) fn is_compatible_with(&self, other: &Type) -> bool {
         match (self, other) {
             (Type::Dyn, _) | (_, Type::Dyn) => true,
-            (Type::List(a), Type::List(b)) => a.element.agrees(&b.element),
-            (Type::Map(a), Type::Map(b)) => a.0.agrees(&b.0) && a.1.agrees(&b.1),
-            (Type::Optional(a), Type::Optional(b)) => a.agrees(b),
+            (Type::List(a), Type::List(b)) => a.element.is_compatible_with(&b.element),
+            (Type::Map(a), Type::Map(b)) => a.0.is_compatible_with(&b.0) && a.1.is_compatible_with(&b.1),
+            (Type::Optional(a), Type::Optional(b)) => a.is_compatible_with(b),
             _ => self == other || self.nullable_as(other) || other.nullable_as(self),
         }
     }
 
     /// Whether both types have the same structure, regardless of object names.
-    pub(crate) fn alike(&self, other: &Type) -> bool {
+    pub(crate) fn has_same_structure_as(&self, other: &Type) -> bool {
         match (self, other) {
-            (Type::List(a), Type::List(b)) => a.element.alike(&b.element),
-            (Type::Map(a), Type::Map(b)) => a.0.alike(&b.0) && a.1.alike(&b.1),
-            (Type::Optional(a), Type::Optional(b)) => a.alike(b),
+            (Type::List(a), Type::List(b)) => a.element.has_same_structure_as(&b.element),
+            (Type::Map(a), Type::Map(b)) => {
+                a.0.has_same_structure_as(&b.0) && a.1.has_same_structure_as(&b.1)
+            }
+            (Type::Optional(a), Type::Optional(b)) => a.has_same_structure_as(b),
             (Type::Object(a), Type::Object(b)) => {
                 let mut pairs = a.fields.iter().zip(&b.fields);
                 a.fields.len() == b.fields.len()
-                    && pairs.all(|((mine, a), (theirs, b))| mine == theirs && a.ty.alike(&b.ty))
+                    && pairs
+                        .all(|((mine, a), (theirs, b))| mine == theirs && a.ty.has_same_structure_as(&b.ty))
             }
-            _ => self.agrees(other),
+            _ => self.is_compatible_with(other),
         }
     }
 
@@ -348,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn declarations_are_read() {
+    fn function_declarations_are_parsed() {
         let d = Declaration::parse(".list(A).indexOf(A, map(string, list(B))) -> optional(A)");
         assert_eq!((d.name, d.member), ("indexOf", true));
         let shown: Vec<String> = d.overload.arguments.iter().map(ToString::to_string).collect();
@@ -360,12 +365,12 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_bound_once() {
+    fn type_parameters_are_bound_once() {
         let mut bound = Bindings::default();
         let wanted = Type::parse("list(A)");
-        assert!(Type::list(Type::Int).fits(&wanted, &mut bound));
-        assert!(!Type::String.fits(&Type::Param('A'), &mut bound));
-        assert!(Type::Dyn.fits(&Type::Param('A'), &mut bound));
+        assert!(Type::list(Type::Int).is_assignable_to(&wanted, &mut bound));
+        assert!(!Type::String.is_assignable_to(&Type::Param('A'), &mut bound));
+        assert!(Type::Dyn.is_assignable_to(&Type::Param('A'), &mut bound));
         assert_eq!(wanted.with(&bound).to_string(), "list(int)");
     }
 }

@@ -242,7 +242,7 @@ impl<'a> Value<'a> {
             Value::Int(i) => put(b'i', &i128::from(*i).to_be_bytes()),
             Value::Uint(u) => put(b'i', &i128::from(*u).to_be_bytes()),
             Value::Double(d) if d.is_nan() => return None,
-            Value::Double(d) => match crate::numbers::whole(*d) {
+            Value::Double(d) => match crate::numbers::to_integer_if_integral(*d) {
                 Some(whole) => put(b'i', &whole.to_be_bytes()),
                 None => put(b'd', &d.to_bits().to_be_bytes()),
             },

@@ -282,7 +282,7 @@ fn evaluated_by_cel_core(source: &str) -> Option<String> {
 }
 
 #[test]
-fn generated_expressions_mean_the_same_to_others() {
+fn generated_expressions_match_other_cel_implementations() {
     let number = |name: &str, default: u64| {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
     };

@@ -14,7 +14,7 @@ fn run(source: &str, limit: u64) -> (Result<String, EvalError>, u64) {
 }
 
 #[test]
-fn budgets_are_exact_and_nothing_absorbs_their_end() {
+fn cost_limit_is_exact_and_never_absorbed() {
     for source in [
         "1 == 1",
         "[1, 2, 3].all(x, x > 0)",
@@ -36,7 +36,7 @@ fn budgets_are_exact_and_nothing_absorbs_their_end() {
 }
 
 #[test]
-fn a_sum_over_several_expressions_has_its_own_budget() {
+fn cost_limit_applies_to_sum_over_expressions() {
     let program = Environment::new().compile("[1, 2, 3].all(x, x > 0)").unwrap();
     let mut total = Cost::limit(150);
     let mut ended = 0;
@@ -52,7 +52,7 @@ fn a_sum_over_several_expressions_has_its_own_budget() {
 }
 
 #[test]
-fn mistakes_have_a_place_and_a_caret() {
+fn compile_errors_have_position_and_caret() {
     let schema = Type::object("root", [("a".to_owned(), Type::Int)]);
     let environment = Environment::new().variable("self", schema);
     for (source, shown) in [
@@ -75,7 +75,7 @@ fn mistakes_have_a_place_and_a_caret() {
 
 /// Values with shared parts grow exponentially at low cost; evaluation rejects them.
 #[test]
-fn values_stay_small() {
+fn exponentially_growing_values_are_rejected() {
     for grow in ["[x, x]", "x + x", "{'a': [x], 'b': [x]}.map(k, x)"] {
         let mut source = String::from("x == x");
         for _ in 0..36 {
@@ -90,7 +90,7 @@ fn values_stay_small() {
 /// INVARIANT (cost covers work): evaluation charges before the work.
 /// Without this, each of these expressions would take minutes or exhaust memory on large data.
 #[test]
-fn the_budget_ends_what_large_data_makes_slow() {
+fn cost_limit_stops_slow_expressions_on_large_data() {
     let fields = [
         ("l", Type::list(Type::Int)),
         ("strings", Type::list(Type::String)),

@@ -9,7 +9,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use apimachinery::clock::{Chance, Clock, SeededChance, SystemClock};
+use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use expressions::{Bounds, Cost, Environment, Schema, SchemaType, Type, Value};
 
 /// Cost limit of one evaluation.
@@ -232,11 +232,11 @@ const TEXTS: &[&str] = &[
 ];
 
 /// A mutated seed, a splice of two seeds, or random text.
-fn input(chance: &SeededChance, seeds: &[&str]) -> String {
-    let pick = |n: usize| usize::try_from(chance.bits() % (n.max(1) as u128)).unwrap_or(0);
+fn input(rng: &SeededRng, seeds: &[&str]) -> String {
+    let pick = |n: usize| usize::try_from(rng.bits() % (n.max(1) as u128)).unwrap_or(0);
     let seed = || seeds[pick(seeds.len())].as_bytes();
     let mut bytes = match pick(10) {
-        0 => (0..pick(64)).map(|_| chance.bits() as u8).collect(),
+        0 => (0..pick(64)).map(|_| rng.bits() as u8).collect(),
         1..=3 => {
             let (a, b) = (seed(), seed());
             [&a[..pick(a.len() + 1)], &b[pick(b.len() + 1)..]].concat()
@@ -269,13 +269,13 @@ fn run(name: &str, seeds: &[&str], target: fn(&str)) {
     let seed = variable("FUZZ_SEED").unwrap_or(20_250_801);
     let budget = Duration::from_secs(variable("FUZZ_SECONDS").unwrap_or(4));
     let clock = SystemClock::new();
-    let chance = SeededChance::new(seed);
+    let rng = SeededRng::new(seed);
     for text in seeds {
         target(text);
     }
     let mut round = 0_u64;
     while clock.monotonic() < budget {
-        let text = input(&chance, seeds);
+        let text = input(&rng, seeds);
         if catch_unwind(AssertUnwindSafe(|| target(&text))).is_err() {
             panic!("{name}: FUZZ_SEED={seed} round {round}: {text:?}");
         }
@@ -285,26 +285,26 @@ fn run(name: &str, seeds: &[&str], target: fn(&str)) {
 }
 
 #[test]
-fn parsing_survives() {
+fn fuzz_parser() {
     run("parse", EXPRESSIONS, parses);
 }
 
 #[test]
-fn checking_survives() {
+fn fuzz_type_checker() {
     run("check", EXPRESSIONS, checks);
 }
 
 #[test]
-fn evaluation_survives() {
+fn fuzz_evaluation() {
     run("evaluate", EXPRESSIONS, evaluates);
 }
 
 #[test]
-fn readers_of_texts_survive() {
+fn fuzz_text_functions() {
     run("texts", TEXTS, reads);
 }
 
 #[test]
-fn fields_of_every_format_survive() {
+fn fuzz_string_formats() {
     run("fields", TEXTS, fields);
 }

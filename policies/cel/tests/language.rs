@@ -80,7 +80,7 @@ macro_rules! tables {
         })*
 
         #[test]
-        fn every_table_is_run() {
+        fn every_language_table_has_a_test() {
             let run: BTreeSet<String> = [$(stringify!($name)),*].map(str::to_owned).into();
             let there: BTreeSet<String> = std::fs::read_dir(folder())
                 .unwrap()

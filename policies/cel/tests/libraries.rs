@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use expressions::{
-    AUTHORIZER, Answer, Authorizer, Cost, Environment, Question, RESOURCE_CHECK, authorizer, functions,
-    request_resource,
+    AUTHORIZER, AuthorizationCheck, AuthorizationResult, Authorizer, Cost, Environment, RESOURCE_CHECK,
+    authorizer, functions, request_resource,
 };
 
 fn outcome(environment: &Environment, source: &str) -> String {
@@ -26,17 +26,17 @@ fn outcome(environment: &Environment, source: &str) -> String {
 struct Echo;
 
 impl Authorizer for Echo {
-    fn check(&self, question: &Question) -> Answer {
+    fn check(&self, question: &AuthorizationCheck) -> AuthorizationResult {
         let error = (question.resource == "secrets").then(|| "no decision".to_owned());
         let allowed = question.verb == "create" && question.resource == "pods";
-        Answer { allowed, reason: format!("{question:?}"), error }
+        AuthorizationResult { allowed, reason: format!("{question:?}"), error }
     }
 }
 
 #[test]
-fn authorizers() {
+fn authorizer_functions_return_decisions() {
     let environment = Environment::new().variable("authorizer", AUTHORIZER);
-    let wanted = Question {
+    let wanted = AuthorizationCheck {
         service_account: Some(("ns".to_owned(), "sa".to_owned())),
         verb: "get".to_owned(),
         group: "apps".to_owned(),
@@ -50,7 +50,11 @@ fn authorizers() {
     };
     let whole = "authorizer.serviceAccount('ns', 'sa').group('apps').resource('pods').subresource('log')\
                  .namespace('ns').name('n').fieldSelector('a=b').labelSelector('c').check('get').reason()";
-    let path = Question { verb: "get".to_owned(), path: Some("/x".to_owned()), ..Question::default() };
+    let path = AuthorizationCheck {
+        verb: "get".to_owned(),
+        path: Some("/x".to_owned()),
+        ..AuthorizationCheck::default()
+    };
     let table = [
         (
             "authorizer.group('').resource('pods').namespace('ns').check('create').allowed()",
@@ -69,8 +73,11 @@ fn authorizers() {
         assert_eq!(format!("{value:?}"), want, "{source}");
         assert!(cost.used() > 350_000, "{source}: {}", cost.used());
     }
-    let question =
-        Question { resource: "pods".to_owned(), namespace: "ns".to_owned(), ..Question::default() };
+    let question = AuthorizationCheck {
+        resource: "pods".to_owned(),
+        namespace: "ns".to_owned(),
+        ..AuthorizationCheck::default()
+    };
     let both = environment.clone().variable("authorizer.requestResource", RESOURCE_CHECK);
     for (source, want) in [
         ("authorizer.requestResource.check('create').allowed()", "true"),
@@ -96,7 +103,7 @@ fn authorizers() {
 /// Compares the functions by release with a golden list.
 /// `UPDATE=1` rewrites the list; review its changes.
 #[test]
-fn the_list_of_functions_is_golden() {
+fn function_list_matches_golden_file() {
     let mut lines: Vec<String> = functions().map(|(since, text)| format!("{since:>2} {text}\n")).collect();
     lines.sort();
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/functions.txt");

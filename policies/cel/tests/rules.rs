@@ -74,39 +74,39 @@ fn rows(section: &str, numbers: impl IntoIterator<Item = u32>) -> Vec<String> {
 }
 
 #[test]
-fn types_of_schemas() {
+fn schema_type_rules_match_table() {
     check("types", rows("D-CEL", (1..=4).chain(8..=18).chain(22..=30).chain([42])));
 }
 
 #[test]
-fn names_of_properties() {
+fn property_name_rules_match_table() {
     check("names", rows("D-CEL", 34..=41));
 }
 
 #[test]
-fn set_and_map_lists() {
+fn set_and_map_list_rules_match_table() {
     check("lists", rows("D-CEL", [5, 19, 20, 31, 32, 33]));
 }
 
 #[test]
-fn dynamic_variables() {
+fn dynamic_variable_rules_match_table() {
     check("dynamic", rows("D-CEL", [43, 44]));
 }
 
 #[test]
-fn libraries() {
+fn library_rules_match_table() {
     let shown = (1..=16).chain(18..=83).chain(86..=89);
     check("libraries", rows("D-CLIB", shown).into_iter().chain(rows("D-CEL", [45])));
 }
 
 #[test]
-fn costs() {
+fn rule_costs_match_table() {
     check("costs", rows("D-CCOST", 2..=4));
 }
 
 /// `optionalOldSelf`: rules that also run without an old value.
 #[test]
-fn the_old_value_may_be_optional() {
+fn optional_old_self_rule_runs_on_creation() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string", "maxLength": 10}}});
     let schema = JsonSchema::new(&schema, "x-svc", false);
     let ty = Type::of_schema(&schema, "self").unwrap();
@@ -146,7 +146,7 @@ fn estimated(schema: &JsonSchema, rule: &str) -> u64 {
 }
 
 #[test]
-fn estimates() {
+fn rule_estimates_match_table() {
     let table = read("estimates.json");
     let schema = JsonSchema::new(&table["schema"], "x-svc", true);
     let mut wrong = Vec::new();
@@ -179,7 +179,7 @@ fn estimates() {
 
 /// Each additional list literal adds 40 to the estimate, until the limit rejects the rule.
 #[test]
-fn a_list_literal_moves_the_estimate_by_40() {
+fn list_literal_adds_40_to_estimate() {
     let schema =
         json!({"type": "object", "properties": {"l": {"type": "array", "items": {"type": "integer"}}}});
     let schema = JsonSchema::new(&schema, "x-svc", true);
@@ -200,7 +200,7 @@ fn a_list_literal_moves_the_estimate_by_40() {
 
 /// The estimate of a rule below lists and maps is multiplied by the occurrences of its schema part.
 #[test]
-fn rules_of_elements_are_multiplied() {
+fn element_rule_estimate_is_multiplied_by_occurrences() {
     let bounded = json!({"type": "integer"});
     let bounds = Bounds::of_schema(&JsonSchema::new(&bounded, "x-svc", false)).unwrap();
     let once = Occurrences::ONCE;
@@ -221,7 +221,7 @@ fn rules_of_elements_are_multiplied() {
 /// Property test: the estimate is never below the evaluation cost.
 /// The random data is within the size limits of a schema.
 #[test]
-fn estimates_hold() {
+fn estimate_is_never_below_evaluation_cost() {
     let schema = json!({"type": "object", "properties": {
         "i": {"type": "integer"}, "s": {"type": "string", "maxLength": 30},
         "l": {"type": "array", "maxItems": 8, "items": {"type": "integer"}},
@@ -291,7 +291,7 @@ fn estimates_hold() {
 }
 
 #[test]
-fn every_table_is_run() {
+fn every_rule_table_has_a_test() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/rules");
     let there: BTreeSet<String> = std::fs::read_dir(folder)
         .unwrap()
@@ -302,7 +302,7 @@ fn every_table_is_run() {
 }
 
 #[test]
-fn schemas_without_a_type_have_neither_type_nor_bounds() {
+fn schema_without_type_has_no_cel_type_and_no_bounds() {
     let schema = json!({"x-svc-preserve-unknown-fields": true});
     let schema = JsonSchema::new(&schema, "x-svc", false);
     assert!(Type::of_schema(&schema, "root").is_none() && Bounds::of_schema(&schema).is_none());

@@ -84,7 +84,7 @@ impl Clock for ManualClock {
 }
 
 /// Random generator. Not for keys or tokens: those use `aws-lc-rs`.
-pub trait Chance: Send + Sync + 'static {
+pub trait Rng: Send + Sync + 'static {
     /// Returns 128 random bits.
     fn bits(&self) -> u128;
 
@@ -109,9 +109,9 @@ pub trait Chance: Send + Sync + 'static {
 
 /// Random generator of the operating system, through one generator per thread.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SystemChance;
+pub struct SystemRng;
 
-impl Chance for SystemChance {
+impl Rng for SystemRng {
     fn bits(&self) -> u128 {
         rand::random()
     }
@@ -119,14 +119,14 @@ impl Chance for SystemChance {
 
 /// Seeded generator: the same seed gives the same run.
 #[derive(Debug)]
-pub struct SeededChance {
+pub struct SeededRng {
     state: std::sync::atomic::AtomicU64,
 }
 
-impl SeededChance {
+impl SeededRng {
     /// Creates a generator from a seed, which tests print.
     pub fn new(seed: u64) -> Self {
-        SeededChance { state: std::sync::atomic::AtomicU64::new(seed) }
+        SeededRng { state: std::sync::atomic::AtomicU64::new(seed) }
     }
 
     /// SplitMix64: one step of the state, then a mix.
@@ -139,7 +139,7 @@ impl SeededChance {
     }
 }
 
-impl Chance for SeededChance {
+impl Rng for SeededRng {
     fn bits(&self) -> u128 {
         (u128::from(self.next()) << 64) | u128::from(self.next())
     }

@@ -95,7 +95,7 @@ impl FieldErrorKind {
     }
 
     /// Beginning of the message after the path.
-    fn words(self) -> &'static str {
+    fn message_prefix(self) -> &'static str {
         match self {
             FieldErrorKind::NotFound => "Not found",
             FieldErrorKind::Required => "Required value",
@@ -202,9 +202,9 @@ impl FieldError {
     /// Returns the message without the path, for a cause.
     pub fn body(&self) -> String {
         if self.tail.is_empty() {
-            self.kind.words().to_owned()
+            self.kind.message_prefix().to_owned()
         } else {
-            format!("{}: {}", self.kind.words(), self.tail)
+            format!("{}: {}", self.kind.message_prefix(), self.tail)
         }
     }
 }
@@ -477,7 +477,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_beyond_100_characters_are_cut_and_their_length_is_told() {
+    fn values_above_100_characters_are_truncated_with_length() {
         let path = FieldPath::new("spec");
         let (fits, long) = ("é".repeat(100), "é".repeat(101));
         let fitting = FieldError::invalid(&path, fits.as_str(), "no").to_string();
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn collector_keeps_the_first_100_errors_and_counts_the_rest() {
+    fn field_errors_keep_first_100_and_count_rest() {
         let error = |i: usize| FieldError::required(&FieldPath::new("list").index(i), "");
         let mut part = FieldErrors::new();
         part.extend((0..150).map(error));
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_have_the_wording_that_clients_show() {
+    fn field_error_messages_match_kubernetes() {
         let name = FieldPath::new("metadata").child("name");
         for (error, want) in [
             (

@@ -104,7 +104,7 @@ pub struct Behaviour {
     pub replace_of_missing_key_succeeds: bool,
     /// D-SSA-39, which the reference does not implement: a write that resets all field owners owns its other
     /// changes.
-    pub reset_of_owners_owns_the_rest: bool,
+    pub owner_reset_claims_other_changes: bool,
 }
 
 impl Names {
@@ -136,7 +136,7 @@ impl Names {
                     undeclared_field_fails_apply: true,
                     duplicate_item_under_apply_is_internal: true,
                     replace_of_missing_key_succeeds: true,
-                    reset_of_owners_owns_the_rest: false,
+                    owner_reset_claims_other_changes: false,
                 },
             },
             Preset::Svc => {
@@ -162,7 +162,7 @@ impl Names {
                         undeclared_field_fails_apply: false,
                         duplicate_item_under_apply_is_internal: false,
                         replace_of_missing_key_succeeds: false,
-                        reset_of_owners_owns_the_rest: true,
+                        owner_reset_claims_other_changes: true,
                     },
                 }
             }
@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn group_and_stem_are_inverse_in_both_presets() {
+    fn api_group_and_stem_are_inverse_in_both_presets() {
         for (preset, policy, rbac) in [
             (Preset::Kubernetes, "policy", "rbac.authorization.k8s.io"),
             (Preset::Svc, "policy.example.test", "rbac.authorization.example.test"),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn definitions_are_named_after_packages() {
+    fn openapi_definitions_are_named_after_packages() {
         let kubernetes = Names::new(Preset::Kubernetes, "").unwrap();
         let svc = Names::new(Preset::Svc, "example.test").unwrap();
         for (package, name, known, neutral) in [
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_domains_are_refused() {
+    fn invalid_api_domains_are_rejected() {
         for bad in ["", "internal", "Upper.case", "a..b", "-a.b", "foo.k8s.io"] {
             assert!(Names::new(Preset::Svc, bad).is_err(), "{bad}");
         }

@@ -182,7 +182,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn accessors_survive_wrong_types() {
+    fn object_accessors_ignore_wrong_types() {
         let object = Object::from_value(
             json!({"metadata": {"name": 5, "labels": {"a": "b", "c": 1}, "finalizers": "x"}}),
         )

@@ -63,44 +63,44 @@ fn size_errors(object: &Object) -> Vec<FieldError> {
             }
         }
     }
-    at_most(MAX_GROUPS, items(spec.get("groups")), &path.child("groups"), &mut errors);
+    check_count(MAX_GROUPS, items(spec.get("groups")), &path.child("groups"), &mut errors);
     let audiences = spec.get("audiences").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    at_most(MAX_AUDIENCES, audiences.len(), &path.child("audiences"), &mut errors);
+    check_count(MAX_AUDIENCES, audiences.len(), &path.child("audiences"), &mut errors);
     let bytes: usize = audiences.iter().filter_map(Value::as_str).map(str::len).sum();
     if bytes > MAX_AUDIENCES_BYTES {
         errors.push(FieldError::too_long(&path.child("audiences"), MAX_AUDIENCES_BYTES));
     }
     if let Some(extra) = spec.get("extra").and_then(Value::as_object) {
         let path = path.child("extra");
-        at_most(MAX_EXTRA_KEYS, extra.len(), &path, &mut errors);
+        check_count(MAX_EXTRA_KEYS, extra.len(), &path, &mut errors);
         let values = extra.values().map(|values| items(Some(values))).sum();
-        at_most(MAX_EXTRA_VALUES, values, &path, &mut errors);
+        check_count(MAX_EXTRA_VALUES, values, &path, &mut errors);
     }
     errors
 }
 
 fn check_selector(selector: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let raw = path.child("rawSelector");
-    bytes_at_most(MAX_RAW_SELECTOR_BYTES, selector.get("rawSelector"), &raw, errors);
+    check_bytes(MAX_RAW_SELECTOR_BYTES, selector.get("rawSelector"), &raw, errors);
     let path = path.child("requirements");
     let requirements = selector.get("requirements").and_then(Value::as_array);
     let requirements = requirements.map(Vec::as_slice).unwrap_or_default();
-    at_most(MAX_REQUIREMENTS, requirements.len(), &path, errors);
+    check_count(MAX_REQUIREMENTS, requirements.len(), &path, errors);
     let values = requirements.iter().map(|requirement| items(requirement.get("values"))).sum();
-    at_most(MAX_SELECTOR_VALUES, values, &path.child("values"), errors);
+    check_count(MAX_SELECTOR_VALUES, values, &path.child("values"), errors);
 }
 
 fn items(list: Option<&Value>) -> usize {
     list.and_then(Value::as_array).map_or(0, Vec::len)
 }
 
-fn at_most(max: usize, actual: usize, path: &FieldPath, errors: &mut Vec<FieldError>) {
+fn check_count(max: usize, actual: usize, path: &FieldPath, errors: &mut Vec<FieldError>) {
     if actual > max {
         errors.push(FieldError::too_many(path, actual, max));
     }
 }
 
-fn bytes_at_most(max: usize, text: Option<&Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
+fn check_bytes(max: usize, text: Option<&Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
     if text.and_then(Value::as_str).is_some_and(|text| text.len() > max) {
         errors.push(FieldError::too_long(path, max));
     }

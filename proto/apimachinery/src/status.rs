@@ -217,7 +217,7 @@ impl Status {
     }
 
     /// Creates the result of a successful action subresource such as a binding or an eviction: 201.
-    pub fn carried_out() -> Self {
+    pub fn action_success() -> Self {
         Status { code: 201, details: None, ..Self::success(Details::default()) }
     }
 
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn million_errors_make_100_causes_and_a_count_without_quadratic_work() {
+    fn status_of_million_errors_has_100_causes_and_count_in_linear_time() {
         let errors: Vec<FieldError> =
             (0..1_000_000).map(|i| FieldError::required(&FieldPath::new("data").index(i), "")).collect();
         // Comparing each error with every earlier one would take hours.
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn hundred_errors_are_told_in_full_and_equal_ones_once_in_the_message() {
+    fn status_lists_100_errors_and_omits_duplicate_messages() {
         let path = FieldPath::new("data");
         let errors: FieldErrors =
             (0..100).map(|i| FieldError::required(&path, &format!("{}", i / 2))).collect();
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_lists_each_error_as_a_cause() {
+    fn invalid_status_has_one_cause_per_error() {
         let path = FieldPath::new("metadata.name");
         let status = Status::invalid(
             &GroupKind { group: String::new(), kind: "ConfigMap".into() },

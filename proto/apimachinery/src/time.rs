@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_go_reads_is_read() {
+    fn rfc3339_times_are_parsed_like_go() {
         for (text, want) in [
             ("2006-01-02T15:04:05Z", "2006-01-02T15:04:05.000000Z"),
             ("2006-01-02T15:04:05.5Z", "2006-01-02T15:04:05.500000Z"),

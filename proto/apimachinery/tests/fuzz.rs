@@ -9,7 +9,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use apimachinery::clock::{Chance, Clock, SeededChance, SystemClock};
+use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::codec::{Limits, cbor, json, yaml};
 use apimachinery::gvk::GroupVersion;
 use apimachinery::selector::field::FieldSelector;
@@ -108,11 +108,11 @@ const FIELDS: &[&str] = &[r"metadata.name=x,spec.nodeName!=y\,z\=\\", "a==b,=,c"
 const VERSIONS: &[&str] = &["v1", "apps/v1", "a/b/c", "/v1", "v1/"];
 
 /// Generates input: a mutated seed, two seeds spliced, or noise.
-fn input(chance: &SeededChance, seeds: &[&str]) -> Vec<u8> {
-    let pick = |n: usize| usize::try_from(chance.bits() % (n.max(1) as u128)).unwrap_or(0);
+fn input(rng: &SeededRng, seeds: &[&str]) -> Vec<u8> {
+    let pick = |n: usize| usize::try_from(rng.bits() % (n.max(1) as u128)).unwrap_or(0);
     let seed = || seeds[pick(seeds.len())].as_bytes();
     let mut bytes = match pick(10) {
-        0 => (0..pick(64)).map(|_| chance.bits() as u8).collect(),
+        0 => (0..pick(64)).map(|_| rng.bits() as u8).collect(),
         1 => {
             let (a, b) = (seed(), seed());
             [&a[..pick(a.len())], &b[pick(b.len())..]].concat()
@@ -124,7 +124,7 @@ fn input(chance: &SeededChance, seeds: &[&str]) -> Vec<u8> {
         let at = pick(bytes.len() + 1);
         match pick(5) {
             0 => bytes.insert(at, SPECIAL[pick(SPECIAL.len())]),
-            1 if at < bytes.len() => bytes[at] = chance.bits() as u8,
+            1 if at < bytes.len() => bytes[at] = rng.bits() as u8,
             2 if at < bytes.len() => {
                 bytes.remove(at);
             }
@@ -145,13 +145,13 @@ fn run(name: &str, seeds: &[&str], target: fn(&[u8])) {
     let seed = variable("FUZZ_SEED").unwrap_or(20_240_601);
     let budget = Duration::from_secs(variable("FUZZ_SECONDS").unwrap_or(2));
     let clock = SystemClock::new();
-    let chance = SeededChance::new(seed);
+    let rng = SeededRng::new(seed);
     for text in seeds {
         target(text.as_bytes());
     }
     let mut round = 0_u64;
     while clock.monotonic() < budget {
-        let data = input(&chance, seeds);
+        let data = input(&rng, seeds);
         if catch_unwind(AssertUnwindSafe(|| target(&data))).is_err() {
             panic!("{name}: FUZZ_SEED={seed} round {round}: {:?}", String::from_utf8_lossy(&data));
         }
@@ -161,31 +161,31 @@ fn run(name: &str, seeds: &[&str], target: fn(&[u8])) {
 }
 
 #[test]
-fn json_survives() {
+fn fuzzed_json_decoder_does_not_panic() {
     run("json", JSON, fuzz_json);
 }
 
 #[test]
-fn cbor_survives() {
+fn fuzzed_cbor_decoder_does_not_panic() {
     run("cbor", JSON, fuzz_cbor);
 }
 
 #[test]
-fn yaml_survives() {
+fn fuzzed_yaml_decoder_does_not_panic() {
     run("yaml", YAML, fuzz_yaml);
 }
 
 #[test]
-fn label_selectors_survive() {
+fn fuzzed_label_selector_parser_does_not_panic() {
     run("label selector", LABELS, fuzz_label_selector);
 }
 
 #[test]
-fn field_selectors_survive() {
+fn fuzzed_field_selector_parser_does_not_panic() {
     run("field selector", FIELDS, fuzz_field_selector);
 }
 
 #[test]
-fn group_versions_survive() {
+fn fuzzed_group_version_parser_does_not_panic() {
     run("group version", VERSIONS, fuzz_group_version);
 }

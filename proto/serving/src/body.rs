@@ -118,12 +118,12 @@ impl http_body::Body for Body {
 /// Dropping the sender ends the body. The sender sees when the body is dropped.
 pub fn channel(capacity: usize) -> (tokio::sync::mpsc::Sender<Bytes>, Body) {
     let (sender, receiver) = tokio::sync::mpsc::channel(capacity);
-    (sender, Body(Kind::Stream(Box::pin(Fed(receiver)))))
+    (sender, Body(Kind::Stream(Box::pin(ChannelBody(receiver)))))
 }
 
-struct Fed(tokio::sync::mpsc::Receiver<Bytes>);
+struct ChannelBody(tokio::sync::mpsc::Receiver<Bytes>);
 
-impl http_body::Body for Fed {
+impl http_body::Body for ChannelBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -152,7 +152,7 @@ pub enum ReadError {
 /// Multiple of the limit that is read and discarded after a body turned out too large.
 ///
 /// A client that sends its whole body before it reads then gets the response instead of a broken connection.
-const DISCARDED: usize = 4;
+const DISCARD_FACTOR: usize = 4;
 
 /// Reads a whole body of at most `limit` bytes within a time.
 ///
@@ -166,7 +166,7 @@ pub async fn read(mut body: Incoming, limit: usize, within: Duration) -> Result<
     let reading = async {
         let read = collect(&mut body, limit).await;
         if matches!(read, Err(ReadError::TooLarge(_))) {
-            discard(&mut body, limit.saturating_mul(DISCARDED)).await;
+            discard(&mut body, limit.saturating_mul(DISCARD_FACTOR)).await;
         }
         read
     };
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_are_put_together_up_to_the_limit() {
+    async fn body_frames_are_joined_up_to_limit() {
         assert_eq!(collected(&[], 0, 5).await, Ok(Bytes::new()));
         assert_eq!(collected(&["abc"], 0, 3).await, Ok(Bytes::from("abc")));
         assert_eq!(collected(&["ab", "", "c", "de"], 0, 5).await, Ok(Bytes::from("abcde")));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whole_and_streamed_bodies_say_what_they_are() {
+    async fn whole_and_streamed_bodies_report_size_and_end() {
         use http_body::Body as _;
         let whole = Body::from("text");
         assert_eq!((whole.is_end_stream(), whole.size_hint().exact()), (false, Some(4)));

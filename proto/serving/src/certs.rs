@@ -35,9 +35,9 @@ const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Validity of a serving certificate.
 const SERVING_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
 /// A serving certificate that expires within this time is reissued.
-const RENEWAL: Duration = Duration::from_secs(30 * 24 * 3600);
+const RENEWAL_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
 /// `notBefore` is this much in the past, to tolerate clocks that are behind.
-const BACKDATED: Duration = Duration::from_secs(3600);
+const BACKDATING: Duration = Duration::from_secs(3600);
 
 /// Error from generating or reading certificates.
 #[derive(Debug, thiserror::Error)]
@@ -132,7 +132,7 @@ pub fn ensure_serving_pair(dir: &Path, names: &[String], now: Timestamp) -> Resu
     wanted.extend(dialled.cloned());
     wanted.sort();
     wanted.dedup();
-    if !is_good(&pair, &authority, &wanted, now) {
+    if !is_valid(&pair, &authority, &wanted, now) {
         let made = authority.serving(&wanted, SERVING_VALIDITY, now)?;
         // The key is written first, so that no certificate exists without its key.
         write(&pair.key, made.key.as_bytes(), 0o600)?;
@@ -205,7 +205,7 @@ impl Authority {
         let key_pair = KeyPair::from_pem(&read(key)?).map_err(|e| CertError::unusable(key, e))?;
         let certificate =
             CertificateDer::from_pem_slice(cert_pem.as_bytes()).map_err(|e| CertError::unusable(cert, e))?;
-        if !holds_key(&certificate, &key_pair) {
+        if !matches_key(&certificate, &key_pair) {
             return Err(CertError::unusable(key, format!("is not the key of {}", cert.display())));
         }
         let issuer =
@@ -281,21 +281,21 @@ fn params(names: &[String], now: Timestamp, validity: Duration) -> Result<Certif
     let mut params = CertificateParams::new(names)?;
     let now = Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0));
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + now.saturating_sub(BACKDATED);
+    params.not_before = epoch + now.saturating_sub(BACKDATING);
     params.not_after = epoch + (now + validity);
     params.distinguished_name = rcgen::DistinguishedName::new();
     Ok(params)
 }
 
 /// Whether a certificate belongs to a key.
-fn holds_key(certificate: &CertificateDer<'_>, key: &KeyPair) -> bool {
+fn matches_key(certificate: &CertificateDer<'_>, key: &KeyPair) -> bool {
     use rcgen::PublicKeyData;
     X509Certificate::from_der(certificate)
         .is_ok_and(|(_, parsed)| parsed.public_key().raw == key.subject_public_key_info().as_slice())
 }
 
 /// Whether the serving certificate on disk is still usable.
-fn is_good(pair: &ServingPair, authority: &Authority, names: &[String], now: Timestamp) -> bool {
+fn is_valid(pair: &ServingPair, authority: &Authority, names: &[String], now: Timestamp) -> bool {
     let (Ok(cert), Ok(key)) = (read(&pair.cert), read(&pair.key)) else { return false };
     let (Ok(certificate), Ok(key)) =
         (CertificateDer::from_pem_slice(cert.as_bytes()), KeyPair::from_pem(&key))
@@ -321,11 +321,11 @@ fn is_good(pair: &ServingPair, authority: &Authority, names: &[String], now: Tim
     };
     let validity = leaf.validity();
     let second = |d: Duration| i64::try_from(d.as_secs()).unwrap_or(i64::MAX);
-    holds_key(&certificate, &key)
+    matches_key(&certificate, &key)
         && leaf.issuer().as_raw() == issuer.subject().as_raw()
         && authority_key(&leaf).is_some_and(|id| Some(id) == subject_key(&issuer))
         && validity.not_before.timestamp() <= now.as_second()
-        && validity.not_after.timestamp() > now.as_second().saturating_add(second(RENEWAL))
+        && validity.not_after.timestamp() > now.as_second().saturating_add(second(RENEWAL_WINDOW))
         && names.iter().all(has)
 }
 

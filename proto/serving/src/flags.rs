@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_and_printed_as_go_does() {
+    fn durations_are_parsed_and_formatted_like_go() {
         for (text, nanos, printed) in [
             ("0", 0, "0s"),
             ("0s", 0, "0s"),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn booleans_and_pairs() {
+    fn boolean_and_key_value_flags_are_parsed() {
         assert_eq!(boolean("T"), Ok(true));
         assert_eq!(boolean("False"), Ok(false));
         assert!(boolean("yes").is_err() && boolean("").is_err());

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_obeys_the_lifecycle() {
+    fn feature_gate_table_obeys_lifecycle() {
         assert!(GATES.is_sorted_by_key(|gate| gate.name.to_ascii_lowercase()));
         for (index, gate) in GATES.iter().enumerate() {
             assert_eq!(gate.gate as usize, index, "{}", gate.name);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_stages_and_single_gates() {
+    fn feature_gate_defaults_stages_and_single_gates_are_applied() {
         use Gate::{ApiResponseCompression as Compression, CborServingAndStorage as Cbor, WatchList};
         for (text, cbor, compression, watch_list) in [
             ("", false, true, false),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_are_told_together() {
+    fn all_feature_gate_errors_are_returned_together() {
         let errors =
             FeatureGates::parse("NoSuch=true,BtreeWatchCache=false,WatchList,WatchList=maybe,DryRun=true")
                 .unwrap_err();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn stable_and_deprecated_gates_warn() {
+    fn setting_stable_or_deprecated_gate_returns_warning() {
         let (gates, warnings) = FeatureGates::parse("ServerSideApply=true,KMSv1=true").unwrap();
         assert!(gates.enabled(Gate::ServerSideApply) && gates.enabled(Gate::KmsV1));
         assert_eq!(warnings.len(), 2);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn help_names_what_can_still_be_chosen() {
+    fn feature_gate_help_omits_stable_and_deprecated_gates() {
         let help = help();
         for line in [
             "AllAlpha=true|false (ALPHA - default=false)",

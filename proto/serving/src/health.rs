@@ -84,7 +84,7 @@ impl Checks {
     /// Adds notes, which a verbose response shows as lines `warn: …` without failing. All clients may read
     /// them.
     #[must_use]
-    pub fn noting(mut self, notes: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
+    pub fn with_notes(mut self, notes: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
         self.notes.push(Arc::new(notes));
         self
     }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn healthy_endpoints_say_ok_or_list_their_checks() {
+    fn healthy_endpoint_returns_ok_or_verbose_check_list() {
         let all = "[+]ping ok\n[+]storage ok\n[+]poststarthook/rbac ok\n";
         for (endpoint, query, own_name, want) in [
             ("livez", "", false, "ok".to_owned()),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_always_listed_and_their_reasons_withheld() {
+    fn failed_health_checks_are_listed_without_reasons() {
         let answer = checks(Err("disk full")).answer("readyz", None, "", false);
         assert_eq!(answer.status, 500);
         assert_eq!(
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn single_checks_answer_for_themselves() {
+    fn single_health_check_returns_its_reason() {
         let single = |name, storage| checks(storage).answer("livez", Some(name), "verbose", false);
         assert_eq!(single("ping", Ok(())), HealthAnswer::new(200, "ok"));
         assert_eq!(single("poststarthook/rbac", Ok(())), HealthAnswer::new(200, "ok"));
@@ -243,8 +243,9 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_lines_of_a_verbose_answer_and_no_failures() {
-        let noted = Checks::new().with("ping", || Ok(())).noting(|| vec!["a file is not taken".to_owned()]);
+    fn health_notes_are_verbose_warning_lines_and_not_failures() {
+        let noted =
+            Checks::new().with("ping", || Ok(())).with_notes(|| vec!["a file is not taken".to_owned()]);
         let verbose = noted.answer("readyz", None, "verbose", true);
         let want = "[+]ping ok\nwarn: a file is not taken\nreadyz check passed\n";
         assert_eq!((verbose.status, verbose.body.as_str()), (200, want));

@@ -12,7 +12,7 @@
 //!            unix(path: &Path) -> io::Result<tokio::net::UnixListener>                for servers with their own accept loop
 //!
 //! local      LocalStream::connect(&Path).await, LocalStream::of(tokio UnixStream)     woken only for incoming data
-//! together   together(|spawner| future).await                                         runs a connection and its streams as one task
+//! single_task run_as_single_task(|spawner| future).await                                         runs a connection and its streams as one task
 //!
 //! tls        TlsFiles { cert: PathBuf, key: PathBuf, client_cas: Vec<PathBuf> }
 //!            ServingTls::load(files: TlsFiles) -> Result<Arc<ServingTls>, TlsError>
@@ -36,15 +36,15 @@
 //! server     trait Handler { fn handle(&self, Request<Incoming>, Arc<ConnectionInfo>) -> impl Future<Output = Response<Body>> + Send }
 //!              closures of that shape are handlers
 //!            ConnectionInfo { peer: Option<SocketAddr>, tls: bool, client_chain: Vec<Bytes> (DER, leaf first, unverified),
-//!                             client_fingerprint: Option<[u8; 32]>, cut: Cut (cut.now() ends the connection) }
+//!                             client_fingerprint: Option<[u8; 32]>, cut: ConnectionCloser (cut.now() ends the connection) }
 //!            serve(listener, tls: Option<Arc<ServingTls>>, handler: Arc<impl Handler>, ServerOptions, shutdown: impl Future)
-//!              .await -> Drained::{Clean, Cut}
+//!              .await -> ShutdownResult::{Clean, Cut}
 //!
-//! client     Client::new(&Settings { trust: Trust::{System, Only, Anyone}, server_name, identity, proxy, user_agent })
+//! client     Client::new(&Settings { trust: Trust::{System, Authorities, Insecure}, server_name, identity, proxy, user_agent })
 //!              Trust::from_pem(&[u8]), Identity::from_pem(cert, key); no redirects, any status is a response
-//!            client.get(url, Limits { within, bytes }).await -> Result<Answer { status, headers, body }, CallError>
+//!            client.get(url, Limits { within, bytes }).await -> Result<ClientResponse { status, headers, body }, CallError>
 //!            client.post_json(url, Bytes, limits), client.send(Request<Bytes>, limits); answer.json(), retry_after()
-//!            retry::Backoff::WEBHOOK.call(&dyn Chance, || client.get(..)).await -> (Result<Answer, CallError>, attempts)
+//!            retry::Backoff::WEBHOOK.call(&dyn Rng, || client.get(..)).await -> (Result<ClientResponse, CallError>, attempts)
 //!            Remote::new(target, user_agent, &Names, Arc<dyn Clock>) -> Result<Remote, Vec<String>>
 //!            remote.post(Bytes, limits).await, remote.send(Method, path, Bytes, limits).await
 //! client_config  ClientConfig::load(&Path) -> Result<ClientConfig, ConfigError>; config.target(None, &Names) -> Target
@@ -61,11 +61,11 @@
 //! reload     Snapshot::new(paths).watch(every, on_change) -> Watch                    ends on drop
 //! ```
 
-mod admittance;
 pub mod body;
 pub mod certs;
 pub mod client;
 pub mod client_config;
+mod connection_limits;
 pub mod exec;
 pub mod flags;
 pub mod gates;
@@ -75,7 +75,7 @@ pub mod local;
 pub mod log;
 pub mod metrics;
 pub mod reload;
-mod send_budget;
+mod send_limit;
 pub mod server;
+pub mod single_task;
 pub mod tls;
-pub mod together;

@@ -145,7 +145,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     #[tokio::test]
-    async fn port_zero_is_chosen_by_the_system_and_told() {
+    async fn port_zero_listener_reports_chosen_port() {
         let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0).await.unwrap();
         let address = listener.address().unwrap();
         assert_ne!(address.port(), 0);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unix_sockets_are_private_replaced_when_dead_and_kept_when_live() {
+    async fn stale_unix_socket_is_replaced_and_live_one_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let first = Listener::unix(&path).unwrap();

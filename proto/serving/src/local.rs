@@ -27,7 +27,7 @@ pub struct LocalStream {
     /// The stream, registered for readability.
     stream: AsyncFd<UnixStream>,
     /// The same stream, registered for writability while a write waits.
-    room: Option<AsyncFd<UnixStream>>,
+    write_readiness: Option<AsyncFd<UnixStream>>,
 }
 
 impl LocalStream {
@@ -46,7 +46,7 @@ impl LocalStream {
     ///
     /// The runtime cannot register the stream.
     pub fn of(stream: tokio::net::UnixStream) -> io::Result<Self> {
-        Ok(LocalStream { stream: watch(stream.into_std()?, Interest::READABLE)?, room: None })
+        Ok(LocalStream { stream: watch(stream.into_std()?, Interest::READABLE)?, write_readiness: None })
     }
 
     /// Writes when the socket is writable.
@@ -59,17 +59,17 @@ impl LocalStream {
             match write(self.stream.get_ref()) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let room = match &mut self.room {
-                        Some(room) => room,
+                    let write_readiness = match &mut self.write_readiness {
+                        Some(write_readiness) => write_readiness,
                         none => {
                             let again = self.stream.get_ref().try_clone()?;
                             none.insert(watch(again, Interest::WRITABLE)?)
                         }
                     };
-                    ready!(room.poll_write_ready(context))?.clear_ready();
+                    ready!(write_readiness.poll_write_ready(context))?.clear_ready();
                 }
                 written => {
-                    self.room = None;
+                    self.write_readiness = None;
                     return Poll::Ready(written);
                 }
             }
@@ -159,7 +159,7 @@ mod tests {
 
     /// Transfers far more than the socket buffer in both directions at once, in reads of all sizes.
     #[tokio::test]
-    async fn what_is_written_arrives_in_order_however_much_it_is() {
+    async fn large_concurrent_writes_arrive_in_order() {
         const LENGTH: usize = 4 << 20;
         let (a, b) = pair();
         let ends = [(a, 1), (b, 2)].map(|(end, seed)| {
@@ -186,22 +186,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn room_is_watched_only_while_a_write_waits() {
+    async fn writability_is_registered_only_while_write_waits() {
         let (mut a, mut b) = pair();
         a.write_all(b"question").await.unwrap();
-        assert!(a.room.is_none(), "the socket was writable");
+        assert!(a.write_readiness.is_none(), "the socket was writable");
         let much = pattern(0, 4 << 20);
         let filled = tokio::time::timeout(std::time::Duration::from_millis(50), a.write_all(&much)).await;
-        assert!(filled.is_err() && a.room.is_some(), "the peer does not read");
+        assert!(filled.is_err() && a.write_readiness.is_some(), "the peer does not read");
         // The system reports writability once much of the buffer is free.
         let mut got = vec![0; 4096];
         while tokio::time::timeout(std::time::Duration::from_millis(50), b.read(&mut got)).await.is_ok() {}
         assert!(a.write(b"more").await.unwrap() > 0);
-        assert!(a.room.is_none());
+        assert!(a.write_readiness.is_none());
     }
 
     #[tokio::test]
-    async fn the_end_is_seen_also_behind_the_last_bytes() {
+    async fn end_of_stream_is_read_after_last_bytes() {
         let (mut a, b) = pair();
         let mut b = b;
         b.write_all(b"last").await.unwrap();

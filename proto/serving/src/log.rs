@@ -6,15 +6,15 @@
 //!
 //! `-v N`: below 4 information, warnings and errors; 4 and 5 debug (rejections with their reasons); from 6 on
 //! everything. Libraries log only warnings up to 7, so that debug lines come from this code base. Lines at
-//! INFO, WARN and ERROR are rate-limited by call site and cause (see [`limit`]); DEBUG and TRACE are not.
+//! INFO, WARN and ERROR are rate-limited by call site and cause (see [`rate_limit`]); DEBUG and TRACE are not.
 
-mod limit;
+mod rate_limit;
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
 use apimachinery::clock::Clock;
-use limit::{RateLimit, spawn_reports};
+use rate_limit::{RateLimit, spawn_reports};
 
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verbosity_opens_our_lines_before_those_of_libraries() {
+    fn verbosity_enables_own_log_lines_before_library_lines() {
         for (verbosity, target, level, want) in [
             (0, "apid", Level::INFO, true),
             (3, "apid", Level::DEBUG, false),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_are_named() {
+    fn log_format_names_are_parsed() {
         assert_eq!("json".parse(), Ok(Format::Json));
         assert!("xml".parse::<Format>().is_err());
     }

@@ -28,7 +28,7 @@ pub use prometheus_client::metrics::histogram::Histogram;
 /// Minor release whose metrics policy applies.
 const CURRENT_MINOR: u32 = 33;
 /// Number of releases between deprecation and hiding of a metric.
-const HIDDEN_AFTER: u32 = 3;
+const HIDDEN_AFTER_RELEASES: u32 = 3;
 
 /// Media type of [`Metrics::text`].
 pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -74,7 +74,7 @@ impl Definition {
     }
 
     fn is_hidden(&self) -> bool {
-        self.deprecated.is_some_and(|minor| minor + HIDDEN_AFTER <= CURRENT_MINOR)
+        self.deprecated.is_some_and(|minor| minor + HIDDEN_AFTER_RELEASES <= CURRENT_MINOR)
     }
 
     fn help_text(&self) -> String {
@@ -111,7 +111,7 @@ pub struct Metrics {
     registry: RwLock<Registry>,
     show_hidden: bool,
     /// Counters whose names do not end in `_total`.
-    bare: RwLock<Vec<&'static str>>,
+    unsuffixed: RwLock<Vec<&'static str>>,
 }
 
 impl Metrics {
@@ -143,7 +143,7 @@ impl Metrics {
     {
         let family = Counters::<L>::default();
         if !definition.name.ends_with("_total") {
-            self.bare.write().push(definition.name);
+            self.unsuffixed.write().push(definition.name);
         }
         self.register(
             definition,
@@ -215,7 +215,7 @@ impl Metrics {
         if let Err(e) = prometheus_client::encoding::text::encode_registry(&mut open, &self.registry.read()) {
             tracing::error!(error = %e, "metrics cannot be encoded");
         }
-        plain(&open, &self.bare.read())
+        to_prometheus_text(&open, &self.unsuffixed.read())
     }
 
     fn register(&self, definition: &Definition, name: &str, metric: impl Metric) {
@@ -230,7 +230,7 @@ impl Metrics {
 
 /// Converts OpenMetrics to the older text format, where the metadata of a counter includes `_total` in the
 /// name.
-fn plain(open: &str, bare: &[&str]) -> String {
+fn to_prometheus_text(open: &str, unsuffixed: &[&str]) -> String {
     let mut out = String::with_capacity(open.len() + open.len() / 16);
     let mut help = None;
     // Name under which the library writes the current counter, if it differs from the exported name.
@@ -241,8 +241,8 @@ fn plain(open: &str, bare: &[&str]) -> String {
             continue;
         }
         if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
-            let suffix = if kind == "counter" && !bare.contains(&name) { "_total" } else { "" };
-            dropped = bare.contains(&name).then(|| format!("{name}_total"));
+            let suffix = if kind == "counter" && !unsuffixed.contains(&name) { "_total" } else { "" };
+            dropped = unsuffixed.contains(&name).then(|| format!("{name}_total"));
             if let Some(text) = help.take().and_then(|help| help.strip_prefix("# HELP ")?.strip_prefix(name))
             {
                 out.push_str(&format!("# HELP {name}{suffix}{text}\n"));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_what_scrapers_of_the_reference_read() {
+    fn metrics_text_has_prometheus_format_of_reference() {
         let metrics = Metrics::new();
         let requests = metrics.counter::<ByVerb>(&Definition::new(
             "apiserver_request_total",
@@ -309,7 +309,7 @@ seconds_bucket{le="+Inf"} 1
     }
 
     #[test]
-    fn deprecated_metrics_say_so_and_are_hidden_after_three_releases() {
+    fn deprecated_metrics_are_marked_and_hidden_after_three_releases() {
         let fresh =
             Definition { deprecated: Some(31), ..Definition::new("fresh", Stability::Alpha, "Young") };
         let stale = Definition { deprecated: Some(30), ..Definition::new("stale", Stability::Alpha, "Old") };
@@ -325,7 +325,7 @@ seconds_bucket{le="+Inf"} 1
     }
 
     #[test]
-    fn resident_memory_is_told() {
+    fn resident_memory_is_reported() {
         assert!(resident_bytes().is_some_and(|bytes| bytes > 100_000));
     }
 }

@@ -16,9 +16,9 @@ use aws_lc_rs::digest;
 use tokio::task::JoinHandle;
 
 /// Number of periods after which a change that was not accepted is offered again.
-const AGAIN: u32 = 25;
+const RETRY_PERIODS: u32 = 25;
 /// Maximum bytes of a file that are read to detect a change.
-const MOST_READ: u64 = 64 * 1024 * 1024;
+const MAX_READ_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Content of a set of files at the last check.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl Snapshot {
                         self = snapshot;
                         on_change = callback;
                         if let Some(taken) = taken {
-                            again = (!taken).then(|| now + every * AGAIN);
+                            again = (!taken).then(|| now + every * RETRY_PERIODS);
                         }
                     }
                     Err(e) => {
@@ -130,7 +130,7 @@ fn stat(path: &PathBuf) -> Option<Stat> {
 
 fn content(path: &PathBuf) -> Option<[u8; 32]> {
     let mut bytes = Vec::new();
-    fs::File::open(path).ok()?.take(MOST_READ).read_to_end(&mut bytes).ok()?;
+    fs::File::open(path).ok()?.take(MAX_READ_BYTES).read_to_end(&mut bytes).ok()?;
     digest::digest(&digest::SHA256, &bytes).as_ref().try_into().ok()
 }
 
@@ -140,7 +140,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn content_counts_and_nothing_else() {
+    fn only_content_changes_are_detected() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b, link) = (dir.path().join("a"), dir.path().join("b"), dir.path().join("link"));
         fs::write(&a, "one").unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watch_calls_until_it_is_dropped() {
+    async fn file_watch_calls_back_until_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, "0").unwrap();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_that_is_not_taken_is_offered_again_and_one_that_is_taken_is_not() {
+    async fn rejected_file_change_is_offered_again_and_accepted_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, "0").unwrap();

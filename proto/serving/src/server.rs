@@ -12,10 +12,10 @@
 //!
 //! | resource | limit of one connection |
 //! |---|---|
-//! | responses that the client does not read | 512 KiB, and one chunk of each stream beyond it: [`crate::send_budget`] |
+//! | responses that the client does not read | 512 KiB, and one chunk of each stream beyond it: [`crate::send_limit`] |
 //! | request bodies that the handler does not read | [`CONNECTION_WINDOW`], [`STREAM_WINDOW`] of a stream |
 //! | the head of a request | [`ServerOptions::max_header_bytes`], and [`MAX_HEADER_FIELDS`] in HTTP/1.1 |
-//! | no request, no complete handshake | [`ServerOptions::header_timeout`]; handshakes at a time: [`crate::admittance`] |
+//! | no request, no complete handshake | [`ServerOptions::header_timeout`]; handshakes at a time: [`crate::connection_limits`] |
 //! | connections | [`ServerOptions::max_connections`], half as many of one address |
 //!
 //! A panic in the handler ends its request (HTTP/2) or its connection (HTTP/1.1), never the server.
@@ -44,10 +44,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-use crate::admittance::{self, Connections, HandshakePlace, Handshakes};
 use crate::body::Body;
+use crate::connection_limits::{self, Connections, HandshakePermit, Handshakes};
 use crate::listener::{Accepted, Listener};
-use crate::send_budget::{MeteredBody, SendBudget};
+use crate::send_limit::{MeteredBody, SendLimit};
 use crate::tls::{self, ServingTls};
 
 /// Connection properties for the handler.
@@ -66,14 +66,14 @@ pub struct ConnectionInfo {
     /// Unsent response bytes of the connection; the handler counts them.
     pub unsent_bytes: Arc<AtomicUsize>,
     /// Ends the connection.
-    pub cut: Cut,
+    pub cut: ConnectionCloser,
 }
 
 /// Ends a connection at once, with its requests in flight and unsent bytes, when its client does not read.
 #[derive(Clone, Debug, Default)]
-pub struct Cut(Arc<Notify>);
+pub struct ConnectionCloser(Arc<Notify>);
 
-impl Cut {
+impl ConnectionCloser {
     /// Ends the connection.
     pub fn now(&self) {
         self.0.notify_one();
@@ -144,7 +144,7 @@ impl Default for ServerOptions {
 
 /// Result of a graceful shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drained {
+pub enum ShutdownResult {
     /// All connections ended by themselves.
     Clean,
     /// The deadline passed; the server cut connections.
@@ -165,7 +165,7 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 ///
 /// h2 allows half as much again for the overhead of small frames.
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// Send buffer of an HTTP/2 stream. The streams of a connection share [`crate::send_budget`].
+/// Send buffer of an HTTP/2 stream. The streams of a connection share [`crate::send_limit`].
 const SEND_BUFFER: usize = 256 * 1024;
 /// Maximum streams that an HTTP/2 client opens and resets before the server sees them.
 ///
@@ -184,7 +184,7 @@ pub const MAX_HEADER_FIELDS: usize = 256;
 /// Pause after an accept that failed for lack of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Minimum interval between log lines about failed accepts.
-const FAILURE_LINES: Duration = Duration::from_secs(60);
+const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Serves until `shutdown` is ready and the connections are drained.
 pub async fn serve<H: Handler>(
@@ -193,10 +193,13 @@ pub async fn serve<H: Handler>(
     handler: Arc<H>,
     options: ServerOptions,
     shutdown: impl Future<Output = ()>,
-) -> Drained {
+) -> ShutdownResult {
     let (phase, watched) = watch::channel(Phase::Serving);
     let drain = options.drain;
-    let bound = admittance::bound_of(options.max_connections, admittance::descriptors());
+    let bound = connection_limits::limit_connections(
+        options.max_connections,
+        connection_limits::raise_descriptor_limit(),
+    );
     let connections = Connections::new(bound);
     let handshakes = tls.is_some().then(Arc::<Handshakes>::default);
     let server = Arc::new(Server { tls, handler, builders: Builders::new(&options), options });
@@ -222,14 +225,14 @@ pub async fn serve<H: Handler>(
             }
         };
         let peer = accepted.peer();
-        let Some(place) = connections.enter(peer.map(|peer| peer.ip())) else {
+        let Some(place) = connections.acquire(peer.map(|peer| peer.ip())) else {
             tracing::debug!(?peer, "connection closed: too many connections");
             continue;
         };
         let handshake = match &handshakes {
             None => None,
             Some(handshakes) => tokio::select! {
-                place = handshakes.enter() => Some(place),
+                place = handshakes.acquire() => Some(place),
                 () = &mut shutdown => break,
             },
         };
@@ -242,14 +245,14 @@ pub async fn serve<H: Handler>(
     drop((listener, watched, server));
     phase.send_replace(Phase::Draining);
     if tokio::time::timeout(drain, phase.closed()).await.is_ok() {
-        return Drained::Clean;
+        return ShutdownResult::Clean;
     }
     phase.send_replace(Phase::Ended);
     phase.closed().await;
-    Drained::Cut
+    ShutdownResult::Cut
 }
 
-/// Counts accepts that failed for lack of resources, for at most one log line per [`FAILURE_LINES`].
+/// Counts accepts that failed for lack of resources, for at most one log line per [`FAILURE_LOG_INTERVAL`].
 #[derive(Default)]
 struct AcceptFailures {
     unreported: u64,
@@ -260,7 +263,7 @@ impl AcceptFailures {
     /// Counts a failure; returns the number of failures since the last log line when a line is due.
     fn count(&mut self) -> Option<u64> {
         self.unreported += 1;
-        if self.reported.is_some_and(|reported| reported.elapsed() < FAILURE_LINES) {
+        if self.reported.is_some_and(|reported| reported.elapsed() < FAILURE_LOG_INTERVAL) {
             return None;
         }
         let failures = self.unreported;
@@ -346,7 +349,7 @@ impl<H: Handler> Server<H> {
     async fn connection(
         &self,
         accepted: Accepted,
-        place: Option<HandshakePlace>,
+        place: Option<HandshakePermit>,
         phase: watch::Receiver<Phase>,
     ) {
         match accepted {
@@ -363,7 +366,7 @@ impl<H: Handler> Server<H> {
     async fn secured<S>(
         &self,
         stream: S,
-        mut place: Option<HandshakePlace>,
+        mut place: Option<HandshakePermit>,
         mut info: ConnectionInfo,
         mut phase: watch::Receiver<Phase>,
     ) where
@@ -401,7 +404,7 @@ impl<H: Handler> Server<H> {
     {
         let cut = info.cut.clone();
         let info = Arc::new(info);
-        let budget = SendBudget::default();
+        let budget = SendLimit::default();
         let is_silent = AtomicBool::new(true);
         let service = service_fn(|request| {
             is_silent.store(false, Ordering::Relaxed);
@@ -417,7 +420,7 @@ impl<H: Handler> Server<H> {
                 }))
             })
         });
-        let silence = Silence { is_silent: &is_silent, timeout: self.options.header_timeout };
+        let silence = FirstRequestTimeout { is_silent: &is_silent, timeout: self.options.header_timeout };
         let Builders { http1, http2, either } = &self.builders;
         match protocol {
             Protocol::Http1 => {
@@ -437,7 +440,7 @@ impl<H: Handler> Server<H> {
 }
 
 /// Returns when the accept loop cuts the handshake to free its slot.
-async fn cut(place: &mut Option<HandshakePlace>) {
+async fn cut(place: &mut Option<HandshakePermit>) {
     match place {
         Some(place) => place.cut().await,
         None => std::future::pending().await,
@@ -445,7 +448,7 @@ async fn cut(place: &mut Option<HandshakePlace>) {
 }
 
 /// Whether a connection has not sent a request yet, and the time limit for the first request.
-struct Silence<'a> {
+struct FirstRequestTimeout<'a> {
     is_silent: &'a AtomicBool,
     timeout: Duration,
 }
@@ -455,8 +458,8 @@ async fn drive<C, E>(
     connection: C,
     stop: impl Fn(Pin<&mut C>),
     mut phase: watch::Receiver<Phase>,
-    Cut(cut): Cut,
-    silence: Silence<'_>,
+    ConnectionCloser(cut): ConnectionCloser,
+    silence: FirstRequestTimeout<'_>,
 ) where
     C: Future<Output = Result<(), E>>,
     E: std::fmt::Display,
@@ -516,8 +519,8 @@ fn fingerprint(chain: &[Bytes]) -> Option<[u8; 32]> {
 }
 
 #[cfg(test)]
-#[path = "tests/bounds.rs"]
-mod bounds;
+#[path = "tests/limits.rs"]
+mod limits;
 
 #[cfg(test)]
 #[path = "tests/server.rs"]

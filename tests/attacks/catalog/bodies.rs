@@ -3,8 +3,8 @@
 //! Tiny elements, invalid elements, large rejections, and many large bodies at a time.
 
 use super::{Attack, numbered, repeat};
-use crate::attack::Caller::{Privileged, Unprivileged};
-use crate::attack::Method::{Flood, SlowBodies};
+use crate::attack::AttackMethod::{Flood, SlowBodies};
+use crate::attack::AttackUser::{Privileged, Unprivileged};
 use crate::client::Prepared;
 use crate::dataset::{NAMESPACE, collection};
 
@@ -32,7 +32,7 @@ fn review(resource: &str, attributes: &str, selector: &str, count: usize) -> Vec
 pub fn attacks() -> Vec<Attack> {
     let mut attacks = reviews();
     attacks.extend(elements());
-    attacks.extend(refusals());
+    attacks.extend(rejections());
     attacks.extend(sizes());
     attacks
 }
@@ -128,7 +128,7 @@ fn variables(count: usize) -> String {
     repeat(&format!(r#"{POD}{{"name":"a","image":"a","env":["#), r#"{"name":"A"}"#, count, "]}]}}")
 }
 
-fn refusals() -> Vec<Attack> {
+fn rejections() -> Vec<Attack> {
     vec![
         Attack::new("labels: 60,000 invalid", Flood(1), Some(Privileged), || {
             let label = |n| format!(r#""?{n}":"?""#);

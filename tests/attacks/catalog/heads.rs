@@ -1,8 +1,8 @@
 //! Attacks with request heads: credentials, impersonation, many and long headers, distinct names.
 
 use super::{Attack, repeat};
-use crate::attack::Caller::{Anonymous, Privileged, Unprivileged};
-use crate::attack::Method::{Flood, Http1};
+use crate::attack::AttackMethod::{Flood, Http1};
+use crate::attack::AttackUser::{Anonymous, Privileged, Unprivileged};
 use crate::client::{NUMBER, Prepared};
 use crate::dataset::collection;
 

@@ -2,8 +2,8 @@
 //! deletecollection.
 
 use super::{Attack, numbered};
-use crate::attack::Caller::{Privileged, Unprivileged};
-use crate::attack::Method::Flood;
+use crate::attack::AttackMethod::Flood;
+use crate::attack::AttackUser::{Privileged, Unprivileged};
 use crate::client::Prepared;
 use crate::dataset::{collection, large_object};
 
@@ -114,7 +114,7 @@ fn selectors() -> Vec<Attack> {
 }
 
 impl Attack {
-    fn with(mut self, method: crate::attack::Method) -> Attack {
+    fn with(mut self, method: crate::attack::AttackMethod) -> Attack {
         self.method = method;
         self
     }

@@ -6,7 +6,7 @@ mod lists;
 mod patches;
 mod streams;
 
-use crate::attack::{Caller, Method};
+use crate::attack::{AttackMethod, AttackUser};
 use crate::client::Prepared;
 
 /// Named attack.
@@ -14,9 +14,9 @@ pub struct Attack {
     /// Name of the attack.
     pub name: &'static str,
     /// Method of sending.
-    pub method: Method,
+    pub method: AttackMethod,
     /// Caller in a short run: the weakest that reaches the attacked code; None: long runs only.
-    pub short: Option<Caller>,
+    pub short: Option<AttackUser>,
     /// Builds the requests, which are sent in turn.
     pub requests: Box<dyn Fn() -> Vec<Prepared>>,
 }
@@ -24,8 +24,8 @@ pub struct Attack {
 impl Attack {
     fn new(
         name: &'static str,
-        method: Method,
-        short: Option<Caller>,
+        method: AttackMethod,
+        short: Option<AttackUser>,
         requests: impl Fn() -> Vec<Prepared> + 'static,
     ) -> Attack {
         Attack { name, method, short, requests: Box::new(requests) }
@@ -63,7 +63,7 @@ fn numbered(before: &str, element: impl Fn(usize) -> String, count: usize, after
 }
 
 #[test]
-fn names_of_attacks_are_unique() {
+fn attack_names_are_unique() {
     let mut names: Vec<&str> = all().iter().map(|attack| attack.name).collect();
     let count = names.len();
     names.sort_unstable();

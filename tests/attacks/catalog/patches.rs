@@ -1,8 +1,8 @@
 //! Attacks with patches of every type on existing objects. None stores anything.
 
 use super::{Attack, numbered, repeat};
-use crate::attack::Caller::Privileged;
-use crate::attack::Method::Flood;
+use crate::attack::AttackMethod::Flood;
+use crate::attack::AttackUser::Privileged;
 use crate::client::Prepared;
 use crate::dataset::{NAMESPACE, TARGET};
 

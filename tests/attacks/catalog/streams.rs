@@ -2,10 +2,10 @@
 
 use super::Attack;
 use super::lists::REPRESENTATIONS;
-use crate::attack::Caller::{Anonymous, Privileged, Unprivileged};
-use crate::attack::Method::{Handshakes, Hold, Resets, Silence};
+use crate::attack::AttackMethod::{Handshakes, Hold, Resets, Silence};
+use crate::attack::AttackUser::{Anonymous, Privileged, Unprivileged};
 use crate::client::Prepared;
-use crate::dataset::{POLITE_NAMESPACE, collection, large_object};
+use crate::dataset::{REFERENCE_NAMESPACE, collection, large_object};
 
 pub fn attacks() -> Vec<Attack> {
     let many = Hold { connections: 4, streams: 240, window: 0 };
@@ -33,11 +33,11 @@ pub fn attacks() -> Vec<Attack> {
             vec![Prepared::get(format!("{}?{query}", collection()))]
         }),
         Attack::new("unread: 960 watches of objects of other users", wide, Some(Privileged), || {
-            vec![Prepared::get(format!("/api/v1/namespaces/{POLITE_NAMESPACE}/configmaps?watch=1"))]
+            vec![Prepared::get(format!("/api/v1/namespaces/{REFERENCE_NAMESPACE}/configmaps?watch=1"))]
         }),
         Attack::new("unread: 960 watches of objects of other users as Table", wide, None, || {
             let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
-            let path = format!("/api/v1/namespaces/{POLITE_NAMESPACE}/configmaps?watch=1");
+            let path = format!("/api/v1/namespaces/{REFERENCE_NAMESPACE}/configmaps?watch=1");
             vec![Prepared::get_as(path, table)]
         }),
         Attack::new("unread: 960 rejections", wide, None, || {

@@ -40,7 +40,7 @@ impl Target {
         let address =
             url.strip_prefix("https://").ok_or("the server must be https://host:port")?.trim_end_matches('/');
         // Benchmarks connect to loopback only.
-        let config = Trust::Anyone.tls()?;
+        let config = Trust::Insecure.tls()?;
         let mut config_http2 = config.clone();
         config_http2.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Target {

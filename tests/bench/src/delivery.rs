@@ -12,21 +12,21 @@ use tokio::task::JoinHandle;
 
 use crate::client::{Error, Target};
 use crate::objects::{collection, config_map, watch_from_now};
-use crate::throughput::{Figure, Rounds, Side};
+use crate::throughput::{Figure, MeasuredServer, Rounds};
 
 /// Connections that create events at a steady rate.
 const WRITERS: u64 = 8;
 
 /// Text before the number in the name of an event, which has [`DIGITS`] digits.
-const MARK: &[u8] = b"\"name\":\"event-";
+const NUMBER_PREFIX: &[u8] = b"\"name\":\"event-";
 const DIGITS: usize = 9;
 
 /// Deliveries during this time are ignored: connections and their buffers are new.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 /// Source of events on one server.
-pub struct Feed {
-    side: Side,
+pub struct EventSource {
+    side: MeasuredServer,
     /// Path of the watch; None: the collection of objects, from now on.
     watch: Option<String>,
     create: String,
@@ -34,10 +34,15 @@ pub struct Feed {
     make: Arc<dyn Fn(u64) -> Bytes + Send + Sync>,
 }
 
-impl Feed {
+impl EventSource {
     /// Creates objects and watches their namespace.
-    pub fn of_objects(side: Side) -> Feed {
-        Feed { side, watch: None, create: collection(), make: Arc::new(|number| config_map(&name(number))) }
+    pub fn of_objects(side: MeasuredServer) -> EventSource {
+        EventSource {
+            side,
+            watch: None,
+            create: collection(),
+            make: Arc::new(|number| config_map(&name(number))),
+        }
     }
 
     /// Uses the baseline server, which forwards its input: lines as long as `sample`.
@@ -45,8 +50,8 @@ impl Feed {
     /// # Errors
     ///
     /// The sample has no event name.
-    pub async fn of_lines(sample: &Bytes) -> Result<Feed, Error> {
-        let side = Side::bare(sample).await?;
+    pub async fn of_lines(sample: &Bytes) -> Result<EventSource, Error> {
+        let side = MeasuredServer::bare(sample).await?;
         let sample = sample.clone();
         let at = mark(&sample).ok_or("the sample names no event")?;
         let make = move |number: u64| {
@@ -56,7 +61,12 @@ impl Feed {
             }
             Bytes::from(line)
         };
-        Ok(Feed { side, watch: Some("/?watch=1".to_owned()), create: "/".to_owned(), make: Arc::new(make) })
+        Ok(EventSource {
+            side,
+            watch: Some("/?watch=1".to_owned()),
+            create: "/".to_owned(),
+            make: Arc::new(make),
+        })
     }
 
     async fn watch(&self) -> Result<String, Error> {
@@ -90,7 +100,9 @@ fn name(number: u64) -> String {
 
 /// Position of the digits of the number.
 fn mark(line: &[u8]) -> Option<usize> {
-    line.windows(MARK.len()).position(|window| window == MARK).map(|at| at + MARK.len())
+    line.windows(NUMBER_PREFIX.len())
+        .position(|window| window == NUMBER_PREFIX)
+        .map(|at| at + NUMBER_PREFIX.len())
 }
 
 async fn create(target: &Target, path: &str, body: Bytes) -> Result<(), Error> {
@@ -108,7 +120,7 @@ async fn create(target: &Target, path: &str, body: Bytes) -> Result<(), Error> {
 ///
 /// A watch or a write fails.
 pub async fn at_full_speed(
-    feeds: [&Feed; 2],
+    feeds: [&EventSource; 2],
     watchers: usize,
     rounds: Rounds,
     first: u64,
@@ -118,7 +130,7 @@ pub async fn at_full_speed(
         let delivered = Arc::new(AtomicU64::new(0));
         let (mut tasks, path) = (Vec::new(), feed.watch().await?);
         for _ in 0..watchers {
-            tasks.push(watch(&feed.side.target, &path, Arc::new(Counted(delivered.clone()))).await?);
+            tasks.push(watch(&feed.side.target, &path, Arc::new(EventCounter(delivered.clone()))).await?);
         }
         prepared.push((feed, delivered, tasks, Figure::default()));
     }
@@ -150,7 +162,7 @@ pub async fn at_full_speed(
                 writer.await??;
             }
             // Events in transit are delivered and counted.
-            quiet(delivered).await;
+            wait_until_stable(delivered).await;
             let count = delivered.load(Ordering::Relaxed) - before;
             let (seconds, cpu) = (begun.elapsed().as_secs_f64(), feed.side.cpu()? - cpu);
             figure.count += count;
@@ -166,7 +178,7 @@ pub async fn at_full_speed(
 }
 
 /// Waits until the counter no longer changes.
-async fn quiet(counter: &AtomicU64) {
+async fn wait_until_stable(counter: &AtomicU64) {
     loop {
         let before = counter.load(Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -182,7 +194,7 @@ async fn quiet(counter: &AtomicU64) {
 ///
 /// A watch or a write fails.
 pub async fn at_rate(
-    feed: &Feed,
+    feed: &EventSource,
     watchers: usize,
     rate: u64,
     length: Duration,
@@ -195,7 +207,7 @@ pub async fn at_rate(
     let times = Arc::new(Mutex::new(Vec::<Duration>::new()));
     let (mut tasks, path) = (Vec::new(), feed.watch().await?);
     for _ in 0..watchers {
-        let timed = Timed { begun, first, ignored, sent: sent.clone(), times: times.clone() };
+        let timed = LatencyRecorder { begun, first, ignored, sent: sent.clone(), times: times.clone() };
         tasks.push(watch(&feed.side.target, &path, Arc::new(timed)).await?);
     }
     let (counted_from, cpu) = (Instant::now(), feed.side.cpu()?);
@@ -238,14 +250,14 @@ pub async fn at_rate(
 }
 
 /// Processes the lines of a watch.
-trait Reader: Send + Sync + 'static {
+trait LineReader: Send + Sync + 'static {
     fn read(&self, lines: &mut Vec<u8>, data: &[u8]);
 }
 
 /// Counts events.
-struct Counted(Arc<AtomicU64>);
+struct EventCounter(Arc<AtomicU64>);
 
-impl Reader for Counted {
+impl LineReader for EventCounter {
     fn read(&self, _: &mut Vec<u8>, data: &[u8]) {
         let lines = data.iter().filter(|byte| **byte == b'\n').count() as u64;
         self.0.fetch_add(lines, Ordering::Relaxed);
@@ -253,7 +265,7 @@ impl Reader for Counted {
 }
 
 /// Measures the latency of events.
-struct Timed {
+struct LatencyRecorder {
     begun: Instant,
     first: u64,
     ignored: u64,
@@ -261,7 +273,7 @@ struct Timed {
     times: Arc<Mutex<Vec<Duration>>>,
 }
 
-impl Reader for Timed {
+impl LineReader for LatencyRecorder {
     fn read(&self, rest: &mut Vec<u8>, data: &[u8]) {
         let now = self.begun.elapsed().as_nanos() as u64;
         rest.extend_from_slice(data);
@@ -286,7 +298,7 @@ impl Reader for Timed {
 }
 
 /// Opens a watch on its own connection.
-async fn watch(target: &Target, path: &str, reader: Arc<dyn Reader>) -> Result<JoinHandle<()>, Error> {
+async fn watch(target: &Target, path: &str, reader: Arc<dyn LineReader>) -> Result<JoinHandle<()>, Error> {
     let mut connection = target.connect().await?;
     let response = connection.open(Method::GET, path, Bytes::new()).await?;
     if response.status() != StatusCode::OK {

@@ -14,19 +14,19 @@ pub fn report(name: &str, figure: f64, bound: f64, unit: &str) {
 /// CPU time of processes since a moment.
 ///
 /// The CPU time of work that never waits is its duration on a quiet machine, even if the machine is busy.
-pub struct Spent {
+pub struct CpuMeter {
     pids: Vec<u32>,
     before: f64,
 }
 
-impl Spent {
+impl CpuMeter {
     /// Starts a measurement.
     ///
     /// # Errors
     ///
     /// A process has ended.
     pub fn begin(pids: &[u32]) -> Result<Self, Error> {
-        Ok(Spent { pids: pids.to_vec(), before: process::cpu_seconds(pids).ok_or("a process has ended")? })
+        Ok(CpuMeter { pids: pids.to_vec(), before: process::cpu_seconds(pids).ok_or("a process has ended")? })
     }
 
     /// Returns microseconds per item for `count` items.

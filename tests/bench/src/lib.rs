@@ -4,13 +4,13 @@
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 
-pub mod authority;
+pub mod authd_process;
 pub mod bare;
 pub mod client;
+pub mod control_plane;
 pub mod delivery;
 pub mod figure;
 pub mod objects;
-pub mod plane;
 pub mod policy;
 pub mod process;
 pub mod throughput;

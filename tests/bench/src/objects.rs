@@ -16,7 +16,7 @@ pub const NAMESPACE: &str = "bench-load";
 const TEXT: usize = 1000;
 
 /// Concurrent writers that fill the namespace.
-const FILLERS: usize = 32;
+const CONCURRENT_WRITERS: usize = 32;
 
 /// Returns the path of the collection.
 pub fn collection() -> String {
@@ -45,7 +45,7 @@ pub async fn fill(target: &Target, count: u64) -> Result<(), Error> {
     }
     let next = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::new();
-    for _ in 0..FILLERS {
+    for _ in 0..CONCURRENT_WRITERS {
         let (target, next) = (target.clone(), next.clone());
         tasks.push(tokio::spawn(async move {
             let mut connection = target.connect().await?;

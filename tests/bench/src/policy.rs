@@ -14,9 +14,9 @@ use authproto::auth::mirror_object::Kind;
 use authproto::auth::{MirrorBinding, MirrorObject, MirrorPut, MirrorRole, PolicyRule, Subject};
 
 /// User whose decisions are measured.
-pub const CALLER: &str = "system:serviceaccount:namespace-7:caller";
+pub const USER: &str = "system:serviceaccount:namespace-7:caller";
 /// Number of bindings of the user.
-pub const OWN: usize = 100;
+pub const USER_BINDINGS: usize = 100;
 /// Namespace of the requests.
 const NAMESPACE: &str = "namespace-7";
 /// API group of all resources.
@@ -28,7 +28,7 @@ const ROLES: usize = 4;
 pub fn caller(names: &Names) -> UserInfo {
     let groups = ["system:serviceaccounts", "system:serviceaccounts:namespace-7", "system:authenticated"];
     UserInfo {
-        name: CALLER.to_owned(),
+        name: USER.to_owned(),
         uid: "6f9619ff-8b86-d011-b42d-00c04fc964ff".to_owned(),
         groups: groups.map(str::to_owned).to_vec(),
         extra: [(names.credential_id_extra(), vec!["JTI=1".to_owned()])].into(),
@@ -53,7 +53,7 @@ pub fn request(resource: &str, name: &str) -> Attributes {
 /// Builds the roles and the bindings of the user.
 pub fn own() -> Vec<MirrorObject> {
     let mut all = Vec::new();
-    for number in 0..OWN {
+    for number in 0..USER_BINDINGS {
         let (name, resource) = (format!("role-{number}"), format!("kind-{number}"));
         let namespaced = number % 4 == 3;
         all.push(role(if namespaced { NAMESPACE } else { "" }, &name, &resource));
@@ -82,10 +82,14 @@ pub fn other(names: &Names, number: usize) -> MirrorObject {
     };
     let name = format!("binding-{number}");
     match number % 5 {
-        0 => binding("", &name, "ClusterRole", &format!("role-{}", number % OWN / 4 * 4), subject),
-        1 | 2 => {
-            binding(&namespace, &name, "ClusterRole", &format!("role-{}", number % OWN / 4 * 4), subject)
-        }
+        0 => binding("", &name, "ClusterRole", &format!("role-{}", number % USER_BINDINGS / 4 * 4), subject),
+        1 | 2 => binding(
+            &namespace,
+            &name,
+            "ClusterRole",
+            &format!("role-{}", number % USER_BINDINGS / 4 * 4),
+            subject,
+        ),
         _ => binding(&namespace, &name, "Role", &format!("local-{}", number % ROLES), subject),
     }
 }

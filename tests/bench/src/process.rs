@@ -23,7 +23,7 @@ pub fn resident_mib(pid: u32) -> Option<f64> {
     status_mib(pid, "VmRSS:")
 }
 
-/// Returns the peak resident memory of a process since [`forget_peak`], in MiB.
+/// Returns the peak resident memory of a process since [`reset_peak`], in MiB.
 pub fn peak_mib(pid: u32) -> Option<f64> {
     status_mib(pid, "VmHWM:")
 }
@@ -33,7 +33,7 @@ pub fn peak_mib(pid: u32) -> Option<f64> {
 /// # Errors
 ///
 /// The process has ended or belongs to another user.
-pub fn forget_peak(pid: u32) -> std::io::Result<()> {
+pub fn reset_peak(pid: u32) -> std::io::Result<()> {
     fs::write(format!("/proc/{pid}/clear_refs"), "5")
 }
 

@@ -13,10 +13,10 @@ use http_body_util::BodyExt;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 use crate::client::{Connection, Error, Target};
-use crate::{plane, process};
+use crate::{control_plane, process};
 
 /// Server and the processes whose CPU time counts.
-pub struct Side {
+pub struct MeasuredServer {
     /// Server.
     pub target: Target,
     /// Process ids of the server.
@@ -25,10 +25,10 @@ pub struct Side {
     _child: Option<tokio::process::Child>,
 }
 
-impl Side {
+impl MeasuredServer {
     /// Uses a running server.
     pub fn new(target: &Target, pids: &[u32]) -> Self {
-        Side { target: target.clone(), pids: pids.to_vec(), _child: None }
+        MeasuredServer { target: target.clone(), pids: pids.to_vec(), _child: None }
     }
 
     /// Starts the baseline server with a response body.
@@ -37,7 +37,7 @@ impl Side {
     ///
     /// The server does not start.
     pub async fn bare(body: &Bytes) -> Result<Self, Error> {
-        let mut child = tokio::process::Command::new(plane::programs()?.join("bare"))
+        let mut child = tokio::process::Command::new(control_plane::programs()?.join("bare"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -49,7 +49,11 @@ impl Side {
         let port = BufReader::new(stdout).lines().next_line().await?;
         let port = port.ok_or("the bare server printed no port")?;
         let pids = vec![child.id().ok_or("the bare server ended")?];
-        Ok(Side { target: Target::new(&format!("https://127.0.0.1:{port}"), "")?, pids, _child: Some(child) })
+        Ok(MeasuredServer {
+            target: Target::new(&format!("https://127.0.0.1:{port}"), "")?,
+            pids,
+            _child: Some(child),
+        })
     }
 
     /// Returns the CPU seconds used so far.
@@ -127,7 +131,7 @@ pub struct Load {
 ///
 /// A response with another code; a broken connection.
 pub async fn closed_loop(
-    sides: [(&Side, Load); 2],
+    sides: [(&MeasuredServer, Load); 2],
     clients: usize,
     rounds: Rounds,
 ) -> Result<[Figure; 2], Error> {

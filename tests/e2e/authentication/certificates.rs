@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::{Ca, name, path_flag, who};
-use crate::harness::{Client, Options, Plane, eventually};
+use crate::harness::{Client, ControlPlane, Options, eventually};
 
 #[tokio::test]
 async fn a_certificate_says_who_its_holder_is() {
@@ -15,7 +15,7 @@ async fn a_certificate_says_who_its_holder_is() {
     let (one, two) = (Ca::new(dir.path(), "one"), Ca::new(dir.path(), "two"));
     let both = dir.path().join("both.crt");
     fs::write(&both, one.pem() + &two.pem()).expect("the authorities");
-    let plane = Plane::start(Options::default().flag(&path_flag("client-ca-file", &both))).await;
+    let plane = ControlPlane::start(Options::default().flag(&path_flag("client-ca-file", &both))).await;
     for (ca, user) in [(&one, "jane"), (&two, "joe")] {
         let said = who(&plane, &ca.client(&plane, user, &["a", "b"]), &[]).await.expect("an answer");
         assert_eq!(said["username"], user);
@@ -46,7 +46,7 @@ async fn a_new_authority_counts_and_an_old_one_does_not_without_a_restart() {
     let (old, new) = (Ca::new(dir.path(), "old"), Ca::new(dir.path(), "new"));
     let file = dir.path().join("ca.crt");
     fs::write(&file, old.pem()).expect("the authority");
-    let plane = Plane::start(Options::default().flag(&path_flag("client-ca-file", &file))).await;
+    let plane = ControlPlane::start(Options::default().flag(&path_flag("client-ca-file", &file))).await;
     let (jane, joe) =
         (old.client(&plane, "jane", &["system:masters"]), new.client(&plane, "joe", &["system:masters"]));
     assert_eq!((name(&plane, &jane).await.as_deref(), name(&plane, &joe).await), (Some("jane"), None));
@@ -83,7 +83,7 @@ async fn a_revoked_certificate_is_refused_within_a_second_whoever_it_names() {
     let options = Options::default()
         .flag(&path_flag("client-ca-file", &ca.cert))
         .flag(&path_flag("client-crl-file", &file));
-    let plane = Plane::start(options).await;
+    let plane = ControlPlane::start(options).await;
     let (root, jane) =
         (ca.numbered(&plane, "root", "system:masters", 7), ca.numbered(&plane, "jane", "system:masters", 8));
     let gone = ca.numbered(&plane, "gone", "system:masters", 1);
@@ -113,7 +113,7 @@ async fn the_server_shows_the_certificate_it_is_given() {
     let options = Options::default()
         .flag(&path_flag("tls-cert-file", &pair.cert))
         .flag(&path_flag("tls-private-key-file", &pair.key));
-    let plane = Plane::start(options).await;
+    let plane = ControlPlane::start(options).await;
     let url = format!("{}/livez", plane.url());
     let curl = |ca: &std::path::Path| {
         let mut curl = Command::new("curl");

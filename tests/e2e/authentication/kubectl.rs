@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::{Ca, path_flag};
-use crate::harness::{Options, Plane, eventually};
+use crate::harness::{ControlPlane, Options, eventually};
 use crate::kubectl::installed;
 
 /// kubectl with a configuration of its own.
@@ -20,7 +20,7 @@ struct Caller {
 }
 
 impl Caller {
-    fn new(program: &Path, plane: &Plane, name: &str, user: Value) -> Caller {
+    fn new(program: &Path, plane: &ControlPlane, name: &str, user: Value) -> Caller {
         let config = plane.dir().join(format!("{name}.kubeconfig"));
         let content = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "plane",
@@ -79,7 +79,7 @@ async fn people_sign_in_while_keys_and_authorities_change() {
     let options = Options::kubernetes()
         .flag(&path_flag("client-ca-file", &authorities))
         .flag(&path_flag("service-account-key-file", &keys));
-    let plane = Plane::start(options).await;
+    let plane = ControlPlane::start(options).await;
 
     let root = Caller::new(&program, &plane, "root", certificate(&old, "root", &["system:masters"]));
     assert_eq!(root.who("").await.as_deref(), Some("root"));

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
 
 use super::{Ca, path_flag, who};
-use crate::harness::{Client, Options, Plane};
+use crate::harness::{Client, ControlPlane, Options};
 
 /// What it is, who asks with which headers, and the method and check that the log must name.
 type Case<'a> = (&'a str, Client, Vec<(&'a str, &'a str)>, &'a str, &'a str);
@@ -20,7 +20,7 @@ async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
         .flag("--requestheader-allowed-names=front")
         .flag("--requestheader-username-headers=X-Remote-User")
         .flag(&path_flag("requestheader-client-ca-file", &proxies.cert));
-    let plane = Plane::start(options).await;
+    let plane = ControlPlane::start(options).await;
     let admin = plane.admin();
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     admin.post(accounts, &json!({"metadata": {"name": "robot"}})).await.expect(201);
@@ -124,7 +124,7 @@ async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
 
 #[tokio::test]
 async fn a_token_comes_in_the_header_or_among_the_protocols_of_a_websocket() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let anonymous = plane.anonymous();
     let header = |value: &'static str| vec![("authorization", value)];
     let protocols = |value: &'static str| {

@@ -21,10 +21,10 @@ use rcgen::{
 use serde_json::{Value, json};
 use serving::certs::{Authority, PemPair};
 
-use crate::harness::{Client, Plane};
+use crate::harness::{Client, ControlPlane};
 
 /// Asks who a client is; None when it is nobody.
-async fn who(plane: &Plane, client: &Client, headers: &[(&str, &str)]) -> Option<Value> {
+async fn who(plane: &ControlPlane, client: &Client, headers: &[(&str, &str)]) -> Option<Value> {
     let group = plane.names().group("authentication");
     let body = json!({"apiVersion": format!("{group}/v1"), "kind": "SelfSubjectReview"}).to_string();
     let url = format!("/apis/{group}/v1/selfsubjectreviews");
@@ -34,7 +34,7 @@ async fn who(plane: &Plane, client: &Client, headers: &[(&str, &str)]) -> Option
 }
 
 /// The name of whom a client is; None when it is nobody.
-async fn name(plane: &Plane, client: &Client) -> Option<String> {
+async fn name(plane: &ControlPlane, client: &Client) -> Option<String> {
     who(plane, client, &[]).await.and_then(|user| user["username"].as_str().map(str::to_owned))
 }
 
@@ -67,7 +67,7 @@ impl Ca {
         self.authority.client(user, &groups, Duration::from_secs(3600), from).expect("a client certificate")
     }
 
-    fn client(&self, plane: &Plane, user: &str, groups: &[&str]) -> Client {
+    fn client(&self, plane: &ControlPlane, user: &str, groups: &[&str]) -> Client {
         let pair = self.pair(user, groups);
         Client::certificate(plane.anonymous().port(), &pair.cert, &pair.key)
     }
@@ -80,7 +80,7 @@ impl Ca {
     }
 
     /// A certificate with a serial number.
-    fn numbered(&self, plane: &Plane, user: &str, group: &str, serial: u64) -> Client {
+    fn numbered(&self, plane: &ControlPlane, user: &str, group: &str, serial: u64) -> Client {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, user);

@@ -4,11 +4,11 @@
 use serde_json::{Value, json};
 
 use super::{name, who};
-use crate::harness::{Options, Plane, eventually};
+use crate::harness::{ControlPlane, Options, eventually};
 
 #[tokio::test]
 async fn users_are_no_objects_and_accounts_are() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let groups = admin.get("/apis").await.expect(200);
     let versions = groups["groups"].as_array().expect("groups").iter().flat_map(|group| {
@@ -51,7 +51,7 @@ async fn several_methods_work_at_once_and_everybody_known_is_in_one_group() {
     let options = Options::default()
         .flag("--requestheader-username-headers=X-Remote-User")
         .flag(&super::path_flag("requestheader-client-ca-file", &proxies.cert));
-    let plane = Plane::start(options).await;
+    let plane = ControlPlane::start(options).await;
     let admin = plane.admin();
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     admin.post(accounts, &json!({"metadata": {"name": "x"}})).await.expect(201);
@@ -72,7 +72,7 @@ async fn several_methods_work_at_once_and_everybody_known_is_in_one_group() {
 
 #[tokio::test]
 async fn nobody_is_anonymous_unless_everybody_may_do_everything() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     assert_eq!(plane.anonymous().get("/livez").await.status, 200);
     let refused = plane.anonymous().get("/api/v1/namespaces").await.expect(403);
     assert!(
@@ -82,7 +82,7 @@ async fn nobody_is_anonymous_unless_everybody_may_do_everything() {
     drop(plane);
     // The harness asks for `/readyz` without credentials: `--anonymous-auth` says that it may.
     let everything = Options { mode: "AlwaysAllow".to_owned(), ..Options::default() };
-    let plane = Plane::start(everything.flag("--anonymous-auth=true")).await;
+    let plane = ControlPlane::start(everything.flag("--anonymous-auth=true")).await;
     assert_eq!(name(&plane, &plane.anonymous()).await.as_deref(), Some("system:anonymous"));
     let user = who(&plane, &plane.anonymous(), &[]).await.unwrap_or(Value::Null);
     assert_eq!(user["groups"], json!(["system:unauthenticated"]));

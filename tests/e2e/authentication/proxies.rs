@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Ca, path_flag, who};
-use crate::harness::{Client, Options, Plane};
+use crate::harness::{Client, ControlPlane, Options};
 
 const FLAGS: [&str; 5] = [
     "--requestheader-allowed-names=front,other-front",
@@ -18,7 +18,8 @@ async fn a_proxy_says_who_is_meant() {
     let dir = tempfile::tempdir().expect("a folder");
     let (proxies, strangers) = (Ca::new(dir.path(), "proxies"), Ca::new(dir.path(), "strangers"));
     let options = FLAGS.iter().fold(Options::default(), |options, flag| options.flag(flag));
-    let plane = Plane::start(options.flag(&path_flag("requestheader-client-ca-file", &proxies.cert))).await;
+    let plane =
+        ControlPlane::start(options.flag(&path_flag("requestheader-client-ca-file", &proxies.cert))).await;
     let front = proxies.client(&plane, "front", &["ignored"]);
     let user = |name: &str, uid: Option<&str>, groups: &[&str], extra: Value| {
         let groups: Vec<&str> = groups.iter().copied().chain(["system:authenticated"]).collect();
@@ -126,7 +127,8 @@ async fn without_names_any_proxy_is_believed_and_without_headers_none() {
     let name = async |flags: &[&str]| {
         let options = flags.iter().fold(Options::default(), |options, flag| options.flag(flag));
         let plane =
-            Plane::start(options.flag(&path_flag("requestheader-client-ca-file", &proxies.cert))).await;
+            ControlPlane::start(options.flag(&path_flag("requestheader-client-ca-file", &proxies.cert)))
+                .await;
         let client: Client = proxies.client(&plane, "whoever", &[]);
         who(&plane, &client, &headers).await.map(|user| user["username"].clone())
     };

@@ -6,13 +6,13 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use super::{Ca, path_flag};
-use crate::harness::{Options, Plane, eventually};
+use crate::harness::{ControlPlane, Options, eventually};
 
 #[tokio::test]
 async fn the_authority_of_the_server_is_in_every_namespace_and_beside_every_token() {
     let dir = tempfile::tempdir().expect("a folder");
     let ca = Ca::new(dir.path(), "root");
-    let plane = Plane::start(Options::default().flag(&path_flag("root-ca-file", &ca.cert))).await;
+    let plane = ControlPlane::start(Options::default().flag(&path_flag("root-ca-file", &ca.cert))).await;
     let (admin, names) = (plane.admin(), plane.names());
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await.expect(201);
     let published = async |namespace: &str, want: &str| {
@@ -55,7 +55,7 @@ async fn the_authority_of_the_server_is_in_every_namespace_and_beside_every_toke
 
 #[tokio::test]
 async fn since_when_the_use_of_tokens_is_noted_is_told() {
-    let plane = Plane::start(Options::default()).await;
+    let plane = ControlPlane::start(Options::default()).await;
     let path = format!(
         "/api/v1/namespaces/{}/configmaps/kube-apiserver-legacy-service-account-token-tracking",
         plane.names().system_namespace
@@ -69,7 +69,7 @@ async fn since_when_the_use_of_tokens_is_noted_is_told() {
 
 #[tokio::test]
 async fn logins_are_counted_by_both_processes_for_who_may_see_it() {
-    let plane = Plane::start(Options::default().flag("--metrics-address=127.0.0.1:0")).await;
+    let plane = ControlPlane::start(Options::default().flag("--metrics-address=127.0.0.1:0")).await;
     plane.anonymous().get("/metrics").await.expect(403);
     assert_eq!(plane.token("nobody").get("/metrics").await.status, 401);
     let member = plane.certificate("prometheus", &["system:monitoring"]).get("/metrics").await;

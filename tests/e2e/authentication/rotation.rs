@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::{name, path_flag, who};
-use crate::harness::{Client, Options, Plane, eventually};
+use crate::harness::{Client, ControlPlane, Options, eventually};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const ROBOT: &str = "system:serviceaccount:default:robot";
@@ -21,7 +21,8 @@ async fn keys_of_tokens_rotate_without_an_outage_and_what_they_signed_ends_with_
     let keys = dir.path().join("keys.pem");
     let (old, new) = (rcgen::KeyPair::generate().expect("a key"), rcgen::KeyPair::generate().expect("a key"));
     fs::write(&keys, old.serialize_pem()).expect("the keys");
-    let plane = Plane::start(Options::default().flag(&path_flag("service-account-key-file", &keys))).await;
+    let plane =
+        ControlPlane::start(Options::default().flag(&path_flag("service-account-key-file", &keys))).await;
     let admin = plane.admin();
     admin.post(ACCOUNTS, &json!({"metadata": {"name": "robot"}})).await.expect(201);
     let before = issue(&admin).await;
@@ -65,7 +66,7 @@ async fn static_tokens_are_read_at_the_start_and_never_again() {
                  t-1._~+/=,a b/ü:x,u-1,\"g1,g2\"\n\
                  t-2,joe,u-2,g1,g2\n";
     fs::write(&file, lines).expect("the tokens");
-    let mut plane = Plane::start(Options::default().flag(&path_flag("token-auth-file", &file))).await;
+    let mut plane = ControlPlane::start(Options::default().flag(&path_flag("token-auth-file", &file))).await;
     for (token, user) in [("t-1._~+/=", "a b/ü:x"), ("t-2", "joe")] {
         let said = who(&plane, &plane.token(token), &[]).await.expect("an answer");
         assert_eq!(said["username"], user);

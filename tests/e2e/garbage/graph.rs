@@ -60,8 +60,8 @@ pub fn ends(object: &Value) -> bool {
 }
 
 /// The uid of no object.
-fn random_uid(chance: &mut SmallRng) -> String {
-    let bits = format!("{:032x}", chance.random::<u128>());
+fn random_uid(rng: &mut SmallRng) -> String {
+    let bits = format!("{:032x}", rng.random::<u128>());
     [&bits[..8], &bits[8..12], &bits[12..16], &bits[16..20], &bits[20..]].join("-")
 }
 
@@ -79,12 +79,12 @@ impl Made {
         format!("{}/{}", Kind::of(self.kind).path(&self.namespace), self.name)
     }
 
-    fn reference(&self, chance: &mut SmallRng) -> Value {
+    fn reference(&self, rng: &mut SmallRng) -> Value {
         let api_version = Kind::of(self.kind).api_version();
         let mut out =
             json!({"apiVersion": api_version, "kind": self.kind, "name": self.name, "uid": self.uid});
-        if chance.random_bool(0.6) {
-            out["blockOwnerDeletion"] = chance.random_bool(0.8).into();
+        if rng.random_bool(0.6) {
+            out["blockOwnerDeletion"] = rng.random_bool(0.8).into();
         }
         out
     }
@@ -115,20 +115,20 @@ impl Graph {
     }
 
     /// Makes an object: without owners, with living ones, or with some that are gone or never were.
-    pub async fn create(&mut self, client: &Client, chance: &mut SmallRng) {
-        let kind = KINDS.choose(chance).expect("kinds");
-        let namespace = if kind.namespaced { *NAMESPACES.choose(chance).expect("namespaces") } else { "" };
+    pub async fn create(&mut self, client: &Client, rng: &mut SmallRng) {
+        let kind = KINDS.choose(rng).expect("kinds");
+        let namespace = if kind.namespaced { *NAMESPACES.choose(rng).expect("namespaces") } else { "" };
         let name = format!("{PREFIX}{}-{}", self.round, self.made.len());
         let mut owners: Vec<Value> = Vec::new();
-        let many = *[0, 1, 1, 1, 2, 3].choose(chance).expect("numbers");
+        let many = *[0, 1, 1, 1, 2, 3].choose(rng).expect("numbers");
         for _ in 0..many {
-            owners.extend(self.owner(namespace, chance));
+            owners.extend(self.owner(namespace, rng));
         }
         let mut metadata = json!({"name": name});
         if !owners.is_empty() {
             metadata["ownerReferences"] = owners.into();
         }
-        if chance.random_ratio(1, 6) {
+        if rng.random_ratio(1, 6) {
             metadata["finalizers"] = json!([HOLD]);
         }
         let mut body = json!({"metadata": metadata});
@@ -141,27 +141,27 @@ impl Graph {
     }
 
     /// A reference that an object of the namespace may have: to one of the objects made, rarely to none.
-    fn owner(&self, namespace: &str, chance: &mut SmallRng) -> Option<Value> {
-        if chance.random_ratio(1, 15) {
+    fn owner(&self, namespace: &str, rng: &mut SmallRng) -> Option<Value> {
+        if rng.random_ratio(1, 15) {
             let never =
-                json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": random_uid(chance)});
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": random_uid(rng)});
             return Some(never).filter(|_| !namespace.is_empty());
         }
         let fits = |made: &&Made| made.namespace.is_empty() || made.namespace == namespace;
         let fitting: Vec<_> = self.made.iter().filter(fits).collect();
-        let owner = fitting.choose(chance)?;
-        let mut reference = owner.reference(chance);
-        if chance.random_ratio(1, 30) {
+        let owner = fitting.choose(rng)?;
+        let mut reference = owner.reference(rng);
+        if rng.random_ratio(1, 30) {
             // Another object of the name.
-            reference["uid"] = random_uid(chance).into();
+            reference["uid"] = random_uid(rng).into();
         }
         Some(reference)
     }
 
     /// Deletes one of the objects, in any way.
-    pub async fn delete(&mut self, client: &Client, chance: &mut SmallRng) {
-        let Some(made) = self.made.choose(chance).cloned() else { return };
-        let how = match chance.random_range(0..6) {
+    pub async fn delete(&mut self, client: &Client, rng: &mut SmallRng) {
+        let Some(made) = self.made.choose(rng).cloned() else { return };
+        let how = match rng.random_range(0..6) {
             0 => json!({}),
             1 | 2 => json!({"propagationPolicy": "Background"}),
             3 => json!({"propagationPolicy": "Orphan"}),
@@ -181,8 +181,8 @@ impl Graph {
     }
 
     /// Takes the hold from an object.
-    pub async fn release(&mut self, client: &Client, chance: &mut SmallRng) {
-        let Some(made) = self.made.choose(chance).cloned() else { return };
+    pub async fn release(&mut self, client: &Client, rng: &mut SmallRng) {
+        let Some(made) = self.made.choose(rng).cloned() else { return };
         self.release_object(client, &made).await;
     }
 
@@ -221,10 +221,10 @@ impl Graph {
     }
 
     /// Gives an object one more owner, which may be on its way out.
-    pub async fn adopt(&mut self, client: &Client, chance: &mut SmallRng) {
-        let Some(made) = self.made.choose(chance).cloned() else { return };
+    pub async fn adopt(&mut self, client: &Client, rng: &mut SmallRng) {
+        let Some(made) = self.made.choose(rng).cloned() else { return };
         let answer = client.get(&made.path()).await;
-        let Some(owner) = self.owner(&made.namespace, chance).filter(|_| answer.status == 200) else {
+        let Some(owner) = self.owner(&made.namespace, rng).filter(|_| answer.status == 200) else {
             return;
         };
         let object = answer.json();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::graph::{KINDS, NAMESPACES, PREFIX};
-use crate::harness::{Client, Plane, eventually};
+use crate::harness::{Client, ControlPlane, eventually};
 
 /// The object that is made in each collection when a round is over: whoever reads up to it has read all.
 const LAST: &str = "last-of-round";
@@ -21,7 +21,7 @@ pub struct Change {
 }
 
 /// Where the histories of a round begin.
-pub async fn begin(plane: &Plane) -> Since {
+pub async fn begin(plane: &ControlPlane) -> Since {
     let admin = plane.admin();
     let mut versions = Vec::new();
     for kind in &KINDS {
@@ -48,7 +48,7 @@ pub async fn objects(admin: &Client) -> Vec<Value> {
 }
 
 /// Waits until the objects are as wanted.
-pub async fn settle(plane: &Plane, wanted: impl Fn(&[Value]) -> bool) {
+pub async fn settle(plane: &ControlPlane, wanted: impl Fn(&[Value]) -> bool) {
     let admin = plane.admin();
     let (admin, wanted) = (&admin, &wanted);
     eventually("everything is where it belongs", || async move {
@@ -59,7 +59,7 @@ pub async fn settle(plane: &Plane, wanted: impl Fn(&[Value]) -> bool) {
 }
 
 /// All changes since then.
-pub async fn read(plane: &Plane, since: &Since) -> Vec<Change> {
+pub async fn read(plane: &ControlPlane, since: &Since) -> Vec<Change> {
     let admin = plane.admin();
     let mut changes = Vec::new();
     for (kind, version) in KINDS.iter().zip(&since.0) {

@@ -14,7 +14,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 
-use crate::harness::{Options, Plane};
+use crate::harness::{ControlPlane, Options};
 use graph::Graph;
 
 /// How long rounds are played unless it is said.
@@ -30,8 +30,8 @@ async fn random_graphs_end_as_their_owners_do() {
     let seed = number("GC_SEED").unwrap_or_else(|| rand::random::<u32>().into());
     let budget = number("GC_SECONDS").map_or(BUDGET, Duration::from_secs);
     println!("GC_SEED={seed}");
-    let mut chance = SmallRng::seed_from_u64(seed);
-    let mut plane = Plane::start(Options::default()).await;
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut plane = ControlPlane::start(Options::default()).await;
     for namespace in graph::NAMESPACES {
         plane.admin().post("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await.expect(201);
     }
@@ -39,33 +39,33 @@ async fn random_graphs_end_as_their_owners_do() {
     let (mut rounds, mut kills) = (0, 0);
     while rounds < 2 || begun.elapsed() < budget {
         // Every other round runs through without a crash.
-        kills += round(&mut plane, &mut chance, rounds, rounds % 2 == 1).await;
+        kills += round(&mut plane, &mut rng, rounds, rounds % 2 == 1).await;
         rounds += 1;
     }
     println!("{rounds} rounds, {kills} kills");
 }
 
 /// One graph, from its first object until nothing moves any more. Answers how often the process was killed.
-async fn round(plane: &mut Plane, chance: &mut SmallRng, number: usize, crashes: bool) -> usize {
+async fn round(plane: &mut ControlPlane, rng: &mut SmallRng, number: usize, crashes: bool) -> usize {
     let mut kills = 0;
     let mut graph = Graph::new(number);
     let since = history::begin(plane).await;
     for _ in 0..OBJECTS {
-        graph.create(&plane.admin(), chance).await;
+        graph.create(&plane.admin(), rng).await;
         // Some deletes fall between creations.
-        if chance.random_ratio(1, 10) {
-            graph.delete(&plane.admin(), chance).await;
+        if rng.random_ratio(1, 10) {
+            graph.delete(&plane.admin(), rng).await;
         }
     }
     for _ in 0..DELETES {
-        graph.delete(&plane.admin(), chance).await;
-        if chance.random_ratio(1, 4) {
-            graph.release(&plane.admin(), chance).await;
+        graph.delete(&plane.admin(), rng).await;
+        if rng.random_ratio(1, 4) {
+            graph.release(&plane.admin(), rng).await;
         }
-        if chance.random_ratio(1, 6) {
-            graph.adopt(&plane.admin(), chance).await;
+        if rng.random_ratio(1, 6) {
+            graph.adopt(&plane.admin(), rng).await;
         }
-        if crashes && chance.random_ratio(1, 10) {
+        if crashes && rng.random_ratio(1, 10) {
             plane.kill();
             plane.launch().await;
             kills += 1;

@@ -1,14 +1,14 @@
 //! Rights: granting, taking away and asking for them.
 
 use super::{Kubectl, with_each_release};
-use crate::harness::Plane;
+use crate::harness::ControlPlane;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_grants_and_asks() {
     with_each_release(grants_and_asks).await;
 }
 
-fn grants_and_asks(plane: &Plane, admin: &Kubectl) {
+fn grants_and_asks(plane: &ControlPlane, admin: &Kubectl) {
     let alice = admin.user(plane, "alice");
     // 1.27 knows only the versions of this question from before it was stable.
     if alice.release() == "1.27" {
@@ -51,7 +51,7 @@ async fn kubectl_reconciles_roles() {
     with_each_release(reconciles_roles).await;
 }
 
-fn reconciles_roles(_: &Plane, kubectl: &Kubectl) {
+fn reconciles_roles(_: &ControlPlane, kubectl: &Kubectl) {
     let role = |verbs: &str| {
         format!(
             "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: counters}}\n\

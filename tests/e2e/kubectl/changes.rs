@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Kubectl, with_each_release};
-use crate::harness::Plane;
+use crate::harness::ControlPlane;
 
 /// A Deployment with these containers.
 pub(super) fn deployment(containers: &Value) -> String {
@@ -30,7 +30,7 @@ async fn kubectl_patches_and_edits() {
     with_each_release(patches_and_edits).await;
 }
 
-fn patches_and_edits(_: &Plane, kubectl: &Kubectl) {
+fn patches_and_edits(_: &ControlPlane, kubectl: &Kubectl) {
     let two = json!([{"name": "a", "image": "a:1"}, {"name": "b", "image": "b:1"}]);
     kubectl.ok("apply -f -", &deployment(&two));
     let patch = |arguments: &str| kubectl.ok(&format!("patch deployment web -n default {arguments}"), "");
@@ -104,7 +104,7 @@ async fn kubectl_rolls_out() {
     with_each_release(rolls_out).await;
 }
 
-fn rolls_out(_: &Plane, kubectl: &Kubectl) {
+fn rolls_out(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok(
         "create -f -",
         &deployment(&json!([{"name": "a", "image": "a:1"}, {"name": "b", "image": "b:1"}])),
@@ -168,7 +168,7 @@ async fn kubectl_cares_for_nodes() {
     with_each_release(cares_for_nodes).await;
 }
 
-fn cares_for_nodes(_: &Plane, kubectl: &Kubectl) {
+fn cares_for_nodes(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok(
         "create -f -",
         &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "oven"}}).to_string(),
@@ -203,7 +203,7 @@ async fn kubectl_watches_and_waits() {
     with_each_release(watches_and_waits).await;
 }
 
-fn watches_and_waits(_: &Plane, kubectl: &Kubectl) {
+fn watches_and_waits(_: &ControlPlane, kubectl: &Kubectl) {
     // The watch is open when its first line came: what was there before is listed, what comes after is an event.
     kubectl.ok("create configmap first -n default --from-literal=a=b", "");
     let mut names = kubectl.start("get configmaps -n default --watch -o name");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::table::{parse, render};
 use super::{Kubectl, with_each_release};
-use crate::harness::Plane;
+use crate::harness::ControlPlane;
 
 pub(super) const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/manifests");
 const TABLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/kubectl/tables.txt");
@@ -73,7 +73,7 @@ async fn kubectl_creates_and_applies_a_directory() {
     with_each_release(creates_and_applies).await;
 }
 
-fn creates_and_applies(_: &Plane, kubectl: &Kubectl) {
+fn creates_and_applies(_: &ControlPlane, kubectl: &Kubectl) {
     let manifests = manifests(kubectl);
     let count = manifests.len();
     let kinds: BTreeSet<&str> = manifests.iter().map(Manifest::kind).collect();
@@ -154,7 +154,7 @@ async fn kubectl_shows_every_kind() {
     with_each_release(shows_every_kind).await;
 }
 
-fn shows_every_kind(_: &Plane, kubectl: &Kubectl) {
+fn shows_every_kind(_: &ControlPlane, kubectl: &Kubectl) {
     let manifests = manifests(kubectl);
     kubectl.ok(&format!("create -f {DIRECTORY}"), "");
 
@@ -263,7 +263,7 @@ async fn kubectl_describes_every_kind() {
     with_each_release(describes_every_kind).await;
 }
 
-fn describes_every_kind(_: &Plane, kubectl: &Kubectl) {
+fn describes_every_kind(_: &ControlPlane, kubectl: &Kubectl) {
     let by_old_version = DESCRIBED_BY_OLD_VERSION.iter().find(|(release, _)| *release == kubectl.release());
     let by_old_version = by_old_version.map_or(&[][..], |(_, kinds)| kinds);
     let manifests = manifests(kubectl);
@@ -305,7 +305,7 @@ async fn kubectl_changes_and_deletes_a_directory() {
     with_each_release(changes_and_deletes).await;
 }
 
-fn changes_and_deletes(_: &Plane, kubectl: &Kubectl) {
+fn changes_and_deletes(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok(&format!("create -f {DIRECTORY}"), "");
     let count = manifests(kubectl).len();
     all(kubectl, &format!("label -f {DIRECTORY} season=autumn"), "", "labeled", count);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Kubectl, with_each_release};
-use crate::harness::Plane;
+use crate::harness::ControlPlane;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_generates_objects() {
@@ -141,7 +141,7 @@ fn generated() -> Vec<Generated> {
     ]
 }
 
-fn generates_objects(_: &Plane, kubectl: &Kubectl) {
+fn generates_objects(_: &ControlPlane, kubectl: &Kubectl) {
     for (line, object, facts) in generated() {
         let said = kubectl.ok(line, "");
         assert!(said.starts_with(object), "kubectl {line}: {said}");

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Kubectl, with_each_release};
-use crate::harness::Plane;
+use crate::harness::ControlPlane;
 
 /// The words of each line.
 fn rows(text: &str) -> Vec<Vec<&str>> {
@@ -15,7 +15,7 @@ async fn kubectl_lists_what_is_served() {
     with_each_release(lists_what_is_served).await;
 }
 
-fn lists_what_is_served(plane: &Plane, kubectl: &Kubectl) {
+fn lists_what_is_served(plane: &ControlPlane, kubectl: &Kubectl) {
     let text = kubectl.ok("api-resources", "");
     let all = rows(&text);
     for row in [
@@ -85,7 +85,7 @@ fn lists_what_is_served(plane: &Plane, kubectl: &Kubectl) {
     assert_eq!(versions.lines().collect::<Vec<_>>(), sorted);
 }
 
-fn plane_user_lists(plane: &Plane, kubectl: &Kubectl) -> String {
+fn plane_user_lists(plane: &ControlPlane, kubectl: &Kubectl) -> String {
     kubectl.user(plane, "carol").ok("api-resources", "")
 }
 
@@ -94,7 +94,7 @@ async fn kubectl_asks_the_server_about_itself() {
     with_each_release(asks_the_server_about_itself).await;
 }
 
-fn asks_the_server_about_itself(plane: &Plane, kubectl: &Kubectl) {
+fn asks_the_server_about_itself(plane: &ControlPlane, kubectl: &Kubectl) {
     let version: Value = serde_json::from_str(&kubectl.ok("version -o json", "")).expect("JSON");
     assert_eq!(version["serverVersion"]["major"], "1");
     assert_eq!(version["serverVersion"]["minor"], "33");
@@ -131,7 +131,7 @@ async fn kubectl_shows_events() {
     with_each_release(shows_events).await;
 }
 
-fn shows_events(_: &Plane, kubectl: &Kubectl) {
+fn shows_events(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok("create configmap oven -n default", "");
     let uid = kubectl.ok("get configmap oven -n default -o jsonpath={.metadata.uid}", "");
     let event = |name: &str, kind: &str, reason: &str, object: &str, hour: u32| {

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{Kubectl, with_each_release};
-use crate::harness::Plane;
+use crate::harness::ControlPlane;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_describes_quotas_and_limits() {
@@ -26,7 +26,7 @@ fn until(kubectl: &Kubectl, command: &str, line: &str) -> Vec<String> {
     panic!("`{command}` never said `{line}`");
 }
 
-fn describes(_: &Plane, kubectl: &Kubectl) {
+fn describes(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok("create namespace team", "");
     kubectl.ok("create quota q -n team --hard=pods=2,requests.memory=1Gi,count/deployments.apps=3", "");
     let limits = json!({

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::directory::DIRECTORY;
 use super::{Kubectl, with_each_release};
-use crate::harness::Plane;
+use crate::harness::ControlPlane;
 
 /// A request that kubectl tells of with `-v=6`.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ struct Request {
 }
 
 /// The requests of a command, and what it printed.
-fn requests(plane: &Plane, kubectl: &Kubectl, line: &str) -> (Vec<Request>, String) {
+fn requests(plane: &ControlPlane, kubectl: &Kubectl, line: &str) -> (Vec<Request>, String) {
     let ran = kubectl.run(&format!("{line} -v=6"), "");
     assert!(ran.status.success(), "{ran}");
     // `GET https://… 200 OK in 2 milliseconds`, since 1.33 `verb="GET" url="https://…" status="200 OK"`.
@@ -38,7 +38,7 @@ async fn kubectl_makes_a_request_for_each_object() {
     with_each_release(makes_a_request_for_each_object).await;
 }
 
-fn makes_a_request_for_each_object(plane: &Plane, kubectl: &Kubectl) {
+fn makes_a_request_for_each_object(plane: &ControlPlane, kubectl: &Kubectl) {
     let count = |requests: &[Request], method: &str| requests.iter().filter(|r| r.method == method).count();
     let mut all = Vec::new();
 

@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use super::changes::{deployment, field};
 use super::{Kubectl, with_each_release};
-use crate::harness::Plane;
+use crate::harness::ControlPlane;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_scales() {
     with_each_release(scales).await;
 }
 
-fn scales(_: &Plane, kubectl: &Kubectl) {
+fn scales(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok("create -f -", &deployment(&json!([{"name": "a", "image": "a:1"}])));
     let generation = || field(kubectl, ".metadata.generation");
     assert_eq!(generation(), "1");
@@ -59,7 +59,7 @@ async fn kubectl_autoscales() {
     with_each_release(autoscales).await;
 }
 
-fn autoscales(_: &Plane, kubectl: &Kubectl) {
+fn autoscales(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok("create -f -", &deployment(&json!([{"name": "a", "image": "a:1"}])));
     kubectl.ok("autoscale deployment web -n default --min=2 --max=3 --cpu-percent=50", "");
     // Old releases write v1, every release reads v2.

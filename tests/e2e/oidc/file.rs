@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::issuer::{ALGORITHMS, Issuer, Key};
 use super::{file, logged, name, who};
-use crate::harness::{Options, Plane, eventually};
+use crate::harness::{ControlPlane, Options, eventually};
 
 /// What a token comes to.
 enum Want {
@@ -16,10 +16,10 @@ enum Want {
 use Want::{Refused, User};
 
 /// A control plane with a configuration file.
-async fn plane(dir: &std::path::Path, text: &str) -> Plane {
+async fn plane(dir: &std::path::Path, text: &str) -> ControlPlane {
     let path = dir.join("authentication.yaml");
     std::fs::write(&path, text).unwrap();
-    Plane::start(Options::default().flag(&format!("--authentication-config={}", path.display()))).await
+    ControlPlane::start(Options::default().flag(&format!("--authentication-config={}", path.display()))).await
 }
 
 /// For each authenticator its fields after `issuer`, and claims with what they come to.

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::issuer::{ALGORITHMS, Issuer, Key};
 use super::{logged, name, who};
-use crate::harness::{Options, Plane, program};
+use crate::harness::{ControlPlane, Options, program};
 
 /// A control plane with the issuer `one`, and further flags.
-async fn plane(issuer: &Issuer, flags: &[&str]) -> Plane {
+async fn plane(issuer: &Issuer, flags: &[&str]) -> ControlPlane {
     let mut options = Options::default()
         .flag(&format!("--oidc-issuer-url={}", issuer.url("one")))
         .flag("--oidc-client-id=x")
@@ -15,7 +15,7 @@ async fn plane(issuer: &Issuer, flags: &[&str]) -> Plane {
     for flag in flags {
         options = options.flag(flag);
     }
-    Plane::start(options).await
+    ControlPlane::start(options).await
 }
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn the_issuers_certificate_is_vouched_for_by_an_authority_that_is_named() 
         if let Some(flag) = &flag {
             options = options.flag(flag);
         }
-        let plane = Plane::start(options).await;
+        let plane = ControlPlane::start(options).await;
         assert_eq!(who(&plane, &token).await, None, "{reason}");
         logged(&plane, reason).await;
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::issuer::{Issuer, Key};
 use super::{file, logged, name, who};
-use crate::harness::{Options, Plane};
+use crate::harness::{ControlPlane, Options};
 
 #[tokio::test]
 async fn forged_and_absurd_tokens_are_refused_and_named() {
@@ -18,7 +18,8 @@ async fn forged_and_absurd_tokens_are_refused_and_named() {
     let path = dir.path().join("authentication.yaml");
     std::fs::write(&path, file(&issuer, &[("one", "")])).unwrap();
     let plane =
-        Plane::start(Options::default().flag(&format!("--authentication-config={}", path.display()))).await;
+        ControlPlane::start(Options::default().flag(&format!("--authentication-config={}", path.display())))
+            .await;
     let good = issuer.claims("one", json!({})).to_string();
     assert_eq!(name(&plane, &key.sign_text(r#"{"alg":"RS256","kid":"k"}"#, &good)).await, "jane");
 

@@ -4,12 +4,12 @@ use serde_json::json;
 
 use super::issuer::{Issuer, Key};
 use super::{file, logged, name, who};
-use crate::harness::{Options, Plane, eventually};
+use crate::harness::{ControlPlane, Options, eventually};
 
-async fn plane(dir: &std::path::Path, text: &str) -> Plane {
+async fn plane(dir: &std::path::Path, text: &str) -> ControlPlane {
     let path = dir.join("authentication.yaml");
     std::fs::write(&path, text).unwrap();
-    Plane::start(Options::default().flag(&format!("--authentication-config={}", path.display()))).await
+    ControlPlane::start(Options::default().flag(&format!("--authentication-config={}", path.display()))).await
 }
 
 #[tokio::test]

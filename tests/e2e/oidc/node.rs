@@ -10,7 +10,7 @@ use serde_json::json;
 use serving::client::{Client, Limits, Settings, Trust};
 
 use super::{name, who};
-use crate::harness::{DEADLINE, Options, Plane, eventually};
+use crate::harness::{ControlPlane, DEADLINE, Options, eventually};
 
 /// Where `.ci/run` installs the package; None, and a line, when it is not there.
 fn installed() -> Option<PathBuf> {
@@ -85,7 +85,8 @@ async fn tokens_of_a_real_provider_through_rotation_and_outage() {
     let path = dir.path().join("authentication.yaml");
     std::fs::write(&path, text).unwrap();
     let plane =
-        Plane::start(Options::default().flag(&format!("--authentication-config={}", path.display()))).await;
+        ControlPlane::start(Options::default().flag(&format!("--authentication-config={}", path.display())))
+            .await;
 
     let mut old = Vec::new();
     for algorithm in ["RS256", "ES256", "PS256"] {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::issuer::{Issuer, Key};
 use super::{file, name};
-use crate::harness::{Options, Plane, eventually};
+use crate::harness::{ControlPlane, Options, eventually};
 
 /// Edits of the file.
 const EDITS: usize = 100;
@@ -48,7 +48,8 @@ async fn a_file_that_is_edited_a_hundred_times_is_taken_whole_or_not_at_all() {
     written(dir.path(), &version(0));
     let path = dir.path().join("authentication.yaml");
     let plane = Arc::new(
-        Plane::start(Options::default().flag(&format!("--authentication-config={}", path.display()))).await,
+        ControlPlane::start(Options::default().flag(&format!("--authentication-config={}", path.display())))
+            .await,
     );
     let group = plane.names().group("authentication");
     let review = json!({"apiVersion": format!("{group}/v1"), "kind": "SelfSubjectReview"});
@@ -125,7 +126,7 @@ async fn an_issuer_that_comes_into_the_file_is_accepted_and_one_that_leaves_is_n
     let dir = tempfile::tempdir().unwrap();
     written(dir.path(), &file(&issuer, &[("one", "")]));
     let flag = format!("--authentication-config={}", dir.path().join("authentication.yaml").display());
-    let plane = Plane::start(Options::default().flag(&flag)).await;
+    let plane = ControlPlane::start(Options::default().flag(&flag)).await;
     let token = |of: &str| key.sign("ES256", &issuer.claims(of, json!({"sub": of})));
     assert_eq!(
         (name(&plane, &token("one")).await, name(&plane, &token("two")).await),

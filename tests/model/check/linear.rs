@@ -17,9 +17,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::{Check, Violation};
-use crate::chronicle::Chronicle;
 use crate::collections::Key;
 use crate::history::{Action, At, ListEnding, Operation, Outcome, Time, WriteId};
+use crate::reconstructed_history::ReconstructedHistory;
 
 /// State of an object: its last write; None: the object does not exist.
 type State = Option<WriteId>;
@@ -82,8 +82,8 @@ impl Effect {
 }
 
 /// Checks the operations of every object.
-pub fn check(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
-    for (key, calls) in calls(chronicle) {
+pub fn check(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violation>) {
+    for (key, calls) in calls(reconstructed) {
         if !is_linearizable(&calls) {
             let least = minimal(calls);
             violations.push(Violation {
@@ -96,8 +96,8 @@ pub fn check(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
 }
 
 /// Groups the operations by object, ordered by request time.
-fn calls(chronicle: &Chronicle) -> BTreeMap<Key, Vec<Call>> {
-    let history = chronicle.history;
+fn calls(reconstructed: &ReconstructedHistory) -> BTreeMap<Key, Vec<Call>> {
+    let history = reconstructed.history;
     let mut calls: BTreeMap<Key, Vec<Call>> = BTreeMap::new();
     for operation in &history.operations {
         if let Some(effect) = effect(operation) {
@@ -106,11 +106,11 @@ fn calls(chronicle: &Chronicle) -> BTreeMap<Key, Vec<Call>> {
                 end: operation.end,
                 optional: operation.outcome == Outcome::Unknown,
                 effect,
-                name: super::story::of_operation(operation),
+                name: super::story::format_operation(operation),
             });
         }
     }
-    let keys: Vec<Key> = calls.keys().chain(chronicle.keys()).cloned().collect();
+    let keys: Vec<Key> = calls.keys().chain(reconstructed.keys()).cloned().collect();
     for removal in &history.removals {
         for key in keys.iter().filter(|key| removal.scope.contains(key)) {
             let (begin, end) = (removal.begin, removal.end);
@@ -234,7 +234,7 @@ fn candidate(
         if index >= next
             && !is_past(call, latest)
             && let Some(after) = call.effect.apply(state)
-            && earlier_allow(calls, done, first, index)
+            && no_open_call_precedes(calls, done, first, index)
         {
             return Some((index, after));
         }
@@ -246,7 +246,7 @@ fn candidate(
 }
 
 /// Whether no open earlier call was answered before the request of this one.
-fn earlier_allow(calls: &[Call], done: &Done, first: usize, index: usize) -> bool {
+fn no_open_call_precedes(calls: &[Call], done: &Done, first: usize, index: usize) -> bool {
     let before = calls[first..index].iter().enumerate();
     before
         .filter(|(at, call)| !call.optional && !done.has(first + at))
@@ -286,7 +286,7 @@ impl Done {
 }
 
 /// Time limit of minimizing a history.
-const MINIMIZING: Duration = Duration::from_secs(5);
+const MINIMIZE_TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// Returns a minimal set of calls without an order: the shortest prefix without unnecessary reads.
 fn minimal(calls: Vec<Call>) -> Vec<Call> {
@@ -316,7 +316,7 @@ fn minimal(calls: Vec<Call>) -> Vec<Call> {
     // A read without concurrent calls can replace all earlier calls; pure reads can be removed.
     let mut index = 0;
     let begun = Instant::now();
-    while index < least.len() && begun.elapsed() < MINIMIZING {
+    while index < least.len() && begun.elapsed() < MINIMIZE_TIME_LIMIT {
         let mut without = least.clone();
         let gone = without.remove(index);
         if !gone.effect.changes() && !is_linearizable(&without) {

@@ -3,36 +3,38 @@
 use std::time::Duration;
 
 use super::{Check, Violation, story};
-use crate::chronicle::Chronicle;
-use crate::collections::Seen;
+use crate::collections::ObservedObject;
 use crate::history::{At, List, ListEnding};
+use crate::reconstructed_history::ReconstructedHistory;
 
 /// Checks all lists of the history.
-pub fn check(chronicle: &Chronicle, retention: Duration, violations: &mut Vec<Violation>) {
-    for list in &chronicle.history.lists {
-        let found = version(chronicle, list)
-            .or_else(|| snapshot(chronicle, list))
-            .or_else(|| expiry(chronicle, list, retention));
+pub fn check(reconstructed: &ReconstructedHistory, retention: Duration, violations: &mut Vec<Violation>) {
+    for list in &reconstructed.history.lists {
+        let found = version(reconstructed, list)
+            .or_else(|| snapshot(reconstructed, list))
+            .or_else(|| expiry(reconstructed, list, retention));
         if let Some((check, what)) = found {
-            let mut lines = story::of_list(list);
+            let mut lines = story::format_list(list);
             if let Some(page) = list.pages.first() {
                 let first = page.revision.saturating_sub(40);
-                lines.extend(story::of_scope(chronicle, &list.scope, first, page.revision + 10));
+                lines.extend(story::format_scope(reconstructed, &list.scope, first, page.revision + 10));
             }
             violations.push(Violation { check, what, story: lines });
         }
     }
 }
 
-type Found = Option<(Check, String)>;
+type ListViolation = Option<(Check, String)>;
 
 /// Checks that the list and each of its pages have the requested version.
-fn version(chronicle: &Chronicle, list: &List) -> Found {
+fn version(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation {
     let first = list.pages.first()?;
-    let told = chronicle.told_before(first.begin);
+    let observed = reconstructed.observed_before(first.begin);
     let revision = first.revision;
     let wrong = match list.at {
-        At::MostRecent => (revision < told).then(|| format!("{told} had been observed before the request")),
+        At::MostRecent => {
+            (revision < observed).then(|| format!("{observed} had been observed before the request"))
+        }
         At::NotOlderThan(least) => {
             (revision < least).then(|| format!("not older than {least} was requested"))
         }
@@ -48,13 +50,13 @@ fn version(chronicle: &Chronicle, list: &List) -> Found {
 }
 
 /// Checks that the pages are the complete state of their revision, in order.
-fn snapshot(chronicle: &Chronicle, list: &List) -> Found {
+fn snapshot(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation {
     let revision = list.pages.first()?.revision;
-    if revision > chronicle.covered(&list.scope) {
+    if revision > reconstructed.covered(&list.scope) {
         return None;
     }
-    let expected = chronicle.snapshot(&list.scope, revision);
-    let items: Vec<&Seen> = list.pages.iter().flat_map(|page| &page.items).collect();
+    let expected = reconstructed.snapshot(&list.scope, revision);
+    let items: Vec<&ObservedObject> = list.pages.iter().flat_map(|page| &page.items).collect();
     let whole = list.ending == ListEnding::Complete;
     for index in 0..expected.len().max(items.len()) {
         let what = match (expected.get(index), items.get(index)) {
@@ -62,13 +64,13 @@ fn snapshot(chronicle: &Chronicle, list: &List) -> Found {
                 if **key == seen.key && *at == seen.revision && content.write == seen.write {
                     continue;
                 }
-                let told = chronicle
+                let observed = reconstructed
                     .operation(content.write)
                     .filter(|writer| writer.outcome != crate::history::Outcome::Unknown);
-                let acknowledged = if told.is_some() { ", which was acknowledged," } else { "" };
+                let acknowledged = if observed.is_some() { ", which was acknowledged," } else { "" };
                 format!(
                     "a list of revision {revision} has {} where {key} of revision {at}{acknowledged} is expected",
-                    story::of_seen(seen)
+                    story::format_object(seen)
                 )
             }
             (Some((key, at, _)), None) if whole => {
@@ -76,7 +78,10 @@ fn snapshot(chronicle: &Chronicle, list: &List) -> Found {
             }
             (Some(_), None) => break,
             (None, Some(seen)) => {
-                format!("a list of revision {revision} has {}, which did not exist", story::of_seen(seen))
+                format!(
+                    "a list of revision {revision} has {}, which did not exist",
+                    story::format_object(seen)
+                )
             }
             (None, None) => break,
         };
@@ -99,20 +104,20 @@ fn snapshot(chronicle: &Chronicle, list: &List) -> Found {
     None
 }
 
-fn expiry(chronicle: &Chronicle, list: &List, retention: Duration) -> Found {
+fn expiry(reconstructed: &ReconstructedHistory, list: &List, retention: Duration) -> ListViolation {
     let ListEnding::Expired(at, revision) = list.ending else { return None };
-    let what = premature(chronicle, revision, at, retention)?;
+    let what = premature_expiry(reconstructed, revision, at, retention)?;
     Some((Check::Expiry, format!("a list of revision {revision} returns 410, and {what}")))
 }
 
 /// Returns why a revision cannot have expired at a time: the store was still at it within the retention time.
-pub fn premature(
-    chronicle: &Chronicle,
+pub fn premature_expiry(
+    reconstructed: &ReconstructedHistory,
     revision: u64,
     at: crate::history::Time,
     retention: Duration,
 ) -> Option<String> {
-    let stood = chronicle.stood_at(revision);
+    let stood = reconstructed.latest_time_at(revision);
     let age = at.saturating_sub(stood);
     (age < retention)
         .then(|| format!("it was the newest {age:.3?} before: history is kept for {retention:?}"))

@@ -16,9 +16,9 @@ mod watches;
 use std::fmt;
 use std::time::Duration;
 
-use crate::chronicle::Chronicle;
 use crate::collections::Scope;
 use crate::history::History;
+use crate::reconstructed_history::ReconstructedHistory;
 
 /// Requirements on a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,15 +84,15 @@ impl fmt::Display for Violation {
 ///
 /// The violations, the most informative first.
 pub fn all(history: &History, base: &[u64], retention: Duration) -> Result<(), Vec<Violation>> {
-    let (chronicle, contradictions) = Chronicle::new(history, base);
+    let (reconstructed, contradictions) = ReconstructedHistory::new(history, base);
     let mut violations = Vec::new();
-    revisions::check(&chronicle, &contradictions, &mut violations);
-    watches::check(&chronicle, retention, &mut violations);
-    lists::check(&chronicle, retention, &mut violations);
-    objects::check(&chronicle, &mut violations);
-    linear::check(&chronicle, &mut violations);
-    covered(&chronicle, &mut violations);
-    for complaint in &history.complaints {
+    revisions::check(&reconstructed, &contradictions, &mut violations);
+    watches::check(&reconstructed, retention, &mut violations);
+    lists::check(&reconstructed, retention, &mut violations);
+    objects::check(&reconstructed, &mut violations);
+    linear::check(&reconstructed, &mut violations);
+    covered(&reconstructed, &mut violations);
+    for complaint in &history.direct_violations {
         let named = complaint.strip_prefix("Reliable: ");
         let check = if named.is_some() { Check::Reliable } else { Check::Answers };
         let what = named.unwrap_or(complaint).to_owned();
@@ -105,15 +105,15 @@ pub fn all(history: &History, base: &[u64], retention: Duration) -> Result<(), V
 ///
 /// Coverage may end when the store had compacted the history that its watchers lacked, which
 /// [`Check::Expiry`] checks.
-fn covered(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
-    for (collection, fence) in chronicle.uncovered() {
+fn covered(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violation>) {
+    for (collection, fence) in reconstructed.uncovered() {
         let name = Scope::whole(collection);
-        if !chronicle.is_trimmed(collection) {
-            let covered = chronicle.covered[collection];
+        if !reconstructed.is_trimmed(collection) {
+            let covered = reconstructed.covered[collection];
             let what = format!(
                 "watches of {name} cover all changes up to {covered}, and its last write is at {fence}"
             );
-            let story = story::of_scope(chronicle, &name, covered, covered + 40);
+            let story = story::format_scope(reconstructed, &name, covered, covered + 40);
             violations.push(Violation { check: Check::Covered, what, story });
         }
     }

@@ -3,54 +3,56 @@
 //! This check is fast and exact about revisions; [`super::linear`] ignores revisions.
 
 use super::{Check, Violation, story};
-use crate::chronicle::{Chronicle, State};
 use crate::history::{Action, At, Operation, Outcome};
+use crate::reconstructed_history::{ReconstructedHistory, State};
 
 /// Checks all operations of the history.
-pub fn check(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
-    for operation in &chronicle.history.operations {
-        if let Some(what) = unexplained(chronicle, operation) {
+pub fn check(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violation>) {
+    for operation in &reconstructed.history.operations {
+        if let Some(what) = unexplained(reconstructed, operation) {
             let seen = if let Outcome::Done(seen) = &operation.outcome { seen.revision } else { 0 };
-            let known = chronicle.told_before(operation.begin);
-            let mut lines = vec![story::of_operation(operation)];
-            lines.extend(story::of_key(chronicle, &operation.key, seen.min(known), seen.max(known)));
+            let known = reconstructed.observed_before(operation.begin);
+            let mut lines = vec![story::format_operation(operation)];
+            lines.extend(story::format_key(reconstructed, &operation.key, seen.min(known), seen.max(known)));
             violations.push(Violation { check: Check::Linearizable, what, story: lines });
         }
     }
-    for removal in &chronicle.history.removals {
+    for removal in &reconstructed.history.removals {
         for seen in removal.removed.iter().flatten() {
             // The delete is acknowledged: later reads do not find this revision.
-            let gone = chronicle
+            let gone = reconstructed
                 .revisions_of(&seen.key)
                 .iter()
-                .any(|at| *at > seen.revision && chronicle.state(&seen.key, *at).is_none());
-            if !gone && chronicle.told_before(removal.end) <= chronicle.covered[seen.key.collection] {
+                .any(|at| *at > seen.revision && reconstructed.state(&seen.key, *at).is_none());
+            if !gone
+                && reconstructed.observed_before(removal.end) <= reconstructed.covered[seen.key.collection]
+            {
                 violations.push(Violation {
                     check: Check::Linearizable,
                     what: "an object in the response of a deletecollection was never deleted".to_owned(),
-                    story: story::of_key(chronicle, &seen.key, seen.revision, u64::MAX),
+                    story: story::format_key(reconstructed, &seen.key, seen.revision, u64::MAX),
                 });
             }
         }
     }
 }
 
-fn unexplained(chronicle: &Chronicle, operation: &Operation) -> Option<String> {
+fn unexplained(reconstructed: &ReconstructedHistory, operation: &Operation) -> Option<String> {
     let Operation { key, begin, end, action, outcome, .. } = operation;
     // Unknown deletes explain nothing.
-    if chronicle.told_before(*end) > chronicle.covered[key.collection] {
+    if reconstructed.observed_before(*end) > reconstructed.covered[key.collection] {
         return None;
     }
     let explained =
-        |by: &dyn Fn(State) -> bool| chronicle.states_between(key, *begin, *end).into_iter().any(by);
+        |by: &dyn Fn(State) -> bool| reconstructed.states_between(key, *begin, *end).into_iter().any(by);
     match (action, outcome) {
         (Action::Get(at), Outcome::Done(seen)) => {
             let since = match at {
-                At::MostRecent => chronicle.told_before(*begin),
+                At::MostRecent => reconstructed.observed_before(*begin),
                 At::NotOlderThan(revision) => *revision,
                 At::Any | At::Exact(_) => 0,
             };
-            let next = chronicle.revisions_of(key).iter().find(|at| **at > seen.revision);
+            let next = reconstructed.revisions_of(key).iter().find(|at| **at > seen.revision);
             let replaced = next.filter(|next| **next <= since);
             replaced.map(|next| {
                 format!(
@@ -76,12 +78,12 @@ fn unexplained(chronicle: &Chronicle, operation: &Operation) -> Option<String> {
             })
         }
         (Action::Delete(_), Outcome::Deleted) => {
-            let from = chronicle.told_before(*begin);
-            let deleted = chronicle
+            let from = reconstructed.observed_before(*begin);
+            let deleted = reconstructed
                 .revisions_of(key)
                 .iter()
                 .filter(|at| **at > from)
-                .any(|at| chronicle.state(key, *at).is_none());
+                .any(|at| reconstructed.state(key, *at).is_none());
             (!deleted).then(|| format!("a delete of {key} was acknowledged, and no watch reported it"))
         }
         _ => None,

@@ -4,50 +4,54 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Check, Violation, story};
-use crate::chronicle::{Chronicle, Contradiction};
 use crate::history::{Action, Outcome};
+use crate::reconstructed_history::{Contradiction, ReconstructedHistory};
 
 /// Checks all revisions of the history.
-pub fn check(chronicle: &Chronicle, contradictions: &[Contradiction], violations: &mut Vec<Violation>) {
-    for Contradiction { revision, told: [first, second] } in contradictions {
+pub fn check(
+    reconstructed: &ReconstructedHistory,
+    contradictions: &[Contradiction],
+    violations: &mut Vec<Violation>,
+) {
+    for Contradiction { revision, observed: [first, second] } in contradictions {
         violations.push(Violation {
             check: Check::OneHistory,
             what: format!("two different changes were observed at revision {revision}"),
-            story: vec![story::of_change(*revision, first), story::of_change(*revision, second)],
+            story: vec![story::format_change(*revision, first), story::format_change(*revision, second)],
         });
     }
-    never_back(chronicle, violations);
-    nothing_refused(chronicle, violations);
-    whole_objects(chronicle, violations);
+    check_revisions_increase(reconstructed, violations);
+    check_changes_have_writers(reconstructed, violations);
+    check_uids(reconstructed, violations);
 }
 
 /// Checks that a write that begins after an observed revision gets a later one.
-fn never_back(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
-    for operation in chronicle.history.operations.iter().filter(|operation| operation.writes()) {
+fn check_revisions_increase(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violation>) {
+    for operation in reconstructed.history.operations.iter().filter(|operation| operation.writes()) {
         let Outcome::Done(seen) = &operation.outcome else { continue };
-        let told = chronicle.told_before(operation.begin);
-        if seen.revision <= told {
+        let observed = reconstructed.observed_before(operation.begin);
+        if seen.revision <= observed {
             violations.push(Violation {
                 check: Check::Revisions,
                 what: format!(
-                    "a write got revision {}, and {told} had been observed before its request",
+                    "a write got revision {}, and {observed} had been observed before its request",
                     seen.revision
                 ),
-                story: vec![story::of_operation(operation)],
+                story: vec![story::format_operation(operation)],
             });
         }
     }
 }
 
 /// Checks that every change belongs to a write at this revision that was sent and not rejected.
-fn nothing_refused(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
-    for (revision, change) in chronicle.changes() {
+fn check_changes_have_writers(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violation>) {
+    for (revision, change) in reconstructed.changes() {
         let Some(content) = &change.after else { continue };
-        let Some(writer) = chronicle.operation(content.write) else {
+        let Some(writer) = reconstructed.operation(content.write) else {
             violations.push(Violation {
                 check: Check::Refused,
                 what: format!("revision {revision} contains a change that no client wrote"),
-                story: vec![story::of_change(revision, change)],
+                story: vec![story::format_change(revision, change)],
             });
             continue;
         };
@@ -60,34 +64,34 @@ fn nothing_refused(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
             violations.push(Violation {
                 check: Check::Refused,
                 what: format!("revision {revision} contains a write with another response"),
-                story: vec![story::of_change(revision, change), story::of_operation(writer)],
+                story: vec![story::format_change(revision, change), story::format_operation(writer)],
             });
         }
         if writer.group != content.group {
             violations.push(Violation {
                 check: Check::Atomic,
                 what: format!("revision {revision} mixes two writes: its group is not the writer's"),
-                story: vec![story::of_change(revision, change), story::of_operation(writer)],
+                story: vec![story::format_change(revision, change), story::format_operation(writer)],
             });
         }
     }
 }
 
 /// Checks that an object keeps its uid while it exists, and that no other object ever has this uid.
-fn whole_objects(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
+fn check_uids(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violation>) {
     let mut owners: HashMap<Arc<str>, u64> = HashMap::new();
-    for (revision, change) in chronicle.changes() {
+    for (revision, change) in reconstructed.changes() {
         let Some(content) = &change.after else { continue };
-        if revision > chronicle.covered[change.key.collection] {
+        if revision > reconstructed.covered[change.key.collection] {
             continue;
         }
-        let before = chronicle.state(&change.key, revision - 1);
+        let before = reconstructed.state(&change.key, revision - 1);
         let wrong = match before {
             Some((_, old)) => old.uid != content.uid,
             None => owners.contains_key(&content.uid),
         };
         // For each object a create makes it, and an update finds it.
-        let created = chronicle.operation(content.write).map(|writer| writer.action);
+        let created = reconstructed.operation(content.write).map(|writer| writer.action);
         let out_of_place = match created {
             Some(Action::Create | Action::CreateByPut) => before.is_some(),
             Some(Action::Write(Some(expected))) => before.is_none_or(|(at, _)| at != expected.revision),
@@ -98,7 +102,7 @@ fn whole_objects(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
             violations.push(Violation {
                 check: Check::Atomic,
                 what: format!("revision {revision} shows the uid of another object"),
-                story: story::of_key(chronicle, &change.key, revision, revision),
+                story: story::format_key(reconstructed, &change.key, revision, revision),
             });
         }
         if out_of_place {
@@ -109,7 +113,7 @@ fn whole_objects(chronicle: &Chronicle, violations: &mut Vec<Violation>) {
                     created,
                     before.map(|(at, content)| (at, content.write))
                 ),
-                story: story::of_key(chronicle, &change.key, revision, revision),
+                story: story::format_key(reconstructed, &change.key, revision, revision),
             });
         }
         owners.insert(Arc::clone(&content.uid), revision);

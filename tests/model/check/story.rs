@@ -1,21 +1,21 @@
 //! Formats parts of a history for the report of a violation.
 
-use crate::chronicle::{Change, Chronicle};
-use crate::collections::{GROUPS, Key, Scope, Seen};
+use crate::collections::{GROUPS, Key, ObservedObject, Scope};
 use crate::history::{List, Notice, Operation, Outcome, Stream};
+use crate::reconstructed_history::{Change, ReconstructedHistory};
 
 /// Maximum number of lines of each kind.
 const LINES: usize = 14;
 
 /// Formats the changes of an object around some revisions, and the operations and watches that observed them.
-pub fn of_key(chronicle: &Chronicle, key: &Key, first: u64, last: u64) -> Vec<String> {
-    let revisions = chronicle.revisions_of(key);
+pub fn format_key(reconstructed: &ReconstructedHistory, key: &Key, first: u64, last: u64) -> Vec<String> {
+    let revisions = reconstructed.revisions_of(key);
     let from = revisions.partition_point(|at| *at < first).saturating_sub(2);
     let upto = (revisions.partition_point(|at| *at <= last) + 2).min(revisions.len());
     let mut story = vec![format!("changes of {key}:")];
     for revision in revisions.iter().take(upto).skip(from).take(LINES) {
-        let change = chronicle.between(revision - 1, *revision).next();
-        story.extend(change.map(|(revision, change)| format!("  {}", of_change(revision, change))));
+        let change = reconstructed.between(revision - 1, *revision).next();
+        story.extend(change.map(|(revision, change)| format!("  {}", format_change(revision, change))));
     }
     let touches = |operation: &&Operation| {
         let seen = if let Outcome::Done(seen) = &operation.outcome { seen.revision } else { 0 };
@@ -23,19 +23,19 @@ pub fn of_key(chronicle: &Chronicle, key: &Key, first: u64, last: u64) -> Vec<St
     };
     story.push("operations that observed them:".to_owned());
     story.extend(
-        chronicle
+        reconstructed
             .history
             .operations
             .iter()
             .filter(touches)
             .take(LINES)
-            .map(|one| format!("  {}", of_operation(one))),
+            .map(|one| format!("  {}", format_operation(one))),
     );
     story
 }
 
 /// Formats a change.
-pub fn of_change(revision: u64, change: &Change) -> String {
+pub fn format_change(revision: u64, change: &Change) -> String {
     match &change.after {
         Some(content) => format!(
             "{revision}: {} is #{} in group {}, uid {}",
@@ -46,7 +46,7 @@ pub fn of_change(revision: u64, change: &Change) -> String {
 }
 
 /// Formats an operation.
-pub fn of_operation(operation: &Operation) -> String {
+pub fn format_operation(operation: &Operation) -> String {
     let Operation { id, begin, end, key, action, outcome, .. } = operation;
     let outcome = match outcome {
         Outcome::Done(seen) => format!("{} = #{}", seen.revision, seen.write),
@@ -56,7 +56,13 @@ pub fn of_operation(operation: &Operation) -> String {
 }
 
 /// Formats a watch around one of its notices, and the changes in its scope there.
-pub fn of_stream(chronicle: &Chronicle, stream: &Stream, at: usize, first: u64, last: u64) -> Vec<String> {
+pub fn format_stream(
+    reconstructed: &ReconstructedHistory,
+    stream: &Stream,
+    at: usize,
+    first: u64,
+    last: u64,
+) -> Vec<String> {
     let Stream { id, scope, start, resumes, begin, notices, ending, .. } = stream;
     let mut story = vec![format!(
         "watch {id} of {scope} from {start:?} at {begin:.3?}, after watch {resumes:?}, {} notices, {ending:?}:",
@@ -65,28 +71,35 @@ pub fn of_stream(chronicle: &Chronicle, stream: &Stream, at: usize, first: u64, 
     let from = at.saturating_sub(LINES / 2);
     for (index, (time, notice)) in notices.iter().enumerate().skip(from).take(LINES) {
         let mark = if index == at { '>' } else { ' ' };
-        story.push(format!(" {mark}{time:.3?} {}", of_notice(notice)));
+        story.push(format!(" {mark}{time:.3?} {}", format_notice(notice)));
     }
-    story.extend(of_scope(chronicle, scope, first, last));
+    story.extend(format_scope(reconstructed, scope, first, last));
     story
 }
 
 /// Formats the changes of a scope in a range of revisions.
-pub fn of_scope(chronicle: &Chronicle, scope: &Scope, first: u64, last: u64) -> Vec<String> {
-    let changes = chronicle.between(first.saturating_sub(1), last);
+pub fn format_scope(
+    reconstructed: &ReconstructedHistory,
+    scope: &Scope,
+    first: u64,
+    last: u64,
+) -> Vec<String> {
+    let changes = reconstructed.between(first.saturating_sub(1), last);
     let mut within: Vec<_> = changes.filter(|(_, change)| scope.contains(&change.key)).collect();
     let from = within.len().saturating_sub(LINES);
     let mut story = vec![format!("changes of the scope from {first} to {last}:")];
-    story.extend(within.drain(from..).map(|(revision, change)| format!("  {}", of_change(revision, change))));
+    story.extend(
+        within.drain(from..).map(|(revision, change)| format!("  {}", format_change(revision, change))),
+    );
     story
 }
 
 /// Formats a list.
-pub fn of_list(list: &List) -> Vec<String> {
+pub fn format_list(list: &List) -> Vec<String> {
     let List { scope, at, limit, pages, ending } = list;
     let mut story = vec![format!("list of {scope} {at:?}, {limit} a page, {ending:?}:")];
     for page in pages {
-        let items: Vec<String> = page.items.iter().map(of_seen).collect();
+        let items: Vec<String> = page.items.iter().map(format_object).collect();
         story.push(format!(
             "  [{:.3?}, {:.3?}] {}: {}",
             page.begin,
@@ -98,11 +111,11 @@ pub fn of_list(list: &List) -> Vec<String> {
     story
 }
 
-fn of_notice(notice: &Notice) -> String {
+fn format_notice(notice: &Notice) -> String {
     match notice {
-        Notice::Added(seen) => format!("ADDED {}", of_seen(seen)),
-        Notice::Modified(seen) => format!("MODIFIED {}", of_seen(seen)),
-        Notice::Deleted(seen) => format!("DELETED {}", of_seen(seen)),
+        Notice::Added(seen) => format!("ADDED {}", format_object(seen)),
+        Notice::Modified(seen) => format!("MODIFIED {}", format_object(seen)),
+        Notice::Deleted(seen) => format!("DELETED {}", format_object(seen)),
         Notice::Bookmark { revision, initial } => {
             format!("BOOKMARK {revision}{}", if *initial { " of the initial events" } else { "" })
         }
@@ -110,6 +123,6 @@ fn of_notice(notice: &Notice) -> String {
 }
 
 /// Formats an observed object.
-pub fn of_seen(seen: &Seen) -> String {
+pub fn format_object(seen: &ObservedObject) -> String {
     format!("{}@{} = #{} {}", seen.key.name, seen.revision, seen.write, GROUPS[seen.group])
 }

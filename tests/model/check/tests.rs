@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::linear::{Call, Effect, is_linearizable};
 use super::{Check, all};
-use crate::collections::{Key, Scope, Seen};
+use crate::collections::{Key, ObservedObject, Scope};
 use crate::history::{
     Action, At, Expected, History, List, ListEnding, ListPage, Notice, Operation, Outcome, Start, Stream,
     StreamEnding, Time,
@@ -18,8 +18,8 @@ fn at(second: u64) -> Time {
     Duration::from_secs(second)
 }
 
-fn seen(name: &str, revision: u64, write: u64, group: usize) -> Seen {
-    Seen { key: Key::new(0, name), revision, write, group, uid: Arc::from(name) }
+fn seen(name: &str, revision: u64, write: u64, group: usize) -> ObservedObject {
+    ObservedObject { key: Key::new(0, name), revision, write, group, uid: Arc::from(name) }
 }
 
 fn operation(id: u64, second: u64, name: &str, action: Action, group: usize, outcome: Outcome) -> Operation {
@@ -40,7 +40,7 @@ fn stream(id: u64, start: Start, groups: Option<Vec<usize>>, notices: Vec<Notice
     }
 }
 
-fn list(second: u64, asked: At, revision: u64, items: Vec<Seen>) -> List {
+fn list(second: u64, asked: At, revision: u64, items: Vec<ObservedObject>) -> List {
     let (begin, end) = (at(second), at(second + 1));
     let page = ListPage { begin, end, revision, items, foreign: false, remaining: None };
     List { scope: Scope::whole(0), at: asked, limit: 0, pages: vec![page], ending: ListEnding::Complete }
@@ -55,7 +55,7 @@ fn good() -> History {
     let first = seen("m-0", 11, 1, 0);
     let changed = seen("m-0", 12, 2, 1);
     let second = seen("m-1", 13, 3, 0);
-    let gone = Seen { revision: 14, ..changed.clone() };
+    let gone = ObservedObject { revision: 14, ..changed.clone() };
     let whole = vec![
         Notice::Added(first.clone()),
         Notice::Modified(changed.clone()),
@@ -65,7 +65,7 @@ fn good() -> History {
     ];
     let selected = vec![
         Notice::Added(first.clone()),
-        Notice::Deleted(Seen { revision: 12, ..first.clone() }),
+        Notice::Deleted(ObservedObject { revision: 12, ..first.clone() }),
         Notice::Added(second.clone()),
     ];
     let expected = Expected { revision: 11, write: 1 };
@@ -108,15 +108,15 @@ fn notices(history: &mut History, stream: usize) -> &mut Vec<(Time, Notice)> {
 }
 
 #[test]
-fn a_good_history_passes() {
+fn valid_history_passes_all_checks() {
     assert_eq!(found(&good()), []);
 }
 
 #[test]
-fn each_check_finds_what_it_is_for() {
-    type Spoil = fn(&mut History);
-    let table: [(&str, Check, Spoil); 29] = [
-        ("an unexpected response", Check::Answers, |h| h.complaints.push("500".to_owned())),
+fn each_check_detects_its_violation() {
+    type Corruption = fn(&mut History);
+    let table: [(&str, Check, Corruption); 29] = [
+        ("an unexpected response", Check::Answers, |h| h.direct_violations.push("500".to_owned())),
         ("two contents of a revision", Check::OneHistory, |h| {
             notices(h, 1)[1].1 = Notice::Modified(seen("m-0", 12, 3, 0));
         }),
@@ -190,7 +190,7 @@ fn each_check_finds_what_it_is_for() {
 }
 
 #[test]
-fn what_a_doomed_server_told_is_not_history() {
+fn responses_after_power_cut_are_not_in_history() {
     let mut history = History::default();
     history.append(good(), Some(at(20)), at(60));
     let kept: Vec<u64> = history.operations.iter().map(|operation| operation.id).collect();

@@ -3,34 +3,34 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use super::lists::premature;
+use super::lists::premature_expiry;
 use super::{Check, Violation, story};
-use crate::chronicle::{Chronicle, Content};
-use crate::collections::{Key, Scope, Seen};
+use crate::collections::{Key, ObservedObject, Scope};
 use crate::history::{At, Notice, Start, Stream, StreamEnding, Time};
+use crate::reconstructed_history::{Content, ReconstructedHistory};
 
 /// Maximum number of candidate start revisions of a watch without a resourceVersion.
-const TRIED: usize = 4000;
+const MAX_START_CANDIDATES: usize = 4000;
 
 /// Checks all watches of the history.
-pub fn check(chronicle: &Chronicle, retention: Duration, violations: &mut Vec<Violation>) {
-    for stream in &chronicle.history.streams {
+pub fn check(reconstructed: &ReconstructedHistory, retention: Duration, violations: &mut Vec<Violation>) {
+    for stream in &reconstructed.history.streams {
         let found = match stream.start {
-            Start::After(revision) => after(chronicle, stream, revision, 0),
-            Start::State(at) => from_state(chronicle, stream, at),
-            Start::Streamed => streamed(chronicle, stream),
+            Start::After(revision) => after(reconstructed, stream, revision, 0),
+            Start::State(at) => from_state(reconstructed, stream, at),
+            Start::Streamed => streamed(reconstructed, stream),
         };
         let found =
-            found.err().or_else(|| bookmarks(stream)).or_else(|| expiry(chronicle, stream, retention));
-        if let Some(Found { check, what, at, first, last }) = found {
-            let story = story::of_stream(chronicle, stream, at, first, last);
+            found.err().or_else(|| bookmarks(stream)).or_else(|| expiry(reconstructed, stream, retention));
+        if let Some(StreamViolation { check, what, at, first, last }) = found {
+            let story = story::format_stream(reconstructed, stream, at, first, last);
             violations.push(Violation { check, what, story });
         }
     }
 }
 
 /// Violation in a stream: its notice, and the revisions to show.
-struct Found {
+struct StreamViolation {
     check: Check,
     what: String,
     at: usize,
@@ -38,11 +38,11 @@ struct Found {
     last: u64,
 }
 
-type Judged = Result<(), Found>;
+type StreamResult = Result<(), StreamViolation>;
 
 /// Expected event of a change.
 #[derive(Debug, PartialEq, Eq)]
-enum Told<'a> {
+enum ExpectedEvent<'a> {
     Added(&'a Content),
     Modified(&'a Content),
     Deleted(&'a Content),
@@ -50,58 +50,59 @@ enum Told<'a> {
 
 /// Returns the expected events of a scope in a range of revisions.
 fn expected<'a>(
-    chronicle: &'a Chronicle,
+    reconstructed: &'a ReconstructedHistory,
     scope: &'a Scope,
     after: u64,
     upto: u64,
-) -> impl Iterator<Item = (u64, &'a Key, Told<'a>)> {
-    chronicle.between(after, upto).filter(|(_, change)| scope.contains(&change.key)).filter_map(
+) -> impl Iterator<Item = (u64, &'a Key, ExpectedEvent<'a>)> {
+    reconstructed.between(after, upto).filter(|(_, change)| scope.contains(&change.key)).filter_map(
         |(revision, change)| {
             let selected = |content: &&Content| scope.selects(content.group);
-            let before = chronicle.state(&change.key, revision - 1).map(|(_, content)| content);
+            let before = reconstructed.state(&change.key, revision - 1).map(|(_, content)| content);
             let (old, new) = (before.filter(selected), change.after.as_ref().filter(selected));
-            let told = match (old, new) {
+            let observed = match (old, new) {
                 (None, None) => return None,
-                (None, Some(new)) => Told::Added(new),
-                (Some(_), Some(new)) => Told::Modified(new),
-                (Some(old), None) => Told::Deleted(old),
+                (None, Some(new)) => ExpectedEvent::Added(new),
+                (Some(_), Some(new)) => ExpectedEvent::Modified(new),
+                (Some(old), None) => ExpectedEvent::Deleted(old),
             };
-            Some((revision, &change.key, told))
+            Some((revision, &change.key, observed))
         },
     )
 }
 
 /// Checks that the notices from an index on are the changes after a revision.
-fn after(chronicle: &Chronicle, stream: &Stream, begin: u64, from: usize) -> Judged {
+fn after(reconstructed: &ReconstructedHistory, stream: &Stream, begin: u64, from: usize) -> StreamResult {
     let scope = &stream.scope;
-    let covered = chronicle.covered(scope);
+    let covered = reconstructed.covered(scope);
     let last = stream.notices.iter().map(|(_, notice)| notice.revision()).max().unwrap_or(begin);
-    let mut awaited = expected(chronicle, scope, begin, last).peekable();
-    let (mut told, mut marked) = (begin, begin);
+    let mut awaited = expected(reconstructed, scope, begin, last).peekable();
+    let (mut observed, mut marked) = (begin, begin);
     for (at, (_, notice)) in stream.notices.iter().enumerate().skip(from) {
         let revision = notice.revision();
-        let found =
-            |check, what, first: u64| Err(Found { check, what, at, first, last: revision.max(first) });
+        let found = |check, what, first: u64| {
+            Err(StreamViolation { check, what, at, first, last: revision.max(first) })
+        };
         let (Notice::Added(seen) | Notice::Modified(seen) | Notice::Deleted(seen)) = notice else {
             // All events up to a bookmark come before it.
             if let Some((missed, key, _)) = awaited.next_if(|(missed, ..)| *missed <= revision) {
                 let what =
                     format!("a bookmark of revision {revision} comes before the event {missed} of {key}");
-                return found(Check::Bookmarkable, what, told.min(missed));
+                return found(Check::Bookmarkable, what, observed.min(missed));
             }
             marked = marked.max(revision);
             continue;
         };
-        if revision <= told {
+        if revision <= observed {
             let again = stream.notices[from..at].iter().any(|(_, before)| {
                 !matches!(before, Notice::Bookmark { .. }) && before.revision() == revision
             });
             let (check, what) = if again || revision == begin {
                 (Check::Unique, format!("event {revision} is delivered again"))
-            } else if told == begin {
+            } else if observed == begin {
                 (Check::Ordered, format!("event {revision} is delivered by a watch from {begin}"))
             } else {
-                (Check::Ordered, format!("event {revision} is delivered after {told}"))
+                (Check::Ordered, format!("event {revision} is delivered after {observed}"))
             };
             return found(check, what, revision);
         }
@@ -110,18 +111,19 @@ fn after(chronicle: &Chronicle, stream: &Stream, begin: u64, from: usize) -> Jud
             return found(Check::Bookmarkable, what, revision);
         }
         if let Some((missed, key, what)) = awaited.next_if(|(missed, ..)| *missed < revision) {
-            let transition = stream.scope.groups.is_some() && is_transition(chronicle, missed, key, &what);
+            let transition =
+                stream.scope.groups.is_some() && is_transition(reconstructed, missed, key, &what);
             let late = stream.notices[at..]
                 .iter()
                 .any(|(_, later)| !matches!(later, Notice::Bookmark { .. }) && later.revision() == missed);
             let check = match () {
                 () if late => Check::Ordered,
                 () if transition => Check::Selected,
-                () if told == begin => Check::Resumable,
+                () if observed == begin => Check::Resumable,
                 () => Check::Reliable,
             };
-            let what = format!("event {missed} of {key} is missing between {told} and {revision}");
-            return found(check, what, told.min(missed));
+            let what = format!("event {missed} of {key} is missing between {observed} and {revision}");
+            return found(check, what, observed.min(missed));
         }
         match awaited.next_if(|(due, ..)| *due == revision) {
             Some((_, key, due)) if !fits(notice, key, &due) => {
@@ -135,45 +137,56 @@ fn after(chronicle: &Chronicle, stream: &Stream, begin: u64, from: usize) -> Jud
             }
             None => {}
         }
-        told = revision;
+        observed = revision;
     }
     Ok(())
 }
 
 /// Whether a change is an event only with a selector: the object also existed before, or still exists.
-fn is_transition(chronicle: &Chronicle, revision: u64, key: &Key, told: &Told) -> bool {
-    match told {
-        Told::Added(_) => chronicle.state(key, revision - 1).is_some(),
-        Told::Deleted(_) => chronicle.state(key, revision).is_some(),
-        Told::Modified(_) => false,
+fn is_transition(
+    reconstructed: &ReconstructedHistory,
+    revision: u64,
+    key: &Key,
+    observed: &ExpectedEvent,
+) -> bool {
+    match observed {
+        ExpectedEvent::Added(_) => reconstructed.state(key, revision - 1).is_some(),
+        ExpectedEvent::Deleted(_) => reconstructed.state(key, revision).is_some(),
+        ExpectedEvent::Modified(_) => false,
     }
 }
 
-fn fits(notice: &Notice, key: &Key, due: &Told) -> bool {
+fn fits(notice: &Notice, key: &Key, due: &ExpectedEvent) -> bool {
     let (seen, content) = match (notice, due) {
-        (Notice::Added(seen), Told::Added(content))
-        | (Notice::Modified(seen), Told::Modified(content))
-        | (Notice::Deleted(seen), Told::Deleted(content)) => (seen, content),
+        (Notice::Added(seen), ExpectedEvent::Added(content))
+        | (Notice::Modified(seen), ExpectedEvent::Modified(content))
+        | (Notice::Deleted(seen), ExpectedEvent::Deleted(content)) => (seen, content),
         _ => return false,
     };
     seen.key == *key && seen.write == content.write && seen.group == content.group && seen.uid == content.uid
 }
 
 /// Checks a stream with initial events: the state of the revision in its bookmark, and the changes after it.
-fn streamed(chronicle: &Chronicle, stream: &Stream) -> Judged {
+fn streamed(reconstructed: &ReconstructedHistory, stream: &Stream) -> StreamResult {
     let is_mark = |(_, notice): &(Time, Notice)| matches!(notice, Notice::Bookmark { initial: true, .. });
     let Some(mark) = stream.notices.iter().position(is_mark) else {
         // The stream was cut off before: a part of some state.
-        return from_state(chronicle, stream, At::MostRecent);
+        return from_state(reconstructed, stream, At::MostRecent);
     };
     let revision = stream.notices[mark].1.revision();
-    let told = chronicle.told_before(stream.begin);
-    if revision < told {
-        let what = format!("it begins with the state of {revision}, and {told} had been observed before");
-        return Err(Found { check: Check::Initial, what, at: mark, first: revision, last: told });
+    let observed = reconstructed.observed_before(stream.begin);
+    if revision < observed {
+        let what = format!("it begins with the state of {revision}, and {observed} had been observed before");
+        return Err(StreamViolation {
+            check: Check::Initial,
+            what,
+            at: mark,
+            first: revision,
+            last: observed,
+        });
     }
-    if revision <= chronicle.covered(&stream.scope) {
-        let state = chronicle.snapshot(&stream.scope, revision);
+    if revision <= reconstructed.covered(&stream.scope) {
+        let state = reconstructed.snapshot(&stream.scope, revision);
         if state.len() != mark || !is_beginning(stream, mark, &state) {
             // An object that changed between the state and the bookmark, or did not exist at all.
             let what = format!(
@@ -181,7 +194,7 @@ fn streamed(chronicle: &Chronicle, stream: &Stream) -> Judged {
                  revision",
                 state.len()
             );
-            return Err(Found {
+            return Err(StreamViolation {
                 check: Check::Bookmarkable,
                 what,
                 at: mark,
@@ -190,7 +203,7 @@ fn streamed(chronicle: &Chronicle, stream: &Stream) -> Judged {
             });
         }
     }
-    after(chronicle, stream, revision, mark + 1)
+    after(reconstructed, stream, revision, mark + 1)
 }
 
 /// Whether notices are the first objects of a state.
@@ -201,29 +214,31 @@ fn is_beginning(stream: &Stream, count: usize, state: &[(&Key, u64, &Content)]) 
     })
 }
 
-fn same(seen: &Seen, key: &Key, at: u64, content: &Content) -> bool {
+fn same(seen: &ObservedObject, key: &Key, at: u64, content: &Content) -> bool {
     seen.key == *key && seen.revision == at && seen.write == content.write && seen.uid == content.uid
 }
 
 /// Checks that the stream is the state of some revision and the changes after it.
-fn from_state(chronicle: &Chronicle, stream: &Stream, at: At) -> Judged {
+fn from_state(reconstructed: &ReconstructedHistory, stream: &Stream, at: At) -> StreamResult {
     let scope = &stream.scope;
     let (Some((_, oldest)), Some((_, newest))) = (stream.notices.first(), stream.notices.last()) else {
         return Ok(());
     };
-    let least = if at == At::Any { 0 } else { chronicle.told_before(stream.begin) };
+    let least = if at == At::Any { 0 } else { reconstructed.observed_before(stream.begin) };
     // The first notice is part of the state, or follows an empty state.
     let least = least.max(oldest.revision().saturating_sub(1));
-    let upto = chronicle.covered(scope);
+    let upto = reconstructed.covered(scope);
     if newest.revision() > upto {
         return Ok(());
     }
     let leading = stream.notices.iter().take_while(|(_, notice)| matches!(notice, Notice::Added(_))).count();
-    let later =
-        chronicle.between(least, upto).filter(|(_, change)| scope.contains(&change.key)).map(|(at, _)| at);
-    let best: Cell<Option<Found>> = Cell::new(None);
-    for revision in std::iter::once(least).chain(later).take(TRIED) {
-        let state = chronicle.snapshot(scope, revision);
+    let later = reconstructed
+        .between(least, upto)
+        .filter(|(_, change)| scope.contains(&change.key))
+        .map(|(at, _)| at);
+    let best: Cell<Option<StreamViolation>> = Cell::new(None);
+    for revision in std::iter::once(least).chain(later).take(MAX_START_CANDIDATES) {
+        let state = reconstructed.snapshot(scope, revision);
         let count = state.len().min(leading);
         if !is_beginning(stream, count, &state) {
             continue;
@@ -234,7 +249,7 @@ fn from_state(chronicle: &Chronicle, stream: &Stream, at: At) -> Judged {
             }
             continue;
         }
-        match after(chronicle, stream, revision, count) {
+        match after(reconstructed, stream, revision, count) {
             Ok(()) => return Ok(()),
             Err(found) => {
                 let known = best.take();
@@ -242,7 +257,7 @@ fn from_state(chronicle: &Chronicle, stream: &Stream, at: At) -> Judged {
             }
         }
     }
-    Err(best.take().unwrap_or_else(|| Found {
+    Err(best.take().unwrap_or_else(|| StreamViolation {
         check: Check::Initial,
         what: format!("the initial events are not the state of any revision since {least}"),
         at: 0,
@@ -252,7 +267,7 @@ fn from_state(chronicle: &Chronicle, stream: &Stream, at: At) -> Judged {
 }
 
 /// Checks that only requested bookmarks come, and that they do not go back.
-fn bookmarks(stream: &Stream) -> Option<Found> {
+fn bookmarks(stream: &Stream) -> Option<StreamViolation> {
     let mut last = 0;
     for (at, (_, notice)) in stream.notices.iter().enumerate() {
         let Notice::Bookmark { revision, .. } = notice else { continue };
@@ -266,24 +281,34 @@ fn bookmarks(stream: &Stream) -> Option<Found> {
                 continue;
             }
         };
-        return Some(Found { check: Check::Bookmarkable, what, at, first: *revision, last: *revision });
+        return Some(StreamViolation {
+            check: Check::Bookmarkable,
+            what,
+            at,
+            first: *revision,
+            last: *revision,
+        });
     }
     None
 }
 
 /// Checks that 410 responses are justified.
-fn expiry(chronicle: &Chronicle, stream: &Stream, retention: Duration) -> Option<Found> {
-    let found = |check, what| Found { check, what, at: stream.notices.len(), first: 1, last: 0 };
+fn expiry(
+    reconstructed: &ReconstructedHistory,
+    stream: &Stream,
+    retention: Duration,
+) -> Option<StreamViolation> {
+    let found = |check, what| StreamViolation { check, what, at: stream.notices.len(), first: 1, last: 0 };
     match (&stream.ending, stream.start) {
         (StreamEnding::Expired(at), Start::After(revision)) => {
-            let what = premature(chronicle, revision, *at, retention)?;
+            let what = premature_expiry(reconstructed, revision, *at, retention)?;
             Some(found(Check::Expiry, format!("a watch from {revision} returns 410, and {what}")))
         }
         (StreamEnding::Expired(_), _) => {
             Some(found(Check::Expiry, "a watch without a version returns 410".to_owned()))
         }
         (StreamEnding::Lagged(at), _) => {
-            let mut floods = chronicle.history.floods.iter();
+            let mut floods = reconstructed.history.floods.iter();
             let flooded = floods.any(|(begin, end)| begin < at && *end > stream.begin);
             (!flooded).then(|| {
                 found(

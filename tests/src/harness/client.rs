@@ -29,7 +29,7 @@ pub struct Client {
 
 /// Complete response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct TestResponse {
     /// Status code.
     pub status: u16,
     /// Headers.
@@ -38,7 +38,7 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-impl Answer {
+impl TestResponse {
     /// Returns the body as JSON; null if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
@@ -80,32 +80,38 @@ impl Client {
     }
 
     /// Sends GET.
-    pub async fn get(&self, path: &str) -> Answer {
+    pub async fn get(&self, path: &str) -> TestResponse {
         self.request("GET", path, &[], b"").await
     }
 
     /// Sends POST with JSON.
-    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub async fn post(&self, path: &str, body: &Value) -> TestResponse {
         self.request("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes()).await
     }
 
     /// Sends PUT with JSON.
-    pub async fn put(&self, path: &str, body: &Value) -> Answer {
+    pub async fn put(&self, path: &str, body: &Value) -> TestResponse {
         self.request("PUT", path, &[("content-type", "application/json")], body.to_string().as_bytes()).await
     }
 
     /// Sends PATCH of a patch type.
-    pub async fn patch(&self, path: &str, kind: &str, body: &Value) -> Answer {
+    pub async fn patch(&self, path: &str, kind: &str, body: &Value) -> TestResponse {
         self.request("PATCH", path, &[("content-type", kind)], body.to_string().as_bytes()).await
     }
 
     /// Sends DELETE without a body.
-    pub async fn delete(&self, path: &str) -> Answer {
+    pub async fn delete(&self, path: &str) -> TestResponse {
         self.request("DELETE", path, &[], b"").await
     }
 
     /// Sends any request; panics without a response.
-    pub async fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    pub async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> TestResponse {
         match self.try_request(method, path, headers, body).await {
             Ok(answer) => answer,
             Err(error) => panic!("{method} {path}: {error}"),
@@ -119,9 +125,9 @@ impl Client {
         path: &str,
         headers: &[(&str, &str)],
         body: &[u8],
-    ) -> Result<Answer, Error> {
+    ) -> Result<TestResponse, Error> {
         let (parts, body) = self.open(method, path, headers, body).await?.into_parts();
-        Ok(Answer {
+        Ok(TestResponse {
             status: parts.status.as_u16(),
             headers: parts.headers,
             body: body.collect().await?.to_bytes(),
@@ -164,11 +170,11 @@ pub struct Session {
 
 impl Session {
     /// Sends a request and reads the whole response. After an error the connection is unusable.
-    pub async fn request(&mut self, method: &str, path: &str, body: &[u8]) -> Result<Answer, Error> {
+    pub async fn request(&mut self, method: &str, path: &str, body: &[u8]) -> Result<TestResponse, Error> {
         self.send.ready().await?;
         let (parts, body) =
             self.open(method, path, &[("content-type", "application/json")], body).await?.into_parts();
-        Ok(Answer {
+        Ok(TestResponse {
             status: parts.status.as_u16(),
             headers: parts.headers,
             body: body.collect().await?.to_bytes(),
@@ -227,9 +233,9 @@ fn connector(identity: Option<&Identity>) -> TlsConnector {
 }
 
 fn configuration(identity: Option<&Identity>) -> ClientConfig {
-    let mut tls = Trust::Anyone.tls().expect("a client without verification needs no CA bundle");
+    let mut tls = Trust::Insecure.tls().expect("a client without verification needs no CA bundle");
     if let Some(identity) = identity {
-        identity.show(&mut tls);
+        identity.configure(&mut tls);
     }
     tls
 }

@@ -2,14 +2,14 @@
 //!
 //! # Contract
 //!
-//! [`Plane::start`] returns when `/readyz` is ok. Dropping a plane kills apid and its authd. Waiting is
+//! [`ControlPlane::start`] returns when `/readyz` is ok. Dropping a plane kills apid and its authd. Waiting is
 //! level-triggered with a deadline: [`eventually`].
 
 mod client;
-mod plane;
+mod control_plane;
 
-pub use client::{Answer, Client, Session, WatchStream, tls};
-pub use plane::{Options, Plane, TOKENS, program};
+pub use client::{Client, Session, TestResponse, WatchStream, tls};
+pub use control_plane::{ControlPlane, Options, TOKENS, program};
 
 use std::future::Future;
 use std::time::Duration;

@@ -62,10 +62,10 @@ impl Labels {
 
     fn is_forbidden(&self, label: &str) -> bool {
         let prefix = prefix(label);
-        let of_the_api = self.domains.iter().any(|domain| is_in(prefix, domain));
-        let for_agents =
+        let is_api_domain = self.domains.iter().any(|domain| is_in(prefix, domain));
+        let is_kubelet_label =
             self.known.iter().any(|known| known == label) || self.open.iter().any(|open| is_in(prefix, open));
-        is_in(prefix, &self.restricted) || of_the_api && !for_agents
+        is_in(prefix, &self.restricted) || is_api_domain && !is_kubelet_label
     }
 
     /// The forbidden labels that a write changes, in order.

@@ -29,7 +29,8 @@ use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 
 use crate::{
-    Attributes, Authorizer, Environment, Eventual, ObjectKind, Operation, Plugin, Reader, certificate_request,
+    Attributes, Authorizer, Environment, MaybeFuture, ObjectKind, Operation, Plugin, Reader,
+    certificate_request,
 };
 
 /// Prefix of kubelet user names.
@@ -42,11 +43,11 @@ const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
 pub(crate) struct NodeRestriction {
     reader: Arc<dyn Reader>,
     authorizer: Arc<dyn Authorizer>,
-    words: Words,
+    preset_names: PresetNames,
 }
 
 /// Names that depend on the preset.
-struct Words {
+struct PresetNames {
     /// Mirror pod annotation.
     mirror: String,
     lease_namespace: &'static str,
@@ -55,9 +56,9 @@ struct Words {
     signers: [String; 2],
 }
 
-impl Words {
+impl PresetNames {
     fn new(names: &Names) -> Self {
-        Words {
+        PresetNames {
             mirror: names.label_key("config.mirror"),
             lease_namespace: names.node_lease_namespace,
             labels: labels::Labels::new(names),
@@ -72,7 +73,7 @@ fn node_of(user: &UserInfo) -> Option<&str> {
 }
 
 /// A write by a kubelet.
-struct Case<'a> {
+struct KubeletWrite<'a> {
     plugin: &'a NodeRestriction,
     attributes: &'a Attributes<'a>,
     node: &'a str,
@@ -84,7 +85,7 @@ impl NodeRestriction {
         NodeRestriction {
             reader: Arc::clone(&environment.reader),
             authorizer: Arc::clone(&environment.authorizer),
-            words: Words::new(&environment.names),
+            preset_names: PresetNames::new(&environment.names),
         }
     }
 }
@@ -98,37 +99,37 @@ impl Plugin for NodeRestriction {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
-        let Some(node) = node_of(attributes.user) else { return Eventual::Now(Ok(())) };
+    ) -> MaybeFuture<'a, Result<(), Status>> {
+        let Some(node) = node_of(attributes.user) else { return MaybeFuture::Ready(Ok(())) };
         if node.is_empty() {
             let why = format!("could not determine node from user {:?}", attributes.user.name);
-            return Eventual::Now(Err(attributes.forbidden(&why)));
+            return MaybeFuture::Ready(Err(attributes.forbidden(&why)));
         }
-        Case { plugin: self, attributes, node, object: object.map(|object| &*object) }.admit()
+        KubeletWrite { plugin: self, attributes, node, object: object.map(|object| &*object) }.admit()
     }
 }
 
-impl<'a> Case<'a> {
-    fn admit(self) -> Eventual<'a, Result<(), Status>> {
+impl<'a> KubeletWrite<'a> {
+    fn admit(self) -> MaybeFuture<'a, Result<(), Status>> {
         let kind = &self.attributes.resource.kind;
         let verdict = match (kind.group, kind.kind, self.attributes.subresource) {
             ("", "Pod", "") if self.attributes.operation == Operation::Create => {
-                return Eventual::later(async move { self.create_pod().await });
+                return MaybeFuture::later(async move { self.create_pod().await });
             }
             ("", "Pod", "") => self.delete_pod(),
             ("", "Pod", "status") => self.pod_status(),
-            ("", "Pod", "eviction") => return Eventual::later(async move { self.evict().await }),
-            ("", "Pod", other) => self.refuse(&format!(
+            ("", "Pod", "eviction") => return MaybeFuture::later(async move { self.evict().await }),
+            ("", "Pod", other) => self.reject(&format!(
                 "unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"
             )),
             ("", "Node", _) => self.node(),
             ("", "PersistentVolumeClaim", "status") => self.claim_status(),
-            ("", "PersistentVolumeClaim", other) => self.refuse(&format!(
+            ("", "PersistentVolumeClaim", other) => self.reject(&format!(
                 "may only update PVC status, and not {}",
                 if other.is_empty() { "the claim" } else { other }
             )),
             ("", "ServiceAccount", "token") if self.attributes.operation == Operation::Create => {
-                return Eventual::later(async move { self.token().await });
+                return MaybeFuture::later(async move { self.token().await });
             }
             ("coordination", "Lease", _) => self.lease(),
             ("storage", "CSINode", _) => {
@@ -138,25 +139,25 @@ impl<'a> Case<'a> {
             ("certificates", "CertificateSigningRequest", "") => self.certificate(),
             _ => Ok(()),
         };
-        Eventual::Now(verdict)
+        MaybeFuture::Ready(verdict)
     }
 
-    fn refuse(&self, why: &str) -> Result<(), Status> {
+    fn reject(&self, why: &str) -> Result<(), Status> {
         Err(self.attributes.forbidden(why))
     }
 
     fn unexpected_operation(&self) -> Result<(), Status> {
-        self.refuse(&format!("unexpected operation {:?}", self.attributes.operation.as_str()))
+        self.reject(&format!("unexpected operation {:?}", self.attributes.operation.as_str()))
     }
 
     fn own_name(&self, why: &str) -> Result<(), Status> {
-        if self.attributes.name == self.node { Ok(()) } else { self.refuse(why) }
+        if self.attributes.name == self.node { Ok(()) } else { self.reject(why) }
     }
 
     fn lease(&self) -> Result<(), Status> {
-        let namespace = self.plugin.words.lease_namespace;
+        let namespace = self.plugin.preset_names.lease_namespace;
         if self.attributes.namespace != namespace {
-            return self.refuse(&format!("can only access leases in the {namespace:?} system namespace"));
+            return self.reject(&format!("can only access leases in the {namespace:?} system namespace"));
         }
         self.own_name("can only access node lease with the same name as the requesting node")
     }
@@ -168,10 +169,10 @@ impl<'a> Case<'a> {
         };
         match self.attributes.operation {
             Operation::Create if !is_own(self.object) => {
-                self.refuse("can only create ResourceSlice with the same NodeName as the requesting node")
+                self.reject("can only create ResourceSlice with the same NodeName as the requesting node")
             }
             Operation::Delete if !is_own(self.attributes.old) => {
-                self.refuse("can only delete ResourceSlice with the same NodeName as the requesting node")
+                self.reject("can only delete ResourceSlice with the same NodeName as the requesting node")
             }
             _ => Ok(()),
         }
@@ -182,14 +183,14 @@ impl<'a> Case<'a> {
             return Ok(());
         };
         let signer = request.str_at(&["spec", "signerName"]).unwrap_or_default();
-        if !self.plugin.words.signers.iter().any(|of_nodes| of_nodes == signer) {
+        if !self.plugin.preset_names.signers.iter().any(|of_nodes| of_nodes == signer) {
             return Ok(());
         }
         let wanted = &self.attributes.user.name;
         match certificate_request::subject(request.str_at(&["spec", "request"]).unwrap_or_default()) {
-            Err(why) => self.refuse(&format!("unable to parse csr: {why}")),
+            Err(why) => self.reject(&format!("unable to parse csr: {why}")),
             Ok(subject) if subject.common_name != *wanted => {
-                self.refuse(&format!("can only create a node CSR with CN={wanted}"))
+                self.reject(&format!("can only create a node CSR with CN={wanted}"))
             }
             Ok(_) => Ok(()),
         }
@@ -215,7 +216,7 @@ impl<'a> Case<'a> {
         if rest(self.object) == rest(self.attributes.old) {
             return Ok(());
         }
-        self.refuse(&format!(
+        self.reject(&format!(
             "node {:?} is not allowed to update fields other than status.quantity and status.conditions",
             self.node
         ))

@@ -3,14 +3,14 @@
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
-use super::{Case, significant};
+use super::{KubeletWrite, significant};
 use crate::Operation;
 
-impl Case<'_> {
+impl KubeletWrite<'_> {
     pub(super) fn node(&self) -> Result<(), Status> {
         let (node, name) = (self.node, self.attributes.name);
         if name != node {
-            return self.refuse(&format!("node {node:?} is not allowed to modify node {name:?}"));
+            return self.reject(&format!("node {node:?} is not allowed to modify node {name:?}"));
         }
         match (self.attributes.operation, self.object, self.attributes.old) {
             (Operation::Create, Some(new), _) => self.register(new),
@@ -22,12 +22,12 @@ impl Case<'_> {
     fn register(&self, new: &Object) -> Result<(), Status> {
         if part(new, &["spec", "configSource"]).is_some() {
             let why = "is not allowed to create pods with a non-nil configSource";
-            return self.refuse(&format!("node {:?} {why}", self.node));
+            return self.reject(&format!("node {:?} {why}", self.node));
         }
-        let forbidden: Vec<&str> = self.plugin.words.labels.forbidden(new, None).into_iter().collect();
+        let forbidden: Vec<&str> = self.plugin.preset_names.labels.forbidden(new, None).into_iter().collect();
         if !forbidden.is_empty() {
             let labels = forbidden.join(", ");
-            return self.refuse(&format!(
+            return self.reject(&format!(
                 "node {:?} is not allowed to set the following labels: {labels}",
                 self.node
             ));
@@ -49,11 +49,12 @@ impl Case<'_> {
             None
         };
         if let Some(what) = what {
-            return self.refuse(&format!("node {:?} is not allowed to {what}", self.node));
+            return self.reject(&format!("node {:?} is not allowed to {what}", self.node));
         }
-        let forbidden: Vec<&str> = self.plugin.words.labels.forbidden(new, Some(old)).into_iter().collect();
+        let forbidden: Vec<&str> =
+            self.plugin.preset_names.labels.forbidden(new, Some(old)).into_iter().collect();
         if !forbidden.is_empty() {
-            return self.refuse(&format!("is not allowed to modify labels: {}", forbidden.join(", ")));
+            return self.reject(&format!("is not allowed to modify labels: {}", forbidden.join(", ")));
         }
         Ok(())
     }

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
-use super::{Case, items, not_found, significant};
+use super::{KubeletWrite, items, not_found, significant};
 use crate::pod_containers::each;
 use crate::{ObjectKind, Operation};
 
 const NODE: ObjectKind = ObjectKind::new("", "Node");
 
-impl Case<'_> {
+impl KubeletWrite<'_> {
     fn runs(&self, pod: Option<&Object>) -> bool {
         pod.and_then(|pod| pod.str_at(&["spec", "nodeName"])) == Some(self.node)
     }
@@ -22,19 +22,19 @@ impl Case<'_> {
     pub(super) async fn create_pod(&self) -> Result<(), Status> {
         let Some(pod) = self.object else { return self.unexpected_operation() };
         let node = self.node;
-        let mirror = &self.plugin.words.mirror;
+        let mirror = &self.plugin.preset_names.mirror;
         if pod.annotation(mirror).is_none() {
-            return self.refuse(&format!(
+            return self.reject(&format!(
                 "pod does not have {mirror:?} annotation, node {node:?} can only create mirror pods"
             ));
         }
         if !self.runs(Some(pod)) {
             return self
-                .refuse(&format!("node {node:?} can only create pods with spec.nodeName set to itself"));
+                .reject(&format!("node {node:?} can only create pods with spec.nodeName set to itself"));
         }
         self.check_owner(pod).await?;
         match reference(pod) {
-            Some(what) => self.refuse(&format!("node {node:?} can not create pods that reference {what}")),
+            Some(what) => self.reject(&format!("node {node:?} can not create pods that reference {what}")),
             None => Ok(()),
         }
     }
@@ -46,12 +46,12 @@ impl Case<'_> {
         let owner = match owners.as_slice() {
             [] => {
                 let why = "can only create pods with an owner reference set to itself";
-                return self.refuse(&format!("node {node:?} {why}"));
+                return self.reject(&format!("node {node:?} {why}"));
             }
             [owner] => *owner,
             _ => {
                 let why = "can only create pods with a single owner reference set to itself";
-                return self.refuse(&format!("node {node:?} {why}"));
+                return self.reject(&format!("node {node:?} {why}"));
             }
         };
         let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -66,13 +66,13 @@ impl Case<'_> {
             None
         };
         if let Some(why) = why {
-            return self.refuse(&format!("node {node:?} {why}"));
+            return self.reject(&format!("node {node:?} {why}"));
         }
         let stored = self.plugin.reader.get(NODE, "", node).get().await?;
         let stored = stored.ok_or_else(|| not_found("node", node))?;
         let (claimed, real) = (text("uid"), stored.uid());
         if claimed != real {
-            return self.refuse(&format!("node {node} UID mismatch: expected {claimed} got {real}"));
+            return self.reject(&format!("node {node} UID mismatch: expected {claimed} got {real}"));
         }
         Ok(())
     }
@@ -83,9 +83,9 @@ impl Case<'_> {
         match self.attributes.operation {
             Operation::Delete if self.runs(self.attributes.old) => Ok(()),
             Operation::Delete => {
-                self.refuse(&format!("node {node:?} can only delete pods with spec.nodeName set to itself"))
+                self.reject(&format!("node {node:?} can only delete pods with spec.nodeName set to itself"))
             }
-            other => self.refuse(&format!(
+            other => self.reject(&format!(
                 "unexpected operation {:?}, node {node:?} can only create and delete mirror pods",
                 other.as_str()
             )),
@@ -101,17 +101,17 @@ impl Case<'_> {
         };
         if !self.runs(Some(old)) {
             let why = "can only update pod status for pods with spec.nodeName set to itself";
-            return self.refuse(&format!("node {node:?} {why}"));
+            return self.reject(&format!("node {node:?} {why}"));
         }
         let labels = |pod: &Object| -> BTreeMap<String, String> {
             pod.labels().map(|(label, value)| (label.to_owned(), value.to_owned())).collect()
         };
         if labels(old) != labels(new) {
-            return self.refuse(&format!("node {node:?} cannot update labels through pod status"));
+            return self.reject(&format!("node {node:?} cannot update labels through pod status"));
         }
         let claims = |pod: &Object| pod.at(&["status", "resourceClaimStatuses"]).and_then(significant);
         if claims(old) != claims(new) {
-            return self.refuse(&format!("node {node:?} cannot update resource claim statues"));
+            return self.reject(&format!("node {node:?} cannot update resource claim statues"));
         }
         Ok(())
     }
@@ -124,7 +124,7 @@ impl Case<'_> {
         if self.runs(Some(&pod)) {
             return Ok(());
         }
-        self.refuse(&format!("node {} can only evict pods with spec.nodeName set to itself", self.node))
+        self.reject(&format!("node {} can only evict pods with spec.nodeName set to itself", self.node))
     }
 }
 

@@ -94,7 +94,7 @@ const OF_NODE: Write<'static> = Write {
 };
 
 #[tokio::test]
-async fn a_node_registers_itself_with_labels_that_describe_it() {
+async fn kubelet_registers_own_node_with_allowed_labels() {
     let fake = fake();
     let set = "node \"n1\" is not allowed to set the following labels: ";
     for (name, labels, expected) in [
@@ -154,7 +154,7 @@ async fn a_node_registers_itself_with_labels_that_describe_it() {
 }
 
 #[tokio::test]
-async fn of_its_node_a_node_changes_what_draws_no_work() {
+async fn kubelet_cannot_change_restricted_labels_and_taints_of_node() {
     let fake = fake();
     let old = json!({
         "metadata": {"name": "n1", "labels": {"node-restriction.kubernetes.io/team": "a", "plain": "x"}},
@@ -215,7 +215,7 @@ fn mirror_pod(change: impl FnOnce(&mut Value)) -> Value {
 }
 
 #[tokio::test]
-async fn a_node_makes_mirror_pods_of_its_own_alone() {
+async fn kubelet_creates_mirror_pods_for_own_node_only() {
     let fake = fake();
     let own = "node \"n1\" can only create pods with an owner reference set to itself";
     let owner = |change: fn(&mut Value)| mirror_pod(|pod| change(&mut pod["metadata"]["ownerReferences"][0]));
@@ -264,7 +264,7 @@ async fn a_node_makes_mirror_pods_of_its_own_alone() {
 }
 
 #[tokio::test]
-async fn a_mirror_pod_refers_to_nothing() {
+async fn mirror_pod_with_api_references_is_rejected() {
     let fake = fake();
     let by_secret = json!({"secretRef": {"name": "s"}});
     let (secrets, configs, claims) = ("secrets", "configmaps", "persistentvolumeclaims");
@@ -309,7 +309,7 @@ async fn a_mirror_pod_refers_to_nothing() {
 }
 
 #[tokio::test]
-async fn a_node_reports_deletes_and_evicts_the_pods_it_runs() {
+async fn kubelet_updates_deletes_and_evicts_own_pods_only() {
     let fake = fake();
     let pod = |name: &str, node: &str| json!({"metadata": {"namespace": "team", "name": name, "labels": {"a": "b"}}, "spec": {"nodeName": node}, "status": {}});
     let (mine, theirs) = (pod("mine", "n1"), pod("theirs", "n2"));
@@ -378,7 +378,7 @@ async fn a_node_reports_deletes_and_evicts_the_pods_it_runs() {
 }
 
 #[tokio::test]
-async fn a_node_gets_tokens_for_the_pods_it_runs_and_the_audiences_they_name() {
+async fn kubelet_token_request_requires_own_pod_and_named_audience() {
     let fake = fake().with_right("system:node:n1 request-serviceaccounts-token-audience granted robot");
     let bound = |name: &str, uid: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid});
     let mine = bound("mine", "uid-of-mine");
@@ -415,7 +415,7 @@ async fn a_node_gets_tokens_for_the_pods_it_runs_and_the_audiences_they_name() {
 }
 
 #[tokio::test]
-async fn a_node_writes_its_own_lease_csi_node_and_slices() {
+async fn kubelet_writes_own_lease_and_csi_node_only() {
     let fake = fake();
     let lease = "can only access node lease with the same name as the requesting node";
     let csi = "can only access CSINode with the same name as the requesting node";
@@ -444,11 +444,11 @@ async fn a_node_writes_its_own_lease_csi_node_and_slices() {
 
 /// ResourceSlices are not served by default, so the test calls the rule directly.
 #[test]
-fn a_node_writes_slices_of_its_own() {
+fn kubelet_writes_own_resource_slices_only() {
     let fake = fake();
     let plugin = NodeRestriction::new(&fake.environment());
     let registry = kinds::Registry::new(&fake.names);
-    let (notes, user) = (crate::Notes::default(), Arc::new(agent("system:node:n1", GROUP)));
+    let (notes, user) = (crate::PluginOutput::default(), Arc::new(agent("system:node:n1", GROUP)));
     for (spec, own) in [
         (json!({"nodeName": "n1"}), true),
         (json!({"nodeName": "n2"}), false),
@@ -472,14 +472,14 @@ fn a_node_writes_slices_of_its_own() {
                 reinvoked: false,
                 notes: &notes,
             };
-            let case = Case { plugin: &plugin, attributes: &attributes, node: "n1", object };
+            let case = KubeletWrite { plugin: &plugin, attributes: &attributes, node: "n1", object };
             assert_eq!(case.resource_slice().is_ok(), own, "{} {spec}", operation.as_str());
         }
     }
 }
 
 #[tokio::test]
-async fn a_node_asks_for_certificates_of_its_own() {
+async fn kubelet_csr_requires_own_common_name() {
     let fake = fake();
     let request = |name: &str| {
         let mut params = CertificateParams::default();
@@ -513,7 +513,7 @@ async fn a_node_asks_for_certificates_of_its_own() {
 }
 
 #[tokio::test]
-async fn of_a_claim_a_node_reports_what_mounting_tells() {
+async fn kubelet_claim_status_update_changes_mount_fields_only() {
     let fake = fake();
     let old = json!({
         "kind": "PersistentVolumeClaim", "apiVersion": "v1",
@@ -557,7 +557,7 @@ async fn of_a_claim_a_node_reports_what_mounting_tells() {
 }
 
 #[tokio::test]
-async fn nobody_else_is_restricted() {
+async fn node_restriction_ignores_other_users() {
     let fake = fake();
     let plugin = NodeRestriction::new(&fake.environment());
     for (name, group, refused) in [
@@ -579,7 +579,7 @@ async fn nobody_else_is_restricted() {
 }
 
 #[tokio::test]
-async fn under_the_neutral_names_the_domain_is_the_apis() {
+async fn neutral_preset_restricts_labels_in_its_own_domain() {
     let fake = Fake::new(Preset::Svc);
     let plugin = NodeRestriction::new(&fake.environment());
     for (label, refused) in [

@@ -10,7 +10,7 @@ use apimachinery::attributes::Attributes as Question;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
-use super::{CLAIM, Case, items};
+use super::{CLAIM, KubeletWrite, items};
 use crate::ObjectKind;
 
 const VOLUME: ObjectKind = ObjectKind::new("", "PersistentVolume");
@@ -19,26 +19,26 @@ const DRIVER: ObjectKind = ObjectKind::new("storage", "CSIDriver");
 /// Verb on an audience.
 const VERB: &str = "request-serviceaccounts-token-audience";
 
-impl Case<'_> {
+impl KubeletWrite<'_> {
     pub(super) async fn token(&self) -> Result<(), Status> {
         let Some(request) = self.object else { return self.unexpected_operation() };
         let reference = |field: &str| request.str_at(&["spec", "boundObjectRef", field]).unwrap_or_default();
         let (name, uid) = (reference("name"), reference("uid"));
         if (reference("apiVersion"), reference("kind")) != ("v1", "Pod") || name.is_empty() {
-            return self.refuse("node requested token not bound to a pod");
+            return self.reject("node requested token not bound to a pod");
         }
         if uid.is_empty() {
-            return self.refuse("node requested token with a pod binding without a uid");
+            return self.reject("node requested token with a pod binding without a uid");
         }
         let pod = self.pod(name).await?;
         if uid != pod.uid() {
-            return self.refuse(&format!(
+            return self.reject(&format!(
                 "the UID in the bound object reference ({uid}) does not match the UID in record. \
                  The object might have been deleted and then recreated"
             ));
         }
         if pod.str_at(&["spec", "nodeName"]) != Some(self.node) {
-            return self.refuse("node requested token bound to a pod scheduled on a different node");
+            return self.reject("node requested token bound to a pod scheduled on a different node");
         }
         let audiences: Vec<&str> = items(request, &["spec", "audiences"])
             .map(|audience| audience.as_str().unwrap_or_default())
@@ -46,12 +46,12 @@ impl Case<'_> {
         let audience = match audiences.as_slice() {
             [] => "",
             [audience] => audience,
-            _ => return self.refuse("node may only request 0 or 1 audiences"),
+            _ => return self.reject("node may only request 0 or 1 audiences"),
         };
         if self.names_audience(&pod, audience).await? || self.may_request(audience).await? {
             return Ok(());
         }
-        self.refuse(&format!(
+        self.reject(&format!(
             "audience {audience:?} not found in pod spec volume, {} is not authorized to request tokens for this audience",
             self.attributes.user.name
         ))

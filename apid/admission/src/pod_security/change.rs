@@ -7,7 +7,7 @@ use apimachinery::object::{Object, Value};
 use super::pod::{Keys, text};
 
 /// Whether the plugin must evaluate a pod update.
-pub(super) fn matters(new: &Object, old: &Object, keys: &Keys) -> bool {
+pub(super) fn affects_controls(new: &Object, old: &Object, keys: &Keys) -> bool {
     let annotation_changed = |key: &str| new.annotation(key) != old.annotation(key);
     if annotation_changed(&keys.seccomp_pod) {
         return true;

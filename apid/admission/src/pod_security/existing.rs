@@ -12,12 +12,12 @@ use super::controls::violations;
 use super::pod::Pod;
 use super::policy::{Level, Policy, Standard};
 use super::{PodSecurity, Violation};
-use crate::{Attributes, Eventual, ObjectKind, Operation};
+use crate::{Attributes, MaybeFuture, ObjectKind, Operation};
 
 /// Maximum number of evaluated pods per namespace write.
-const MOST_PODS: usize = 3_000;
+const MAX_PODS: usize = 3_000;
 /// Maximum evaluation time.
-const MOST_TIME: Duration = Duration::from_secs(1);
+const MAX_EVALUATION_TIME: Duration = Duration::from_secs(1);
 
 impl PodSecurity {
     /// Checks a created or updated namespace.
@@ -25,7 +25,7 @@ impl PodSecurity {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: &'a Object,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let new = self.read(object);
         let old = attributes.old.filter(|_| attributes.operation == Operation::Update);
         let old = old.map(|old| self.read(old));
@@ -33,27 +33,27 @@ impl PodSecurity {
         if !new.mistakes.is_empty() && !was_so {
             let kind = &attributes.resource.kind;
             let kind = GroupKind { group: String::new(), kind: kind.kind.to_owned() };
-            return Eventual::Now(Err(Status::invalid(&kind, attributes.name, &new.mistakes)));
+            return MaybeFuture::Ready(Err(Status::invalid(&kind, attributes.name, &new.mistakes)));
         }
-        let asks_more = old.is_none_or(|old| is_more(new.policy.enforce, old.policy.enforce));
+        let asks_more = old.is_none_or(|old| is_stricter(new.policy.enforce, old.policy.enforce));
         if !asks_more {
-            return Eventual::Now(Ok(()));
+            return MaybeFuture::Ready(Ok(()));
         }
         if self.settings.namespaces.iter().any(|exempt| exempt == object.name()) {
-            if let Some(warning) = self.in_vain(object, &new.policy) {
+            if let Some(warning) = self.exempt_labels_warning(object, &new.policy) {
                 attributes.notes.warn(warning);
             } else if attributes.operation == Operation::Update {
                 attributes.notes.annotate(self.audit.exempt.clone(), "namespace");
             }
-            return Eventual::Now(Ok(()));
+            return MaybeFuture::Ready(Ok(()));
         }
         if attributes.operation == Operation::Create {
-            return Eventual::Now(Ok(()));
+            return MaybeFuture::Ready(Ok(()));
         }
         let enforce = new.policy.enforce;
         self.reader.list(ObjectKind::POD, object.name()).map(move |pods| {
             let warnings = match pods {
-                Ok(pods) => self.judge_existing(object.name(), pods, enforce),
+                Ok(pods) => self.evaluate_existing(object.name(), pods, enforce),
                 Err(_) => vec!["failed to list pods while checking new PodSecurity enforce level".to_owned()],
             };
             warnings.into_iter().for_each(|warning| attributes.notes.warn(warning));
@@ -62,11 +62,11 @@ impl PodSecurity {
     }
 
     /// Warning about labels on an exempt namespace.
-    fn in_vain(&self, namespace: &Object, policy: &Policy) -> Option<String> {
+    fn exempt_labels_warning(&self, namespace: &Object, policy: &Policy) -> Option<String> {
         if policy.is_equivalent(&self.settings.defaults) || policy.is_equivalent(&Policy::default()) {
             return None;
         }
-        let said = self.labels.said(|key| namespace.label(key), policy);
+        let said = self.labels.labelled_modes(|key| namespace.label(key), policy);
         let said: Vec<String> =
             said.iter().map(|(mode, standard)| format!("{}={standard}", mode.as_str())).collect();
         Some(format!(
@@ -78,17 +78,17 @@ impl PodSecurity {
 
     /// Evaluates the existing pods of a namespace.
     /// Returns one line for each combination of violations, with the name of the first such pod.
-    fn judge_existing(&self, namespace: &str, pods: Vec<Arc<Object>>, enforce: Standard) -> Vec<String> {
-        let pods = self.one_of_each_controller_first(pods);
+    fn evaluate_existing(&self, namespace: &str, pods: Vec<Arc<Object>>, enforce: Standard) -> Vec<String> {
+        let pods = self.order_by_distinct_controller(pods);
         let total = pods.len();
-        let until = self.clock.monotonic() + MOST_TIME;
+        let until = self.clock.monotonic() + MAX_EVALUATION_TIME;
         let mut checked = 0;
         let mut faults: BTreeMap<String, (usize, &str)> = BTreeMap::new();
-        for pod in pods.iter().take(MOST_PODS) {
+        for pod in pods.iter().take(MAX_PODS) {
             checked += 1;
             let found = violations(enforce, &self.view(pod));
             if !found.is_empty() {
-                let (count, first) = faults.entry(in_short(&found)).or_insert((0, pod.name()));
+                let (count, first) = faults.entry(format_reasons(&found)).or_insert((0, pod.name()));
                 *count += 1;
                 *first = pod.name().min(first);
             }
@@ -122,7 +122,7 @@ impl PodSecurity {
 
     /// Orders pods so that one pod of each controller comes first, because pods of a controller are alike.
     /// Omits pods with an exempt runtime class.
-    fn one_of_each_controller_first(&self, pods: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
+    fn order_by_distinct_controller(&self, pods: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
         let mut seen = HashSet::new();
         let judged = pods.into_iter().filter(|pod| !self.is_exempt_class(&self.view(pod)));
         let (mut first, mut more): (Vec<_>, Vec<_>) =
@@ -137,12 +137,12 @@ impl PodSecurity {
 }
 
 /// Whether `new` may reject pods that `old` allowed.
-fn is_more(new: Standard, old: Standard) -> bool {
+fn is_stricter(new: Standard, old: Standard) -> bool {
     let relaxed = new.version == old.version && new.level <= old.level;
     new != old && new.level != Level::Privileged && !relaxed
 }
 
-fn in_short(violations: &[Violation]) -> String {
+fn format_reasons(violations: &[Violation]) -> String {
     let reasons: Vec<&str> = violations.iter().map(|violation| violation.reason).collect();
     reasons.join(", ")
 }

@@ -26,8 +26,10 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 
-use crate::Given;
-use crate::{Attributes, Environment, Eventual, Interest, ObjectKind, Operation, Place, Plugin, Reader};
+use crate::PluginConfiguration;
+use crate::{
+    Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader, WriteTarget,
+};
 
 mod change;
 mod controls;
@@ -41,11 +43,11 @@ mod tests;
 
 use controls::{Violation, violations};
 use pod::{Keys, Pod};
-use policy::{Labels, Level, Mode, Reading, Standard};
+use policy::{Labels, Level, Mode, ParsedPolicy, Standard};
 use settings::Settings;
 
 /// Evaluated writes. Of the pod subresources, those that can change containers.
-const PLACES: &[Place] = &[
+const EVALUATED_TARGETS: &[WriteTarget] = &[
     (ObjectKind::NAMESPACE, ""),
     (ObjectKind::POD, ""),
     (ObjectKind::POD, "ephemeralcontainers"),
@@ -95,7 +97,10 @@ impl PodSecurity {
     /// # Errors
     ///
     /// The configuration is invalid.
-    pub(crate) fn new(environment: &Environment, given: Option<&Given>) -> Result<Self, String> {
+    pub(crate) fn new(
+        environment: &Environment,
+        given: Option<&PluginConfiguration>,
+    ) -> Result<Self, String> {
         let names = &*environment.names;
         Ok(PodSecurity {
             reader: Arc::clone(&environment.reader),
@@ -108,7 +113,7 @@ impl PodSecurity {
     }
 
     /// Parses the policy of a namespace.
-    fn read(&self, namespace: &Object) -> Reading {
+    fn read(&self, namespace: &Object) -> ParsedPolicy {
         self.labels.read(|key| namespace.label(key), self.settings.defaults)
     }
 
@@ -135,23 +140,23 @@ impl PodSecurity {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: &'a Object,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         if self.is_exempt(attributes) {
-            return Eventual::Now(Ok(()));
+            return MaybeFuture::Ready(Ok(()));
         }
         self.reader.namespace(attributes.namespace).map(move |namespace| {
             let reading = self.read(&*namespace?);
-            if reading.mistakes.is_empty() && reading.policy.asks_nothing(&Mode::ALL) {
+            if reading.mistakes.is_empty() && reading.policy.is_privileged(&Mode::ALL) {
                 attributes.notes.annotate(self.audit.enforced.clone(), Standard::default().to_string());
                 return Ok(());
             }
             if let (Operation::Update, Some(old)) = (attributes.operation, attributes.old)
-                && !change::matters(object, old, &self.keys)
+                && !change::affects_controls(object, old, &self.keys)
             {
                 return Ok(());
             }
             let pod = Pod::new(&self.keys, object.get("metadata"), object.get("spec"));
-            self.judge(attributes, &reading, &pod, true)
+            self.evaluate(attributes, &reading, &pod, true)
         })
     }
 
@@ -159,9 +164,9 @@ impl PodSecurity {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: &'a Object,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         if self.is_exempt(attributes) {
-            return Eventual::Now(Ok(()));
+            return MaybeFuture::Ready(Ok(()));
         }
         self.reader.namespace(attributes.namespace).map(move |namespace| {
             let Ok(namespace) = namespace else {
@@ -171,7 +176,7 @@ impl PodSecurity {
                 return Ok(());
             };
             let reading = self.read(&namespace);
-            if reading.mistakes.is_empty() && reading.policy.asks_nothing(&[Mode::Audit, Mode::Warn]) {
+            if reading.mistakes.is_empty() && reading.policy.is_privileged(&[Mode::Audit, Mode::Warn]) {
                 return Ok(());
             }
             let path: &[&str] = match attributes.resource.kind.kind {
@@ -183,15 +188,15 @@ impl PodSecurity {
                 return Ok(());
             };
             let pod = Pod::new(&self.keys, template.get("metadata"), template.get("spec"));
-            self.judge(attributes, &reading, &pod, false)
+            self.evaluate(attributes, &reading, &pod, false)
         })
     }
 
     /// Evaluates a pod under the policy; `enforce` tells whether the plugin may reject it.
-    fn judge(
+    fn evaluate(
         &self,
         attributes: &Attributes<'_>,
-        reading: &Reading,
+        reading: &ParsedPolicy,
         pod: &Pod<'_>,
         enforce: bool,
     ) -> Result<(), Status> {
@@ -202,10 +207,10 @@ impl PodSecurity {
         }
         let policy = &reading.policy;
         if !reading.mistakes.is_empty() {
-            let why = format!("Failed to parse policy: {}", listed(&reading.mistakes));
+            let why = format!("Failed to parse policy: {}", format_errors(&reading.mistakes));
             notes.annotate(self.audit.error.clone(), why);
         }
-        let mut judged = Judged::default();
+        let mut judged = EvaluationCache::default();
         if enforce {
             notes.annotate(self.audit.enforced.clone(), policy.enforce.to_string());
         }
@@ -230,16 +235,16 @@ impl PodSecurity {
 
 impl Plugin for PodSecurity {
     fn interest(&self) -> Interest {
-        Interest::Only(PLACES)
+        Interest::Only(EVALUATED_TARGETS)
     }
 
     fn validate<'a>(
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         match (object, attributes.resource.kind.kind) {
-            (None, _) => Eventual::Now(Ok(())),
+            (None, _) => MaybeFuture::Ready(Ok(())),
             (Some(object), "Namespace") => self.namespace(attributes, object),
             (Some(object), "Pod") => self.pod(attributes, object),
             (Some(object), _) => self.template(attributes, object),
@@ -249,9 +254,9 @@ impl Plugin for PodSecurity {
 
 /// Violations of one pod by standard; evaluates each standard once.
 #[derive(Default)]
-struct Judged(Vec<(Standard, Option<String>)>);
+struct EvaluationCache(Vec<(Standard, Option<String>)>);
 
-impl Judged {
+impl EvaluationCache {
     fn faults(&mut self, standard: Standard, pod: &Pod<'_>) -> Option<String> {
         if standard.level == Level::Privileged {
             return None;
@@ -260,21 +265,21 @@ impl Judged {
             return known.clone();
         }
         let found = violations(standard, pod);
-        let faults = (!found.is_empty()).then(|| in_detail(&found));
+        let faults = (!found.is_empty()).then(|| format_with_details(&found));
         self.0.push((standard, faults.clone()));
         faults
     }
 }
 
 /// Formats violations as `privileged (container "a" must not …), host namespaces (hostPID=true)`.
-fn in_detail(violations: &[Violation]) -> String {
+fn format_with_details(violations: &[Violation]) -> String {
     let texts: Vec<String> =
         violations.iter().map(|Violation { reason, detail }| format!("{reason} ({detail})")).collect();
     texts.join(", ")
 }
 
 /// Formats one error plainly, several errors in brackets.
-fn listed(mistakes: &[FieldError]) -> String {
+fn format_errors(mistakes: &[FieldError]) -> String {
     let texts: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
     match texts.as_slice() {
         [one] => one.clone(),

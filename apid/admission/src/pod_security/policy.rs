@@ -144,7 +144,7 @@ impl Policy {
     }
 
     /// Whether these modes are all `privileged`.
-    pub(super) fn asks_nothing(&self, modes: &[Mode]) -> bool {
+    pub(super) fn is_privileged(&self, modes: &[Mode]) -> bool {
         modes.iter().all(|mode| self.of(*mode).level == Level::Privileged)
     }
 
@@ -163,7 +163,7 @@ pub(super) struct Labels([(Mode, String, String); 3]);
 
 /// Parsed labels of a namespace.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Reading {
+pub(super) struct ParsedPolicy {
     /// The effective policy.
     /// If a label is invalid, enforce falls back to the strictest level, and audit and warn to `privileged`.
     pub(super) policy: Policy,
@@ -182,8 +182,8 @@ impl Labels {
 
     /// Parses the labels of a namespace. Defaults replace absent labels.
     /// Without a warn label, warn takes the standard of the enforce label if that is stricter.
-    pub(super) fn read<'a>(&self, label: impl Fn(&str) -> Option<&'a str>, defaults: Policy) -> Reading {
-        let mut reading = Reading { policy: defaults, mistakes: Vec::new() };
+    pub(super) fn read<'a>(&self, label: impl Fn(&str) -> Option<&'a str>, defaults: Policy) -> ParsedPolicy {
+        let mut reading = ParsedPolicy { policy: defaults, mistakes: Vec::new() };
         let path = FieldPath::new("metadata").child("labels");
         let (mut enforces, mut warns, mut warns_version) = (false, false, false);
         for (mode, level_key, version_key) in &self.0 {
@@ -224,7 +224,7 @@ impl Labels {
     }
 
     /// Labelled modes with a level above `privileged`, and their standards.
-    pub(super) fn said<'a>(
+    pub(super) fn labelled_modes<'a>(
         &self,
         label: impl Fn(&str) -> Option<&'a str>,
         policy: &Policy,

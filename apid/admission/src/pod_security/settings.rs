@@ -5,7 +5,7 @@ use kinds::format;
 
 use super::policy::{Level, Mode, Policy, Version};
 use crate::Fields;
-use crate::Given;
+use crate::PluginConfiguration;
 
 /// Pod Security configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,20 +26,24 @@ impl Settings {
     /// # Errors
     ///
     /// The first error.
-    pub(super) fn read(given: &Given, names: &Names) -> Result<Self, String> {
+    pub(super) fn read(configuration: &PluginConfiguration, names: &Names) -> Result<Self, String> {
         let versions = ["v1", "v1beta1", "v1alpha1"];
-        let mut fields =
-            given.typed(names, "pod-security.admission.config", &versions, "PodSecurityConfiguration")?;
+        let mut fields = configuration.typed(
+            names,
+            "pod-security.admission.config",
+            &versions,
+            "PodSecurityConfiguration",
+        )?;
         let mut settings = Settings::default();
         let mut defaults = fields.object("defaults")?;
         for mode in Mode::ALL {
             let standard = settings.defaults.of_mut(mode);
-            if let Some(level) = said(&mut defaults, mode.as_str())? {
-                standard.level = Level::parse(&level).map_err(|why| defaults.mistake(mode.as_str(), why))?;
+            if let Some(level) = non_empty_text(&mut defaults, mode.as_str())? {
+                standard.level = Level::parse(&level).map_err(|why| defaults.error(mode.as_str(), why))?;
             }
             let field = format!("{}-version", mode.as_str());
-            if let Some(version) = said(&mut defaults, &field)? {
-                standard.version = Version::parse(&version).map_err(|why| defaults.mistake(&field, why))?;
+            if let Some(version) = non_empty_text(&mut defaults, &field)? {
+                standard.version = Version::parse(&version).map_err(|why| defaults.error(&field, why))?;
             }
         }
         defaults.end()?;
@@ -57,7 +61,7 @@ impl Settings {
 }
 
 /// String field; an empty string counts as absent.
-fn said(fields: &mut Fields, field: &str) -> Result<Option<String>, String> {
+fn non_empty_text(fields: &mut Fields, field: &str) -> Result<Option<String>, String> {
     Ok(fields.text(field)?.filter(|text| !text.is_empty()))
 }
 
@@ -70,10 +74,10 @@ fn exempt(
     for (i, name) in fields.texts(field)?.into_iter().enumerate() {
         let place = format!("{field}[{i}]");
         if let Some(why) = check(&name).first() {
-            return Err(fields.mistake(&place, why));
+            return Err(fields.error(&place, why));
         }
         if all.contains(&name) {
-            return Err(fields.mistake(&place, &format!("duplicate entry `{name}`")));
+            return Err(fields.error(&place, &format!("duplicate entry `{name}`")));
         }
         all.push(name);
     }

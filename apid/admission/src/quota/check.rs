@@ -7,8 +7,8 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use kinds::Resource;
 
-use super::limited::Limited;
-use super::measure::{Measured, Rule, Scopes, is_about, rule, unsaid};
+use super::limited::LimitedResource;
+use super::measure::{MeasuredObject, Rule, Scopes, counts_resource, missing_resources, rule};
 use crate::quantity::{Amounts, Quantity, amounts, text};
 
 /// A write with its resource usage.
@@ -17,7 +17,7 @@ pub(super) struct Request<'a> {
     pub(super) names: &'a Names,
     pub(super) object: &'a Object,
     /// Measured object after the write.
-    pub(super) measured: Measured,
+    pub(super) measured: MeasuredObject,
     /// Usage of the object after the write.
     pub(super) uses: Amounts,
     /// Increase of the usage by the write.
@@ -32,10 +32,10 @@ impl<'a> Request<'a> {
         old: Option<&Object>,
         now: jiff::Timestamp,
     ) -> Self {
-        let measured = Measured::of(resource, object, names);
+        let measured = MeasuredObject::of(resource, object, names);
         let uses = measured.amounts(now).clone();
         let before =
-            old.map(|old| Measured::of(resource, old, names).amounts(now).clone()).unwrap_or_default();
+            old.map(|old| MeasuredObject::of(resource, old, names).amounts(now).clone()).unwrap_or_default();
         let more = uses.iter().map(|(name, amount)| {
             let had = before.get(name).copied().unwrap_or_default();
             (name.clone(), amount.minus(had))
@@ -55,7 +55,7 @@ pub(super) struct Charge {
 pub(super) fn check(
     quotas: &[Arc<Object>],
     request: &Request<'_>,
-    limited: &[Limited],
+    limited: &[LimitedResource],
 ) -> Result<Vec<Charge>, String> {
     let mut concerned = Vec::new();
     let (mut restricted, mut matched_scopes) = (BTreeSet::new(), Vec::new());
@@ -64,12 +64,13 @@ pub(super) fn check(
         matched_scopes.extend(of_quota.0.iter().filter(|scope| request.measured.is_in(scope)).cloned());
         let hard = amounts(quota.at(&["status", "hard"]));
         let about: Vec<&String> =
-            hard.keys().filter(|name| is_about(request.resource, name, request.names)).collect();
+            hard.keys().filter(|name| counts_resource(request.resource, name, request.names)).collect();
         if about.is_empty() || !of_quota.contain(&request.measured) {
             continue;
         }
         if rule(request.resource) == Rule::Pods
-            && let Some(why) = unsaid(request.object, about.iter().map(|name| name.as_str()), request.names)
+            && let Some(why) =
+                missing_resources(request.object, about.iter().map(|name| name.as_str()), request.names)
         {
             return Err(format!("failed quota: {}: {why}", quota.name()));
         }
@@ -107,7 +108,7 @@ pub(super) fn check(
 /// Checks that quotas cover all limited resources of the configuration.
 fn limited_without_quota(
     request: &Request<'_>,
-    limited: &[Limited],
+    limited: &[LimitedResource],
     restricted: &BTreeSet<String>,
     matched: &[super::measure::Scope],
 ) -> Result<(), String> {

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::persistent_volume_claim_resize::{class_annotation, class_of};
 use crate::pod_containers::{CONTAINERS, INIT_CONTAINERS, containers};
-use crate::pod_resources::{Sort, of_container, of_pod};
+use crate::pod_resources::{ResourceList, of_container, of_pod};
 use crate::quantity::{Amounts, Quantity, raise};
 
 /// Kinds that also count under their plural.
@@ -37,7 +37,7 @@ const COMPUTE: [&str; 9] = [
 ];
 
 /// Compute resources that every container must specify if a quota limits them.
-const MUST_SAY: [&str; 6] =
+const REQUIRED_IN_CONTAINERS: [&str; 6] =
     ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
 
 /// Measurement rule of a resource.
@@ -65,7 +65,7 @@ pub fn is_plain(resource: &Resource) -> bool {
 }
 
 /// Whether a resource name in a quota applies to the objects of a resource.
-pub fn is_about(resource: &Resource, name: &str, names: &Names) -> bool {
+pub fn counts_resource(resource: &Resource, name: &str, names: &Names) -> bool {
     if name.strip_prefix("count/").is_some_and(|counted| counted == resource.group_resource.to_string()) {
         return true;
     }
@@ -100,7 +100,7 @@ fn is_extended(name: &str, names: &Names) -> bool {
 
 /// Measured quota usage of an object.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub struct MeasuredObject {
     /// Usage.
     amounts: Amounts,
     /// Remaining usage after the end of the object.
@@ -120,7 +120,7 @@ struct PodFacts {
     looks_across_namespaces: bool,
 }
 
-impl Measured {
+impl MeasuredObject {
     /// Measures an object. For a plain resource the object is irrelevant.
     pub fn of(resource: &Resource, object: &Object, names: &Names) -> Self {
         let counted = format!("count/{}", resource.group_resource);
@@ -130,14 +130,18 @@ impl Measured {
             let sum = amounts.entry(name).or_default();
             *sum = sum.plus(amount);
         };
-        let mut measured = Measured::default();
+        let mut measured = MeasuredObject::default();
         match rule(resource) {
             Rule::Pods => {
                 measured.pod = Some(PodFacts::of(object));
-                measured.ends = ends(object);
+                measured.ends = grace_period_end(object);
                 if !matches!(object.str_at(&["status", "phase"]), Some("Succeeded" | "Failed")) {
                     one("pods".to_owned(), Quantity::whole(1));
-                    let used = compute(&of_pod(object, Sort::Requests), &of_pod(object, Sort::Limits), names);
+                    let used = compute(
+                        &of_pod(object, ResourceList::Requests),
+                        &of_pod(object, ResourceList::Limits),
+                        names,
+                    );
                     used.into_iter().for_each(|(name, amount)| one(name, amount));
                 }
             }
@@ -168,7 +172,7 @@ impl Measured {
                 }
             }
         }
-        Measured { amounts, count, ..measured }
+        MeasuredObject { amounts, count, ..measured }
     }
 
     /// Usage at a point in time.
@@ -179,7 +183,7 @@ impl Measured {
     /// Raises the usage to at least that of another state of the object.
     /// While a write is in flight, either state may be stored.
     #[must_use]
-    pub fn at_least(&self, other: &Measured) -> Measured {
+    pub fn at_least(&self, other: &MeasuredObject) -> MeasuredObject {
         let mut most = self.clone();
         raise(&mut most.amounts, &other.amounts);
         most
@@ -209,7 +213,7 @@ impl Measured {
 }
 
 /// End of the grace period of a terminating pod.
-fn ends(pod: &Object) -> Option<jiff::Timestamp> {
+fn grace_period_end(pod: &Object) -> Option<jiff::Timestamp> {
     let begun = time::parse(pod.meta_str("deletionTimestamp"))?;
     let grace = pod.meta()?.get("deletionGracePeriodSeconds")?.as_i64()?;
     begun.checked_add(jiff::SignedDuration::from_secs(grace)).ok()
@@ -260,7 +264,7 @@ impl PodFacts {
     fn of(pod: &Object) -> Self {
         let all = || containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS));
         let asks = |container: &Value| {
-            [Sort::Requests, Sort::Limits].iter().any(|sort| {
+            [ResourceList::Requests, ResourceList::Limits].iter().any(|sort| {
                 let amounts = of_container(container, *sort);
                 ["cpu", "memory"]
                     .iter()
@@ -336,27 +340,27 @@ impl Scopes {
     }
 
     /// Whether an object matches all scopes.
-    pub fn contain(&self, measured: &Measured) -> bool {
+    pub fn contain(&self, measured: &MeasuredObject) -> bool {
         self.0.iter().all(|scope| measured.is_in(scope))
     }
 }
 
 /// Formats missing container resources as a sentence.
 /// Example: `must specify requests.cpu for: a,b; requests.memory for: a`.
-pub(super) fn unsaid<'a>(
+pub(super) fn missing_resources<'a>(
     pod: &Object,
     wanted: impl Iterator<Item = &'a str>,
     names: &Names,
 ) -> Option<String> {
-    let wanted: BTreeSet<&str> = wanted.filter(|name| MUST_SAY.contains(name)).collect();
+    let wanted: BTreeSet<&str> = wanted.filter(|name| REQUIRED_IN_CONTAINERS.contains(name)).collect();
     let all: Vec<&Value> = containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS)).collect();
     let missing = wanted.into_iter().filter_map(|resource| {
         let silent: BTreeSet<&str> = all
             .iter()
             .filter(|container| {
                 let said = compute(
-                    &of_container(container, Sort::Requests),
-                    &of_container(container, Sort::Limits),
+                    &of_container(container, ResourceList::Requests),
+                    &of_container(container, ResourceList::Limits),
                     names,
                 );
                 !said.contains_key(resource)

@@ -25,13 +25,15 @@ use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use serde_json::Value;
 
-pub use measure::{Measured, Scopes, is_about, is_plain};
-pub use reservations::{Promise, Promised, Reservations, Turn};
+pub use measure::{MeasuredObject, Scopes, counts_resource, is_plain};
+pub use reservations::{NamespaceLock, Reservation, ReservationGuard, Reservations};
 
 use crate::quantity::{Amounts, to_list};
-use crate::{Attributes, Environment, Eventual, Given, ObjectKind, Operation, Plugin, Reader, Writer};
+use crate::{
+    Attributes, Environment, MaybeFuture, ObjectKind, Operation, Plugin, PluginConfiguration, Reader, Writer,
+};
 use check::{Charge, Request, check};
-use limited::Limited;
+use limited::LimitedResource;
 use measure::{Rule, rule};
 
 /// ResourceQuota kind.
@@ -45,11 +47,14 @@ pub(crate) struct ResourceQuota {
     reader: Arc<dyn Reader>,
     writer: Arc<dyn Writer>,
     reservations: Arc<Reservations>,
-    limited: Vec<Limited>,
+    limited: Vec<LimitedResource>,
 }
 
 impl ResourceQuota {
-    pub(crate) fn new(environment: &Environment, given: Option<&Given>) -> Result<Self, String> {
+    pub(crate) fn new(
+        environment: &Environment,
+        given: Option<&PluginConfiguration>,
+    ) -> Result<Self, String> {
         Ok(ResourceQuota {
             names: Arc::clone(&environment.names),
             clock: Arc::clone(&environment.clock),
@@ -73,20 +78,20 @@ impl ResourceQuota {
         if charges.is_empty() || attributes.dry_run {
             return Ok(());
         }
-        let _turn = self.reservations.turn(attributes.namespace).await;
+        let _lock = self.reservations.lock_namespace(attributes.namespace).await;
         let mut charged = BTreeSet::new();
         let done = self.write(attributes, &request, &mut charged).await;
         match done {
             Ok(()) => {
-                let promise = Promise {
+                let reservation = Reservation {
                     namespace: attributes.namespace.to_owned(),
                     key: attributes.resource.key(attributes.namespace, attributes.name),
                     replaces: attributes.old.map(|old| old.resource_version().to_owned()).unwrap_or_default(),
                     measured: request.measured,
                 };
-                attributes.notes.keep(self.reservations.promise(promise));
+                attributes.notes.keep(self.reservations.reserve(reservation));
             }
-            Err(_) if !charged.is_empty() => self.reservations.count(attributes.namespace),
+            Err(_) if !charged.is_empty() => self.reservations.request_recount(attributes.namespace),
             Err(_) => {}
         }
         done
@@ -128,7 +133,7 @@ impl ResourceQuota {
     }
 
     /// Limited resources for the check. Only the attempt with all quotas checks coverage.
-    fn limited_if(&self, all: bool) -> &[Limited] {
+    fn limited_if(&self, all: bool) -> &[LimitedResource] {
         if all { &self.limited } else { &[] }
     }
 
@@ -170,17 +175,17 @@ impl Plugin for ResourceQuota {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
-    ) -> Eventual<'a, Result<(), Status>> {
+    ) -> MaybeFuture<'a, Result<(), Status>> {
         let stored = attributes.resource.kind.storage == kinds::Storage::Stored;
         let inside = !attributes.namespace.is_empty() && attributes.resource.kind.namespaced;
         let Some(object) = object.filter(|_| stored && inside && may_use_more(attributes)) else {
-            return Eventual::Now(Ok(()));
+            return MaybeFuture::Ready(Ok(()));
         };
         match self.reader.list(QUOTA, attributes.namespace) {
-            Eventual::Now(Ok(quotas)) if quotas.is_empty() && self.limited.is_empty() => {
-                Eventual::Now(Ok(()))
+            MaybeFuture::Ready(Ok(quotas)) if quotas.is_empty() && self.limited.is_empty() => {
+                MaybeFuture::Ready(Ok(()))
             }
-            quotas => Eventual::later(async move {
+            quotas => MaybeFuture::later(async move {
                 let quotas = quotas.get().await?;
                 self.charge(attributes, object, quotas).await
             }),

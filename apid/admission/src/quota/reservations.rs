@@ -4,7 +4,7 @@
 //! # Invariants
 //!
 //! INVARIANT (never exceeded): the plugin writes a charge to the quota status by compare-and-swap before
-//! storage. During a recount of a namespace, the plugin makes no reservation in it ([`Reservations::turn`]).
+//! storage. During a recount of a namespace, the plugin makes no reservation in it ([`Reservations::lock_namespace`]).
 //! The count includes the reservations of writes that are not yet stored. So no reservation is lost and no
 //! object counts twice.
 //!
@@ -20,26 +20,26 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedMutexGuard};
 
-use super::measure::Measured;
+use super::measure::MeasuredObject;
 
 /// Quota reservations of the process.
 #[derive(Default)]
 pub struct Reservations {
-    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    promises: Mutex<Promises>,
+    locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    entries: Mutex<ReservationTable>,
     uncounted: Mutex<BTreeSet<String>>,
     changed: Notify,
 }
 
 #[derive(Default)]
-struct Promises {
+struct ReservationTable {
     next: u64,
-    all: HashMap<u64, Promise>,
+    all: HashMap<u64, Reservation>,
 }
 
 /// Quota reservation of one write.
 #[derive(Clone, Debug)]
-pub struct Promise {
+pub struct Reservation {
     /// Namespace of the object.
     pub namespace: String,
     /// Storage key of the object.
@@ -48,50 +48,50 @@ pub struct Promise {
     /// Once the object has another version, the write has completed or will fail.
     pub replaces: String,
     /// Measured object after the write.
-    pub measured: Measured,
+    pub measured: MeasuredObject,
 }
 
 /// Lock of a namespace for reservations and counts.
-pub struct Turn(#[expect(dead_code, reason = "the guard only holds the lock")] OwnedMutexGuard<()>);
+pub struct NamespaceLock(#[expect(dead_code, reason = "the guard only holds the lock")] OwnedMutexGuard<()>);
 
 impl Reservations {
     /// Waits for the lock of a namespace.
-    pub async fn turn(&self, namespace: &str) -> Turn {
+    pub async fn lock_namespace(&self, namespace: &str) -> NamespaceLock {
         let lock = {
-            let mut turns = self.turns.lock();
+            let mut locks = self.locks.lock();
             // A waiter holds a reference; locks without other references belong to idle namespaces.
-            if turns.len() > 1024 {
-                turns.retain(|_, lock| Arc::strong_count(lock) > 1);
+            if locks.len() > 1024 {
+                locks.retain(|_, lock| Arc::strong_count(lock) > 1);
             }
-            Arc::clone(turns.entry(namespace.to_owned()).or_default())
+            Arc::clone(locks.entry(namespace.to_owned()).or_default())
         };
-        Turn(lock.lock_owned().await)
+        NamespaceLock(lock.lock_owned().await)
     }
 
     /// Records a reservation, which lasts until the caller drops the guard.
-    pub fn promise(self: &Arc<Self>, promise: Promise) -> Promised {
-        let mut promises = self.promises.lock();
-        promises.next += 1;
-        let id = promises.next;
-        promises.all.insert(id, promise);
-        Promised { reservations: Arc::clone(self), id }
+    pub fn reserve(self: &Arc<Self>, reservation: Reservation) -> ReservationGuard {
+        let mut entries = self.entries.lock();
+        entries.next += 1;
+        let id = entries.next;
+        entries.all.insert(id, reservation);
+        ReservationGuard { reservations: Arc::clone(self), id }
     }
 
     /// Reservations in a namespace.
-    pub fn promises(&self, namespace: &str) -> Vec<Promise> {
-        let promises = self.promises.lock();
-        promises.all.values().filter(|promise| promise.namespace == namespace).cloned().collect()
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Reservation> {
+        let entries = self.entries.lock();
+        entries.all.values().filter(|reservation| reservation.namespace == namespace).cloned().collect()
     }
 
     /// Requests a recount of a namespace.
-    pub fn count(&self, namespace: &str) {
+    pub fn request_recount(&self, namespace: &str) {
         if self.uncounted.lock().insert(namespace.to_owned()) {
             self.changed.notify_one();
         }
     }
 
     /// Waits for recount requests and takes them.
-    pub async fn uncounted(&self) -> BTreeSet<String> {
+    pub async fn next_recount(&self) -> BTreeSet<String> {
         loop {
             let namespaces = std::mem::take(&mut *self.uncounted.lock());
             if !namespaces.is_empty() {
@@ -103,16 +103,16 @@ impl Reservations {
 }
 
 /// Guard of a reservation. The write drops it at its end, with any result.
-pub struct Promised {
+pub struct ReservationGuard {
     reservations: Arc<Reservations>,
     id: u64,
 }
 
-impl Drop for Promised {
+impl Drop for ReservationGuard {
     fn drop(&mut self) {
-        let promise = self.reservations.promises.lock().all.remove(&self.id);
-        if let Some(promise) = promise {
-            self.reservations.count(&promise.namespace);
+        let reservation = self.reservations.entries.lock().all.remove(&self.id);
+        if let Some(reservation) = reservation {
+            self.reservations.request_recount(&reservation.namespace);
         }
     }
 }

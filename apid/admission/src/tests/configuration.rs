@@ -21,7 +21,7 @@ fn file(plugins: &str) -> String {
 }
 
 #[test]
-fn plugins_are_told_what_stands_in_the_file_or_beside_it() {
+fn plugin_configuration_is_read_inline_or_from_path() {
     let inline = "[{name: PodNodeSelector, configuration: {podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}}}, {name: EventRateLimit, path: limits.yaml}]";
     for text in [file(inline), file(inline).replace("/v1\n", "/v1alpha1\n")] {
         let configuration = parse(&text).unwrap();
@@ -38,7 +38,7 @@ fn plugins_are_told_what_stands_in_the_file_or_beside_it() {
 }
 
 #[test]
-fn mistakes_name_file_and_field() {
+fn configuration_errors_name_file_and_field() {
     for (text, mistakes) in [
         (file("[{name: Nothing}]"), vec!["file `f.yaml`, plugins[0]: plugin `Nothing` is unknown"]),
         (
@@ -73,7 +73,7 @@ fn mistakes_name_file_and_field() {
 }
 
 #[test]
-fn fields_are_of_their_types() {
+fn configuration_fields_are_type_checked() {
     let text = file("[{name: PodSecurity, configuration: {a: 1, b: [x], c: {d: e}, f: true}}]");
     let configuration = parse(&text).unwrap();
     let fields = || configuration.of("PodSecurity").unwrap().fields().unwrap();

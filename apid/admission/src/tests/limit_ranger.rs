@@ -4,13 +4,13 @@ use apimachinery::names::Preset;
 use serde_json::json;
 
 use super::*;
-use crate::testing::{Answer, Fake, Write};
+use crate::testing::{Fake, PluginResult, Write};
 
 fn range(limits: Value) -> Value {
     json!({"metadata": {"name": "lr", "namespace": "team"}, "spec": {"limits": limits}})
 }
 
-async fn create(limits: Value, kind: &str, spec: Value) -> Answer {
+async fn create(limits: Value, kind: &str, spec: Value) -> PluginResult {
     let fake = Fake::new(Preset::Kubernetes).with("", "LimitRange", &[range(limits)]);
     let plugin = LimitRanger::new(&fake.environment());
     fake.ask(
@@ -26,7 +26,7 @@ fn container(name: &str, resources: Value) -> Value {
 }
 
 #[tokio::test]
-async fn containers_are_given_what_they_do_not_ask_for() {
+async fn containers_get_default_requests_and_limits() {
     let limits = json!([
         {"type": "Container", "default": {"cpu": "500m", "memory": "128Mi"}, "defaultRequest": {"cpu": "100m", "memory": "128Mi"}},
         {"type": "Pod", "max": {"cpu": "9", "memory": "9Gi"}},
@@ -65,7 +65,7 @@ async fn containers_are_given_what_they_do_not_ask_for() {
 }
 
 #[tokio::test]
-async fn refusals_name_all_that_is_wrong() {
+async fn limit_range_rejection_lists_all_violations() {
     let per_container = json!([{"type": "Container", "min": {"cpu": "100m"}, "max": {"cpu": "1"}, "maxLimitRequestRatio": {"cpu": "2"}}]);
     let per_pod = json!([{"type": "Pod", "max": {"cpu": "1500m"}, "min": {"memory": "1Gi"}}]);
     let per_claim =
@@ -135,7 +135,7 @@ async fn refusals_name_all_that_is_wrong() {
 }
 
 #[tokio::test]
-async fn pods_are_looked_at_when_they_are_made_and_resized() {
+async fn limit_ranger_checks_pod_creation_and_resize_only() {
     let limits = json!([{"type": "Container", "max": {"cpu": "1"}}]);
     let pod = |more: Value| json!({"metadata": more, "spec": {"containers": [container("c", json!({"limits": {"cpu": "2"}}))]}});
     for (operation, subresource, old, refused) in [

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::Configuration;
 use crate::quantity::{amounts, text};
-use crate::testing::{Answer, Fake, Write};
+use crate::testing::{Fake, PluginResult, Write};
 
 fn quota(name: &str, spec: Value, used: Value) -> Value {
     json!({
@@ -31,7 +31,7 @@ fn plugin(fake: &Fake, limited: &str) -> Result<ResourceQuota, String> {
     ResourceQuota::new(&fake.environment(), configuration.of("ResourceQuota"))
 }
 
-async fn create(fake: &Fake, kind: (&str, &str), object: Value) -> Answer {
+async fn create(fake: &Fake, kind: (&str, &str), object: Value) -> PluginResult {
     let plugin = plugin(fake, "[]").unwrap();
     fake.ask(&plugin, Write { kind, ..Write::default() }, object).await
 }
@@ -42,12 +42,12 @@ fn pod(name: &str, requests: Value) -> Value {
 
 fn used(fake: &Fake, name: &str) -> String {
     let found = fake.world.get(QUOTA, "team", name);
-    let Eventual::Now(Ok(Some(quota))) = found else { panic!("the quota is there") };
+    let MaybeFuture::Ready(Ok(Some(quota))) = found else { panic!("the quota is there") };
     text(&amounts(quota.at(&["status", "used"])))
 }
 
 #[test]
-fn objects_are_measured_by_kind() {
+fn quota_usage_is_measured_by_kind() {
     let names = Fake::new(Preset::Kubernetes).names;
     let registry = Registry::new(&names);
     let now = "2026-01-01T00:01:00Z".parse().unwrap();
@@ -109,16 +109,16 @@ fn objects_are_measured_by_kind() {
     ] {
         let resource = registry.find_kind(&names.group(group), kind).unwrap();
         let object = Object::from_value(object).unwrap();
-        let measured = Measured::of(resource, &object, &names);
+        let measured = MeasuredObject::of(resource, &object, &names);
         assert_eq!(text(measured.amounts(now)), expected, "{kind}");
         for name in measured.amounts(now).keys() {
-            assert!(is_about(resource, name, &names), "{name} is about {kind}");
+            assert!(counts_resource(resource, name, &names), "{name} is about {kind}");
         }
     }
 }
 
 #[tokio::test]
-async fn quotas_have_room_or_say_why_not() {
+async fn write_over_quota_is_rejected_with_reason() {
     let both = || {
         quota(
             "q",
@@ -206,7 +206,7 @@ async fn quotas_have_room_or_say_why_not() {
 }
 
 #[tokio::test]
-async fn scopes_choose_by_class_and_affinity() {
+async fn quota_scopes_match_priority_class_and_affinity() {
     let in_scope = |name: &str, operator: &str, values: &[&str]| json!({"hard": {"pods": "9"}, "scopeSelector": {"matchExpressions": [{"scopeName": name, "operator": operator, "values": values}]}});
     let of_class = |class: &str| {
         let mut pod = pod("p", json!({}));
@@ -238,7 +238,7 @@ async fn scopes_choose_by_class_and_affinity() {
 }
 
 #[tokio::test]
-async fn updates_are_charged_for_what_they_add_and_dry_runs_for_nothing() {
+async fn update_charges_increase_and_dry_run_charges_nothing() {
     let service = |kind: &str, ports: usize| {
         let ports: Vec<Value> = (0..ports).map(|port| json!({"port": port})).collect();
         json!({"metadata": {"name": "s", "resourceVersion": "7"}, "spec": {"type": kind, "ports": ports}})
@@ -292,7 +292,7 @@ async fn updates_are_charged_for_what_they_add_and_dry_runs_for_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_limited_must_be_covered() {
+async fn limited_resource_without_covering_quota_is_rejected() {
     let gold = "[{resource: persistentvolumeclaims, matchContains: [gold.storageclass.storage.k8s.io/requests.storage]}]";
     let class =
         "[{resource: pods, matchScopes: [{scopeName: PriorityClass, operator: In, values: [high, top]}]}]";
@@ -350,7 +350,7 @@ async fn what_is_limited_must_be_covered() {
 
 /// 32 concurrent writers of one namespace: the quota admits as many as fit and charges each once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_writers_never_exceed_a_quota() {
+async fn concurrent_writers_never_exceed_quota() {
     let fake = Arc::new(fake(&[quota(
         "q",
         json!({"hard": {"pods": "100", "requests.cpu": "30"}}),
@@ -383,22 +383,22 @@ async fn many_writers_never_exceed_a_quota() {
 }
 
 #[tokio::test]
-async fn a_promise_lasts_as_long_as_the_write() {
+async fn quota_reservation_ends_with_the_write() {
     let reservations: Arc<Reservations> = Arc::default();
-    let promise = Promise {
+    let reservation = Reservation {
         namespace: "team".to_owned(),
         key: "core/pods/team/p".to_owned(),
         replaces: String::new(),
-        measured: Measured::default(),
+        measured: MeasuredObject::default(),
     };
-    let notes = crate::Notes::default();
-    notes.keep(reservations.promise(promise));
-    assert_eq!(reservations.promises("team").len(), 1);
-    assert!(reservations.promises("other").is_empty());
+    let notes = crate::PluginOutput::default();
+    notes.keep(reservations.reserve(reservation));
+    assert_eq!(reservations.in_namespace("team").len(), 1);
+    assert!(reservations.in_namespace("other").is_empty());
     drop(notes);
-    assert!(reservations.promises("team").is_empty());
+    assert!(reservations.in_namespace("team").is_empty());
     assert_eq!(
-        reservations.uncounted().await.into_iter().collect::<Vec<_>>(),
+        reservations.next_recount().await.into_iter().collect::<Vec<_>>(),
         ["team"],
         "the namespace is counted then"
     );

@@ -3,7 +3,7 @@
 use apimachinery::names::Preset;
 
 use super::*;
-use crate::testing::{Answer, Fake, Write};
+use crate::testing::{Fake, PluginResult, Write};
 
 fn fake() -> Fake {
     let account = |name: &str, more: Value| {
@@ -30,7 +30,7 @@ fn fake() -> Fake {
     )
 }
 
-async fn create(spec: Value) -> Answer {
+async fn create(spec: Value) -> PluginResult {
     let fake = fake();
     let plugin = ServiceAccount::new(&fake.environment());
     fake.ask(&plugin, Write::default(), json!({"metadata": {"name": "p"}, "spec": spec})).await
@@ -39,7 +39,7 @@ async fn create(spec: Value) -> Answer {
 const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 #[tokio::test]
-async fn a_pod_runs_as_its_account_and_has_its_token() {
+async fn pod_gets_default_service_account_and_token_volume() {
     let answer = create(json!({"containers": [{"name": "c"}], "initContainers": [{"name": "i"}]})).await;
     assert_eq!(answer.message(), "");
     let spec = &answer.object["spec"];
@@ -60,7 +60,7 @@ async fn a_pod_runs_as_its_account_and_has_its_token() {
 }
 
 #[tokio::test]
-async fn tokens_are_mounted_where_they_are_wanted_and_nothing_else_is() {
+async fn token_mount_respects_opt_out_and_existing_mounts() {
     let own = json!([{"name": "v", "mountPath": PATH}]);
     for (spec, volumes) in [
         (json!({"automountServiceAccountToken": false}), 0),
@@ -82,14 +82,14 @@ async fn tokens_are_mounted_where_they_are_wanted_and_nothing_else_is() {
         let have = answer.object["spec"]["volumes"].as_array().map_or(0, Vec::len);
         assert_eq!(have, volumes, "{spec}");
     }
-    let pulls = |answer: Answer| answer.object["spec"]["imagePullSecrets"].clone();
+    let pulls = |answer: PluginResult| answer.object["spec"]["imagePullSecrets"].clone();
     assert_eq!(pulls(create(json!({"serviceAccountName": "puller"})).await), json!([{"name": "registry"}]));
     let own = json!({"serviceAccountName": "puller", "imagePullSecrets": [{"name": "own"}]});
     assert_eq!(pulls(create(own).await), json!([{"name": "own"}]));
 }
 
 #[tokio::test]
-async fn refusals_say_what_is_missing() {
+async fn missing_account_or_unlisted_secret_is_rejected() {
     let of = |secret: &str| json!({"valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}, "name": "E"});
     for (spec, why) in [
         (
@@ -124,7 +124,7 @@ async fn refusals_say_what_is_missing() {
 }
 
 #[tokio::test]
-async fn mirror_pods_refer_to_nothing() {
+async fn mirror_pod_with_account_or_secret_is_rejected() {
     for (spec, why) in [
         (json!({}), ""),
         (json!({"serviceAccountName": "default"}), "a mirror pod may not reference service accounts"),
@@ -147,7 +147,7 @@ async fn mirror_pods_refer_to_nothing() {
 }
 
 #[tokio::test]
-async fn new_ephemeral_containers_are_checked() {
+async fn ephemeral_container_with_unlisted_secret_is_rejected() {
     let fake = fake();
     let plugin = ServiceAccount::new(&fake.environment());
     let env = json!([{"name": "E", "valueFrom": {"secretKeyRef": {"name": "other", "key": "k"}}}]);

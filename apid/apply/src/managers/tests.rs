@@ -16,7 +16,7 @@ fn entry(manager: &str, version: &str, second: i64) -> Entry {
 }
 
 #[test]
-fn entries_read_back_in_their_order() {
+fn managed_fields_round_trip_in_canonical_order() {
     let list = json!([
         {"manager": "z", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:a": {}}},
         {"manager": "a", "operation": "Apply", "apiVersion": "v1", "time": "2024-01-01T00:00:00Z",
@@ -24,7 +24,7 @@ fn entries_read_back_in_their_order() {
         {"manager": "a", "operation": "Update", "apiVersion": "v1", "time": "2023-01-01T00:00:00Z",
          "fieldsType": "FieldsV1", "fieldsV1": {"f:b": {}}, "subresource": "status"},
     ]);
-    let mut managed = Managed::decode(Some(&list)).unwrap();
+    let mut managed = ManagedFields::decode(Some(&list)).unwrap();
     managed.entries.reverse();
     managed.entries.push(Entry { fields: Set::default(), ..entry("nothing", "v1", 0) });
     let mut object = Object::default();
@@ -33,7 +33,7 @@ fn entries_read_back_in_their_order() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused() {
+fn malformed_managed_fields_are_rejected() {
     for wrong in [
         json!({}),
         json!([{}]),
@@ -43,15 +43,15 @@ fn what_cannot_be_read_is_refused() {
         json!([{"manager": "a", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1",
                 "fieldsV1": {"spec": {}}}]),
     ] {
-        assert_eq!(Managed::decode(Some(&wrong)), None, "{wrong}");
+        assert_eq!(ManagedFields::decode(Some(&wrong)), None, "{wrong}");
     }
     assert!(is_reset(Some(&json!([{}]))) && is_reset(Some(&json!([{"operation": ""}]))));
     assert!(!is_reset(Some(&json!([]))) && !is_reset(None) && !is_reset(Some(&json!([{}, {}]))));
 }
 
 #[test]
-fn old_updates_are_put_together() {
-    let mut managed = Managed::default();
+fn oldest_update_entries_above_limit_are_merged() {
+    let mut managed = ManagedFields::default();
     for i in 0..11_i64 {
         managed.entries.push(entry(&format!("m{i:02}"), "v1", 1000 + i));
     }
@@ -71,7 +71,7 @@ fn old_updates_are_put_together() {
 }
 
 #[test]
-fn times_alone_are_no_change() {
+fn managed_fields_differing_only_in_time_are_unchanged() {
     let object = |time: &str, value: &str| {
         let list = json!([{"manager": "a", "operation": "Update", "time": time}]);
         Object::from_value(json!({"metadata": {"managedFields": list}, "data": {"k": value}})).unwrap()
@@ -93,7 +93,7 @@ fn cpu() -> f64 {
 }
 
 #[test]
-fn forty_thousand_owners_are_read_capped_and_compared_in_almost_linear_time() {
+fn managed_fields_of_40000_owners_take_almost_linear_time() {
     let entry = |i: usize, version: &str, time: &str| {
         json!({"manager": format!("m{i}"), "operation": "Update", "apiVersion": version, "time": time,
             "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {(format!("f:k{i}")): {}}}})
@@ -102,7 +102,7 @@ fn forty_thousand_owners_are_read_capped_and_compared_in_almost_linear_time() {
     for version_of in [|_: usize| "v1".to_owned(), |i: usize| format!("v{i}")] {
         let list = |time: &str| -> Value { (0..40_000).map(|i| entry(i, &version_of(i), time)).collect() };
         let before = cpu();
-        let mut managed = Managed::decode(Some(&list("2024-01-01T00:00:00Z"))).unwrap();
+        let mut managed = ManagedFields::decode(Some(&list("2024-01-01T00:00:00Z"))).unwrap();
         assert_eq!(managed.entries.len(), 40_000);
         managed.cap_updates(UPDATES_MAX);
         let paths: usize = managed.entries.iter().map(|entry| entry.fields.len()).sum();

@@ -59,9 +59,9 @@ impl Stored {
     }
 
     fn owners(&self) -> Vec<(String, Value)> {
-        let managed = Managed::of(&self.object);
+        let managed = ManagedFields::of(&self.object);
         let mut owners: Vec<(String, Value)> =
-            managed.entries.iter().map(|entry| (entry.shown(), entry.fields.to_value())).collect();
+            managed.entries.iter().map(|entry| (entry.owner_text(), entry.fields.to_value())).collect();
         owners.sort_by(|(a, _), (b, _)| a.cmp(b));
         owners
     }
@@ -76,7 +76,7 @@ fn own(owner: &str, fields: Value) -> (String, Value) {
 }
 
 #[test]
-fn conflicts_name_every_field_and_owner() {
+fn apply_conflict_message_lists_every_field_and_owner() {
     let mut stored = Stored::new("core/v1.ConfigMap");
     stored.apply("one", false, json!({"data": {"k": "v"}})).unwrap();
     stored.apply("two", false, json!({"data": {"k": "v"}})).unwrap();
@@ -100,12 +100,12 @@ fn conflicts_name_every_field_and_owner() {
 }
 
 #[test]
-fn sharing_and_giving_up() {
+fn shared_field_is_removed_when_last_applier_drops_it() {
     let mut stored = Stored::new("core/v1.ConfigMap");
     stored.apply("one", false, json!({"metadata": {"labels": {"l": "1"}}, "data": {"k": "v"}})).unwrap();
     stored.apply("two", false, json!({"data": {"k": "v"}})).unwrap();
     // A first apply without changes has no time.
-    assert_eq!(Managed::of(&stored.object).entries.iter().filter(|e| e.time.is_none()).count(), 1);
+    assert_eq!(ManagedFields::of(&stored.object).entries.iter().filter(|e| e.time.is_none()).count(), 1);
     stored.apply("one", false, json!({})).unwrap();
     assert_eq!((stored.data(), stored.object.label("l")), (json!({"k": "v"}), None));
     assert_eq!(stored.owners(), [own("\"two\"", json!({"f:data": {"f:k": {}}}))]);
@@ -114,7 +114,7 @@ fn sharing_and_giving_up() {
 }
 
 #[test]
-fn what_an_updater_owns_or_nobody_stays() {
+fn apply_keeps_fields_of_updaters_and_unowned_fields() {
     let mut stored = Stored::new("core/v1.ConfigMap");
     stored.apply("one", false, json!({"data": {"k": "v", "l": "w"}})).unwrap();
     let mut with_more = stored.object.clone();
@@ -128,7 +128,7 @@ fn what_an_updater_owns_or_nobody_stays() {
 }
 
 #[test]
-fn lists_merge_by_their_type() {
+fn apply_merges_lists_by_schema_list_type() {
     let mut stored = Stored::new("core/v1.Pod");
     let pod = |spec: Value| json!({"spec": spec});
     stored
@@ -168,7 +168,7 @@ fn lists_merge_by_their_type() {
 }
 
 #[test]
-fn fields_that_are_not_written_this_way_have_no_owner() {
+fn ignored_fields_have_no_owner_after_apply() {
     let mut stored = Stored::new("apps/v1.Deployment");
     stored.ignored = Set::of(&[Element::field("status")]);
     stored.apply("one", false, json!({"spec": {"replicas": 1}, "status": {"replicas": 3}})).unwrap();
@@ -176,7 +176,7 @@ fn fields_that_are_not_written_this_way_have_no_owner() {
 }
 
 #[test]
-fn objects_without_owners_belong_to_before_first_apply() {
+fn untracked_object_fields_belong_to_before_first_apply() {
     let mut stored = Stored::new("core/v1.ConfigMap");
     stored.object.set("data", json!({"k": "v", "old": "1"}));
     assert!(stored.apply("one", false, json!({"data": {"k": "w"}})).is_err());
@@ -191,7 +191,7 @@ fn objects_without_owners_belong_to_before_first_apply() {
 }
 
 #[test]
-fn the_client_tool_takes_over_what_it_wrote_itself() {
+fn kubectl_server_side_apply_takes_over_client_side_applied_fields() {
     let last = r#"{"apiVersion":"v1","data":{"k":"v","old":"1"},"kind":"ConfigMap","metadata":{"name":"a"}}"#;
     let mut stored = Stored::new("core/v1.ConfigMap");
     let client_side = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -214,7 +214,7 @@ fn the_client_tool_takes_over_what_it_wrote_itself() {
 }
 
 #[test]
-fn bodies_that_cannot_be_applied() {
+fn invalid_apply_body_is_rejected() {
     let mut stored = Stored::new("core/v1.ConfigMap");
     for (patch, want) in [
         (json!({"metadata": {"managedFields": []}}), "metadata.managedFields must be nil"),
@@ -225,7 +225,7 @@ fn bodies_that_cannot_be_applied() {
 }
 
 #[test]
-fn the_status_has_a_cause_for_each_field() {
+fn apply_conflict_status_has_one_cause_per_field() {
     let path = vec![Element::field("data"), Element::field("k")];
     let first = vec![Conflict { owner: "\"one\"".to_owned(), path }];
     let status = conflict_status(&Conflicts { first, count: 1 });
@@ -238,7 +238,7 @@ fn the_status_has_a_cause_for_each_field() {
 }
 
 #[test]
-fn stored_lists_may_hold_several_items_of_a_key() {
+fn apply_handles_stored_lists_with_duplicate_keys() {
     let mut stored = Stored::new("core/v1.Pod");
     let pod = |env: Value| json!({"spec": {"containers": [{"name": "main", "env": env}]}});
     let twice = json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]);
@@ -257,11 +257,11 @@ fn stored_lists_may_hold_several_items_of_a_key() {
 }
 
 /// A kind whose field `replicas` of `v1` is `size` in `v2`; other versions are not served.
-struct Renamed([Merge; 2]);
+struct RenamedFieldKind([Merge; 2]);
 
-impl Renamed {
+impl RenamedFieldKind {
     fn new() -> Self {
-        Renamed(["replicas", "size"].map(|name| {
+        RenamedFieldKind(["replicas", "size"].map(|name| {
             let field = |name: &str, ty: Merge| schema::merge::Field {
                 name: name.to_owned(),
                 ty,
@@ -280,7 +280,7 @@ impl Renamed {
     }
 }
 
-impl crate::update::Versions for Renamed {
+impl crate::update::Versions for RenamedFieldKind {
     fn merge(&self, api_version: &str) -> Option<&Merge> {
         match api_version {
             "v1" => Some(&self.0[0]),
@@ -301,8 +301,8 @@ impl crate::update::Versions for Renamed {
 }
 
 #[test]
-fn owners_of_other_versions_count_in_theirs() {
-    let versions = Renamed::new();
+fn apply_converts_ownership_between_api_versions() {
+    let versions = RenamedFieldKind::new();
     let run = |live: &Object, manager: &str, version: &str, patch: Value| {
         let write = Write {
             manager,
@@ -328,7 +328,7 @@ fn owners_of_other_versions_count_in_theirs() {
     // version.
     let second = run(&first, "one", "v2", json!({"size": 1})).unwrap();
     assert_eq!((second.get("size"), second.get("other")), (Some(&json!(1)), None));
-    let managed = Managed::of(&second);
+    let managed = ManagedFields::of(&second);
     assert_eq!((managed.entries.len(), managed.entries[0].api_version.as_str()), (1, "v2"));
     assert_eq!(managed.entries[0].fields.to_value(), json!({"f:size": {}}));
 
@@ -336,5 +336,8 @@ fn owners_of_other_versions_count_in_theirs() {
     let mut gone = second;
     gone.meta_mut()["managedFields"][0]["apiVersion"] = json!("v0");
     let third = run(&gone, "two", "v2", json!({"size": 2})).unwrap();
-    assert_eq!(Managed::of(&third).entries.iter().map(|e| e.manager.as_str()).collect::<Vec<_>>(), ["two"]);
+    assert_eq!(
+        ManagedFields::of(&third).entries.iter().map(|e| e.manager.as_str()).collect::<Vec<_>>(),
+        ["two"]
+    );
 }

@@ -17,7 +17,7 @@ fn containers(stored: Value, patch: Value) -> Value {
 }
 
 #[test]
-fn lists_merge_by_key() {
+fn strategic_merge_merges_lists_by_key() {
     let stored = json!([{"name": "app", "image": "a", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]},
                         {"name": "side", "image": "s"}]);
     for (patch, want) in [
@@ -73,7 +73,7 @@ fn lists_merge_by_key() {
 }
 
 #[test]
-fn lists_of_scalars_are_sets_when_they_merge() {
+fn strategic_merge_treats_scalar_lists_as_sets() {
     let stored = json!({"metadata": {"finalizers": ["one", "two"]}});
     for (patch, want) in [
         (json!({"finalizers": ["two", "three"]}), json!(["one", "two", "three"])),
@@ -97,7 +97,7 @@ fn lists_of_scalars_are_sets_when_they_merge() {
 }
 
 #[test]
-fn maps_and_their_directives() {
+fn strategic_merge_applies_map_directives() {
     for (ty, object, patch, want) in [
         (
             "core/v1.Pod",
@@ -129,7 +129,7 @@ fn maps_and_their_directives() {
 }
 
 #[test]
-fn errors() {
+fn invalid_strategic_merge_patch_is_rejected() {
     let object = json!({"metadata": {"finalizers": ["a"]}, "spec": {"containers": [{"name": "a"}]}});
     for (patch, malformed) in [
         (json!({"spec": {"$retainKeys": ["nodeName"], "hostname": "h"}}), true),
@@ -149,7 +149,7 @@ fn errors() {
 }
 
 #[test]
-fn retain_keys_of_many_fields_take_linear_time() {
+fn retain_keys_with_100000_fields_takes_linear_time() {
     // A quadratic comparison of 100,000 fields with 100,000 keys would take minutes.
     let names = || (0..100_000).map(|i| format!("k{i}"));
     let object: Value = json!({"data": names().map(|name| (name, json!("v"))).collect::<Fields>()});

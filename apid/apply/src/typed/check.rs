@@ -6,7 +6,7 @@ use schema::merge::{Merge, Scalar};
 
 use super::{Fields, Form, child, form, items};
 use crate::path::Element;
-use crate::set::shown;
+use crate::set::path_text;
 
 /// A type error of an applied object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,12 +15,12 @@ pub struct TypingError {
     /// The path of the value.
     pub path: String,
     /// The error.
-    pub why: Why,
+    pub why: TypingErrorKind,
 }
 
 /// The kind of a type error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
+pub enum TypingErrorKind {
     /// The type does not declare the field.
     #[error("field not declared in schema")]
     Undeclared,
@@ -43,7 +43,7 @@ pub enum Why {
 impl TypingError {
     /// Whether the error is a duplicate key in a list.
     pub fn is_duplicate(&self) -> bool {
-        matches!(self.why, Why::Duplicate(_))
+        matches!(self.why, TypingErrorKind::Duplicate(_))
     }
 }
 
@@ -69,11 +69,11 @@ struct Walk {
 }
 
 impl Walk {
-    fn error(&mut self, why: Why) {
+    fn error(&mut self, why: TypingErrorKind) {
         if self.errors.len() >= FOUND_MAX {
             return;
         }
-        self.errors.push(TypingError { path: shown(&self.path), why });
+        self.errors.push(TypingError { path: path_text(&self.path), why });
     }
 
     fn fields(&mut self, ty: &Merge, map: &Fields) {
@@ -81,7 +81,7 @@ impl Walk {
             self.path.push(Element::field(name));
             match child(ty, name) {
                 Some((child, _)) => self.value(child, value),
-                None => self.error(Why::Undeclared),
+                None => self.error(TypingErrorKind::Undeclared),
             }
             self.path.pop();
         }
@@ -103,7 +103,7 @@ impl Walk {
             (Merge::List { items, .. }, Value::Array(list)) => return self.list(ty, items, list, value),
             (Merge::List { .. }, _) => "list",
         };
-        self.error(Why::Mismatch { expected, got: json_type(value) });
+        self.error(TypingErrorKind::Mismatch { expected, got: json_type(value) });
     }
 
     fn list(&mut self, ty: &Merge, of: &Merge, list: &[Value], whole: &Value) {
@@ -119,11 +119,11 @@ impl Walk {
             let fits = match (how, item) {
                 (super::Items::Keyed(_), Value::Object(_)) => true,
                 (super::Items::Keyed(_), _) => {
-                    self.error(Why::Item("an item of a list with keys must be a map"));
+                    self.error(TypingErrorKind::Item("an item of a list with keys must be a map"));
                     false
                 }
                 (super::Items::Set, Value::Null | Value::Array(_) | Value::Object(_)) => {
-                    self.error(Why::Item("an item of a set must be a scalar"));
+                    self.error(TypingErrorKind::Item("an item of a set must be a scalar"));
                     false
                 }
                 (super::Items::Set, _) => true,
@@ -135,7 +135,7 @@ impl Walk {
         let mut seen = std::collections::BTreeSet::new();
         for (element, item) in items(how, Some(whole)) {
             if seen.contains(&element) {
-                self.error(Why::Duplicate(shorten(&element.to_string()).into_owned()));
+                self.error(TypingErrorKind::Duplicate(shorten(&element.to_string()).into_owned()));
                 continue;
             }
             self.path.push(element.clone());

@@ -128,7 +128,7 @@ fn values(ty: &Merge, old: Option<&Value>, new: Option<&Value>) -> Nodes {
         (Form::Map, _) => {
             let mut below = Comparison::default();
             maps(ty, old.and_then(Value::as_object), new.and_then(Value::as_object), &mut below);
-            came_or_went(old, new).with_below(below)
+            presence_nodes(old, new).with_below(below)
         }
         (Form::List(of, how), _) => {
             let mut old_items = items(how, old);
@@ -137,13 +137,13 @@ fn values(ty: &Merge, old: Option<&Value>, new: Option<&Value>) -> Nodes {
             new_items.sort_by(|(a, _), (b, _)| a.cmp(b));
             let mut below = Comparison::default();
             lists(of, &old_items, &new_items, &mut below);
-            came_or_went(old, new).with_below(below)
+            presence_nodes(old, new).with_below(below)
         }
     }
 }
 
 /// The node of the path itself, when only one of the objects has the value.
-fn came_or_went(old: Option<&Value>, new: Option<&Value>) -> Nodes {
+fn presence_nodes(old: Option<&Value>, new: Option<&Value>) -> Nodes {
     let mut nodes = Nodes::default();
     nodes.added.member = old.is_none();
     nodes.removed.member = new.is_none();
@@ -168,7 +168,7 @@ fn lists(of: &Merge, old: &[(Element, &Value)], new: &[(Element, &Value)], all: 
             ([], [(_, new)]) => values_of_item(of, None, Some(new)),
             ([(_, old)], []) => values_of_item(of, Some(old), None),
             ([(_, old)], [(_, new)]) => values_of_item(of, Some(old), Some(new)),
-            _ => several(of, old, new),
+            _ => duplicate_nodes(of, old, new),
         };
         nodes.put(element.clone(), all);
     }
@@ -179,7 +179,7 @@ fn values_of_item(of: &Merge, old: Option<&Value>, new: Option<&Value>) -> Nodes
 }
 
 /// Several items with one key compare as one value without parts.
-fn several(of: &Merge, old: &[(Element, &Value)], new: &[(Element, &Value)]) -> Nodes {
+fn duplicate_nodes(of: &Merge, old: &[(Element, &Value)], new: &[(Element, &Value)]) -> Nodes {
     let mut nodes = Nodes::default();
     match (old, new) {
         ([], _) => nodes.added.member = true,

@@ -169,7 +169,7 @@ fn node(ty: &Merge, value: &Value) -> Node {
 }
 
 /// Adds the declared fields above the paths of a set, so that a fully removed struct leaves nothing.
-pub fn with_named(ty: &Merge, set: &Set) -> Set {
+pub fn with_declared_parents(ty: &Merge, set: &Set) -> Set {
     let mut all = Set::default();
     for (element, node) in set.nodes() {
         let (child, named) = match element {
@@ -180,7 +180,7 @@ pub fn with_named(ty: &Merge, set: &Set) -> Set {
             },
         };
         let member = node.member || (named && !node.below.is_empty());
-        all.add(element.clone(), Node { member, below: with_named(child, &node.below) });
+        all.add(element.clone(), Node { member, below: with_declared_parents(child, &node.below) });
     }
     all
 }

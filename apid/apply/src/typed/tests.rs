@@ -17,7 +17,7 @@ fn ty(name: &str) -> Merge {
 }
 
 #[test]
-fn paths_of_an_object() {
+fn field_set_contains_all_owned_paths() {
     for (name, object, want) in [
         ("core/v1.ConfigMap", json!({"data": {"k": "v"}}), json!({"f:data": {"f:k": {}}})),
         ("core/v1.ConfigMap", json!({"data": {}}), json!({"f:data": {}})),
@@ -52,7 +52,7 @@ fn paths_of_an_object() {
 }
 
 #[test]
-fn comparisons() {
+fn compare_reports_added_modified_and_removed_paths() {
     for (name, old, new, added, modified, removed) in [
         (
             "core/v1.ConfigMap",
@@ -106,7 +106,7 @@ fn comparisons() {
 }
 
 #[test]
-fn order_of_merged_items() {
+fn merged_list_items_keep_applied_order() {
     for (under, over, want) in [
         ("a b", "b c", "a b c"),
         ("a b c", "c a", "b c a"),
@@ -124,7 +124,7 @@ fn order_of_merged_items() {
 }
 
 #[test]
-fn parts_that_became_atomic_are_owned_whole() {
+fn reconcile_turns_granular_fields_into_atomic() {
     let set = Set::from_value(&json!({"f:spec": {"f:selector": {"f:a": {}}, "f:type": {}}})).unwrap();
     let now = reconcile(&ty("core/v1.Service"), &set).unwrap();
     assert_eq!(now.to_value(), json!({"f:spec": {"f:selector": {}, "f:type": {}}}));
@@ -132,7 +132,7 @@ fn parts_that_became_atomic_are_owned_whole() {
 }
 
 #[test]
-fn what_does_not_fit() {
+fn type_check_reports_mismatches_and_undeclared_fields() {
     for (object, want) in [
         (json!({"dta": {}}), ".dta: field not declared in schema"),
         (json!({"spec": {"hostname": 1}}), ".spec.hostname: expected string, got number"),
@@ -155,7 +155,7 @@ fn what_does_not_fit() {
 }
 
 #[test]
-fn undeclared_fields_below_a_long_key_are_told_in_bounded_text() {
+fn undeclared_fields_below_long_key_have_bounded_messages() {
     let long = "k".repeat(200_000);
     let undeclared: Fields = (0..20_000).map(|i| (format!("undeclared{i}"), json!(1))).collect();
     let mut object = fields(json!({"properties": {long: undeclared}}));

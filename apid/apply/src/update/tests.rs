@@ -41,7 +41,7 @@ fn object(value: Value) -> Object {
 
 /// Manager, time in seconds and fields of each entry.
 fn owners(object: &Object) -> Vec<(String, i64, Value)> {
-    let mut managed = Managed::of(object).entries;
+    let mut managed = ManagedFields::of(object).entries;
     managed.sort_by_key(|entry| entry.time);
     managed
         .into_iter()
@@ -54,7 +54,7 @@ fn owner(manager: &str, second: i64, fields: Value) -> (String, i64, Value) {
 }
 
 #[test]
-fn who_changes_a_field_owns_it() {
+fn update_moves_ownership_to_changing_manager() {
     let kind = Kind::of("core/v1.ConfigMap");
     let mut created = object(json!({"metadata": {"name": "a", "uid": "u"}, "data": {"k": "v", "l": "v"}}));
     kind.write("maker", "", 1).update(None, &mut created).unwrap();
@@ -90,7 +90,7 @@ fn who_changes_a_field_owns_it() {
 }
 
 #[test]
-fn subresources_have_entries_of_their_own_and_ignored_fields_no_owner() {
+fn subresource_write_has_separate_entry_and_ignores_status() {
     let mut kind = Kind::of("apps/v1.Deployment");
     kind.ignored = Set::of(&[crate::path::Element::field("status")]);
     let mut created =
@@ -102,13 +102,13 @@ fn subresources_have_entries_of_their_own_and_ignored_fields_no_owner() {
     // Managed fields in the body of a subresource are ignored.
     scaled.set_meta("managedFields", json!([{}]));
     kind.write("m", "scale", 2).update(Some(&created), &mut scaled).unwrap();
-    let managed = Managed::of(&scaled);
+    let managed = ManagedFields::of(&scaled);
     assert_eq!(managed.entries.len(), 1);
     assert_eq!(managed.entries[0].subresource, "scale");
 }
 
 #[test]
-fn owners_can_be_rewritten_and_forgotten() {
+fn managed_fields_can_be_rewritten_and_reset() {
     let kind = Kind::of("core/v1.ConfigMap");
     let mut created = object(json!({"metadata": {"name": "a"}, "data": {"k": "v"}}));
     kind.write("maker", "", 1).update(None, &mut created).unwrap();
@@ -118,7 +118,7 @@ fn owners_can_be_rewritten_and_forgotten() {
     list[0]["manager"] = json!("kubectl");
     list[0]["operation"] = json!("Apply");
     kind.write("x", "", 2).update(Some(&created), &mut migrated).unwrap();
-    assert_eq!(Managed::of(&migrated).entries[0].shown(), "\"kubectl\"");
+    assert_eq!(ManagedFields::of(&migrated).entries[0].owner_text(), "\"kubectl\"");
 
     let mut emptied = created.clone();
     emptied.set_meta("managedFields", json!([]));

@@ -4,10 +4,10 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::json;
 
-use crate::table::cell::Read;
+use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::{
-    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table, Unenforced,
+    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table, UnenforcedKind,
     unenforced,
 };
 
@@ -42,7 +42,7 @@ impl Strategy for MutatingWebhookConfiguration {
         false
     }
 
-    fn unenforced(&self) -> Option<&'static Unenforced> {
+    fn unenforced(&self) -> Option<&'static UnenforcedKind> {
         Some(&unenforced::ADMISSION_WEBHOOKS)
     }
 

@@ -4,11 +4,11 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::json;
 
-use crate::table::cell::{Read, UNSET};
+use crate::table::cell::{PathReader, UNSET};
 use crate::table::{AGE, NAME, age};
 use crate::{
     Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
-    Table, Unenforced, unenforced,
+    Table, UnenforcedKind, unenforced,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -42,12 +42,12 @@ impl Strategy for ValidatingAdmissionPolicy {
         false
     }
 
-    fn unenforced(&self) -> Option<&'static Unenforced> {
+    fn unenforced(&self) -> Option<&'static UnenforcedKind> {
         Some(&unenforced::ADMISSION_POLICIES)
     }
 
     fn status_writes(&self) -> StatusWrites {
-        StatusWrites::Alone
+        StatusWrites::StatusOnly
     }
 
     fn table(&self) -> Option<&'static Table> {

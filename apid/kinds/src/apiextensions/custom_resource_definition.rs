@@ -3,10 +3,10 @@
 use apimachinery::object::Object;
 use serde_json::Value;
 
-use crate::table::cell::Read;
+use crate::table::cell::PathReader;
 use crate::{
     Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
-    Unenforced, unenforced,
+    UnenforcedKind, unenforced,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -40,12 +40,12 @@ impl Strategy for CustomResourceDefinition {
         false
     }
 
-    fn unenforced(&self) -> Option<&'static Unenforced> {
+    fn unenforced(&self) -> Option<&'static UnenforcedKind> {
         Some(&unenforced::CUSTOM_RESOURCES)
     }
 
     fn status_writes(&self) -> StatusWrites {
-        StatusWrites::Alone
+        StatusWrites::StatusOnly
     }
 
     /// Initializes `status.storedVersions` with the storage version.

@@ -4,11 +4,11 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use crate::table::cell::Read;
+use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::{
     Column, Kind, MetadataChecks, NameRule, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
-    Table, Unenforced, unenforced,
+    Table, UnenforcedKind, unenforced,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -42,12 +42,12 @@ impl Strategy for ApiService {
         false
     }
 
-    fn unenforced(&self) -> Option<&'static Unenforced> {
+    fn unenforced(&self) -> Option<&'static UnenforcedKind> {
         Some(&unenforced::AGGREGATION)
     }
 
     fn status_writes(&self) -> StatusWrites {
-        StatusWrites::Alone
+        StatusWrites::StatusOnly
     }
 
     fn table(&self) -> Option<&'static Table> {

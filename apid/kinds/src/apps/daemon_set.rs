@@ -4,9 +4,9 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::json;
 
-use crate::defaults::{fill, fill_text, made, part};
+use crate::defaults::{fill, fill_text, map_or_insert, part};
 use crate::pods;
-use crate::table::cell::{Read, labels, selector};
+use crate::table::cell::{PathReader, labels, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
 use crate::table::{AGE, NAME};
 use crate::{
@@ -39,10 +39,10 @@ impl Strategy for DaemonSet {
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         let Some(spec) = part(object, "spec") else { return };
         fill(spec, "revisionHistoryLimit", 10);
-        if let Some(strategy) = made(spec, "updateStrategy") {
+        if let Some(strategy) = map_or_insert(spec, "updateStrategy") {
             fill_text(strategy, "type", "RollingUpdate");
             if strategy.get("type").is_some_and(|kind| kind == "RollingUpdate")
-                && let Some(rolling) = made(strategy, "rollingUpdate")
+                && let Some(rolling) = map_or_insert(strategy, "rollingUpdate")
             {
                 fill(rolling, "maxUnavailable", 1);
                 fill(rolling, "maxSurge", 0);

@@ -5,10 +5,10 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::json;
 
-use crate::defaults::{fill, fill_text, made, part};
+use crate::defaults::{fill, fill_text, map_or_insert, part};
 use crate::pods;
 use crate::pods::validation::not_negative;
-use crate::table::cell::{Read, selector};
+use crate::table::cell::{PathReader, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template, replicas};
 use crate::table::{AGE, NAME};
 use crate::{
@@ -66,10 +66,10 @@ impl Strategy for Deployment {
         fill(spec, "replicas", 1);
         fill(spec, "revisionHistoryLimit", 10);
         fill(spec, "progressDeadlineSeconds", 600);
-        if let Some(strategy) = made(spec, "strategy") {
+        if let Some(strategy) = map_or_insert(spec, "strategy") {
             fill_text(strategy, "type", "RollingUpdate");
             if strategy.get("type").is_some_and(|kind| kind == "RollingUpdate")
-                && let Some(rolling) = made(strategy, "rollingUpdate")
+                && let Some(rolling) = map_or_insert(strategy, "rollingUpdate")
             {
                 fill(rolling, "maxUnavailable", "25%");
                 fill(rolling, "maxSurge", "25%");

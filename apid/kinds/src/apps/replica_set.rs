@@ -4,7 +4,7 @@ use apimachinery::object::Object;
 
 use crate::defaults::{fill, part};
 use crate::pods;
-use crate::table::cell::{Read, selector};
+use crate::table::cell::{PathReader, selector};
 use crate::table::workload::{REPLICATED, replicated};
 use crate::{
     Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,

@@ -4,9 +4,9 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::json;
 
-use crate::defaults::{each, fill, fill_text, made, part};
+use crate::defaults::{each, fill, fill_text, map_or_insert, part};
 use crate::pods;
-use crate::table::cell::Read;
+use crate::table::cell::PathReader;
 use crate::table::workload::{CONTAINERS, IMAGES, containers, replicas};
 use crate::table::{AGE, NAME, age};
 use crate::{
@@ -41,25 +41,25 @@ impl Strategy for StatefulSet {
         fill(spec, "replicas", 1);
         fill(spec, "revisionHistoryLimit", 10);
         fill_text(spec, "podManagementPolicy", "OrderedReady");
-        if let Some(strategy) = made(spec, "updateStrategy") {
+        if let Some(strategy) = map_or_insert(spec, "updateStrategy") {
             fill_text(strategy, "type", "RollingUpdate");
             if strategy.get("type").is_some_and(|kind| kind == "RollingUpdate")
-                && let Some(rolling) = made(strategy, "rollingUpdate")
+                && let Some(rolling) = map_or_insert(strategy, "rollingUpdate")
             {
                 fill(rolling, "partition", 0);
             }
         }
-        if let Some(retention) = made(spec, "persistentVolumeClaimRetentionPolicy") {
+        if let Some(retention) = map_or_insert(spec, "persistentVolumeClaimRetentionPolicy") {
             fill_text(retention, "whenDeleted", "Retain");
             fill_text(retention, "whenScaled", "Retain");
         }
         for claim in each(spec, "volumeClaimTemplates") {
             claim.insert("apiVersion".to_owned(), json!("v1"));
             claim.insert("kind".to_owned(), json!("PersistentVolumeClaim"));
-            if let Some(spec) = made(claim, "spec") {
+            if let Some(spec) = map_or_insert(claim, "spec") {
                 fill_text(spec, "volumeMode", "Filesystem");
             }
-            if let Some(status) = made(claim, "status") {
+            if let Some(status) = map_or_insert(claim, "status") {
                 fill_text(status, "phase", "Pending");
             }
         }

@@ -2,7 +2,7 @@
 
 pub(crate) mod token_request;
 
-use crate::strategy::Plain;
+use crate::strategy::DefaultStrategy;
 use crate::{Kind, REVIEW_VERBS, Storage};
 
 /// Kinds of the group, in discovery order. apid evaluates each object and stores none.
@@ -36,5 +36,5 @@ const REVIEW: Kind = Kind {
     verbs: REVIEW_VERBS,
     subresources: &[],
     schema: "",
-    strategy: &Plain,
+    strategy: &DefaultStrategy,
 };

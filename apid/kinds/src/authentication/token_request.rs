@@ -9,9 +9,9 @@ use crate::{Context, Kind, REVIEW_VERBS, Storage, Strategy};
 /// Default lifetime of a token in seconds.
 const DEFAULT_SECONDS: i64 = 3600;
 /// Minimum lifetime in seconds.
-const LEAST_SECONDS: i64 = 600;
+const MIN_SECONDS: i64 = 600;
 /// Maximum lifetime in seconds.
-const MOST_SECONDS: i64 = 1 << 32;
+const MAX_SECONDS: i64 = 1 << 32;
 
 pub(crate) const KIND: Kind = Kind {
     group: "authentication",
@@ -41,9 +41,9 @@ impl Strategy for TokenRequest {
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let path = FieldPath::new("spec").child("expirationSeconds");
         let seconds = object.at(&["spec", "expirationSeconds"]).and_then(Value::as_i64).unwrap_or_default();
-        if seconds < LEAST_SECONDS {
+        if seconds < MIN_SECONDS {
             FieldError::invalid(&path, seconds, "may not specify a duration less than 10 minutes").into()
-        } else if seconds > MOST_SECONDS {
+        } else if seconds > MAX_SECONDS {
             FieldError::invalid(&path, seconds, "may not specify a duration larger than 2^32 seconds").into()
         } else {
             FieldErrors::new()

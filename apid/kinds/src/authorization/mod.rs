@@ -1,6 +1,6 @@
 //! API group `authorization`: access reviews.
 
-use crate::strategy::Plain;
+use crate::strategy::DefaultStrategy;
 use crate::{Kind, REVIEW_VERBS, Storage};
 
 /// Kinds of the group, in discovery order. apid evaluates each object and stores none.
@@ -49,5 +49,5 @@ const REVIEW: Kind = Kind {
     verbs: REVIEW_VERBS,
     subresources: &[],
     schema: "",
-    strategy: &Plain,
+    strategy: &DefaultStrategy,
 };

@@ -4,7 +4,7 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use crate::table::cell::{Read, UNKNOWN, UNSET, or_none, shortened};
+use crate::table::cell::{PathReader, UNKNOWN, UNSET, or_none, truncated};
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
 
@@ -85,7 +85,7 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
         json!(object.name()),
         json!(format!("{}/{}", target("kind"), target("name"))),
         json!(targets(object)),
-        json!(object.shown("spec.minReplicas", UNSET)),
+        json!(object.text_or_number("spec.minReplicas", UNSET)),
         json!(object.integer("spec.maxReplicas")),
         json!(object.integer("status.currentReplicas")),
         age(object, clock),
@@ -97,7 +97,7 @@ fn targets(object: &Object) -> String {
     let current = object.items("status.currentMetrics");
     let metrics = object.items("spec.metrics").iter().enumerate();
     let texts: Vec<String> = metrics.filter_map(|(i, metric)| target(metric, current.get(i))).collect();
-    or_none(shortened(&texts, 2, ", "))
+    or_none(truncated(&texts, 2, ", "))
 }
 
 fn target(metric: &Value, current: Option<&Value>) -> Option<String> {
@@ -111,11 +111,13 @@ fn target(metric: &Value, current: Option<&Value>) -> Option<String> {
     };
     let current = current.and_then(|current| current.get(source));
     let measured = |field: &str| {
-        current
-            .map_or_else(|| UNKNOWN.to_owned(), |current| current.shown(&format!("current.{field}"), UNKNOWN))
+        current.map_or_else(
+            || UNKNOWN.to_owned(),
+            |current| current.text_or_number(&format!("current.{field}"), UNKNOWN),
+        )
     };
     let metric = metric.get(source)?;
-    let wanted = |field: &str| metric.shown(&format!("target.{field}"), "");
+    let wanted = |field: &str| metric.text_or_number(&format!("target.{field}"), "");
     let has_average = !wanted("averageValue").is_empty();
     Some(match source {
         "resource" | "containerResource" if has_average => {

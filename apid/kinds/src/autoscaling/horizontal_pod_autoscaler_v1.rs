@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::horizontal_pod_autoscaler::TABLE;
 use crate::conversion::ordered;
-use crate::table::cell::Read;
+use crate::table::cell::PathReader;
 use crate::{Conversion, Kind, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
@@ -135,10 +135,11 @@ impl Conversion for HorizontalPodAutoscaler {
             let text = object.annotation(&key(names, name))?;
             serde_json::from_str::<Value>(text).ok()
         };
-        let metrics = said(METRICS).and_then(|list| each(list, |metric| from_first(metric, Side::Target)));
-        let measured =
-            said(CURRENT_METRICS).and_then(|list| each(list, |metric| from_first(metric, Side::Current)));
-        let conditions = said(CONDITIONS).and_then(|list| each(list, |value| typed(value, CONDITION)));
+        let metrics = said(METRICS)
+            .and_then(|list| convert_all(list, |metric| from_annotation_format(metric, Side::Target)));
+        let measured = said(CURRENT_METRICS)
+            .and_then(|list| convert_all(list, |metric| from_annotation_format(metric, Side::Current)));
+        let conditions = said(CONDITIONS).and_then(|list| convert_all(list, |value| typed(value, CONDITION)));
         let behavior = said(BEHAVIOR).and_then(|value| typed(value, BEHAVIOR_TYPE));
         for name in ANNOTATIONS {
             remove_annotation(object, &key(names, name));
@@ -148,7 +149,7 @@ impl Conversion for HorizontalPodAutoscaler {
         let mut all = metrics.unwrap_or_default();
         if let Some(percent) = spec.remove("targetCPUUtilizationPercentage").filter(|value| !value.is_null())
         {
-            all.push(of_processors("target", json!({"type": "Utilization", "averageUtilization": percent})));
+            all.push(cpu_metric("target", json!({"type": "Utilization", "averageUtilization": percent})));
         }
         if !all.is_empty() {
             spec.insert("metrics".to_owned(), all.into());
@@ -159,7 +160,7 @@ impl Conversion for HorizontalPodAutoscaler {
         let status = part(object, "status");
         let percent = status.remove("currentCPUUtilizationPercentage").filter(|value| !value.is_null());
         let percent =
-            percent.map(|percent| vec![of_processors("current", json!({"averageUtilization": percent}))]);
+            percent.map(|percent| vec![cpu_metric("current", json!({"averageUtilization": percent}))]);
         // The annotation holds the complete metric statuses.
         if let Some(measured) = measured.or(percent) {
             status.insert("currentMetrics".to_owned(), measured.into());
@@ -169,19 +170,19 @@ impl Conversion for HorizontalPodAutoscaler {
         }
     }
 
-    fn show(&self, object: &mut Object, names: &Names) {
+    fn from_storage(&self, object: &mut Object, names: &Names) {
         let spec = part(object, "spec");
         let metrics = spec.remove("metrics");
         let behavior = spec.remove("behavior");
         let (processors, others): (Vec<Value>, Vec<Value>) =
-            items(metrics).into_iter().partition(|metric| is_of_processors(metric, "target"));
+            items(metrics).into_iter().partition(|metric| is_cpu_metric(metric, "target"));
         if let Some(percent) = processors.first().and_then(|m| m.find("resource.target.averageUtilization")) {
             spec.insert("targetCPUUtilizationPercentage".to_owned(), percent.clone());
         }
         let status = part(object, "status");
         let measured = items(status.remove("currentMetrics"));
         let conditions = items(status.remove("conditions"));
-        let processors = measured.iter().rfind(|metric| is_of_processors(metric, "current"));
+        let processors = measured.iter().rfind(|metric| is_cpu_metric(metric, "current"));
         if let Some(percent) = processors.and_then(|m| m.find("resource.current.averageUtilization")) {
             status.insert("currentCPUUtilizationPercentage".to_owned(), percent.clone());
         }
@@ -189,10 +190,16 @@ impl Conversion for HorizontalPodAutoscaler {
         let mut say = |name: &str, text: String| annotate(object, &key(names, name), text);
         let list = |texts: Vec<String>| format!("[{}]", texts.join(","));
         if !others.is_empty() {
-            say(METRICS, list(others.iter().map(|metric| to_first(metric, Side::Target)).collect()));
+            say(
+                METRICS,
+                list(others.iter().map(|metric| to_annotation_format(metric, Side::Target)).collect()),
+            );
         }
         if !measured.is_empty() {
-            say(CURRENT_METRICS, list(measured.iter().map(|m| to_first(m, Side::Current)).collect()));
+            say(
+                CURRENT_METRICS,
+                list(measured.iter().map(|m| to_annotation_format(m, Side::Current)).collect()),
+            );
         }
         if !conditions.is_empty() {
             let shape = Shape::Named(CONDITION);
@@ -213,25 +220,25 @@ fn key(names: &Names, name: &str) -> String {
 }
 
 /// The CPU utilization metric, which is a field in version 1. `word` is `target` or `current`.
-fn of_processors(word: &str, measure: Value) -> Value {
+fn cpu_metric(word: &str, measure: Value) -> Value {
     json!({"type": "Resource", "resource": {"name": "cpu", word: measure}})
 }
 
 /// Whether a metric is the CPU utilization metric, a field in version 1.
 /// `word` is `target` or `current`.
-fn is_of_processors(metric: &Value, word: &str) -> bool {
+fn is_cpu_metric(metric: &Value, word: &str) -> bool {
     metric.text("type") == "Resource"
         && metric.text("resource.name") == "cpu"
         && metric.find(&format!("resource.{word}.averageUtilization")).is_some_and(Value::is_number)
 }
 
 /// Converts a version 2 metric to the annotation format.
-fn to_first(metric: &Value, side: Side) -> String {
+fn to_annotation_format(metric: &Value, side: Side) -> String {
     let mut pairs = vec![format!("\"type\":{}", Value::from(metric.text("type")))];
     for (source, fields) in SOURCES {
         let Some(tree) = metric.get(source).filter(|tree| tree.is_object()) else { continue };
         let fields = fields.iter().filter_map(|(first, path)| {
-            let (name, always) = first_name(first, side);
+            let (name, always) = annotation_field(first, side);
             let value = match tree.find(&path.replace('*', side.word())) {
                 Some(value) => value.clone(),
                 None if always => json!("0"),
@@ -249,13 +256,13 @@ fn to_first(metric: &Value, side: Side) -> String {
 }
 
 /// Name of a field in an annotation, and whether the conversion always writes the field.
-fn first_name(pattern: &str, side: Side) -> (String, bool) {
+fn annotation_field(pattern: &str, side: Side) -> (String, bool) {
     let name = pattern.trim_end_matches('!');
     (name.replace('*', side.word()), name.len() != pattern.len())
 }
 
 /// Converts a metric from the annotation format to version 2; None if the metric is invalid.
-fn from_first(metric: Value, side: Side) -> Option<Value> {
+fn from_annotation_format(metric: Value, side: Side) -> Option<Value> {
     if !metric.is_object() {
         return None;
     }
@@ -265,7 +272,7 @@ fn from_first(metric: Value, side: Side) -> Option<Value> {
         let Some(tree) = metric.get(source).filter(|tree| !tree.is_null()) else { continue };
         let mut converted = Object::default();
         for (first, path) in fields {
-            let Some(value) = tree.get(first_name(first, side).0) else { continue };
+            let Some(value) = tree.get(annotation_field(first, side).0) else { continue };
             let path = path.replace('*', side.word());
             match path.split_once('.') {
                 Some((outer, inner)) => {
@@ -290,7 +297,7 @@ fn from_first(metric: Value, side: Side) -> Option<Value> {
 }
 
 /// Converts all items of a list; None if one item has no conversion.
-fn each(list: Value, convert: impl Fn(Value) -> Option<Value>) -> Option<Vec<Value>> {
+fn convert_all(list: Value, convert: impl Fn(Value) -> Option<Value>) -> Option<Vec<Value>> {
     match list {
         Value::Array(items) => items.into_iter().map(convert).collect(),
         _ => None,

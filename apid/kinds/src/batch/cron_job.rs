@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::defaults::{fill, fill_text, part};
 use crate::pods;
-use crate::table::cell::{NONE, Read, UNSET, selector};
+use crate::table::cell::{NONE, PathReader, UNSET, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
 use crate::table::{AGE, NAME, since};
 use crate::{

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::defaults::{each, fill, fill_text, part};
 use crate::pods;
-use crate::table::cell::{Read, selector};
+use crate::table::cell::{PathReader, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
 use crate::table::{AGE, NAME, between, since};
 use crate::{
@@ -132,7 +132,8 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
 }
 
 fn state(object: &Object) -> &'static str {
-    let first = |conditions: &[&'static str]| conditions.iter().copied().find(|c| object.holds(c));
+    let first =
+        |conditions: &[&'static str]| conditions.iter().copied().find(|c| object.is_condition_true(c));
     if let Some(end) = first(&["Complete", "Failed"]) {
         return end;
     }

@@ -5,7 +5,7 @@ use apimachinery::object::Object;
 use apimachinery::user::UserInfo;
 use serde_json::{Value, json};
 
-use crate::table::cell::{NONE, Read};
+use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age, short_duration};
 use crate::{
     Column, Context, Kind, MetadataChecks, NameRule, STANDARD_VERBS, Storage, Strategy, Subresource, Table,

@@ -5,8 +5,8 @@ use apimachinery::object::Object;
 use apimachinery::time;
 use serde_json::{Map, Value, json};
 
-use crate::table::cell::Read;
-use crate::{Context, Kind, Order, REVIEW_VERBS, Storage, Strategy};
+use crate::table::cell::PathReader;
+use crate::{BindingAction, Context, Kind, REVIEW_VERBS, Storage, Strategy};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
@@ -17,7 +17,7 @@ pub(super) const KIND: Kind = Kind {
     short_names: &[],
     categories: &[],
     namespaced: true,
-    storage: Storage::Order,
+    storage: Storage::BindingLike,
     verbs: REVIEW_VERBS,
     subresources: &[],
     schema: "core/v1.Binding",
@@ -30,12 +30,12 @@ const SCHEDULED: &str = "PodScheduled";
 struct Binding;
 
 impl Strategy for Binding {
-    fn order(&self) -> Option<&'static dyn Order> {
+    fn binding_action(&self) -> Option<&'static dyn BindingAction> {
         Some(&Binding)
     }
 }
 
-impl Order for Binding {
+impl BindingAction for Binding {
     fn validate(&self, order: &Object) -> FieldErrors {
         let target = FieldPath::new("target");
         let mut errors = FieldErrors::new();
@@ -54,7 +54,7 @@ impl Order for Binding {
     /// Assigns the pod to the node.
     /// The pod must not be terminating and must have neither a node nor a scheduling gate. Copies the
     /// annotations of the binding to the pod.
-    fn carry_out(&self, order: &Object, pod: &mut Object, ctx: &Context<'_>) -> Result<(), String> {
+    fn apply_to_target(&self, order: &Object, pod: &mut Object, ctx: &Context<'_>) -> Result<(), String> {
         let name = pod.name().to_owned();
         if pod.is_terminating() {
             return Err(format!("pod {name} is being deleted, cannot be assigned to a host"));
@@ -100,7 +100,7 @@ fn set(object: &mut Object, part: &str, field: &str, value: Value) {
 
 #[cfg(test)]
 mod tests {
-    use apimachinery::clock::{ManualClock, SeededChance};
+    use apimachinery::clock::{ManualClock, SeededRng};
     use apimachinery::names::{Names, Preset};
 
     use super::*;
@@ -110,18 +110,18 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_gets_a_node_once() {
+    fn binding_assigns_unbound_pod_only() {
         let names = Names::new(Preset::Svc, "example.test").unwrap();
         let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
-        let chance = SeededChance::new(1);
-        let ctx = Context { names: &names, clock: &clock, chance: &chance, subresource: "binding" };
+        let rng = SeededRng::new(1);
+        let ctx = Context { names: &names, clock: &clock, rng: &rng, subresource: "binding" };
         let order = object(
             json!({"metadata": {"name": "p", "labels": {"l": "1"}, "annotations": {"a": "new", "b": "1"}},
             "target": {"kind": "Node", "name": "n"}}),
         );
         let mut pod = object(json!({"metadata": {"name": "p", "annotations": {"a": "old"}}, "spec": {},
             "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}));
-        Binding.carry_out(&order, &mut pod, &ctx).unwrap();
+        Binding.apply_to_target(&order, &mut pod, &ctx).unwrap();
         assert_eq!(
             pod.clone().into_value(),
             json!({"metadata": {"name": "p", "annotations": {"a": "new", "b": "1"}}, "spec": {"nodeName": "n"},
@@ -133,20 +133,20 @@ mod tests {
         for (mut pod, why) in
             [(pod, "already assigned"), (gated, "schedulingGates"), (leaving, "being deleted")]
         {
-            let refused = Binding.carry_out(&order, &mut pod, &ctx).unwrap_err();
+            let refused = Binding.apply_to_target(&order, &mut pod, &ctx).unwrap_err();
             assert!(refused.contains(why), "{refused}");
         }
     }
 
     #[test]
-    fn the_target_is_a_node() {
+    fn binding_target_must_be_node() {
         for (target, fields) in [
             (json!({"name": "n"}), vec![]),
             (json!({"kind": "Node", "name": "n"}), vec![]),
             (json!({"kind": "Pod", "name": "n"}), vec!["target.kind"]),
             (json!({}), vec!["target.name"]),
         ] {
-            let errors = Order::validate(&Binding, &object(json!({"target": target})));
+            let errors = BindingAction::validate(&Binding, &object(json!({"target": target})));
             assert_eq!(errors.iter().map(|e| e.path.as_str()).collect::<Vec<_>>(), fields, "{target}");
         }
     }

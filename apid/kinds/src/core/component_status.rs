@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::table::NAME;
-use crate::table::cell::Read;
+use crate::table::cell::PathReader;
 use crate::{Column, Kind, Storage, Strategy, Table, Verb};
 
 pub(super) const KIND: Kind = Kind {

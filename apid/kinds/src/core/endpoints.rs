@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::defaults::{each, fill_text};
-use crate::table::cell::{NONE, Read, first_three};
+use crate::table::cell::{NONE, PathReader, first_three};
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Table};
 

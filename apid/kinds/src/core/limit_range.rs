@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_containers_get_follows_from_what_they_may_have() {
+    fn limit_range_defaults_follow_max_and_min() {
         for (given, expected) in [
             (json!({"type": "Container", "max": {"cpu": "1"}}), json!({"cpu": "1"})),
             (

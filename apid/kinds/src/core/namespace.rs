@@ -100,7 +100,7 @@ impl Strategy for Namespace {
         subresource.is_empty()
     }
 
-    fn is_held(&self, object: &Object) -> bool {
+    fn has_pending_finalizers(&self, object: &Object) -> bool {
         finalizers(object).next().is_some()
     }
 

@@ -4,7 +4,7 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use crate::table::cell::{NONE, Read, UNKNOWN, or_none};
+use crate::table::cell::{NONE, PathReader, UNKNOWN, or_none};
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
 
@@ -31,7 +31,7 @@ impl Strategy for Node {
         MetadataChecks::Changes
     }
 
-    fn created_with_status(&self) -> bool {
+    fn keeps_status_on_create(&self) -> bool {
         true
     }
 

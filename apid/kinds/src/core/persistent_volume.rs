@@ -4,7 +4,7 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use crate::table::cell::{Read, UNSET, access_modes};
+use crate::table::cell::{PathReader, UNSET, access_modes};
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
 use apimachinery::time;
@@ -65,7 +65,7 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     let phase = if object.is_terminating() { "Terminating" } else { object.text("status.phase") };
     vec![
         json!(object.name()),
-        json!(object.shown("spec.capacity.storage", "0")),
+        json!(object.text_or_number("spec.capacity.storage", "0")),
         json!(access_modes(object.items("spec.accessModes"))),
         json!(object.text("spec.persistentVolumeReclaimPolicy")),
         json!(phase),

@@ -4,7 +4,7 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use crate::table::cell::{Read, UNSET, access_modes};
+use crate::table::cell::{PathReader, UNSET, access_modes};
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
 
@@ -60,7 +60,10 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     let volume = object.text("spec.volumeName");
     let (capacity, modes) = match volume {
         "" => (String::new(), String::new()),
-        _ => (object.shown("status.capacity.storage", "0"), access_modes(object.items("status.accessModes"))),
+        _ => (
+            object.text_or_number("status.capacity.storage", "0"),
+            access_modes(object.items("status.accessModes")),
+        ),
     };
     vec![
         json!(object.name()),

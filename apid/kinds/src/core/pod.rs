@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{pod_parts, pod_status};
 use crate::pods;
-use crate::table::cell::{NONE, Read};
+use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age, since};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
@@ -72,7 +72,7 @@ pub(super) const KIND: Kind = Kind {
 };
 
 /// Default grace period in seconds.
-const GRACE: i64 = 30;
+const DEFAULT_GRACE_PERIOD_SECONDS: i64 = 30;
 
 struct Pod;
 
@@ -90,13 +90,13 @@ impl Strategy for Pod {
     }
 
     /// Grace period of a deletion. It is 0 for a pod without a node and for a pod that has ended.
-    fn grace(&self, pod: &Object, asked: Option<i64>) -> Option<i64> {
+    fn grace_period_seconds(&self, pod: &Object, requested: Option<i64>) -> Option<i64> {
         let ended = matches!(pod.text("status.phase"), "Failed" | "Succeeded");
         if pod.text("spec.nodeName").is_empty() || ended {
             return Some(0);
         }
         let own = || pod.find("spec.terminationGracePeriodSeconds").and_then(Value::as_i64);
-        let seconds = asked.or_else(own).unwrap_or(GRACE);
+        let seconds = requested.or_else(own).unwrap_or(DEFAULT_GRACE_PERIOD_SECONDS);
         Some(if seconds < 0 { 1 } else { seconds })
     }
 
@@ -104,7 +104,7 @@ impl Strategy for Pod {
         Generation::Counted(&[])
     }
 
-    fn unbuilt_subresources(&self) -> &'static [&'static str] {
+    fn unimplemented_subresources(&self) -> &'static [&'static str] {
         &["log"]
     }
 
@@ -134,12 +134,12 @@ impl Strategy for Pod {
     }
 
     fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
-        object.set("status", json!({"phase": "Pending", "qosClass": pod_status::quality(object)}));
+        object.set("status", json!({"phase": "Pending", "qosClass": pod_status::qos_class(object)}));
     }
 
     /// Computes the QoS class from the requests and limits after admission. The QoS class is immutable.
     fn canonicalize(&self, object: &mut Object, ctx: &Context<'_>) {
-        let quality = pod_status::quality(object);
+        let quality = pod_status::qos_class(object);
         if ctx.subresource.is_empty()
             && let Some(Value::Object(status)) = object.get_mut("status")
         {
@@ -213,7 +213,7 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
         (restarts, last) => format!("{restarts} ({} ago)", since(last, clock)),
     };
     let gates = object.items("spec.readinessGates");
-    let open = gates.iter().filter(|gate| object.holds(gate.text("conditionType"))).count();
+    let open = gates.iter().filter(|gate| object.is_condition_true(gate.text("conditionType"))).count();
     let gates = if gates.is_empty() { NONE.to_owned() } else { format!("{open}/{}", gates.len()) };
     let address = Some(pod_status::address(object)).filter(|address| !address.is_empty());
     vec![

@@ -9,7 +9,7 @@ use apimachinery::object::{Map, Object};
 use serde_json::Value;
 
 use super::pod_status;
-use crate::table::cell::Read;
+use crate::table::cell::PathReader;
 
 /// Subresource that adds ephemeral containers.
 pub(super) const EPHEMERAL: &str = "ephemeralcontainers";
@@ -18,11 +18,11 @@ pub(super) const RESIZE: &str = "resize";
 
 const EPHEMERAL_FIELD: &str = "ephemeralContainers";
 /// Container lists that are fixed at creation.
-const LASTING: [&str; 2] = ["containers", "initContainers"];
+const FIXED_CONTAINER_LISTS: [&str; 2] = ["containers", "initContainers"];
 
 /// Container fields that ephemeral containers cannot have.
 /// Ephemeral containers are never restarted, probed or scheduled.
-const NOT_EPHEMERAL: [&str; 8] = [
+const FORBIDDEN_EPHEMERAL_FIELDS: [&str; 8] = [
     "ports",
     "resources",
     "resizePolicy",
@@ -34,7 +34,7 @@ const NOT_EPHEMERAL: [&str; 8] = [
 ];
 
 /// Container fields that a resize changes.
-const RESIZED: [&str; 2] = ["resources", "resizePolicy"];
+const RESIZE_FIELDS: [&str; 2] = ["resources", "resizePolicy"];
 
 /// Keeps the ephemeral containers of the body and restores all other fields.
 pub(super) fn keep_ephemeral(new: &mut Object, old: &Object) {
@@ -53,19 +53,19 @@ pub(super) fn keep_resources(new: &mut Object, old: &Object) {
     let names = |pod: &Object, list: &str| -> Vec<String> {
         pod.items(&format!("spec.{list}")).iter().map(|c| c.text("name").to_owned()).collect()
     };
-    if LASTING.iter().any(|list| names(new, list) != names(old, list)) {
+    if FIXED_CONTAINER_LISTS.iter().any(|list| names(new, list) != names(old, list)) {
         return;
     }
-    let sent = LASTING.map(|list| new.items(&format!("spec.{list}")).to_vec());
+    let sent = FIXED_CONTAINER_LISTS.map(|list| new.items(&format!("spec.{list}")).to_vec());
     restore(new, old);
     let Some(spec) = spec(new) else { return };
-    for (list, sent) in LASTING.iter().zip(sent) {
+    for (list, sent) in FIXED_CONTAINER_LISTS.iter().zip(sent) {
         let Some(Value::Array(containers)) = spec.get_mut(*list) else { continue };
         for (container, mut sent) in containers.iter_mut().zip(sent) {
             let (Some(container), Some(sent)) = (container.as_object_mut(), sent.as_object_mut()) else {
                 continue;
             };
-            for field in RESIZED {
+            for field in RESIZE_FIELDS {
                 match sent.remove(field) {
                     Some(value) => drop(container.insert(field.to_owned(), value)),
                     None => drop(container.remove(field)),
@@ -79,7 +79,7 @@ pub(super) fn keep_resources(new: &mut Object, old: &Object) {
 pub(super) fn validate_ephemeral(new: &Object, old: &Object) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let path = FieldPath::new("spec").child(EPHEMERAL_FIELD);
-    let lasting: BTreeSet<&str> = LASTING
+    let lasting: BTreeSet<&str> = FIXED_CONTAINER_LISTS
         .iter()
         .flat_map(|list| new.items(&format!("spec.{list}")))
         .map(|container| container.text("name"))
@@ -98,7 +98,7 @@ pub(super) fn validate_ephemeral(new: &Object, old: &Object) -> FieldErrors {
             errors.push(FieldError::required(&path.child("image"), ""));
         }
         let present = |field: &&&str| container.get(**field).is_some_and(|value| !is_empty(value));
-        for field in NOT_EPHEMERAL.iter().filter(present) {
+        for field in FORBIDDEN_EPHEMERAL_FIELDS.iter().filter(present) {
             errors
                 .push(FieldError::forbidden(&path.child(field), "cannot be set for an Ephemeral Container"));
         }
@@ -127,8 +127,8 @@ pub(super) fn validate_ephemeral(new: &Object, old: &Object) -> FieldErrors {
 pub(super) fn validate_resize(new: &Object, old: &Object) -> FieldErrors {
     let path = FieldPath::new("spec");
     let mut errors = FieldErrors::new();
-    let quality = pod_status::quality(new);
-    if quality != pod_status::quality(old) {
+    let quality = pod_status::qos_class(new);
+    if quality != pod_status::qos_class(old) {
         let detail = "Pod QOS Class may not change as a result of resizing";
         errors.push(FieldError::invalid(&path, old.text("status.qosClass"), detail));
     }
@@ -145,7 +145,7 @@ pub(super) fn validate_resize(new: &Object, old: &Object) -> FieldErrors {
 /// The spec without the fields that a resize may change.
 fn without_resizable(pod: &Object) -> Option<Value> {
     let mut spec = pod.get("spec").cloned()?;
-    for list in LASTING {
+    for list in FIXED_CONTAINER_LISTS {
         let containers = spec.get_mut(list).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
             container.remove("resizePolicy");
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_for_debugging_are_only_added() {
+    fn ephemeral_containers_can_only_be_added() {
         let old = pod(
             json!({"containers": [{"name": "c", "image": "a"}], "ephemeralContainers": [{"name": "e", "image": "a"}]}),
         );
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resize_changes_processors_and_memory() {
+    fn resize_changes_cpu_and_memory_only() {
         let container =
             |image: &str, resources: Value| json!({"name": "c", "image": image, "resources": resources});
         let old = pod(

@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use apimachinery::time;
 use serde_json::Value;
 
-use crate::table::cell::Read;
+use crate::table::cell::PathReader;
 
 /// State of a pod for printer columns.
 #[derive(Debug, PartialEq, Eq)]
@@ -72,19 +72,21 @@ pub(super) fn summary(pod: &Object) -> Summary<'_> {
             ready += usize::from(status.flag("ready"));
             continue;
         }
-        starting = Some(what_keeps(status).unwrap_or_else(|| format!("Init:{i}/{}", init_containers.len())));
+        starting = Some(
+            init_failure_reason(status).unwrap_or_else(|| format!("Init:{i}/{}", init_containers.len())),
+        );
         break;
     }
 
     let gated = pod.condition("PodScheduled").is_some_and(|c| c.text("reason") == "SchedulingGated");
     let own = if gated { "SchedulingGated" } else { pod.text_or("status.reason", pod.text("status.phase")) };
     let mut reason = starting.clone().unwrap_or_else(|| own.to_owned());
-    if starting.is_none() || pod.holds("Initialized") {
+    if starting.is_none() || pod.is_condition_true("Initialized") {
         all = of_sidecars;
         let mut running = false;
         for status in pod.items("status.containerStatuses").iter().rev() {
             all.add(status);
-            if let Some(why) = waiting(status).or_else(|| ended(status)) {
+            if let Some(why) = waiting_reason(status).or_else(|| termination_reason(status)) {
                 reason = why;
             } else if status.flag("ready") && status.find("state.running").is_some() {
                 running = true;
@@ -93,7 +95,7 @@ pub(super) fn summary(pod: &Object) -> Summary<'_> {
         }
         // A pod with both a completed and a running container is running.
         if reason == "Completed" && running {
-            reason = if pod.holds("Ready") { "Running" } else { "NotReady" }.to_owned();
+            reason = if pod.is_condition_true("Ready") { "Running" } else { "NotReady" }.to_owned();
         }
     }
     if pod.is_terminating() {
@@ -108,20 +110,20 @@ pub(super) fn summary(pod: &Object) -> Summary<'_> {
 }
 
 /// Reason why an init container has not completed, if reported.
-fn what_keeps(status: &Value) -> Option<String> {
+fn init_failure_reason(status: &Value) -> Option<String> {
     if status.find("state.terminated").is_some() {
-        return ended(status).map(|why| format!("Init:{why}"));
+        return termination_reason(status).map(|why| format!("Init:{why}"));
     }
-    let why = waiting(status).filter(|why| why != "PodInitializing")?;
+    let why = waiting_reason(status).filter(|why| why != "PodInitializing")?;
     Some(format!("Init:{why}"))
 }
 
-fn waiting(status: &Value) -> Option<String> {
+fn waiting_reason(status: &Value) -> Option<String> {
     Some(status.text("state.waiting.reason")).filter(|why| !why.is_empty()).map(str::to_owned)
 }
 
 /// Reason of a container's termination: its reason, signal or exit code.
-fn ended(status: &Value) -> Option<String> {
+fn termination_reason(status: &Value) -> Option<String> {
     let end = status.find("state.terminated")?;
     Some(match (end.text("reason"), end.integer("signal")) {
         ("", 0) => format!("ExitCode:{}", end.integer("exitCode")),
@@ -133,7 +135,7 @@ fn ended(status: &Value) -> Option<String> {
 /// QoS class of a pod.
 /// `Guaranteed`: every container has cpu and memory limits equal to its requests. `BestEffort`: no container
 /// has cpu or memory requests or limits. `Burstable`: all other pods.
-pub(super) fn quality(pod: &Object) -> &'static str {
+pub(super) fn qos_class(pod: &Object) -> &'static str {
     let containers = || pod.items("spec.initContainers").iter().chain(pod.items("spec.containers"));
     let amount = |container: &Value, sort: &str, resource: &str| {
         container

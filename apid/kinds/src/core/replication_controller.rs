@@ -4,7 +4,7 @@ use apimachinery::object::Object;
 
 use crate::defaults::{fill, part};
 use crate::pods;
-use crate::table::cell::{Read, labels};
+use crate::table::cell::{PathReader, labels};
 use crate::table::workload::{REPLICATED, replicated};
 use crate::{
     Context, DefaultPropagation, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy,

@@ -37,7 +37,7 @@ pub(super) const KIND: Kind = Kind {
 const OPAQUE: &str = "Opaque";
 
 /// A secret type and its required keys.
-struct Demand {
+struct TypedSecret {
     /// Name of the type without its domain.
     name: &'static str,
     keys: Keys,
@@ -56,13 +56,13 @@ enum Keys {
     Annotation(&'static str),
 }
 
-const DEMANDS: &[Demand] = &[
-    Demand { name: "service-account-token", keys: Keys::Annotation("service-account.name") },
-    Demand { name: "dockercfg", keys: Keys::Json(".dockercfg") },
-    Demand { name: "dockerconfigjson", keys: Keys::Json(".dockerconfigjson") },
-    Demand { name: "basic-auth", keys: Keys::Any(&["username", "password"]) },
-    Demand { name: "ssh-auth", keys: Keys::Filled("ssh-privatekey") },
-    Demand { name: "tls", keys: Keys::All(&["tls.crt", "tls.key"]) },
+const TYPED_SECRETS: &[TypedSecret] = &[
+    TypedSecret { name: "service-account-token", keys: Keys::Annotation("service-account.name") },
+    TypedSecret { name: "dockercfg", keys: Keys::Json(".dockercfg") },
+    TypedSecret { name: "dockerconfigjson", keys: Keys::Json(".dockerconfigjson") },
+    TypedSecret { name: "basic-auth", keys: Keys::Any(&["username", "password"]) },
+    TypedSecret { name: "ssh-auth", keys: Keys::Filled("ssh-privatekey") },
+    TypedSecret { name: "tls", keys: Keys::All(&["tls.crt", "tls.key"]) },
 ];
 
 struct Secret;
@@ -116,7 +116,7 @@ impl Strategy for Secret {
 
 fn validate_type(object: &Object, path: &FieldPath, names: &Names) -> FieldErrors {
     let kind = object.str_at(&["type"]).unwrap_or("");
-    let Some(demand) = DEMANDS.iter().find(|d| names.label_key(d.name) == kind) else {
+    let Some(demand) = TYPED_SECRETS.iter().find(|d| names.label_key(d.name) == kind) else {
         return FieldErrors::new();
     };
     let value = |key: &str| entries(object, "data").and_then(|data| data.get(key)).and_then(Value::as_str);

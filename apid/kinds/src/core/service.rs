@@ -5,8 +5,8 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use crate::defaults::{Fields, each, fill, fill_text, made, part};
-use crate::table::cell::{NONE, Read, UNKNOWN, joined, labels, load_balancer, or_none};
+use crate::defaults::{Fields, each, fill, fill_text, map_or_insert, part};
+use crate::table::cell::{NONE, PathReader, UNKNOWN, joined, labels, load_balancer, or_none};
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Context, Kind, NameRule, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
 
@@ -34,7 +34,8 @@ impl Strategy for Service {
         fill_text(spec, "type", "ClusterIP");
         fill_text(spec, "sessionAffinity", "None");
         if spec.get("sessionAffinity").is_some_and(|by| by == "ClientIP") {
-            let config = made(spec, "sessionAffinityConfig").and_then(|config| made(config, "clientIP"));
+            let config = map_or_insert(spec, "sessionAffinityConfig")
+                .and_then(|config| map_or_insert(config, "clientIP"));
             if let Some(config) = config {
                 fill(config, "timeoutSeconds", 10_800);
             }

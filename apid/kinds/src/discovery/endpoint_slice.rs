@@ -5,7 +5,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::defaults::{each, fill};
-use crate::table::cell::{Read, UNSET, first_three};
+use crate::table::cell::{PathReader, UNSET, first_three};
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
@@ -57,7 +57,7 @@ static TABLE: Table = Table {
         AGE,
     ],
     cells: |object: &Object, clock: &dyn Clock| {
-        let port = |port: &Value| port.shown("port", port.text_or("name", "*"));
+        let port = |port: &Value| port.text_or_number("port", port.text_or("name", "*"));
         let ports: Vec<String> = object.items("ports").iter().map(port).collect();
         let addresses = object.items("endpoints").iter().flat_map(|endpoint| endpoint.items("addresses"));
         let addresses: Vec<String> = addresses.filter_map(Value::as_str).map(str::to_owned).collect();

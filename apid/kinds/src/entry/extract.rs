@@ -6,21 +6,21 @@ use serde_json::Value;
 
 /// Tree of field paths to extract from a JSON object. A leaf selects the whole value.
 #[derive(Default)]
-pub(super) struct Wanted {
-    fields: Vec<(String, Wanted)>,
+pub(super) struct FieldSelection {
+    fields: Vec<(String, FieldSelection)>,
 }
 
-impl Wanted {
+impl FieldSelection {
     /// Adds a path. If one path is a prefix of another, the longer path takes effect.
     pub(super) fn add(&mut self, path: &[&str]) {
         let Some((first, rest)) = path.split_first() else { return };
         let known = self.fields.iter().position(|(field, _)| field == first);
         let at = known.unwrap_or_else(|| {
-            self.fields.push(((*first).to_owned(), Wanted::default()));
+            self.fields.push(((*first).to_owned(), FieldSelection::default()));
             self.fields.len() - 1
         });
-        if let Some((_, wanted)) = self.fields.get_mut(at) {
-            wanted.add(rest);
+        if let Some((_, selection)) = self.fields.get_mut(at) {
+            selection.add(rest);
         }
     }
 
@@ -36,12 +36,12 @@ impl Wanted {
         Object::from_value(value).map_err(|_| serde_json::Error::custom("is not a JSON object"))
     }
 
-    fn get(&self, field: &str) -> Option<&Wanted> {
-        self.fields.iter().find(|(f, _)| f == field).map(|(_, wanted)| wanted)
+    fn get(&self, field: &str) -> Option<&FieldSelection> {
+        self.fields.iter().find(|(f, _)| f == field).map(|(_, selection)| selection)
     }
 }
 
-impl<'de> DeserializeSeed<'de> for &Wanted {
+impl<'de> DeserializeSeed<'de> for &FieldSelection {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -53,7 +53,7 @@ impl<'de> DeserializeSeed<'de> for &Wanted {
     }
 }
 
-impl<'de> Visitor<'de> for &Wanted {
+impl<'de> Visitor<'de> for &FieldSelection {
     type Value = Value;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -69,8 +69,8 @@ impl<'de> Visitor<'de> for &Wanted {
         let mut map = Map::new();
         while let Some(field) = access.next_key_seed(Field)? {
             match self.get(&field) {
-                Some(wanted) => {
-                    map.insert(field.into_owned(), access.next_value_seed(wanted)?);
+                Some(selection) => {
+                    map.insert(field.into_owned(), access.next_value_seed(selection)?);
                 }
                 None => {
                     access.next_value::<IgnoredAny>()?;

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::conversion::rename;
 use crate::core::EVENTS;
-use crate::table::cell::Read;
+use crate::table::cell::PathReader;
 use crate::{Context, Conversion, Kind, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
@@ -149,7 +149,7 @@ impl Conversion for Event {
         }
     }
 
-    fn show(&self, object: &mut Object, _names: &Names) {
+    fn from_storage(&self, object: &mut Object, _names: &Names) {
         for (here, stored) in FIELDS {
             rename(object, stored, here);
         }

@@ -4,7 +4,7 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::json;
 
-use crate::table::cell::{NONE, Read};
+use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age};
 use crate::{
     Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
@@ -39,7 +39,7 @@ impl Strategy for FlowSchema {
     }
 
     fn status_writes(&self) -> StatusWrites {
-        StatusWrites::Alone
+        StatusWrites::StatusOnly
     }
 
     fn table(&self) -> Option<&'static Table> {

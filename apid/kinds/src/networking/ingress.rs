@@ -4,7 +4,7 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::json;
 
-use crate::table::cell::{NONE, Read, first_three, load_balancer};
+use crate::table::cell::{NONE, PathReader, first_three, load_balancer};
 use crate::table::{AGE, NAME, age};
 use crate::{
     Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,

@@ -4,7 +4,7 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::json;
 
-use crate::table::cell::{NONE, Read};
+use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 

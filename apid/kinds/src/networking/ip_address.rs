@@ -5,7 +5,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::table::NAME;
-use crate::table::cell::Read;
+use crate::table::cell::PathReader;
 use crate::{Column, Kind, MetadataChecks, NameRule, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {

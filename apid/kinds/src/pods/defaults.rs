@@ -8,7 +8,7 @@
 use apimachinery::object::{Object, Value};
 use serde_json::json;
 
-use crate::defaults::{Fields, each, fill, fill_text, made, map_at, part};
+use crate::defaults::{Fields, each, fill, fill_text, map_at, map_or_insert, part};
 
 /// Default file mode: the owner reads and writes, all others read.
 const MODE: i64 = 0o644;
@@ -76,7 +76,8 @@ fn host_ports(container: &mut Fields) {
 /// Sets missing resource requests to the limits.
 fn requests(container: &mut Fields) {
     let Some(limits) = map_at(container, "resources.limits").cloned() else { return };
-    let Some(requests) = map_at(container, "resources").and_then(|resources| made(resources, "requests"))
+    let Some(requests) =
+        map_at(container, "resources").and_then(|resources| map_or_insert(resources, "requests"))
     else {
         return;
     };
@@ -86,7 +87,7 @@ fn requests(container: &mut Fields) {
 }
 
 fn container(container: &mut Fields) {
-    let newest = container.get("image").and_then(Value::as_str).is_some_and(is_newest);
+    let newest = container.get("image").and_then(Value::as_str).is_some_and(has_latest_tag);
     fill_text(container, "imagePullPolicy", if newest { "Always" } else { "IfNotPresent" });
     fill_text(container, "terminationMessagePath", "/dev/termination-log");
     fill_text(container, "terminationMessagePolicy", "File");
@@ -133,7 +134,7 @@ fn field_version(source: &mut Fields) {
 }
 
 /// Whether an image has the tag `latest`, or neither tag nor digest.
-fn is_newest(image: &str) -> bool {
+fn has_latest_tag(image: &str) -> bool {
     let (named, digest) =
         image.split_once('@').map_or((image, None), |(named, digest)| (named, Some(digest)));
     let (path, name) = named.rsplit_once('/').map_or(("", named), |(path, name)| (path, name));
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn images_without_a_version_are_pulled_always() {
+    fn untagged_and_latest_images_default_to_pull_always() {
         for (image, newest) in [
             ("app", true),
             ("app:latest", true),
@@ -223,12 +224,12 @@ mod tests {
             ("", false),
             ("a b", false),
         ] {
-            assert_eq!(is_newest(image), newest, "{image}");
+            assert_eq!(has_latest_tag(image), newest, "{image}");
         }
     }
 
     #[test]
-    fn what_a_pod_gets_and_a_template_not() {
+    fn pod_gets_defaults_that_template_lacks() {
         let spec = json!({"hostNetwork": true, "containers": [{"name": "a", "image": "a:1",
             "ports": [{"containerPort": 80}], "resources": {"limits": {"cpu": "1"}, "requests": {"memory": "1Gi"}}}]});
         let alone = filled(spec.clone(), pod);
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_spec() {
+    fn pod_spec_parts_get_defaults() {
         let spec = filled(
             json!({
                 "serviceAccount": "robot", "terminationGracePeriodSeconds": 0,

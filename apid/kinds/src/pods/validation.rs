@@ -10,7 +10,7 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Object, Value};
 use serde_json::json;
 
-use crate::table::cell::Read;
+use crate::table::cell::PathReader;
 use crate::{format, labels};
 
 /// Validates a workload: its selector matches the template labels, and the restart policy is `Always`.
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn containers() {
+    fn invalid_containers_return_field_errors() {
         let main = json!({"name": "a", "image": "a:1", "terminationMessagePolicy": "File", "imagePullPolicy": "Always"});
         let run = |change: Value| {
             let mut fields = main.clone();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_of_pods() {
+    fn pod_update_of_immutable_field_is_rejected() {
         let pod = |spec: Value| Object::from_value(json!({"spec": spec})).unwrap();
         let base = json!({"containers": [{"name": "a", "image": "a:1"}], "activeDeadlineSeconds": 60,
             "tolerations": [{"key": "x"}]});

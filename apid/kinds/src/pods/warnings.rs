@@ -7,7 +7,7 @@
 
 use apimachinery::object::{Object, Value};
 
-use crate::table::cell::Read;
+use crate::table::cell::PathReader;
 
 /// Warnings about the pod template or pod spec at a path, if it is new or changed.
 pub(crate) fn template(new: &Object, old: Option<&Object>, path: &str) -> Vec<String> {
@@ -21,13 +21,13 @@ pub(crate) fn template(new: &Object, old: Option<&Object>, path: &str) -> Vec<St
             let path = format!("{spec}.{list}");
             let containers = new.items(&path).iter().enumerate();
             containers
-                .flat_map(|(i, container)| hidden(container, &format!("{path}[{i}]")))
+                .flat_map(|(i, container)| duplicate_variables(container, &format!("{path}[{i}]")))
                 .collect::<Vec<_>>()
         })
         .collect()
 }
 
-fn hidden(container: &Value, path: &str) -> Vec<String> {
+fn duplicate_variables(container: &Value, path: &str) -> Vec<String> {
     let env = container.get("env").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let name = |variable: &Value| variable.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut seen = std::collections::BTreeSet::new();
@@ -51,7 +51,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn variables_that_hide_others() {
+    fn duplicate_environment_variable_returns_warning() {
         let object = |env: Value| {
             Object::from_value(
                 json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "env": env}]}}}}),

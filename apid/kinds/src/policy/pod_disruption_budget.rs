@@ -4,7 +4,7 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::json;
 
-use crate::table::cell::Read;
+use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::{
     Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
@@ -57,8 +57,8 @@ static TABLE: Table = Table {
     cells: |object: &Object, clock: &dyn Clock| {
         vec![
             json!(object.name()),
-            json!(object.shown("spec.minAvailable", "N/A")),
-            json!(object.shown("spec.maxUnavailable", "N/A")),
+            json!(object.text_or_number("spec.minAvailable", "N/A")),
+            json!(object.text_or_number("spec.maxUnavailable", "N/A")),
             json!(object.integer("status.disruptionsAllowed")),
             age(object, clock),
         ]

@@ -5,7 +5,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::table::NAME;
-use crate::table::cell::{Read, UNSET};
+use crate::table::cell::{PathReader, UNSET};
 use crate::{Column, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
@@ -50,5 +50,9 @@ static TABLE: Table = Table {
 };
 
 fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
-    vec![json!(object.name()), json!(object.text("storageClassName")), json!(object.shown("capacity", UNSET))]
+    vec![
+        json!(object.name()),
+        json!(object.text("storageClassName")),
+        json!(object.text_or_number("capacity", UNSET)),
+    ]
 }

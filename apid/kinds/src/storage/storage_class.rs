@@ -4,7 +4,7 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use crate::table::cell::Read;
+use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 

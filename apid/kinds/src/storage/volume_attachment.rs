@@ -4,7 +4,7 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::json;
 
-use crate::table::cell::Read;
+use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::{
     Column, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource, Table,
@@ -42,7 +42,7 @@ impl Strategy for VolumeAttachment {
     }
 
     fn status_writes(&self) -> StatusWrites {
-        StatusWrites::Alone
+        StatusWrites::StatusOnly
     }
 
     fn table(&self) -> Option<&'static Table> {

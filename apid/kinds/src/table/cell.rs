@@ -11,7 +11,7 @@ pub(crate) const UNSET: &str = "<unset>";
 pub(crate) const UNKNOWN: &str = "<unknown>";
 
 /// Reads a tree by dotted paths. An absent value reads as the zero of its type.
-pub(crate) trait Read {
+pub(crate) trait PathReader {
     /// The value at a path.
     fn find(&self, path: &str) -> Option<&Value>;
 
@@ -50,7 +50,7 @@ pub(crate) trait Read {
     }
 
     /// A string or a number as text; `absent` if the value is missing.
-    fn shown(&self, path: &str, absent: &str) -> String {
+    fn text_or_number(&self, path: &str, absent: &str) -> String {
         match self.find(path) {
             Some(Value::String(text)) => text.clone(),
             Some(Value::Number(number)) => number.to_string(),
@@ -64,18 +64,18 @@ pub(crate) trait Read {
     }
 
     /// Whether a condition has the status `True`.
-    fn holds(&self, condition: &str) -> bool {
+    fn is_condition_true(&self, condition: &str) -> bool {
         self.condition(condition).is_some_and(|condition| condition.text("status") == "True")
     }
 }
 
-impl Read for Value {
+impl PathReader for Value {
     fn find(&self, path: &str) -> Option<&Value> {
         path.split('.').try_fold(self, |value, field| value.get(field))
     }
 }
 
-impl Read for Object {
+impl PathReader for Object {
     fn find(&self, path: &str) -> Option<&Value> {
         match path.split_once('.') {
             Some((first, rest)) => self.get(first)?.find(rest),
@@ -96,11 +96,11 @@ pub(crate) fn joined(items: &[Value]) -> String {
 
 /// The first three texts, and the number of further texts.
 pub(crate) fn first_three(texts: &[String], separator: &str) -> String {
-    shortened(texts, 3, separator)
+    truncated(texts, 3, separator)
 }
 
 /// The first `max` texts, and the number of further texts.
-pub(crate) fn shortened(texts: &[String], max: usize, separator: &str) -> String {
+pub(crate) fn truncated(texts: &[String], max: usize, separator: &str) -> String {
     let shown = texts.iter().take(max).map(String::as_str).collect::<Vec<_>>().join(separator);
     match texts.len().checked_sub(max) {
         None | Some(0) => shown,
@@ -109,14 +109,14 @@ pub(crate) fn shortened(texts: &[String], max: usize, separator: &str) -> String
 }
 
 /// A map of labels: `a=1,b=2`.
-pub(crate) fn labels(tree: &impl Read, path: &str) -> String {
+pub(crate) fn labels(tree: &impl PathReader, path: &str) -> String {
     let pairs = tree.entries(path);
     let texts = pairs.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")));
     or_none(texts.collect::<Vec<_>>().join(","))
 }
 
 /// A label selector with its requirements in key order: `app=web,tier in (a,b),!old`.
-pub(crate) fn selector(tree: &impl Read, path: &str) -> String {
+pub(crate) fn selector(tree: &impl PathReader, path: &str) -> String {
     let Some(selector) = tree.find(path) else { return NONE.to_owned() };
     let mut requirements: Vec<(String, String)> = selector
         .entries("matchLabels")
@@ -154,7 +154,7 @@ pub(crate) fn access_modes(modes: &[Value]) -> String {
 }
 
 /// Distinct, sorted addresses of a load balancer.
-pub(crate) fn load_balancer(tree: &impl Read) -> String {
+pub(crate) fn load_balancer(tree: &impl PathReader) -> String {
     let ingress = tree.items("status.loadBalancer.ingress");
     let mut addresses: Vec<&str> =
         ingress.iter().map(|i| i.text_or("ip", i.text("hostname"))).filter(|a| !a.is_empty()).collect();
@@ -169,7 +169,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn selectors_as_clients_type_them() {
+    fn label_selector_is_formatted_like_kubectl() {
         for (tree, text) in [
             (json!({}), "<none>"),
             (json!({"s": {}}), "<none>"),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_cut() {
+    fn long_cell_list_is_truncated() {
         let texts = |n: usize| (1..=n).map(|i| i.to_string()).collect::<Vec<_>>();
         assert_eq!(first_three(&texts(0), ","), "");
         assert_eq!(first_three(&texts(3), ","), "1,2,3");

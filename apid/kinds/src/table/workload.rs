@@ -4,7 +4,7 @@ use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use super::cell::Read;
+use super::cell::PathReader;
 use super::{AGE, NAME, age};
 use crate::Column;
 
@@ -51,13 +51,13 @@ pub(crate) fn of_template(
 }
 
 /// Container names and images of a pod template.
-pub(crate) fn containers(tree: &impl Read, template: &str) -> [Value; 2] {
+pub(crate) fn containers(tree: &impl PathReader, template: &str) -> [Value; 2] {
     let containers = tree.items(&format!("{template}.spec.containers"));
     ["name", "image"]
         .map(|field| json!(containers.iter().map(|c| c.text(field)).collect::<Vec<_>>().join(",")))
 }
 
 /// Desired number of replicas; default 1.
-pub(crate) fn replicas(tree: &impl Read) -> i64 {
+pub(crate) fn replicas(tree: &impl PathReader) -> i64 {
     tree.find("spec.replicas").and_then(Value::as_i64).unwrap_or(1)
 }

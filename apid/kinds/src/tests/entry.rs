@@ -1,6 +1,6 @@
 //! Tests of cache entries: round trips, splicing and selection.
 
-use apimachinery::clock::{Chance, SeededChance};
+use apimachinery::clock::{Rng, SeededRng};
 use apimachinery::names::{Names, Preset};
 use serde_json::{Map, json};
 use storage::cache::Decode as _;
@@ -24,7 +24,7 @@ fn json_of(entry: &Entry, revision: u64, head: bool) -> String {
 }
 
 #[test]
-fn stored_bytes_begin_with_the_head_and_hold_no_version() {
+fn stored_bytes_begin_with_head_and_omit_resource_version() {
     let stored = encode(&object(json!({
         "data": {"a": "1"}, "apiVersion": "v1", "kind": "ConfigMap", "binaryData": {},
         "metadata": {"resourceVersion": "9", "name": "x", "namespace": "n"},
@@ -52,7 +52,7 @@ fn numbers_are_written_in_decimal() {
 }
 
 #[test]
-fn reads_select_by_what_the_entry_keeps() {
+fn entry_returns_metadata_labels_owners_and_fields() {
     let event = object(json!({
         "kind": "Event", "apiVersion": "v1",
         "metadata": {
@@ -82,7 +82,7 @@ fn reads_select_by_what_the_entry_keeps() {
 }
 
 #[test]
-fn a_head_with_quotes_does_not_mislead() {
+fn escaped_quotes_in_head_do_not_hide_metadata() {
     let tricky = object(json!({
         "kind": "\"metadata\":{", "apiVersion": "\\\"metadata\":{\\", "metadata": {"name": "x"},
     }));
@@ -93,7 +93,7 @@ fn a_head_with_quotes_does_not_mislead() {
 }
 
 #[test]
-fn what_is_not_an_object_is_an_error() {
+fn decode_of_invalid_stored_bytes_returns_error() {
     let decoder = decoder("events");
     for stored in ["", "null", "[]", "{}", "{\"metadata\":{", "{\"metadata\":{}} x", "{\"kind\":1}", "\u{0}"]
     {
@@ -103,35 +103,35 @@ fn what_is_not_an_object_is_an_error() {
 }
 
 /// A random tree with escapes and empty containers at any position.
-fn random_value(chance: &SeededChance, depth: usize) -> Value {
-    let pick = |n: u128| usize::try_from(chance.bits() % n).unwrap();
+fn random_value(rng: &SeededRng, depth: usize) -> Value {
+    let pick = |n: u128| usize::try_from(rng.bits() % n).unwrap();
     match pick(if depth == 0 { 5 } else { 8 }) {
         0 => Value::Null,
         1 => json!(pick(2) == 0),
         2 => json!(pick(1000)),
         3 => json!(-1.5),
         4 => json!(["", "a", "\"metadata\":{", "\\", "é\n\u{1}", "}"][pick(6)]),
-        5 => (0..pick(3)).map(|_| random_value(chance, depth - 1)).collect(),
-        _ => random_map(chance, depth - 1).into(),
+        5 => (0..pick(3)).map(|_| random_value(rng, depth - 1)).collect(),
+        _ => random_map(rng, depth - 1).into(),
     }
 }
 
-fn random_map(chance: &SeededChance, depth: usize) -> Map<String, Value> {
+fn random_map(rng: &SeededRng, depth: usize) -> Map<String, Value> {
     const NAMES: [&str; 8] = ["metadata", "kind", "labels", "name", "", "\"", "\\\"metadata\":{", "ü"];
-    let pick = |n: u128| usize::try_from(chance.bits() % n).unwrap();
-    (0..pick(5)).map(|_| (NAMES[pick(8)].to_owned(), random_value(chance, depth))).collect()
+    let pick = |n: u128| usize::try_from(rng.bits() % n).unwrap();
+    (0..pick(5)).map(|_| (NAMES[pick(8)].to_owned(), random_value(rng, depth))).collect()
 }
 
 #[test]
-fn what_is_encoded_comes_back() {
+fn encode_decode_round_trip_returns_same_object() {
     let seed = 7;
     println!("seed {seed}");
-    let chance = SeededChance::new(seed);
+    let rng = SeededRng::new(seed);
     let decoder = decoder("events");
     for round in 0..5_000 {
-        let mut object = Object(random_map(&chance, 4));
+        let mut object = Object(random_map(&rng, 4));
         object.set_type("v1", "Event");
-        object.set("metadata", random_map(&chance, 3));
+        object.set("metadata", random_map(&rng, 3));
         object.remove_meta("resourceVersion");
         let stored = encode(&object);
         let entry = decoder.decode("", &stored).unwrap();

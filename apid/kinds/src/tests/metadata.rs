@@ -1,6 +1,6 @@
 //! Tests of the metadata rules and their error messages.
 
-use apimachinery::clock::{ManualClock, SeededChance};
+use apimachinery::clock::{ManualClock, SeededRng};
 use apimachinery::names::Preset;
 use serde_json::json;
 
@@ -30,7 +30,7 @@ fn texts(errors: &[FieldError]) -> Vec<String> {
 }
 
 #[test]
-fn what_must_hold() {
+fn invalid_metadata_returns_field_errors() {
     let annotations = |bytes: usize| json!({"annotations": {"a": "x".repeat(bytes - 1)}});
     for (metadata, errors) in [
         (json!({}), vec![]),
@@ -103,7 +103,7 @@ fn what_must_hold() {
 }
 
 #[test]
-fn what_an_update_may_not_change() {
+fn update_of_immutable_metadata_is_rejected() {
     const GONE: &str = "2024-01-02T03:04:05Z";
     for (old, new, errors) in [
         (json!({}), json!({"labels": {"a": "b"}, "finalizers": ["a.b/c"]}), vec![]),
@@ -145,11 +145,11 @@ fn what_an_update_may_not_change() {
 }
 
 #[test]
-fn fields_of_the_server() {
+fn server_sets_metadata_fields() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
     let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
-    let chance = SeededChance::new(3);
-    let ctx = Context { names: &names, clock: &clock, chance: &chance, subresource: "" };
+    let rng = SeededRng::new(3);
+    let ctx = Context { names: &names, clock: &clock, rng: &rng, subresource: "" };
     let mut new = object(json!({
         "generateName": "web-", "uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z", "selfLink": "/x", "resourceVersion": "0",
         "deletionTimestamp": "2001-01-01T00:00:00Z", "deletionGracePeriodSeconds": 5, "generation": 7,
@@ -163,9 +163,9 @@ fn fields_of_the_server() {
             "generateName": "web-", "uid": uid, "creationTimestamp": "2024-01-02T03:04:05Z", "namespace": "team", "generation": 7,
         }))
     );
-    assert!(generate_name(&mut new, &chance));
+    assert!(generate_name(&mut new, &rng));
     assert!(new.name().starts_with("web-") && new.name().len() == 9, "{}", new.name());
-    assert!(!generate_name(&mut object(json!({})), &chance));
+    assert!(!generate_name(&mut object(json!({})), &rng));
 
     let mut old = object(
         json!({"name": "x", "uid": "u", "creationTimestamp": "2024-01-02T03:04:05Z", "generation": 3}),
@@ -182,11 +182,11 @@ fn fields_of_the_server() {
 }
 
 #[test]
-fn long_prefixes_are_cut_between_characters() {
-    let chance = SeededChance::new(4);
+fn long_generate_name_is_truncated_at_character_boundary() {
+    let rng = SeededRng::new(4);
     for prefix in ["g".repeat(200), format!("{}é", "g".repeat(57)), "ü".repeat(40)] {
         let mut long = object(json!({ "generateName": prefix }));
-        generate_name(&mut long, &chance);
+        generate_name(&mut long, &rng);
         assert!(long.name().len() <= 63 && long.name().len() >= 62, "{}", long.name());
         assert_eq!(long.meta_str("generateName"), prefix);
     }

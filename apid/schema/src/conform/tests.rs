@@ -1,12 +1,12 @@
 //! Tests of stored forms, one table for each subject.
 
-use apimachinery::clock::{Chance, SeededChance};
+use apimachinery::clock::{Rng, SeededRng};
 use apimachinery::object::{Map, Object, Value};
 use serde_json::json;
 
-use crate::{Conformed, Schema, TypeError};
+use crate::{ConformReport, Schema, TypeError};
 
-fn conform(type_name: &str, value: Value) -> Result<(Value, Conformed), TypeError> {
+fn conform(type_name: &str, value: Value) -> Result<(Value, ConformReport), TypeError> {
     let mut object = Object::from_value(value).unwrap();
     let conformed = Schema::of(type_name).unwrap().conform(&mut object)?;
     Ok((object.into_value(), conformed))
@@ -36,7 +36,7 @@ fn check_errors(type_name: &str, errors: &[(Value, &str, &str)]) {
 }
 
 #[test]
-fn zeros_are_written_or_dropped_as_their_field_says() {
+fn zero_values_are_written_or_omitted_by_field_rule() {
     check(
         "core/v1.ConfigMap",
         &[
@@ -76,7 +76,7 @@ fn zeros_are_written_or_dropped_as_their_field_says() {
 }
 
 #[test]
-fn nulls_in_maps_and_lists_are_zeros() {
+fn null_map_and_list_values_become_zero_values() {
     check(
         "core/v1.ConfigMap",
         &[(
@@ -88,7 +88,7 @@ fn nulls_in_maps_and_lists_are_zeros() {
 }
 
 #[test]
-fn scalars_have_one_form() {
+fn scalars_conform_to_canonical_form() {
     check(
         "coordination/v1.LeaseSpec",
         &[
@@ -141,7 +141,7 @@ fn scalars_have_one_form() {
 }
 
 #[test]
-fn raw_values_and_unions_keep_what_was_sent() {
+fn raw_json_and_union_values_are_kept_unchanged() {
     check(
         "apiextensions/v1.JSONSchemaProps",
         &[(
@@ -177,7 +177,7 @@ fn unknown_fields_are_dropped_and_reported() {
 }
 
 #[test]
-fn wrong_types_are_named() {
+fn type_mismatch_names_path_and_types() {
     check_errors(
         "core/v1.ConfigMap",
         &[
@@ -262,7 +262,7 @@ fn wrong_types_are_named() {
 }
 
 /// Generates a tree with known field names and random values.
-fn random_value(chance: &SeededChance, depth: usize) -> Value {
+fn random_value(rng: &SeededRng, depth: usize) -> Value {
     const NAMES: [&str; 14] = [
         "metadata",
         "spec",
@@ -279,7 +279,7 @@ fn random_value(chance: &SeededChance, depth: usize) -> Value {
         "creationTimestamp",
         "items",
     ];
-    let pick = |n: u128| usize::try_from(chance.bits() % n).unwrap();
+    let pick = |n: u128| usize::try_from(rng.bits() % n).unwrap();
     match pick(if depth == 0 { 7 } else { 11 }) {
         0 => Value::Null,
         1 => json!(pick(2) == 0),
@@ -288,9 +288,9 @@ fn random_value(chance: &SeededChance, depth: usize) -> Value {
         4 => json!("1024Mi"),
         5 => json!("2024-01-02T03:04:05Z"),
         6 => json!(1.5),
-        7 => (0..pick(3)).map(|_| random_value(chance, depth - 1)).collect(),
+        7 => (0..pick(3)).map(|_| random_value(rng, depth - 1)).collect(),
         _ => {
-            let field = |_| (NAMES[pick(14)].to_owned(), random_value(chance, depth - 1));
+            let field = |_| (NAMES[pick(14)].to_owned(), random_value(rng, depth - 1));
             Value::Object((0..pick(5)).map(field).collect::<Map<_, _>>())
         }
     }
@@ -300,17 +300,17 @@ fn random_value(chance: &SeededChance, depth: usize) -> Value {
 fn conforming_twice_changes_nothing() {
     let seed = 20_250_521;
     println!("seed {seed}");
-    let chance = SeededChance::new(seed);
+    let rng = SeededRng::new(seed);
     let mut conformed = 0;
     for _ in 0..20_000 {
         for type_name in ["apps/v1.Deployment", "core/v1.Pod", "rbac/v1.Role", "core/v1.LimitRange"] {
-            let Value::Object(map) = random_value(&chance, 6) else { continue };
+            let Value::Object(map) = random_value(&rng, 6) else { continue };
             let schema = Schema::of(type_name).unwrap();
             let mut once = Object(map);
             if schema.conform(&mut once).is_ok() {
                 conformed += 1;
                 let mut twice = once.clone();
-                assert_eq!(schema.conform(&mut twice), Ok(Conformed::default()), "{once:?}");
+                assert_eq!(schema.conform(&mut twice), Ok(ConformReport::default()), "{once:?}");
                 assert_eq!(once, twice);
             }
         }
@@ -319,7 +319,7 @@ fn conforming_twice_changes_nothing() {
 }
 
 #[test]
-fn unknown_fields_below_a_long_key_are_told_in_bounded_text() {
+fn unknown_fields_below_long_key_have_bounded_messages() {
     let long = "k".repeat(200_000);
     let unknown: Map<String, Value> = (0..20_000).map(|i| (format!("unknown{i}"), json!(1))).collect();
     let mut object = Object::from_value(json!({"properties": {long: unknown}})).unwrap();

@@ -62,26 +62,26 @@ impl Schema {
         let mut map = Map::new();
         let mut budget = Budget::new(limits);
         budget.charge(Cost::OBJECT)?;
-        message(self, &[], bytes, &mut map, Place { budget: &mut budget, depth: 0 })?;
+        message(self, &[], bytes, &mut map, DecodeContext { budget: &mut budget, depth: 0 })?;
         Ok(Object(map))
     }
 }
 
 /// The nesting of a message and the remaining decode limits.
-struct Place<'b> {
+struct DecodeContext<'b> {
     budget: &'b mut Budget,
     depth: usize,
 }
 
-impl Place<'_> {
+impl DecodeContext<'_> {
     /// Reborrows the same level for a call.
-    fn here(&mut self) -> Place<'_> {
-        Place { budget: self.budget, depth: self.depth }
+    fn reborrow(&mut self) -> DecodeContext<'_> {
+        DecodeContext { budget: self.budget, depth: self.depth }
     }
 
     /// The next level.
-    fn deeper(&mut self) -> Place<'_> {
-        Place { budget: self.budget, depth: self.depth + 1 }
+    fn nested(&mut self) -> DecodeContext<'_> {
+        DecodeContext { budget: self.budget, depth: self.depth + 1 }
     }
 
     fn charge(&mut self, cost: Cost) -> Result<()> {
@@ -174,9 +174,9 @@ fn message(
     outer: &[u32],
     bytes: &[u8],
     into: &mut Map<String, Value>,
-    mut place: Place<'_>,
+    mut context: DecodeContext<'_>,
 ) -> Result<()> {
-    if place.depth > DEPTH {
+    if context.depth > DEPTH {
         return Err(ProtobufError::TooDeep);
     }
     let mut fields = Fields(bytes);
@@ -189,14 +189,19 @@ fn message(
         if here(&field.tags).is_some_and(|(_, inner)| inner > 0) {
             // JSON has the fields of an embedded type beside the other fields.
             let outer: Vec<u32> = outer.iter().copied().chain([number]).collect();
-            message(schema, &outer, submessage(wire, field.name)?, into, place.deeper())?;
+            message(schema, &outer, submessage(wire, field.name)?, into, context.nested())?;
         } else {
             match &field.ty {
                 Type::List(of) if field.wrapped => {
-                    place.charge(Cost::key(field.name.len(), into.len()))?;
-                    drop(into.insert(field.name.to_owned(), wrapped(of, wire, field.name, place.here())?));
+                    context.charge(Cost::key(field.name.len(), into.len()))?;
+                    drop(
+                        into.insert(
+                            field.name.to_owned(),
+                            wrapped(of, wire, field.name, context.reborrow())?,
+                        ),
+                    );
                 }
-                ty => add(ty, wire, field.name, into, place.here())?,
+                ty => add(ty, wire, field.name, into, context.reborrow())?,
             }
         }
     }
@@ -209,26 +214,28 @@ fn add(
     wire: Wire<'_>,
     name: &str,
     into: &mut Map<String, Value>,
-    mut place: Place<'_>,
+    mut context: DecodeContext<'_>,
 ) -> Result<()> {
     match ty {
         Type::Pointer(of) if matches!(**of, Type::List(_) | Type::Map(_) | Type::ResourceList) => {
-            add(of, wire, name, into, place)
+            add(of, wire, name, into, context)
         }
         Type::List(of) => {
-            let Value::Array(items) = place.list_in(into, name)? else { return Ok(()) };
-            items_of(of, wire, name, items, place)
+            let Value::Array(items) = context.list_in(into, name)? else { return Ok(()) };
+            items_of(of, wire, name, items, context)
         }
-        Type::Map(of) => pair(wire, name, into, place, |bytes, place| value_of_pair(of, bytes, name, place)),
-        Type::ResourceList => pair(wire, name, into, place, |bytes, mut place| {
-            place.leaf(match bytes {
+        Type::Map(of) => {
+            pair(wire, name, into, context, |bytes, context| value_of_pair(of, bytes, name, context))
+        }
+        Type::ResourceList => pair(wire, name, into, context, |bytes, mut context| {
+            context.leaf(match bytes {
                 Some(wire) => quantity(wire, name)?,
                 None => Value::from("0"),
             })
         }),
         _ => {
-            place.charge(Cost::key(name.len(), into.len()))?;
-            let value = single(ty, wire, name, place)?;
+            context.charge(Cost::key(name.len(), into.len()))?;
+            let value = single(ty, wire, name, context)?;
             match (into.get_mut(name), value) {
                 // The parts of a split message are merged.
                 (Some(Value::Object(map)), Value::Object(more)) => map.extend(more),
@@ -244,19 +251,19 @@ fn items_of(
     wire: Wire<'_>,
     name: &str,
     items: &mut Vec<Value>,
-    mut place: Place<'_>,
+    mut context: DecodeContext<'_>,
 ) -> Result<()> {
     match (ty, wire) {
         (Type::Bool | Type::Int32 | Type::Int64, Wire::Bytes(mut packed)) => {
             while !packed.is_empty() {
                 let value = Wire::Varint(varint(&mut packed)?);
-                items.push(single(ty, value, name, place.here())?);
+                items.push(single(ty, value, name, context.reborrow())?);
             }
         }
         _ => {
-            let item = single(ty, wire, name, place.here())?;
+            let item = single(ty, wire, name, context.reborrow())?;
             if item.is_object() {
-                place.charge(Cost::object_end(1, None))?;
+                context.charge(Cost::object_end(1, None))?;
             }
             items.push(item);
         }
@@ -269,8 +276,8 @@ fn pair<'a>(
     wire: Wire<'a>,
     name: &str,
     into: &mut Map<String, Value>,
-    mut place: Place<'_>,
-    value: impl FnOnce(Option<Wire<'a>>, Place<'_>) -> Result<Value>,
+    mut context: DecodeContext<'_>,
+    value: impl FnOnce(Option<Wire<'a>>, DecodeContext<'_>) -> Result<Value>,
 ) -> Result<()> {
     let mut fields = Fields(submessage(wire, name)?);
     let (mut key, mut found) = ("", None);
@@ -281,9 +288,9 @@ fn pair<'a>(
             _ => {}
         }
     }
-    if let Value::Object(map) = place.map_in(into, name)? {
-        place.charge(Cost::key(key.len(), map.len()))?;
-        map.insert(key.to_owned(), value(found, place)?);
+    if let Value::Object(map) = context.map_in(into, name)? {
+        context.charge(Cost::key(key.len(), map.len()))?;
+        map.insert(key.to_owned(), value(found, context)?);
     }
     Ok(())
 }
@@ -293,38 +300,38 @@ fn value_of_pair(
     ty: &'static Type,
     wire: Option<Wire<'_>>,
     name: &str,
-    mut place: Place<'_>,
+    mut context: DecodeContext<'_>,
 ) -> Result<Value> {
     match (ty, wire) {
-        (Type::List(of), Some(wire)) => wrapped(of, wire, name, place),
-        (Type::List(_), None) => place.leaf(Value::Array(Vec::new())),
-        (ty, Some(wire)) => single(ty, wire, name, place),
+        (Type::List(of), Some(wire)) => wrapped(of, wire, name, context),
+        (Type::List(_), None) => context.leaf(Value::Array(Vec::new())),
+        (ty, Some(wire)) => single(ty, wire, name, context),
         (ty, None) => {
             let zero = ty.zero();
-            place.budget.charge_tree(&zero)?;
+            context.budget.charge_tree(&zero)?;
             Ok(zero)
         }
     }
 }
 
 /// Decodes a message that wraps the items of a list.
-fn wrapped(of: &'static Type, wire: Wire<'_>, name: &str, mut place: Place<'_>) -> Result<Value> {
-    place.charge(Cost::LIST)?;
+fn wrapped(of: &'static Type, wire: Wire<'_>, name: &str, mut context: DecodeContext<'_>) -> Result<Value> {
+    context.charge(Cost::LIST)?;
     let mut items = Vec::new();
     let mut fields = Fields(submessage(wire, name)?);
     while let Some((number, wire)) = fields.next()? {
         if number == 1 {
-            items_of(of, wire, name, &mut items, place.deeper())?;
+            items_of(of, wire, name, &mut items, context.nested())?;
         }
     }
     Ok(Value::Array(items))
 }
 
 /// Decodes one value other than a list or a map.
-fn single(ty: &'static Type, wire: Wire<'_>, name: &str, mut place: Place<'_>) -> Result<Value> {
+fn single(ty: &'static Type, wire: Wire<'_>, name: &str, mut context: DecodeContext<'_>) -> Result<Value> {
     let wrong = || ProtobufError::WireType(name.to_owned());
     let leaf = match (ty, wire) {
-        (Type::Pointer(of), wire) => return single(of, wire, name, place),
+        (Type::Pointer(of), wire) => return single(of, wire, name, context),
         (Type::String(_), wire) => Value::from(text(wire, name)?),
         (Type::Bool, Wire::Varint(n)) => Value::Bool(n != 0),
         (Type::Int32, Wire::Varint(n)) => Value::from(int32(n)),
@@ -336,23 +343,23 @@ fn single(ty: &'static Type, wire: Wire<'_>, name: &str, mut place: Place<'_>) -
         (Type::Time | Type::MicroTime, wire) => time(ty, submessage(wire, name)?, name)?,
         (Type::Quantity, wire) => quantity(wire, name)?,
         (Type::IntOrString, wire) => int_or_string(submessage(wire, name)?, name)?,
-        (Type::Any, wire) => return raw(submessage(wire, name)?, name, place.budget),
+        (Type::Any, wire) => return raw(submessage(wire, name)?, name, context.budget),
         (Type::Struct(of), wire) => {
-            place.charge(Cost::OBJECT)?;
+            context.charge(Cost::OBJECT)?;
             let mut map = Map::new();
             if let Some(schema) = of.schema() {
-                message(schema, &[], submessage(wire, name)?, &mut map, place.deeper())?;
+                message(schema, &[], submessage(wire, name)?, &mut map, context.nested())?;
             }
-            place.charge(Cost::object_end(map.len(), Some(name)))?;
+            context.charge(Cost::object_end(map.len(), Some(name)))?;
             return Ok(Value::Object(map));
         }
         (Type::SchemaOrBool(of) | Type::SchemaOrArray(of) | Type::SchemaOrStrings(of), wire) => {
             let schema = of.schema().ok_or_else(wrong)?;
-            return schema_or(ty, schema, submessage(wire, name)?, name, place);
+            return schema_or(ty, schema, submessage(wire, name)?, name, context);
         }
         _ => return Err(wrong()),
     };
-    place.leaf(leaf)
+    context.leaf(leaf)
 }
 
 fn submessage<'a>(wire: Wire<'a>, name: &str) -> Result<&'a [u8]> {
@@ -444,13 +451,13 @@ fn schema_or(
     schema: &'static Schema,
     bytes: &[u8],
     name: &str,
-    mut place: Place<'_>,
+    mut context: DecodeContext<'_>,
 ) -> Result<Value> {
-    let read = |bytes: &[u8], mut place: Place<'_>| -> Result<Value> {
-        place.charge(Cost::OBJECT)?;
+    let read = |bytes: &[u8], mut context: DecodeContext<'_>| -> Result<Value> {
+        context.charge(Cost::OBJECT)?;
         let mut map = Map::new();
-        message(schema, &[], bytes, &mut map, place.deeper())?;
-        place.charge(Cost::object_end(map.len(), Some(name)))?;
+        message(schema, &[], bytes, &mut map, context.nested())?;
+        context.charge(Cost::object_end(map.len(), Some(name)))?;
         Ok(Value::Object(map))
     };
     let mut fields = Fields(bytes);
@@ -458,19 +465,19 @@ fn schema_or(
     while let Some((number, wire)) = fields.next()? {
         match (ty, number, wire) {
             (Type::SchemaOrBool(_), 1, Wire::Varint(n)) => allows = n != 0,
-            (Type::SchemaOrBool(_), 2, Wire::Bytes(bytes)) => one = Some(read(bytes, place.here())?),
+            (Type::SchemaOrBool(_), 2, Wire::Bytes(bytes)) => one = Some(read(bytes, context.reborrow())?),
             (Type::SchemaOrBool(_), ..) => {}
-            (_, 1, Wire::Bytes(bytes)) => one = Some(read(bytes, place.here())?),
-            (Type::SchemaOrArray(_), 2, Wire::Bytes(bytes)) => list.push(read(bytes, place.here())?),
-            (Type::SchemaOrStrings(_), 2, wire) => list.push(place.leaf(Value::from(text(wire, name)?))?),
+            (_, 1, Wire::Bytes(bytes)) => one = Some(read(bytes, context.reborrow())?),
+            (Type::SchemaOrArray(_), 2, Wire::Bytes(bytes)) => list.push(read(bytes, context.reborrow())?),
+            (Type::SchemaOrStrings(_), 2, wire) => list.push(context.leaf(Value::from(text(wire, name)?))?),
             _ => {}
         }
     }
     match (one, ty) {
         (Some(schema), _) => Ok(schema),
-        (None, Type::SchemaOrBool(_)) => place.leaf(Value::Bool(allows)),
+        (None, Type::SchemaOrBool(_)) => context.leaf(Value::Bool(allows)),
         (None, _) => {
-            place.charge(Cost::LIST)?;
+            context.charge(Cost::LIST)?;
             Ok(Value::Array(list))
         }
     }

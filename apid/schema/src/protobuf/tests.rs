@@ -1,6 +1,6 @@
 //! Tests of Protobuf: hand-written messages, and round trips of objects of every type.
 
-use apimachinery::clock::{Chance, SeededChance};
+use apimachinery::clock::{Rng, SeededRng};
 use apimachinery::codec::Limits;
 use apimachinery::object::{Map, Object, Value};
 use serde_json::json;
@@ -29,7 +29,7 @@ fn read(ty: &str, parts: &[Vec<u8>]) -> Result<Value, ProtobufError> {
 }
 
 #[test]
-fn messages_become_the_tree_of_their_json() {
+fn protobuf_messages_decode_to_json_tree() {
     let time = [8, 0x80, 0x8c, 0xa0, 0xbb, 6].to_vec();
     let meta = [
         bytes(1, b"x"),
@@ -76,7 +76,7 @@ fn messages_become_the_tree_of_their_json() {
 }
 
 #[test]
-fn embedded_types_are_flat_in_json() {
+fn protobuf_embedded_types_are_flattened_in_json() {
     let reference = bytes(1, b"name");
     assert_eq!(
         read("core/v1.SecretEnvSource", &[bytes(1, &reference), vec![2 << 3, 1]]).unwrap(),
@@ -85,7 +85,7 @@ fn embedded_types_are_flat_in_json() {
 }
 
 #[test]
-fn what_is_no_message_is_refused() {
+fn malformed_protobuf_message_is_rejected() {
     for (parts, error) in [
         (vec![vec![10]], ProtobufError::Truncated),
         (vec![vec![10, 5, 1]], ProtobufError::Truncated),
@@ -120,7 +120,7 @@ fn empty_meta() -> Vec<u8> {
 }
 
 #[test]
-fn what_protobuf_does_not_leave_out_is_written() {
+fn protobuf_encoding_writes_zero_values() {
     let meta = [bytes(1, b"x"), empty_meta().split_off(2)].concat();
     let entry = |key: &[u8], value: &[u8]| [bytes(1, key), bytes(2, value)].concat();
     for (ty, object, want) in [
@@ -197,9 +197,9 @@ fn what_protobuf_does_not_leave_out_is_written() {
 }
 
 /// A generator of random objects.
-struct Making<'a>(&'a SeededChance);
+struct RandomObjects<'a>(&'a SeededRng);
 
-impl Making<'_> {
+impl RandomObjects<'_> {
     fn below(&self, n: usize) -> usize {
         usize::try_from(self.0.bits() % n as u128).unwrap()
     }
@@ -255,10 +255,10 @@ impl Making<'_> {
 }
 
 #[test]
-fn every_type_goes_there_and_back() {
+fn every_type_round_trips_through_protobuf() {
     const SEED: u64 = 20;
     println!("seed {SEED}");
-    let chance = SeededChance::new(SEED);
+    let rng = SeededRng::new(SEED);
     let mut messages = 0;
     for slot in index() {
         let schema = Schema::of(slot.name).unwrap();
@@ -268,7 +268,7 @@ fn every_type_goes_there_and_back() {
             continue;
         }
         for _ in 0..20 {
-            let mut object = Object(Making(&chance).message(schema, 0));
+            let mut object = Object(RandomObjects(&rng).message(schema, 0));
             schema.conform(&mut object).unwrap_or_else(|error| panic!("{}: {error}: {object:?}", slot.name));
             let mut bytes = Vec::new();
             schema.write_protobuf(&object, &mut bytes);

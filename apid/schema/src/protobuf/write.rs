@@ -172,17 +172,17 @@ fn field(number: u32, field: &'static Field, value: Option<&Value>, out: &mut Ve
         (Type::List(of), Some(Value::Array(items))) if field.wrapped => {
             message(number, out, |out| items.iter().for_each(|item| single(1, of, Some(item), out)));
         }
-        (Type::Pointer(of), Some(value)) => several(number, of, value, out),
+        (Type::Pointer(of), Some(value)) => repeated_or_single(number, of, value, out),
         (Type::Pointer(_) | Type::List(_) | Type::Map(_) | Type::ResourceList | Type::Bytes, None) => {}
         (ty @ (Type::List(_) | Type::Map(_) | Type::ResourceList), Some(value)) => {
-            several(number, ty, value, out)
+            repeated_or_single(number, ty, value, out)
         }
         (ty, value) => single(number, ty, value, out),
     }
 }
 
 /// Writes a value that may be a list or a map.
-fn several(number: u32, ty: &'static Type, value: &Value, out: &mut Vec<u8>) {
+fn repeated_or_single(number: u32, ty: &'static Type, value: &Value, out: &mut Vec<u8>) {
     match (ty, value) {
         (Type::List(of), Value::Array(items)) => {
             items.iter().for_each(|item| single(number, of, Some(item), out));
@@ -248,7 +248,7 @@ fn single(number: u32, ty: &'static Type, value: Option<&Value>, out: &mut Vec<u
         }
         Type::List(_) | Type::Map(_) | Type::ResourceList => {
             if let Some(value) = value {
-                several(number, ty, value, out);
+                repeated_or_single(number, ty, value, out);
             }
         }
     }

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-use super::Words;
-use super::meta::{Meta, Named, Texts, these};
+use super::PolicyNames;
+use super::meta::{Meta, Named, Texts, select_entries};
 
 /// Reduces a ServiceAccount.
 pub(super) fn service_account(bytes: &[u8]) -> Option<MirrorObject> {
@@ -36,17 +36,17 @@ struct Data<'a> {
 }
 
 /// Reduces a Secret. A token may be bound to any Secret; of those without a token only the uid matters.
-pub(super) fn secret(bytes: &[u8], words: &Words) -> Option<MirrorObject> {
+pub(super) fn secret(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
     let Data { metadata, kind, data } = serde_json::from_slice(bytes).ok()?;
     let kind = kind.unwrap_or_default();
-    let holds_a_token = words.token_types.contains(&kind);
+    let holds_a_token = policy_names.token_types.contains(&kind);
     let decoded = |(key, value): (String, Value)| {
         let bytes = STANDARD.decode(value.as_str()?).ok()?;
         Some((key, bytes))
     };
     let data = data.filter(|_| holds_a_token).unwrap_or_default().into_iter().filter_map(decoded).collect();
-    let labels = these(metadata.labels()?, &words.legacy_labels);
-    let annotations = these(metadata.annotations()?, &words.account_annotations);
+    let labels = select_entries(metadata.labels()?, &policy_names.legacy_labels);
+    let annotations = select_entries(metadata.annotations()?, &policy_names.account_annotations);
     Some(metadata.object(labels, annotations, Kind::Secret(MirrorSecret { r#type: kind, data })))
 }
 

@@ -77,6 +77,6 @@ fn texts(map: Option<&RawValue>) -> Option<Texts> {
 }
 
 /// Keeps only the entries with these keys.
-pub(super) fn these<K: AsRef<str>>(mut map: Texts, keys: impl IntoIterator<Item = K>) -> Texts {
+pub(super) fn select_entries<K: AsRef<str>>(mut map: Texts, keys: impl IntoIterator<Item = K>) -> Texts {
     keys.into_iter().filter_map(|key| map.remove_entry(key.as_ref())).collect()
 }

@@ -33,7 +33,7 @@ pub(super) const VOLUMES: &str = "*";
 
 /// The kind of a mirrored object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mirrored {
+pub(super) enum MirroredKind {
     /// Role
     Role,
     /// ClusterRole
@@ -99,7 +99,7 @@ pub(super) struct Reduction {
     /// The prefix of its storage keys.
     pub(super) prefix: String,
     /// The kind.
-    pub(super) kind: Mirrored,
+    pub(super) kind: MirroredKind,
     /// The component that a write of it advances.
     pub(super) component: Component,
     /// The full group name, for identities that depend on such an object.
@@ -112,31 +112,31 @@ pub(super) struct Reduction {
 }
 
 /// The mirrored kinds: group stem, resource, kind, component.
-const TABLE: &[(&str, &str, Mirrored, Component)] = &[
-    ("rbac.authorization", "clusterroles", Mirrored::ClusterRole, Component::RbacCluster),
-    ("rbac.authorization", "clusterrolebindings", Mirrored::ClusterRoleBinding, Component::RbacCluster),
-    ("rbac.authorization", "roles", Mirrored::Role, Component::RbacNamespace),
-    ("rbac.authorization", "rolebindings", Mirrored::RoleBinding, Component::RbacNamespace),
-    ("", "serviceaccounts", Mirrored::ServiceAccount, Component::Identity),
-    ("", "secrets", Mirrored::Secret, Component::Identity),
-    ("", "pods", Mirrored::Pod, Component::Identity),
-    ("", "nodes", Mirrored::Node, Component::Identity),
-    ("", "configmaps", Mirrored::ConfigMap, Component::Identity),
-    ("", "persistentvolumes", Mirrored::Volume, Component::Graph),
-    ("storage", "volumeattachments", Mirrored::VolumeAttachment, Component::Graph),
-    ("resource", "resourceslices", Mirrored::ResourceSlice, Component::Graph),
+const TABLE: &[(&str, &str, MirroredKind, Component)] = &[
+    ("rbac.authorization", "clusterroles", MirroredKind::ClusterRole, Component::RbacCluster),
+    ("rbac.authorization", "clusterrolebindings", MirroredKind::ClusterRoleBinding, Component::RbacCluster),
+    ("rbac.authorization", "roles", MirroredKind::Role, Component::RbacNamespace),
+    ("rbac.authorization", "rolebindings", MirroredKind::RoleBinding, Component::RbacNamespace),
+    ("", "serviceaccounts", MirroredKind::ServiceAccount, Component::Identity),
+    ("", "secrets", MirroredKind::Secret, Component::Identity),
+    ("", "pods", MirroredKind::Pod, Component::Identity),
+    ("", "nodes", MirroredKind::Node, Component::Identity),
+    ("", "configmaps", MirroredKind::ConfigMap, Component::Identity),
+    ("", "persistentvolumes", MirroredKind::Volume, Component::Graph),
+    ("storage", "volumeattachments", MirroredKind::VolumeAttachment, Component::Graph),
+    ("resource", "resourceslices", MirroredKind::ResourceSlice, Component::Graph),
 ];
 
 /// The table of mirrored kinds under a names preset.
 #[derive(Debug)]
 pub struct Reductions {
     entries: Vec<Reduction>,
-    words: Words,
+    policy_names: PolicyNames,
 }
 
 /// The policy-relevant names of labels, annotations and types.
 #[derive(Debug)]
-struct Words {
+struct PolicyNames {
     autoupdate: String,
     bootstrapping: String,
     /// The types of Secrets that contain tokens.
@@ -151,7 +151,7 @@ struct Words {
 impl Reductions {
     /// The policy-relevant kinds of the registry.
     pub fn new(registry: &Registry, names: &Names) -> Self {
-        let entry = |&(stem, resource, kind, component): &(&str, &'static str, Mirrored, Component)| {
+        let entry = |&(stem, resource, kind, component): &(&str, &'static str, MirroredKind, Component)| {
             let group = names.group(stem);
             let found = registry
                 .resources()
@@ -164,7 +164,7 @@ impl Reductions {
                 group,
                 resource,
                 namespaced: found.kind.namespaced,
-                only: (kind == Mirrored::ConfigMap)
+                only: (kind == MirroredKind::ConfigMap)
                     .then(|| found.key(names.public_namespace, "cluster-info")),
             })
         };
@@ -172,7 +172,7 @@ impl Reductions {
     }
 
     fn of(entries: Vec<Reduction>, names: &Names) -> Self {
-        let words = Words {
+        let policy_names = PolicyNames {
             autoupdate: names.autoupdate_annotation(),
             bootstrapping: names.bootstrapping_label(),
             token_types: [
@@ -189,7 +189,7 @@ impl Reductions {
             ],
             mirror: names.label_key("config.mirror"),
         };
-        Reductions { entries, words }
+        Reductions { entries, policy_names }
     }
 
     /// All mirrored kinds, in the order of a snapshot.
@@ -212,24 +212,28 @@ impl Reductions {
 
     /// A fast comparison of two versions: true when their reductions are certainly equal, false when
     /// unknown.
-    pub(super) fn same(&self, entry: &Reduction, old: &[u8], new: &[u8]) -> bool {
-        entry.kind == Mirrored::Pod && pods::same(old, new, &self.words)
+    pub(super) fn is_certainly_equal(&self, entry: &Reduction, old: &[u8], new: &[u8]) -> bool {
+        entry.kind == MirroredKind::Pod && pods::is_certainly_equal(old, new, &self.policy_names)
     }
 
     /// Reduces an object. None when the bytes are not an object of the kind, or when it is not
     /// policy-relevant.
     pub(super) fn reduce(&self, entry: &Reduction, value: &[u8]) -> Option<MirrorObject> {
-        let words = &self.words;
+        let policy_names = &self.policy_names;
         match entry.kind {
-            Mirrored::Role | Mirrored::ClusterRole => policy::role(value, entry.kind, words),
-            Mirrored::RoleBinding | Mirrored::ClusterRoleBinding => policy::binding(value, entry.kind, words),
-            Mirrored::ServiceAccount => identities::service_account(value),
-            Mirrored::Secret => identities::secret(value, words),
-            Mirrored::Pod => pods::pod(value, words),
-            Mirrored::Node => identities::node(value),
-            Mirrored::ConfigMap => identities::config_map(value),
-            Mirrored::Volume => volumes::volume(value),
-            Mirrored::VolumeAttachment | Mirrored::ResourceSlice => volumes::placed(value, entry.kind),
+            MirroredKind::Role | MirroredKind::ClusterRole => policy::role(value, entry.kind, policy_names),
+            MirroredKind::RoleBinding | MirroredKind::ClusterRoleBinding => {
+                policy::binding(value, entry.kind, policy_names)
+            }
+            MirroredKind::ServiceAccount => identities::service_account(value),
+            MirroredKind::Secret => identities::secret(value, policy_names),
+            MirroredKind::Pod => pods::pod(value, policy_names),
+            MirroredKind::Node => identities::node(value),
+            MirroredKind::ConfigMap => identities::config_map(value),
+            MirroredKind::Volume => volumes::volume(value),
+            MirroredKind::VolumeAttachment | MirroredKind::ResourceSlice => {
+                volumes::placed(value, entry.kind)
+            }
         }
     }
 }
@@ -247,18 +251,18 @@ impl Reduction {
         let (namespace, name) = self.locate(key);
         let named = Named { namespace: namespace.to_owned(), name: name.to_owned() };
         let kind = match self.kind {
-            Mirrored::Role => Kind::Role(named),
-            Mirrored::ClusterRole => Kind::ClusterRole(named),
-            Mirrored::RoleBinding => Kind::RoleBinding(named),
-            Mirrored::ClusterRoleBinding => Kind::ClusterRoleBinding(named),
-            Mirrored::ServiceAccount => Kind::ServiceAccount(named),
-            Mirrored::Secret => Kind::Secret(named),
-            Mirrored::Pod => Kind::Pod(named),
-            Mirrored::Node => Kind::Node(named),
-            Mirrored::ConfigMap => Kind::ConfigMap(named),
-            Mirrored::Volume => Kind::Volume(named),
-            Mirrored::VolumeAttachment => Kind::VolumeAttachment(named),
-            Mirrored::ResourceSlice => Kind::ResourceSlice(named),
+            MirroredKind::Role => Kind::Role(named),
+            MirroredKind::ClusterRole => Kind::ClusterRole(named),
+            MirroredKind::RoleBinding => Kind::RoleBinding(named),
+            MirroredKind::ClusterRoleBinding => Kind::ClusterRoleBinding(named),
+            MirroredKind::ServiceAccount => Kind::ServiceAccount(named),
+            MirroredKind::Secret => Kind::Secret(named),
+            MirroredKind::Pod => Kind::Pod(named),
+            MirroredKind::Node => Kind::Node(named),
+            MirroredKind::ConfigMap => Kind::ConfigMap(named),
+            MirroredKind::Volume => Kind::Volume(named),
+            MirroredKind::VolumeAttachment => Kind::VolumeAttachment(named),
+            MirroredKind::ResourceSlice => Kind::ResourceSlice(named),
         };
         MirrorKey { kind: Some(kind) }
     }
@@ -280,7 +284,8 @@ impl Reductions {
                 group: names.group(stem),
                 resource,
                 namespaced: !resource.starts_with("cluster") && !cluster.contains(&resource),
-                only: (kind == Mirrored::ConfigMap).then(|| "configmaps/svc-public/cluster-info".to_owned()),
+                only: (kind == MirroredKind::ConfigMap)
+                    .then(|| "configmaps/svc-public/cluster-info".to_owned()),
             })
             .collect();
         Reductions::of(entries, &names)

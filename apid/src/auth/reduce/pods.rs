@@ -12,13 +12,13 @@ use authproto::auth::{MirrorObject, MirrorPod, mirror_object::Kind};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::Words;
+use super::PolicyNames;
 use super::meta::{Meta, Texts};
 use super::references::{Reference, Text, WithSecret, secrets};
 
 /// A pod whose spec has not been parsed.
 #[derive(Deserialize)]
-struct Outline<'a> {
+struct UnparsedPod<'a> {
     #[serde(borrow)]
     metadata: Meta<'a>,
     #[serde(borrow)]
@@ -34,17 +34,18 @@ struct Status<'a> {
     resource_claim_statuses: Option<&'a RawValue>,
 }
 
-impl Outline<'_> {
+impl UnparsedPod<'_> {
     /// Whether all policy-relevant fields have the same bytes.
-    fn same(&self, other: &Outline<'_>, words: &Words) -> bool {
-        fn claims<'p>(pod: &'p Outline<'_>) -> Option<&'p str> {
+    fn is_certainly_equal(&self, other: &UnparsedPod<'_>, policy_names: &PolicyNames) -> bool {
+        fn claims<'p>(pod: &'p UnparsedPod<'_>) -> Option<&'p str> {
             pod.status.as_ref()?.resource_claim_statuses.map(RawValue::get)
         }
         self.metadata.uid == other.metadata.uid
             && self.metadata.deletion_timestamp == other.metadata.deletion_timestamp
             && self.spec.map(RawValue::get) == other.spec.map(RawValue::get)
             && claims(self) == claims(other)
-            && self.metadata.is_annotated(&words.mirror) == other.metadata.is_annotated(&words.mirror)
+            && self.metadata.is_annotated(&policy_names.mirror)
+                == other.metadata.is_annotated(&policy_names.mirror)
     }
 }
 
@@ -52,15 +53,15 @@ impl Outline<'_> {
 ///
 /// Most writes of pods do not change their references, and this comparison costs much less than two
 /// reductions.
-pub(super) fn same(old: &[u8], new: &[u8], words: &Words) -> bool {
-    let read = |bytes| serde_json::from_slice::<Outline<'_>>(bytes).ok();
-    let (old, new): (Option<Outline<'_>>, Option<Outline<'_>>) = (read(old), read(new));
-    old.zip(new).is_some_and(|(old, new)| old.same(&new, words))
+pub(super) fn is_certainly_equal(old: &[u8], new: &[u8], policy_names: &PolicyNames) -> bool {
+    let read = |bytes| serde_json::from_slice::<UnparsedPod<'_>>(bytes).ok();
+    let (old, new): (Option<UnparsedPod<'_>>, Option<UnparsedPod<'_>>) = (read(old), read(new));
+    old.zip(new).is_some_and(|(old, new)| old.is_certainly_equal(&new, policy_names))
 }
 
 /// Reduces a pod.
-pub(super) fn pod(bytes: &[u8], words: &Words) -> Option<MirrorObject> {
-    let Outline { metadata, spec, status } = serde_json::from_slice(bytes).ok()?;
+pub(super) fn pod(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
+    let UnparsedPod { metadata, spec, status } = serde_json::from_slice(bytes).ok()?;
     let spec: Spec<'_> = match spec {
         Some(text) => serde_json::from_str(text.get()).ok()?,
         None => Spec::default(),
@@ -69,20 +70,20 @@ pub(super) fn pod(bytes: &[u8], words: &Words) -> Option<MirrorObject> {
         node_name: spec.node_name.as_deref().unwrap_or_default().to_owned(),
         ..Default::default()
     };
-    if !pod.node_name.is_empty() && !metadata.is_annotated(&words.mirror) {
+    if !pod.node_name.is_empty() && !metadata.is_annotated(&policy_names.mirror) {
         let statuses = status.unwrap_or_default().resource_claim_statuses;
         let statuses: Option<Vec<ClaimStatus<'_>>> = match statuses {
             Some(text) => serde_json::from_str(text.get()).ok()?,
             None => None,
         };
-        refer(&mut pod, &metadata.name, &spec, &statuses.unwrap_or_default());
+        collect_references(&mut pod, &metadata.name, &spec, &statuses.unwrap_or_default());
     }
     Some(metadata.object(Texts::new(), Texts::new(), Kind::Pod(pod)))
 }
 
 /// Collects the references of a pod.
-fn refer(pod: &mut MirrorPod, name: &str, spec: &Spec<'_>, statuses: &[ClaimStatus<'_>]) {
-    let mut found = Found::default();
+fn collect_references(pod: &mut MirrorPod, name: &str, spec: &Spec<'_>, statuses: &[ClaimStatus<'_>]) {
+    let mut found = PodReferences::default();
     for reference in spec.image_pull_secrets.iter().flatten() {
         found.secret(reference);
     }
@@ -111,14 +112,14 @@ fn refer(pod: &mut MirrorPod, name: &str, spec: &Spec<'_>, statuses: &[ClaimStat
 }
 
 #[derive(Default)]
-struct Found {
+struct PodReferences {
     secrets: BTreeSet<String>,
     config_maps: BTreeSet<String>,
     volume_claims: BTreeSet<String>,
     resource_claims: BTreeSet<String>,
 }
 
-impl Found {
+impl PodReferences {
     fn secret(&mut self, reference: &Reference<'_>) {
         self.secrets.extend(reference.name.as_deref().map(str::to_owned));
     }
@@ -176,7 +177,7 @@ struct Source<'a> {
 }
 
 impl Container<'_> {
-    fn visit(&self, found: &mut Found) {
+    fn visit(&self, found: &mut PodReferences) {
         let one = self.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
         for source in one.chain(self.env_from.iter().flatten()) {
             if let Some(reference) = &source.secret_ref {
@@ -260,7 +261,7 @@ struct Csi<'a> {
 }
 
 impl Volume<'_> {
-    fn visit(&self, pod: &str, found: &mut Found) {
+    fn visit(&self, pod: &str, found: &mut PodReferences) {
         let named = [&self.secret, &self.azure_file].into_iter().flatten();
         found.secrets.extend(named.filter_map(|volume| volume.secret_name.as_deref().map(str::to_owned)));
         let of_drivers = secrets([

@@ -6,8 +6,8 @@ use authproto::auth::{
 };
 use serde::Deserialize;
 
-use super::meta::{Meta, Texts, these};
-use super::{Mirrored, Words};
+use super::meta::{Meta, Texts, select_entries};
+use super::{MirroredKind, PolicyNames};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -21,9 +21,9 @@ struct Role<'a> {
 /// Reduces a Role or ClusterRole.
 ///
 /// All labels of a ClusterRole matter, since any aggregation selector may match them.
-pub(super) fn role(bytes: &[u8], kind: Mirrored, words: &Words) -> Option<MirrorObject> {
+pub(super) fn role(bytes: &[u8], kind: MirroredKind, policy_names: &PolicyNames) -> Option<MirrorObject> {
     let Role { metadata, rules, aggregation_rule } = serde_json::from_slice(bytes).ok()?;
-    let of_cluster = kind == Mirrored::ClusterRole;
+    let of_cluster = kind == MirroredKind::ClusterRole;
     let aggregation = aggregation_rule.filter(|_| of_cluster);
     let role = MirrorRole {
         rules: rules.unwrap_or_default().into_iter().map(Rule::into_wire).collect(),
@@ -35,8 +35,8 @@ pub(super) fn role(bytes: &[u8], kind: Mirrored, words: &Words) -> Option<Mirror
             .map(Selector::into_wire)
             .collect(),
     };
-    let labels = if of_cluster { metadata.labels()? } else { marks(&metadata, words)? };
-    let annotations = these(metadata.annotations()?, [&words.autoupdate]);
+    let labels = if of_cluster { metadata.labels()? } else { default_policy_label(&metadata, policy_names)? };
+    let annotations = select_entries(metadata.annotations()?, [&policy_names.autoupdate]);
     Some(metadata.object(
         labels,
         annotations,
@@ -54,7 +54,7 @@ struct Binding<'a> {
 }
 
 /// Reduces a RoleBinding or ClusterRoleBinding.
-pub(super) fn binding(bytes: &[u8], kind: Mirrored, words: &Words) -> Option<MirrorObject> {
+pub(super) fn binding(bytes: &[u8], kind: MirroredKind, policy_names: &PolicyNames) -> Option<MirrorObject> {
     let Binding { metadata, role_ref, subjects } = serde_json::from_slice(bytes).ok()?;
     let role_ref = role_ref.unwrap_or_default();
     let binding = MirrorBinding {
@@ -62,18 +62,18 @@ pub(super) fn binding(bytes: &[u8], kind: Mirrored, words: &Words) -> Option<Mir
         role_name: role_ref.name,
         subjects: subjects.unwrap_or_default().into_iter().map(StoredSubject::into_wire).collect(),
     };
-    let labels = marks(&metadata, words)?;
-    let annotations = these(metadata.annotations()?, [&words.autoupdate]);
+    let labels = default_policy_label(&metadata, policy_names)?;
+    let annotations = select_entries(metadata.annotations()?, [&policy_names.autoupdate]);
     let kind = match kind {
-        Mirrored::ClusterRoleBinding => Kind::ClusterRoleBinding(binding),
+        MirroredKind::ClusterRoleBinding => Kind::ClusterRoleBinding(binding),
         _ => Kind::RoleBinding(binding),
     };
     Some(metadata.object(labels, annotations, kind))
 }
 
 /// The label of default policy.
-fn marks(metadata: &Meta<'_>, words: &Words) -> Option<Texts> {
-    Some(these(metadata.labels()?, [&words.bootstrapping]))
+fn default_policy_label(metadata: &Meta<'_>, policy_names: &PolicyNames) -> Option<Texts> {
+    Some(select_entries(metadata.labels()?, [&policy_names.bootstrapping]))
 }
 
 /// A stored policy rule; a list may be absent or null.

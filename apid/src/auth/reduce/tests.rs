@@ -10,7 +10,7 @@ fn reduce(key: &str, value: &serde_json::Value) -> Option<MirrorObject> {
 }
 
 #[test]
-fn what_decides_changes_the_reduction_and_nothing_else_does() {
+fn only_policy_relevant_fields_change_the_reduction() {
     let base = json!({"metadata": {"name": "r", "namespace": "a", "uid": "1"}, "rules": [{"verbs": ["get"], "apiGroups": [""]}]});
     let reduced = reduce("roles/a/r", &base).unwrap();
     let changed = |pointer: &str, value: serde_json::Value| {
@@ -41,21 +41,21 @@ fn what_decides_changes_the_reduction_and_nothing_else_does() {
 }
 
 #[test]
-fn labels_of_cluster_roles_decide_because_any_selector_may_aggregate_them() {
+fn cluster_role_reduction_contains_all_labels() {
     let plain = json!({"metadata": {"name": "r"}, "rules": null});
     let labelled = json!({"metadata": {"name": "r", "labels": {"team": "x"}}, "rules": []});
     assert_ne!(reduce("clusterroles/r", &plain), reduce("clusterroles/r", &labelled));
 }
 
 #[test]
-fn an_empty_aggregation_rule_is_not_an_absent_one() {
+fn empty_aggregation_rule_differs_from_absent_rule() {
     let with = reduce("clusterroles/r", &json!({"metadata": {"name": "r"}, "aggregationRule": {}})).unwrap();
     let without = reduce("clusterroles/r", &json!({"metadata": {"name": "r"}})).unwrap();
     assert_ne!(with, without);
 }
 
 #[test]
-fn bytes_of_another_shape_reduce_to_nothing() {
+fn invalid_bytes_have_no_reduction() {
     for bad in [
         json!([]),
         json!({}),
@@ -68,7 +68,7 @@ fn bytes_of_another_shape_reduce_to_nothing() {
 }
 
 #[test]
-fn keys_name_their_object() {
+fn storage_key_maps_to_mirror_key() {
     let table = Reductions::for_tests();
     for (key, expected) in [("roles/a/r:1", ("a", "r:1")), ("clusterroles/system:x", ("", "system:x"))] {
         assert_eq!(table.of_key(key).unwrap().locate(key), expected);
@@ -76,7 +76,7 @@ fn keys_name_their_object() {
 }
 
 #[test]
-fn of_secrets_that_hold_no_token_only_the_uid_is_mirrored() {
+fn secret_without_token_reduces_to_uid() {
     use mirror_object::Kind;
     let secret = |kind: &str| {
         json!({
@@ -100,7 +100,7 @@ fn of_secrets_that_hold_no_token_only_the_uid_is_mirrored() {
 }
 
 #[test]
-fn a_pod_is_its_uid_its_node_and_when_it_ends() {
+fn pod_reduction_contains_uid_node_and_deletion_time() {
     let pod = |phase: &str, deleted: Option<&str>| {
         json!({
             "metadata": {"namespace": "a", "name": "p", "uid": "u", "deletionTimestamp": deleted},
@@ -120,7 +120,7 @@ fn a_pod_is_its_uid_its_node_and_when_it_ends() {
 }
 
 #[test]
-fn of_the_config_maps_the_one_that_is_signed_is_mirrored() {
+fn only_cluster_info_config_map_is_mirrored() {
     let table = Reductions::for_tests();
     assert!(table.of_key("configmaps/svc-public/cluster-info").is_some());
     for key in
@@ -131,7 +131,7 @@ fn of_the_config_maps_the_one_that_is_signed_is_mirrored() {
 }
 
 #[test]
-fn a_pod_without_a_node_and_a_mirror_pod_refer_to_nothing() {
+fn unscheduled_pod_and_mirror_pod_have_no_references() {
     let pod = |node: &str, mirror: bool| {
         let annotations = if mirror {
             json!({"svc.internal/config.mirror": "h"})
@@ -155,7 +155,7 @@ fn a_pod_without_a_node_and_a_mirror_pod_refer_to_nothing() {
 
 /// Every field in which a pod references an object that its node reads.
 #[test]
-fn every_reference_of_a_pod_is_found() {
+fn pod_reduction_contains_every_reference() {
     let secret = |name: &str| json!({"secretRef": {"name": name}});
     let pod = json!({
         "metadata": {"namespace": "a", "name": "p", "uid": "u"},
@@ -199,7 +199,7 @@ fn every_reference_of_a_pod_is_found() {
 
 /// The fast comparison agrees with the reductions, and recognizes status-only writes.
 #[test]
-fn the_quick_look_at_two_versions_agrees_with_their_reductions() {
+fn fast_comparison_agrees_with_reductions() {
     let base = json!({
         "metadata": {"namespace": "a", "name": "p", "uid": "u", "annotations": {"x": "y"}},
         "spec": {"nodeName": "n", "containers": [{"envFrom": [{"secretRef": {"name": "s"}}]}]},
@@ -225,15 +225,16 @@ fn the_quick_look_at_two_versions_agrees_with_their_reductions() {
             "" => other[field] = value,
             parent => other.pointer_mut(parent).unwrap()[field] = value,
         }
-        let quick = table.same(entry, base.to_string().as_bytes(), other.to_string().as_bytes());
+        let quick =
+            table.is_certainly_equal(entry, base.to_string().as_bytes(), other.to_string().as_bytes());
         assert_eq!(quick, alike, "{pointer}");
         assert_eq!(reduce("pods/a/p", &base) == reduce("pods/a/p", &other), alike, "{pointer}");
     }
-    assert!(!table.same(entry, b"{}", b"{}"), "unreadable bytes must not count as equal");
+    assert!(!table.is_certainly_equal(entry, b"{}", b"{}"), "unreadable bytes must not count as equal");
 }
 
 #[test]
-fn a_volume_is_its_claim_and_the_secrets_of_nodes() {
+fn volume_reduction_contains_claim_and_node_secrets() {
     let volume = |spec: serde_json::Value| {
         let object =
             reduce("persistentvolumes/v", &json!({"metadata": {"name": "v"}, "spec": spec})).unwrap();
@@ -265,7 +266,7 @@ fn a_volume_is_its_claim_and_the_secrets_of_nodes() {
 }
 
 #[test]
-fn attachments_and_slices_belong_to_a_node() {
+fn volume_attachment_and_resource_slice_reduce_to_node() {
     for key in ["volumeattachments/x", "resourceslices/x"] {
         let object =
             |spec: serde_json::Value| reduce(key, &json!({"metadata": {"name": "x"}, "spec": spec})).unwrap();

@@ -8,7 +8,7 @@
 use authproto::auth::{MirrorObject, MirrorPlaced, MirrorVolume, Named, mirror_object::Kind};
 use serde::Deserialize;
 
-use super::Mirrored;
+use super::MirroredKind;
 use super::meta::{Meta, Texts};
 use super::references::{Reference, Text, WithSecret, secrets};
 
@@ -126,12 +126,12 @@ struct PlacedSpec<'a> {
 }
 
 /// Reduces a VolumeAttachment or ResourceSlice.
-pub(super) fn placed(bytes: &[u8], kind: Mirrored) -> Option<MirrorObject> {
+pub(super) fn placed(bytes: &[u8], kind: MirroredKind) -> Option<MirrorObject> {
     let Placed { metadata, spec } = serde_json::from_slice(bytes).ok()?;
     let node_name = spec.and_then(|spec| spec.node_name).unwrap_or_default().into_owned();
     let placed = MirrorPlaced { node_name };
     let kind = match kind {
-        Mirrored::ResourceSlice => Kind::ResourceSlice(placed),
+        MirroredKind::ResourceSlice => Kind::ResourceSlice(placed),
         _ => Kind::VolumeAttachment(placed),
     };
     Some(metadata.object(Texts::new(), Texts::new(), kind))

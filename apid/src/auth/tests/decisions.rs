@@ -3,8 +3,8 @@
 use authproto::auth::{AuthorizeResponse, Dependencies};
 use parking_lot::Mutex;
 
-use super::super::scripted::{Script, verdict};
 use super::*;
+use crate::auth::transport::scripted::{ScriptedAuthd, verdict};
 
 /// A decision that depends on the cluster's policy and on that of namespace `a`.
 fn rbac(allowed: bool) -> AuthorizeResponse {
@@ -14,7 +14,7 @@ fn rbac(allowed: bool) -> AuthorizeResponse {
 }
 
 #[tokio::test]
-async fn a_decision_is_kept_until_a_write_that_it_depends_on() {
+async fn cached_decision_ends_with_write_to_its_dependencies() {
     for (key, asked_again) in [
         ("clusterroles/r", 1),
         ("clusterrolebindings/b", 1),
@@ -25,27 +25,27 @@ async fn a_decision_is_kept_until_a_write_that_it_depends_on() {
         ("configmaps/a/c", 0),
     ] {
         for allowed in [true, false] {
-            let script = Script::new(move |_| Ok(rbac(allowed)));
+            let script = ScriptedAuthd::new(move |_| Ok(rbac(allowed)));
             let vector = vector();
             let auth = Auth::scripted(script.clone(), vector.clone(), clock());
             for _ in 0..3 {
                 assert_eq!(auth.authorize(&user("u"), pods("a"), "").await.is_ok(), allowed);
             }
-            assert_eq!(script.questions(), 1, "authd must get one request");
+            assert_eq!(script.take_request_count(), 1, "authd must get one request");
             write(&vector, key, 10);
             assert_eq!(auth.authorize(&user("u"), pods("a"), "").await.is_ok(), allowed);
-            assert_eq!(script.questions(), asked_again, "{key}, allowed: {allowed}");
+            assert_eq!(script.take_request_count(), asked_again, "{key}, allowed: {allowed}");
         }
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_a_write_overtook_is_not_kept() {
+async fn decision_overtaken_by_policy_write_is_not_cached() {
     // The write is acknowledged after authd decides and before the response is cached.
     let vector = vector();
     let overtaking = vector.clone();
     let mut revision = 10;
-    let script = Script::new(move |_| {
+    let script = ScriptedAuthd::new(move |_| {
         revision += 1;
         write(&overtaking, "rolebindings/a/b", revision);
         Ok(rbac(true))
@@ -53,15 +53,15 @@ async fn an_answer_that_a_write_overtook_is_not_kept() {
     let auth = Auth::scripted(script.clone(), vector, clock());
     for _ in 0..3 {
         auth.authorize(&user("u"), pods("a"), "").await.unwrap();
-        assert_eq!(script.questions(), 1, "every request must go to authd");
+        assert_eq!(script.take_request_count(), 1, "every request must go to authd");
     }
 }
 
 #[tokio::test]
-async fn questions_carry_the_vector_as_it_is() {
+async fn authorize_request_carries_current_policy_vector() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
-    let script = Script::new(move |request| {
+    let script = ScriptedAuthd::new(move |request| {
         log.lock().push(request.at_least.clone().unwrap());
         Ok(rbac(false))
     });
@@ -81,24 +81,24 @@ async fn questions_carry_the_vector_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_decision_with_a_time_to_live_expires_by_it() {
-    let script = Script::new(|_| Ok(AuthorizeResponse { ttl_ms: 5001, ..verdict(true) }));
+async fn cached_decision_expires_after_ttl() {
+    let script = ScriptedAuthd::new(|_| Ok(AuthorizeResponse { ttl_ms: 5001, ..verdict(true) }));
     let clock = clock();
     let auth = Auth::scripted(script.clone(), vector(), clock.clone());
     auth.authorize(&user("u"), pods("a"), "").await.unwrap();
     clock.advance(Duration::from_millis(4999));
     auth.authorize(&user("u"), pods("a"), "").await.unwrap();
-    assert_eq!(script.questions(), 1);
+    assert_eq!(script.take_request_count(), 1);
     clock.advance(Duration::from_millis(1));
     auth.authorize(&user("u"), pods("a"), "").await.unwrap();
-    assert_eq!(script.questions(), 1);
+    assert_eq!(script.take_request_count(), 1);
 }
 
 #[tokio::test]
-async fn a_time_to_live_counts_from_the_question() {
+async fn decision_ttl_counts_from_request() {
     let clock = clock();
     let slow = clock.clone();
-    let script = Script::new(move |_| {
+    let script = ScriptedAuthd::new(move |_| {
         slow.advance(Duration::from_secs(3));
         Ok(AuthorizeResponse { ttl_ms: 5001, ..verdict(true) })
     });
@@ -106,45 +106,45 @@ async fn a_time_to_live_counts_from_the_question() {
     for (passed, questions) in [(0, 1), (1999, 0), (1, 1)] {
         clock.advance(Duration::from_millis(passed));
         auth.authorize(&user("u"), pods("a"), "").await.unwrap();
-        assert_eq!(script.questions(), questions, "after {passed} ms more");
+        assert_eq!(script.take_request_count(), questions, "after {passed} ms more");
     }
     let batch = [(user("v").user, Arc::new(pods("a")))];
-    auth.ask_batch(&batch).await.unwrap();
+    auth.decide_batch(&batch).await.unwrap();
     clock.advance(Duration::from_secs(2));
-    script.questions();
+    script.take_request_count();
     auth.authorize(&user("v"), pods("a"), "").await.unwrap();
-    assert_eq!(script.questions(), 1, "5 s after the batch was sent");
+    assert_eq!(script.take_request_count(), 1, "5 s after the batch was sent");
 }
 
 #[tokio::test]
-async fn what_is_not_to_be_kept_serves_who_asked() {
-    let script = Script::new(|_| Ok(AuthorizeResponse { ttl_ms: 1, ..verdict(true) }));
+async fn decision_with_zero_ttl_serves_only_its_request() {
+    let script = ScriptedAuthd::new(|_| Ok(AuthorizeResponse { ttl_ms: 1, ..verdict(true) }));
     let auth = Auth::scripted(script.clone(), vector(), clock());
     for _ in 0..3 {
         auth.authorize(&user("u"), pods("a"), "").await.unwrap();
-        assert_eq!(script.questions(), 1);
+        assert_eq!(script.take_request_count(), 1);
     }
 }
 
 #[tokio::test]
-async fn a_new_epoch_makes_everything_kept_void() {
-    let script = Script::new(|_| Ok(rbac(true)));
+async fn new_epoch_invalidates_cached_decisions() {
+    let script = ScriptedAuthd::new(|_| Ok(rbac(true)));
     let auth = Auth::scripted(script.clone(), vector(), clock());
     auth.authorize(&user("u"), pods("a"), "").await.unwrap();
     script.epoch.lock().generation = 2;
     auth.authorize(&user("u"), pods("a"), "").await.unwrap();
-    assert_eq!(script.questions(), 1, "no message contained the new epoch yet");
+    assert_eq!(script.take_request_count(), 1, "no message contained the new epoch yet");
     auth.epochs.observe(Some(&script.epoch.lock()));
     auth.authorize(&user("u"), pods("a"), "").await.unwrap();
-    assert_eq!(script.questions(), 1, "the mirror stream reported the new epoch");
+    assert_eq!(script.take_request_count(), 1, "the mirror stream reported the new epoch");
 }
 
 #[tokio::test]
-async fn what_is_kept_serves_thirty_seconds_without_authd_and_then_nothing_does() {
+async fn cached_decisions_serve_30_seconds_after_loss_of_authd() {
     let gone = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let is_gone = gone.clone();
-    let script = Script::new(move |_| match is_gone.load(std::sync::atomic::Ordering::SeqCst) {
-        true => Err(Undecided::Unreachable("gone".into())),
+    let script = ScriptedAuthd::new(move |_| match is_gone.load(std::sync::atomic::Ordering::SeqCst) {
+        true => Err(AuthdError::Unreachable("gone".into())),
         false => Ok(rbac(true)),
     });
     let clock = clock();
@@ -154,8 +154,8 @@ async fn what_is_kept_serves_thirty_seconds_without_authd_and_then_nothing_does(
     gone.store(true, std::sync::atomic::Ordering::SeqCst);
     auth.link.lost("gone");
 
-    let refusal = auth.authorize(&user("other"), pods("a"), "").await.unwrap_err();
-    assert_eq!(refusal.status.code, 503, "uncached decisions must fail closed");
+    let rejection = auth.authorize(&user("other"), pods("a"), "").await.unwrap_err();
+    assert_eq!(rejection.status.code, 503, "uncached decisions must fail closed");
     clock.advance(Duration::from_secs(30));
     auth.authorize(&user("u"), pods("a"), "").await.unwrap();
     clock.advance(Duration::from_secs(1));
@@ -163,25 +163,26 @@ async fn what_is_kept_serves_thirty_seconds_without_authd_and_then_nothing_does(
 
     auth.link.connected();
     write(&vector, "clusterroles/r", 10);
-    let refusal = auth.authorize(&user("u"), pods("a"), "").await.unwrap_err();
-    assert_eq!(refusal.status.code, 503, "a policy write must count at once, also without a connection");
+    let rejection = auth.authorize(&user("u"), pods("a"), "").await.unwrap_err();
+    assert_eq!(rejection.status.code, 503, "a policy write must count at once, also without a connection");
 }
 
 #[tokio::test]
-async fn only_an_allow_allows() {
+async fn unknown_verdict_is_denied() {
     use authproto::auth::Verdict;
     for (word, expected) in [(Verdict::Deny, 403), (Verdict::NoOpinion, 403), (Verdict::Allow, 200)] {
-        let script = Script::new(move |_| {
+        let script = ScriptedAuthd::new(move |_| {
             Ok(AuthorizeResponse { verdict: word.into(), ..AuthorizeResponse::default() })
         });
         let auth = Auth::scripted(script, vector(), clock());
         let code = auth
             .authorize(&user("u"), pods("a"), "")
             .await
-            .map_or_else(|refusal| refusal.status.code, |_| 200);
+            .map_or_else(|rejection| rejection.status.code, |_| 200);
         assert_eq!(code, expected, "{word:?}");
     }
-    let script = Script::new(|_| Ok(AuthorizeResponse { verdict: 77, ..AuthorizeResponse::default() }));
+    let script =
+        ScriptedAuthd::new(|_| Ok(AuthorizeResponse { verdict: 77, ..AuthorizeResponse::default() }));
     let auth = Auth::scripted(script, vector(), clock());
     assert!(auth.authorize(&user("u"), pods("a"), "").await.is_err(), "an unknown verdict must deny");
 }

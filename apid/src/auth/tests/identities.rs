@@ -2,11 +2,11 @@
 
 use authproto::auth::{Dependencies, ObjectRef};
 
-use super::super::scripted::{Script, verdict};
 use super::*;
+use crate::auth::transport::scripted::{ScriptedAuthd, verdict};
 
-fn script() -> Arc<Script> {
-    Script::new(|_| Ok(verdict(true)))
+fn script() -> Arc<ScriptedAuthd> {
+    ScriptedAuthd::new(|_| Ok(verdict(true)))
 }
 
 fn account(name: &str) -> ObjectRef {
@@ -19,7 +19,7 @@ fn account(name: &str) -> ObjectRef {
 }
 
 #[tokio::test]
-async fn an_accepted_credential_outlives_writes_that_it_does_not_rest_on() {
+async fn cached_identity_survives_unrelated_writes() {
     let (script, vector) = (script(), vector());
     script.identity.lock().rests_on = vec![account("mine")];
     let auth = Auth::scripted(script.clone(), vector.clone(), clock());
@@ -27,15 +27,15 @@ async fn an_accepted_credential_outlives_writes_that_it_does_not_rest_on() {
     assert_eq!(auth.authenticate(&credentials(&token, "/x")).await.unwrap().user().name, "u");
     for (key, asked) in [("serviceaccounts/a/other", 0), ("clusterroles/r", 0), ("serviceaccounts/a/mine", 1)]
     {
-        script.questions();
+        script.take_request_count();
         write(&vector, key, vector.observed() + 1);
         auth.authenticate(&credentials(&token, "/y")).await.unwrap();
-        assert_eq!(script.questions(), asked, "after a write of {key}; the path must not matter");
+        assert_eq!(script.take_request_count(), asked, "after a write of {key}; the path must not matter");
     }
 }
 
 #[tokio::test]
-async fn an_object_that_changed_while_authd_answered_is_not_missed() {
+async fn dependency_change_during_authentication_prevents_caching() {
     let (script, vector) = (script(), vector());
     script.identity.lock().rests_on = vec![account("mine")];
     let auth = Auth::scripted(script.clone(), vector.clone(), clock());
@@ -52,23 +52,23 @@ async fn an_object_that_changed_while_authd_answered_is_not_missed() {
     auth.establish(identity, &digests, as_of, Some((auth.epochs.count(), auth.epochs.era())), None, "")
         .unwrap();
     auth.authenticate(&credentials(&token, "/")).await.unwrap();
-    assert_eq!(script.questions(), 1, "the identity must not be cached");
+    assert_eq!(script.take_request_count(), 1, "the identity must not be cached");
 }
 
 #[tokio::test]
-async fn an_identity_that_rests_on_what_is_not_seen_is_not_kept() {
+async fn identity_with_unmirrored_dependency_is_not_cached() {
     let script = script();
     script.identity.lock().rests_on = vec![ObjectRef { resource: "leases".into(), ..ObjectRef::default() }];
     let auth = Auth::scripted(script.clone(), vector(), clock());
     let token = bearer("u");
     for _ in 0..2 {
         auth.authenticate(&credentials(&token, "/")).await.unwrap();
-        assert_eq!(script.questions(), 1);
+        assert_eq!(script.take_request_count(), 1);
     }
 }
 
 #[tokio::test]
-async fn an_identity_ends_with_its_expiry() {
+async fn cached_identity_ends_at_expiry() {
     let (script, clock) = (script(), clock());
     script.identity.lock().expires_at_ms = 60_000;
     let auth = Auth::scripted(script.clone(), vector(), clock.clone());
@@ -76,18 +76,18 @@ async fn an_identity_ends_with_its_expiry() {
     auth.authenticate(&credentials(&token, "/")).await.unwrap();
     clock.advance(Duration::from_millis(59_999));
     auth.authenticate(&credentials(&token, "/")).await.unwrap();
-    assert_eq!(script.questions(), 1);
+    assert_eq!(script.take_request_count(), 1);
     clock.advance(Duration::from_millis(1));
     let status = auth.authenticate(&credentials(&token, "/")).await.unwrap_err();
     assert_eq!(
-        (status.code, script.questions()),
+        (status.code, script.take_request_count()),
         (401, 1),
         "authd must get a request, and its response is expired too"
     );
 }
 
 #[tokio::test]
-async fn cached_identity_is_not_used_before_its_first_valid_moment() {
+async fn cached_identity_is_not_used_before_not_before_time() {
     let (script, clock) = (script(), clock());
     clock.advance(Duration::from_secs(100));
     script.identity.lock().not_before_ms = 60_000;
@@ -96,42 +96,42 @@ async fn cached_identity_is_not_used_before_its_first_valid_moment() {
     auth.authenticate(&credentials(&token, "/")).await.unwrap();
     clock.set_back(Duration::from_secs(40));
     auth.authenticate(&credentials(&token, "/")).await.unwrap();
-    assert_eq!(script.questions(), 1);
+    assert_eq!(script.take_request_count(), 1);
     clock.set_back(Duration::from_millis(1));
     let status = auth.authenticate(&credentials(&token, "/")).await.unwrap_err();
-    assert_eq!((status.code, script.questions()), (401, 1));
+    assert_eq!((status.code, script.take_request_count()), (401, 1));
 }
 
 #[tokio::test]
-async fn a_refusal_is_kept_until_identities_change() {
+async fn cached_rejection_ends_with_identity_write() {
     let (script, vector) = (script(), vector());
     let auth = Auth::scripted(script.clone(), vector.clone(), clock());
     let token = bearer("bad");
     for _ in 0..3 {
         assert_eq!(auth.authenticate(&credentials(&token, "/")).await.unwrap_err().code, 401);
     }
-    assert_eq!(script.questions(), 1);
+    assert_eq!(script.take_request_count(), 1);
     write(&vector, "serviceaccounts/a/new", 9);
     auth.authenticate(&credentials(&token, "/")).await.unwrap_err();
-    assert_eq!(script.questions(), 1, "the missing account may exist now");
+    assert_eq!(script.take_request_count(), 1, "the missing account may exist now");
 }
 
 #[tokio::test]
-async fn anonymous_access_is_asked_for_each_path() {
+async fn anonymous_access_is_cached_per_path() {
     let script = script();
     let auth = Auth::scripted(script.clone(), vector(), clock());
-    let none = Presented::default();
+    let none = HeaderCredentials::default();
     for (path, asked) in [("/livez", 1), ("/livez", 0), ("/readyz", 1)] {
         assert_eq!(
             auth.authenticate(&credentials(&none, path)).await.unwrap().user().name,
             "system:anonymous"
         );
-        assert_eq!(script.questions(), asked, "{path}");
+        assert_eq!(script.take_request_count(), asked, "{path}");
     }
 }
 
 #[tokio::test]
-async fn a_new_epoch_ends_every_identity() {
+async fn new_epoch_invalidates_cached_identities() {
     let script = script();
     let auth = Auth::scripted(script.clone(), vector(), clock());
     for token in ["u", "bad", ""] {
@@ -141,34 +141,35 @@ async fn a_new_epoch_ends_every_identity() {
             *script.epoch.lock() = epoch.clone();
             auth.epochs.observe(Some(&epoch));
             let _ = auth.authenticate(&credentials(&headers, "/")).await;
-            assert_eq!(script.questions(), asked, "`{token}`, generation {generation}");
+            assert_eq!(script.take_request_count(), asked, "`{token}`, generation {generation}");
         }
     }
 }
 
 #[tokio::test]
-async fn what_another_service_said_is_kept_no_longer_than_it_may_be() {
+async fn webhook_identity_is_cached_until_ttl() {
     for name in ["u", "bad"] {
         let (script, clock) = (script(), clock());
         let auth = Auth::scripted(script.clone(), vector(), clock.clone());
         let token = bearer(name);
-        let ask = || async { auth.authenticate(&credentials(&token, "/")).await.map(|who| who.tenure) };
+        let ask =
+            || async { auth.authenticate(&credentials(&token, "/")).await.map(|client| client.lifetime) };
         script.ttl.store(3001, std::sync::atomic::Ordering::SeqCst);
         let first = ask().await;
         for (passed, asked) in [(0, 0), (2999, 0), (1, 1), (2999, 0), (1, 1)] {
-            script.questions();
+            script.take_request_count();
             clock.advance(Duration::from_millis(passed));
             assert_eq!(ask().await.is_ok(), name == "u");
-            assert_eq!(script.questions(), asked, "{name} after {passed} ms more");
+            assert_eq!(script.take_request_count(), asked, "{name} after {passed} ms more");
         }
         // The identity depends on no object; a watch re-authenticates by itself.
-        assert!(first.is_err() || first.unwrap().lasts(clock.now()), "{name}");
+        assert!(first.is_err() || first.unwrap().is_valid_at(clock.now()), "{name}");
     }
 }
 
 /// One request returns the identity and the decision.
 #[tokio::test]
-async fn the_decision_on_a_request_comes_with_the_identity() {
+async fn authentication_prefetches_the_decision() {
     let (script, vector) = (script(), vector());
     *script.authorize.lock() = Box::new(|request| {
         let depends_on = Dependencies { rbac_cluster: true, ..Dependencies::default() };
@@ -176,7 +177,7 @@ async fn the_decision_on_a_request_comes_with_the_identity() {
         Ok(AuthorizeResponse { depends_on: Some(depends_on), ..verdict(allowed) })
     });
     let auth = Auth::scripted(script.clone(), vector.clone(), clock());
-    let wanted = Arc::new(pods("a"));
+    let prefetch = Arc::new(pods("a"));
     for (name, between, asked) in [
         ("good", None, 1),
         ("evil", None, 1),
@@ -187,33 +188,37 @@ async fn the_decision_on_a_request_comes_with_the_identity() {
         ("good", Some("roles/b/r"), 1),
     ] {
         auth.drop_caches();
-        script.questions();
+        script.take_request_count();
         let token = bearer(name);
-        let who = auth.authenticate_for(&credentials(&token, "/x"), Some(&wanted)).await.unwrap();
+        let client = auth.authenticate_for(&credentials(&token, "/x"), Some(&prefetch)).await.unwrap();
         if let Some(key) = between {
             write(&vector, key, vector.observed() + 1);
         }
-        let decided = auth.authorize(&who, Arc::clone(&wanted), "test").await;
-        assert_eq!(decided.is_ok(), name == "good", "{name} {between:?}");
-        assert_eq!(script.questions(), asked, "{name}, with a write of {between:?} in between");
-        let other = auth.authorize(&who, Arc::new(pods("c")), "test").await;
-        assert_eq!((other.is_ok(), script.questions()), (name == "good", 1), "another request of {name}");
+        let cached_decision = auth.authorize(&client, Arc::clone(&prefetch), "test").await;
+        assert_eq!(cached_decision.is_ok(), name == "good", "{name} {between:?}");
+        assert_eq!(script.take_request_count(), asked, "{name}, with a write of {between:?} in between");
+        let other = auth.authorize(&client, Arc::new(pods("c")), "test").await;
+        assert_eq!(
+            (other.is_ok(), script.take_request_count()),
+            (name == "good", 1),
+            "another request of {name}"
+        );
     }
     assert_eq!(
-        auth.authenticate_for(&credentials(&bearer("bad"), "/x"), Some(&wanted)).await.unwrap_err().code,
+        auth.authenticate_for(&credentials(&bearer("bad"), "/x"), Some(&prefetch)).await.unwrap_err().code,
         401
     );
 }
 
 #[tokio::test]
-async fn a_decision_of_an_older_configuration_is_asked_for_again() {
+async fn decision_of_older_epoch_is_requested_again() {
     let (script, vector) = (script(), vector());
     let auth = Auth::scripted(script.clone(), vector, clock());
     let newer = authproto::auth::Epoch { instance: "one".into(), generation: 2, identities: 1 };
     auth.epochs.observe(Some(&newer));
-    let (wanted, token) = (Arc::new(pods("a")), bearer("u"));
-    let who = auth.authenticate_for(&credentials(&token, "/x"), Some(&wanted)).await.unwrap();
-    script.questions();
-    auth.authorize(&who, wanted, "test").await.unwrap();
-    assert_eq!(script.questions(), 1);
+    let (prefetch, token) = (Arc::new(pods("a")), bearer("u"));
+    let client = auth.authenticate_for(&credentials(&token, "/x"), Some(&prefetch)).await.unwrap();
+    script.take_request_count();
+    auth.authorize(&client, prefetch, "test").await.unwrap();
+    assert_eq!(script.take_request_count(), 1);
 }

@@ -33,7 +33,7 @@ fn write(vector: &PolicyRevisions, key: &str, revision: u64) {
 
 fn user(name: &str) -> Authenticated {
     let user = UserInfo { name: name.into(), ..UserInfo::default() };
-    Authenticated::caller(Arc::new(user), Arc::default())
+    Authenticated::without_impersonation(Arc::new(user), Arc::default())
 }
 
 fn pods(namespace: &str) -> Attributes {
@@ -47,12 +47,18 @@ fn pods(namespace: &str) -> Attributes {
     }
 }
 
-fn bearer(token: &str) -> Presented {
+fn bearer(token: &str) -> HeaderCredentials {
     let header = (http::header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
     let names = apimachinery::names::Names::new(apimachinery::names::Preset::Kubernetes, "").unwrap();
-    Presented::take(&mut [header].into_iter().collect(), &ProxyHeaders::default(), &names)
+    HeaderCredentials::take(&mut [header].into_iter().collect(), &ProxyHeaders::default(), &names)
 }
 
-fn credentials<'a>(presented: &'a Presented, path: &'a str) -> Credentials<'a> {
-    Credentials { presented, certificate_chain: &[], chain_fingerprint: None, path, request_id: "test" }
+fn credentials<'a>(header_credentials: &'a HeaderCredentials, path: &'a str) -> Credentials<'a> {
+    Credentials {
+        header_credentials,
+        certificate_chain: &[],
+        chain_fingerprint: None,
+        path,
+        request_id: "test",
+    }
 }

@@ -6,14 +6,14 @@ use apimachinery::names::{Names, Preset};
 use authproto::auth::{AuthorizeResponse, Dependencies};
 use futures_util::future::join_all;
 
-use super::super::scripted::{Script, verdict};
-use super::super::watches::{APART, BATCH};
 use super::*;
+use crate::auth::transport::scripted::{ScriptedAuthd, verdict};
+use crate::auth::watches::authorization::{BATCH, MAX_SINGLE_REQUESTS};
 
 struct Setup {
     auth: Arc<Auth>,
     vector: Arc<PolicyRevisions>,
-    script: Arc<Script>,
+    script: Arc<ScriptedAuthd>,
     allowed: Arc<AtomicBool>,
     clock: Arc<ManualClock>,
 }
@@ -21,7 +21,7 @@ struct Setup {
 fn setup() -> Setup {
     let allowed = Arc::new(AtomicBool::new(true));
     let now = allowed.clone();
-    let script = Script::new(move |request| {
+    let script = ScriptedAuthd::new(move |request| {
         let namespace = request.attributes.clone().unwrap().namespace;
         let depends_on = Some(Dependencies { rbac_namespace: vec![namespace], ..Dependencies::default() });
         Ok(AuthorizeResponse { depends_on, ..verdict(now.load(Ordering::SeqCst)) })
@@ -33,13 +33,13 @@ fn setup() -> Setup {
 }
 
 impl Setup {
-    async fn open(&self, who: &str) -> WatchGuard {
-        self.auth.guard(&self.auth.authorize(&user(who), pods("a"), "").await.unwrap())
+    async fn open(&self, client: &str) -> WatchGuard {
+        self.auth.guard(&self.auth.authorize(&user(client), pods("a"), "").await.unwrap())
     }
 }
 
 #[tokio::test]
-async fn an_event_above_a_policy_write_waits_for_a_new_authorization() {
+async fn event_after_policy_write_waits_for_reauthorization() {
     let s = setup();
     let guard = s.open("u").await;
     write(&s.vector, "configmaps/a/x", 2);
@@ -48,14 +48,14 @@ async fn an_event_above_a_policy_write_waits_for_a_new_authorization() {
     write(&s.vector, "configmaps/a/x", 4);
     assert!(guard.admits(Revision(1)), "an event from before the authorization may go out");
     assert!(!guard.admits(Revision(4)));
-    s.script.questions();
+    s.script.take_request_count();
     guard.renew(Revision(4)).await.unwrap();
     assert!(guard.admits(Revision(4)));
-    assert_eq!(s.script.questions(), 1);
+    assert_eq!(s.script.take_request_count(), 1);
 }
 
 #[tokio::test]
-async fn a_refused_watch_ends_and_says_why() {
+async fn denied_watch_ends_with_403_reason() {
     let s = setup();
     let guard = s.open("u").await;
     s.allowed.store(false, Ordering::SeqCst);
@@ -71,25 +71,29 @@ async fn a_refused_watch_ends_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_refusal_that_a_grant_overtook_ends_no_watch() {
+async fn denial_overtaken_by_grant_does_not_end_watch() {
     let s = setup();
     let _before = s.open("u").await;
     let opened = Arc::new(parking_lot::Mutex::new(None));
     let (auth, vector, slot) = (s.auth.clone(), s.vector.clone(), opened.clone());
-    let depends =
-        vector.depends(Some(&Dependencies { rbac_namespace: vec!["a".into()], ..Dependencies::default() }));
+    let dependencies = vector
+        .dependencies(Some(&Dependencies { rbac_namespace: vec!["a".into()], ..Dependencies::default() }));
     *s.script.authorize.lock() = Box::new(move |_| {
         // While the denial is in flight, the grant arrives, and a stream that was authorized after it.
         write(&vector, "rolebindings/a/b", 4);
-        let validity =
-            Validity { as_of: 4, depends: depends.clone(), epoch: Some(auth.epochs.count()), expiry: None };
+        let validity = Validity {
+            as_of: 4,
+            dependencies: dependencies.clone(),
+            epoch: Some(auth.epochs.count()),
+            expiry: None,
+        };
         let authorized = Authorized {
             user: user("u").user,
             attributes: Arc::new(pods("a")),
-            decided: Arc::new(Decided::new(Decision::default(), validity)),
-            tenure: Arc::default(),
-            by_right: Vec::new(),
-            vouched: None,
+            cached_decision: Arc::new(CachedDecision::new(Decision::default(), validity)),
+            lifetime: Arc::default(),
+            impersonation_rights: Vec::new(),
+            webhook_identity: None,
         };
         slot.lock().get_or_insert_with(|| auth.guard(&authorized));
         Ok(verdict(false))
@@ -104,17 +108,17 @@ async fn a_refusal_that_a_grant_overtook_ends_no_watch() {
 }
 
 #[tokio::test]
-async fn streams_of_one_user_share_a_question_and_all_go_in_one_batch() {
+async fn watches_of_one_user_share_authorization_in_one_batch() {
     let s = setup();
     let mut guards = Vec::new();
     for i in 0..300 {
         guards.push(s.open(&format!("u{}", i % 10)).await);
     }
-    s.script.questions();
+    s.script.take_request_count();
     write(&s.vector, "rolebindings/a/b", 3);
     join_all(guards.iter_mut().map(|guard| guard.renew(Revision(3)))).await;
     assert!(guards.iter().all(|guard| guard.admits(Revision(3))));
-    assert_eq!(s.script.questions(), 1, "ten users must need one batch");
+    assert_eq!(s.script.take_request_count(), 1, "ten users must need one batch");
     // The next policy write removes closed streams.
     drop(guards);
     write(&s.vector, "rolebindings/a/b", 4);
@@ -126,7 +130,7 @@ async fn streams_of_one_user_share_a_question_and_all_go_in_one_batch() {
 }
 
 #[tokio::test]
-async fn policy_that_never_stands_still_does_not_starve_a_watch() {
+async fn watch_continues_under_constant_policy_writes() {
     let s = setup();
     let guard = s.open("u").await;
     let vector = s.vector.clone();
@@ -145,12 +149,13 @@ async fn policy_that_never_stands_still_does_not_starve_a_watch() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_with_the_identity_that_opened_it() {
+async fn watch_ends_with_its_identity() {
     let s = setup();
-    let foundation = s.vector.foundations().lay("", "serviceaccounts", "a", "mine");
-    let mut who = user("u");
-    who.tenure = Arc::new(Tenure { foundations: vec![foundation], ..Tenure::default() });
-    let guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
+    let dependency = s.vector.identity_dependencies().track("", "serviceaccounts", "a", "mine");
+    let mut client = user("u");
+    client.lifetime =
+        Arc::new(IdentityLifetime { identity_dependencies: vec![dependency], ..IdentityLifetime::default() });
+    let guard = s.auth.guard(&s.auth.authorize(&client, pods("a"), "").await.unwrap());
     let other = s.open("u").await;
     write(&s.vector, "serviceaccounts/a/mine", 3);
     guard.changed().await;
@@ -160,13 +165,13 @@ async fn a_watch_ends_with_the_identity_that_opened_it() {
 }
 
 #[tokio::test]
-async fn watch_ends_when_the_clock_is_set_back_before_its_identity_is_valid() {
+async fn watch_ends_when_clock_is_set_before_not_before_time() {
     let s = setup();
     s.clock.advance(Duration::from_secs(100));
-    let mut who = user("u");
+    let mut client = user("u");
     let not_before = Some(jiff::Timestamp::from_second(60).unwrap());
-    who.tenure = Arc::new(Tenure { not_before, ..Tenure::default() });
-    let guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
+    client.lifetime = Arc::new(IdentityLifetime { not_before, ..IdentityLifetime::default() });
+    let guard = s.auth.guard(&s.auth.authorize(&client, pods("a"), "").await.unwrap());
     assert!(guard.admits(Revision(1)));
     s.clock.set_back(Duration::from_secs(41));
     assert!(!guard.admits(Revision(1)));
@@ -178,10 +183,10 @@ async fn watch_ends_when_the_clock_is_set_back_before_its_identity_is_valid() {
 async fn idle_watch_is_woken_when_the_clock_is_set_back() {
     let s = setup();
     s.clock.advance(Duration::from_secs(100));
-    let mut who = user("u");
+    let mut client = user("u");
     let not_before = Some(jiff::Timestamp::from_second(60).unwrap());
-    who.tenure = Arc::new(Tenure { not_before, ..Tenure::default() });
-    let guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
+    client.lifetime = Arc::new(IdentityLifetime { not_before, ..IdentityLifetime::default() });
+    let guard = s.auth.guard(&s.auth.authorize(&client, pods("a"), "").await.unwrap());
     let mut changed = Box::pin(guard.changed());
     assert!(tokio::time::timeout(Duration::from_millis(20), &mut changed).await.is_err());
     s.clock.set_back(Duration::from_secs(41));
@@ -200,8 +205,8 @@ async fn batch_of_watches_with_large_selectors_is_split_by_size() {
     let mut guards = Vec::new();
     for user in ["a", "b", "c", "d", "e"] {
         let attributes = Attributes { label_selector: large.clone(), ..pods("a") };
-        let who = super::user(user);
-        guards.push(s.auth.guard(&s.auth.authorize(&who, attributes, "").await.unwrap()));
+        let client = super::user(user);
+        guards.push(s.auth.guard(&s.auth.authorize(&client, attributes, "").await.unwrap()));
     }
     let largest = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&largest);
@@ -215,7 +220,7 @@ async fn batch_of_watches_with_large_selectors_is_split_by_size() {
 }
 
 #[tokio::test]
-async fn a_watch_made_as_somebody_else_ends_with_the_right_to_be_them() {
+async fn impersonated_watch_ends_with_impersonation_right() {
     let s = setup();
     let may = Arc::new(AtomicBool::new(true));
     let now = may.clone();
@@ -238,7 +243,10 @@ async fn a_watch_made_as_somebody_else_ends_with_the_right_to_be_them() {
     let mut guard = s.auth.guard(&by);
     let mut further = s.auth.guard(&s.auth.authorize_also(&by, pods("a")).await.unwrap());
     let own = s.auth.guard(
-        &s.auth.authorize(&Authenticated { by_right: Vec::new(), ..other }, pods("a"), "").await.unwrap(),
+        &s.auth
+            .authorize(&Authenticated { impersonation_rights: Vec::new(), ..other }, pods("a"), "")
+            .await
+            .unwrap(),
     );
     assert!(guard.admits(Revision(1)));
 
@@ -260,7 +268,7 @@ async fn a_watch_made_as_somebody_else_ends_with_the_right_to_be_them() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_thirty_seconds_after_authd_was_lost() {
+async fn watch_ends_30_seconds_after_loss_of_authd() {
     let s = setup();
     let guard = s.open("u").await;
     s.auth.link.lost("gone");
@@ -273,7 +281,7 @@ async fn a_watch_ends_thirty_seconds_after_authd_was_lost() {
 }
 
 #[tokio::test]
-async fn work_of_the_process_needs_no_policy() {
+async fn internal_watch_needs_no_policy() {
     let s = setup();
     let attributes = pods("a");
     let guard = s.auth.guard(&Authorized::internal(Arc::default(), attributes, "a controller"));
@@ -282,17 +290,18 @@ async fn work_of_the_process_needs_no_policy() {
     write(&s.vector, "rolebindings/a/b", 3);
     assert!(guard.admits(Revision(3)));
     guard.renew(Revision(3)).await.unwrap();
-    assert_eq!(s.script.questions(), 0);
+    assert_eq!(s.script.take_request_count(), 0);
 }
 
 #[tokio::test]
-async fn a_watch_ends_with_the_era_and_outlives_a_change_of_policy() {
+async fn watch_ends_with_era_and_survives_policy_change() {
     let s = setup();
     let epoch = s.script.epoch.lock().clone();
     s.auth.epochs.observe(Some(&epoch));
-    let mut who = user("u");
-    who.tenure = Arc::new(Tenure { era: Some(s.auth.epochs.era()), ..Tenure::default() });
-    let guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
+    let mut client = user("u");
+    client.lifetime =
+        Arc::new(IdentityLifetime { era: Some(s.auth.epochs.era()), ..IdentityLifetime::default() });
+    let guard = s.auth.guard(&s.auth.authorize(&client, pods("a"), "").await.unwrap());
     let policy = authproto::auth::Epoch { generation: epoch.generation + 1, ..epoch };
     *s.script.epoch.lock() = policy.clone();
     s.auth.epochs.observe(Some(&policy));
@@ -312,7 +321,7 @@ async fn a_watch_ends_with_the_era_and_outlives_a_change_of_policy() {
 }
 
 /// A webhook decides; its responses take `slow` and have the TTL `ttl`.
-fn decided_elsewhere(s: &Setup, slow: Duration, ttl: Duration) {
+fn webhook_decides(s: &Setup, slow: Duration, ttl: Duration) {
     let (clock, allowed) = (s.clock.clone(), s.allowed.clone());
     *s.script.authorize.lock() = Box::new(move |_| {
         clock.advance(slow);
@@ -322,22 +331,22 @@ fn decided_elsewhere(s: &Setup, slow: Duration, ttl: Duration) {
 }
 
 #[tokio::test]
-async fn a_watch_asks_a_service_whose_answers_are_not_kept_once_a_second() {
+async fn watch_with_zero_ttl_webhook_reauthorizes_once_per_second() {
     let s = setup();
-    decided_elsewhere(&s, Duration::ZERO, Duration::ZERO);
+    webhook_decides(&s, Duration::ZERO, Duration::ZERO);
     let guard = s.open("u").await;
-    s.script.questions();
+    s.script.take_request_count();
     for revision in 2..1000 {
         write(&s.vector, "configmaps/a/x", revision);
         assert!(guard.admits(Revision(revision)), "{revision}");
     }
-    assert_eq!(s.script.questions(), 0);
+    assert_eq!(s.script.take_request_count(), 0);
     s.clock.advance(Duration::from_secs(1));
     write(&s.vector, "configmaps/a/x", 1000);
     assert!(!guard.admits(Revision(1000)));
     guard.renew(Revision(1000)).await.unwrap();
     assert!(guard.admits(Revision(1000)));
-    assert_eq!(s.script.questions(), 1);
+    assert_eq!(s.script.take_request_count(), 1);
 
     s.allowed.store(false, Ordering::SeqCst);
     s.clock.advance(Duration::from_secs(1));
@@ -346,9 +355,9 @@ async fn a_watch_asks_a_service_whose_answers_are_not_kept_once_a_second() {
 }
 
 #[tokio::test]
-async fn an_answer_that_was_longer_on_its_way_than_it_lives_covers_what_was_before_the_question() {
+async fn expired_response_covers_events_before_its_request() {
     let s = setup();
-    decided_elsewhere(&s, Duration::from_secs(9), Duration::from_secs(2));
+    webhook_decides(&s, Duration::from_secs(9), Duration::from_secs(2));
     let guard = s.open("u").await;
     for revision in [5, 6] {
         write(&s.vector, "configmaps/a/x", revision);
@@ -359,7 +368,7 @@ async fn an_answer_that_was_longer_on_its_way_than_it_lives_covers_what_was_befo
 }
 
 #[tokio::test]
-async fn a_service_that_hangs_delays_the_end_of_no_other_watch() {
+async fn hanging_webhook_does_not_delay_end_of_other_watches() {
     let s = setup();
     let allowed = s.allowed.clone();
     *s.script.authorize.lock() = Box::new(move |request| {
@@ -388,7 +397,7 @@ async fn a_service_that_hangs_delays_the_end_of_no_other_watch() {
 
 /// A policy write affects watches that need a webhook that hangs, and ends other watches.
 #[tokio::test]
-async fn a_service_that_hangs_delays_no_watch_whose_policy_moved_with_that_of_one_who_needs_it() {
+async fn hanging_webhook_does_not_delay_watches_in_same_batch() {
     let s = setup();
     let allowed = s.allowed.clone();
     *s.script.authorize.lock() = Box::new(move |request| {
@@ -431,30 +440,30 @@ async fn open_many(s: &Setup, watches: usize, timed: bool) -> Vec<WatchGuard> {
         let list = pods(&format!("n{n}"));
         guards.push(s.auth.guard(&s.auth.authorize(&user("u"), list, "").await.unwrap()));
     }
-    s.script.questions();
+    s.script.take_request_count();
     guards
 }
 
 /// Waits until authd has received this many requests.
-async fn asked(s: &Setup, questions: usize) {
-    while s.script.asked.load(Ordering::SeqCst) < questions {
+async fn wait_for_requests(s: &Setup, questions: usize) {
+    while s.script.request_count.load(Ordering::SeqCst) < questions {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
 #[tokio::test]
-async fn a_slow_authd_gets_no_more_questions_than_leave_room_for_requests() {
-    const WATCHES: usize = 4 * APART;
+async fn slow_authd_gets_limited_concurrent_watch_requests() {
+    const WATCHES: usize = 4 * MAX_SINGLE_REQUESTS;
     // With a webhook, single requests start at once; otherwise when the batches take too long.
     for (timed, batches) in [(true, 0), (false, WATCHES.div_ceil(BATCH))] {
         let s = setup();
         let guards = open_many(&s, WATCHES, timed).await;
         s.script.hang_batches(|_| true);
         write(&s.vector, "clusterroles/r", 3);
-        asked(&s, batches + APART).await;
+        wait_for_requests(&s, batches + MAX_SINGLE_REQUESTS).await;
         // Requests beyond the limit would arrive within this time.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        assert_eq!(s.script.questions(), batches + APART, "webhook: {timed}");
+        assert_eq!(s.script.take_request_count(), batches + MAX_SINGLE_REQUESTS, "webhook: {timed}");
         s.script.hang_batches(|_| false);
         let renewed = join_all(guards.iter().map(|guard| guard.renew(Revision(3)))).await;
         assert!(renewed.iter().all(Result::is_ok), "every watch must be re-authorized");
@@ -463,21 +472,21 @@ async fn a_slow_authd_gets_no_more_questions_than_leave_room_for_requests() {
 }
 
 #[tokio::test]
-async fn a_batch_that_was_slow_is_still_good() {
+async fn late_batch_response_renews_watches() {
     const WATCHES: usize = 100;
     let s = setup();
     let guards = open_many(&s, WATCHES, false).await;
     s.script.hang_batches(|_| true);
     write(&s.vector, "clusterroles/r", 3);
-    asked(&s, 1 + WATCHES).await;
+    wait_for_requests(&s, 1 + WATCHES).await;
     s.script.hang_batches(|batch| batch.len() == 1);
     let renewed = join_all(guards.iter().map(|guard| guard.renew(Revision(3)))).await;
     assert!(renewed.iter().all(Result::is_ok));
-    assert_eq!(s.script.questions(), 1 + WATCHES, "authd must get no further request");
+    assert_eq!(s.script.take_request_count(), 1 + WATCHES, "authd must get no further request");
 }
 
 #[tokio::test]
-async fn policy_that_moved_while_a_watch_was_asked_about_is_not_missed() {
+async fn policy_write_during_reauthorization_is_not_missed() {
     let s = setup();
     let guard = s.open("u").await;
     let (vector, allowed) = (s.vector.clone(), s.allowed.clone());
@@ -497,27 +506,27 @@ async fn policy_that_moved_while_a_watch_was_asked_about_is_not_missed() {
 }
 
 #[tokio::test]
-async fn a_watch_waits_while_it_cannot_be_said_whose_it_is() {
+async fn watch_waits_while_authd_cannot_reauthenticate() {
     let s = setup();
     s.script.ttl.store(3001, Ordering::SeqCst);
     let token = bearer("u");
-    let who = s.auth.authenticate(&credentials(&token, "/")).await.unwrap();
-    let guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
+    let client = s.auth.authenticate(&credentials(&token, "/")).await.unwrap();
+    let guard = s.auth.guard(&s.auth.authorize(&client, pods("a"), "").await.unwrap());
     s.clock.advance(Duration::from_secs(3));
-    s.script.cannot_say(1);
+    s.script.fail_authentications(1);
     assert_eq!(s.auth.authenticate(&credentials(&token, "/")).await.unwrap_err().code, 503);
-    s.script.cannot_say(2);
-    s.script.questions();
+    s.script.fail_authentications(2);
+    s.script.take_request_count();
     assert!(!guard.admits(Revision(1)), "no event may go out meanwhile");
     guard.renew(Revision(1)).await.unwrap();
     assert!(guard.admits(Revision(1)));
-    assert_eq!(s.script.questions(), 3);
+    assert_eq!(s.script.take_request_count(), 3);
 }
 
 /// A clock with some additional microseconds.
-struct Finer(Arc<ManualClock>, AtomicU64);
+struct OffsetClock(Arc<ManualClock>, AtomicU64);
 
-impl Clock for Finer {
+impl Clock for OffsetClock {
     fn now(&self) -> Timestamp {
         self.0.now()
     }
@@ -528,15 +537,15 @@ impl Clock for Finer {
 }
 
 #[tokio::test]
-async fn a_watch_shows_its_token_no_sooner_than_the_answer_is_forgotten() {
+async fn watch_reauthenticates_only_after_cached_identity_expires() {
     let s = setup();
-    let clock = Arc::new(Finer(clock(), AtomicU64::new(100)));
+    let clock = Arc::new(OffsetClock(clock(), AtomicU64::new(100)));
     let auth = Auth::scripted(s.script.clone(), s.vector.clone(), clock.clone());
     s.script.ttl.store(3001, Ordering::SeqCst);
     let token = bearer("u");
-    let who = auth.authenticate(&credentials(&token, "/")).await.unwrap();
-    let guard = auth.guard(&auth.authorize(&who, pods("a"), "").await.unwrap());
-    s.script.refuse("u");
+    let client = auth.authenticate(&credentials(&token, "/")).await.unwrap();
+    let guard = auth.guard(&auth.authorize(&client, pods("a"), "").await.unwrap());
+    s.script.reject_token("u");
     clock.0.advance(Duration::from_secs(3));
     for (micros, want) in [(0, Ok(())), (99, Ok(())), (100, Err(401))] {
         clock.1.store(micros, Ordering::SeqCst);
@@ -546,9 +555,9 @@ async fn a_watch_shows_its_token_no_sooner_than_the_answer_is_forgotten() {
 }
 
 /// A clock whose wall time was set back by an hour.
-struct SetBack(Arc<ManualClock>, AtomicBool);
+struct SetBackClock(Arc<ManualClock>, AtomicBool);
 
-impl Clock for SetBack {
+impl Clock for SetBackClock {
     fn now(&self) -> Timestamp {
         let back = if self.1.load(Ordering::SeqCst) { Duration::from_secs(3600) } else { Duration::ZERO };
         self.0.now() - back
@@ -560,38 +569,38 @@ impl Clock for SetBack {
 }
 
 #[tokio::test]
-async fn a_wall_clock_that_is_set_back_prolongs_nothing_that_another_service_said() {
+async fn wall_clock_set_back_does_not_extend_webhook_ttl() {
     for name in ["u", "bad"] {
         let s = setup();
-        let clock = Arc::new(SetBack(clock(), AtomicBool::new(false)));
+        let clock = Arc::new(SetBackClock(clock(), AtomicBool::new(false)));
         let auth = Auth::scripted(s.script.clone(), s.vector.clone(), clock.clone());
         s.script.ttl.store(3001, Ordering::SeqCst);
         let token = bearer(name);
         let log_in = || async { auth.authenticate(&credentials(&token, "/")).await };
         let first = log_in().await;
         let guard = match &first {
-            Ok(who) => Some(auth.guard(&auth.authorize(who, pods("a"), "").await.unwrap())),
+            Ok(client) => Some(auth.guard(&auth.authorize(client, pods("a"), "").await.unwrap())),
             Err(_) => None,
         };
         clock.1.store(true, Ordering::SeqCst);
         for (passed, asked) in [(2999, 0), (1, 1)] {
             clock.0.advance(Duration::from_millis(passed));
-            s.script.questions();
+            s.script.take_request_count();
             assert!(guard.as_ref().is_none_or(|guard| guard.admits(Revision(1)) == (asked == 0)), "{passed}");
             assert_eq!(log_in().await.is_ok(), first.is_ok());
-            assert_eq!(s.script.questions(), asked, "{name} after {passed} ms more");
+            assert_eq!(s.script.take_request_count(), asked, "{name} after {passed} ms more");
         }
     }
 }
 
 #[tokio::test]
-async fn a_watch_shows_its_token_again_when_the_time_of_the_answer_is_over() {
+async fn watch_reauthenticates_when_webhook_ttl_expires() {
     let s = setup();
     s.script.ttl.store(3001, Ordering::SeqCst);
     let token = bearer("u");
-    let who = s.auth.authenticate(&credentials(&token, "/")).await.unwrap();
-    let guard = s.auth.guard(&s.auth.authorize(&who, pods("a"), "").await.unwrap());
-    s.script.questions();
+    let client = s.auth.authenticate(&credentials(&token, "/")).await.unwrap();
+    let guard = s.auth.guard(&s.auth.authorize(&client, pods("a"), "").await.unwrap());
+    s.script.take_request_count();
     for _ in 0..3 {
         s.clock.advance(Duration::from_millis(2999));
         assert!(guard.admits(Revision(1)));
@@ -600,11 +609,11 @@ async fn a_watch_shows_its_token_again_when_the_time_of_the_answer_is_over() {
         guard.changed().await;
         guard.renew(Revision(1)).await.unwrap();
         assert!(guard.admits(Revision(1)));
-        assert_eq!(s.script.questions(), 1, "only the identity must be requested again");
+        assert_eq!(s.script.take_request_count(), 1, "only the identity must be requested again");
     }
-    s.script.refuse("u");
+    s.script.reject_token("u");
     s.clock.advance(Duration::from_secs(3));
     guard.changed().await;
     assert_eq!(guard.renew(Revision(1)).await.unwrap_err().code, 401);
-    assert!(!format!("{who:?}").contains("Bearer"));
+    assert!(!format!("{client:?}").contains("Bearer"));
 }

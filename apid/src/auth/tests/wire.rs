@@ -17,19 +17,19 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Streaming};
 
-use super::super::authority::Authority as _;
-use super::super::scripted::verdict;
-use super::super::stream::Client;
 use super::*;
+use crate::auth::transport::authd_api::AuthdApi as _;
+use crate::auth::transport::scripted::verdict;
+use crate::auth::transport::stream::Client;
 
 /// Responds in pairs in reverse order: allows the user `good`, and fails for the user `broken`.
-struct Reversing;
+struct ReversedResponses;
 
-type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, tonic::Status>> + Send>>;
+type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, tonic::Status>> + Send>>;
 
 #[tonic::async_trait]
-impl Decide for Reversing {
-    type StreamStream = Answers<DecideResponse>;
+impl Decide for ReversedResponses {
+    type StreamStream = ResponseStream<DecideResponse>;
 
     async fn stream(
         &self,
@@ -62,7 +62,7 @@ struct Recording {
 
 #[tonic::async_trait]
 impl Mirror for Recording {
-    type SyncStream = Answers<MirrorDemand>;
+    type SyncStream = ResponseStream<MirrorDemand>;
 
     async fn sync(
         &self,
@@ -108,7 +108,7 @@ fn serve(socket: &Path, seen: mpsc::UnboundedSender<Update>) -> Server {
     };
     runtime.spawn(async move {
         tonic::transport::Server::builder()
-            .add_service(DecideServer::new(Reversing))
+            .add_service(DecideServer::new(ReversedResponses))
             .add_service(MirrorServer::new(Recording { seen }))
             .serve_with_incoming(UnixListenerStream::new(listener))
             .await
@@ -125,15 +125,17 @@ fn ask(name: &str) -> decide_request::Ask {
     })
 }
 
-fn allowed(answer: Result<DecideResponse, Undecided>) -> Option<bool> {
+fn allowed(answer: Result<DecideResponse, AuthdError>) -> Option<bool> {
     match answer.ok()?.answer? {
-        decide_response::Answer::Authorize(response) => Some(decision::from_wire(&response).allowed()),
+        decide_response::Answer::Authorize(response) => {
+            Some(crate::auth::decisions::cache::from_wire(&response).allowed())
+        }
         _ => None,
     }
 }
 
 #[tokio::test]
-async fn answers_find_their_questions_whatever_their_order() {
+async fn responses_in_any_order_reach_their_requests() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let server = serve(&socket, mpsc::unbounded_channel().0);
@@ -161,7 +163,7 @@ async fn answers_find_their_questions_whatever_their_order() {
 }
 
 #[tokio::test]
-async fn a_question_without_an_answer_fails_in_time_and_is_forgotten() {
+async fn request_without_response_times_out_and_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let server = serve(&socket, mpsc::unbounded_channel().0);
@@ -169,19 +171,19 @@ async fn a_question_without_an_answer_fails_in_time_and_is_forgotten() {
     // The server responds to pairs: a single request waits.
     assert!(matches!(
         client.decide("", ask("good")).await,
-        Err(Undecided::Timeout | Undecided::Unreachable(_))
+        Err(AuthdError::Timeout | AuthdError::Unreachable(_))
     ));
     drop(server);
 }
 
 #[tokio::test]
-async fn after_a_restart_of_authd_the_stream_comes_back() {
+async fn decision_stream_reconnects_after_authd_restart() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let link = Arc::new(Link::new(clock()));
     let client = Client::connect(socket.clone(), Duration::from_secs(10), link.clone());
     assert!(
-        matches!(client.decide("", ask("good")).await, Err(Undecided::Unreachable(_))),
+        matches!(client.decide("", ask("good")).await, Err(AuthdError::Unreachable(_))),
         "authd must not be reachable yet"
     );
     for _ in 0..3 {
@@ -203,7 +205,7 @@ async fn after_a_restart_of_authd_the_stream_comes_back() {
         }
         drop(server);
         let answer = waiting.await;
-        assert!(matches!(answer, Err(Undecided::Unreachable(_) | Undecided::Timeout)), "{answer:?}");
+        assert!(matches!(answer, Err(AuthdError::Unreachable(_) | AuthdError::Timeout)), "{answer:?}");
         while link.unreachable().is_none() {
             tokio::task::yield_now().await;
         }
@@ -225,7 +227,7 @@ fn role(verb: &str) -> Bytes {
 }
 
 #[tokio::test]
-async fn the_mirror_gets_a_snapshot_and_then_every_change_that_decides() {
+async fn mirror_sends_snapshot_then_policy_changes() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let (seen, mut updates) = mpsc::unbounded_channel();
@@ -235,15 +237,19 @@ async fn the_mirror_gets_a_snapshot_and_then_every_change_that_decides() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(Observers(vec![vector.clone()]))));
     store.commit("roles/a/r", Op::Create(role("get"))).await.unwrap();
     store.commit("configmaps/a/c", Op::Create(Bytes::from_static(b"{}"))).await.unwrap();
-    let auth = Auth::scripted(super::super::scripted::Script::new(|_| Ok(verdict(true))), vector, clock());
-    auth.link.unmirrored("set by the test".to_owned());
+    let auth = Auth::scripted(
+        crate::auth::transport::scripted::ScriptedAuthd::new(|_| Ok(verdict(true))),
+        vector,
+        clock(),
+    );
+    auth.link.mirror_lost("set by the test".to_owned());
     let options = MirrorOptions {
         socket,
         preset: "svc".into(),
         api_domain: "svc.internal".into(),
         instance: "i".into(),
     };
-    let mirror = tokio::spawn(auth.clone().keep_mirror(options, store.clone(), Arc::new(Writer)));
+    let mirror = tokio::spawn(auth.clone().run_mirror(options, store.clone(), Arc::new(Writer)));
 
     let mut results = Vec::new();
     let mut next = async || loop {
@@ -269,7 +275,7 @@ async fn the_mirror_gets_a_snapshot_and_then_every_change_that_decides() {
 }
 
 #[tokio::test]
-async fn mirror_snapshot_holds_no_config_map_but_cluster_info() {
+async fn mirror_snapshot_contains_only_cluster_info_config_map() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let (seen, mut updates) = mpsc::unbounded_channel();
@@ -281,14 +287,18 @@ async fn mirror_snapshot_holds_no_config_map_but_cluster_info() {
         let object = json!({"metadata": {"name": name, "namespace": namespace}, "data": {"k": "v"}});
         store.commit(&format!("configmaps/{key}"), Op::Create(object.to_string().into())).await.unwrap();
     }
-    let auth = Auth::scripted(super::super::scripted::Script::new(|_| Ok(verdict(true))), vector, clock());
+    let auth = Auth::scripted(
+        crate::auth::transport::scripted::ScriptedAuthd::new(|_| Ok(verdict(true))),
+        vector,
+        clock(),
+    );
     let options = MirrorOptions {
         socket,
         preset: "svc".into(),
         api_domain: "svc.internal".into(),
         instance: "i".into(),
     };
-    let mirror = tokio::spawn(auth.keep_mirror(options, store, Arc::new(Writer)));
+    let mirror = tokio::spawn(auth.run_mirror(options, store, Arc::new(Writer)));
     let mut put = Vec::new();
     loop {
         match updates.recv().await.unwrap() {
@@ -306,21 +316,25 @@ async fn mirror_snapshot_holds_no_config_map_but_cluster_info() {
 }
 
 #[tokio::test]
-async fn progress_follows_the_changes_it_tells_of() {
+async fn mirror_progress_follows_changes_up_to_its_revision() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let (seen, mut updates) = mpsc::unbounded_channel();
     let server = serve(&socket, seen);
     let vector = vector();
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(Observers(vec![vector.clone()]))));
-    let auth = Auth::scripted(super::super::scripted::Script::new(|_| Ok(verdict(true))), vector, clock());
+    let auth = Auth::scripted(
+        crate::auth::transport::scripted::ScriptedAuthd::new(|_| Ok(verdict(true))),
+        vector,
+        clock(),
+    );
     let options = MirrorOptions {
         socket,
         preset: "svc".into(),
         api_domain: "svc.internal".into(),
         instance: "i".into(),
     };
-    let mirror = tokio::spawn(auth.keep_mirror(options, store.clone(), Arc::new(Writer)));
+    let mirror = tokio::spawn(auth.run_mirror(options, store.clone(), Arc::new(Writer)));
     while !matches!(updates.recv().await.unwrap(), Update::Synced(_)) {}
     let mut at = store.commit("roles/a/r", Op::Create(role("0"))).await.unwrap().revision;
     for i in 1..200 {
@@ -330,17 +344,17 @@ async fn progress_follows_the_changes_it_tells_of() {
         }
     }
     store.commit("configmaps/a/last", Op::Create(Bytes::new())).await.unwrap();
-    let (mut told, mut received) = (0, 0);
-    while told < store.revision().0 {
+    let (mut last_seen, mut received) = (0, 0);
+    while last_seen < store.revision().0 {
         match updates.recv().await.unwrap() {
             Update::Put(put) => {
-                assert!(put.revision > told, "{} after {told}", put.revision);
-                told = put.revision;
+                assert!(put.revision > last_seen, "{} after {last_seen}", put.revision);
+                last_seen = put.revision;
                 received += 1;
             }
             Update::Progress(progress) => {
-                assert!(progress.revision > told);
-                told = progress.revision;
+                assert!(progress.revision > last_seen);
+                last_seen = progress.revision;
             }
             _ => {}
         }

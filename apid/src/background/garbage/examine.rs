@@ -5,9 +5,9 @@ use apimachinery::status::Status;
 use kinds::metadata::{FOREGROUND, ORPHAN};
 use serde_json::{Map, Value, json};
 
-use super::owners::{Place, elsewhere, locate};
-use super::traces::{Owner, Traces, Uid};
-use super::{Collector, Failed, Subject};
+use super::owners::{OwnerState, exists_in_other_namespace, locate};
+use super::ownership_data::{Owner, OwnershipData, Uid};
+use super::{Collector, Subject, WorkError};
 use crate::verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
 
 /// The owners of an object by state.
@@ -20,18 +20,18 @@ struct Owners<'a> {
 
 impl Collector {
     /// Examines the object at a key: the object stays if an owner exists, and is deleted otherwise.
-    pub(super) async fn examine(&self, key: &str) -> Result<(), Failed> {
+    pub(super) async fn examine(&self, key: &str) -> Result<(), WorkError> {
         loop {
             match self.examine_once(key).await {
-                Err(Failed::Moved) => {}
+                Err(WorkError::Conflict) => {}
                 other => return other,
             }
         }
     }
 
-    async fn examine_once(&self, key: &str) -> Result<(), Failed> {
+    async fn examine_once(&self, key: &str) -> Result<(), WorkError> {
         let Some(subject) = self.subject(key).await? else { return Ok(()) };
-        let Some(traces) = Traces::of(subject.item.value()) else { return Ok(()) };
+        let Some(traces) = OwnershipData::of(subject.item.value()) else { return Ok(()) };
         if traces.ending.is_some() || traces.owners.is_empty() {
             return Ok(());
         }
@@ -49,9 +49,9 @@ impl Collector {
             return self.change_references(&subject, change).await.map(drop);
         }
         if !owners.waiting.is_empty() && self.has_dependents(&traces.uid) {
-            if self.is_in_a_circle(&traces.uid) && self.unblock(&subject).await? {
+            if self.is_in_cycle(&traces.uid) && self.unblock(&subject).await? {
                 // Examine the changed object.
-                return Err(Failed::Moved);
+                return Err(WorkError::Conflict);
             }
             return self.delete(&subject, &traces.uid, Propagation::Foreground).await;
         }
@@ -62,7 +62,7 @@ impl Collector {
     /// Clears `blockOwnerDeletion` for an object in a cycle of owners that block each other.
     ///
     /// Returns whether the object changed.
-    async fn unblock(&self, subject: &Subject<'_>) -> Result<bool, Failed> {
+    async fn unblock(&self, subject: &Subject<'_>) -> Result<bool, WorkError> {
         let unblocked = |mut reference: Map<String, Value>| {
             if reference.contains_key("blockOwnerDeletion") {
                 reference.insert("blockOwnerDeletion".to_owned(), json!(false));
@@ -77,26 +77,26 @@ impl Collector {
     async fn locate_all<'t>(
         &self,
         subject: &Subject<'_>,
-        traces: &'t Traces,
-    ) -> Result<Option<Owners<'t>>, Failed> {
+        traces: &'t OwnershipData,
+    ) -> Result<Option<Owners<'t>>, WorkError> {
         let mut owners = Owners::default();
         for owner in &traces.owners {
-            match locate(self.plane(), owner, subject.namespace).await? {
-                Place::There => owners.there.push(owner),
-                Place::Waiting => owners.waiting.push(owner),
-                Place::Gone => owners.gone.push(owner),
-                Place::Misplaced => {
+            match locate(self.server_state(), owner, subject.namespace).await? {
+                OwnerState::Exists => owners.there.push(owner),
+                OwnerState::Waiting => owners.waiting.push(owner),
+                OwnerState::Gone => owners.gone.push(owner),
+                OwnerState::InvalidScope => {
                     self.report(subject, traces, owner).await;
                     return Ok(None);
                 }
-                Place::Unknown => {
+                OwnerState::NotServed => {
                     return Err(format!("{} of {} is not served", owner.kind, owner.api_version).into());
                 }
             }
         }
         for owner in &owners.gone {
             let is_gone = self.index.lock().is_gone(Uid::of(&owner.uid));
-            if !is_gone && elsewhere(self.plane(), owner).await? {
+            if !is_gone && exists_in_other_namespace(self.server_state(), owner).await? {
                 self.report(subject, traces, owner).await;
             }
         }
@@ -108,7 +108,7 @@ impl Collector {
     }
 
     /// Whether a dependent of the object waits for its own dependents, and so maybe for this object.
-    fn is_in_a_circle(&self, uid: &str) -> bool {
+    fn is_in_cycle(&self, uid: &str) -> bool {
         let index = self.index.lock();
         index.dependents(Uid::of(uid), None).any(|(key, _)| index.is_ending(key))
     }
@@ -119,7 +119,7 @@ impl Collector {
         &self,
         subject: &Subject<'_>,
         change: impl Fn(Map<String, Value>) -> Option<Map<String, Value>>,
-    ) -> Result<bool, Failed> {
+    ) -> Result<bool, WorkError> {
         let object = tree(subject)?;
         let old = object.meta().and_then(|meta| meta.get("ownerReferences")).and_then(Value::as_array);
         let old = old.cloned().unwrap_or_default();
@@ -144,7 +144,7 @@ impl Collector {
         object: &Object,
         field: &str,
         value: Value,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), WorkError> {
         let patch = json!({"metadata": {
             "uid": object.uid(),
             "resourceVersion": subject.item.revision().to_string(),
@@ -168,7 +168,7 @@ impl Collector {
         subject: &Subject<'_>,
         uid: &str,
         propagation: Propagation,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), WorkError> {
         let options = DeleteOptions {
             propagation: Some(propagation),
             preconditions: Preconditions {
@@ -185,7 +185,7 @@ impl Collector {
 }
 
 /// Decodes the object.
-pub(super) fn tree(subject: &Subject<'_>) -> Result<Object, Failed> {
+pub(super) fn tree(subject: &Subject<'_>) -> Result<Object, WorkError> {
     Ok(kinds::entry::decode(subject.item.value(), subject.item.revision())?)
 }
 

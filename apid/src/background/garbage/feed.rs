@@ -6,7 +6,7 @@
 //! reflector falls behind the retained history, it reads the store again; the old index stays in use until
 //! the new one is complete.
 //!
-//! INVARIANT (no missed dependents): after [`Collector::reach`] has waited for a revision, the index contains
+//! INVARIANT (no missed dependents): after [`Collector::wait_until_indexed`] has waited for a revision, the index contains
 //! every reference that was stored at or before that revision. Every removal of an owner's finalizer waits
 //! this way.
 
@@ -16,9 +16,9 @@ use std::time::Duration;
 use storage::{Change, Result, Revision};
 
 use super::Collector;
-use super::index::{Index, Work};
-use super::owners::{Place, locate};
-use super::traces::{Ending, Traces, may_matter};
+use super::index::{Index, WorkItem};
+use super::owners::{OwnerState, locate};
+use super::ownership_data::{DeletionState, OwnershipData, may_have_owners_or_deletion};
 
 /// Rows per read.
 const PAGE: usize = 2_000;
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Time after which a deletion in two writes counts as interrupted.
 const FINISH_AFTER: Duration = Duration::from_secs(5);
 /// Timeout of waiting for a revision, after which other work goes first.
-const REACH_WITHIN: Duration = Duration::from_secs(5);
+const INDEX_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Follows the store until the process ends. Calls `loaded` when the index is complete.
 pub(super) async fn follow(collector: Arc<Collector>, loaded: impl Fn()) {
@@ -44,10 +44,10 @@ async fn follow_once(collector: &Collector, loaded: &impl Fn()) -> Result<()> {
     let revision = load(collector).await?;
     collector.progress.send_replace(revision.0);
     loaded();
-    let mut watch = collector.plane().store.watch("", revision).await?;
+    let mut watch = collector.server_state().store.watch("", revision).await?;
     loop {
         let changes = watch.next().await?;
-        collector.queue.room().await;
+        collector.queue.wait_for_capacity().await;
         for change in &changes {
             collector.apply(change).await;
         }
@@ -64,16 +64,16 @@ async fn load(collector: &Collector) -> Result<Revision> {
     let mut at = None;
     let mut start = String::new();
     loop {
-        let page = collector.plane().store.range("", &start, PAGE, at).await?;
+        let page = collector.server_state().store.range("", &start, PAGE, at).await?;
         let revision = page.revision;
         at = Some(revision);
         for row in &page.rows {
             if let Some(traces) = collector.traces(&row.key, &row.value) {
                 index.apply(&row.key, None, Some(&traces), false, &mut work);
-                if traces.ending == Some(Ending::Over) {
-                    work.push(Work::Finish(Arc::clone(&row.key)));
+                if traces.ending == Some(DeletionState::Complete) {
+                    work.push(WorkItem::Finish(Arc::clone(&row.key)));
                 }
-                collector.keep_doubtful(&mut work, &row.key, &traces).await;
+                collector.drop_if_owners_exist(&mut work, &row.key, &traces).await;
             }
         }
         match page.rows.last() {
@@ -90,11 +90,11 @@ async fn load(collector: &Collector) -> Result<Revision> {
 
 impl Collector {
     /// Returns the owner and deletion data of stored bytes; None for most objects.
-    fn traces(&self, key: &str, stored: &[u8]) -> Option<Traces> {
-        if !may_matter(stored) || self.is_ignored(key) {
+    fn traces(&self, key: &str, stored: &[u8]) -> Option<OwnershipData> {
+        if !may_have_owners_or_deletion(stored) || self.is_ignored(key) {
             return None;
         }
-        let traces = Traces::of(stored);
+        let traces = OwnershipData::of(stored);
         if traces.is_none() {
             tracing::error!(key, "stored object cannot be decoded; the garbage collector ignores its owners");
         }
@@ -106,7 +106,7 @@ impl Collector {
         let gone = change.new.is_none();
         // A deleted object may be an owner, so its uid is read even if it has no owners.
         let before = change.old.as_ref().and_then(|row| match gone {
-            true if !self.is_ignored(key) => Traces::of(&row.value),
+            true if !self.is_ignored(key) => OwnershipData::of(&row.value),
             _ => self.traces(key, &row.value),
         });
         let after = change.new.as_ref().and_then(|new| self.traces(key, new));
@@ -116,10 +116,10 @@ impl Collector {
         let mut work = Vec::new();
         self.index.lock().apply(key, before.as_ref(), after.as_ref(), gone, &mut work);
         if let Some(after) = &after {
-            self.keep_doubtful(&mut work, key, after).await;
+            self.drop_if_owners_exist(&mut work, key, after).await;
             let was = before.and_then(|traces| traces.ending);
-            if after.ending == Some(Ending::Over) && was != after.ending {
-                self.queue.add_after(Work::Finish(Arc::clone(key)), FINISH_AFTER);
+            if after.ending == Some(DeletionState::Complete) && was != after.ending {
+                self.queue.add_after(WorkItem::Finish(Arc::clone(key)), FINISH_AFTER);
             }
         }
         work.into_iter().for_each(|work| self.queue.add(work));
@@ -128,15 +128,15 @@ impl Collector {
     /// Drops the examination of an object whose owners all exist.
     ///
     /// The lookup runs here, so that a store full of such objects does not fill the queue.
-    async fn keep_doubtful(&self, work: &mut Vec<Work>, key: &str, traces: &Traces) {
-        let wanted = |work: &Work| matches!(work, Work::Examine(examined) if **examined == *key);
+    async fn drop_if_owners_exist(&self, work: &mut Vec<WorkItem>, key: &str, traces: &OwnershipData) {
+        let wanted = |work: &WorkItem| matches!(work, WorkItem::Examine(examined) if **examined == *key);
         if !work.iter().any(wanted) {
             return;
         }
         let namespace = self.namespace(key);
         for owner in &traces.owners {
-            match locate(self.plane(), owner, &namespace).await {
-                Ok(Place::There) => {}
+            match locate(self.server_state(), owner, &namespace).await {
+                Ok(OwnerState::Exists) => {}
                 _ => return,
             }
         }
@@ -148,11 +148,11 @@ impl Collector {
     /// # Errors
     ///
     /// The index does not reach the revision in time; the work is retried later.
-    pub(super) async fn reach(&self) -> Result<(), String> {
-        let revision = self.plane().store.revision().0;
+    pub(super) async fn wait_until_indexed(&self) -> Result<(), String> {
+        let revision = self.server_state().store.revision().0;
         let mut progress = self.progress.subscribe();
         let reached = progress.wait_for(|now| *now >= revision);
-        match tokio::time::timeout(REACH_WITHIN, reached).await {
+        match tokio::time::timeout(INDEX_WAIT_TIMEOUT, reached).await {
             Ok(Ok(_)) => Ok(()),
             _ => Err(format!("the index of owners has not reached revision {revision}")),
         }

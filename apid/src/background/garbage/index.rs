@@ -13,17 +13,17 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::traces::{Ending, Traces, Uid};
+use super::ownership_data::{DeletionState, OwnershipData, Uid};
 
 /// A unit of work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Work {
+pub(super) enum WorkItem {
     /// Examine the owners of the object at this key.
     Examine(Arc<str>),
     /// Examine each dependent of an owner.
     Dependents(Uid),
     /// Check whether the deletion of the object at this key still waits for dependents.
-    End(Arc<str>),
+    OwnerDeletion(Arc<str>),
     /// Remove the object at this key if nothing blocks it: its deletion stopped between two writes.
     Finish(Arc<str>),
 }
@@ -41,22 +41,22 @@ pub(super) struct Index {
 }
 
 /// Maximum number of recently deleted owners.
-const REMEMBERED: usize = 256;
+const RECENTLY_DELETED_MAX: usize = 256;
 
 impl Index {
     /// Applies a change with the states before and after it.
     ///
-    /// None means no object, or an object without owners and deletion ([`super::traces::may_matter`]). For a
+    /// None means no object, or an object without owners and deletion ([`super::ownership_data::may_have_owners_or_deletion`]). For a
     /// deleted object `before` always contains its uid.
     pub(super) fn apply(
         &mut self,
         key: &Arc<str>,
-        before: Option<&Traces>,
-        after: Option<&Traces>,
+        before: Option<&OwnershipData>,
+        after: Option<&OwnershipData>,
         gone: bool,
-        work: &mut Vec<Work>,
+        work: &mut Vec<WorkItem>,
     ) {
-        let owners = |traces: Option<&Traces>| -> Vec<(Uid, bool)> {
+        let owners = |traces: Option<&OwnershipData>| -> Vec<(Uid, bool)> {
             traces.into_iter().flat_map(|t| &t.owners).map(|o| (Uid::of(&o.uid), o.blocks)).collect()
         };
         let (old, new) = (owners(before), owners(after));
@@ -69,12 +69,12 @@ impl Index {
         }
         let same_owners = before.map(|t| &t.owners) == after.map(|t| &t.owners);
         if !new.is_empty() && !same_owners {
-            work.push(Work::Examine(Arc::clone(key)));
+            work.push(WorkItem::Examine(Arc::clone(key)));
         }
         // A waiting owner may be released when a dependent loses the reference, is deleted, or waits itself.
         if !same_owners || before.and_then(|t| t.ending) != after.and_then(|t| t.ending) {
             let waiting = old.iter().chain(&new).filter_map(|(owner, _)| self.ending.get(owner));
-            work.extend(waiting.map(|owner| Work::End(Arc::clone(owner))));
+            work.extend(waiting.map(|owner| WorkItem::OwnerDeletion(Arc::clone(owner))));
         }
         self.note_end(key, before, after, gone, work);
     }
@@ -82,21 +82,21 @@ impl Index {
     fn note_end(
         &mut self,
         key: &Arc<str>,
-        before: Option<&Traces>,
-        after: Option<&Traces>,
+        before: Option<&OwnershipData>,
+        after: Option<&OwnershipData>,
         gone: bool,
-        work: &mut Vec<Work>,
+        work: &mut Vec<WorkItem>,
     ) {
-        let holds = |traces: Option<&Traces>| traces.is_some_and(Traces::holds_for_dependents);
-        if let Some(after) = after.filter(|traces| traces.holds_for_dependents()) {
+        let holds = |traces: Option<&OwnershipData>| traces.is_some_and(OwnershipData::waits_for_dependents);
+        if let Some(after) = after.filter(|traces| traces.waits_for_dependents()) {
             let uid = Uid::of(&after.uid);
             self.ending.insert(uid, Arc::clone(key));
             self.ending_keys.insert(Arc::clone(key), uid);
             if before.and_then(|traces| traces.ending) != after.ending {
-                if after.ending == Some(Ending::Waiting) {
-                    work.push(Work::Dependents(uid));
+                if after.ending == Some(DeletionState::WaitingForDependents) {
+                    work.push(WorkItem::Dependents(uid));
                 }
-                work.push(Work::End(Arc::clone(key)));
+                work.push(WorkItem::OwnerDeletion(Arc::clone(key)));
             }
         } else if let Some(before) = before.filter(|_| holds(before)) {
             self.ending.remove(&Uid::of(&before.uid));
@@ -105,8 +105,8 @@ impl Index {
         if let (true, Some(before)) = (gone, before) {
             let uid = Uid::of(&before.uid);
             if self.dependents(uid, None).next().is_some() {
-                work.push(Work::Dependents(uid));
-                if self.gone.len() == REMEMBERED {
+                work.push(WorkItem::Dependents(uid));
+                if self.gone.len() == RECENTLY_DELETED_MAX {
                     self.gone.pop_front();
                 }
                 self.gone.push_back(uid);
@@ -144,7 +144,7 @@ impl Index {
     }
 
     /// Whether an owner and a dependent block each other, maybe through other objects.
-    pub(super) fn is_circle(&self, owner: Uid, dependent: &Arc<str>) -> bool {
+    pub(super) fn is_cycle(&self, owner: Uid, dependent: &Arc<str>) -> bool {
         let mut seen = HashSet::new();
         let mut next = vec![dependent];
         while let Some(key) = next.pop() {
@@ -166,10 +166,10 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
-    use super::super::traces::Owner;
+    use super::super::ownership_data::Owner;
     use super::*;
 
-    fn traces(uid: &str, owners: &[(&str, bool)], ending: Option<Ending>) -> Traces {
+    fn traces(uid: &str, owners: &[(&str, bool)], ending: Option<DeletionState>) -> OwnershipData {
         let owner = |(uid, blocks): &(&str, bool)| Owner {
             api_version: "v1".into(),
             kind: "K".into(),
@@ -177,21 +177,26 @@ mod tests {
             uid: (*uid).to_owned(),
             blocks: *blocks,
         };
-        Traces { uid: uid.to_owned(), owners: owners.iter().map(owner).collect(), ending }
+        OwnershipData { uid: uid.to_owned(), owners: owners.iter().map(owner).collect(), ending }
     }
 
     struct Kept(Index);
 
     impl Kept {
-        fn apply(&mut self, key: &str, before: Option<&Traces>, after: Option<&Traces>) -> Vec<String> {
+        fn apply(
+            &mut self,
+            key: &str,
+            before: Option<&OwnershipData>,
+            after: Option<&OwnershipData>,
+        ) -> Vec<String> {
             let mut work = Vec::new();
             self.0.apply(&Arc::from(key), before, after, after.is_none(), &mut work);
-            let name = |work: Work| match work {
-                Work::Examine(key) => format!("examine {key}"),
-                Work::Dependents(uid) if uid == Uid::of("a") => "dependents of a".to_owned(),
-                Work::Dependents(uid) => format!("dependents of {uid:?}"),
-                Work::End(key) => format!("end {key}"),
-                Work::Finish(key) => format!("finish {key}"),
+            let name = |work: WorkItem| match work {
+                WorkItem::Examine(key) => format!("examine {key}"),
+                WorkItem::Dependents(uid) if uid == Uid::of("a") => "dependents of a".to_owned(),
+                WorkItem::Dependents(uid) => format!("dependents of {uid:?}"),
+                WorkItem::OwnerDeletion(key) => format!("end {key}"),
+                WorkItem::Finish(key) => format!("finish {key}"),
             };
             work.into_iter().map(name).collect()
         }
@@ -202,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_follows_references() {
+    fn index_tracks_owner_references_and_deletions() {
         let mut kept = Kept(Index::default());
         let owner = traces("a", &[], None);
         assert!(kept.apply("owner", None, Some(&owner)).is_empty());
@@ -220,7 +225,7 @@ mod tests {
         assert_eq!(kept.of("b"), []);
         assert_eq!(kept.of("a"), [("k1".to_owned(), false), ("k2".to_owned(), false)]);
 
-        let ends = traces("a", &[], Some(Ending::Waiting));
+        let ends = traces("a", &[], Some(DeletionState::WaitingForDependents));
         assert_eq!(kept.apply("owner", Some(&owner), Some(&ends)), ["dependents of a", "end owner"]);
         assert!(kept.0.is_ending("owner"));
         assert_eq!(kept.apply("owner", Some(&ends), Some(&ends)), [""; 0]);
@@ -237,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn dependents_are_read_in_parts() {
+    fn dependents_are_read_after_a_key() {
         let mut kept = Kept(Index::default());
         for i in 0..10 {
             kept.apply(&format!("k{i}"), None, Some(&traces("x", &[("a", i % 2 == 0)], None)));

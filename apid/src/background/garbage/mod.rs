@@ -26,14 +26,14 @@
 //! counts as absent; a reference from a cluster-scoped object to a namespaced kind is never resolved. Both
 //! cause an Event. Dependents of kinds that are not served stay.
 
-mod endings;
 mod examine;
 mod feed;
 mod index;
+mod owner_deletion;
 mod owners;
+mod ownership_data;
 mod queue;
 mod report;
-mod traces;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,31 +43,31 @@ use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use self::index::{Index, Work};
+use self::index::{Index, WorkItem};
 use self::queue::Queue;
-use self::report::Reported;
+use self::report::ReportedReferences;
 use super::actor::{Actor, Target};
-use crate::plane::{Collection, Item, Plane};
+use crate::server_state::{Collection, Item, ServerState};
 
 /// Name of the controller's service account.
 const ACCOUNT: &str = "generic-garbage-collector";
 /// Number of workers.
 const WORKERS: usize = 16;
 /// Number of dependents of one owner that are processed concurrently.
-const AT_A_TIME: usize = 32;
+const DEPENDENT_CONCURRENCY: usize = 32;
 /// Number of dependents of one owner that are read from the index at once.
-const PART: usize = 256;
+const INDEX_BATCH: usize = 256;
 
 /// Poll interval for the readiness of the process.
 const READY_POLL: Duration = Duration::from_millis(50);
 
 /// Runs the garbage collector until the process ends. The first read of the store starts after the process is
 /// ready.
-pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
-    while plane.auth.health().is_err() {
+pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
+    while server_state.auth.health().is_err() {
         tokio::time::sleep(READY_POLL).await;
     }
-    let collector = Arc::new(Collector::new(plane, own_account));
+    let collector = Arc::new(Collector::new(server_state, own_account));
     let (loaded, mut is_loaded) = watch::channel(false);
     let follow = feed::follow(Arc::clone(&collector), move || {
         loaded.send_replace(true);
@@ -86,41 +86,41 @@ pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
 struct Collector {
     actor: Actor,
     index: Mutex<Index>,
-    queue: Queue<Work>,
+    queue: Queue<WorkItem>,
     /// The newest revision in the index.
     progress: watch::Sender<u64>,
-    reported: Mutex<Reported>,
+    reported: Mutex<ReportedReferences>,
     /// Key prefix of events.
     events: Option<String>,
 }
 
 /// The reason why work was not completed; the work is retried.
 #[derive(Debug)]
-enum Failed {
+enum WorkError {
     /// The object has changed.
-    Moved,
+    Conflict,
     /// The operation failed.
-    For(String),
+    Failed(String),
 }
 
-impl From<Status> for Failed {
+impl From<Status> for WorkError {
     fn from(status: Status) -> Self {
         match status.reason {
-            Reason::Conflict => Failed::Moved,
-            _ => Failed::For(status.to_string()),
+            Reason::Conflict => WorkError::Conflict,
+            _ => WorkError::Failed(status.to_string()),
         }
     }
 }
 
-impl From<storage::Error> for Failed {
+impl From<storage::Error> for WorkError {
     fn from(error: storage::Error) -> Self {
-        Failed::For(error.to_string())
+        WorkError::Failed(error.to_string())
     }
 }
 
-impl From<String> for Failed {
+impl From<String> for WorkError {
     fn from(why: String) -> Self {
-        Failed::For(why)
+        WorkError::Failed(why)
     }
 }
 
@@ -139,11 +139,11 @@ impl Subject<'_> {
 }
 
 impl Collector {
-    fn new(plane: Arc<Plane>, own_account: bool) -> Self {
-        let events = plane.registry.find("", "v1", "events").map(|events| events.key_prefix.clone());
+    fn new(server_state: Arc<ServerState>, own_account: bool) -> Self {
+        let events = server_state.registry.find("", "v1", "events").map(|events| events.key_prefix.clone());
         Collector {
-            queue: Queue::new(Arc::clone(&plane.clock)),
-            actor: Actor::controller(plane, ACCOUNT, own_account),
+            queue: Queue::new(Arc::clone(&server_state.clock)),
+            actor: Actor::controller(server_state, ACCOUNT, own_account),
             index: Mutex::default(),
             progress: watch::Sender::new(0),
             reported: Mutex::default(),
@@ -151,8 +151,8 @@ impl Collector {
         }
     }
 
-    fn plane(&self) -> &Arc<Plane> {
-        self.actor.plane()
+    fn server_state(&self) -> &Arc<ServerState> {
+        self.actor.server_state()
     }
 
     fn is_ignored(&self, key: &str) -> bool {
@@ -161,15 +161,16 @@ impl Collector {
 
     /// Returns the namespace of a key, or `""`.
     fn namespace(&self, key: &str) -> String {
-        let resource = self.plane().registry.of_key(key);
+        let resource = self.server_state().registry.of_key(key);
         let place = resource.and_then(|resource| resource.parse_key(key));
         place.map_or_else(String::new, |(namespace, _)| namespace.to_owned())
     }
 
     /// Returns the object at a key, if it exists and its kind is served.
-    async fn subject<'a>(&'a self, key: &'a str) -> Result<Option<Subject<'a>>, Failed> {
-        let plane = self.plane();
-        let collection = plane.registry.of_key(key).and_then(|resource| plane.collection(resource));
+    async fn subject<'a>(&'a self, key: &'a str) -> Result<Option<Subject<'a>>, WorkError> {
+        let server_state = self.server_state();
+        let collection =
+            server_state.registry.of_key(key).and_then(|resource| server_state.collection(resource));
         let Some(collection) = collection else { return Ok(None) };
         let Some((namespace, name)) = collection.resource.parse_key(key) else { return Ok(None) };
         let (item, _) = collection.items.get(key).await?;
@@ -184,17 +185,17 @@ impl Collector {
         }
     }
 
-    async fn perform(&self, work: &Work) {
+    async fn perform(&self, work: &WorkItem) {
         let done = match work {
-            Work::Examine(key) => self.examine(key).await,
-            Work::Dependents(owner) => self.examine_dependents(*owner).await,
-            Work::End(key) => self.end(key).await,
-            Work::Finish(key) => self.finish(key).await,
+            WorkItem::Examine(key) => self.examine(key).await,
+            WorkItem::Dependents(owner) => self.examine_dependents(*owner).await,
+            WorkItem::OwnerDeletion(key) => self.end(key).await,
+            WorkItem::Finish(key) => self.finish(key).await,
         };
         match done {
             Ok(()) => self.queue.done(work),
             Err(why) => {
-                if let Failed::For(reason) = why {
+                if let WorkError::Failed(reason) = why {
                     tracing::debug!(?work, reason, "garbage collector work failed; retrying");
                 }
                 self.queue.failed(work);
@@ -204,23 +205,23 @@ impl Collector {
 
     /// Examines every dependent of an owner; for a waiting owner, only those that block it. Dependents that
     /// fail are queued separately.
-    async fn examine_dependents(&self, owner: traces::Uid) -> Result<(), Failed> {
+    async fn examine_dependents(&self, owner: ownership_data::Uid) -> Result<(), WorkError> {
         let mut after = None;
         loop {
             let part: Vec<_> = {
                 let index = self.index.lock();
                 let waits = index.waits(owner);
                 let part = index.dependents(owner, after.as_ref()).filter(|(_, blocks)| *blocks || !waits);
-                part.take(PART).map(|(key, _)| Arc::clone(key)).collect()
+                part.take(INDEX_BATCH).map(|(key, _)| Arc::clone(key)).collect()
             };
             let Some(last) = part.last() else { return Ok(()) };
             after = Some(Arc::clone(last));
             let look = |key: Arc<str>| async move {
                 if self.examine(&key).await.is_err() {
-                    self.queue.add(Work::Examine(key));
+                    self.queue.add(WorkItem::Examine(key));
                 }
             };
-            stream::iter(part).for_each_concurrent(AT_A_TIME, look).await;
+            stream::iter(part).for_each_concurrent(DEPENDENT_CONCURRENCY, look).await;
         }
     }
 }

@@ -13,35 +13,35 @@
 use apimachinery::gvk::GroupVersion;
 use storage::Result;
 
-use super::traces::{Owner, Traces};
+use super::ownership_data::{Owner, OwnershipData};
 use crate::background::stored;
-use crate::plane::{Collection, Plane};
+use crate::server_state::{Collection, ServerState};
 
 /// The state of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum OwnerState {
     /// The owner exists.
-    There,
+    Exists,
     /// The owner exists until its dependents are gone.
     Waiting,
     /// The owner does not exist.
     Gone,
     /// The owner's kind is not served in this version.
-    Unknown,
+    NotServed,
     /// The owner's kind is namespaced and the dependent is cluster-scoped.
-    Misplaced,
+    InvalidScope,
 }
 
 /// Returns the collection of the kind in an owner reference, if it is served.
-pub(super) fn collection<'a>(plane: &'a Plane, owner: &Owner) -> Option<&'a Collection> {
+pub(super) fn collection<'a>(server_state: &'a ServerState, owner: &Owner) -> Option<&'a Collection> {
     let version = GroupVersion::parse(&owner.api_version)?;
-    let mut resources = plane.registry.resources().iter();
+    let mut resources = server_state.registry.resources().iter();
     let resource = resources.find(|resource| {
         resource.group_kind.group == version.group
             && resource.group_kind.kind == owner.kind
             && resource.kind.versions.contains(&version.version.as_str())
     })?;
-    plane.collection(resource)
+    server_state.collection(resource)
 }
 
 /// Looks up an owner of an object in a namespace; `""` for a cluster-scoped object.
@@ -49,33 +49,35 @@ pub(super) fn collection<'a>(plane: &'a Plane, owner: &Owner) -> Option<&'a Coll
 /// # Errors
 ///
 /// The store cannot be read.
-pub(super) async fn locate(plane: &Plane, owner: &Owner, namespace: &str) -> Result<Place> {
-    let Some(collection) = collection(plane, owner) else { return Ok(Place::Unknown) };
+pub(super) async fn locate(server_state: &ServerState, owner: &Owner, namespace: &str) -> Result<OwnerState> {
+    let Some(collection) = collection(server_state, owner) else { return Ok(OwnerState::NotServed) };
     let resource = &collection.resource;
     if resource.kind.namespaced && namespace.is_empty() {
-        return Ok(Place::Misplaced);
+        return Ok(OwnerState::InvalidScope);
     }
     let key = resource.key(namespace, &owner.name);
     let (item, _) = collection.items.get(&key).await?;
     if let Some(item) = item {
         let entry = item.entry()?;
         if entry.uid() == owner.uid && !entry.is_terminating() {
-            return Ok(Place::There);
+            return Ok(OwnerState::Exists);
         }
     }
-    let row = plane.store.get(&key, None).await?;
-    let found = row.and_then(|row| Traces::of(&row.value)).filter(|found| found.uid == owner.uid);
+    let row = server_state.store.get(&key, None).await?;
+    let found = row.and_then(|row| OwnershipData::of(&row.value)).filter(|found| found.uid == owner.uid);
     Ok(match found {
-        None => Place::Gone,
-        Some(found) if found.ending == Some(super::traces::Ending::Waiting) => Place::Waiting,
-        Some(_) => Place::There,
+        None => OwnerState::Gone,
+        Some(found) if found.ending == Some(super::ownership_data::DeletionState::WaitingForDependents) => {
+            OwnerState::Waiting
+        }
+        Some(_) => OwnerState::Exists,
     })
 }
 
 /// Whether the scopes allow the owner: it is cluster-scoped, or in the namespace of the dependent.
-pub(super) fn may_own(plane: &Plane, owner: &str, dependent: &str) -> bool {
+pub(super) fn may_own(server_state: &ServerState, owner: &str, dependent: &str) -> bool {
     let namespace = |key: &str| {
-        let resource = plane.registry.of_key(key)?;
+        let resource = server_state.registry.of_key(key)?;
         resource
             .kind
             .namespaced
@@ -92,11 +94,11 @@ pub(super) fn may_own(plane: &Plane, owner: &str, dependent: &str) -> bool {
 /// # Errors
 ///
 /// The store cannot be read.
-pub(super) async fn elsewhere(plane: &Plane, owner: &Owner) -> Result<bool> {
-    let Some(collection) = collection(plane, owner).filter(|c| c.resource.kind.namespaced) else {
+pub(super) async fn exists_in_other_namespace(server_state: &ServerState, owner: &Owner) -> Result<bool> {
+    let Some(collection) = collection(server_state, owner).filter(|c| c.resource.kind.namespaced) else {
         return Ok(false);
     };
-    let Ok(namespaces) = stored::core(plane, "namespaces") else { return Ok(false) };
+    let Ok(namespaces) = stored::core(server_state, "namespaces") else { return Ok(false) };
     let namespaces_now = namespaces.items.snapshot().await?;
     let objects = collection.items.snapshot().await?;
     for namespace in namespaces_now.scope(namespaces.items.prefix(), "") {

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! An item that is queued already is not added again. An item that is added while a worker processes it is
-//! queued again afterwards. [`Queue::room`] applies back-pressure to the reflector while many items are
+//! queued again afterwards. [`Queue::wait_for_capacity`] applies back-pressure to the reflector while many items are
 //! ready, so that the queue stays small compared to the objects. Each failure doubles the back-off, from 100
 //! ms to five minutes; a success resets it.
 
@@ -17,10 +17,10 @@ use apimachinery::clock::Clock;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Number of ready items at which [`Queue::room`] waits.
-const ROOM: usize = 50_000;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// Number of ready items at which [`Queue::wait_for_capacity`] waits.
+const READY_MAX: usize = 50_000;
+const MIN_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_secs(300);
 
 /// A deduplicating work queue with delays.
 pub(super) struct Queue<W> {
@@ -36,16 +36,16 @@ struct State<W> {
     later: BinaryHeap<Reverse<(Duration, u64)>>,
     paused: HashMap<u64, W>,
     number: u64,
-    known: HashMap<W, Stage>,
+    known: HashMap<W, ItemState>,
     failures: HashMap<W, u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ItemState {
     Ready,
     Running,
     /// A worker processes the item, and the item was added again.
-    Again,
+    RunningAndQueued,
 }
 
 impl<W: Clone + Eq + Hash> Queue<W> {
@@ -83,10 +83,10 @@ impl<W: Clone + Eq + Hash> Queue<W> {
     }
 
     /// Waits while too many items are ready.
-    pub(super) async fn room(&self) {
+    pub(super) async fn wait_for_capacity(&self) {
         loop {
             let taken = self.taken.notified();
-            if self.state.lock().ready.len() < ROOM {
+            if self.state.lock().ready.len() < READY_MAX {
                 return;
             }
             taken.await;
@@ -126,7 +126,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
     pub(super) fn failed(&self, work: &W) {
         let mut state = self.state.lock();
         let failures = state.failures.entry(work.clone()).or_default();
-        let pause = FIRST_PAUSE.saturating_mul(1 << (*failures).min(16)).min(LONGEST_PAUSE);
+        let pause = MIN_BACKOFF.saturating_mul(1 << (*failures).min(16)).min(MAX_BACKOFF);
         *failures += 1;
         let again = state.finish(work);
         drop(state);
@@ -149,13 +149,13 @@ impl<W: Clone + Eq + Hash> State<W> {
     /// Adds an item. Returns whether a worker must be woken.
     fn add(&mut self, work: W) -> bool {
         match self.known.get_mut(&work) {
-            Some(Stage::Ready | Stage::Again) => false,
+            Some(ItemState::Ready | ItemState::RunningAndQueued) => false,
             Some(running) => {
-                *running = Stage::Again;
+                *running = ItemState::RunningAndQueued;
                 false
             }
             None => {
-                self.known.insert(work.clone(), Stage::Ready);
+                self.known.insert(work.clone(), ItemState::Ready);
                 self.ready.push_back(work);
                 true
             }
@@ -176,14 +176,14 @@ impl<W: Clone + Eq + Hash> State<W> {
         let Some(work) = self.ready.pop_front() else {
             return (None, self.later.peek().map(|Reverse((at, _))| *at));
         };
-        self.known.insert(work.clone(), Stage::Running);
+        self.known.insert(work.clone(), ItemState::Running);
         (Some((work, !self.ready.is_empty())), None)
     }
 
     /// Removes an item. Returns whether it was added again meanwhile.
     fn finish(&mut self, work: &W) -> bool {
         match self.known.remove(work) {
-            Some(Stage::Again) => self.add(work.clone()),
+            Some(ItemState::RunningAndQueued) => self.add(work.clone()),
             _ => false,
         }
     }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thing_is_done_once_and_by_one() {
+    fn queued_item_is_deduplicated_and_processed_by_one_worker() {
         let (queue, _) = queue();
         for work in [1, 2, 1, 1] {
             queue.add(work);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_pause_longer_and_longer() {
+    fn failed_item_is_retried_with_exponential_backoff() {
         let (queue, clock) = queue();
         queue.add(7);
         let mut pause = Duration::from_millis(100);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_are_kept_and_new_things_do_not_wait_for_them() {
+    fn delayed_items_do_not_block_ready_items() {
         let (queue, clock) = queue();
         queue.add_after(1, Duration::from_secs(5));
         queue.add_after(2, Duration::from_secs(1));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_woken() {
+    async fn waiting_workers_are_woken_by_added_items() {
         let (queue, _) = queue();
         let queue = Arc::new(queue);
         let workers: Vec<_> = (0..4)

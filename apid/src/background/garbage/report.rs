@@ -7,7 +7,7 @@ use apimachinery::status::Reason;
 use apimachinery::time;
 use serde_json::{Value, json};
 
-use super::traces::{Owner, Traces, Uid};
+use super::ownership_data::{Owner, OwnershipData, Uid};
 use super::{Collector, Subject};
 use crate::background::actor::Target;
 use crate::background::stored;
@@ -17,19 +17,19 @@ const COMPONENT: &str = "garbage-collector-controller";
 /// The namespace of events about cluster-scoped objects.
 const DEFAULT_NAMESPACE: &str = "default";
 /// Maximum number of remembered reports.
-const REMEMBERED: usize = 1024;
+const REPORTED_MAX: usize = 1024;
 
 /// Recent reports, by dependent and owner.
 #[derive(Debug, Default)]
-pub(super) struct Reported(VecDeque<(Uid, Uid)>);
+pub(super) struct ReportedReferences(VecDeque<(Uid, Uid)>);
 
-impl Reported {
+impl ReportedReferences {
     /// Records a report. Returns whether it is new.
     fn insert(&mut self, dependent: Uid, owner: Uid) -> bool {
         if self.0.contains(&(dependent, owner)) {
             return false;
         }
-        if self.0.len() == REMEMBERED {
+        if self.0.len() == REPORTED_MAX {
             self.0.pop_front();
         }
         self.0.push_back((dependent, owner));
@@ -39,9 +39,11 @@ impl Reported {
 
 impl Collector {
     /// Reports a reference once. A failure to report has no further effect.
-    pub(super) async fn report(&self, dependent: &Subject<'_>, traces: &Traces, owner: &Owner) {
+    pub(super) async fn report(&self, dependent: &Subject<'_>, traces: &OwnershipData, owner: &Owner) {
         let news = self.reported.lock().insert(Uid::of(&traces.uid), Uid::of(&owner.uid));
-        let Some(collection) = stored::core(self.plane(), "events").ok().filter(|_| news) else { return };
+        let Some(collection) = stored::core(self.server_state(), "events").ok().filter(|_| news) else {
+            return;
+        };
         let namespace = match dependent.namespace {
             "" => DEFAULT_NAMESPACE,
             namespace => namespace,
@@ -57,10 +59,16 @@ impl Collector {
         }
     }
 
-    fn event(&self, dependent: &Subject<'_>, traces: &Traces, owner: &Owner, namespace: &str) -> Object {
+    fn event(
+        &self,
+        dependent: &Subject<'_>,
+        traces: &OwnershipData,
+        owner: &Owner,
+        namespace: &str,
+    ) -> Object {
         let resource = &dependent.collection.resource;
-        let now = time::time(self.plane().clock.now());
-        let suffix = self.plane().chance.name_suffix();
+        let now = time::time(self.server_state().clock.now());
+        let suffix = self.server_state().rng.name_suffix();
         let home = dependent.namespace;
         let shown = format!(
             "[{}/{}, namespace: {home}, name: {}, uid: {}]",

@@ -13,7 +13,7 @@ use crate::background::condition::{Condition, with_conditions};
 
 /// The result of one round of emptying a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outcome {
+pub(super) struct RoundOutcome {
     /// Errors of failed deletions.
     pub(super) failures: Vec<String>,
     /// Remaining objects, by `resource.group`.
@@ -22,15 +22,16 @@ pub(super) struct Outcome {
     pub(super) finalizers: BTreeMap<String, usize>,
 }
 
-impl Outcome {
+impl RoundOutcome {
     /// Whether the namespace is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.failures.is_empty() && self.left.is_empty()
     }
 
     fn conditions(&self) -> [Condition; 5] {
-        let says = |kind, holds, reason, message| Condition { kind, holds, reason, message };
-        let fine = |kind, reason, text: &str| says(kind, false, reason, text.to_owned());
+        let condition =
+            |kind, status_is_true, reason, message| Condition { kind, status_is_true, reason, message };
+        let fine = |kind, reason, text: &str| condition(kind, false, reason, text.to_owned());
         let list = |parts: Vec<String>| parts.join(", ");
         [
             fine(
@@ -57,7 +58,7 @@ impl Outcome {
                         failures.len(),
                         list(failures)
                     );
-                    says("NamespaceDeletionContentFailure", true, "ContentDeletionFailed", text)
+                    condition("NamespaceDeletionContentFailure", true, "ContentDeletionFailed", text)
                 }
             },
             match self.left.is_empty() {
@@ -67,7 +68,7 @@ impl Outcome {
                 false => {
                     let left = self.left.iter().map(|(what, n)| format!("{what} has {n} resource instances"));
                     let text = format!("Some resources are remaining: {}", list(left.collect()));
-                    says("NamespaceContentRemaining", true, "SomeResourcesRemain", text)
+                    condition("NamespaceContentRemaining", true, "SomeResourcesRemain", text)
                 }
             },
             match self.finalizers.is_empty() {
@@ -82,7 +83,7 @@ impl Outcome {
                         "Some content in the namespace has finalizers remaining: {}",
                         list(held.collect())
                     );
-                    says("NamespaceFinalizersRemaining", true, "SomeFinalizersRemain", text)
+                    condition("NamespaceFinalizersRemaining", true, "SomeFinalizersRemain", text)
                 }
             },
         ]
@@ -90,7 +91,7 @@ impl Outcome {
 
     /// Returns the namespace with these conditions; None if it has them already. `now` is a time in object
     /// format.
-    pub(super) fn told(&self, namespace: &Object, now: &str) -> Option<Object> {
+    pub(super) fn apply_conditions(&self, namespace: &Object, now: &str) -> Option<Object> {
         with_conditions(namespace, &self.conditions(), now)
     }
 }
@@ -112,19 +113,19 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_tells_what_keeps_it() {
+    fn terminating_namespace_reports_remaining_content_in_conditions() {
         let namespace =
             Object::from_value(json!({"metadata": {"name": "x"}, "status": {"phase": "Terminating"}}));
         let namespace = namespace.unwrap();
-        let held = Outcome {
+        let held = RoundOutcome {
             failures: Vec::new(),
             left: BTreeMap::from([("pods.".to_owned(), 2), ("configmaps.".to_owned(), 1)]),
             finalizers: BTreeMap::from([("example.com/hold".to_owned(), 1)]),
         };
-        let told = held.told(&namespace, "T1").unwrap();
-        assert_eq!(told.str_at(&["status", "phase"]), Some("Terminating"));
+        let updated = held.apply_conditions(&namespace, "T1").unwrap();
+        assert_eq!(updated.str_at(&["status", "phase"]), Some("Terminating"));
         assert_eq!(
-            shown(&told),
+            shown(&updated),
             [
                 "NamespaceDeletionDiscoveryFailure|False|ResourcesDiscovered|T1|All resources successfully discovered",
                 "NamespaceDeletionGroupVersionParsingFailure|False|ParsedGroupVersions|T1|All legacy kube types \
@@ -137,18 +138,18 @@ mod tests {
                  remaining: example.com/hold in 1 resource instances",
             ]
         );
-        assert_eq!(held.told(&told, "T2"), None, "unchanged conditions are not written");
+        assert_eq!(held.apply_conditions(&updated, "T2"), None, "unchanged conditions are not written");
 
-        let failed = Outcome { failures: vec!["b".to_owned(), "a".to_owned()], ..held };
-        let later = failed.told(&told, "T2").unwrap();
+        let failed = RoundOutcome { failures: vec!["b".to_owned(), "a".to_owned()], ..held };
+        let later = failed.apply_conditions(&updated, "T2").unwrap();
         assert_eq!(
             shown(&later)[2],
             "NamespaceDeletionContentFailure|True|ContentDeletionFailed|T2|Failed to delete all resource types, 2 \
              remaining: a, b"
         );
         assert!(shown(&later)[3].contains("|T1|"), "the transition time changes only with the status");
-        let over = Outcome::default().told(&later, "T3").unwrap();
+        let over = RoundOutcome::default().apply_conditions(&later, "T3").unwrap();
         assert!(shown(&over).iter().all(|condition| condition.contains("|False|")));
-        assert!(Outcome::default().is_empty() && !failed.is_empty());
+        assert!(RoundOutcome::default().is_empty() && !failed.is_empty());
     }
 }

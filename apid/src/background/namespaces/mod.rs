@@ -13,7 +13,7 @@
 //! The registry defines which kinds are namespaced.
 
 mod conditions;
-mod ending;
+mod deletion;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +21,18 @@ use std::time::Duration;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 
-use self::ending::Ending;
+use self::deletion::NamespaceDeletion;
 use super::actor::{Actor, Target};
-use super::follow::{Seen, follow};
+use super::reflector::{ObjectEvent, reflect};
 use super::stored;
-use crate::plane::{Collection, Plane};
+use crate::server_state::{Collection, ServerState};
 
 /// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Returns the names of the built-in namespaces.
-fn built_in(plane: &Plane) -> [&'static str; 4] {
-    let names = &plane.names;
+fn built_in(server_state: &ServerState) -> [&'static str; 4] {
+    let names = &server_state.names;
     ["default", names.system_namespace, names.public_namespace, names.node_lease_namespace]
 }
 
@@ -41,14 +41,14 @@ fn built_in(plane: &Plane) -> [&'static str; 4] {
 /// # Errors
 ///
 /// The store rejects a write.
-pub async fn ensure_built_in(plane: &Arc<Plane>) -> Result<(), Status> {
-    let actor = Actor::apiserver(plane.clone());
-    let create = built_in(plane).map(|name| create(&actor, name));
+pub async fn ensure_built_in(server_state: &Arc<ServerState>) -> Result<(), Status> {
+    let actor = Actor::apiserver(server_state.clone());
+    let create = built_in(server_state).map(|name| create(&actor, name));
     futures_util::future::try_join_all(create).await.map(drop)
 }
 
 async fn create(actor: &Actor, name: &'static str) -> Result<(), Status> {
-    let collection = collection(actor.plane())?;
+    let collection = collection(actor.server_state())?;
     let key = collection.resource.key("", name);
     if collection.items.get(&key).await.is_ok_and(|(item, _)| item.is_some()) {
         return Ok(());
@@ -70,26 +70,28 @@ async fn restore(actor: &Actor, name: &'static str) {
 }
 
 /// Returns the collection of namespaces.
-fn collection(plane: &Plane) -> Result<&Collection, Status> {
-    stored::core(plane, "namespaces")
+fn collection(server_state: &ServerState) -> Result<&Collection, Status> {
+    stored::core(server_state, "namespaces")
 }
 
 /// Follows namespaces until the process ends.
-pub(super) async fn run(plane: Arc<Plane>, own_account: bool) {
-    let Ok(namespaces) = collection(&plane) else { return };
+pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
+    let Ok(namespaces) = collection(&server_state) else { return };
     let items = namespaces.items.clone();
-    let actor = Actor::controller(plane.clone(), "namespace-controller", own_account);
-    let ending = Arc::new(Ending::new(actor));
-    let own = built_in(&plane);
-    follow(items, move |seen| match seen {
-        Seen::There(namespace) if namespace.is_terminating() => ending.clone().begin(namespace.name()),
-        Seen::Gone(namespace) => {
+    let actor = Actor::controller(server_state.clone(), "namespace-controller", own_account);
+    let ending = Arc::new(NamespaceDeletion::new(actor));
+    let own = built_in(&server_state);
+    reflect(items, move |seen| match seen {
+        ObjectEvent::Exists(namespace) if namespace.is_terminating() => {
+            ending.clone().begin(namespace.name())
+        }
+        ObjectEvent::Deleted(namespace) => {
             if let Some(&name) = own.iter().find(|own| **own == namespace.name()) {
-                let actor = Actor::apiserver(plane.clone());
+                let actor = Actor::apiserver(server_state.clone());
                 tokio::spawn(async move { restore(&actor, name).await });
             }
         }
-        Seen::There(_) => {}
+        ObjectEvent::Exists(_) => {}
     })
     .await;
 }

@@ -9,34 +9,34 @@ use apimachinery::status::Status;
 use tokio::sync::mpsc;
 
 use super::super::actor::Actor;
-use super::super::follow::{Seen, follow};
+use super::super::reflector::{ObjectEvent, reflect};
 use super::super::stored;
-use super::{RETRY, put, text, when_changed};
-use crate::config::Publications;
-use crate::plane::Plane;
+use super::{RETRY, put, send_on_change, text};
+use crate::config::PublishedConfig;
+use crate::server_state::ServerState;
 
 /// Name of the ConfigMap.
 const NAME: &str = "extension-apiserver-authentication";
 
 /// Keeps the ConfigMap up to date until the process ends.
-pub(super) async fn run(plane: Arc<Plane>, publications: Publications) {
-    let Ok(maps) = stored::core(&plane, "configmaps") else { return };
-    let namespace = plane.names.system_namespace;
+pub(super) async fn run(server_state: Arc<ServerState>, published_config: PublishedConfig) {
+    let Ok(maps) = stored::core(&server_state, "configmaps") else { return };
+    let namespace = server_state.names.system_namespace;
     let (wanted, mut queue) = mpsc::unbounded_channel();
-    let proxy = publications.proxy.as_ref().map(|proxy| proxy.client_ca.clone());
-    let files: Vec<PathBuf> = publications.client_ca.iter().cloned().chain(proxy).collect();
-    let _watch = when_changed(files, wanted.clone(), ());
+    let proxy = published_config.proxy.as_ref().map(|proxy| proxy.client_ca.clone());
+    let files: Vec<PathBuf> = published_config.client_ca.iter().cloned().chain(proxy).collect();
+    let _watch = send_on_change(files, wanted.clone(), ());
     let again = wanted.clone();
-    let follow = follow(maps.items.clone(), move |seen| {
-        let (Seen::There(map) | Seen::Gone(map)) = seen;
+    let follow = reflect(maps.items.clone(), move |seen| {
+        let (ObjectEvent::Exists(map) | ObjectEvent::Deleted(map)) = seen;
         if map.name() == NAME && map.namespace() == namespace {
             let _ = wanted.send(());
         }
     });
-    let actor = Actor::apiserver(plane.clone());
+    let actor = Actor::apiserver(server_state.clone());
     let keep = async {
         while queue.recv().await.is_some() {
-            let kept = match data(&publications) {
+            let kept = match data(&published_config) {
                 Ok(data) => put(&actor, maps, (namespace, NAME), data, false).await,
                 Err(status) => Err(status),
             };
@@ -50,12 +50,12 @@ pub(super) async fn run(plane: Arc<Plane>, publications: Publications) {
     tokio::join!(follow, keep);
 }
 
-fn data(publications: &Publications) -> Result<Map<String, Value>, Status> {
+fn data(published_config: &PublishedConfig) -> Result<Map<String, Value>, Status> {
     let mut data = Map::new();
-    if let Some(file) = &publications.client_ca {
+    if let Some(file) = &published_config.client_ca {
         data.insert("client-ca-file".to_owned(), text(file)?.into());
     }
-    if let Some(proxy) = &publications.proxy {
+    if let Some(proxy) = &published_config.proxy {
         data.insert("requestheader-client-ca-file".to_owned(), text(&proxy.client_ca)?.into());
         for (key, list) in &proxy.lists {
             data.insert((*key).to_owned(), Value::from(list.clone()).to_string().into());

@@ -26,7 +26,7 @@ use serde_json::json;
 use super::super::actor::{Actor, Target};
 use super::super::stored;
 use super::put;
-use crate::plane::{Collection, Plane};
+use crate::server_state::{Collection, ServerState};
 use crate::verbs::deletion::options::DeleteOptions;
 
 /// The name of the ConfigMap under every preset, and its key.
@@ -40,12 +40,13 @@ const EVERY: Duration = Duration::from_secs(24 * 3600);
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Tracks token use and cleans up until the process ends.
-pub(super) async fn run(plane: Arc<Plane>, own_accounts: bool) {
-    let server = Actor::apiserver(plane.clone());
-    let cleaner = Actor::controller(plane.clone(), "legacy-service-account-token-cleaner", own_accounts);
+pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool) {
+    let server = Actor::apiserver(server_state.clone());
+    let cleaner =
+        Actor::controller(server_state.clone(), "legacy-service-account-token-cleaner", own_accounts);
     loop {
-        let worked = match track(&plane, &server).await {
-            Ok(since) => clean(&plane, &cleaner, &since).await,
+        let worked = match track(&server_state, &server).await {
+            Ok(since) => clean(&server_state, &cleaner, &since).await,
             Err(status) => Err(status),
         };
         let pause = match worked {
@@ -60,11 +61,11 @@ pub(super) async fn run(plane: Arc<Plane>, own_accounts: bool) {
 }
 
 /// Returns the day since which token use is tracked: that of the ConfigMap, or today.
-async fn track(plane: &Plane, server: &Actor) -> Result<String, Status> {
-    let maps = stored::core(plane, "configmaps")?;
-    let namespace = plane.names.system_namespace;
+async fn track(server_state: &ServerState, server: &Actor) -> Result<String, Status> {
+    let maps = stored::core(server_state, "configmaps")?;
+    let namespace = server_state.names.system_namespace;
     let (item, _) = maps.items.get(&maps.resource.key(namespace, NAME)).await.map_err(stored::unavailable)?;
-    let today = day(plane.clock.now());
+    let today = day(server_state.clock.now());
     let held = item.as_deref().and_then(stored::object);
     let held = held.as_ref().and_then(|map| map.str_at(&["data", SINCE])).filter(|since| is_day(since));
     if let Some(since) = held.filter(|since| **since <= *today) {
@@ -75,16 +76,16 @@ async fn track(plane: &Plane, server: &Actor) -> Result<String, Status> {
     Ok(today)
 }
 
-async fn clean(plane: &Plane, cleaner: &Actor, since: &str) -> Result<(), Status> {
-    let now = plane.clock.now();
+async fn clean(server_state: &ServerState, cleaner: &Actor, since: &str) -> Result<(), Status> {
+    let now = server_state.clock.now();
     let limit = day(now.checked_sub(PERIOD).unwrap_or(Timestamp::MIN));
     if *since > *limit {
         return Ok(());
     }
     let (secrets, accounts, pods) = (
-        stored::core(plane, "secrets")?,
-        stored::core(plane, "serviceaccounts")?,
-        stored::core(plane, "pods")?,
+        stored::core(server_state, "secrets")?,
+        stored::core(server_state, "serviceaccounts")?,
+        stored::core(server_state, "pods")?,
     );
     let scope = |collection: &Collection| collection.items.prefix().to_string();
     let listed = names_of(&stored::objects(accounts, &scope(accounts)).await?, |account| {
@@ -104,15 +105,15 @@ async fn clean(plane: &Plane, cleaner: &Actor, since: &str) -> Result<(), Status
             continue;
         }
         let target = Target { collection: secrets, namespace: &key.0, name: &key.1, subresource: "" };
-        let done = match verdict(&secret, &plane.names, &limit) {
-            Verdict::Stays => continue,
-            Verdict::IsMarked => {
-                let label = plane.names.label_key("legacy-token-invalid-since");
+        let done = match secret_action(&secret, &server_state.names, &limit) {
+            SecretAction::Keep => continue,
+            SecretAction::MarkInvalid => {
+                let label = server_state.names.label_key("legacy-token-invalid-since");
                 let patch =
                     json!({"metadata": {"uid": secret.uid(), "labels": {label: day(now)}}}).to_string();
                 cleaner.merge(target, patch.as_bytes()).await.map(drop)
             }
-            Verdict::Goes => {
+            SecretAction::Delete => {
                 let mut options = DeleteOptions::default();
                 options.preconditions.uid = Some(secret.uid().to_owned());
                 options.preconditions.resource_version = Some(secret.resource_version().to_owned());
@@ -138,30 +139,30 @@ fn names_of(objects: &[Object], named: impl Fn(&Object) -> Vec<String>) -> HashS
 
 /// The action for a Secret that a service account lists and no pod mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Stays,
-    IsMarked,
-    Goes,
+enum SecretAction {
+    Keep,
+    MarkInvalid,
+    Delete,
 }
 
 /// Decides on a Secret. A use before the day `limit` counts as none.
-fn verdict(secret: &Object, names: &Names, limit: &str) -> Verdict {
+fn secret_action(secret: &Object, names: &Names, limit: &str) -> SecretAction {
     if secret.str_at(&["type"]) != Some(&names.label_key("service-account-token")) || secret.is_terminating()
     {
-        return Verdict::Stays;
+        return SecretAction::Keep;
     }
     let created = secret.meta_str("creationTimestamp");
     if created.get(..10).is_none_or(|created| created >= limit) {
-        return Verdict::Stays;
+        return SecretAction::Keep;
     }
     let used = secret.label(&names.label_key("legacy-token-last-used"));
     if used.is_some_and(|used| !is_day(used) || used >= limit) {
-        return Verdict::Stays;
+        return SecretAction::Keep;
     }
     match secret.label(&names.label_key("legacy-token-invalid-since")) {
-        Some(marked) if is_day(marked) && marked >= limit => Verdict::Stays,
-        Some(marked) if is_day(marked) => Verdict::Goes,
-        _ => Verdict::IsMarked,
+        Some(marked) if is_day(marked) && marked >= limit => SecretAction::Keep,
+        Some(marked) if is_day(marked) => SecretAction::Delete,
+        _ => SecretAction::MarkInvalid,
     }
 }
 
@@ -181,24 +182,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unused_for_a_year_is_marked_and_after_another_gone() {
+    fn unused_token_secret_is_marked_after_a_year_and_deleted_after_two() {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         for (kind, created, used, marked, want) in [
-            ("kubernetes.io/service-account-token", "2020-01-01", None, None, Verdict::IsMarked),
+            ("kubernetes.io/service-account-token", "2020-01-01", None, None, SecretAction::MarkInvalid),
             (
                 "kubernetes.io/service-account-token",
                 "2020-01-01",
                 Some("2023-12-31"),
                 None,
-                Verdict::IsMarked,
+                SecretAction::MarkInvalid,
             ),
-            ("kubernetes.io/service-account-token", "2020-01-01", Some("2024-01-01"), None, Verdict::Stays),
-            ("kubernetes.io/service-account-token", "2020-01-01", Some("no day"), None, Verdict::Stays),
-            ("kubernetes.io/service-account-token", "2024-01-01", None, None, Verdict::Stays),
-            ("kubernetes.io/service-account-token", "2020-01-01", None, Some("2024-06-01"), Verdict::Stays),
-            ("kubernetes.io/service-account-token", "2020-01-01", None, Some("2023-06-01"), Verdict::Goes),
-            ("kubernetes.io/service-account-token", "2020-01-01", None, Some("no day"), Verdict::IsMarked),
-            ("Opaque", "2020-01-01", None, None, Verdict::Stays),
+            (
+                "kubernetes.io/service-account-token",
+                "2020-01-01",
+                Some("2024-01-01"),
+                None,
+                SecretAction::Keep,
+            ),
+            ("kubernetes.io/service-account-token", "2020-01-01", Some("no day"), None, SecretAction::Keep),
+            ("kubernetes.io/service-account-token", "2024-01-01", None, None, SecretAction::Keep),
+            (
+                "kubernetes.io/service-account-token",
+                "2020-01-01",
+                None,
+                Some("2024-06-01"),
+                SecretAction::Keep,
+            ),
+            (
+                "kubernetes.io/service-account-token",
+                "2020-01-01",
+                None,
+                Some("2023-06-01"),
+                SecretAction::Delete,
+            ),
+            (
+                "kubernetes.io/service-account-token",
+                "2020-01-01",
+                None,
+                Some("no day"),
+                SecretAction::MarkInvalid,
+            ),
+            ("Opaque", "2020-01-01", None, None, SecretAction::Keep),
         ] {
             let mut labels = Map::new();
             for (label, day) in [("legacy-token-last-used", used), ("legacy-token-invalid-since", marked)] {
@@ -209,12 +234,12 @@ mod tests {
             let created = format!("{created}T10:00:00Z");
             let value = json!({"type": kind, "metadata": {"creationTimestamp": created, "labels": labels}});
             let secret = Object::from_value(value).unwrap();
-            assert_eq!(verdict(&secret, &names, "2024-01-01"), want, "{secret:?}");
+            assert_eq!(secret_action(&secret, &names, "2024-01-01"), want, "{secret:?}");
         }
     }
 
     #[test]
-    fn days_are_those_of_utc() {
+    fn days_are_formatted_and_parsed_in_utc() {
         assert_eq!(day(Timestamp::UNIX_EPOCH), "1970-01-01");
         for (text, good) in [("2024-02-29", true), ("2023-02-29", false), ("2024-2-1", false), ("", false)] {
             assert_eq!(is_day(text), good, "{text}");

@@ -21,8 +21,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::actor::{Actor, Target};
 use super::stored;
-use crate::config::Publications;
-use crate::plane::{Collection, Plane};
+use crate::config::PublishedConfig;
+use crate::server_state::{Collection, ServerState};
 
 mod authentication;
 mod legacy_tokens;
@@ -34,16 +34,20 @@ const EVERY: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Starts the publishers, which run until the process ends.
-pub fn publish(plane: &Arc<Plane>, own_accounts: bool, publications: Publications) {
-    if let Some(file) = publications.root_ca.clone() {
-        tokio::spawn(root_ca::run(Arc::clone(plane), own_accounts, file));
+pub fn publish(server_state: &Arc<ServerState>, own_accounts: bool, published_config: PublishedConfig) {
+    if let Some(file) = published_config.root_ca.clone() {
+        tokio::spawn(root_ca::run(Arc::clone(server_state), own_accounts, file));
     }
-    tokio::spawn(authentication::run(Arc::clone(plane), publications));
-    tokio::spawn(legacy_tokens::run(Arc::clone(plane), own_accounts));
+    tokio::spawn(authentication::run(Arc::clone(server_state), published_config));
+    tokio::spawn(legacy_tokens::run(Arc::clone(server_state), own_accounts));
 }
 
 /// Sends `what` to a queue at the start and after each change of a file.
-fn when_changed<T: Clone + Send + 'static>(files: Vec<PathBuf>, queue: UnboundedSender<T>, what: T) -> Watch {
+fn send_on_change<T: Clone + Send + 'static>(
+    files: Vec<PathBuf>,
+    queue: UnboundedSender<T>,
+    what: T,
+) -> Watch {
     let snapshot = Snapshot::new(files);
     let _ = queue.send(what.clone());
     snapshot.watch(EVERY, move || {

@@ -12,10 +12,10 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::super::actor::{Actor, Target};
-use super::super::follow::{Seen, follow};
+use super::super::reflector::{ObjectEvent, reflect};
 use super::super::stored;
-use super::{RETRY, put, text, when_changed};
-use crate::plane::{Collection, Plane};
+use super::{RETRY, put, send_on_change, text};
+use crate::server_state::{Collection, ServerState};
 
 /// The name of the ConfigMap under every preset, and its key.
 const NAME: &str = "kube-root-ca.crt";
@@ -33,7 +33,7 @@ enum Task {
 }
 
 struct Publisher<'p> {
-    plane: &'p Plane,
+    server_state: &'p ServerState,
     namespaces: &'p Collection,
     maps: &'p Collection,
     secrets: &'p Collection,
@@ -45,45 +45,45 @@ struct Publisher<'p> {
 }
 
 /// Publishes the content of a file until the process ends.
-pub(super) async fn run(plane: Arc<Plane>, own_accounts: bool, file: PathBuf) {
-    let core = |resource| stored::core(&plane, resource);
+pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file: PathBuf) {
+    let core = |resource| stored::core(&server_state, resource);
     let (Ok(namespaces), Ok(maps), Ok(secrets)) = (core("namespaces"), core("configmaps"), core("secrets"))
     else {
         return;
     };
     let (wanted, mut queue) = mpsc::unbounded_channel();
-    let _watch = when_changed(vec![file.clone()], wanted.clone(), Task::All);
+    let _watch = send_on_change(vec![file.clone()], wanted.clone(), Task::All);
     let again = wanted.clone();
     let tell = |wanted: &mpsc::UnboundedSender<Task>, task| drop(wanted.send(task));
     let (of_namespaces, of_maps, of_secrets) = (wanted.clone(), wanted.clone(), wanted);
-    let follow_namespaces = follow(namespaces.items.clone(), move |seen| {
-        if let Seen::There(namespace) = seen
+    let follow_namespaces = reflect(namespaces.items.clone(), move |seen| {
+        if let ObjectEvent::Exists(namespace) = seen
             && !namespace.is_terminating()
         {
             tell(&of_namespaces, Task::Namespace(namespace.name().to_owned()));
         }
     });
-    let follow_maps = follow(maps.items.clone(), move |seen| {
-        let (Seen::There(map) | Seen::Gone(map)) = seen;
+    let follow_maps = reflect(maps.items.clone(), move |seen| {
+        let (ObjectEvent::Exists(map) | ObjectEvent::Deleted(map)) = seen;
         if map.name() == NAME {
             tell(&of_maps, Task::Namespace(map.namespace().to_owned()));
         }
     });
-    let kind = plane.names.label_key("service-account-token");
-    let follow_secrets = follow(secrets.items.clone(), move |seen| {
-        if let Seen::There(secret) = seen
+    let kind = server_state.names.label_key("service-account-token");
+    let follow_secrets = reflect(secrets.items.clone(), move |seen| {
+        if let ObjectEvent::Exists(secret) = seen
             && secret.field("type") == kind
         {
             tell(&of_secrets, Task::Secret(secret.namespace().to_owned(), secret.name().to_owned()));
         }
     });
     let publisher = Publisher {
-        plane: &plane,
+        server_state: &server_state,
         namespaces,
         maps,
         secrets,
-        publisher: Actor::controller(plane.clone(), "root-ca-cert-publisher", own_accounts),
-        tokens: Actor::controller(plane.clone(), "tokens-controller", own_accounts),
+        publisher: Actor::controller(server_state.clone(), "root-ca-cert-publisher", own_accounts),
+        tokens: Actor::controller(server_state.clone(), "tokens-controller", own_accounts),
         file,
     };
     let work = async {
@@ -154,7 +154,8 @@ impl Publisher<'_> {
         let (item, _) = item.map_err(stored::unavailable)?;
         let Some(secret) = item.as_deref().and_then(stored::object) else { return Ok(()) };
         let encoded = STANDARD.encode(authority);
-        let is_token = secret.str_at(&["type"]) == Some(&self.plane.names.label_key("service-account-token"));
+        let is_token =
+            secret.str_at(&["type"]) == Some(&self.server_state.names.label_key("service-account-token"));
         let filled = secret.str_at(&["data", "token"]).is_some();
         if secret.is_terminating()
             || !is_token

@@ -10,16 +10,16 @@ use apimachinery::names::Names;
 use kinds::Registry;
 use serde_json::json;
 
-use super::{Wanted, definitions, filled, same_spec};
+use super::{StartObject, definitions, filled, same_spec};
 
 /// The default priority of a version in its group.
-const USUAL: i64 = 15;
+const DEFAULT_VERSION_PRIORITY: i64 = 15;
 
 /// Stem and priority of a group, and the priorities of its versions that differ from the default.
-type Place = (&'static str, i64, &'static [(&'static str, i64)]);
+type GroupPriority = (&'static str, i64, &'static [(&'static str, i64)]);
 
 /// Priorities of groups, and of versions within them. Higher comes first.
-const PRIORITIES: &[Place] = &[
+const PRIORITIES: &[GroupPriority] = &[
     ("", 18_000, &[("v1", 1)]),
     ("apps", 17_800, &[]),
     ("events", 17_750, &[]),
@@ -42,17 +42,19 @@ const PRIORITIES: &[Place] = &[
 ];
 
 /// Returns an APIService for each group version of the registry.
-pub(super) fn all(registry: &Registry, names: &Names) -> Vec<Wanted> {
+pub(super) fn all(registry: &Registry, names: &Names) -> Vec<StartObject> {
     let kinds = registry.resources().iter().map(|resource| resource.kind);
     let served = kinds.flat_map(|kind| kind.versions.iter().map(|version| (kind.group, *version)));
     let served: BTreeSet<(&str, &str)> = served.collect();
     served.into_iter().filter_map(|(stem, version)| wanted(stem, version, names)).collect()
 }
 
-fn wanted(stem: &str, version: &str, names: &Names) -> Option<Wanted> {
+fn wanted(stem: &str, version: &str, names: &Names) -> Option<StartObject> {
     let (_, group_priority, elsewhere) = PRIORITIES.iter().find(|(group, ..)| *group == stem)?;
-    let version_priority =
-        elsewhere.iter().find(|(other, _)| *other == version).map_or(USUAL, |(_, place)| *place);
+    let version_priority = elsewhere
+        .iter()
+        .find(|(other, _)| *other == version)
+        .map_or(DEFAULT_VERSION_PRIORITY, |(_, place)| *place);
     let group = names.group(stem);
     let spec = filled([
         ("group", Some(group.as_str()).filter(|group| !group.is_empty()).into()),
@@ -67,8 +69,8 @@ fn wanted(stem: &str, version: &str, names: &Names) -> Option<Wanted> {
         },
         "spec": spec,
     });
-    let wanted = Wanted::new("apiregistration", "APIService", object);
-    Some(wanted.mended(same_spec).with_condition(definitions::available()))
+    let wanted = StartObject::new("apiregistration", "APIService", object);
+    Some(wanted.restored_by(same_spec).with_condition(definitions::available()))
 }
 
 /// Returns the name of a group version's APIService: `v1.apps`, and `v1.` for the core group.
@@ -83,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_group_version_has_its_place() {
+    fn every_group_version_has_an_api_service() {
         for (preset, batch) in [(Preset::Kubernetes, "v1.batch"), (Preset::Svc, "v1.batch")] {
             let names = Names::new(preset, "example.test").unwrap();
             let registry = Registry::new(&names);

@@ -7,7 +7,7 @@ use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use tokio::sync::Notify;
 
-use super::{collection, look_at_changes, objects};
+use super::{collection, objects, reconcile_on_changes};
 use crate::background::actor::{Actor, Target};
 use crate::background::condition::{Condition, with_conditions};
 
@@ -15,24 +15,24 @@ use crate::background::condition::{Condition, with_conditions};
 /// restored.
 pub(super) async fn run(actor: Actor, wake: Arc<Notify>) {
     let (Ok(schemas), Ok(levels)) = (
-        collection(actor.plane(), ("flowcontrol.apiserver", "FlowSchema")),
-        collection(actor.plane(), ("flowcontrol.apiserver", "PriorityLevelConfiguration")),
+        collection(actor.server_state(), ("flowcontrol.apiserver", "FlowSchema")),
+        collection(actor.server_state(), ("flowcontrol.apiserver", "PriorityLevelConfiguration")),
     ) else {
         return;
     };
     let both = [&schemas.items, &levels.items];
     let tell = || wake.notify_one();
-    look_at_changes(both, "the status of flow schemas", tell, || look(&actor)).await;
+    reconcile_on_changes(both, "the status of flow schemas", tell, || reconcile(&actor)).await;
 }
 
-async fn look(actor: &Actor) -> Result<(), Status> {
-    let plane = actor.plane();
-    let schemas = collection(plane, ("flowcontrol.apiserver", "FlowSchema"))?;
-    let levels = collection(plane, ("flowcontrol.apiserver", "PriorityLevelConfiguration"))?;
+async fn reconcile(actor: &Actor) -> Result<(), Status> {
+    let server_state = actor.server_state();
+    let schemas = collection(server_state, ("flowcontrol.apiserver", "FlowSchema"))?;
+    let levels = collection(server_state, ("flowcontrol.apiserver", "PriorityLevelConfiguration"))?;
     let there: HashSet<String> = objects(levels).await?.iter().map(|level| level.name().to_owned()).collect();
-    let now = apimachinery::time::time(plane.clock.now());
+    let now = apimachinery::time::time(server_state.clock.now());
     for schema in objects(schemas).await? {
-        let Some(next) = judged(&schema, &there, &now) else { continue };
+        let Some(next) = with_dangling_condition(&schema, &there, &now) else { continue };
         let target =
             Target { collection: schemas, namespace: "", name: schema.name(), subresource: "status" };
         match actor.update(target, next).await {
@@ -46,14 +46,14 @@ async fn look(actor: &Actor) -> Result<(), Status> {
 }
 
 /// Returns the flow schema with the correct condition, or None if it has it already.
-fn judged(schema: &Object, there: &HashSet<String>, now: &str) -> Option<Object> {
+fn with_dangling_condition(schema: &Object, there: &HashSet<String>, now: &str) -> Option<Object> {
     let level = schema.str_at(&["spec", "priorityLevelConfiguration", "name"]).unwrap_or("");
     let names = format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?}");
-    let (holds, reason, message) = match there.contains(level) {
+    let (status_is_true, reason, message) = match there.contains(level) {
         true => (false, "Found", format!("{names} and it exists")),
         false => (true, "NotFound", format!("{names} but there is no such object")),
     };
-    with_conditions(schema, &[Condition { kind: "Dangling", holds, reason, message }], now)
+    with_conditions(schema, &[Condition { kind: "Dangling", status_is_true, reason, message }], now)
 }
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_is_that_of_the_last_change() {
+    fn dangling_condition_time_changes_only_with_status() {
         let there = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<HashSet<_>>();
         let schema = |level: &str| {
             let schema = json!({
@@ -73,7 +73,7 @@ mod tests {
             Object::from_value(schema).unwrap()
         };
         let conditions = |object: &Object| object.at(&["status", "conditions"]).unwrap().clone();
-        let first = judged(&schema("a"), &there(&["a"]), "1").unwrap();
+        let first = with_dangling_condition(&schema("a"), &there(&["a"]), "1").unwrap();
         assert_eq!(
             conditions(&first),
             json!([{"type": "Other"}, {
@@ -81,13 +81,13 @@ mod tests {
                 "message": "This FlowSchema references the PriorityLevelConfiguration object named \"a\" and it exists",
             }])
         );
-        assert_eq!(judged(&first, &there(&["a"]), "2"), None);
-        let gone = judged(&first, &there(&[]), "3").unwrap();
+        assert_eq!(with_dangling_condition(&first, &there(&["a"]), "2"), None);
+        let gone = with_dangling_condition(&first, &there(&[]), "3").unwrap();
         assert_eq!(conditions(&gone)[1]["status"], "True");
         assert_eq!(conditions(&gone)[1]["lastTransitionTime"], "3");
         let mut other = gone;
         other.set("spec", json!({"priorityLevelConfiguration": {"name": "b"}}));
-        let other = judged(&other, &there(&["a"]), "4").unwrap();
+        let other = with_dangling_condition(&other, &there(&["a"]), "4").unwrap();
         assert_eq!(conditions(&other)[1]["lastTransitionTime"], "3", "the status did not change");
     }
 }

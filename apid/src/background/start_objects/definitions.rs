@@ -13,7 +13,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
 use serde_json::json;
 
-use super::{Wanted, api_services, collection, ensure, look_at_changes, objects, same_spec};
+use super::{StartObject, api_services, collection, ensure, objects, reconcile_on_changes, same_spec};
 use crate::background::actor::{Actor, Target};
 use crate::background::condition::{Condition, with_conditions};
 
@@ -26,26 +26,27 @@ const PRIORITIES: (i64, i64) = (1_000, 100);
 /// Follows both kinds until the process ends.
 pub(super) async fn run(actor: Actor) {
     let (Ok(definitions), Ok(services)) =
-        (collection(actor.plane(), DEFINITION), collection(actor.plane(), SERVICE))
+        (collection(actor.server_state(), DEFINITION), collection(actor.server_state(), SERVICE))
     else {
         return;
     };
     let both = [&definitions.items, &services.items];
-    look_at_changes(both, "the APIServices of custom kinds", || (), || look(&actor)).await;
+    reconcile_on_changes(both, "the APIServices of custom kinds", || (), || reconcile(&actor)).await;
 }
 
-async fn look(actor: &Actor) -> Result<(), Status> {
-    let plane = actor.plane();
-    let key = automanaged(&plane.names);
-    let definitions = objects(collection(plane, DEFINITION)?).await?;
+async fn reconcile(actor: &Actor) -> Result<(), Status> {
+    let server_state = actor.server_state();
+    let key = automanaged(&server_state.names);
+    let definitions = objects(collection(server_state, DEFINITION)?).await?;
     let served: BTreeSet<(String, String)> = definitions.iter().flat_map(served).collect();
-    let wanted: Vec<Wanted> = served.iter().map(|(group, version)| wanted(group, version, &key)).collect();
+    let wanted: Vec<StartObject> =
+        served.iter().map(|(group, version)| wanted(group, version, &key)).collect();
     for service in &wanted {
         ensure(actor, service).await?;
     }
-    let services = collection(plane, SERVICE)?;
+    let services = collection(server_state, SERVICE)?;
     let available = [available()];
-    let now = apimachinery::time::time(plane.clock.now());
+    let now = apimachinery::time::time(server_state.clock.now());
     for service in objects(services).await? {
         let target = Target { collection: services, namespace: "", name: service.name(), subresource: "" };
         let is_wanted = wanted.iter().any(|wanted| wanted.object.name() == service.name());
@@ -75,7 +76,7 @@ pub(super) fn automanaged(names: &Names) -> String {
 /// Returns the condition of a local APIService.
 pub(super) fn available() -> Condition {
     let message = "Local APIServices are always available".to_owned();
-    Condition { kind: "Available", holds: true, reason: "Local", message }
+    Condition { kind: "Available", status_is_true: true, reason: "Local", message }
 }
 
 /// Returns the group versions that a definition serves.
@@ -88,7 +89,7 @@ fn served(definition: &Object) -> Vec<(String, String)> {
         .collect()
 }
 
-fn wanted(group: &str, version: &str, key: &str) -> Wanted {
+fn wanted(group: &str, version: &str, key: &str) -> StartObject {
     let (group_priority, version_priority) = PRIORITIES;
     let object = json!({
         "metadata": {"name": api_services::name(group, version), "labels": {key: "true"}},
@@ -97,11 +98,14 @@ fn wanted(group: &str, version: &str, key: &str) -> Wanted {
             "groupPriorityMinimum": group_priority, "versionPriority": version_priority,
         },
     });
-    let mend = |current: &Object, wanted: &Object| {
-        let (key, ours) = wanted.labels().next()?;
-        if current.label(key) == Some(ours) { same_spec(current, wanted) } else { None }
+    let restore = |current: &Object, wanted: &Object| {
+        let (key, own_value) = wanted.labels().next()?;
+        if current.label(key) == Some(own_value) { same_spec(current, wanted) } else { None }
     };
-    Wanted { condition: Some(available()), ..Wanted::new(SERVICE.0, SERVICE.1, object).mended(mend) }
+    StartObject {
+        condition: Some(available()),
+        ..StartObject::new(SERVICE.0, SERVICE.1, object).restored_by(restore)
+    }
 }
 
 #[cfg(test)]
@@ -109,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn served_versions_have_one_that_is_restored_only_if_it_is_ours() {
+    fn api_service_of_crd_is_restored_only_if_automanaged() {
         let definition = json!({"spec": {"group": "g.example.com", "versions": [
             {"name": "v1", "served": true}, {"name": "v1beta1", "served": false}, {"name": "v2", "served": true},
         ]}});
@@ -120,7 +124,7 @@ mod tests {
         for (label, restored) in [("true", true), ("false", false), ("onstart", false)] {
             let current = json!({"metadata": {"labels": {"managed": label}}, "spec": {"group": "other"}});
             let current = Object::from_value(current).unwrap();
-            assert_eq!((service.mend)(&current, &service.object).is_some(), restored, "{label}");
+            assert_eq!((service.restore)(&current, &service.object).is_some(), restored, "{label}");
         }
     }
 }

@@ -10,7 +10,7 @@ use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use serde_json::json;
 
-use super::{Wanted, filled, same_spec};
+use super::{StartObject, filled, same_spec};
 
 const GROUP: &str = "flowcontrol.apiserver";
 
@@ -18,7 +18,7 @@ const GROUP: &str = "flowcontrol.apiserver";
 const AUTO_UPDATE: (&str, &str) = ("apf", "autoupdate-spec");
 
 /// Returns all objects; the mandatory ones come first, because they are the fallback of all others.
-pub(super) fn all(names: &Names) -> Vec<Wanted> {
+pub(super) fn all(names: &Names) -> Vec<StartObject> {
     let mut all = levels(names);
     all.extend(schemas(names));
     all
@@ -32,37 +32,37 @@ enum Origin {
 }
 use Origin::{Mandatory, Suggested};
 
-fn wanted(kind: &'static str, name: &str, origin: Origin, spec: Value, names: &Names) -> Wanted {
+fn wanted(kind: &'static str, name: &str, origin: Origin, spec: Value, names: &Names) -> StartObject {
     let annotation = names.label_sub_key(AUTO_UPDATE.0, AUTO_UPDATE.1);
     let object = json!({"metadata": {"name": name, "annotations": {annotation: "true"}}, "spec": spec});
-    Wanted::new(GROUP, kind, object).mended(match origin {
+    StartObject::new(GROUP, kind, object).restored_by(match origin {
         Mandatory => same_spec,
-        Suggested => mend_suggested,
+        Suggested => restore_suggested,
     })
 }
 
 /// Returns the state to which a suggested object is restored: see the module documentation.
-fn mend_suggested(current: &Object, wanted: &Object) -> Option<Object> {
+fn restore_suggested(current: &Object, wanted: &Object) -> Option<Object> {
     // The wanted object has only this annotation.
     let (key, _) = wanted.annotations().next()?;
-    let ours = match current.annotation(key) {
+    let is_owned = match current.annotation(key) {
         Some("true") => true,
         Some("false") => false,
         _ => current.generation() == 1,
     };
-    let mut next = if ours { same_spec(current, wanted) } else { None };
-    let said = if ours { "true" } else { "false" };
-    if current.annotation(key) != Some(said) {
+    let mut next = if is_owned { same_spec(current, wanted) } else { None };
+    let annotation_value = if is_owned { "true" } else { "false" };
+    if current.annotation(key) != Some(annotation_value) {
         let object = next.get_or_insert_with(|| current.clone());
         let annotations = object.meta_mut().entry("annotations").or_insert_with(|| json!({}));
         if let Value::Object(annotations) = annotations {
-            annotations.insert(key.to_owned(), said.into());
+            annotations.insert(key.to_owned(), annotation_value.into());
         }
     }
     next
 }
 
-fn levels(names: &Names) -> Vec<Wanted> {
+fn levels(names: &Names) -> Vec<StartObject> {
     let level = |name: &str, origin: Origin, spec: Value| {
         wanted("PriorityLevelConfiguration", name, origin, spec, names)
     };
@@ -103,7 +103,7 @@ struct Schema<'a> {
 }
 
 impl Schema<'_> {
-    fn wanted(self, origin: Origin, names: &Names) -> Wanted {
+    fn wanted(self, origin: Origin, names: &Names) -> StartObject {
         let some = |list: Vec<Value>| Some(list).filter(|list| !list.is_empty()).into();
         let rule = filled([
             ("subjects", self.subjects.into()),
@@ -124,7 +124,7 @@ impl Schema<'_> {
 const BY_USER: &str = "ByUser";
 const BY_NAMESPACE: &str = "ByNamespace";
 
-fn schemas(names: &Names) -> Vec<Wanted> {
+fn schemas(names: &Names) -> Vec<StartObject> {
     let everything = |name, level, precedence, distinguisher, subjects| Schema {
         name,
         level,
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_schema_names_a_level_that_is_there() {
+    fn flow_schemas_reference_existing_priority_levels() {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         let all = all(&names);
         let levels: Vec<&str> =
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn suggested_objects_are_restored_as_long_as_they_are_ours() {
+    fn suggested_flow_control_objects_follow_autoupdate_annotation() {
         let key = "apf.kubernetes.io/autoupdate-spec";
         let of = |annotation: Option<&str>, generation: u64, level: &str| {
             let mut object =
@@ -256,7 +256,7 @@ mod tests {
             Object::from_value(object).unwrap()
         };
         let wanted = of(Some("true"), 0, "new");
-        for (annotation, generation, level, said, has) in [
+        for (annotation, generation, level, annotation_value, has) in [
             (Some("true"), 1, "new", "true", "new"),
             (Some("true"), 5, "old", "true", "new"),
             (Some("false"), 1, "old", "false", "old"),
@@ -266,14 +266,17 @@ mod tests {
             (Some("odd"), 2, "old", "false", "old"),
         ] {
             let current = of(annotation, generation, level);
-            let next = mend_suggested(&current, &wanted);
+            let next = restore_suggested(&current, &wanted);
             assert_eq!(
                 next.is_none(),
-                annotation == Some(said) && level == has,
+                annotation == Some(annotation_value) && level == has,
                 "{annotation:?} {generation}"
             );
             let next = next.unwrap_or(current);
-            assert_eq!((next.annotation(key), next.str_at(&["spec", "level"])), (Some(said), Some(has)));
+            assert_eq!(
+                (next.annotation(key), next.str_at(&["spec", "level"])),
+                (Some(annotation_value), Some(has))
+            );
         }
     }
 }

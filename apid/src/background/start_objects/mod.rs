@@ -5,7 +5,7 @@
 //! [`run`] creates all missing objects concurrently and then reports completion. Correct objects are not
 //! written again, so that a restart changes nothing. Some objects are *created once* per start: a deleted one
 //! stays away until the next start. Others are *kept*: a deleted one is restored at the next check, at the
-//! latest after [`LOOK`].
+//! latest after [`CHECK_INTERVAL`].
 //!
 //! | objects | deleted | changed |
 //! |---|---|---|
@@ -32,9 +32,9 @@ use tokio::sync::Notify;
 
 use super::actor::{Actor, Target};
 use super::condition::{Condition, with_conditions};
-use super::follow::follow;
+use super::reflector::reflect;
 use super::stored;
-use crate::plane::{Collection, Items, Plane};
+use crate::server_state::{Collection, Items, ServerState};
 
 mod api_services;
 mod dangling;
@@ -43,40 +43,40 @@ mod flow_control;
 mod own_service;
 mod priority_classes;
 
-pub use own_service::Published;
+pub use own_service::AdvertisedServer;
 
 /// Interval of the checks of kept objects. A check reads only memory.
-pub const LOOK: Duration = Duration::from_secs(10);
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Returns the state to which an existing object is restored, or None if it stays as it is.
-type Mend = fn(current: &Object, wanted: &Object) -> Option<Object>;
+type RestoreFn = fn(current: &Object, wanted: &Object) -> Option<Object>;
 
 /// An object that must exist.
-struct Wanted {
+struct StartObject {
     /// Stem of its group, and its kind.
     kind: (&'static str, &'static str),
     /// The object, with name and namespace.
     object: Object,
-    mend: Mend,
+    restore: RestoreFn,
     /// Condition in its status.
     condition: Option<Condition>,
 }
 
-impl Wanted {
+impl StartObject {
     /// Creates an object that is left unchanged once it exists.
     fn new(group: &'static str, kind: &'static str, object: Value) -> Self {
         let object = Object::from_value(object).unwrap_or_default();
-        Wanted { kind: (group, kind), object, mend: |_, _| None, condition: None }
+        StartObject { kind: (group, kind), object, restore: |_, _| None, condition: None }
     }
 
-    fn mended(self, mend: Mend) -> Self {
-        Wanted { mend, ..self }
+    fn restored_by(self, restore: RestoreFn) -> Self {
+        StartObject { restore, ..self }
     }
 
     fn with_condition(self, condition: Condition) -> Self {
-        Wanted { condition: Some(condition), ..self }
+        StartObject { condition: Some(condition), ..self }
     }
 }
 
@@ -90,11 +90,11 @@ fn filled<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
 ///
 /// `made` is called after one attempt for each object. An object that an admission plugin rejects is retried
 /// and does not delay the start.
-pub async fn run(plane: Arc<Plane>, published: Published, made: impl FnOnce() + Send) {
-    let actor = Actor::apiserver(plane.clone());
-    let names = &plane.names;
+pub async fn run(server_state: Arc<ServerState>, published: AdvertisedServer, made: impl FnOnce() + Send) {
+    let actor = Actor::apiserver(server_state.clone());
+    let names = &server_state.names;
     let mut once = priority_classes::all();
-    once.extend(api_services::all(&plane.registry, names));
+    once.extend(api_services::all(&server_state.registry, names));
     let mut kept = flow_control::all(names);
     kept.extend(own_service::all(&published, names));
     let (mut failed, _) = tokio::join!(ensure_all(&actor, &once), ensure_all(&actor, &kept));
@@ -103,26 +103,26 @@ pub async fn run(plane: Arc<Plane>, published: Published, made: impl FnOnce() + 
     tokio::spawn(dangling::run(actor.clone(), wake.clone()));
     tokio::spawn(definitions::run(actor.clone()));
     loop {
-        let pause = if failed.is_empty() { LOOK } else { RETRY };
+        let pause = if failed.is_empty() { CHECK_INTERVAL } else { RETRY };
         let _ = tokio::time::timeout(pause, wake.notified()).await;
         failed = ensure_all(&actor, failed).await;
         ensure_all(&actor, &kept).await;
     }
 }
 
-/// Runs `look` after changes of the collections until the process ends.
+/// Runs `reconcile` after changes of the collections until the process ends.
 ///
 /// Concurrent changes cause one run; a failed run is retried.
-async fn look_at_changes<F: Future<Output = Result<(), Status>> + Send>(
+async fn reconcile_on_changes<F: Future<Output = Result<(), Status>> + Send>(
     collections: [&Arc<Items>; 2],
     what: &str,
     also: impl Fn() + Clone + Send,
-    look: impl Fn() -> F + Send,
+    reconcile: impl Fn() -> F + Send,
 ) {
     let changed = Arc::new(Notify::new());
     let followed = collections.map(|items| {
         let (changed, also) = (Arc::clone(&changed), also.clone());
-        follow(Arc::clone(items), move |_| {
+        reflect(Arc::clone(items), move |_| {
             changed.notify_one();
             also();
         })
@@ -130,7 +130,7 @@ async fn look_at_changes<F: Future<Output = Result<(), Status>> + Send>(
     let looks = async {
         loop {
             changed.notified().await;
-            if let Err(status) = look().await {
+            if let Err(status) = reconcile().await {
                 tracing::warn!(reason = %status, "updating {what} failed; retrying");
                 tokio::time::sleep(RETRY).await;
                 changed.notify_one();
@@ -141,7 +141,10 @@ async fn look_at_changes<F: Future<Output = Result<(), Status>> + Send>(
 }
 
 /// Ensures each object; returns those that failed.
-async fn ensure_all<'a>(actor: &Actor, wanted: impl IntoIterator<Item = &'a Wanted>) -> Vec<&'a Wanted> {
+async fn ensure_all<'a>(
+    actor: &Actor,
+    wanted: impl IntoIterator<Item = &'a StartObject>,
+) -> Vec<&'a StartObject> {
     let each = wanted.into_iter().map(async |wanted| (wanted, ensure(actor, wanted).await));
     let mut failed = Vec::new();
     for (wanted, result) in join_all(each).await {
@@ -154,14 +157,14 @@ async fn ensure_all<'a>(actor: &Actor, wanted: impl IntoIterator<Item = &'a Want
     failed
 }
 
-async fn ensure(actor: &Actor, wanted: &Wanted) -> Result<(), Status> {
-    let plane = actor.plane();
-    let collection = collection(plane, wanted.kind)?;
+async fn ensure(actor: &Actor, wanted: &StartObject) -> Result<(), Status> {
+    let server_state = actor.server_state();
+    let collection = collection(server_state, wanted.kind)?;
     let (namespace, name) = (wanted.object.namespace(), wanted.object.name());
     let target = Target { collection, namespace, name, subresource: "" };
     let current = match current(collection, namespace, name).await? {
         Some(current) if current.is_terminating() => return Ok(()),
-        Some(current) => match (wanted.mend)(&current, &wanted.object) {
+        Some(current) => match (wanted.restore)(&current, &wanted.object) {
             Some(next) => actor.update(target, next).await?.object.object()?,
             None => current,
         },
@@ -172,15 +175,18 @@ async fn ensure(actor: &Actor, wanted: &Wanted) -> Result<(), Status> {
             Err(status) => return Err(status),
         },
     };
-    let now = apimachinery::time::time(plane.clock.now());
+    let now = apimachinery::time::time(server_state.clock.now());
     if let Some(next) = with_conditions(&current, wanted.condition.as_slice(), &now) {
         actor.update(Target { subresource: "status", ..target }, next).await?;
     }
     Ok(())
 }
 
-fn collection<'a>(plane: &'a Plane, (group, kind): (&str, &str)) -> Result<&'a Collection, Status> {
-    stored::of_kind(plane, group, kind)
+fn collection<'a>(
+    server_state: &'a ServerState,
+    (group, kind): (&str, &str),
+) -> Result<&'a Collection, Status> {
+    stored::of_kind(server_state, group, kind)
 }
 
 /// Returns all objects of a kind from the watch cache.

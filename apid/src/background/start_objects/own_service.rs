@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use apimachinery::names::Names;
 use serde_json::json;
 
-use super::{Wanted, same_fields};
+use super::{StartObject, same_fields};
 use crate::background::condition::Condition;
 use crate::config::ServiceRange;
 
@@ -15,7 +15,7 @@ const DEFAULT: &str = "default";
 
 /// The address under which clients reach this server.
 #[derive(Clone, Debug)]
-pub struct Published {
+pub struct AdvertisedServer {
     /// The address; None if the server has only the loopback address, so that the Service has no endpoints.
     pub address: Option<IpAddr>,
     /// The port.
@@ -24,30 +24,30 @@ pub struct Published {
     pub ranges: Vec<ServiceRange>,
 }
 
-impl Published {
+impl AdvertisedServer {
     /// Selects the published address.
     ///
-    /// `asked` is the address of the command line. Without it, apid publishes the bound address, or that of
+    /// `configured` is the address of the command line. Without it, apid publishes the bound address, or that of
     /// the default route if the server is bound to all addresses or to the loopback.
-    pub fn new(asked: Option<IpAddr>, bound: SocketAddr, ranges: Vec<ServiceRange>) -> Self {
+    pub fn new(configured: Option<IpAddr>, bound: SocketAddr, ranges: Vec<ServiceRange>) -> Self {
         let is_general = |ip: &IpAddr| ip.is_unspecified() || ip.is_loopback();
-        let address = asked.or_else(|| match bound.ip() {
-            ip if is_general(&ip) => way_out(),
+        let address = configured.or_else(|| match bound.ip() {
+            ip if is_general(&ip) => default_route_address(),
             ip => Some(ip),
         });
-        Published { address: address.filter(|ip| !is_general(ip)), port: bound.port(), ranges }
+        AdvertisedServer { address: address.filter(|ip| !is_general(ip)), port: bound.port(), ranges }
     }
 }
 
 /// Returns the source address of the default route. Connecting a datagram socket sends no packet.
-fn way_out() -> Option<IpAddr> {
+fn default_route_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
     Some(socket.local_addr().ok()?.ip())
 }
 
 /// Returns all objects of the Service.
-pub(super) fn all(published: &Published, names: &Names) -> Vec<Wanted> {
+pub(super) fn all(published: &AdvertisedServer, names: &Names) -> Vec<StartObject> {
     let Some(range) = published.ranges.first() else { return Vec::new() };
     let name = names.api_service;
     let own = range.first_address();
@@ -72,12 +72,12 @@ pub(super) fn all(published: &Published, names: &Names) -> Vec<Wanted> {
             "ports": ports,
         });
         all.push(
-            Wanted::new("", "Endpoints", endpoints)
-                .mended(|current, wanted| same_fields(current, wanted, &["subsets"])),
+            StartObject::new("", "Endpoints", endpoints)
+                .restored_by(|current, wanted| same_fields(current, wanted, &["subsets"])),
         );
         all.push(
-            Wanted::new("discovery", "EndpointSlice", slice)
-                .mended(|current, wanted| same_fields(current, wanted, &["endpoints", "ports"])),
+            StartObject::new("discovery", "EndpointSlice", slice)
+                .restored_by(|current, wanted| same_fields(current, wanted, &["endpoints", "ports"])),
         );
     }
     all
@@ -87,7 +87,7 @@ fn family(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
-fn service(published: &Published, own: IpAddr, names: &Names) -> Wanted {
+fn service(published: &AdvertisedServer, own: IpAddr, names: &Names) -> StartObject {
     let name = names.api_service;
     let object = json!({
         "metadata": {
@@ -103,22 +103,22 @@ fn service(published: &Published, own: IpAddr, names: &Names) -> Wanted {
         },
         "status": {"loadBalancer": {}},
     });
-    Wanted::new("", "Service", object)
+    StartObject::new("", "Service", object)
 }
 
-fn service_cidr(published: &Published, names: &Names) -> Wanted {
+fn service_cidr(published: &AdvertisedServer, names: &Names) -> StartObject {
     let ranges: Vec<String> = published.ranges.iter().map(ToString::to_string).collect();
     let object = json!({"metadata": {"name": names.api_service}, "spec": {"cidrs": ranges}});
     let message = format!("{} default Service CIDR is ready", names.api_title());
-    Wanted::new("networking", "ServiceCIDR", object).with_condition(Condition {
+    StartObject::new("networking", "ServiceCIDR", object).with_condition(Condition {
         kind: "Ready",
-        holds: true,
+        status_is_true: true,
         reason: "",
         message,
     })
 }
 
-fn ip_address(own: IpAddr, names: &Names) -> Wanted {
+fn ip_address(own: IpAddr, names: &Names) -> StartObject {
     let object = json!({
         "metadata": {
             "name": own,
@@ -129,7 +129,7 @@ fn ip_address(own: IpAddr, names: &Names) -> Wanted {
         },
         "spec": {"parentRef": {"resource": "services", "namespace": DEFAULT, "name": names.api_service}},
     });
-    Wanted::new("networking", "IPAddress", object)
+    StartObject::new("networking", "IPAddress", object)
 }
 
 #[cfg(test)]
@@ -137,10 +137,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_published_is_asked_for_or_bound_and_never_the_loopback() {
+    fn advertised_address_is_flag_or_bound_address_and_never_loopback() {
         let at = |bound: &str, asked: Option<&str>| {
             let asked = asked.map(|ip| ip.parse().unwrap());
-            Published::new(asked, SocketAddr::new(bound.parse().unwrap(), 6443), Vec::new()).address
+            AdvertisedServer::new(asked, SocketAddr::new(bound.parse().unwrap(), 6443), Vec::new()).address
         };
         assert_eq!(at("192.0.2.7", None), Some("192.0.2.7".parse().unwrap()));
         assert_eq!(at("127.0.0.1", Some("192.0.2.8")), Some("192.0.2.8".parse().unwrap()));

@@ -2,15 +2,15 @@
 
 use serde_json::json;
 
-use super::Wanted;
+use super::StartObject;
 
 /// Above the maximum value of user-defined priority classes.
 const CRITICAL: i64 = 2_000_000_000;
 
 /// Returns both priority classes.
-pub(super) fn all() -> Vec<Wanted> {
+pub(super) fn all() -> Vec<StartObject> {
     let class = |name: &str, value: i64, description: &str| {
-        Wanted::new(
+        StartObject::new(
             "scheduling",
             "PriorityClass",
             json!({

@@ -27,10 +27,10 @@ use serde_json::{Map, Value, json};
 
 use super::RELEASE;
 
+mod compressed_document;
 mod gnostic;
 mod kinds;
 mod operations;
-mod packed;
 mod parameters;
 mod protobuf;
 #[cfg(test)]
@@ -39,23 +39,23 @@ mod types;
 mod v2;
 mod v3;
 
-pub use packed::Packed;
-use packed::Packer;
+pub use compressed_document::CompressedDocument;
+use compressed_document::DocumentCompressor;
 
 /// The OpenAPI documents of a registry.
 pub struct OpenApi {
     registry: Arc<Registry>,
     names: Arc<Names>,
     kinds: OnceLock<kinds::Kinds>,
-    v2: OnceLock<Result<Packed, String>>,
-    v2_protobuf: OnceLock<Result<Packed, String>>,
+    v2: OnceLock<Result<CompressedDocument, String>>,
+    v2_protobuf: OnceLock<Result<CompressedDocument, String>>,
     v3: OnceLock<Result<V3, String>>,
 }
 
 /// OpenAPI 3: the index, and the documents by `api/v1` or `apis/<group>/<version>`.
 struct V3 {
-    index: Packed,
-    documents: BTreeMap<String, Packed>,
+    index: CompressedDocument,
+    documents: BTreeMap<String, CompressedDocument>,
 }
 
 /// A group version and its resources, in the order of the registry.
@@ -68,17 +68,17 @@ struct GroupVersion {
 
 /// The OpenAPI version of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dialect {
+enum OpenApiVersion {
     V2,
     V3,
 }
 
-impl Dialect {
+impl OpenApiVersion {
     /// Returns the reference prefix of definitions.
     fn definitions(self) -> &'static str {
         match self {
-            Dialect::V2 => "#/definitions/",
-            Dialect::V3 => "#/components/schemas/",
+            OpenApiVersion::V2 => "#/definitions/",
+            OpenApiVersion::V3 => "#/components/schemas/",
         }
     }
 }
@@ -101,7 +101,7 @@ impl OpenApi {
     /// # Errors
     ///
     /// The document could not be built, with the reason.
-    pub fn v2(&self) -> Result<Packed, String> {
+    pub fn v2(&self) -> Result<CompressedDocument, String> {
         self.v2.get_or_init(|| v2::json(self).map_err(|error| error.to_string())).clone()
     }
 
@@ -110,7 +110,7 @@ impl OpenApi {
     /// # Errors
     ///
     /// The document could not be built, with the reason.
-    pub fn v2_protobuf(&self) -> Result<Packed, String> {
+    pub fn v2_protobuf(&self) -> Result<CompressedDocument, String> {
         self.v2_protobuf.get_or_init(|| v2::protobuf(self).map_err(|error| error.to_string())).clone()
     }
 
@@ -119,7 +119,7 @@ impl OpenApi {
     /// # Errors
     ///
     /// The document could not be built, with the reason.
-    pub fn v3_index(&self) -> Result<Packed, String> {
+    pub fn v3_index(&self) -> Result<CompressedDocument, String> {
         Ok(self.v3()?.index.clone())
     }
 
@@ -129,7 +129,7 @@ impl OpenApi {
     /// # Errors
     ///
     /// The document could not be built, with the reason.
-    pub fn v3_document(&self, path: &str) -> Result<Option<Packed>, String> {
+    pub fn v3_document(&self, path: &str) -> Result<Option<CompressedDocument>, String> {
         Ok(self.v3()?.documents.get(path).cloned())
     }
 
@@ -189,8 +189,8 @@ impl OpenApi {
     }
 }
 
-fn pack(document: &Value) -> io::Result<Packed> {
-    let mut packer = Packer::new();
+fn pack(document: &Value) -> io::Result<CompressedDocument> {
+    let mut packer = DocumentCompressor::new();
     packer.write_all(&serde_json::to_vec(document)?)?;
     packer.finish()
 }

@@ -41,7 +41,7 @@ pub(super) struct Operation {
     /// Success codes.
     pub(super) codes: &'static [u16],
     /// Type of the response; None for text.
-    pub(super) answer: Option<String>,
+    pub(super) response: Option<String>,
     pub(super) kind: GroupVersionKind,
     pub(super) deprecated: bool,
 }
@@ -64,7 +64,7 @@ pub(super) fn types<'p>(paths: impl IntoIterator<Item = &'p Path>) -> impl Itera
     let operations = paths.into_iter().flat_map(|path| &path.operations);
     operations.flat_map(|operation| {
         let body = operation.body.as_ref().map(|(type_name, _)| type_name.as_str());
-        body.into_iter().chain(operation.answer.as_deref())
+        body.into_iter().chain(operation.response.as_deref())
     })
 }
 
@@ -72,7 +72,7 @@ pub(super) fn types<'p>(paths: impl IntoIterator<Item = &'p Path>) -> impl Itera
 pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Path> {
     let group = &resource.group_resource.group;
     let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-    let main = Main {
+    let main = ResourcePaths {
         resource,
         type_name: type_of(resource.kind, version),
         kind: GroupVersionKind {
@@ -149,7 +149,7 @@ fn pretty() -> Vec<Parameter> {
 }
 
 /// A resource in one version.
-struct Main<'a> {
+struct ResourcePaths<'a> {
     resource: &'a Resource,
     type_name: String,
     kind: GroupVersionKind,
@@ -160,7 +160,7 @@ struct Main<'a> {
     protobuf: &'static str,
 }
 
-impl Main<'_> {
+impl ResourcePaths<'_> {
     fn path(&self, path: String, named: bool, operations: Vec<Operation>) -> Path {
         let mut parameters = Vec::new();
         if named {
@@ -204,7 +204,7 @@ impl Main<'_> {
             consumes: &[],
             produces: self.documents(),
             codes: &[200],
-            answer: Some(self.type_name.clone()),
+            response: Some(self.type_name.clone()),
             kind: self.kind.clone(),
             deprecated: false,
         }
@@ -223,8 +223,8 @@ impl Main<'_> {
     }
 
     fn listing(&self, operation: Operation) -> Operation {
-        let answer = Some(format!("{}List", self.type_name));
-        Operation { produces: self.documents_and_streams(), answer, ..operation }
+        let response = Some(format!("{}List", self.type_name));
+        Operation { produces: self.documents_and_streams(), response, ..operation }
     }
 
     fn of_collection(&self) -> Vec<Operation> {
@@ -244,7 +244,7 @@ impl Main<'_> {
                     id: self.operation_id("delete", &format!("Collection{}", self.scope), ""),
                     description: format!("delete all selected {}", self.resource.kind.resource),
                     body: Some(("meta/v1.DeleteOptions".to_owned(), false)),
-                    answer: Some("meta/v1.Status".to_owned()),
+                    response: Some("meta/v1.Status".to_owned()),
                     ..self.operation("delete", "deletecollection", "", "", parameters::DELETE_MANY)
                 }),
                 Verb::Delete | Verb::Get | Verb::Patch | Verb::Update | Verb::Watch => {}
@@ -272,7 +272,7 @@ impl Main<'_> {
     }
 
     fn put(&self, operation: Operation) -> Operation {
-        let body = operation.answer.clone().map(|type_name| (type_name, true));
+        let body = operation.response.clone().map(|type_name| (type_name, true));
         Operation { body, codes: &[200, 201], ..operation }
     }
 
@@ -285,7 +285,7 @@ impl Main<'_> {
         Operation {
             body: Some(("meta/v1.DeleteOptions".to_owned(), false)),
             codes: &[200, 202],
-            answer: Some(if whole { self.type_name.clone() } else { "meta/v1.Status".to_owned() }),
+            response: Some(if whole { self.type_name.clone() } else { "meta/v1.Status".to_owned() }),
             ..self.operation("delete", "delete", "", suffix, parameters::DELETE)
         }
     }
@@ -297,7 +297,7 @@ impl Main<'_> {
             id: self.operation_id("watch", scope, &format!("{many}{suffix}")),
             description: format!("watch {}; use the parameter `watch` of a list", self.resource.kind.kind),
             produces: self.documents_and_streams(),
-            answer: Some(WATCH_EVENT.to_owned()),
+            response: Some(WATCH_EVENT.to_owned()),
             deprecated: true,
             ..self.operation("get", action, "", "", parameters::READ_MANY)
         }
@@ -335,7 +335,7 @@ impl Main<'_> {
         }
         let operations = subresource.verbs.iter().filter_map(|verb| {
             let with = |method, action, general| Operation {
-                answer: Some(type_name.clone()),
+                response: Some(type_name.clone()),
                 kind: kind.clone(),
                 ..self.operation(method, action, subresource.name, &suffix, general)
             };
@@ -343,7 +343,7 @@ impl Main<'_> {
                 // A read-only subresource without a kind of its own returns text.
                 Verb::Get if subresource.verbs == [Verb::Get] && subresource.kind == self.kind.kind => {
                     Operation {
-                        answer: None,
+                        response: None,
                         produces: owned(TEXT),
                         own: parameters::of_options(&format!("{}{suffix}Options", self.type_name)),
                         ..with("get", "get", &[])
@@ -378,7 +378,7 @@ impl Main<'_> {
             description: format!("connect to {} of {}", suffix.to_ascii_lowercase(), self.resource.kind.kind),
             own: own.to_vec(),
             produces: owned(ANYTHING),
-            answer: None,
+            response: None,
             kind: kind.clone(),
             ..self.operation(method, "connect", "", suffix, &[])
         }

@@ -3,11 +3,11 @@
 use schema::facts::{self, Shape};
 use serde_json::{Map, Value, json};
 
-use super::Dialect;
+use super::OpenApiVersion;
 
 /// Location of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ParameterLocation {
     Path,
     Query,
 }
@@ -16,27 +16,30 @@ pub(super) enum Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
-    pub(super) place: Place,
+    pub(super) place: ParameterLocation,
     pub(super) ty: &'static str,
     pub(super) description: String,
 }
 
 impl Parameter {
     /// Returns the parameter in the syntax of an OpenAPI version.
-    pub(super) fn to_value(&self, dialect: Dialect) -> Value {
+    pub(super) fn to_value(&self, openapi_version: OpenApiVersion) -> Value {
         let mut value = Map::new();
         value.insert("name".into(), self.name.into());
-        value.insert("in".into(), if self.place == Place::Path { "path" } else { "query" }.into());
+        value
+            .insert("in".into(), if self.place == ParameterLocation::Path { "path" } else { "query" }.into());
         value.insert("description".into(), self.description.as_str().into());
-        if self.place == Place::Path {
+        if self.place == ParameterLocation::Path {
             value.insert("required".into(), true.into());
         }
-        match dialect {
-            Dialect::V2 => {
+        match openapi_version {
+            OpenApiVersion::V2 => {
                 value.insert("type".into(), self.ty.into());
                 value.insert("uniqueItems".into(), true.into());
             }
-            Dialect::V3 => drop(value.insert("schema".into(), json!({"type": self.ty, "uniqueItems": true}))),
+            OpenApiVersion::V3 => {
+                drop(value.insert("schema".into(), json!({"type": self.ty, "uniqueItems": true})))
+            }
         }
         Value::Object(value)
     }
@@ -58,7 +61,7 @@ pub(super) fn rest() -> Parameter {
 }
 
 fn path(name: &'static str, description: String) -> Parameter {
-    Parameter { name, place: Place::Path, ty: "string", description }
+    Parameter { name, place: ParameterLocation::Path, ty: "string", description }
 }
 
 /// General query parameters with the same meaning in all operations: name, type, description.
@@ -142,7 +145,7 @@ pub(super) const DELETE_MANY: &[&str] = &[
 pub(super) fn all_general() -> impl Iterator<Item = Parameter> {
     GENERAL.into_iter().map(|(name, ty, description)| Parameter {
         name,
-        place: Place::Query,
+        place: ParameterLocation::Query,
         ty,
         description: description.to_owned(),
     })
@@ -167,7 +170,7 @@ pub(super) fn of_options(type_name: &str) -> Vec<Parameter> {
                 _ => "string",
             };
             let description = format!("The option `{}`.", field.name);
-            Parameter { name: field.name, place: Place::Query, ty, description }
+            Parameter { name: field.name, place: ParameterLocation::Query, ty, description }
         })
         .collect()
 }

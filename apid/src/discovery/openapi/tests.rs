@@ -14,8 +14,8 @@ fn api(preset: Preset) -> OpenApi {
     OpenApi::new(Arc::new(Registry::new(&names)), Arc::new(names))
 }
 
-fn read(packed: &Packed) -> Value {
-    serde_json::from_slice(&packed.plain().unwrap()).unwrap()
+fn read(packed: &CompressedDocument) -> Value {
+    serde_json::from_slice(&packed.decompress().unwrap()).unwrap()
 }
 
 /// Returns all OpenAPI 3 documents by path.
@@ -56,9 +56,9 @@ fn check(document: &Value, definitions: &str, prefix: &str) {
     for (path, item) in document["paths"].as_object().unwrap() {
         let wanted: BTreeSet<&str> =
             path.split('/').filter_map(|s| s.strip_prefix('{')?.strip_suffix('}')).collect();
-        let told =
+        let declared =
             item["parameters"].as_array().unwrap().iter().filter(|parameter| parameter["in"] == "path");
-        assert_eq!(wanted, told.map(|parameter| parameter["name"].as_str().unwrap()).collect(), "{path}");
+        assert_eq!(wanted, declared.map(|parameter| parameter["name"].as_str().unwrap()).collect(), "{path}");
         for (method, operation) in item.as_object().unwrap().iter().filter(|(key, _)| *key != "parameters") {
             assert!(operation[format!("{prefix}action")].is_string(), "{method} {path}");
             let kind = &operation[format!("{prefix}group-version-kind")];
@@ -70,7 +70,7 @@ fn check(document: &Value, definitions: &str, prefix: &str) {
 }
 
 #[test]
-fn version_3_is_whole_in_both_presets() {
+fn openapi_v3_references_resolve_in_both_presets() {
     for preset in [Preset::Kubernetes, Preset::Svc] {
         let api = api(preset);
         let documents = v3(&api);
@@ -114,7 +114,7 @@ fn version_3_is_whole_in_both_presets() {
 }
 
 #[test]
-fn verbs_and_parameters_of_a_kind() {
+fn openapi_v3_paths_have_verbs_and_parameters_of_kind() {
     let documents = v3(&api(Preset::Kubernetes));
     let core = &documents["api/v1"]["paths"];
     let methods = |path: &str| -> Vec<(String, String)> {
@@ -188,7 +188,7 @@ fn verbs_and_parameters_of_a_kind() {
 }
 
 #[test]
-fn schemas_of_version_3_tell_the_facts() {
+fn openapi_v3_schemas_contain_schema_facts() {
     let documents = v3(&api(Preset::Kubernetes));
     let schemas = &documents["api/v1"]["components"]["schemas"];
     let field =
@@ -238,7 +238,7 @@ fn schemas_of_version_3_tell_the_facts() {
 }
 
 #[test]
-fn version_2_is_whole_in_both_presets() {
+fn openapi_v2_covers_v3_in_both_presets() {
     for preset in [Preset::Kubernetes, Preset::Svc] {
         let api = api(preset);
         let document = read(&api.v2().unwrap());
@@ -261,7 +261,7 @@ fn version_2_is_whole_in_both_presets() {
 }
 
 #[test]
-fn schemas_of_version_2_tell_what_merges() {
+fn openapi_v2_schemas_contain_merge_extensions() {
     let document = read(&api(Preset::Kubernetes).v2().unwrap());
     let definitions = &document["definitions"];
     assert_eq!(
@@ -293,11 +293,11 @@ fn schemas_of_version_2_tell_what_merges() {
 }
 
 #[test]
-fn the_protobuf_form_reads_back_as_the_json() {
+fn openapi_v2_protobuf_equals_json() {
     for preset in [Preset::Kubernetes, Preset::Svc] {
         let api = api(preset);
         let json = read(&api.v2().unwrap());
-        let message = gnostic::Document::decode(api.v2_protobuf().unwrap().plain().unwrap()).unwrap();
+        let message = gnostic::Document::decode(api.v2_protobuf().unwrap().decompress().unwrap()).unwrap();
         let back = read_back::document(&message);
         for part in ["swagger", "info", "parameters", "security", "securityDefinitions"] {
             assert_eq!(back[part], json[part], "{part}");
@@ -313,7 +313,7 @@ fn the_protobuf_form_reads_back_as_the_json() {
 }
 
 #[test]
-fn the_index_names_the_hash_of_each_document() {
+fn openapi_v3_index_contains_document_hashes() {
     let api = api(Preset::Kubernetes);
     let index = read(&api.v3_index().unwrap());
     for (path, entry) in index["paths"].as_object().unwrap() {

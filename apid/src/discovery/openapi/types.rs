@@ -6,7 +6,7 @@ use apimachinery::names::Names;
 use schema::facts::{self, Field, Shape};
 use serde_json::{Map, Value, json};
 
-use super::Dialect;
+use super::OpenApiVersion;
 use super::kinds::Kinds;
 
 /// The body of a patch, which is not in the schema table.
@@ -16,7 +16,7 @@ pub(super) const WATCH_EVENT: &str = "meta/v1.WatchEvent";
 
 /// Generator of schemas in one OpenAPI version.
 pub(super) struct Types<'a> {
-    pub(super) dialect: Dialect,
+    pub(super) openapi_version: OpenApiVersion,
     pub(super) names: &'a Names,
     pub(super) kinds: &'a Kinds,
 }
@@ -58,7 +58,7 @@ impl Types<'_> {
 
     /// Returns the reference to the definition of a type.
     pub(super) fn reference(&self, type_name: &str) -> Value {
-        json!({"$ref": format!("{}{}", self.dialect.definitions(), self.definition_name(type_name))})
+        json!({"$ref": format!("{}{}", self.openapi_version.definitions(), self.definition_name(type_name))})
     }
 
     fn extension(&self, name: &str) -> String {
@@ -69,9 +69,9 @@ impl Types<'_> {
     fn definition(&self, type_name: &str, refer: &mut dyn FnMut(&str)) -> Value {
         let mut schema = match type_name {
             "Time" | "MicroTime" => object(json!({"type": "string", "format": "date-time"})),
-            "Quantity" if self.dialect == Dialect::V2 => object(json!({"type": "string"})),
+            "Quantity" if self.openapi_version == OpenApiVersion::V2 => object(json!({"type": "string"})),
             "Quantity" => object(json!({"oneOf": [{"type": "string"}, {"type": "number"}]})),
-            "IntOrString" if self.dialect == Dialect::V2 => {
+            "IntOrString" if self.openapi_version == OpenApiVersion::V2 => {
                 object(json!({"type": "string", "format": "int-or-string"}))
             }
             "IntOrString" => {
@@ -88,7 +88,7 @@ impl Types<'_> {
             }
             // A value of several JSON types has no `type`: arbitrary JSON, or a schema or another value.
             _ if self.is_any(type_name) => Map::new(),
-            _ => self.structure(type_name, refer),
+            _ => self.object_schema(type_name, refer),
         };
         if let Some(text) = self.kinds.describe(type_name) {
             schema.insert("description".into(), text.into());
@@ -108,7 +108,7 @@ impl Types<'_> {
         name == "JSON" || name.starts_with("JSONSchemaPropsOr") || name == "interface{}"
     }
 
-    fn structure(&self, type_name: &str, refer: &mut dyn FnMut(&str)) -> Map<String, Value> {
+    fn object_schema(&self, type_name: &str, refer: &mut dyn FnMut(&str)) -> Map<String, Value> {
         let fields = facts::fields(type_name).unwrap_or_default();
         let mut properties = Map::new();
         let mut required: Vec<&str> = Vec::new();
@@ -136,7 +136,7 @@ impl Types<'_> {
         if let Some(text) = describe(field) {
             facts.insert("description".into(), text.into());
         }
-        if self.dialect == Dialect::V3 {
+        if self.openapi_version == OpenApiVersion::V3 {
             let default = field.default.as_ref().and_then(|text| serde_json::from_str(text).ok());
             if let Some(default) = default.or_else(|| zero(&field.shape, field.omitted)) {
                 facts.insert("default".into(), default);
@@ -189,8 +189,8 @@ impl Types<'_> {
                     return reference;
                 }
                 // OpenAPI 3.0 ignores siblings of a reference.
-                match (self.dialect, reference) {
-                    (Dialect::V2, Value::Object(reference)) => facts.extend(reference),
+                match (self.openapi_version, reference) {
+                    (OpenApiVersion::V2, Value::Object(reference)) => facts.extend(reference),
                     (_, reference) => drop(facts.insert("allOf".into(), json!([reference]))),
                 }
             }
@@ -210,7 +210,7 @@ impl Types<'_> {
     /// Returns the schema of the entries of a list or map.
     fn element(&self, shape: &Shape, refer: &mut dyn FnMut(&str)) -> Value {
         let mut facts = Map::new();
-        if self.dialect == Dialect::V3
+        if self.openapi_version == OpenApiVersion::V3
             && let Some(zero) = zero(shape, false)
         {
             facts.insert("default".into(), zero);

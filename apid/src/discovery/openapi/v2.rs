@@ -11,21 +11,21 @@ use std::io::{self, Write};
 use prost::Message as _;
 use serde_json::{Map, Value, json};
 
+use super::compressed_document::{CompressedDocument, DocumentCompressor};
 use super::operations::{self, Operation, Path};
-use super::packed::{Packed, Packer};
 use super::types::Types;
-use super::{Dialect, OpenApi, extensions, gnostic, parameters, protobuf, security_scheme};
+use super::{OpenApi, OpenApiVersion, extensions, gnostic, parameters, protobuf, security_scheme};
 
 /// The `swagger` version of the document.
 const VERSION: &str = "2.0";
 
 /// A path and the tag of its operations.
-struct Tagged {
+struct TaggedPath {
     path: Path,
     tag: String,
 }
 
-fn paths(api: &OpenApi) -> BTreeMap<String, Tagged> {
+fn paths(api: &OpenApi) -> BTreeMap<String, TaggedPath> {
     let group_versions = api.group_versions();
     let resources =
         group_versions.iter().flat_map(|of| of.resources.iter().map(|r| (r, of.version.as_str())));
@@ -33,24 +33,24 @@ fn paths(api: &OpenApi) -> BTreeMap<String, Tagged> {
         .flat_map(|(resource, version)| {
             let tag = operations::tag(resource, version);
             let own = operations::paths(resource, version, &api.names);
-            own.into_iter().map(move |path| (path.path.clone(), Tagged { path, tag: tag.clone() }))
+            own.into_iter().map(move |path| (path.path.clone(), TaggedPath { path, tag: tag.clone() }))
         })
         .collect()
 }
 
-fn definitions(paths: &BTreeMap<String, Tagged>, types: &Types<'_>) -> BTreeMap<String, Value> {
+fn definitions(paths: &BTreeMap<String, TaggedPath>, types: &Types<'_>) -> BTreeMap<String, Value> {
     types.definitions(paths.values().flat_map(|tagged| operations::types([&tagged.path])))
 }
 
 fn types(api: &OpenApi) -> Types<'_> {
-    Types { dialect: Dialect::V2, names: &api.names, kinds: api.kinds() }
+    Types { openapi_version: OpenApiVersion::V2, names: &api.names, kinds: api.kinds() }
 }
 
 /// Builds the document as JSON.
-pub(super) fn json(api: &OpenApi) -> io::Result<Packed> {
+pub(super) fn json(api: &OpenApi) -> io::Result<CompressedDocument> {
     let types = types(api);
     let paths = paths(api);
-    let mut packer = Packer::new();
+    let mut packer = DocumentCompressor::new();
     write!(
         packer,
         "{{\"swagger\":\"{VERSION}\",\"info\":{},\"parameters\":{},\"security\":{},\"securityDefinitions\":{}",
@@ -85,10 +85,10 @@ fn members<'n>(
 }
 
 /// Builds the document as a Protobuf message of gnostic's type.
-pub(super) fn protobuf(api: &OpenApi) -> io::Result<Packed> {
+pub(super) fn protobuf(api: &OpenApi) -> io::Result<CompressedDocument> {
     let types = types(api);
     let paths = paths(api);
-    let mut packer = Packer::new();
+    let mut packer = DocumentCompressor::new();
     // A Protobuf decoder merges concatenated parts: fields, and entries of repeated fields.
     let mut part = |document: gnostic::Document| packer.write_all(&document.encode_to_vec());
     part(gnostic::Document {
@@ -123,17 +123,17 @@ fn security() -> Value {
 /// Returns the parameters that operations refer to.
 fn general_parameters() -> Value {
     let all = parameters::all_general();
-    all.map(|parameter| (parameter.name.to_owned(), parameter.to_value(Dialect::V2))).collect()
+    all.map(|parameter| (parameter.name.to_owned(), parameter.to_value(OpenApiVersion::V2))).collect()
 }
 
-fn item(tagged: &Tagged, types: &Types<'_>) -> Value {
+fn item(tagged: &TaggedPath, types: &Types<'_>) -> Value {
     let mut item = Map::new();
     for operation in &tagged.path.operations {
         item.insert(operation.method.to_owned(), operation_value(operation, types, &tagged.tag));
     }
     let own = tagged.path.parameters.iter().map(|parameter| match parameters::general(parameter.name) {
         Some(general) if general == *parameter => reference(parameter.name),
-        _ => parameter.to_value(Dialect::V2),
+        _ => parameter.to_value(OpenApiVersion::V2),
     });
     item.insert("parameters".into(), own.collect());
     Value::Object(item)
@@ -160,18 +160,18 @@ fn operation_value(operation: &Operation, types: &Types<'_>, tag: &str) -> Value
         body
     });
     let general = operation.general.iter().map(|name| reference(name));
-    let own = operation.own.iter().map(|parameter| parameter.to_value(Dialect::V2));
+    let own = operation.own.iter().map(|parameter| parameter.to_value(OpenApiVersion::V2));
     let parameters: Vec<Value> = body.chain(general).chain(own).collect();
     if !parameters.is_empty() {
         value.insert("parameters".into(), Value::Array(parameters));
     }
-    let schema = match &operation.answer {
+    let schema = match &operation.response {
         Some(type_name) => types.reference(type_name),
         None => json!({"type": "string"}),
     };
-    let answer =
+    let response =
         |code: u16| (code.to_string(), json!({"description": super::reason(code), "schema": schema}));
-    let mut responses: Map<String, Value> = operation.codes.iter().map(|code| answer(*code)).collect();
+    let mut responses: Map<String, Value> = operation.codes.iter().map(|code| response(*code)).collect();
     responses.insert("401".into(), json!({"description": super::reason(401)}));
     value.insert("responses".into(), Value::Object(responses));
     extensions(operation, types.names, &mut value);

@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 use super::operations::{self, Operation, Path};
 use super::parameters;
 use super::types::Types;
-use super::{Dialect, GroupVersion, OpenApi, extensions, security_scheme};
+use super::{GroupVersion, OpenApi, OpenApiVersion, extensions, security_scheme};
 
 /// Builds the document of a group version.
 pub(super) fn document(api: &OpenApi, of: &GroupVersion) -> Value {
-    let types = Types { dialect: Dialect::V3, names: &api.names, kinds: api.kinds() };
+    let types = Types { openapi_version: OpenApiVersion::V3, names: &api.names, kinds: api.kinds() };
     let mut paths = Map::new();
     let mut roots: BTreeSet<String> = BTreeSet::new();
     for resource in &of.resources {
@@ -39,7 +39,7 @@ fn item(path: &Path, types: &Types<'_>, tag: &str) -> Value {
     for operation in &path.operations {
         item.insert(operation.method.to_owned(), operation_value(operation, types, tag));
     }
-    let parameters: Vec<Value> = path.parameters.iter().map(|p| p.to_value(Dialect::V3)).collect();
+    let parameters: Vec<Value> = path.parameters.iter().map(|p| p.to_value(OpenApiVersion::V3)).collect();
     item.insert("parameters".into(), Value::Array(parameters));
     Value::Object(item)
 }
@@ -51,7 +51,7 @@ fn operation_value(operation: &Operation, types: &Types<'_>, tag: &str) -> Value
     value.insert("operationId".into(), operation.id.as_str().into());
     let general = operation.general.iter().filter_map(|name| parameters::general(name));
     let parameters: Vec<Value> =
-        general.chain(operation.own.iter().cloned()).map(|p| p.to_value(Dialect::V3)).collect();
+        general.chain(operation.own.iter().cloned()).map(|p| p.to_value(OpenApiVersion::V3)).collect();
     if !parameters.is_empty() {
         value.insert("parameters".into(), Value::Array(parameters));
     }
@@ -64,7 +64,7 @@ fn operation_value(operation: &Operation, types: &Types<'_>, tag: &str) -> Value
         }
         value.insert("requestBody".into(), Value::Object(body));
     }
-    let schema = match &operation.answer {
+    let schema = match &operation.response {
         Some(type_name) => types.reference(type_name),
         None => json!({"type": "string"}),
     };

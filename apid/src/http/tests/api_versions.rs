@@ -82,13 +82,13 @@ const SERVED: &[(&str, &str, &[&str])] = &[
 ];
 
 #[tokio::test]
-async fn removed_versions_are_not_found() {
+async fn removed_api_versions_return_404() {
     let server = Server::start().await;
     let openapi = server.get("/openapi/v3").await.json();
     let aggregated = "application/json;g=apidiscovery.example.test;v=v2;as=APIGroupDiscoveryList";
     let aggregated = server.send("GET", "/apis", &[("accept", aggregated)], "").await.json();
     for (stem, version, resources) in REMOVED {
-        let group = server.plane.names.group(stem);
+        let group = server.server_state.names.group(stem);
         let root = format!("/apis/{group}/{version}");
         assert_eq!(server.get(&root).await.code, 404, "{root}");
         for resource in *resources {
@@ -119,11 +119,11 @@ async fn removed_versions_are_not_found() {
 }
 
 #[tokio::test]
-async fn what_replaced_them_is_served() {
+async fn replacements_of_removed_versions_are_served() {
     let server = Server::start().await;
     let openapi = server.get("/openapi/v3").await.json();
     for (stem, version, resources) in SERVED {
-        let group = server.plane.names.group(stem);
+        let group = server.server_state.names.group(stem);
         let root = format!("/apis/{group}/{version}");
         let listed = server.get(&root).await.json();
         assert_eq!(listed["kind"], "APIResourceList", "{root}");
@@ -138,9 +138,9 @@ async fn what_replaced_them_is_served() {
 
 /// Removed fields are unknown; their replacements are stored.
 #[tokio::test]
-async fn removed_fields_are_unknown() {
+async fn removed_fields_are_rejected_as_unknown() {
     let server = Server::start().await;
-    let group = |stem: &str| server.plane.names.group(stem);
+    let group = |stem: &str| server.server_state.names.group(stem);
     let ingresses = format!("/apis/{}/v1/namespaces/a/ingresses", group("networking"));
     let levels = format!("/apis/{}/v1/prioritylevelconfigurations", group("flowcontrol.apiserver"));
     let definitions = format!("/apis/{}/v1/customresourcedefinitions", group("apiextensions"));
@@ -197,7 +197,7 @@ async fn removed_fields_are_unknown() {
 ///
 /// By default apid serves only stable versions.
 #[tokio::test]
-async fn only_stable_versions_are_served() {
+async fn only_stable_api_versions_are_served_by_default() {
     let server = Server::start().await;
     let groups = server.get("/apis").await.json();
     let mut seen = BTreeSet::new();
@@ -215,7 +215,7 @@ async fn only_stable_versions_are_served() {
         }
     }
     assert_eq!(server.get("/api/v1").await.json()["kind"], "APIResourceList");
-    let names = &server.plane.names;
+    let names = &server.server_state.names;
     let stems = [
         "admissionregistration",
         "apiextensions",
@@ -248,7 +248,7 @@ fn autoscaler(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_autoscaler_is_one_object_in_two_versions() {
+async fn horizontal_pod_autoscaler_converts_between_v1_and_v2() {
     let server = Server::start().await;
     let [v1, v2] =
         ["v1", "v2"].map(|v| format!("/apis/autoscaling/{v}/namespaces/a/horizontalpodautoscalers"));
@@ -329,10 +329,10 @@ fn event(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_event_is_one_object_in_two_groups() {
+async fn event_converts_between_core_and_events_group() {
     let server = Server::start().await;
     let core = "/api/v1/namespaces/a/events";
-    let newer = format!("/apis/{}/v1/namespaces/a/events", server.plane.names.group("events"));
+    let newer = format!("/apis/{}/v1/namespaces/a/events", server.server_state.names.group("events"));
     let made = server.post(&newer, event("e")).await;
     assert_eq!(made.code, 201, "{:?}", made.json());
     let (made, shown) = (made.json(), server.get(&format!("{core}/e")).await.json());
@@ -390,9 +390,9 @@ async fn an_event_is_one_object_in_two_groups() {
 
 /// Field requirements of events.k8s.io.
 #[tokio::test]
-async fn events_of_the_newer_group_say_more() {
+async fn events_v1_validation_requires_more_fields() {
     let server = Server::start().await;
-    let url = format!("/apis/{}/v1/namespaces/a/events", server.plane.names.group("events"));
+    let url = format!("/apis/{}/v1/namespaces/a/events", server.server_state.names.group("events"));
     for (field, value, cause) in [
         ("type", json!("Foo"), "type"),
         ("action", Value::Null, "action"),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::owners::{entry, owned};
+use super::managed_fields::{entry, owned};
 use super::{MAPS, Reply, Server};
 
 impl Server {
@@ -53,7 +53,7 @@ fn causes(reply: &Reply) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn an_apply_creates_then_patches() {
+async fn apply_creates_then_patches_object() {
     let server = Server::start().await;
     let created = server.apply_with(&one(), "m1", "", &map(json!({"a": "1"}))).await;
     assert_eq!(created.code, 201, "{created:?}");
@@ -77,13 +77,13 @@ async fn an_apply_creates_then_patches() {
 }
 
 #[tokio::test]
-async fn a_conflict_names_every_field_and_changes_nothing() {
+async fn apply_conflict_returns_409_with_every_field() {
     let server = Server::start().await;
     server.apply(&one(), "m1", map(json!({"a": "1", "b": "1"}))).await;
     let before = server.get(&one()).await.body;
-    let refused = server.apply_with(&one(), "m2", "", &map(json!({"a": "2", "b": "2", "c": "2"}))).await;
+    let rejected = server.apply_with(&one(), "m2", "", &map(json!({"a": "2", "b": "2", "c": "2"}))).await;
     let by_m1 = |field: &str| (r#"conflict with "m1""#.to_owned(), field.to_owned());
-    assert_eq!(causes(&refused), [by_m1(".data.a"), by_m1(".data.b")]);
+    assert_eq!(causes(&rejected), [by_m1(".data.a"), by_m1(".data.b")]);
     assert_eq!(server.get(&one()).await.body, before, "the object is unchanged");
 
     let forced = server.apply_with(&one(), "m2", "&force=true", &map(json!({"a": "2"}))).await;
@@ -93,22 +93,22 @@ async fn a_conflict_names_every_field_and_changes_nothing() {
 
     // A manager that changes a value with another verb owns it, and applies conflict with that manager.
     server.merge(&format!("{}?fieldManager=m3", one()), json!({"data": {"b": "3"}})).await;
-    let refused = server.apply_with(&one(), "m1", "", &map(json!({"b": "1"}))).await;
-    let [(message, field)] = &causes(&refused)[..] else { panic!("{refused:?}") };
+    let rejected = server.apply_with(&one(), "m1", "", &map(json!({"b": "1"}))).await;
+    let [(message, field)] = &causes(&rejected)[..] else { panic!("{rejected:?}") };
     assert!(message.starts_with(r#"conflict with "m3" using v1"#), "{message}");
     assert_eq!(field, ".data.b");
 }
 
 #[tokio::test]
-async fn what_two_managers_agree_on_they_share() {
+async fn fields_applied_by_two_managers_are_shared() {
     let server = Server::start().await;
     server.apply(&one(), "m1", map(json!({"a": "1", "own": "1"}))).await;
     let shared = server.apply(&one(), "m2", map(json!({"a": "1"}))).await;
     assert_eq!(owned(&shared, "m1"), json!({"f:data": {"f:a": {}, "f:own": {}}}));
     assert_eq!(owned(&shared, "m2"), json!({"f:data": {"f:a": {}}}));
 
-    let refused = server.apply_with(&one(), "m1", "", &map(json!({"a": "2", "own": "1"}))).await;
-    assert_eq!(causes(&refused), [(r#"conflict with "m2""#.to_owned(), ".data.a".to_owned())]);
+    let rejected = server.apply_with(&one(), "m1", "", &map(json!({"a": "2", "own": "1"}))).await;
+    assert_eq!(causes(&rejected), [(r#"conflict with "m2""#.to_owned(), ".data.a".to_owned())]);
 
     let dropped = server.apply(&one(), "m1", map(json!({"own": "1"}))).await;
     assert_eq!(dropped["data"], json!({"a": "1", "own": "1"}), "the value has another owner");
@@ -123,7 +123,7 @@ async fn what_two_managers_agree_on_they_share() {
 }
 
 #[tokio::test]
-async fn a_removed_field_with_a_default_gets_it_back() {
+async fn field_removed_by_apply_returns_to_default() {
     let server = Server::start().await;
     let url = format!("{DEPLOYMENTS}/web");
     let mut body = web(json!([{"name": "app", "image": "app:1"}]));
@@ -136,11 +136,11 @@ async fn a_removed_field_with_a_default_gets_it_back() {
 }
 
 #[tokio::test]
-async fn an_intent_is_partial_and_its_result_whole() {
+async fn partial_apply_configuration_result_is_validated() {
     let server = Server::start().await;
     let url = format!("{DEPLOYMENTS}/web");
-    let refused = server.apply_with(&url, "m1", "", &deployment(json!({"replicas": 2}))).await;
-    assert_eq!((refused.code, &refused.json()["reason"]), (422, &json!("Invalid")), "missing selector");
+    let rejected = server.apply_with(&url, "m1", "", &deployment(json!({"replicas": 2}))).await;
+    assert_eq!((rejected.code, &rejected.json()["reason"]), (422, &json!("Invalid")), "missing selector");
     assert_eq!(server.get(&url).await.code, 404);
     server.apply(&url, "m1", web(json!([{"name": "app", "image": "app:1"}]))).await;
     let partial = server.apply(&url, "m2", deployment(json!({"replicas": 2}))).await;
@@ -149,7 +149,7 @@ async fn an_intent_is_partial_and_its_result_whole() {
 }
 
 #[tokio::test]
-async fn lists_merge_as_the_schema_says() {
+async fn apply_merges_lists_by_list_type() {
     let server = Server::start().await;
     let url = format!("{DEPLOYMENTS}/web");
     let mut body = web(json!([{"name": "app", "image": "app:1", "args": ["-a"],
@@ -184,8 +184,8 @@ async fn lists_merge_as_the_schema_says() {
         deployment(json!({"template": {"spec": {"containers": [{"name": "app", "args": args}]}}}))
     };
     let path = r#".spec.template.spec.containers[name="app"].args"#;
-    let refused = server.apply_with(&url, "m3", "", &args(json!(["-a", "-b"]))).await;
-    assert_eq!(causes(&refused), [(r#"conflict with "m1""#.to_owned(), path.to_owned())]);
+    let rejected = server.apply_with(&url, "m3", "", &args(json!(["-a", "-b"]))).await;
+    assert_eq!(causes(&rejected), [(r#"conflict with "m1""#.to_owned(), path.to_owned())]);
     let forced = server.apply_with(&url, "m3", "&force=true", &args(json!(["-b"]))).await.json();
     assert_eq!(forced["spec"]["template"]["spec"]["containers"][0]["args"], json!(["-b"]));
     let args_of = |manager: &str| {
@@ -197,7 +197,7 @@ async fn lists_merge_as_the_schema_says() {
 }
 
 #[tokio::test]
-async fn maps_merge_as_the_schema_says() {
+async fn apply_merges_maps_by_map_type() {
     let server = Server::start().await;
     let url = "/api/v1/namespaces/a/services/web";
     let service = |metadata: Value, spec: Value| {
@@ -215,13 +215,13 @@ async fn maps_merge_as_the_schema_says() {
         .await;
     let granular = server.apply(url, "m2", service(json!({"labels": {"b": "2"}}), json!({}))).await;
     assert_eq!(granular["metadata"]["labels"], json!({"a": "1", "b": "2"}));
-    let refused =
+    let rejected =
         server.apply_with(url, "m2", "", &service(json!({}), json!({"selector": {"tier": "front"}}))).await;
-    assert_eq!(causes(&refused), [(r#"conflict with "m1""#.to_owned(), ".spec.selector".to_owned())]);
+    assert_eq!(causes(&rejected), [(r#"conflict with "m1""#.to_owned(), ".spec.selector".to_owned())]);
 }
 
 #[tokio::test]
-async fn options_and_bodies_of_an_apply_are_checked() {
+async fn invalid_apply_options_or_body_are_rejected() {
     let server = Server::start().await;
     let with = |member: &str, value: Value| {
         let mut body = map(json!({"a": "1"}));
@@ -289,7 +289,7 @@ async fn options_and_bodies_of_an_apply_are_checked() {
 }
 
 #[tokio::test]
-async fn the_client_tool_migrates() {
+async fn kubectl_apply_migrates_client_side_fields() {
     let server = Server::start().await;
     const LAST: &str = "kubectl.example.test/last-applied-configuration";
     let with_last = |data: Value, last: Value| {
@@ -319,7 +319,7 @@ async fn the_client_tool_migrates() {
 }
 
 #[tokio::test]
-async fn an_object_without_owners_gets_one_for_what_was_there() {
+async fn apply_to_object_without_managed_fields_adds_before_first_apply() {
     let server = Server::start().await;
     server.post(&format!("{MAPS}?fieldManager=m1"), map(json!({"a": "1", "b": "1"}))).await;
     server.merge(&one(), json!({"metadata": {"managedFields": [{}]}})).await;

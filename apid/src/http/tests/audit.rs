@@ -7,22 +7,23 @@ use crate::audit::AuditLog;
 use crate::auth::Auth;
 
 /// A server with an audit log, and the directory of its file.
-pub(super) struct Audited {
+pub(super) struct AuditedServer {
     pub(super) server: Server,
     directory: tempfile::TempDir,
 }
 
-impl Audited {
+impl AuditedServer {
     pub(super) async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let audit = AuditLog::open(directory.path().join("audit.log").to_str().unwrap()).unwrap();
-        let server = Server::audited(|clock| Auth::open_to_all(clock), audit).await.with_namespaces().await;
-        Audited { server, directory }
+        let server =
+            Server::start_with_audit(|clock| Auth::allow_all(clock), audit).await.with_namespaces().await;
+        AuditedServer { server, directory }
     }
 
     /// Returns the events whose URI contains a text, in order of completion.
     pub(super) fn events(self, uri: &str) -> Vec<Value> {
-        self.server.plane.audit.close();
+        self.server.server_state.audit.close();
         let lines = std::fs::read_to_string(self.directory.path().join("audit.log")).unwrap();
         let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         events.filter(|event| event["requestURI"].as_str().unwrap().contains(uri)).collect()
@@ -31,7 +32,7 @@ impl Audited {
 
 #[tokio::test]
 async fn create_event_references_created_object_by_name_and_uid() {
-    let audited = Audited::start().await;
+    let audited = AuditedServer::start().await;
     let url = format!("{MAPS}?audited");
     let named = audited.server.post(&url, map("named", "1")).await.json();
     let generated = json!({"metadata": {"generateName": "g-", "namespace": "a"}});
@@ -51,8 +52,8 @@ async fn create_event_references_created_object_by_name_and_uid() {
 }
 
 #[tokio::test]
-async fn refused_create_event_references_name_of_request_object() {
-    let audited = Audited::start().await;
+async fn rejected_create_event_references_name_of_request_object() {
+    let audited = AuditedServer::start().await;
     audited.server.post(MAPS, map("taken", "1")).await;
     let url = format!("{MAPS}?audited");
     assert_eq!(audited.server.post(&url, map("taken", "2")).await.code, 409);
@@ -69,7 +70,7 @@ async fn refused_create_event_references_name_of_request_object() {
 
 #[tokio::test]
 async fn update_event_references_uid_and_resource_version_of_request_object() {
-    let audited = Audited::start().await;
+    let audited = AuditedServer::start().await;
     let mut object = audited.server.post(MAPS, map("one", "1")).await.json();
     let meta = object["metadata"].clone();
     object["data"]["k"] = json!("2");

@@ -18,8 +18,8 @@ fn item(body: &[u8]) -> Value {
 }
 
 #[tokio::test]
-async fn built_in_kinds_are_read_and_written() {
-    let server = Server::gated("CBORServingAndStorage=true").await;
+async fn cbor_is_read_and_written_for_built_in_kinds() {
+    let server = Server::start_with_gates("CBORServingAndStorage=true").await;
     let send = async |method: &str, url: &str, media_type: &str, body: Value| {
         let headers = [("content-type", media_type), ("accept", CBOR)];
         server.send(method, url, &headers, cbor::encode(&body)).await
@@ -65,8 +65,8 @@ async fn built_in_kinds_are_read_and_written() {
 }
 
 #[tokio::test]
-async fn an_intent_may_be_cbor() {
-    let server = Server::gated("CBORServingAndStorage=true").await;
+async fn cbor_apply_configuration_is_applied() {
+    let server = Server::start_with_gates("CBORServingAndStorage=true").await;
     let one = format!("{MAPS}/one?fieldManager=m");
     let intent =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"k": "v"}});
@@ -86,8 +86,8 @@ async fn an_intent_may_be_cbor() {
 }
 
 #[tokio::test]
-async fn a_watch_is_a_sequence() {
-    let server = Server::gated("CBORServingAndStorage=true").await;
+async fn cbor_watch_is_cbor_sequence() {
+    let server = Server::start_with_gates("CBORServingAndStorage=true").await;
     for name in ["a", "b"] {
         server.post(MAPS, map(name, name)).await;
     }
@@ -110,7 +110,7 @@ async fn a_watch_is_a_sequence() {
 }
 
 #[tokio::test]
-async fn without_the_gate_there_is_none() {
+async fn cbor_without_feature_gate_returns_406_or_415() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
     let one = format!("{MAPS}/one");

@@ -31,7 +31,7 @@ async fn grace(server: &Server, reply: &Reply, name: &str) -> (Value, bool) {
 }
 
 #[tokio::test]
-async fn pods_end_gracefully_and_ever_sooner() {
+async fn pod_grace_period_can_only_be_shortened() {
     let server = Server::start().await;
     let placed = |seconds: Value| json!({"nodeName": "n", "terminationGracePeriodSeconds": seconds});
     for (i, (spec, query, body, want)) in [
@@ -90,7 +90,7 @@ async fn pods_end_gracefully_and_ever_sooner() {
 }
 
 #[tokio::test]
-async fn a_forced_pod_is_seen_to_end_before_it_is_gone() {
+async fn force_deleted_pod_sends_modified_then_deleted_event() {
     let server = Server::start().await;
     let made = server.post(PODS, pod("p", json!({"nodeName": "n"}))).await.json();
     let version = made["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
@@ -108,7 +108,7 @@ async fn a_forced_pod_is_seen_to_end_before_it_is_gone() {
 }
 
 #[tokio::test]
-async fn propagation_is_said_in_either_way_and_becomes_a_finalizer() {
+async fn propagation_policy_and_orphan_dependents_add_finalizer() {
     let server = Server::start().await;
     for (i, (query, body, code, finalizer)) in [
         ("?propagationPolicy=Orphan", Value::Null, 200, Some("orphan")),
@@ -151,7 +151,7 @@ async fn propagation_is_said_in_either_way_and_becomes_a_finalizer() {
 }
 
 #[tokio::test]
-async fn jobs_and_replication_controllers_leave_their_pods() {
+async fn jobs_and_replication_controllers_orphan_pods_by_default() {
     let server = Server::start().await;
     let template = json!({
         "metadata": {"labels": {"a": "b"}},
@@ -175,7 +175,7 @@ async fn jobs_and_replication_controllers_leave_their_pods() {
 }
 
 #[tokio::test]
-async fn the_breaking_option_is_given_alone() {
+async fn ignore_store_read_error_option_excludes_other_options() {
     let server = Server::start().await;
     server.post(MAPS, json!({"metadata": {"name": "x"}})).await;
     let ignore = "ignoreStoreReadErrorWithClusterBreakingPotential";
@@ -204,7 +204,7 @@ async fn the_breaking_option_is_given_alone() {
 }
 
 #[tokio::test]
-async fn a_dry_run_deletes_nothing() {
+async fn delete_dry_run_keeps_object() {
     let server = Server::start().await;
     server.post(MAPS, held("h")).await;
     server.post(MAPS, json!({"metadata": {"name": "x"}})).await;
@@ -225,7 +225,7 @@ async fn a_dry_run_deletes_nothing() {
 }
 
 #[tokio::test]
-async fn finalizers_go_in_any_order_and_none_comes() {
+async fn terminating_object_allows_finalizer_removal_but_not_addition() {
     let server = Server::start().await;
     let one = format!("{MAPS}/x");
     let finalizers = ["example.com/a", "example.com/b", "example.com/c"];
@@ -278,7 +278,7 @@ async fn finalizers_go_in_any_order_and_none_comes() {
 }
 
 #[tokio::test]
-async fn collections_are_deleted_as_they_are_listed() {
+async fn delete_collection_applies_selectors_and_limit() {
     let server = Server::start().await;
     for i in 0..20 {
         let labels = json!({"even": (i % 2 == 0).to_string()});
@@ -309,7 +309,7 @@ async fn collections_are_deleted_as_they_are_listed() {
 }
 
 #[tokio::test]
-async fn conditions_on_namespaces_name_the_resource() {
+async fn namespace_delete_precondition_failure_returns_409() {
     let server = Server::start().await;
     for (condition, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
         let options = json!({"preconditions": {condition: "another"}});
@@ -331,7 +331,7 @@ async fn conditions_on_namespaces_name_the_resource() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_goes_where_the_gate_allows_it() {
+async fn unreadable_object_is_deleted_only_with_gate_and_option() {
     let ignore = || json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true});
     let bad = format!("{MAPS}/bad");
     for (gates, options, code) in [
@@ -340,15 +340,15 @@ async fn what_cannot_be_read_goes_where_the_gate_allows_it() {
         ("AllowUnsafeMalformedObjectDeletion=true", json!({}), 500),
         ("AllowUnsafeMalformedObjectDeletion=true", ignore(), 200),
     ] {
-        let server = Server::gated(gates).await;
-        let key = server.plane.registry.find("", "v1", "configmaps").unwrap().key("a", "bad");
+        let server = Server::start_with_gates(gates).await;
+        let key = server.server_state.registry.find("", "v1", "configmaps").unwrap().key("a", "bad");
         // The truncated bytes still show the finalizer.
         let torn =
             Bytes::from_static(br#"{"kind":"ConfigMap","metadata":{"finalizers":["example.com/hold"],"na"#);
-        server.plane.store.commit(&key, Op::Create(torn)).await.unwrap();
+        server.server_state.store.commit(&key, Op::Create(torn)).await.unwrap();
         let reply = server.delete(&bad, options.clone()).await;
         assert_eq!(reply.code, code, "{gates} {options}");
-        let there = server.plane.store.get(&key, None).await.unwrap().is_some();
+        let there = server.server_state.store.get(&key, None).await.unwrap().is_some();
         assert_eq!(there, code != 200, "{gates} {options}");
         if there {
             assert_eq!(server.get(MAPS).await.code, 500, "the list contains the unreadable object");
@@ -359,7 +359,7 @@ async fn what_cannot_be_read_goes_where_the_gate_allows_it() {
         }
     }
     // With the gate, a valid object is deleted as usual, and delete collection rejects the option.
-    let server = Server::gated("AllowUnsafeMalformedObjectDeletion=true").await;
+    let server = Server::start_with_gates("AllowUnsafeMalformedObjectDeletion=true").await;
     server.post(MAPS, held("h")).await;
     assert_eq!(server.delete(&format!("{MAPS}/h"), ignore()).await.json()["kind"], "ConfigMap");
     assert_eq!(server.get(&format!("{MAPS}/h")).await.code, 200);
@@ -369,22 +369,22 @@ async fn what_cannot_be_read_goes_where_the_gate_allows_it() {
 }
 
 #[tokio::test]
-async fn a_deletion_that_stopped_between_two_writes_is_finished_after_the_start() {
+async fn interrupted_pod_deletion_is_completed_after_restart() {
     let server = Server::start().await;
     server.post(PODS, pod("cut", json!({"nodeName": "n"}))).await;
     server.post(PODS, pod("ends", json!({"nodeName": "n"}))).await;
     // The state after a crash between marking and removing the pod.
-    let key = server.plane.registry.find("", "v1", "pods").unwrap().key("a", "cut");
-    let row = server.plane.store.get(&key, None).await.unwrap().unwrap();
+    let key = server.server_state.registry.find("", "v1", "pods").unwrap().key("a", "cut");
+    let row = server.server_state.store.get(&key, None).await.unwrap().unwrap();
     let mut object = kinds::entry::decode(&row.value, row.revision).unwrap();
     object.set_meta("deletionTimestamp", "2026-01-01T00:00:00Z");
     object.set_meta("deletionGracePeriodSeconds", 0);
     let marked = kinds::entry::encode(&object);
-    server.plane.store.commit(&key, Op::Update(marked, row.revision)).await.unwrap();
+    server.server_state.store.commit(&key, Op::Update(marked, row.revision)).await.unwrap();
     // A pod with remaining grace period is not deleted early.
     server.delete(&format!("{PODS}/ends"), Value::Null).await;
 
-    crate::background::start(&server.plane, false, true, std::time::Duration::from_secs(3600));
+    crate::background::start(&server.server_state, false, true, std::time::Duration::from_secs(3600));
     let gone = async {
         while server.get(&format!("{PODS}/cut")).await.code != 404 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -395,17 +395,17 @@ async fn a_deletion_that_stopped_between_two_writes_is_finished_after_the_start(
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_keeps_its_namespace_and_nothing_else() {
-    let server = Server::gated("AllowUnsafeMalformedObjectDeletion=true").await;
+async fn unreadable_object_blocks_only_namespace_deletion() {
+    let server = Server::start_with_gates("AllowUnsafeMalformedObjectDeletion=true").await;
     for name in ["x", "y"] {
         assert_eq!(server.post(MAPS, map(name, "v")).await.code, 201);
     }
     let torn = Bytes::from_static(br#"{"kind":"Pod","metadata":{"na"#);
     for resource in ["pods", "configmaps"] {
-        let key = server.plane.registry.find("", "v1", resource).unwrap().key("a", "bad");
-        server.plane.store.commit(&key, Op::Create(torn.clone())).await.unwrap();
+        let key = server.server_state.registry.find("", "v1", resource).unwrap().key("a", "bad");
+        server.server_state.store.commit(&key, Op::Create(torn.clone())).await.unwrap();
     }
-    crate::background::start(&server.plane, false, false, std::time::Duration::from_secs(3600));
+    crate::background::start(&server.server_state, false, false, std::time::Duration::from_secs(3600));
     assert_eq!(server.delete("/api/v1/namespaces/a", Value::Null).await.code, 200);
     let told = async {
         loop {

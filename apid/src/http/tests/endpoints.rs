@@ -9,7 +9,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn scopes_of_collections() {
+async fn collection_paths_follow_resource_scope() {
     let server = Server::start().await;
     for (namespace, name) in [("a", "one"), ("a", "two"), ("b", "three")] {
         let url = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -49,7 +49,7 @@ async fn scopes_of_collections() {
 }
 
 #[tokio::test]
-async fn one_request_is_about_one_object() {
+async fn create_of_list_returns_400() {
     let server = Server::start().await;
     let list = json!({"kind": "List", "apiVersion": "v1", "items": [map("x", "1")]});
     let maps = json!({"kind": "ConfigMapList", "apiVersion": "v1", "items": [map("x", "1")]});
@@ -67,7 +67,7 @@ async fn one_request_is_about_one_object() {
 }
 
 #[tokio::test]
-async fn virtual_resources_answer_and_store_nothing() {
+async fn get_or_delete_of_review_or_binding_returns_405() {
     let server = Server::start().await;
     let group = "/apis/authorization.example.test/v1";
     let reviews = format!("{group}/selfsubjectaccessreviews");
@@ -91,7 +91,7 @@ async fn virtual_resources_answer_and_store_nothing() {
 }
 
 #[tokio::test]
-async fn oversized_review_is_refused_before_authd_is_asked() {
+async fn oversized_review_is_rejected_before_authd_call() {
     let server = Server::start().await;
     let (authorization, authentication) =
         ("/apis/authorization.example.test/v1", "/apis/authentication.example.test/v1");
@@ -125,7 +125,7 @@ async fn oversized_review_is_refused_before_authd_is_asked() {
 }
 
 #[tokio::test]
-async fn subresources_of_one_object() {
+async fn status_and_scale_subresources_of_deployment() {
     let server = Server::start().await;
     let template =
         json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -204,7 +204,7 @@ async fn discovery_lists_the_verbs_of_subresources() {
 }
 
 #[tokio::test]
-async fn discovery_documents() {
+async fn discovery_documents_list_groups_versions_and_resources() {
     let server = Server::start().await;
     for (url, kind, field) in [
         ("/api", "APIVersions", "versions"),
@@ -299,7 +299,7 @@ fn is_status(reply: &Reply) -> bool {
 }
 
 #[tokio::test]
-async fn failures_are_statuses_with_their_reason() {
+async fn failed_request_returns_status_with_reason() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
     let one = format!("{MAPS}/one");
@@ -361,7 +361,7 @@ async fn failures_are_statuses_with_their_reason() {
 }
 
 #[tokio::test]
-async fn tokens_of_forgotten_versions_are_410() {
+async fn continue_token_of_compacted_revision_returns_410() {
     let server = Server::start().await;
     for name in ["one", "two", "three"] {
         server.post(MAPS, map(name, "1")).await;
@@ -380,8 +380,8 @@ async fn tokens_of_forgotten_versions_are_410() {
     }
     let page = format!("{MAPS}?limit=1&continue={}", tokens[0]);
     assert_eq!(server.get(&page).await.code, 200, "the store history still contains the revision");
-    let now = server.plane.store.revision();
-    server.plane.store.compact(now).await.unwrap();
+    let now = server.server_state.store.revision();
+    server.server_state.store.compact(now).await.unwrap();
     let gone = server.get(&page).await;
     assert_eq!((gone.code, &gone.json()["reason"]), (410, &json!("Expired")));
     let exact = format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=Exact");

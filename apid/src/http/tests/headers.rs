@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::MAPS;
-use super::audit::Audited;
-use super::wire::serve;
+use super::audit::AuditedServer;
+use super::connections::serve;
 
 /// Sends a GET with header fields; returns the status code and the body.
 async fn get(address: SocketAddr, version: Version, url: &str, fields: &[(&str, String)]) -> (u16, Value) {
@@ -44,7 +44,7 @@ fn groups(number: usize, length: usize) -> Vec<(&'static str, String)> {
 #[tokio::test]
 async fn request_with_too_many_headers_returns_431_status_and_is_audited() {
     for (version, accepted, too_many) in [(Version::HTTP_11, 240, 252), (Version::HTTP_2, 1_000, 2_000)] {
-        let audited = Audited::start().await;
+        let audited = AuditedServer::start().await;
         let address = serve(&audited.server).await;
         let url = format!("{MAPS}?audited");
         let fields = |number: usize| (0..number).map(|_| ("x", "y".to_owned())).collect::<Vec<_>>();
@@ -59,9 +59,9 @@ async fn request_with_too_many_headers_returns_431_status_and_is_audited() {
 }
 
 #[tokio::test]
-async fn impersonated_groups_beyond_bound_return_431_status_and_are_audited() {
+async fn impersonated_groups_above_limit_return_431_status_and_are_audited() {
     for (version, accepted) in [(Version::HTTP_11, 240), (Version::HTTP_2, 999)] {
-        let audited = Audited::start().await;
+        let audited = AuditedServer::start().await;
         let address = serve(&audited.server).await;
         let url = format!("{MAPS}?audited");
         let cases = [

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use apimachinery::clock::{Chance, SeededChance};
+use apimachinery::clock::{Rng, SeededRng};
 use serde_json::{Value, json};
 
 use super::{MAPS, Reply, Server, map};
@@ -24,7 +24,7 @@ fn deployment(metadata: Value) -> Value {
 
 /// A name is unique per kind and namespace, and can be used again after deletion.
 #[tokio::test]
-async fn names_are_taken_once() {
+async fn create_with_existing_name_returns_409() {
     let server = Server::start().await;
     let uid = |reply: Reply| reply.json()["metadata"]["uid"].as_str().unwrap().to_owned();
     let mut uids = BTreeSet::new();
@@ -46,14 +46,14 @@ async fn names_are_taken_once() {
 }
 
 /// Generates the same suffix several times.
-struct Stuck {
-    chance: SeededChance,
+struct RepeatingSuffix {
+    rng: SeededRng,
     draws: AtomicUsize,
 }
 
-impl Chance for Stuck {
+impl Rng for RepeatingSuffix {
     fn bits(&self) -> u128 {
-        self.chance.bits()
+        self.rng.bits()
     }
 
     fn name_suffix(&self) -> String {
@@ -65,17 +65,17 @@ impl Chance for Stuck {
 
 /// The server generates a new name on a collision, at most seven times.
 #[tokio::test]
-async fn generated_names_are_drawn_again() {
-    let chance = Arc::new(Stuck { chance: SeededChance::new(3), draws: AtomicUsize::new(0) });
-    let server = Server::made_of(chance.clone(), &[]).await;
+async fn generate_name_retries_on_collision() {
+    let rng = Arc::new(RepeatingSuffix { rng: SeededRng::new(3), draws: AtomicUsize::new(0) });
+    let server = Server::start_with_kinds(rng.clone(), &[]).await;
     let body = json!({"metadata": {"generateName": "gen-"}});
     let name = |reply: &Reply| reply.json()["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     assert_eq!(name(&server.post(MAPS, body.clone()).await), "gen-bbbbb");
     assert_eq!(name(&server.post(MAPS, body.clone()).await), "gen-zzzzz");
-    assert_eq!(chance.draws.load(Ordering::Relaxed), 9);
+    assert_eq!(rng.draws.load(Ordering::Relaxed), 9);
     let exhausted = server.post(MAPS, body).await;
     assert_eq!((exhausted.code, &exhausted.json()["reason"]), (409, &json!("AlreadyExists")));
-    assert_eq!(chance.draws.load(Ordering::Relaxed), 17);
+    assert_eq!(rng.draws.load(Ordering::Relaxed), 17);
 
     let both = json!({"metadata": {"generateName": "gen-", "name": "chosen"}});
     let made = server.post(MAPS, both).await.json();
@@ -93,9 +93,10 @@ async fn generated_names_are_drawn_again() {
 
 /// The name format of each kind.
 #[tokio::test]
-async fn names_have_the_form_of_their_kind() {
+async fn object_name_format_is_validated_by_kind() {
     let server = Server::start().await;
-    let roles = format!("/apis/{}/v1/namespaces/a/roles", server.plane.names.group("rbac.authorization"));
+    let roles =
+        format!("/apis/{}/v1/namespaces/a/roles", server.server_state.names.group("rbac.authorization"));
     let (label, subdomain) = ("l".repeat(63), "s".repeat(253));
     let services = "/api/v1/namespaces/a/services";
     for (url, good, bad) in [
@@ -125,11 +126,11 @@ async fn names_have_the_form_of_their_kind() {
 
 /// Every resource has a scope in discovery and is served only in that scope.
 #[tokio::test]
-async fn resources_are_reached_in_their_scope() {
+async fn resources_are_served_only_in_their_scope() {
     let server = Server::start().await;
     let verbs = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy"];
     let mut count = 0;
-    for resource in server.plane.registry.resources() {
+    for resource in server.server_state.registry.resources() {
         for version in resource.kind.versions {
             let group = &resource.group_resource.group;
             let root =
@@ -159,16 +160,16 @@ async fn resources_are_reached_in_their_scope() {
     }
     assert!(count > 60, "{count}");
     let namespace = server.get("/api/v1/namespaces/a").await.json();
-    let label = server.plane.names.metadata_name_label();
+    let label = server.server_state.names.metadata_name_label();
     assert_eq!(namespace["metadata"]["labels"][&label], "a");
-    assert_eq!(namespace["spec"]["finalizers"], json!([server.plane.names.api_service]));
+    assert_eq!(namespace["spec"]["finalizers"], json!([server.server_state.names.api_service]));
 }
 
 /// Update of a missing object creates it for some kinds.
 #[tokio::test]
-async fn some_kinds_come_to_be_by_an_update() {
+async fn update_creates_missing_object_for_some_kinds() {
     let server = Server::start().await;
-    let group = |stem: &str| server.plane.names.group(stem);
+    let group = |stem: &str| server.server_state.names.group(stem);
     let event = json!({"metadata": {"name": "x"}, "involvedObject": {"namespace": "a"}});
     let named = json!({"metadata": {"name": "x"}});
     let service = json!({"metadata": {"name": "x"}, "spec": {"ports": [{"port": 80}]}});
@@ -198,7 +199,7 @@ async fn some_kinds_come_to_be_by_an_update() {
 
 /// Fields that the server sets: values from clients are ignored or rejected.
 #[tokio::test]
-async fn fields_of_the_server() {
+async fn server_managed_metadata_cannot_be_set_by_clients() {
     let server = Server::start().await;
     let sent = json!({
         "name": "x", "uid": "mine", "creationTimestamp": "1999-01-01T00:00:00Z", "selfLink": "/mine", "generation": 7,
@@ -243,16 +244,16 @@ async fn fields_of_the_server() {
     assert_ne!(now["metadata"]["resourceVersion"], version.as_str(), "a write changes the resourceVersion");
     assert_eq!(now["metadata"]["uid"], made["metadata"]["uid"]);
 
-    let refused = server.post(MAPS, json!({"metadata": {"name": "y", "resourceVersion": "7"}})).await;
-    assert_eq!(refused.code, 500);
-    assert!(refused.json()["message"].as_str().unwrap().contains("resourceVersion should not be set"));
+    let rejected = server.post(MAPS, json!({"metadata": {"name": "y", "resourceVersion": "7"}})).await;
+    assert_eq!(rejected.code, 500);
+    assert!(rejected.json()["message"].as_str().unwrap().contains("resourceVersion should not be set"));
     let named = server.get(DEPLOYMENTS).await.json();
     assert_eq!(named["apiVersion"], "apps/v1");
 }
 
 /// A write without changes creates no revision and no event.
 #[tokio::test]
-async fn a_write_that_changes_nothing_is_none() {
+async fn write_without_changes_creates_no_revision_or_event() {
     let server = Server::start().await;
     let made = server.post(MAPS, map("x", "1")).await.json();
     let version = made["metadata"]["resourceVersion"].as_str().unwrap();
@@ -271,7 +272,7 @@ async fn a_write_that_changes_nothing_is_none() {
 
 /// Labels, annotations, finalizers and owner references: types and limits.
 #[tokio::test]
-async fn metadata_has_its_form() {
+async fn labels_annotations_finalizers_and_owners_are_validated() {
     let server = Server::start().await;
     let (long, longer) = ("v".repeat(63), "v".repeat(64));
     let large = |bytes: usize| json!({"annotations": {"a": "x".repeat(bytes - 1)}});
@@ -323,7 +324,7 @@ fn metadata_fields(body: &Value) -> Vec<&str> {
 
 /// The generation counts changes of the spec, not of the status.
 #[tokio::test]
-async fn generations_count_specs() {
+async fn generation_increments_only_on_spec_changes() {
     let server = Server::start().await;
     let made = server.post(DEPLOYMENTS, deployment(json!({"name": "d", "generation": 9}))).await.json();
     assert_eq!(
@@ -353,7 +354,7 @@ async fn generations_count_specs() {
 
 /// Finalizers are a set; their order does not matter.
 #[tokio::test]
-async fn finalizers_go_in_any_order() {
+async fn finalizers_can_be_reordered_and_removed_in_any_order() {
     let server = Server::start().await;
     let body = json!({"metadata": {"name": "x", "finalizers": ["a.b/one", "a.b/two", "a.b/three"]}});
     server.post(MAPS, body).await;
@@ -390,12 +391,12 @@ async fn finalizers_go_in_any_order() {
 
 /// Responses without an object have no name, and reviews support neither list nor apply.
 #[tokio::test]
-async fn what_is_no_object_has_no_name() {
+async fn reviews_and_status_have_no_name_and_no_list() {
     let server = Server::start().await;
     assert_eq!(server.get("/version").await.json().get("metadata"), None);
     let gone = server.get(&format!("{MAPS}/gone")).await.json();
     assert_eq!((&gone["kind"], &gone["metadata"]), (&json!("Status"), &json!({})));
-    let group = |stem: &str| server.plane.names.group(stem);
+    let group = |stem: &str| server.server_state.names.group(stem);
     let apply = ("content-type", "application/apply-patch+yaml");
     for (stem, review) in [("authorization", "subjectaccessreviews"), ("authentication", "tokenreviews")] {
         let url = format!("/apis/{}/v1/{review}", group(stem));

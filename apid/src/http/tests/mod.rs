@@ -4,34 +4,34 @@
 mod api_versions;
 mod apply;
 mod audit;
-mod bounds;
 mod cbor;
-mod counted;
+mod connections;
+mod content_negotiation;
 mod deletion;
 mod endpoints;
-mod forms;
-mod gadgets;
 mod headers;
-mod hostile;
-mod limits;
+mod managed_fields;
 mod metadata;
 mod objects;
-mod owners;
 mod parameters;
 mod patches;
 mod protobuf;
-mod streams;
+mod random_requests;
+mod registered_kind;
+mod request_metrics;
+mod resource_versions;
 mod subresources;
 mod unenforced;
-mod validity;
-mod versions;
-mod wire;
+mod user_limits;
+mod validation;
+mod watches;
+mod work_limits;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use admission::{Chain, Configuration, Environment};
-use apimachinery::clock::{Chance, SeededChance, SystemClock};
+use apimachinery::clock::{Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request};
@@ -50,8 +50,8 @@ use super::{Api, RequestBody};
 use crate::audit::AuditLog;
 use crate::auth::Auth;
 use crate::background::AdmissionWrites;
-use crate::plane::{Cache, Health, Parts, Plane};
-use crate::verbs::{Surroundings, TokenKey};
+use crate::server_state::{Cache, Health, Parts, ServerState};
+use crate::verbs::{AdmissionBackend, TokenKey};
 
 /// The default request timeout.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -59,7 +59,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// A server without a socket, with the neutral names preset.
 pub(super) struct Server {
     api: Api,
-    pub(super) plane: Arc<Plane>,
+    pub(super) server_state: Arc<ServerState>,
     pub(super) stop: watch::Sender<bool>,
 }
 
@@ -85,12 +85,15 @@ impl Reply {
 impl Server {
     /// Starts a server that allows every request, with the namespaces `a` and `b`.
     pub(super) async fn start() -> Self {
-        Server::gated("").await
+        Server::start_with_gates("").await
     }
 
     /// Like [`Server::start`], with feature gates.
-    pub(super) async fn gated(gates: &str) -> Self {
-        Server::made(|clock| Auth::open_to_all(clock), AuditLog::off(), gates).await.with_namespaces().await
+    pub(super) async fn start_with_gates(gates: &str) -> Self {
+        Server::with_auth(|clock| Auth::allow_all(clock), AuditLog::off(), gates)
+            .await
+            .with_namespaces()
+            .await
     }
 
     async fn with_namespaces(self) -> Self {
@@ -103,44 +106,43 @@ impl Server {
         self
     }
 
-    pub(super) async fn audited(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>, audit: AuditLog) -> Self {
-        Server::made(auth, audit, "").await
+    pub(super) async fn start_with_audit(
+        auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>,
+        audit: AuditLog,
+    ) -> Self {
+        Server::with_auth(auth, audit, "").await
     }
 
-    async fn made(auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>, audit: AuditLog, gates: &str) -> Self {
-        Server::of(auth, audit, gates, Arc::new(SeededChance::new(7)), &[], Limits::default(), MINUTE).await
+    async fn with_auth(
+        auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>,
+        audit: AuditLog,
+        gates: &str,
+    ) -> Self {
+        Server::of(auth, audit, gates, Arc::new(SeededRng::new(7)), &[], Limits::default(), MINUTE).await
     }
 
     /// Like [`Server::start`], with another random source and additional kinds.
-    pub(super) async fn made_of(chance: Arc<dyn Chance>, kinds: &[&'static [Kind]]) -> Self {
-        Server::of(
-            |clock| Auth::open_to_all(clock),
-            AuditLog::off(),
-            "",
-            chance,
-            kinds,
-            Limits::default(),
-            MINUTE,
-        )
-        .await
-        .with_namespaces()
-        .await
+    pub(super) async fn start_with_kinds(rng: Arc<dyn Rng>, kinds: &[&'static [Kind]]) -> Self {
+        Server::of(|clock| Auth::allow_all(clock), AuditLog::off(), "", rng, kinds, Limits::default(), MINUTE)
+            .await
+            .with_namespaces()
+            .await
     }
 
     /// Like [`Server::start`], with other cache limits.
-    pub(super) async fn bounded(limits: Limits) -> Self {
-        let chance = Arc::new(SeededChance::new(7));
-        Server::of(|clock| Auth::open_to_all(clock), AuditLog::off(), "", chance, &[], limits, MINUTE)
+    pub(super) async fn start_with_cache_limits(limits: Limits) -> Self {
+        let rng = Arc::new(SeededRng::new(7));
+        Server::of(|clock| Auth::allow_all(clock), AuditLog::off(), "", rng, &[], limits, MINUTE)
             .await
             .with_namespaces()
             .await
     }
 
     /// Like [`Server::start`], with another request timeout.
-    pub(super) async fn hurried(time: Duration) -> Self {
-        let chance = Arc::new(SeededChance::new(7));
+    pub(super) async fn start_with_timeout(time: Duration) -> Self {
+        let rng = Arc::new(SeededRng::new(7));
         let limits = Limits::default();
-        Server::of(|clock| Auth::open_to_all(clock), AuditLog::off(), "", chance, &[], limits, time)
+        Server::of(|clock| Auth::allow_all(clock), AuditLog::off(), "", rng, &[], limits, time)
             .await
             .with_namespaces()
             .await
@@ -150,7 +152,7 @@ impl Server {
         auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>,
         audit: AuditLog,
         gates: &str,
-        chance: Arc<dyn Chance>,
+        rng: Arc<dyn Rng>,
         kinds: &[&'static [Kind]],
         limits: Limits,
         request_timeout: Duration,
@@ -161,25 +163,25 @@ impl Server {
         let cache = Arc::new(Cache::new(limits));
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(cache.clone()));
         cache.attach(&store);
-        let surroundings = Arc::new(Surroundings::new(&registry, &cache));
+        let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
         let writes = Arc::new(AdmissionWrites::default());
         let environment = Environment {
             names: names.clone(),
             clock: clock.clone(),
-            chance: chance.clone(),
-            reader: surroundings.clone(),
+            rng: rng.clone(),
+            reader: backend.clone(),
             writer: writes.clone(),
-            authorizer: surroundings.clone(),
+            authorizer: backend.clone(),
             reservations: Arc::default(),
         };
         let admission = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
         let (stop, stopping) = watch::channel(false);
         let checks = || Checks::new().with("ping", || Ok(()));
-        let token_key = TokenKey::of_store(&*store).await.unwrap();
-        let plane = Arc::new(Plane::new(Parts {
+        let token_key = TokenKey::load_or_create(&*store).await.unwrap();
+        let server_state = Arc::new(ServerState::new(Parts {
             names,
             clock: clock.clone(),
-            chance,
+            rng,
             registry,
             store,
             cache,
@@ -197,9 +199,9 @@ impl Server {
             min_watch_timeout: Duration::from_secs(1800),
             body_limits: apimachinery::codec::Limits::BODY,
         }));
-        surroundings.attach(&plane);
-        writes.attach(&plane);
-        Server { api: Api::new(plane.clone()).unwrap(), plane, stop }
+        backend.attach(&server_state);
+        writes.attach(&server_state);
+        Server { api: Api::new(server_state.clone()).unwrap(), server_state, stop }
     }
 
     pub(super) async fn open(
@@ -214,7 +216,7 @@ impl Server {
             request = request.header(HeaderName::from_bytes(name.as_bytes()).unwrap(), *value);
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
-        self.api.answer(head, RequestBody::Whole(body), &Arc::new(ConnectionInfo::default())).await
+        self.api.handle_request(head, RequestBody::Whole(body), &Arc::new(ConnectionInfo::default())).await
     }
 
     pub(super) async fn send(

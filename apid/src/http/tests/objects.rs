@@ -9,7 +9,7 @@ use crate::audit::AuditLog;
 use crate::auth::Auth;
 
 #[tokio::test]
-async fn an_object_lives_its_life() {
+async fn create_get_update_patch_and_delete_object() {
     let server = Server::start().await;
     let one = format!("{MAPS}/one");
     let created = server.post(MAPS, map("one", "1")).await;
@@ -45,7 +45,7 @@ async fn an_object_lives_its_life() {
 }
 
 #[tokio::test]
-async fn finalizers_hold_an_object() {
+async fn finalizer_delays_object_deletion() {
     let server = Server::start().await;
     let one = format!("{MAPS}/one");
     let body = json!({"metadata": {"name": "one", "finalizers": ["example.test/x"]}});
@@ -63,7 +63,7 @@ async fn finalizers_hold_an_object() {
 }
 
 #[tokio::test]
-async fn a_dry_run_stores_nothing() {
+async fn dry_run_of_all_verbs_stores_nothing() {
     let server = Server::start().await;
     let created = server.post(&format!("{MAPS}?dryRun=All"), map("one", "1")).await;
     assert_eq!((created.code, created.json()["metadata"].get("resourceVersion")), (201, None));
@@ -84,7 +84,7 @@ async fn a_dry_run_stores_nothing() {
 }
 
 #[tokio::test]
-async fn patches_at_the_same_time_lose_nothing() {
+async fn concurrent_patches_are_all_applied() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
     let one = format!("{MAPS}/one");
@@ -95,7 +95,7 @@ async fn patches_at_the_same_time_lose_nothing() {
 }
 
 #[tokio::test]
-async fn generated_names_differ_and_begin_with_the_prefix() {
+async fn generate_name_returns_unique_names_with_prefix() {
     let server = Server::start().await;
     let body = json!({"metadata": {"generateName": "gen-"}});
     let name = |reply: super::Reply| reply.json()["metadata"]["name"].as_str().unwrap().to_owned();
@@ -105,7 +105,7 @@ async fn generated_names_differ_and_begin_with_the_prefix() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said() {
+async fn invalid_request_returns_status_with_code_and_reason() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
     let json_type = [("content-type", "application/json")];
@@ -180,17 +180,17 @@ async fn what_is_wrong_is_said() {
 }
 
 #[tokio::test]
-async fn a_request_that_nobody_waits_for_any_more_is_audited() {
+async fn cancelled_request_is_audited() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("audit.log");
     let audit = AuditLog::open(file.to_str().unwrap()).unwrap();
-    let server = Server::audited(|clock| Auth::open_to_all(clock), audit).await;
+    let server = Server::start_with_audit(|clock| Auth::allow_all(clock), audit).await;
     // The request waits for a future revision.
     let request = server.open("GET", "/api/v1/namespaces?resourceVersion=100000&left", &[], "".into());
     assert!(tokio::time::timeout(Duration::from_millis(50), request).await.is_err());
     let whole = server.get("/api/v1/namespaces?stayed").await;
     assert_eq!(whole.code, 200);
-    server.plane.audit.close();
+    server.server_state.audit.close();
     let lines = std::fs::read_to_string(file).unwrap();
     let about = |what: &str| lines.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
     assert_eq!(about("?stayed").len(), 1, "{lines}");
@@ -199,7 +199,7 @@ async fn a_request_that_nobody_waits_for_any_more_is_audited() {
 }
 
 #[tokio::test]
-async fn answers_take_the_form_that_is_asked_for() {
+async fn responses_are_yaml_table_or_head_as_requested() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
     let one = format!("{MAPS}/one");
@@ -231,7 +231,7 @@ async fn answers_take_the_form_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn paths_outside_the_resources() {
+async fn non_resource_paths_are_served() {
     let server = Server::start().await;
     for (url, key) in [
         ("/", "paths"),

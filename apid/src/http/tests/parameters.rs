@@ -14,7 +14,7 @@ async fn version(server: &Server, url: &str) -> String {
 }
 
 #[tokio::test]
-async fn parameters_of_reads() {
+async fn query_parameters_of_get_list_and_watch() {
     let server = Server::start().await;
     for name in ["x", "y", "z"] {
         let mut body = map(name, name);
@@ -92,8 +92,8 @@ async fn parameters_of_reads() {
 }
 
 #[tokio::test]
-async fn initial_events_are_asked_for_behind_their_gate() {
-    let server = Server::gated("WatchList=true").await;
+async fn send_initial_events_requires_valid_parameters() {
+    let server = Server::start_with_gates("WatchList=true").await;
     for name in ["x", "y"] {
         server.post(MAPS, map(name, name)).await;
     }
@@ -117,7 +117,7 @@ async fn initial_events_are_asked_for_behind_their_gate() {
 }
 
 #[tokio::test]
-async fn pretty_is_a_flag_of_every_request() {
+async fn pretty_parameter_indents_every_json_response() {
     let server = Server::start().await;
     let indented = |reply: &Reply| reply.body.starts_with(b"{\n  \"");
     let one = format!("{MAPS}/one");
@@ -148,7 +148,7 @@ async fn pretty_is_a_flag_of_every_request() {
 }
 
 #[tokio::test]
-async fn dry_runs_do_all_but_store() {
+async fn dry_run_returns_result_without_storing() {
     let server = Server::start().await;
     let one = format!("{MAPS}/one");
     let deployments = "/apis/apps/v1/namespaces/a/deployments";
@@ -220,7 +220,7 @@ const JSON: &str = r#"{"metadata":{"name":"f","nope":1},"spec":{"foo":1,"contain
 const YAML: &str = "metadata: {name: f, nope: 1}\nspec:\n  foo: 1\n  containers:\n  - {name: c, image: i, bar: {}}\n  nodeName: a\n  nodeName: b\n";
 
 #[tokio::test]
-async fn fields_that_are_not_known_or_twice() {
+async fn unknown_or_duplicate_fields_by_field_validation_mode() {
     let server = Server::start().await;
     let pods = "/api/v1/namespaces/a/pods";
     let mut texts = vec![
@@ -312,7 +312,7 @@ async fn field_validation_of_updates_and_patches() {
 }
 
 #[tokio::test]
-async fn managers_are_named_or_guessed() {
+async fn field_manager_comes_from_query_or_user_agent() {
     let server = Server::start().await;
     let longest = "m".repeat(128);
     let too_long = "m".repeat(129);

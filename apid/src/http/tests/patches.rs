@@ -37,7 +37,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn operations_of_json_patch() {
+async fn json_patch_operations_apply_atomically() {
     let server = Server::start().await;
     server
         .post(
@@ -86,7 +86,7 @@ async fn operations_of_json_patch() {
 }
 
 #[tokio::test]
-async fn a_merge_patch_replaces_lists_and_removes_nulls() {
+async fn merge_patch_replaces_lists_and_removes_nulls() {
     let server = Server::start().await;
     let body = json!({"metadata": {"name": "one", "finalizers": ["example.test/a"], "labels": {"l": "1"}}, "data": {"a": "1", "b": "2"}});
     server.post(MAPS, body).await;
@@ -106,7 +106,7 @@ async fn a_merge_patch_replaces_lists_and_removes_nulls() {
 }
 
 #[tokio::test]
-async fn a_strategic_merge_knows_the_lists() {
+async fn strategic_merge_patch_merges_lists_by_key_and_directives() {
     let server = Server::start().await;
     server.deployment().await;
     // Containers merge by name, new ones first; lists without a merge key are replaced.
@@ -155,7 +155,7 @@ async fn a_strategic_merge_knows_the_lists() {
 }
 
 #[tokio::test]
-async fn a_service_merges_its_ports_by_number() {
+async fn strategic_merge_patch_merges_service_ports_by_port() {
     let server = Server::start().await;
     let all = "/api/v1/namespaces/a/services";
     let body = json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "None", "ports": [{"name": "web", "port": 80}, {"name": "tls", "port": 443}]}});
@@ -169,7 +169,7 @@ async fn a_service_merges_its_ports_by_number() {
 }
 
 #[tokio::test]
-async fn versions_in_patches_are_conditions() {
+async fn patch_with_stale_resource_version_returns_409() {
     let server = Server::start().await;
     let old = server.post(MAPS, map("one", "1")).await.json()["metadata"]["resourceVersion"].clone();
     let one = format!("{MAPS}/one");
@@ -197,7 +197,7 @@ async fn versions_in_patches_are_conditions() {
 }
 
 #[tokio::test]
-async fn a_patch_that_changes_nothing_writes_nothing() {
+async fn patch_without_changes_keeps_metadata() {
     let server = Server::start().await;
     server.deployment().await;
     let before = server.get(DEPLOYMENT).await.json();
@@ -216,7 +216,7 @@ async fn a_patch_that_changes_nothing_writes_nothing() {
 }
 
 #[tokio::test]
-async fn patches_of_other_types_are_415() {
+async fn patch_with_unsupported_content_type_returns_415() {
     let server = Server::start().await;
     server.post(MAPS, map("one", "1")).await;
     let one = format!("{MAPS}/one?fieldManager=m");

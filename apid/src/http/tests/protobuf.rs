@@ -135,7 +135,7 @@ fn tree(body: &[u8], schema: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_object_in_its_envelope() {
+async fn object_response_is_protobuf_envelope() {
     let server = Server::start().await;
     let body = json!({"metadata": {"name": "one", "labels": {"l": "v"}}, "data": {"b": "2", "a": "1"},
         "binaryData": {"bytes": "AAEC"}, "immutable": true});
@@ -168,7 +168,7 @@ async fn an_object_in_its_envelope() {
 }
 
 #[tokio::test]
-async fn a_body_in_its_envelope() {
+async fn request_body_is_protobuf_envelope() {
     let server = Server::start().await;
     let message = |name: &str| ConfigMap {
         metadata: Some(ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() }),
@@ -207,7 +207,7 @@ async fn a_body_in_its_envelope() {
 }
 
 #[tokio::test]
-async fn lists_and_parts_of_objects() {
+async fn protobuf_lists_and_partial_object_metadata() {
     let server = Server::start().await;
     for name in ["a", "b", "c"] {
         server.post(MAPS, map(name, name)).await;
@@ -251,7 +251,7 @@ async fn lists_and_parts_of_objects() {
 }
 
 #[tokio::test]
-async fn every_answer_has_a_protobuf_form() {
+async fn every_response_kind_has_protobuf_encoding() {
     let server = Server::start().await;
     for (url, code, schema) in [
         ("/api", 200, "meta/v1.APIVersions"),
@@ -285,7 +285,7 @@ async fn every_answer_has_a_protobuf_form() {
 }
 
 #[tokio::test]
-async fn a_watch_is_a_stream_of_frames() {
+async fn protobuf_watch_is_stream_of_length_prefixed_frames() {
     let server = Server::start().await;
     server.post(MAPS, map("a", "1")).await;
     let url = format!("{MAPS}?watch=1&timeoutSeconds=1&allowWatchBookmarks=true");

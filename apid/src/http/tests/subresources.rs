@@ -25,7 +25,7 @@ async fn made(server: &Server, url: &str, body: Value) -> Value {
 
 /// Every scalable kind serves the same Scale.
 #[tokio::test]
-async fn scales_of_all_kinds() {
+async fn scale_subresource_of_every_workload_kind() {
     let server = Server::start().await;
     let controller = json!({"metadata": {"name": "x"}, "spec": {"replicas": 1, "selector": {"app": "w"},
         "template": workload("x")["spec"]["template"]}});
@@ -68,7 +68,7 @@ async fn scales_of_all_kinds() {
 
 /// Preconditions and validation of writes to a scale.
 #[tokio::test]
-async fn a_scale_is_written_on_conditions() {
+async fn scale_update_checks_preconditions_and_validation() {
     let server = Server::start().await;
     let object = made(&server, DEPLOYMENTS, workload("d")).await;
     let url = format!("{DEPLOYMENTS}/d/scale");
@@ -140,7 +140,7 @@ async fn a_scale_is_written_on_conditions() {
 }
 
 #[tokio::test]
-async fn a_binding_puts_a_pod_on_a_node() {
+async fn binding_assigns_pod_to_node() {
     let server = Server::start().await;
     let binding = |name: &str, node: &str| json!({"metadata": {"name": name, "annotations": {"by": "me"}}, "target": {"kind": "Node", "name": node}});
     for (pod_name, url, again) in
@@ -166,8 +166,8 @@ async fn a_binding_puts_a_pod_on_a_node() {
         assert_eq!(pod["metadata"]["generation"], before["metadata"]["generation"]);
         let condition = &pod["status"]["conditions"][0];
         assert_eq!((&condition["type"], &condition["status"]), (&json!("PodScheduled"), &json!("True")));
-        let refused = server.post(&url, binding(pod_name, again)).await;
-        assert_eq!((refused.code, &refused.json()["details"]["kind"]), (409, &json!("pods/binding")));
+        let rejected = server.post(&url, binding(pod_name, again)).await;
+        assert_eq!((rejected.code, &rejected.json()["details"]["kind"]), (409, &json!("pods/binding")));
     }
     made(&server, PODS, pod("r")).await;
     let url = format!("{PODS}/r/binding");
@@ -188,7 +188,7 @@ async fn a_binding_puts_a_pod_on_a_node() {
 }
 
 #[tokio::test]
-async fn parts_of_a_pod_change_nothing_else() {
+async fn pod_subresources_change_only_their_fields() {
     let server = Server::start().await;
     let body = json!({"metadata": {"name": "p"}, "spec": {"containers": [
         {"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "200m"}}}]}});
@@ -220,20 +220,20 @@ async fn parts_of_a_pod_change_nothing_else() {
     let container = &pod["spec"]["containers"][0];
     assert_eq!(container["resources"], json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "300m"}}));
     assert_eq!((&container["image"], &pod["metadata"]["generation"]), (&json!("i"), &json!(3)));
-    let refused = patch(
+    let rejected = patch(
         "resize",
         json!({"spec": {"containers": [{"name": "c", "resources": {"limits": {"gpu": "1"}}}]}}),
     )
     .await;
-    assert_eq!((refused.code, &refused.json()["details"]["causes"][0]["field"]), (422, &json!("spec")));
+    assert_eq!((rejected.code, &rejected.json()["details"]["causes"][0]["field"]), (422, &json!("spec")));
     for part in ["ephemeralcontainers", "resize", "status"] {
         assert_eq!(server.get(&format!("{PODS}/p/{part}")).await.json()["kind"], "Pod");
     }
 }
 
-/// Listed but unimplemented subresources return 501; missing objects return 404.
+/// ListResult but unimplemented subresources return 501; missing objects return 404.
 #[tokio::test]
-async fn what_is_not_built_says_so() {
+async fn unimplemented_subresource_returns_501() {
     let server = Server::start().await;
     made(&server, PODS, pod("p")).await;
     made(
@@ -275,10 +275,10 @@ async fn what_is_not_built_says_so() {
 
 /// A PodDisruptionBudget rejects evictions, or counts those that it allows.
 #[tokio::test]
-async fn budgets_keep_pods() {
+async fn eviction_respects_pod_disruption_budget() {
     let server = Server::start().await;
     let budgets =
-        format!("/apis/{}/v1/namespaces/a/poddisruptionbudgets", server.plane.names.group("policy"));
+        format!("/apis/{}/v1/namespaces/a/poddisruptionbudgets", server.server_state.names.group("policy"));
     let running = async |name: &str| {
         made(&server, PODS, pod(name)).await;
         let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
@@ -327,8 +327,7 @@ async fn budgets_keep_pods() {
     assert!(charged["status"]["disruptedPods"].get("q").is_some());
     assert_eq!(evict("r", json!({})).await.code, 429);
     made(&server, PODS, pod("old")).await;
-    let old =
-        json!({"kind": "Eviction", "apiVersion": format!("{}/v1beta1", server.plane.names.group("policy"))});
+    let old = json!({"kind": "Eviction", "apiVersion": format!("{}/v1beta1", server.server_state.names.group("policy"))});
     assert_eq!(evict("old", old).await.code, 201, "eviction in version policy/v1beta1");
     let other = json!({"kind": "Eviction", "apiVersion": "apps/v1"});
     assert_eq!(evict("r", other).await.code, 400);

@@ -40,11 +40,11 @@ pub(super) fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
 
 /// Parser of client frames: it replies to control frames and skips the payload of data frames.
 #[derive(Default)]
-pub(super) struct Received {
+pub(super) struct ClientFrameParser {
     /// The incomplete frame: at most a header and the payload of a control frame.
-    pub(super) begun: Vec<u8>,
+    pub(super) incomplete: Vec<u8>,
     /// Remaining payload bytes to skip.
-    passing: u64,
+    remaining_skip: u64,
 }
 
 /// The reply to received bytes.
@@ -58,16 +58,16 @@ pub(super) enum Reply {
     Close(Vec<u8>),
 }
 
-impl Received {
+impl ClientFrameParser {
     /// Parses received bytes.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Reply {
         let mut frames = Vec::new();
         for byte in bytes {
-            if self.passing > 0 {
-                self.passing -= 1;
+            if self.remaining_skip > 0 {
+                self.remaining_skip -= 1;
                 continue;
             }
-            self.begun.push(*byte);
+            self.incomplete.push(*byte);
             match self.finished() {
                 Ok(None) => {}
                 Ok(Some((PING, payload))) => frames.extend(frame(PONG, &payload)),
@@ -77,7 +77,7 @@ impl Received {
                     return Reply::Close(frames);
                 }
                 Ok(Some(_)) => {}
-                Err(Malformed) => {
+                Err(ProtocolViolation) => {
                     frames.extend(frame(CLOSE, &PROTOCOL_ERROR.to_be_bytes()));
                     return Reply::Close(frames);
                 }
@@ -87,8 +87,8 @@ impl Received {
     }
 
     /// Returns the opcode of the frame if it is complete, and the payload of a control frame.
-    fn finished(&mut self) -> Result<Option<(u8, Vec<u8>)>, Malformed> {
-        let [first, second, rest @ ..] = self.begun.as_slice() else { return Ok(None) };
+    fn finished(&mut self) -> Result<Option<(u8, Vec<u8>)>, ProtocolViolation> {
+        let [first, second, rest @ ..] = self.incomplete.as_slice() else { return Ok(None) };
         let (opcode, length) = (first & 0x0f, second & 0x7f);
         let control = opcode >= CLOSE;
         let known = opcode <= BINARY || (CLOSE..=PONG).contains(&opcode);
@@ -96,7 +96,7 @@ impl Received {
         // The payload of a close frame is empty or begins with a code of two bytes.
         let half = opcode == CLOSE && length == 1;
         if first & 0x70 != 0 || second & 0x80 == 0 || !known || half || (control && !whole) {
-            return Err(Malformed);
+            return Err(ProtocolViolation);
         }
         let (length, rest) = match length {
             126 => match rest.split_first_chunk::<2>() {
@@ -112,24 +112,24 @@ impl Received {
         let Some((mask, payload)) = rest.split_first_chunk::<4>() else { return Ok(None) };
         if !control {
             if length > i64::MAX.unsigned_abs() {
-                return Err(Malformed);
+                return Err(ProtocolViolation);
             }
-            self.passing = length;
-            self.begun.clear();
+            self.remaining_skip = length;
+            self.incomplete.clear();
             return Ok(Some((opcode, Vec::new())));
         }
         if u64::try_from(payload.len()).unwrap_or(u64::MAX) < length {
             return Ok(None);
         }
         let payload = payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask).collect();
-        self.begun.clear();
+        self.incomplete.clear();
         Ok(Some((opcode, payload)))
     }
 }
 
 /// The frame violates RFC 6455.
 #[derive(Debug)]
-struct Malformed;
+struct ProtocolViolation;
 
 #[cfg(test)]
 pub(super) mod tests {
@@ -148,7 +148,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn lengths_of_messages() {
+    fn frame_length_encoding_by_payload_size() {
         for (length, head) in [
             (0, vec![0x81, 0]),
             (125, vec![0x81, 125]),
@@ -162,7 +162,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_clients_send_is_answered_or_passed_over_however_it_is_cut() {
+    fn client_frames_get_expected_replies_for_any_split() {
         let close = |code: u16| Reply::Close(frame(CLOSE, &code.to_be_bytes()));
         let pong = |payload: &[u8]| Reply::Frames(frame(PONG, payload));
         let after_text = [masked(0x81, &[9; 70_000]), masked(0x89, b"still there")].concat();
@@ -187,7 +187,7 @@ pub(super) mod tests {
             ([&[0x82, 0xff][..], &[0xff; 12]].concat(), close(1002)),
         ] {
             for cut in [sent.len(), 1, 3] {
-                let mut received = Received::default();
+                let mut received = ClientFrameParser::default();
                 let mut replies = Vec::new();
                 for part in sent.chunks(cut) {
                     match received.take(part) {
@@ -198,7 +198,7 @@ pub(super) mod tests {
                             break;
                         }
                     }
-                    assert!(received.begun.len() <= 14 + CONTROL_MAX);
+                    assert!(received.incomplete.len() <= 14 + CONTROL_MAX);
                 }
                 let replies = if replies.is_empty() { vec![Reply::Nothing] } else { replies };
                 assert_eq!(

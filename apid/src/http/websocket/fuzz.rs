@@ -9,14 +9,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use apimachinery::clock::{Chance as _, Clock as _, SeededChance, SystemClock};
+use apimachinery::clock::{Clock as _, Rng as _, SeededRng, SystemClock};
 
 use super::frames::tests::masked;
-use super::frames::{BINARY, CLOSE, CONTROL_MAX, PING, PONG, PROTOCOL_ERROR, Received, Reply, TEXT, frame};
+use super::frames::{
+    BINARY, CLOSE, CONTROL_MAX, ClientFrameParser, PING, PONG, PROTOCOL_ERROR, Reply, TEXT, frame,
+};
 
 /// Feeds bytes split at `cuts`, in turn; returns all replies and whether the connection closes.
-fn answered(mut bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, bool) {
-    let mut received = Received::default();
+fn parser_replies(mut bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, bool) {
+    let mut received = ClientFrameParser::default();
     let mut all = Vec::new();
     for cut in cuts.iter().cycle() {
         if bytes.is_empty() {
@@ -32,13 +34,17 @@ fn answered(mut bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, bool) {
                 return (all, true);
             }
         }
-        assert!(received.begun.len() <= 14 + CONTROL_MAX, "{} bytes are buffered", received.begun.len());
+        assert!(
+            received.incomplete.len() <= 14 + CONTROL_MAX,
+            "{} bytes are buffered",
+            received.incomplete.len()
+        );
     }
     (all, false)
 }
 
 /// The reference model of RFC 6455, section 5.2, for a complete input.
-fn expected(mut bytes: &[u8]) -> (Vec<u8>, bool) {
+fn model_replies(mut bytes: &[u8]) -> (Vec<u8>, bool) {
     let mut all = Vec::new();
     loop {
         let [first, second, rest @ ..] = bytes else { return (all, false) };
@@ -90,9 +96,9 @@ fn expected(mut bytes: &[u8]) -> (Vec<u8>, bool) {
 /// The first two bytes of the input define the split positions.
 fn frames(data: &[u8]) {
     let [first, second, bytes @ ..] = data else { return };
-    let told = expected(bytes);
+    let expected_replies = model_replies(bytes);
     for cuts in [&[usize::MAX][..], &[1], &[usize::from(*first), usize::from(*second), 1]] {
-        assert_eq!(answered(bytes, cuts), told, "split at {cuts:?}");
+        assert_eq!(parser_replies(bytes, cuts), expected_replies, "split at {cuts:?}");
     }
 }
 
@@ -116,19 +122,19 @@ fn seeds() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn frames_of_clients_are_answered_however_they_are_cut() {
+fn fuzz_client_frames_match_reference_model() {
     const SPECIAL: &[u8] =
         &[0, 1, 2, 8, 9, 10, 0x7d, 0x7e, 0x7f, 0x80, 0x81, 0x88, 0x89, 0x8a, 0xfd, 0xfe, 0xff];
     let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seed = variable("FUZZ_SEED").unwrap_or(20_251_121);
     let budget = Duration::from_secs(variable("FUZZ_SECONDS").unwrap_or(2));
-    let (clock, chance, seeds) = (SystemClock::new(), SeededChance::new(seed), seeds());
-    let pick = |n: usize| usize::try_from(chance.bits() % (n.max(1) as u128)).unwrap_or(0);
+    let (clock, rng, seeds) = (SystemClock::new(), SeededRng::new(seed), seeds());
+    let pick = |n: usize| usize::try_from(rng.bits() % (n.max(1) as u128)).unwrap_or(0);
     seeds.iter().for_each(|bytes| frames(bytes));
     let mut round = 0_u64;
     while clock.monotonic() < budget {
         let mut bytes = match pick(10) {
-            0 => (0..pick(200)).map(|_| chance.bits() as u8).collect(),
+            0 => (0..pick(200)).map(|_| rng.bits() as u8).collect(),
             1 => [&seeds[pick(seeds.len())][..], &seeds[pick(seeds.len())][2..]].concat(),
             _ => seeds[pick(seeds.len())].clone(),
         };

@@ -1,9 +1,9 @@
 //! Calls of the admission plugins by the verbs, and the objects that plugins may read.
 
-mod decoded;
-mod surroundings;
+mod backend;
+mod decoded_objects;
 
-pub use surroundings::Surroundings;
+pub use backend::AdmissionBackend;
 
 use admission::{Attributes, Operation};
 use apimachinery::object::Object;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::Call;
 
 /// The admission request of a write.
-pub(super) struct Admission<'a> {
+pub(super) struct AdmissionRequest<'a> {
     call: &'a Call<'a>,
     operation: Operation,
     dry_run: bool,
@@ -22,12 +22,17 @@ pub(super) struct Admission<'a> {
 
 impl<'a> Call<'a> {
     /// Builds the admission request of a write. `options` are the request's options as an object.
-    pub(super) fn admission(&'a self, operation: Operation, dry_run: bool, options: Value) -> Admission<'a> {
-        Admission { call: self, operation, dry_run, options }
+    pub(super) fn admission(
+        &'a self,
+        operation: Operation,
+        dry_run: bool,
+        options: Value,
+    ) -> AdmissionRequest<'a> {
+        AdmissionRequest { call: self, operation, dry_run, options }
     }
 }
 
-impl Admission<'_> {
+impl AdmissionRequest<'_> {
     /// Runs the mutating plugins on the object before validation.
     ///
     /// # Errors
@@ -35,8 +40,8 @@ impl Admission<'_> {
     /// The rejection of the first plugin that rejects the write.
     pub(super) async fn mutate(&self, new: Option<&mut Object>, old: Option<&Object>) -> Result<(), Status> {
         // Discard the warnings and annotations of an earlier iteration of the compare-and-swap loop.
-        self.call.notes.begin_anew();
-        self.call.plane.admission.mutate(&self.attributes(old), new).await
+        self.call.notes.reset();
+        self.call.server_state.admission.mutate(&self.attributes(old), new).await
     }
 
     /// Runs the validating plugins on the validated object.
@@ -45,7 +50,7 @@ impl Admission<'_> {
     ///
     /// The rejection of the first plugin that rejects the write.
     pub(super) async fn validate(&self, new: Option<&Object>, old: Option<&Object>) -> Result<(), Status> {
-        self.call.plane.admission.validate(&self.attributes(old), new).await
+        self.call.server_state.admission.validate(&self.attributes(old), new).await
     }
 
     fn attributes<'b>(&'b self, old: Option<&'b Object>) -> Attributes<'b> {

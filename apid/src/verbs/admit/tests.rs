@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use admission::quota::QUOTA;
 use admission::{
-    Attributes, Chain, Configuration, Environment, Eventual, Notes, ObjectKind, Operation, Reader as _,
+    Attributes, Chain, Configuration, Environment, MaybeFuture, ObjectKind, Operation, PluginOutput,
+    Reader as _,
 };
-use apimachinery::clock::{SeededChance, SystemClock};
+use apimachinery::clock::{SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::user::UserInfo;
@@ -16,11 +17,11 @@ use kinds::Registry;
 use serde_json::json;
 use storage::cache::Limits;
 use storage::engine::memory::MemoryStore;
-use storage::{Committed, Op, Page, Result, Revision, Row, Store, Watch};
+use storage::{CommitOutcome, Op, Page, Result, Revision, Row, Store, Watch};
 
-use super::Surroundings;
+use super::AdmissionBackend;
 use crate::background::AdmissionWrites;
-use crate::plane::Cache;
+use crate::server_state::Cache;
 
 /// A store that counts its reads.
 struct Counting {
@@ -48,7 +49,7 @@ impl Store for Counting {
         self.store.range(prefix, start, limit, at).await
     }
 
-    async fn commit(&self, key: &str, op: Op) -> Result<Committed> {
+    async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
         self.store.commit(key, op).await
     }
 
@@ -56,7 +57,7 @@ impl Store for Counting {
         self.store.watch(prefix, after).await
     }
 
-    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<storage::Stretch> {
+    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<storage::RevisionRange> {
         self.store.history(prefix, after, upto).await
     }
 
@@ -75,7 +76,7 @@ impl Store for Counting {
 
 struct World {
     store: Arc<Counting>,
-    surroundings: Arc<Surroundings>,
+    backend: Arc<AdmissionBackend>,
     registry: Registry,
     chain: Chain,
 }
@@ -86,14 +87,14 @@ async fn world() -> World {
     let cache = Arc::new(Cache::new(Limits::default()));
     let store = Arc::new(Counting { store: MemoryStore::new(cache.clone()), reads: AtomicUsize::new(0) });
     cache.attach(&(store.clone() as Arc<dyn Store>));
-    let surroundings = Arc::new(Surroundings::new(&registry, &cache));
+    let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
     let environment = Environment {
         names,
         clock: Arc::new(SystemClock::new()),
-        chance: Arc::new(SeededChance::new(1)),
-        reader: surroundings.clone(),
+        rng: Arc::new(SeededRng::new(1)),
+        reader: backend.clone(),
         writer: Arc::new(AdmissionWrites::default()),
-        authorizer: surroundings.clone(),
+        authorizer: backend.clone(),
         reservations: Arc::default(),
     };
     let chain = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
@@ -105,12 +106,12 @@ async fn world() -> World {
         let row = kinds::entry::encode(&Object::from_value(object).unwrap());
         store.commit(key, Op::Create(row)).await.unwrap();
     }
-    World { store, surroundings, registry, chain }
+    World { store, backend, registry, chain }
 }
 
 impl World {
     async fn create_config_map(&self) {
-        let (user, options, notes) = (Arc::new(UserInfo::anonymous()), Value::Null, Notes::default());
+        let (user, options, notes) = (Arc::new(UserInfo::anonymous()), Value::Null, PluginOutput::default());
         let attributes = Attributes {
             operation: Operation::Create,
             resource: self.registry.find("", "v1", "configmaps").unwrap(),
@@ -132,7 +133,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_write_that_concerns_no_plugin_reads_nothing_from_the_store() {
+async fn write_without_affected_plugin_reads_nothing_from_store() {
     let world = world().await;
     world.create_config_map().await;
     let first = world.store.reads.swap(0, Ordering::SeqCst);
@@ -144,28 +145,27 @@ async fn a_write_that_concerns_no_plugin_reads_nothing_from_the_store() {
 }
 
 #[tokio::test]
-async fn a_kind_that_is_loaded_is_read_at_once_and_an_object_decoded_once() {
+async fn loaded_kind_is_read_from_cache_and_decoded_once() {
     let world = world().await;
-    let get = |name: &'static str| world.surroundings.get(ObjectKind::NAMESPACE, "", name);
-    assert!(matches!(get("team"), Eventual::Later(_)), "the kind is not loaded yet");
+    let get = |name: &'static str| world.backend.get(ObjectKind::NAMESPACE, "", name);
+    assert!(matches!(get("team"), MaybeFuture::Pending(_)), "the kind is not loaded yet");
     let first = get("team").get().await.unwrap().unwrap();
     assert_eq!((first.name(), first.resource_version()), ("team", "1"));
-    let Eventual::Now(Ok(Some(again))) = get("team") else { panic!("a loaded kind is read without waiting") };
+    let MaybeFuture::Ready(Ok(Some(again))) = get("team") else {
+        panic!("a loaded kind is read without waiting")
+    };
     assert!(Arc::ptr_eq(&first, &again), "the object is decoded once");
-    assert!(matches!(get("gone"), Eventual::Now(Ok(None))));
+    assert!(matches!(get("gone"), MaybeFuture::Ready(Ok(None))));
 
-    let everywhere = world.surroundings.list(QUOTA, "").get().await.unwrap();
+    let everywhere = world.backend.list(QUOTA, "").get().await.unwrap();
     assert_eq!(everywhere.len(), 1);
     for (namespace, count) in [("other", 1), ("othe", 0), ("team", 0)] {
-        let Eventual::Now(Ok(listed)) = world.surroundings.list(QUOTA, namespace) else {
+        let MaybeFuture::Ready(Ok(listed)) = world.backend.list(QUOTA, namespace) else {
             panic!("a loaded kind is listed without waiting")
         };
         assert_eq!(listed.len(), count, "{namespace}");
     }
-    assert!(
-        world.surroundings.get_fresh(QUOTA, "other", "q").get().await.is_err(),
-        "no server state is attached"
-    );
+    assert!(world.backend.get_fresh(QUOTA, "other", "q").get().await.is_err(), "no server state is attached");
     let nothing = ObjectKind::new("", "Nothing");
-    assert!(matches!(world.surroundings.get(nothing, "", "x"), Eventual::Now(Err(_))));
+    assert!(matches!(world.backend.get(nothing, "", "x"), MaybeFuture::Ready(Err(_))));
 }

@@ -5,7 +5,7 @@
 //!
 //! [`step`] decides for one state of the object. Kinds with graceful deletion ([`Strategy::grace`]) are
 //! marked with a grace period, which can only shrink. Finalizers, including those that the options request,
-//! keep an object terminating until they are removed. [`is_over`] says when an update completes a deletion.
+//! keep an object terminating until they are removed. [`is_deletion_complete`] says when an update completes a deletion.
 //!
 //! # Reference
 //!
@@ -29,7 +29,7 @@ use options::{DeleteOptions, Propagation};
 
 /// The next step of a deletion.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum DeletionStep {
     /// Nothing: the deletion is under way, and this request does not shorten it.
     Wait,
     /// Store the object, which stays.
@@ -41,17 +41,22 @@ pub(super) enum Step {
 }
 
 /// Returns the effect of a delete on the object `old`.
-pub(super) fn step(old: &Object, options: &DeleteOptions, strategy: &dyn Strategy, now: Timestamp) -> Step {
-    if old.is_terminating() && strategy.is_held(old) {
-        return Step::Wait;
+pub(super) fn step(
+    old: &Object,
+    options: &DeleteOptions,
+    strategy: &dyn Strategy,
+    now: Timestamp,
+) -> DeletionStep {
+    if old.is_terminating() && strategy.has_pending_finalizers(old) {
+        return DeletionStep::Wait;
     }
     let mut new = old.clone();
     let time_left = match graceful(&mut new, old, options, strategy, now) {
         Ok(time_left) => time_left,
-        Err(Running) => return Step::Wait,
+        Err(GracePeriodRunning) => return DeletionStep::Wait,
     };
     let finalizers = finalizers(old, options, strategy);
-    let held = !finalizers.is_empty() || strategy.is_held(old);
+    let held = !finalizers.is_empty() || strategy.has_pending_finalizers(old);
     if !old.finalizers().eq(finalizers.iter().map(String::as_str)) {
         match finalizers.is_empty() {
             true => drop(new.remove_meta("finalizers")),
@@ -59,24 +64,24 @@ pub(super) fn step(old: &Object, options: &DeleteOptions, strategy: &dyn Strateg
         }
     }
     match time_left {
-        Some(1..) => Step::Mark(new),
-        Some(_) if !held => Step::MarkAndRemove(new),
-        None if !held => Step::Remove,
+        Some(1..) => DeletionStep::Mark(new),
+        Some(_) if !held => DeletionStep::MarkAndRemove(new),
+        None if !held => DeletionStep::Remove,
         _ => {
             if time_left.is_none() {
                 mark(&mut new, old, now);
             }
             strategy.begin_deletion(&mut new);
-            if new == *old { Step::Wait } else { Step::Mark(new) }
+            if new == *old { DeletionStep::Wait } else { DeletionStep::Mark(new) }
         }
     }
 }
 
 /// Whether a terminating object can be removed: no finalizers and no grace period.
-pub(super) fn is_over(object: &Object, strategy: &dyn Strategy) -> bool {
+pub(super) fn is_deletion_complete(object: &Object, strategy: &dyn Strategy) -> bool {
     object.is_terminating()
         && object.finalizers().next().is_none()
-        && !strategy.is_held(object)
+        && !strategy.has_pending_finalizers(object)
         && time_left(object) == 0
 }
 
@@ -87,7 +92,7 @@ fn time_left(object: &Object) -> i64 {
 }
 
 /// The grace period runs, and the request does not shorten it.
-struct Running;
+struct GracePeriodRunning;
 
 /// Sets or shortens the grace period. Returns None if the kind has no graceful deletion or the grace period
 /// is over.
@@ -97,10 +102,10 @@ fn graceful(
     options: &DeleteOptions,
     strategy: &dyn Strategy,
     now: Timestamp,
-) -> Result<Option<i64>, Running> {
-    let asked = options.grace_period_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
+) -> Result<Option<i64>, GracePeriodRunning> {
+    let requested = options.grace_period_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
     if !old.is_terminating() {
-        let Some(seconds) = strategy.grace(old, asked) else { return Ok(None) };
+        let Some(seconds) = strategy.grace_period_seconds(old, requested) else { return Ok(None) };
         set(new, old, after(now, seconds), seconds);
         return Ok(Some(seconds));
     }
@@ -108,7 +113,7 @@ fn graceful(
     if left == 0 {
         return Ok(None);
     }
-    let seconds = asked.filter(|seconds| *seconds < left).ok_or(Running)?;
+    let seconds = requested.filter(|seconds| *seconds < left).ok_or(GracePeriodRunning)?;
     let ends = time::parse(old.meta_str("deletionTimestamp")).unwrap_or(now);
     set(new, old, after(ends, seconds - left).max(now), seconds);
     Ok(Some(seconds))
@@ -136,20 +141,20 @@ fn after(time: Timestamp, seconds: i64) -> Timestamp {
 fn finalizers(old: &Object, options: &DeleteOptions, strategy: &dyn Strategy) -> Vec<String> {
     let (orphan, foreground) = (metadata::ORPHAN, metadata::FOREGROUND);
     let has = |finalizer: &str| old.finalizers().any(|f| f == finalizer);
-    let of_dependents = match (strategy.default_propagation(), options.orphan_dependents, options.propagation)
-    {
-        (DefaultPropagation::Never, ..) => None,
-        (_, Some(true), _) | (_, None, Some(Propagation::Orphan)) => Some(orphan),
-        (_, None, Some(Propagation::Foreground)) => Some(foreground),
-        (_, Some(false), _) | (_, None, Some(Propagation::Background)) => None,
-        (_, None, None) if has(orphan) => Some(orphan),
-        (_, None, None) if has(foreground) => Some(foreground),
-        (DefaultPropagation::Orphan, None, None) => Some(orphan),
-        (DefaultPropagation::Background, None, None) => None,
-    };
+    let propagation_finalizer =
+        match (strategy.default_propagation(), options.orphan_dependents, options.propagation) {
+            (DefaultPropagation::Never, ..) => None,
+            (_, Some(true), _) | (_, None, Some(Propagation::Orphan)) => Some(orphan),
+            (_, None, Some(Propagation::Foreground)) => Some(foreground),
+            (_, Some(false), _) | (_, None, Some(Propagation::Background)) => None,
+            (_, None, None) if has(orphan) => Some(orphan),
+            (_, None, None) if has(foreground) => Some(foreground),
+            (DefaultPropagation::Orphan, None, None) => Some(orphan),
+            (DefaultPropagation::Background, None, None) => None,
+        };
     let mut wanted: Vec<String> =
         old.finalizers().filter(|f| ![orphan, foreground].contains(f)).map(str::to_owned).collect();
-    wanted.extend(of_dependents.map(str::to_owned));
+    wanted.extend(propagation_finalizer.map(str::to_owned));
     let same = wanted.len() == old.finalizers().count() && wanted.iter().all(|f| has(f));
     if same { old.finalizers().map(str::to_owned).collect() } else { wanted }
 }

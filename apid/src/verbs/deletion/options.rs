@@ -5,7 +5,7 @@ use apimachinery::names::Names;
 use apimachinery::status::Status;
 use serde_json::{Value, json};
 
-use crate::verbs::options::{dry_run, options_object, refuse};
+use crate::verbs::options::{dry_run, options_object, reject_if_any};
 
 /// Propagation policy: what happens to the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl DeleteOptions {
             out.insert("preconditions".into(), Value::Object(conditions));
         }
         if self.ignore_store_read_error {
-            out.insert(IGNORE.into(), json!(true));
+            out.insert(IGNORE_STORE_READ_ERROR.into(), json!(true));
         }
         if let Some(orphan) = self.orphan_dependents {
             out.insert("orphanDependents".into(), json!(orphan));
@@ -88,7 +88,7 @@ impl DeleteOptions {
     }
 
     /// Whether the options specify a propagation policy.
-    pub fn says_propagation(&self) -> bool {
+    pub fn has_propagation(&self) -> bool {
         self.propagation.is_some() || self.orphan_dependents.is_some()
     }
 }
@@ -111,7 +111,7 @@ pub struct RawDeleteOptions {
 }
 
 /// Name of the option that deletes objects which cannot be decoded.
-pub const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+pub const IGNORE_STORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 impl RawDeleteOptions {
     /// Validates the options.
@@ -124,9 +124,9 @@ impl RawDeleteOptions {
         let propagation = self.propagation(&mut errors);
         let dry_run = dry_run(&self.dry_run, &mut errors);
         if self.ignore_store_read_error == Some(true) {
-            self.refuse_beside_ignore(&mut errors);
+            self.reject_options_beside_ignore(&mut errors);
         }
-        refuse("DeleteOptions", names, &errors)?;
+        reject_if_any("DeleteOptions", names, &errors)?;
         Ok(DeleteOptions {
             dry_run,
             grace_period_seconds: self.grace_period_seconds,
@@ -153,8 +153,8 @@ impl RawDeleteOptions {
     }
 
     /// Rejects options that need the decoded object, which an unreadable object does not have.
-    fn refuse_beside_ignore(&self, errors: &mut Vec<FieldError>) {
-        let path = FieldPath::new(IGNORE);
+    fn reject_options_beside_ignore(&self, errors: &mut Vec<FieldError>) {
+        let path = FieldPath::new(IGNORE_STORE_READ_ERROR);
         for (option, given) in [
             ("dryRun", self.dry_run.iter().any(|value| !value.is_empty())),
             ("propagationPolicy", self.propagation_policy.is_some()),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_of_dependents_is_said_once_and_in_known_words() {
+    fn propagation_policy_is_validated_and_excludes_orphan_dependents() {
         let raw = |policy: Option<&str>, orphan| RawDeleteOptions {
             propagation_policy: policy.map(str::to_owned),
             orphan_dependents: orphan,
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_breaking_option_stands_alone() {
+    fn ignore_store_read_error_excludes_other_delete_options() {
         let ignore =
             || RawDeleteOptions { ignore_store_read_error: Some(true), ..RawDeleteOptions::default() };
         let alone = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn as_an_object_they_are_what_was_given() {
+    fn delete_options_convert_to_object_with_given_fields() {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         let options = DeleteOptions {
             dry_run: true,

@@ -30,7 +30,7 @@ fn grace(seconds: Option<i64>) -> DeleteOptions {
 }
 
 #[test]
-fn what_becomes_of_dependents_is_a_finalizer() {
+fn propagation_policy_sets_finalizer() {
     use Propagation::{Background, Foreground, Orphan};
     let held = "example.com/hold";
     for (kind, before, propagation, orphan, after) in [
@@ -68,8 +68,8 @@ fn what_becomes_of_dependents_is_a_finalizer() {
         let got = step(&old, &options(propagation, orphan), strategy(kind), at(NOW));
         let case = format!("{kind} {before:?} {propagation:?} {orphan:?}");
         match (got, after) {
-            (Step::Remove, None) => {}
-            (Step::Mark(new), Some(after)) => {
+            (DeletionStep::Remove, None) => {}
+            (DeletionStep::Mark(new), Some(after)) => {
                 assert_eq!(new.finalizers().collect::<Vec<_>>(), after, "{case}");
                 assert_eq!(new.meta_str("deletionTimestamp"), NOW, "{case}");
                 assert_eq!(time_left(&new), 0, "{case}");
@@ -80,12 +80,12 @@ fn what_becomes_of_dependents_is_a_finalizer() {
 }
 
 #[test]
-fn pods_get_time_that_only_shrinks() {
+fn pod_grace_period_only_shrinks() {
     let pod = |spec: Value, phase: &str| {
         object(json!({"metadata": {"name": "p", "generation": 1}, "spec": spec, "status": {"phase": phase}}))
     };
     let placed = json!({"nodeName": "n"});
-    for (spec, phase, asked, want) in [
+    for (spec, phase, requested, want) in [
         (placed.clone(), "Running", None, 30),
         (json!({"nodeName": "n", "terminationGracePeriodSeconds": 20}), "Running", None, 20),
         (json!({"nodeName": "n", "terminationGracePeriodSeconds": -4}), "Running", None, 1),
@@ -96,23 +96,24 @@ fn pods_get_time_that_only_shrinks() {
         (placed.clone(), "Failed", None, 0),
         (json!({"terminationGracePeriodSeconds": 20}), "Pending", Some(5), 0),
     ] {
-        let got = step(&pod(spec.clone(), phase), &grace(asked), strategy("Pod"), at(NOW));
+        let got = step(&pod(spec.clone(), phase), &grace(requested), strategy("Pod"), at(NOW));
         let (new, removed) = match got {
-            Step::Mark(new) => (new, false),
-            Step::MarkAndRemove(new) => (new, true),
-            other => panic!("{spec} {phase} {asked:?}: {other:?}"),
+            DeletionStep::Mark(new) => (new, false),
+            DeletionStep::MarkAndRemove(new) => (new, true),
+            other => panic!("{spec} {phase} {requested:?}: {other:?}"),
         };
-        assert_eq!((time_left(&new), removed), (want, want == 0), "{spec} {phase} {asked:?}");
+        assert_eq!((time_left(&new), removed), (want, want == 0), "{spec} {phase} {requested:?}");
         assert_eq!(new.generation(), 2);
         assert_eq!(time::parse(new.meta_str("deletionTimestamp")).unwrap(), after(at(NOW), want));
     }
 
     // Consecutive deletes, one second apart: (requested seconds, seconds left, end in seconds after the first
     // request).
-    let Step::Mark(mut now) = step(&pod(placed, "Running"), &grace(None), strategy("Pod"), at(NOW)) else {
+    let DeletionStep::Mark(mut now) = step(&pod(placed, "Running"), &grace(None), strategy("Pod"), at(NOW))
+    else {
         panic!("marked")
     };
-    for (i, (asked, want)) in [
+    for (i, (requested, want)) in [
         (None, None),
         (Some(30), None),
         (Some(50), None),
@@ -127,26 +128,26 @@ fn pods_get_time_that_only_shrinks() {
     .enumerate()
     {
         let time = after(at(NOW), i as i64 + 1);
-        match (step(&now, &grace(asked), strategy("Pod"), time), want) {
-            (Step::Wait, None) => {}
-            (Step::Mark(new), Some((seconds, end))) if seconds > 0 => {
+        match (step(&now, &grace(requested), strategy("Pod"), time), want) {
+            (DeletionStep::Wait, None) => {}
+            (DeletionStep::Mark(new), Some((seconds, end))) if seconds > 0 => {
                 assert_eq!(time_left(&new), seconds);
-                assert_eq!(at(new.meta_str("deletionTimestamp")), after(at(NOW), end), "{asked:?}");
+                assert_eq!(at(new.meta_str("deletionTimestamp")), after(at(NOW), end), "{requested:?}");
                 assert_eq!(new.generation(), 2, "generation increases once");
                 now = new;
             }
-            (Step::MarkAndRemove(new), Some((0, end))) => {
+            (DeletionStep::MarkAndRemove(new), Some((0, end))) => {
                 assert_eq!(at(new.meta_str("deletionTimestamp")), after(at(NOW), end));
             }
-            (got, want) => panic!("{asked:?}: {got:?}, not {want:?}"),
+            (got, want) => panic!("{requested:?}: {got:?}, not {want:?}"),
         }
     }
 }
 
 #[test]
-fn a_second_delete_changes_nothing_or_what_becomes_of_dependents() {
+fn second_delete_changes_only_propagation_policy() {
     let old = object(json!({"metadata": {"name": "x", "generation": 3, "finalizers": ["example.com/hold"]}}));
-    let Step::Mark(marked) =
+    let DeletionStep::Mark(marked) =
         step(&old, &options(Some(Propagation::Foreground), None), strategy("ReplicaSet"), at(NOW))
     else {
         panic!("marked")
@@ -154,10 +155,10 @@ fn a_second_delete_changes_nothing_or_what_becomes_of_dependents() {
     assert_eq!(marked.generation(), 4);
     let later = after(at(NOW), 60);
     for again in [DeleteOptions::default(), grace(Some(5)), options(Some(Propagation::Foreground), None)] {
-        assert_eq!(step(&marked, &again, strategy("ReplicaSet"), later), Step::Wait, "{again:?}");
+        assert_eq!(step(&marked, &again, strategy("ReplicaSet"), later), DeletionStep::Wait, "{again:?}");
     }
     let orphan = options(Some(Propagation::Orphan), None);
-    let Step::Mark(orphaning) = step(&marked, &orphan, strategy("ReplicaSet"), later) else {
+    let DeletionStep::Mark(orphaning) = step(&marked, &orphan, strategy("ReplicaSet"), later) else {
         panic!("marked")
     };
     assert_eq!(orphaning.finalizers().collect::<Vec<_>>(), ["example.com/hold", "orphan"]);
@@ -165,28 +166,28 @@ fn a_second_delete_changes_nothing_or_what_becomes_of_dependents() {
     // Without finalizers and without a grace period, as after a crash between two writes.
     let mut left = marked;
     left.remove_meta("finalizers");
-    assert!(is_over(&left, strategy("ReplicaSet")));
-    assert_eq!(step(&left, &DeleteOptions::default(), strategy("ReplicaSet"), later), Step::Remove);
+    assert!(is_deletion_complete(&left, strategy("ReplicaSet")));
+    assert_eq!(step(&left, &DeleteOptions::default(), strategy("ReplicaSet"), later), DeletionStep::Remove);
 }
 
 #[test]
-fn namespaces_end_by_their_own_finalizers() {
+fn namespace_delete_marks_terminating_until_spec_finalizers_are_removed() {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let old = object(json!({
         "metadata": {"name": "x"}, "spec": {"finalizers": [names.api_service]}, "status": {"phase": "Active"},
     }));
-    let Step::Mark(marked) = step(&old, &grace(Some(0)), strategy("Namespace"), at(NOW)) else {
+    let DeletionStep::Mark(marked) = step(&old, &grace(Some(0)), strategy("Namespace"), at(NOW)) else {
         panic!("marked")
     };
     assert_eq!(marked.str_at(&["status", "phase"]), Some("Terminating"));
     assert!(marked.meta().unwrap().get("deletionGracePeriodSeconds").is_none());
     let again = options(Some(Propagation::Orphan), None);
-    assert_eq!(step(&marked, &again, strategy("Namespace"), at(NOW)), Step::Wait);
-    assert!(!is_over(&marked, strategy("Namespace")));
+    assert_eq!(step(&marked, &again, strategy("Namespace"), at(NOW)), DeletionStep::Wait);
+    assert!(!is_deletion_complete(&marked, strategy("Namespace")));
 }
 
 #[test]
-fn an_object_is_over_when_nothing_keeps_it() {
+fn deletion_completes_without_finalizers_and_grace_period() {
     for (metadata, want) in [
         (json!({}), false),
         (json!({"deletionTimestamp": NOW}), true),
@@ -196,6 +197,6 @@ fn an_object_is_over_when_nothing_keeps_it() {
         (json!({"deletionGracePeriodSeconds": 0}), false),
     ] {
         let object = object(json!({"metadata": metadata}));
-        assert_eq!(is_over(&object, strategy("Pod")), want, "{metadata}");
+        assert_eq!(is_deletion_complete(&object, strategy("Pod")), want, "{metadata}");
     }
 }

@@ -4,16 +4,17 @@ use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::status::Status;
 use serving::gates::Gate;
 
-use super::options::{DeleteOptions, IGNORE};
+use super::options::{DeleteOptions, IGNORE_STORE_READ_ERROR};
 use crate::verbs::Call;
-use crate::verbs::options::refuse;
+use crate::verbs::options::reject_if_any;
 
 /// The additional verb that the user must be allowed.
 const VERB: &str = "unsafe-delete-ignore-read-errors";
 
 /// Whether the option is set and the feature gate is enabled.
-fn is_asked(call: &Call<'_>, options: &DeleteOptions) -> bool {
-    options.ignore_store_read_error && call.plane.gates.enabled(Gate::AllowUnsafeMalformedObjectDeletion)
+fn is_unsafe_delete(call: &Call<'_>, options: &DeleteOptions) -> bool {
+    options.ignore_store_read_error
+        && call.server_state.gates.enabled(Gate::AllowUnsafeMalformedObjectDeletion)
 }
 
 /// Whether the object is to be deleted even if it cannot be decoded. False, without authorization, if the
@@ -22,19 +23,19 @@ fn is_asked(call: &Call<'_>, options: &DeleteOptions) -> bool {
 /// # Errors
 ///
 /// 403: the user may not use the verb, whether or not the object can be decoded.
-pub(in crate::verbs) async fn may_be_deleted(
+pub(in crate::verbs) async fn authorize_unsafe_delete(
     call: &Call<'_>,
     options: &DeleteOptions,
 ) -> Result<bool, Status> {
-    if !is_asked(call, options) {
+    if !is_unsafe_delete(call, options) {
         return Ok(false);
     }
-    call.may_also(VERB).await.map(|()| true)
+    call.authorize_verb(VERB).await.map(|()| true)
 }
 
 /// Adds the audit annotation of the option.
 pub(in crate::verbs) fn annotate(call: &Call<'_>) {
-    let domain = call.plane.names.group("apiserver");
+    let domain = call.server_state.names.group("apiserver");
     call.notes.annotate(format!("{domain}/unsafe-delete-ignore-read-error"), "");
 }
 
@@ -43,14 +44,14 @@ pub(in crate::verbs) fn annotate(call: &Call<'_>) {
 /// # Errors
 ///
 /// 422 when the option is set and the gate is enabled.
-pub(in crate::verbs) fn refuse_in_collections(
+pub(in crate::verbs) fn reject_in_collections(
     call: &Call<'_>,
     options: &DeleteOptions,
 ) -> Result<(), Status> {
-    if !is_asked(call, options) {
+    if !is_unsafe_delete(call, options) {
         return Ok(());
     }
     let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
-    let error = FieldError::invalid(&FieldPath::new(IGNORE), true, why);
-    refuse("DeleteOptions", &call.plane.names, &[error])
+    let error = FieldError::invalid(&FieldPath::new(IGNORE_STORE_READ_ERROR), true, why);
+    reject_if_any("DeleteOptions", &call.server_state.names, &[error])
 }

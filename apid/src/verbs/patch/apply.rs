@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`Intent::read`] reads the body. [`apply`] applies it inside the compare-and-swap loop, or creates a
+//! [`ApplyIntent::read`] reads the body. [`apply`] applies it inside the compare-and-swap loop, or creates a
 //! missing object if the user may also create.
 //!
 //! # Reference
@@ -19,27 +19,27 @@ use apply::server_side::{Apply, ApplyError, LastApplied, conflict_status};
 use apply::typed::{TypingError, drop_undeclared};
 use schema::Schema;
 
-use super::super::create::{fit_namespace, insert};
-use super::super::decode::undecodable;
-use super::super::modify::Modified;
+use super::super::create::{insert, resolve_namespace};
+use super::super::decode::decode_error_status;
+use super::super::modify::ModifyResult;
 use super::super::options::{FieldValidation, WriteOptions};
-use super::super::ownership::{Ownership, Wanted};
-use super::super::update::{fit_name, other_uid};
-use super::super::{Call, Written};
+use super::super::ownership::{Ownership, ProposedObject};
+use super::super::update::{check_name, uid_conflict};
+use super::super::{Call, WriteResult};
 
 /// kubectl: its default field manager for apply, and the domain of its annotations.
-const TOOL: &str = "kubectl";
+const KUBECTL: &str = "kubectl";
 
 /// The body of an apply request.
 #[derive(Clone, Debug)]
-pub(super) struct Intent {
+pub(super) struct ApplyIntent {
     object: Object,
     duplicates: Vec<String>,
     /// The decode limits of the body and of the result.
     limits: Limits,
 }
 
-impl Intent {
+impl ApplyIntent {
     /// Reads the body as YAML, which includes JSON.
     ///
     /// # Errors
@@ -50,13 +50,13 @@ impl Intent {
         let json = bytes.trim_ascii_start().starts_with(b"{").then(|| codec::json::decode(bytes, limits));
         let Decoded { value, duplicates } = match json {
             Some(Ok(decoded)) => decoded,
-            Some(Err(error)) if error.exceeds_budget() => return Err(undecodable(&error, failed)),
-            _ => codec::yaml::decode(bytes, limits).map_err(|error| undecodable(&error, failed))?,
+            Some(Err(error)) if error.exceeds_budget() => return Err(decode_error_status(&error, failed)),
+            _ => codec::yaml::decode(bytes, limits).map_err(|error| decode_error_status(&error, failed))?,
         };
         match value {
-            Value::Null => Ok(Intent { object: Object::default(), duplicates, limits }),
+            Value::Null => Ok(ApplyIntent { object: Object::default(), duplicates, limits }),
             value => match Object::from_value(value) {
-                Ok(object) => Ok(Intent { object, duplicates, limits }),
+                Ok(object) => Ok(ApplyIntent { object, duplicates, limits }),
                 Err(_) => Err(failed("the body is not an object")),
             },
         }
@@ -65,7 +65,7 @@ impl Intent {
     /// Returns 413 when the result of the apply exceeds the decode limits.
     pub(super) fn check_result(&self, object: &Object) -> Result<(), Status> {
         let checked = self.limits.check_map(&object.0);
-        checked.map_err(|error| undecodable(&error, |why| Status::bad_request(why)))
+        checked.map_err(|error| decode_error_status(&error, |why| Status::bad_request(why)))
     }
 
     /// Returns 400 for a type other than that of the URL.
@@ -87,7 +87,7 @@ impl Intent {
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), Status> {
         let mut object = self.object.clone();
-        let undeclared = if call.plane.names.behaviour.undeclared_field_fails_apply {
+        let undeclared = if call.server_state.names.behaviour.undeclared_field_fails_apply {
             Vec::new()
         } else {
             drop_undeclared(&schema.merge(), &mut object.0)
@@ -105,10 +105,11 @@ impl Intent {
 /// conflict with other field managers, or for another version or uid.
 pub(super) async fn apply(
     call: &Call<'_>,
-    intent: &Intent,
+    intent: &ApplyIntent,
     options: &WriteOptions,
-) -> Result<Written, Status> {
-    let (resource, served, names) = (&call.collection.resource, &call.collection.served, &call.plane.names);
+) -> Result<WriteResult, Status> {
+    let (resource, served, names) =
+        (&call.collection.resource, &call.collection.served, &call.server_state.names);
     let (Some(ownership), Some(schema)) = (Ownership::of(call, options), Schema::of(served.kind.schema))
     else {
         return Err(Status::internal("the kind has no schema"));
@@ -116,15 +117,16 @@ pub(super) async fn apply(
     let write = ownership.write();
     intent.check_type(served.kind.kind, write.api_version)?;
     let (patch, warnings) = intent.validated(call, schema, options.field_validation)?;
-    let annotation = names.label_sub_key(TOOL, "last-applied-configuration");
-    let last_applied = Some(LastApplied { annotation: &annotation, manager: TOOL });
+    let annotation = names.label_sub_key(KUBECTL, "last-applied-configuration");
+    let last_applied = Some(LastApplied { annotation: &annotation, manager: KUBECTL });
     let apply = Apply { write, force: options.force, last_applied };
-    let lay = |live: &Object| {
-        let mut object = apply.run(live, &patch).map_err(|error| refusal(call, &patch, error))?.object;
+    let apply_to = |live: &Object| {
+        let mut object =
+            apply.run(live, &patch).map_err(|error| apply_error_status(call, &patch, error))?.object;
         intent.check_result(&object)?;
         let stored = served.conform(&mut object).and_then(|_| served.to_stored(&mut object, names));
-        stored.map_err(|error| unfit(call, &patch, &error.to_string()))?;
-        fit_name(call, &object)?;
+        stored.map_err(|error| type_mismatch_status(call, &patch, &error.to_string()))?;
+        check_name(call, &object)?;
         let namespace = object.namespace();
         if !namespace.is_empty() && namespace != call.namespace {
             return Err(Status::bad_request(format!(
@@ -133,31 +135,31 @@ pub(super) async fn apply(
                 call.namespace
             )));
         }
-        Ok(Wanted { object, warnings: warnings.clone(), applied: true })
+        Ok(ProposedObject { object, warnings: warnings.clone(), applied: true })
     };
-    let over = |old: &Object| {
+    let apply_converted = |old: &Object| {
         if !served.is_converted() {
-            return lay(old);
+            return apply_to(old);
         }
         let mut live = old.clone();
-        served.show(&mut live, names).map_err(Status::internal)?;
-        lay(&live)
+        served.from_storage(&mut live, names).map_err(Status::internal)?;
+        apply_to(&live)
     };
     // Retry once if another request creates the object between the two steps.
     for _ in 0..2 {
-        match call.modify(options, &over).await? {
-            Modified::Done(written) => return Ok(written),
-            Modified::Missing => {}
+        match call.modify(options, &apply_converted).await? {
+            ModifyResult::Done(written) => return Ok(written),
+            ModifyResult::Missing => {}
         }
         if !call.subresource.is_empty() {
             break;
         }
-        let mut wanted = lay(ownership.empty())?;
-        fit_namespace(call, &mut wanted.object)?;
+        let mut wanted = apply_to(ownership.empty())?;
+        resolve_namespace(call, &mut wanted.object)?;
         if !wanted.object.uid().is_empty() {
-            return Err(other_uid(call, wanted.object.uid(), ""));
+            return Err(uid_conflict(call, wanted.object.uid(), ""));
         }
-        call.may_also("create").await?;
+        call.authorize_verb("create").await?;
         match insert(call, wanted, options).await {
             Err(status) if status.reason == Reason::AlreadyExists => {}
             result => return result,
@@ -167,8 +169,8 @@ pub(super) async fn apply(
 }
 
 /// Returns the Status of a failed apply.
-pub(super) fn refusal(call: &Call<'_>, patch: &Object, error: ApplyError) -> Status {
-    let behaviour = &call.plane.names.behaviour;
+pub(super) fn apply_error_status(call: &Call<'_>, patch: &Object, error: ApplyError) -> Status {
+    let behaviour = &call.server_state.names.behaviour;
     match error {
         ApplyError::Conflicts(conflicts) => conflict_status(&conflicts),
         ApplyError::ManagedFields => Status::bad_request(error.to_string()),
@@ -190,8 +192,8 @@ pub(super) fn refusal(call: &Call<'_>, patch: &Object, error: ApplyError) -> Sta
 }
 
 /// Returns the Status for a value that does not fit the type of its field in stored form.
-pub(super) fn unfit(call: &Call<'_>, patch: &Object, why: &str) -> Status {
-    mistyped(patch, why, call.plane.names.behaviour.undeclared_field_fails_apply)
+pub(super) fn type_mismatch_status(call: &Call<'_>, patch: &Object, why: &str) -> Status {
+    mistyped(patch, why, call.server_state.names.behaviour.undeclared_field_fails_apply)
 }
 
 fn mistyped(patch: &Object, why: &str, internal: bool) -> Status {

@@ -23,12 +23,12 @@ use apimachinery::status::{Details, Reason, Status};
 use kinds::Resource;
 use schema::{Schema, TypeError};
 
-use super::decode::undecodable;
-use super::modify::Modified;
+use super::decode::decode_error_status;
+use super::modify::ModifyResult;
 use super::options::{FieldValidation, WriteOptions};
-use super::ownership::Wanted;
-use super::update::fit_name;
-use super::{Call, Written};
+use super::ownership::ProposedObject;
+use super::update::check_name;
+use super::{Call, WriteResult};
 
 /// The patch types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Patch {
     document: Document,
-    /// The patch as sent, cut to [`SHOWN`] bytes, for messages.
+    /// The patch as sent, cut to [`MESSAGE_PATCH_MAX`] bytes, for messages.
     text: String,
     duplicates: Vec<String>,
     /// The decode limits of the patch and of its result.
@@ -59,7 +59,7 @@ enum Document {
     Json(Vec<json_patch::Operation>),
     Merge(Value),
     Strategic(Map<String, Value>),
-    Intent(apply::Intent),
+    Apply(apply::ApplyIntent),
 }
 
 /// The media types of patches.
@@ -71,7 +71,7 @@ const MEDIA_TYPES: [&str; 4] = [
 ];
 
 /// Maximum length of a patch in messages, in bytes.
-const SHOWN: usize = 1024;
+const MESSAGE_PATCH_MAX: usize = 1024;
 
 /// Replaces the patch of a Secret in messages.
 const REDACTED: &str = "<secret contents redacted>";
@@ -99,13 +99,14 @@ impl Patch {
     /// 400: not JSON, or not a patch of this type. 413: too many operations, or over the decode limits. 422:
     /// an unknown operation.
     pub fn parse(kind: Kind, bytes: &[u8], limits: Limits) -> Result<Self, Status> {
-        let shown = String::from_utf8_lossy(bytes.get(..SHOWN).unwrap_or(bytes)).into_owned();
+        let shown = String::from_utf8_lossy(bytes.get(..MESSAGE_PATCH_MAX).unwrap_or(bytes)).into_owned();
         if kind == Kind::Apply {
-            let document = Document::Intent(apply::Intent::read(bytes, limits)?);
+            let document = Document::Apply(apply::ApplyIntent::read(bytes, limits)?);
             return Ok(Patch { document, text: shown, duplicates: Vec::new(), limits });
         }
         let malformed = |why: &str| Status::bad_request(format!("error decoding patch: {why}"));
-        let decoded = codec::json::decode(bytes, limits).map_err(|error| undecodable(&error, malformed))?;
+        let decoded =
+            codec::json::decode(bytes, limits).map_err(|error| decode_error_status(&error, malformed))?;
         let document = match (kind, decoded.value) {
             (Kind::Json, document) => Document::Json(json_patch::parse(document).map_err(json_failure)?),
             (Kind::Merge, patch @ Value::Object(_)) => Document::Merge(patch),
@@ -120,7 +121,7 @@ impl Patch {
     fn apply(&self, call: &Call<'_>, schema: &str, object: Map<String, Value>) -> Result<Value, Status> {
         match &self.document {
             Document::Json(operations) => {
-                let lenient = call.plane.names.behaviour.replace_of_missing_key_succeeds;
+                let lenient = call.server_state.names.behaviour.replace_of_missing_key_succeeds;
                 json_patch::apply(operations, Value::Object(object), lenient, self.limits)
                     .map_err(json_failure)
             }
@@ -132,7 +133,7 @@ impl Patch {
                 strategic::apply(&schema.merge(), object, patch).map(Value::Object).map_err(strategic_failure)
             }
             // An apply needs a field manager; `patch` handles it before.
-            Document::Intent(_) => Err(Status::unsupported_media_type(&MEDIA_TYPES)),
+            Document::Apply(_) => Err(Status::unsupported_media_type(&MEDIA_TYPES)),
         }
     }
 
@@ -153,31 +154,34 @@ impl Patch {
         let old_version = old.api_version().to_owned();
         let is_secret = (kind.kind.kind, old_version.as_str()) == ("Secret", "v1");
         let value = self.apply(call, kind.kind.schema, old.0)?;
-        self.limits.check(&value).map_err(|error| undecodable(&error, |why| Status::bad_request(why)))?;
-        let mut new =
-            Object::from_value(value).map_err(|_| self.unfit("the result is not an object", is_secret))?;
+        self.limits
+            .check(&value)
+            .map_err(|error| decode_error_status(&error, |why| Status::bad_request(why)))?;
+        let mut new = Object::from_value(value)
+            .map_err(|_| self.invalid_result("the result is not an object", is_secret))?;
         let same = new.api_version() == old_version;
-        let version = if same { None } else { call.plane.registry.version_of(kind, new.api_version()) };
+        let version =
+            if same { None } else { call.server_state.registry.version_of(kind, new.api_version()) };
         if new.kind() != kind.kind.kind || (!same && version.is_none()) {
             return Err(Status::bad_request("a patch cannot change kind and apiVersion"));
         }
         let version = version.map_or(kind, |version| &**version);
-        let unfit = |error: TypeError| self.unfit(&error.to_string(), is_secret);
+        let unfit = |error: TypeError| self.invalid_result(&error.to_string(), is_secret);
         let conformed = version.conform(&mut new).map_err(unfit)?;
-        let strict_is_invalid = call.plane.names.behaviour.strict_patch_is_invalid;
+        let strict_is_invalid = call.server_state.names.behaviour.strict_patch_is_invalid;
         // See requirements, appendix (g) 23.
         let refuse = |why: String| {
-            if strict_is_invalid { self.unfit(&why, is_secret) } else { Status::bad_request(why) }
+            if strict_is_invalid { self.invalid_result(&why, is_secret) } else { Status::bad_request(why) }
         };
         let warnings = validation.report(&self.duplicates, &conformed.unknown, refuse)?;
-        version.to_stored(&mut new, &call.plane.names).map_err(unfit)?;
+        version.to_stored(&mut new, &call.server_state.names).map_err(unfit)?;
         Ok((new, warnings))
     }
 
     /// Returns 422 for a result that is not of the kind, with the field `patch`, as in the reference.
     ///
     /// The patch of a Secret is redacted, because Statuses are written to the audit log.
-    fn unfit(&self, why: &str, is_secret: bool) -> Status {
+    fn invalid_result(&self, why: &str, is_secret: bool) -> Status {
         let nothing = GroupKind { group: String::new(), kind: String::new() };
         let mut text = String::new();
         if is_secret {
@@ -185,7 +189,7 @@ impl Patch {
             return Status::invalid(&nothing, "", &[shown]);
         }
         match &self.document {
-            Document::Strategic(patch) => map_in_go(patch, &mut text),
+            Document::Strategic(patch) => write_go_map(patch, &mut text),
             _ => text.push_str(&self.text),
         }
         Status::invalid(&nothing, "", &[FieldError::invalid(&FieldPath::new("patch"), text, why)])
@@ -193,27 +197,27 @@ impl Patch {
 }
 
 /// Formats a strategic merge patch as the reference does in messages: `map[spec:map[replicas:2]]`.
-fn map_in_go(map: &Map<String, Value>, text: &mut String) {
+fn write_go_map(map: &Map<String, Value>, text: &mut String) {
     text.push_str("map[");
     for (i, (name, value)) in map.iter().enumerate() {
         text.push_str(if i == 0 { "" } else { " " });
         text.push_str(name);
         text.push(':');
-        in_go(value, text);
+        write_go_value(value, text);
     }
     text.push(']');
 }
 
-fn in_go(value: &Value, text: &mut String) {
+fn write_go_value(value: &Value, text: &mut String) {
     match value {
         // Stop at the limit for patches in messages.
-        _ if text.len() > SHOWN => {}
-        Value::Object(map) => map_in_go(map, text),
+        _ if text.len() > MESSAGE_PATCH_MAX => {}
+        Value::Object(map) => write_go_map(map, text),
         Value::Array(items) => {
             text.push('[');
             for (i, item) in items.iter().enumerate() {
                 text.push_str(if i == 0 { "" } else { " " });
-                in_go(item, text);
+                write_go_value(item, text);
             }
             text.push(']');
         }
@@ -231,7 +235,7 @@ fn json_failure(error: json_patch::Error) -> Status {
             Status::failure(Reason::Invalid, text).with_details(Details::default())
         }
         json_patch::Error::TooLarge(_) => Status::too_large(text),
-        json_patch::Error::Budget(error) => undecodable(&error, |why| Status::bad_request(why)),
+        json_patch::Error::Budget(error) => decode_error_status(&error, |why| Status::bad_request(why)),
     }
 }
 
@@ -250,29 +254,29 @@ fn strategic_failure(error: strategic::Error) -> Status {
 /// # Errors
 ///
 /// 404; 422 when the patch cannot be applied or its result is invalid; else those of an update.
-pub async fn patch(call: &Call<'_>, patch: &Patch, options: &WriteOptions) -> Result<Written, Status> {
+pub async fn patch(call: &Call<'_>, patch: &Patch, options: &WriteOptions) -> Result<WriteResult, Status> {
     match (&patch.document, call.view()) {
-        (Document::Intent(intent), Some(view)) => return scale::apply(call, view, intent, options).await,
-        (Document::Intent(intent), None) => return apply::apply(call, intent, options).await,
+        (Document::Apply(intent), Some(view)) => return scale::apply(call, view, intent, options).await,
+        (Document::Apply(intent), None) => return apply::apply(call, intent, options).await,
         (_, Some(view)) => return super::scale::patch(call, view, patch, options).await,
         (_, None) => {}
     }
     let resource = &call.collection.resource;
-    let (served, names) = (&call.collection.served, &call.plane.names);
+    let (served, names) = (&call.collection.served, &call.server_state.names);
     let wanted = |old: &Object| {
         let mut shown = old.clone();
-        served.show(&mut shown, names).map_err(Status::internal)?;
+        served.from_storage(&mut shown, names).map_err(Status::internal)?;
         let (new, warnings) = patch.change(call, served, shown, options.field_validation)?;
-        fit_name(call, &new)?;
+        check_name(call, &new)?;
         if new.namespace() != old.namespace() {
             return Err(Status::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
-        Ok(Wanted { object: new, warnings, applied: false })
+        Ok(ProposedObject { object: new, warnings, applied: false })
     };
     match call.modify(options, wanted).await? {
-        Modified::Done(written) => Ok(written),
-        Modified::Missing => Err(Status::not_found(&resource.group_resource, call.name)),
+        ModifyResult::Done(written) => Ok(written),
+        ModifyResult::Missing => Err(Status::not_found(&resource.group_resource, call.name)),
     }
 }

@@ -5,7 +5,7 @@
 //! [`apply`] merges a Scale into that of the object. Owners of the replicas are owners of the object's own
 //! field and keep the version of their write. Entries written through the subresource carry its name.
 
-use ::apply::managers::{Entry, Managed};
+use ::apply::managers::{Entry, ManagedFields};
 use ::apply::server_side::Apply;
 use ::apply::set::Set;
 use ::apply::update::{OneVersion, Write};
@@ -17,9 +17,9 @@ use schema::Schema;
 use super::super::options::WriteOptions;
 use super::super::ownership::REPLICAS;
 use super::super::scale::write;
-use super::super::update::fit_name;
-use super::super::{Call, Written};
-use super::apply::{Intent, refusal, unfit};
+use super::super::update::check_name;
+use super::super::{Call, WriteResult};
+use super::apply::{ApplyIntent, apply_error_status, type_mismatch_status};
 
 /// Applies a Scale.
 ///
@@ -29,9 +29,9 @@ use super::apply::{Intent, refusal, unfit};
 pub(super) async fn apply(
     call: &Call<'_>,
     body: &Resource,
-    intent: &Intent,
+    intent: &ApplyIntent,
     options: &WriteOptions,
-) -> Result<Written, Status> {
+) -> Result<WriteResult, Status> {
     let Some(schema) = Schema::of(body.kind.schema) else {
         return Err(Status::internal("the kind has no schema"));
     };
@@ -53,32 +53,33 @@ pub(super) async fn apply(
     let apply = Apply { write: write_of_scale, force: options.force, last_applied: None };
     let version = call.collection.served.api_version();
     let scaled = |old: &Object| {
-        let owners = Managed::of(old);
+        let owners = ManagedFields::of(old);
         let mut shown = scale::of(old);
         of_scale(&owners, &versions.api_version).write(&mut shown);
-        let mut new = apply.run(&shown, &patch).map_err(|error| refusal(call, &patch, error))?.object;
+        let mut new =
+            apply.run(&shown, &patch).map_err(|error| apply_error_status(call, &patch, error))?.object;
         intent.check_result(&new)?;
-        let owners_of_scale = Managed::of(&new);
-        body.conform(&mut new).map_err(|error| unfit(call, &patch, &error.to_string()))?;
-        fit_name(call, &new)?;
+        let owners_of_scale = ManagedFields::of(&new);
+        body.conform(&mut new).map_err(|error| type_mismatch_status(call, &patch, &error.to_string()))?;
+        check_name(call, &new)?;
         Ok((new, warnings.clone(), Some(of_object(owners, owners_of_scale, &version))))
     };
     write(call, body, options, scaled).await
 }
 
 /// Returns the owners of the object's replicas as owners of its Scale.
-fn of_scale(owners: &Managed, api_version: &str) -> Managed {
+fn of_scale(owners: &ManagedFields, api_version: &str) -> ManagedFields {
     let owning = owners.entries.iter().filter(|entry| entry.fields.contains(&*REPLICAS));
     let entries = owning.map(|entry| Entry {
         api_version: api_version.to_owned(),
         fields: Set::of(&*REPLICAS),
         ..entry.clone()
     });
-    Managed { entries: entries.collect() }
+    ManagedFields { entries: entries.collect() }
 }
 
 /// Returns the object's managed fields after the owners of its Scale changed.
-fn of_object(before: Managed, mut owners_of_scale: Managed, api_version: &str) -> Managed {
+fn of_object(before: ManagedFields, mut owners_of_scale: ManagedFields, api_version: &str) -> ManagedFields {
     owners_of_scale.entries.retain(|entry| entry.fields.contains(&*REPLICAS));
     let same = |a: &Entry, b: &Entry| {
         a.manager == b.manager && a.operation == b.operation && a.subresource == b.subresource
@@ -96,5 +97,5 @@ fn of_object(before: Managed, mut owners_of_scale: Managed, api_version: &str) -
         ..entry
     });
     entries.extend(new);
-    Managed { entries }
+    ManagedFields { entries }
 }

@@ -46,7 +46,7 @@
 
 mod event;
 mod item;
-mod past;
+mod past_events;
 mod pin;
 mod relay;
 mod resource;
@@ -122,7 +122,7 @@ impl Default for Limits {
 
 /// The cached resources of a store.
 pub struct Cache<D: Decode> {
-    shared: Arc<Shared<D>>,
+    shared: Arc<CacheShared<D>>,
     resources: RwLock<BTreeMap<Arc<str>, Arc<Resource<D>>>>,
     relay: OnceLock<Relay>,
 }
@@ -130,7 +130,7 @@ pub struct Cache<D: Decode> {
 impl<D: Decode> Cache<D> {
     /// An empty cache, to be passed to an engine as its observer.
     pub fn new(limits: Limits) -> Self {
-        let shared = Shared {
+        let shared = CacheShared {
             observed: AtomicU64::new(0),
             progress: Notify::new(),
             store: OnceLock::new(),
@@ -153,7 +153,7 @@ impl<D: Decode> Cache<D> {
                 self.relay.get_or_init(|| Relay::start(&runtime));
             }
             self.shared.advance(store.revision());
-            self.shared.timeline.lock().mark(Instant::now(), store.revision());
+            self.shared.timeline.lock().record(Instant::now(), store.revision());
             self.shared.progress.notify_waiters();
         }
     }
@@ -219,7 +219,7 @@ impl<D: Decode> Observer for Cache<D> {
             }
         }
         if let Some(newest) = changes.last() {
-            self.shared.timeline.lock().mark(Instant::now(), newest.revision);
+            self.shared.timeline.lock().record(Instant::now(), newest.revision);
         }
         self.shared.retain(retained);
         relay::wake(woken, self.relay.get());
@@ -238,7 +238,7 @@ fn owner<'a, D: Decode>(
 }
 
 /// The state that the cache and its resources share.
-struct Shared<D: Decode> {
+struct CacheShared<D: Decode> {
     observed: AtomicU64,
     /// Notified after each batch.
     progress: Notify,
@@ -250,7 +250,7 @@ struct Shared<D: Decode> {
     timeline: Mutex<Timeline>,
 }
 
-impl<D: Decode> Shared<D> {
+impl<D: Decode> CacheShared<D> {
     fn revision(&self) -> Revision {
         Revision(self.observed.load(Ordering::Acquire))
     }
@@ -283,12 +283,12 @@ impl<D: Decode> Shared<D> {
             // The encoded forms are freed with their event, unless a reader still holds it.
             let encoded = self.encoded.load(Ordering::Relaxed);
             let limit = self.limits.ring_bytes.saturating_sub(encoded);
-            let victim = {
+            let oldest = {
                 let mut account = self.account.lock();
-                events.take().into_iter().for_each(|events| account.book(events));
-                account.victim(limit)
+                events.take().into_iter().for_each(|events| account.account_new(events));
+                account.evict_oldest(limit)
             };
-            match victim {
+            match oldest {
                 Some((resource, revision)) => {
                     if let Some(resource) = resource.upgrade() {
                         resource.evict(revision);

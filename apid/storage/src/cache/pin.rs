@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::{Decode, Item, Snapshot};
 use crate::Revision;
 
-type Place<D> = Mutex<Option<Snapshot<D>>>;
+type PinSlot<D> = Mutex<Option<Snapshot<D>>>;
 
 /// Bytes accounted for an item beside its value.
 const OVERHEAD: usize = 64;
@@ -21,7 +21,7 @@ const OVERHEAD: usize = 64;
 /// A revocable snapshot.
 pub struct Pin<D: Decode> {
     revision: Revision,
-    place: Arc<Place<D>>,
+    slot: Arc<PinSlot<D>>,
 }
 
 impl<D: Decode> Pin<D> {
@@ -35,7 +35,7 @@ impl<D: Decode> Pin<D> {
     ///
     /// None when the snapshot was revoked, because the reader is too slow.
     pub fn items(&self, scope: &str, start: &str, bytes: usize) -> Option<Vec<Arc<Item<D>>>> {
-        let snapshot = self.place.lock().clone()?;
+        let snapshot = self.slot.lock().clone()?;
         let mut taken = 0;
         let items = snapshot.scope(scope, start).take_while(|item| {
             let first = taken == 0;
@@ -54,7 +54,7 @@ impl<D: Decode> fmt::Debug for Pin<D> {
 
 /// The pins of a resource, by revision.
 pub(super) struct Pins<D: Decode> {
-    places: BTreeMap<Revision, Vec<Weak<Place<D>>>>,
+    slots: BTreeMap<Revision, Vec<Weak<PinSlot<D>>>>,
     /// Number of revisions at which dropped pins are removed.
     sweep_at: usize,
 }
@@ -64,34 +64,34 @@ const SWEEP_AT: usize = 64;
 
 impl<D: Decode> Default for Pins<D> {
     fn default() -> Self {
-        Pins { places: BTreeMap::new(), sweep_at: SWEEP_AT }
+        Pins { slots: BTreeMap::new(), sweep_at: SWEEP_AT }
     }
 }
 
 impl<D: Decode> Pins<D> {
     /// Pins a snapshot.
     pub(super) fn pin(&mut self, snapshot: Snapshot<D>) -> Pin<D> {
-        if self.places.len() >= self.sweep_at {
-            self.places.retain(|_, places| {
-                places.retain(|place| place.strong_count() > 0);
-                !places.is_empty()
+        if self.slots.len() >= self.sweep_at {
+            self.slots.retain(|_, slots| {
+                slots.retain(|slot| slot.strong_count() > 0);
+                !slots.is_empty()
             });
-            self.sweep_at = SWEEP_AT.max(2 * self.places.len());
+            self.sweep_at = SWEEP_AT.max(2 * self.slots.len());
         }
         let revision = snapshot.revision();
-        let place = Arc::new(Mutex::new(Some(snapshot)));
-        self.places.entry(revision).or_default().push(Arc::downgrade(&place));
-        Pin { revision, place }
+        let slot = Arc::new(Mutex::new(Some(snapshot)));
+        self.slots.entry(revision).or_default().push(Arc::downgrade(&slot));
+        Pin { revision, slot }
     }
 
     /// Revokes the snapshots below a revision. The caller drops the result without holding a lock.
-    pub(super) fn take_back(&mut self, floor: Revision) -> Vec<Snapshot<D>> {
-        if self.places.first_key_value().is_none_or(|(revision, _)| *revision >= floor) {
+    pub(super) fn revoke_below(&mut self, floor: Revision) -> Vec<Snapshot<D>> {
+        if self.slots.first_key_value().is_none_or(|(revision, _)| *revision >= floor) {
             return Vec::new();
         }
-        let kept = self.places.split_off(&floor);
-        let below = std::mem::replace(&mut self.places, kept);
-        let places = below.into_values().flatten().filter_map(|place| place.upgrade());
-        places.filter_map(|place| place.lock().take()).collect()
+        let kept = self.slots.split_off(&floor);
+        let below = std::mem::replace(&mut self.slots, kept);
+        let slots = below.into_values().flatten().filter_map(|slot| slot.upgrade());
+        slots.filter_map(|slot| slot.lock().take()).collect()
     }
 }

@@ -15,7 +15,7 @@ pub(super) type Waiters = (Arc<Notify>, usize);
 
 /// Maximum number of waiters that the writer thread wakes directly: one signal to the relay costs as much as
 /// one wake-up.
-const FEW: usize = 4;
+const DIRECT_WAKE_LIMIT: usize = 4;
 
 /// Pending notifiers by address: a ring signalled twice before the task runs is woken once.
 type Pending = Arc<Mutex<BTreeMap<usize, Arc<Notify>>>>;
@@ -23,31 +23,31 @@ type Pending = Arc<Mutex<BTreeMap<usize, Arc<Notify>>>>;
 /// The relay task and its pending work; the task ends when this value is dropped.
 pub(super) struct Relay {
     pending: Pending,
-    bell: mpsc::Sender<()>,
+    signal: mpsc::Sender<()>,
 }
 
 impl Relay {
     /// Starts the task on a runtime.
     pub(super) fn start(runtime: &Handle) -> Relay {
         let pending = Pending::default();
-        let (bell, mut rung) = mpsc::channel(1);
+        let (signal, mut signals) = mpsc::channel(1);
         let rings = Arc::clone(&pending);
         runtime.spawn(async move {
-            while rung.recv().await.is_some() {
+            while signals.recv().await.is_some() {
                 let due = std::mem::take(&mut *rings.lock());
                 due.values().for_each(|notify| notify.notify_waiters());
             }
         });
-        Relay { pending, bell }
+        Relay { pending, signal }
     }
 
     /// Hands the wake-ups to the task. Returns whether the task is running.
-    fn leave(&self, rings: &[Waiters]) -> bool {
+    fn hand_over(&self, rings: &[Waiters]) -> bool {
         let mut pending = self.pending.lock();
         pending.extend(rings.iter().map(|(notify, _)| (Arc::as_ptr(notify).addr(), Arc::clone(notify))));
         drop(pending);
         // A full channel means that a signal is already pending.
-        !matches!(self.bell.try_send(()), Err(mpsc::error::TrySendError::Closed(())))
+        !matches!(self.signal.try_send(()), Err(mpsc::error::TrySendError::Closed(())))
     }
 }
 
@@ -55,8 +55,8 @@ impl Relay {
 pub(super) fn wake(mut rings: Vec<Waiters>, relay: Option<&Relay>) {
     rings.sort_unstable_by_key(|(notify, _)| Arc::as_ptr(notify).addr());
     rings.dedup_by(|a, b| Arc::ptr_eq(&a.0, &b.0));
-    let many = rings.iter().map(|(_, waiters)| waiters).sum::<usize>() > FEW;
-    if many && relay.is_some_and(|relay| relay.leave(&rings)) {
+    let many = rings.iter().map(|(_, waiters)| waiters).sum::<usize>() > DIRECT_WAKE_LIMIT;
+    if many && relay.is_some_and(|relay| relay.hand_over(&rings)) {
         return;
     }
     for (notify, _) in rings {

@@ -14,36 +14,36 @@ use std::sync::atomic::AtomicUsize;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::past::Past;
+use super::past_events::PastEvents;
 use super::pin::{Pin, Pins};
 use super::relay::Waiters;
 use super::ring::{Rings, in_scope};
 use super::snapshot::Items;
-use super::{Decode, Event, Item, ItemPage, Shared, Snapshot, WatchError, Watcher};
-use crate::{Change, Error, Page, Result, Revision, Row, Stretch};
+use super::{CacheShared, Decode, Event, Item, ItemPage, Snapshot, WatchError, Watcher};
+use crate::{Change, Error, Page, Result, Revision, RevisionRange, Row};
 
 /// Rows per read during a load.
 const LOAD_PAGE: usize = 10_000;
 
 /// Maximum number of events to undo for a snapshot of an older revision, at about 2 µs each.
-const UNDONE: usize = 20_000;
+const UNDO_LIMIT: usize = 20_000;
 
 /// Divisor of [`Limits::ring_bytes`](super::Limits::ring_bytes): the share for the past events of one
 /// resource.
-const PAST_PART: usize = 4;
+const PAST_EVENTS_DIVISOR: usize = 4;
 
 /// The items below one key prefix.
 pub struct Resource<D: Decode> {
     prefix: Arc<str>,
     decode: Arc<D>,
-    shared: Arc<Shared<D>>,
-    state: Mutex<State<D>>,
+    shared: Arc<CacheShared<D>>,
+    state: Mutex<LoadState<D>>,
     /// Held during a load: loads are single-flight.
     loading: tokio::sync::Mutex<()>,
 }
 
 /// The load state of a resource.
-enum State<D: Decode> {
+enum LoadState<D: Decode> {
     /// Not read yet; changes are ignored.
     Cold,
     /// Rows are being read; changes are collected.
@@ -62,16 +62,16 @@ pub(super) struct Loaded<D: Decode> {
     pub(super) rings: Rings<D>,
     pins: Pins<D>,
     /// Whether the ring was extended to the time before the load.
-    reached_back: bool,
+    is_extended_back: bool,
 }
 
 impl<D: Decode> Resource<D> {
-    pub(super) fn new(prefix: Arc<str>, decode: D, shared: Arc<Shared<D>>) -> Self {
+    pub(super) fn new(prefix: Arc<str>, decode: D, shared: Arc<CacheShared<D>>) -> Self {
         Resource {
             prefix,
             decode: Arc::new(decode),
             shared,
-            state: Mutex::new(State::Cold),
+            state: Mutex::new(LoadState::Cold),
             loading: tokio::sync::Mutex::new(()),
         }
     }
@@ -121,7 +121,7 @@ impl<D: Decode> Resource<D> {
             if loaded.applied <= at {
                 return Some((loaded.items.clone(), Vec::new()));
             }
-            let events = if at < oldest { None } else { loaded.rings.since(at, UNDONE) };
+            let events = if at < oldest { None } else { loaded.rings.since(at, UNDO_LIMIT) };
             events.map(|events| (loaded.items.clone(), events))
         });
         Ok(found.await?.map(|(mut items, events)| {
@@ -142,7 +142,8 @@ impl<D: Decode> Resource<D> {
     /// followed.
     pub fn count_at(&self, scope: &str, start: &str, at: Revision) -> Option<usize> {
         let (current, events) = self.if_loaded(|loaded, revision| {
-            let events = if loaded.applied <= at { Some(Vec::new()) } else { loaded.rings.since(at, UNDONE) };
+            let events =
+                if loaded.applied <= at { Some(Vec::new()) } else { loaded.rings.since(at, UNDO_LIMIT) };
             let events = events.filter(|_| at <= revision)?;
             Some((Snapshot::new(revision, loaded.items.clone()), events))
         })??;
@@ -204,13 +205,13 @@ impl<D: Decode> Resource<D> {
     /// `Compacted` when the history does not reach back to the revision.
     pub async fn watch(self: &Arc<Self>, scope: &str, after: Revision) -> Result<Watcher<D>, WatchError> {
         let scope: Arc<str> = Arc::from(scope);
-        if self.loaded(|loaded, _| after < loaded.rings.floor() && !loaded.reached_back).await? {
-            self.reach_back().await?;
+        if self.loaded(|loaded, _| after < loaded.rings.floor() && !loaded.is_extended_back).await? {
+            self.extend_back().await?;
         }
         let watcher = self
-            .loaded(|loaded, _| Watcher::enter(Arc::clone(self), Arc::clone(&scope), after, loaded))
+            .loaded(|loaded, _| Watcher::register(Arc::clone(self), Arc::clone(&scope), after, loaded))
             .await?;
-        watcher.begin()?;
+        watcher.check_start()?;
         Ok(watcher)
     }
 
@@ -219,7 +220,7 @@ impl<D: Decode> Resource<D> {
         let scope: Arc<str> = Arc::from(scope);
         self.loaded(|loaded, revision| {
             let snapshot = Snapshot::new(revision, loaded.items.clone());
-            (snapshot, Watcher::enter(Arc::clone(self), Arc::clone(&scope), revision, loaded))
+            (snapshot, Watcher::register(Arc::clone(self), Arc::clone(&scope), revision, loaded))
         })
         .await
     }
@@ -229,7 +230,7 @@ impl<D: Decode> Resource<D> {
         let scope: Arc<str> = Arc::from(scope);
         self.loaded(|loaded, revision| {
             let pin = loaded.pins.pin(Snapshot::new(revision, loaded.items.clone()));
-            (pin, Watcher::enter(Arc::clone(self), Arc::clone(&scope), revision, loaded))
+            (pin, Watcher::register(Arc::clone(self), Arc::clone(&scope), revision, loaded))
         })
         .await
     }
@@ -239,7 +240,7 @@ impl<D: Decode> Resource<D> {
         self.shared.wait_for(revision).await;
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared<D>> {
+    pub(super) fn shared(&self) -> &Arc<CacheShared<D>> {
         &self.shared
     }
 
@@ -250,25 +251,25 @@ impl<D: Decode> Resource<D> {
     /// Runs `read` on the loaded state with its revision; None while the resource is not loaded.
     pub(super) fn if_loaded<R>(&self, read: impl FnOnce(&mut Loaded<D>, Revision) -> R) -> Option<R> {
         match &mut *self.state.lock() {
-            State::Loaded(loaded) => {
+            LoadState::Loaded(loaded) => {
                 // INVARIANT (exact revision): all observed changes of this resource are applied, because the
                 // observed revision advances under this lock. `applied` is newer only just after a load.
                 let revision = self.shared.revision().max(loaded.applied);
                 Some(read(loaded, revision))
             }
-            State::Cold | State::Loading(_) | State::Retired => None,
+            LoadState::Cold | LoadState::Loading(_) | LoadState::Retired => None,
         }
     }
 
     /// Whether the resource is unregistered.
     pub(super) fn is_retired(&self) -> bool {
-        matches!(*self.state.lock(), State::Retired)
+        matches!(*self.state.lock(), LoadState::Retired)
     }
 
     /// Retires the resource: later reads fail, and watchers end.
     pub(super) fn retire(&self) {
-        let was = mem::replace(&mut *self.state.lock(), State::Retired);
-        if let State::Loaded(loaded) = &was {
+        let was = mem::replace(&mut *self.state.lock(), LoadState::Retired);
+        if let LoadState::Loaded(loaded) = &was {
             loaded.rings.waiters().for_each(|waiters| waiters.notify_waiters());
         }
     }
@@ -286,12 +287,12 @@ impl<D: Decode> Resource<D> {
     pub(super) fn apply(&self, change: &Change, woken: &mut Vec<Waiters>) -> Option<usize> {
         let mut state = self.state.lock();
         let weight = match &mut *state {
-            State::Cold | State::Retired => None,
-            State::Loading(collected) => {
+            LoadState::Cold | LoadState::Retired => None,
+            LoadState::Loading(collected) => {
                 collected.push(change.clone());
                 None
             }
-            State::Loaded(loaded) => loaded.apply(change, &self.decode, &self.shared.encoded, woken),
+            LoadState::Loaded(loaded) => loaded.apply(change, &self.decode, &self.shared.encoded, woken),
         };
         self.shared.advance(change.revision);
         weight
@@ -301,41 +302,41 @@ impl<D: Decode> Resource<D> {
     pub(super) fn evict(&self, revision: Revision) {
         // Each event is freed outside the lock.
         while let Some(Some(_event)) = self.if_loaded(|loaded, _| loaded.rings.evict(revision)) {}
-        drop(self.if_loaded(|loaded, _| loaded.pins.take_back(loaded.rings.floor())));
+        drop(self.if_loaded(|loaded, _| loaded.pins.revoke_below(loaded.rings.floor())));
     }
 
     /// Extends the ring to the time before the load, once.
     ///
     /// The engine's history and the limit of bytes determine how far the extension reaches.
-    async fn reach_back(self: &Arc<Self>) -> Result<()> {
+    async fn extend_back(self: &Arc<Self>) -> Result<()> {
         let _loading = self.loading.lock().await;
-        let begin = |loaded: &mut Loaded<D>, _| (!loaded.reached_back).then(|| loaded.rings.floor());
+        let begin = |loaded: &mut Loaded<D>, _| (!loaded.is_extended_back).then(|| loaded.rings.floor());
         let Some(upto) = self.if_loaded(begin).flatten() else { return Ok(()) };
         let store = self.shared.store()?;
         let upto = upto.min(store.revision());
-        let limit = self.shared.limits.ring_bytes / PAST_PART;
+        let limit = self.shared.limits.ring_bytes / PAST_EVENTS_DIVISOR;
         let mut position = store.compacted();
-        let mut past = Past::new(position, limit);
+        let mut past = PastEvents::new(position, limit);
         while position < upto {
-            let Stretch { changes, through } = match store.history(&self.prefix, position, upto).await {
+            let RevisionRange { changes, through } = match store.history(&self.prefix, position, upto).await {
                 Err(Error::Compacted { compacted, .. }) if compacted > position => {
                     position = compacted;
-                    past = Past::new(position, limit);
+                    past = PastEvents::new(position, limit);
                     continue;
                 }
-                stretch => stretch?,
+                range => range?,
             };
             past.add(changes, &self.decode, &self.shared.encoded);
             position = through;
         }
         let (events, floor) = past.into_events();
         let kept = self.if_loaded(|loaded, _| {
-            loaded.reached_back = true;
+            loaded.is_extended_back = true;
             let kept = floor < upto && loaded.rings.prepend(&events, floor, upto);
             if kept {
                 let weights = events.iter().rev();
                 let weights = weights.map(|event| (Arc::downgrade(self), event.revision(), event.weight()));
-                self.shared.account.lock().book_past(weights);
+                self.shared.account.lock().account_past(weights);
             }
             kept
         });
@@ -351,15 +352,15 @@ impl<D: Decode> Resource<D> {
         let observed = {
             let mut state = self.state.lock();
             match *state {
-                State::Loaded(_) => return Ok(()),
-                State::Retired => return Err(retired()),
-                State::Cold | State::Loading(_) => {}
+                LoadState::Loaded(_) => return Ok(()),
+                LoadState::Retired => return Err(retired()),
+                LoadState::Cold | LoadState::Loading(_) => {}
             }
-            *state = State::Loading(Vec::new());
+            *state = LoadState::Loading(Vec::new());
             self.shared.revision()
         };
         // On failure or cancellation the state returns to cold.
-        let collecting = Collecting(self);
+        let collecting = CollectGuard(self);
         let (items, revision) = self.read(observed).await?;
         mem::forget(collecting);
 
@@ -368,17 +369,17 @@ impl<D: Decode> Resource<D> {
             applied: revision,
             rings: Rings::new(Arc::clone(&self.prefix), revision),
             pins: Pins::default(),
-            reached_back: false,
+            is_extended_back: false,
         };
         let mut retained = Vec::new();
         let mut state = self.state.lock();
-        let State::Loading(collected) = &mut *state else { return Err(retired()) };
+        let LoadState::Loading(collected) = &mut *state else { return Err(retired()) };
         for change in &mem::take(collected) {
             if let Some(weight) = loaded.apply(change, &self.decode, &self.shared.encoded, &mut Vec::new()) {
                 retained.push((Arc::downgrade(self), change.revision, weight));
             }
         }
-        *state = State::Loaded(loaded);
+        *state = LoadState::Loaded(loaded);
         drop(state);
         self.shared.retain(retained);
         self.shared.progress.notify_waiters();
@@ -438,13 +439,13 @@ impl<D: Decode> Loaded<D> {
 }
 
 /// Stops collecting changes when dropped.
-struct Collecting<'a, D: Decode>(&'a Resource<D>);
+struct CollectGuard<'a, D: Decode>(&'a Resource<D>);
 
-impl<D: Decode> Drop for Collecting<'_, D> {
+impl<D: Decode> Drop for CollectGuard<'_, D> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
-        if matches!(*state, State::Loading(_)) {
-            *state = State::Cold;
+        if matches!(*state, LoadState::Loading(_)) {
+            *state = LoadState::Cold;
         }
     }
 }

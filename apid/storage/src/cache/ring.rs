@@ -18,7 +18,7 @@ use super::{Decode, Event, Resource};
 use crate::Revision;
 
 /// Number of events to scan from the end before a binary search.
-const NEAR: usize = 8;
+const LINEAR_SCAN_LIMIT: usize = 8;
 
 /// The ring of one scope.
 pub(super) struct Ring<D: Decode> {
@@ -53,7 +53,7 @@ impl<D: Decode> Ring<D> {
         if revision < self.floor {
             return None;
         }
-        let begin = self.place_after(revision);
+        let begin = self.index_after(revision);
         let mut taken = 0;
         let events = self.events.range(begin..).enumerate().take_while(|(index, event)| {
             taken += event.weight();
@@ -63,10 +63,15 @@ impl<D: Decode> Ring<D> {
     }
 
     /// Index of the first event after a revision. Watchers that keep up read near the end.
-    fn place_after(&self, revision: Revision) -> usize {
-        let newer =
-            self.events.iter().rev().take(NEAR).take_while(|event| event.revision() > revision).count();
-        if newer < NEAR {
+    fn index_after(&self, revision: Revision) -> usize {
+        let newer = self
+            .events
+            .iter()
+            .rev()
+            .take(LINEAR_SCAN_LIMIT)
+            .take_while(|event| event.revision() > revision)
+            .count();
+        if newer < LINEAR_SCAN_LIMIT {
             self.events.len() - newer
         } else {
             self.events.partition_point(|event| event.revision() <= revision)
@@ -75,13 +80,13 @@ impl<D: Decode> Ring<D> {
 
     /// All events after a revision; None when they exceed `limit` or when the revision is below the floor.
     pub(super) fn since(&self, revision: Revision, limit: usize) -> Option<Vec<Arc<Event<D>>>> {
-        let begin = self.place_after(revision);
+        let begin = self.index_after(revision);
         let held = revision >= self.floor && self.events.len() - begin <= limit;
         held.then(|| self.events.range(begin..).map(Arc::clone).collect())
     }
 
     /// Extends the ring down to a floor, which is not below the floor of the whole ring.
-    fn reach_back(&mut self, floor: Revision, scope: &str, whole: &Ring<D>) {
+    fn extend_back(&mut self, floor: Revision, scope: &str, whole: &Ring<D>) {
         if floor >= self.floor {
             return;
         }
@@ -127,7 +132,7 @@ impl<D: Decode> Rings<D> {
     }
 
     /// Adds a watcher to the ring of a scope, extended to `after` as far as the whole ring reaches.
-    pub(super) fn enter(&mut self, scope: &Arc<str>, after: Revision) -> &Ring<D> {
+    pub(super) fn add_watcher(&mut self, scope: &Arc<str>, after: Revision) -> &Ring<D> {
         if *scope == self.prefix {
             self.whole.watchers += 1;
             return &self.whole;
@@ -136,7 +141,7 @@ impl<D: Decode> Rings<D> {
         let newest = || Ring::new(whole.last().unwrap_or(whole.floor));
         let ring = self.scoped.entry(Arc::clone(scope)).or_insert_with(newest);
         ring.watchers += 1;
-        ring.reach_back(after.max(whole.floor), scope, whole);
+        ring.extend_back(after.max(whole.floor), scope, whole);
         ring
     }
 
@@ -166,7 +171,7 @@ impl<D: Decode> Rings<D> {
     }
 
     /// Removes a watcher from the ring of a scope.
-    pub(super) fn leave(&mut self, scope: &str) {
+    pub(super) fn remove_watcher(&mut self, scope: &str) {
         if *scope == *self.prefix {
             self.whole.watchers = self.whole.watchers.saturating_sub(1);
         } else if let Some(ring) = self.scoped.get_mut(scope) {
@@ -228,7 +233,10 @@ impl<D: Decode> Default for Account<D> {
 
 impl<D: Decode> Account<D> {
     /// Accounts events older than all others; `events` is sorted newest first.
-    pub(super) fn book_past(&mut self, events: impl Iterator<Item = (Weak<Resource<D>>, Revision, usize)>) {
+    pub(super) fn account_past(
+        &mut self,
+        events: impl Iterator<Item = (Weak<Resource<D>>, Revision, usize)>,
+    ) {
         for event in events {
             self.bytes += event.2;
             self.events.push_front(event);
@@ -236,7 +244,7 @@ impl<D: Decode> Account<D> {
     }
 
     /// Accounts new events.
-    pub(super) fn book(&mut self, events: Vec<(Weak<Resource<D>>, Revision, usize)>) {
+    pub(super) fn account_new(&mut self, events: Vec<(Weak<Resource<D>>, Revision, usize)>) {
         for event in events {
             self.bytes += event.2;
             self.events.push_back(event);
@@ -244,7 +252,7 @@ impl<D: Decode> Account<D> {
     }
 
     /// Removes and returns the oldest event while the bytes exceed `limit`.
-    pub(super) fn victim(&mut self, limit: usize) -> Option<(Weak<Resource<D>>, Revision)> {
+    pub(super) fn evict_oldest(&mut self, limit: usize) -> Option<(Weak<Resource<D>>, Revision)> {
         if self.bytes <= limit {
             return None;
         }
@@ -259,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scopes_of_a_key_are_its_parents_below_the_resource_and_itself() {
+    fn scopes_of_key_are_parents_below_resource_and_key() {
         let of = |key| scopes("/r/", key).collect::<Vec<_>>();
         assert_eq!(of("/r/name"), ["/r/name"]);
         assert_eq!(of("/r/ns/name"), ["/r/ns/", "/r/ns/name"]);

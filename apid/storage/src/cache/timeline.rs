@@ -8,27 +8,29 @@ use tokio::time::Instant;
 use crate::Revision;
 
 /// Minimum distance of samples.
-const APART: Duration = Duration::from_secs(1);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The timeline; see the module documentation.
 #[derive(Debug)]
 pub(super) struct Timeline {
-    marks: VecDeque<(Instant, Revision)>,
+    samples: VecDeque<(Instant, Revision)>,
     age: Duration,
 }
 
 impl Timeline {
     /// An empty timeline that reaches back for `age`.
     pub(super) fn new(age: Duration) -> Self {
-        Timeline { marks: VecDeque::new(), age }
+        Timeline { samples: VecDeque::new(), age }
     }
 
     /// Records the newest revision.
-    pub(super) fn mark(&mut self, now: Instant, revision: Revision) {
-        match self.marks.back_mut() {
-            Some((since, newest)) if now.saturating_duration_since(*since) < APART => *newest = revision,
+    pub(super) fn record(&mut self, now: Instant, revision: Revision) {
+        match self.samples.back_mut() {
+            Some((since, newest)) if now.saturating_duration_since(*since) < SAMPLE_INTERVAL => {
+                *newest = revision
+            }
             _ => {
-                self.marks.push_back((now, revision));
+                self.samples.push_back((now, revision));
                 self.floor(now);
             }
         }
@@ -39,14 +41,14 @@ impl Timeline {
     /// The result has the precision of the samples.
     pub(super) fn floor(&mut self, now: Instant) -> Revision {
         let age = self.age;
-        let old = |mark: Option<&(Instant, Revision)>| {
-            mark.is_some_and(|(since, _)| now.saturating_duration_since(*since) >= age)
+        let old = |sample: Option<&(Instant, Revision)>| {
+            sample.is_some_and(|(since, _)| now.saturating_duration_since(*since) >= age)
         };
         // Keep the newest expired sample: its revision was the newest until the next sample.
-        while old(self.marks.get(1)) {
-            self.marks.pop_front();
+        while old(self.samples.get(1)) {
+            self.samples.pop_front();
         }
-        let oldest = self.marks.front().filter(|mark| old(Some(mark)));
+        let oldest = self.samples.front().filter(|sample| old(Some(sample)));
         oldest.map_or(Revision(0), |(_, revision)| *revision)
     }
 }
@@ -56,18 +58,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_floor_is_what_was_the_newest_an_age_ago() {
+    fn timeline_floor_is_newest_revision_one_age_ago() {
         let begin = Instant::now();
         let at = |seconds: f64| begin + Duration::from_secs_f64(seconds);
         let mut timeline = Timeline::new(Duration::from_secs(75));
         for (seconds, revision) in [(0.0, 10), (0.5, 11), (10.0, 20), (40.0, 30)] {
-            timeline.mark(at(seconds), Revision(revision));
+            timeline.record(at(seconds), Revision(revision));
         }
         for (seconds, floor) in
             [(40.0, 0), (74.9, 0), (75.0, 11), (84.9, 11), (85.0, 20), (114.0, 20), (9999.0, 30)]
         {
             assert_eq!(timeline.floor(at(seconds)), Revision(floor), "after {seconds} s");
         }
-        assert_eq!(timeline.marks.len(), 1, "expired samples are removed");
+        assert_eq!(timeline.samples.len(), 1, "expired samples are removed");
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::resource::Loaded;
 use super::ring::in_scope;
 use super::{Decode, Event, Item, Resource};
-use crate::{Error, Revision, Stretch};
+use crate::{Error, Revision, RevisionRange};
 
 /// The reason why a watcher ended.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -44,13 +44,13 @@ pub struct Watcher<D: Decode> {
 }
 
 impl<D: Decode> Watcher<D> {
-    pub(super) fn enter(
+    pub(super) fn register(
         resource: Arc<Resource<D>>,
         scope: Arc<str>,
         position: Revision,
         loaded: &mut Loaded<D>,
     ) -> Self {
-        let ring = loaded.rings.enter(&scope, position);
+        let ring = loaded.rings.add_watcher(&scope, position);
         let (notify, behind) = (Arc::clone(ring.notify()), position < ring.floor());
         Watcher { resource, scope, position, notify, behind }
     }
@@ -59,10 +59,10 @@ impl<D: Decode> Watcher<D> {
     ///
     /// Compacted events are not delivered even if the ring still holds them: the start of a watch depends
     /// only on the store.
-    pub(super) fn begin(&self) -> Result<(), WatchError> {
+    pub(super) fn check_start(&self) -> Result<(), WatchError> {
         let compacted = self.resource.shared().store()?.compacted();
         if self.position < compacted {
-            return Err(Error::Compacted { asked: self.position, compacted }.into());
+            return Err(Error::Compacted { requested: self.position, compacted }.into());
         }
         Ok(())
     }
@@ -81,7 +81,7 @@ impl<D: Decode> Watcher<D> {
                 tokio::task::yield_now().await;
                 continue;
             }
-            let Stretch { changes, through } = store.history(&self.scope, self.position, upto).await?;
+            let RevisionRange { changes, through } = store.history(&self.scope, self.position, upto).await?;
             self.position = through;
             let (decode, encoded) = (self.resource.decode(), &self.resource.shared().encoded);
             let changes = changes.into_iter().filter(|change| in_scope(&self.scope, &change.key));
@@ -143,7 +143,7 @@ impl<D: Decode> Watcher<D> {
 
 impl<D: Decode> Drop for Watcher<D> {
     fn drop(&mut self) {
-        self.resource.if_loaded(|loaded, _| loaded.rings.leave(&self.scope));
+        self.resource.if_loaded(|loaded, _| loaded.rings.remove_watcher(&self.scope));
     }
 }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Subject, check_history, row};
-use crate::{Committed, Error, MAX_KEY, MAX_VALUE, Op, Revision};
+use super::{TestStore, check_history, row};
+use crate::{CommitOutcome, Error, MAX_KEY, MAX_VALUE, Op, Revision};
 
 /// A created row is readable, at the returned revision.
-pub async fn create_makes_a_row(subject: Subject) {
+pub async fn created_key_is_readable(subject: TestStore) {
     assert_eq!(subject.store.revision(), Revision(0));
     assert_eq!(subject.get("a").await, None);
     let revision = subject.create("a", "one").await;
@@ -19,7 +19,7 @@ pub async fn create_makes_a_row(subject: Subject) {
 }
 
 /// A create of an existing key returns the existing row and changes nothing.
-pub async fn create_of_what_exists_carries_the_row(subject: Subject) {
+pub async fn create_of_existing_key_returns_exists_with_row(subject: TestStore) {
     let revision = subject.create("a", "one").await;
     match subject.store.commit("a", Op::Create(Bytes::from_static(b"two"))).await {
         Err(Error::Exists(found)) => assert_eq!(*found, row("a", "one", revision)),
@@ -29,7 +29,7 @@ pub async fn create_of_what_exists_carries_the_row(subject: Subject) {
 }
 
 /// An update is a compare-and-swap on the revision.
-pub async fn update_needs_the_revision(subject: Subject) {
+pub async fn update_with_wrong_revision_returns_conflict(subject: TestStore) {
     let update = |at| subject.store.commit("a", Op::Update(Bytes::from_static(b"two"), at));
     assert!(matches!(update(Revision(0)).await, Err(Error::NotFound(key)) if &*key == "a"));
     let created = subject.create("a", "one").await;
@@ -39,13 +39,13 @@ pub async fn update_needs_the_revision(subject: Subject) {
             other => panic!("{other:?}"),
         }
     }
-    let Committed { revision } = update(created).await.unwrap();
+    let CommitOutcome { revision } = update(created).await.unwrap();
     assert_eq!(subject.get("a").await, Some(row("a", "two", revision)));
     assert!(matches!(update(created).await, Err(Error::Conflict(found)) if found.revision == revision));
 }
 
 /// A delete is a compare-and-delete on the revision.
-pub async fn delete_needs_the_revision(subject: Subject) {
+pub async fn delete_with_wrong_revision_returns_conflict(subject: TestStore) {
     let delete = |at| subject.store.commit("a", Op::Delete(at));
     assert!(matches!(delete(Revision(0)).await, Err(Error::NotFound(key)) if &*key == "a"));
     let created = subject.create("a", "one").await;
@@ -61,7 +61,7 @@ pub async fn delete_needs_the_revision(subject: Subject) {
 }
 
 /// A recreated key keeps nothing of the deleted row.
-pub async fn a_deleted_key_can_be_created_again(subject: Subject) {
+pub async fn deleted_key_can_be_recreated(subject: TestStore) {
     let first = subject.create("a", "one").await;
     let deleted = subject.delete("a", first).await;
     let second = subject.create("a", "two").await;
@@ -72,7 +72,7 @@ pub async fn a_deleted_key_can_be_created_again(subject: Subject) {
 }
 
 /// One counter serves all keys. A rejected commit takes no revision and is not observed.
-pub async fn revisions_increase_by_one_and_refusals_take_none(subject: Subject) {
+pub async fn revisions_are_consecutive_and_rejected_commits_take_none(subject: TestStore) {
     for expected in 1..=20 {
         let key = format!("key/{expected}");
         assert_eq!(subject.create(&key, "x").await, Revision(expected));
@@ -86,7 +86,7 @@ pub async fn revisions_increase_by_one_and_refusals_take_none(subject: Subject) 
 }
 
 /// The limits are exact.
-pub async fn values_and_keys_have_a_limit(subject: Subject) {
+pub async fn values_and_keys_above_limit_are_rejected(subject: TestStore) {
     let (key, value) = ("k".repeat(MAX_KEY), Bytes::from(vec![7; MAX_VALUE]));
     let revision = subject.create(&key, value.clone()).await;
     assert_eq!(subject.get(&key).await.unwrap().value, value);
@@ -102,7 +102,7 @@ pub async fn values_and_keys_have_a_limit(subject: Subject) {
 }
 
 /// Keys may be any text, and values any bytes.
-pub async fn any_key_and_value_is_kept(subject: Subject) {
+pub async fn arbitrary_keys_and_values_round_trip(subject: TestStore) {
     let keys = ["", "\0", "\0\u{1}", "a", "a\0", "a\0\0b", "a/b", "é/ü", "\u{10ffff}", "a\u{7f}"];
     for key in keys {
         subject.create(key, Bytes::from(format!("\0{key}\u{ff}"))).await;
@@ -118,7 +118,7 @@ pub async fn any_key_and_value_is_kept(subject: Subject) {
 }
 
 /// 32 clients increment a counter, each until 20 successes: no increment is lost or repeated.
-pub async fn concurrent_updates_of_one_key_have_exactly_the_winners(subject: Subject) {
+pub async fn concurrent_updates_of_one_key_lose_no_increment(subject: TestStore) {
     const CLIENTS: u64 = 32;
     const WINS: u64 = 20;
     let first = subject.create("counter", "0").await;
@@ -132,7 +132,7 @@ pub async fn concurrent_updates_of_one_key_have_exactly_the_winners(subject: Sub
                 let count: u64 = std::str::from_utf8(&current.value).unwrap().parse().unwrap();
                 let value = Bytes::from((count + 1).to_string());
                 match store.commit("counter", Op::Update(value.clone(), current.revision)).await {
-                    Ok(Committed { revision }) => {
+                    Ok(CommitOutcome { revision }) => {
                         wins.push(revision);
                         current.value = value;
                         current.revision = revision;
@@ -156,7 +156,7 @@ pub async fn concurrent_updates_of_one_key_have_exactly_the_winners(subject: Sub
 }
 
 /// 32 clients create each of 10 keys: each key has one winner, and the others get its row.
-pub async fn concurrent_creates_of_one_key_have_one_winner(subject: Subject) {
+pub async fn concurrent_creates_of_one_key_have_one_winner(subject: TestStore) {
     for round in 0..10 {
         let key: Arc<str> = format!("key/{round}").into();
         let mut clients = tokio::task::JoinSet::new();
@@ -174,7 +174,7 @@ pub async fn concurrent_creates_of_one_key_have_one_winner(subject: Subject) {
         assert_eq!(winners[0].0, row.value);
         for (value, outcome) in &outcomes {
             match outcome {
-                Ok(Committed { revision }) => assert_eq!((value, *revision), (&row.value, row.revision)),
+                Ok(CommitOutcome { revision }) => assert_eq!((value, *revision), (&row.value, row.revision)),
                 Err(Error::Exists(found)) => assert_eq!(**found, row),
                 other => panic!("{other:?}"),
             }
@@ -183,7 +183,7 @@ pub async fn concurrent_creates_of_one_key_have_one_winner(subject: Subject) {
 }
 
 /// A completed commit is visible in the observed history, which is complete and ordered.
-pub async fn the_observer_sees_history_before_the_answer(subject: Subject) {
+pub async fn observer_sees_change_before_commit_returns(subject: TestStore) {
     let mut clients = tokio::task::JoinSet::new();
     for client in 0..16 {
         let (store, seen) = (subject.store.clone(), subject.seen.clone());
@@ -214,7 +214,7 @@ pub async fn the_observer_sees_history_before_the_answer(subject: Subject) {
 }
 
 /// Every call on a closed store returns `Unavailable`.
-pub async fn a_closed_store_answers_unavailable(subject: Subject) {
+pub async fn closed_store_returns_unavailable(subject: TestStore) {
     let revision = subject.create("a", "one").await;
     assert!(subject.store.health().is_ok());
     subject.store.close().await;

@@ -1,6 +1,6 @@
 //! The conformance suite: the contract of [`Store`] as named test functions that every engine passes.
 //!
-//! An engine runs the whole suite with one line, `storage::conformance!(open)`, where `open` is an [`Open`].
+//! An engine runs the whole suite with one line, `storage::conformance!(open)`, where `open` is an [`OpenStore`].
 //! Each test case gets an empty store and its observer.
 //!
 //! # Reference
@@ -30,27 +30,27 @@ use crate::{Change, Observer, Op, Revision, Row, Store};
 
 /// Creates an empty store with an observer. The second value is dropped after the test case: a directory, for
 /// example.
-pub type Open = fn(Arc<dyn Observer>) -> (Arc<dyn Store>, Box<dyn Any + Send>);
+pub type OpenStore = fn(Arc<dyn Observer>) -> (Arc<dyn Store>, Box<dyn Any + Send>);
 
 /// The store under test.
-pub struct Subject {
+pub struct TestStore {
     /// The store.
     pub store: Arc<dyn Store>,
     /// The observer of the store.
-    pub seen: Arc<Seen>,
+    pub seen: Arc<RecordingObserver>,
 }
 
 /// An observer that records all changes.
 #[derive(Default)]
-pub struct Seen(Mutex<Vec<Change>>);
+pub struct RecordingObserver(Mutex<Vec<Change>>);
 
-impl Observer for Seen {
+impl Observer for RecordingObserver {
     fn observe(&self, changes: &[Change]) {
         self.0.lock().extend_from_slice(changes);
     }
 }
 
-impl Seen {
+impl RecordingObserver {
     /// All changes so far.
     pub fn changes(&self) -> Vec<Change> {
         self.0.lock().clone()
@@ -58,19 +58,19 @@ impl Seen {
 }
 
 /// Runs a test case on a new store, and closes the store afterwards.
-pub fn run<F: Future<Output = ()>>(open: Open, case: impl FnOnce(Subject) -> F) {
+pub fn run<F: Future<Output = ()>>(open: OpenStore, case: impl FnOnce(TestStore) -> F) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(RecordingObserver::default());
         let (store, kept) = open(seen.clone());
-        case(Subject { store: store.clone(), seen }).await;
+        case(TestStore { store: store.clone(), seen }).await;
         store.close().await;
         drop(store);
         drop(kept);
     });
 }
 
-impl Subject {
+impl TestStore {
     async fn create(&self, key: &str, value: impl Into<Bytes>) -> Revision {
         self.store.commit(key, Op::Create(value.into())).await.unwrap().revision
     }
@@ -114,54 +114,54 @@ pub fn check_history(changes: &[Change]) {
     }
 }
 
-/// Runs the whole suite on an engine; the argument is an [`Open`].
+/// Runs the whole suite on an engine; the argument is an [`OpenStore`].
 #[macro_export]
 macro_rules! conformance {
     ($open:expr) => {
         $crate::conformance! { $open;
             commits {
-                create_makes_a_row
-                create_of_what_exists_carries_the_row
-                update_needs_the_revision
-                delete_needs_the_revision
-                a_deleted_key_can_be_created_again
-                revisions_increase_by_one_and_refusals_take_none
-                values_and_keys_have_a_limit
-                any_key_and_value_is_kept
-                concurrent_updates_of_one_key_have_exactly_the_winners
+                created_key_is_readable
+                create_of_existing_key_returns_exists_with_row
+                update_with_wrong_revision_returns_conflict
+                delete_with_wrong_revision_returns_conflict
+                deleted_key_can_be_recreated
+                revisions_are_consecutive_and_rejected_commits_take_none
+                values_and_keys_above_limit_are_rejected
+                arbitrary_keys_and_values_round_trip
+                concurrent_updates_of_one_key_lose_no_increment
                 concurrent_creates_of_one_key_have_one_winner
-                the_observer_sees_history_before_the_answer
-                a_closed_store_answers_unavailable
+                observer_sees_change_before_commit_returns
+                closed_store_returns_unavailable
             }
             reads {
                 ranges_are_ordered_by_bytes
-                a_prefix_is_a_prefix_of_the_key
-                pages_follow_each_other
-                pages_of_one_revision_are_one_snapshot
-                old_revisions_are_read_as_they_were
-                many_versions_of_a_key_are_passed_over
-                a_revision_to_come_is_refused
-                compacted_history_is_refused_and_newest_rows_stay
+                range_prefix_matches_key_text
+                pages_cover_range_without_gap_or_overlap
+                pages_at_one_revision_form_a_snapshot
+                reads_at_old_revisions_return_old_state
+                range_skips_many_versions_of_a_key
+                read_at_future_revision_returns_future
+                compacted_revision_is_rejected_and_newest_rows_stay
                 compaction_never_moves_back
-                keys_that_cannot_exist_are_absent
-                ranges_are_snapshots_under_writers
+                reads_of_oversized_keys_find_nothing
+                range_under_concurrent_writes_is_a_snapshot
             }
             watches {
-                past_then_live_without_a_gap
-                only_the_prefix_is_delivered
-                changes_carry_old_and_new
-                stretches_of_the_past_are_whole
-                a_compacted_start_is_refused
-                a_start_to_come_is_refused
-                a_reader_that_falls_behind_loses_nothing
-                a_reader_behind_compaction_is_told
-                giving_up_on_next_loses_nothing
-                closing_ends_watches
+                watch_delivers_history_then_live_changes_without_gap
+                watch_delivers_only_its_prefix
+                watch_changes_carry_old_and_new_values
+                history_ranges_are_complete
+                watch_from_compacted_revision_returns_compacted
+                watch_from_future_revision_returns_future
+                slow_watch_loses_no_change
+                watch_behind_compaction_returns_compacted
+                cancelled_watch_next_loses_no_change
+                closing_store_ends_watches
                 concurrent_writers_and_watchers_agree
-                nothing_is_delivered_before_it_is_observed
+                watch_never_delivers_unobserved_change
             }
             random {
-                random_operations_agree_with_the_model
+                random_operations_agree_with_reference_model
             }
         }
     };

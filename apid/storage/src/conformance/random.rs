@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use apimachinery::clock::{Chance, SeededChance};
+use apimachinery::clock::{Rng, SeededRng};
 use bytes::Bytes;
 
-use super::{Seen, Subject};
+use super::{RecordingObserver, TestStore};
 use crate::engine::memory::MemoryStore;
 use crate::{Change, Op, Result, Revision, Store};
 
 const STEPS: u64 = 1500;
 const KEYS: [&str; 12] = ["a", "a-b/x", "a/x", "a/y", "a/y/z", "a0", "b/1", "b/2", "b/3", "b/\0", "b/é", "c"];
 
-struct Dice(SeededChance);
+struct RandomOperations(SeededRng);
 
-impl Dice {
+impl RandomOperations {
     fn below(&self, sides: u64) -> u64 {
         (self.0.bits() % u128::from(sides)) as u64
     }
@@ -49,14 +49,14 @@ impl Dice {
 }
 
 /// A failure prints the seed; `SEED=` replays it.
-pub async fn random_operations_agree_with_the_model(subject: Subject) {
+pub async fn random_operations_agree_with_reference_model(subject: TestStore) {
     let seed = match std::env::var("SEED") {
         Ok(seed) => seed.parse().expect("SEED is a number"),
         Err(_) => 20_250_501,
     };
     println!("SEED={seed}");
-    let dice = Dice(SeededChance::new(seed));
-    let observed = Arc::new(Seen::default());
+    let dice = RandomOperations(SeededRng::new(seed));
+    let observed = Arc::new(RecordingObserver::default());
     let model = MemoryStore::new(observed.clone());
     let store = &*subject.store;
     for step in 0..STEPS {

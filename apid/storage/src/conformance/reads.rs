@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 
-use super::{Subject, row};
+use super::{TestStore, row};
 use crate::{Error, MAX_KEY, Op, Revision};
 
 /// `-` and `.` sort before `/`, digits after it: the order is by bytes, not by path segments.
-pub async fn ranges_are_ordered_by_bytes(subject: Subject) {
+pub async fn ranges_are_ordered_by_bytes(subject: TestStore) {
     for key in ["a/x", "a0/x", "a-b/x", "a", "a.b/x", "a/x/y", "a/x-y", "b", "A"] {
         subject.create(key, "x").await;
     }
@@ -15,7 +15,7 @@ pub async fn ranges_are_ordered_by_bytes(subject: Subject) {
 }
 
 /// A prefix is plain text, not a directory.
-pub async fn a_prefix_is_a_prefix_of_the_key(subject: Subject) {
+pub async fn range_prefix_matches_key_text(subject: TestStore) {
     for key in ["a", "a/", "a/x", "a/y", "a0", "ab", "b"] {
         subject.create(key, "x").await;
     }
@@ -33,7 +33,7 @@ pub async fn a_prefix_is_a_prefix_of_the_key(subject: Subject) {
 }
 
 /// Checks `limit`, `more` and `start` across pages.
-pub async fn pages_follow_each_other(subject: Subject) {
+pub async fn pages_cover_range_without_gap_or_overlap(subject: TestStore) {
     for number in 0..10 {
         subject.create(&format!("p/{number}"), "x").await;
     }
@@ -62,7 +62,7 @@ pub async fn pages_follow_each_other(subject: Subject) {
 }
 
 /// Writes between two pages are invisible in the second page.
-pub async fn pages_of_one_revision_are_one_snapshot(subject: Subject) {
+pub async fn pages_at_one_revision_form_a_snapshot(subject: TestStore) {
     let mut revisions = Vec::new();
     for number in 0..6 {
         revisions.push(subject.create(&format!("p/{number}"), "old").await);
@@ -80,7 +80,7 @@ pub async fn pages_of_one_revision_are_one_snapshot(subject: Subject) {
 }
 
 /// Every past state is readable at its revision.
-pub async fn old_revisions_are_read_as_they_were(subject: Subject) {
+pub async fn reads_at_old_revisions_return_old_state(subject: TestStore) {
     let one = subject.create("a", "one").await;
     let two = subject.update("a", "two", one).await;
     subject.create("b", "x").await;
@@ -103,7 +103,7 @@ pub async fn old_revisions_are_read_as_they_were(subject: Subject) {
 }
 
 /// A range finds the right version of each key among many newer and older ones.
-pub async fn many_versions_of_a_key_are_passed_over(subject: Subject) {
+pub async fn range_skips_many_versions_of_a_key(subject: TestStore) {
     let keys = ["a", "b", "c"];
     let mut newest = Vec::new();
     for key in keys {
@@ -127,21 +127,20 @@ pub async fn many_versions_of_a_key_are_passed_over(subject: Subject) {
 }
 
 /// Future revisions are rejected.
-pub async fn a_revision_to_come_is_refused(subject: Subject) {
+pub async fn read_at_future_revision_returns_future(subject: TestStore) {
     let current = subject.create("a", "one").await;
-    let asked = Revision(current.0 + 1);
-    let future =
-        |error: Error| matches!(error, Error::Future { asked: a, current: c } if a == asked && c == current);
-    assert!(future(subject.store.get("a", Some(asked)).await.unwrap_err()));
-    assert!(future(subject.store.range("", "", 0, Some(asked)).await.unwrap_err()));
-    assert!(future(subject.store.compact(asked).await.unwrap_err()));
+    let requested = Revision(current.0 + 1);
+    let future = |error: Error| matches!(error, Error::Future { requested: a, current: c } if a == requested && c == current);
+    assert!(future(subject.store.get("a", Some(requested)).await.unwrap_err()));
+    assert!(future(subject.store.range("", "", 0, Some(requested)).await.unwrap_err()));
+    assert!(future(subject.store.compact(requested).await.unwrap_err()));
     assert_eq!(subject.store.compacted(), Revision(0));
 }
 
 /// Revisions below the compacted one are rejected, even if still on disk.
 ///
 /// The compacted revision and later ones are readable.
-pub async fn compacted_history_is_refused_and_newest_rows_stay(subject: Subject) {
+pub async fn compacted_revision_is_rejected_and_newest_rows_stay(subject: TestStore) {
     let one = subject.create("a", "one").await;
     let two = subject.update("a", "two", one).await;
     let b = subject.create("b", "x").await;
@@ -151,11 +150,14 @@ pub async fn compacted_history_is_refused_and_newest_rows_stay(subject: Subject)
     let compacted = gone;
     subject.store.compact(compacted).await.unwrap();
     assert_eq!(subject.store.compacted(), compacted);
-    for asked in 0..compacted.0 {
-        let asked = Revision(asked);
-        let refused = |error: Error| matches!(error, Error::Compacted { asked: a, compacted: c } if a == asked && c == compacted);
-        assert!(refused(subject.store.get("a", Some(asked)).await.unwrap_err()), "get at {asked}");
-        assert!(refused(subject.store.range("", "", 0, Some(asked)).await.unwrap_err()), "range at {asked}");
+    for requested in 0..compacted.0 {
+        let requested = Revision(requested);
+        let refused = |error: Error| matches!(error, Error::Compacted { requested: a, compacted: c } if a == requested && c == compacted);
+        assert!(refused(subject.store.get("a", Some(requested)).await.unwrap_err()), "get at {requested}");
+        assert!(
+            refused(subject.store.range("", "", 0, Some(requested)).await.unwrap_err()),
+            "range at {requested}"
+        );
     }
     let get = |key: &'static str, at| subject.store.get(key, at);
     assert_eq!(get("a", Some(compacted)).await.unwrap(), Some(row("a", "two", two)));
@@ -169,7 +171,7 @@ pub async fn compacted_history_is_refused_and_newest_rows_stay(subject: Subject)
 }
 
 /// Compaction at an older revision changes nothing.
-pub async fn compaction_never_moves_back(subject: Subject) {
+pub async fn compaction_never_moves_back(subject: TestStore) {
     for number in 0..5 {
         subject.create(&format!("{number}"), "x").await;
     }
@@ -181,7 +183,7 @@ pub async fn compaction_never_moves_back(subject: Subject) {
 }
 
 /// Reads of keys above the length limit find nothing.
-pub async fn keys_that_cannot_exist_are_absent(subject: Subject) {
+pub async fn reads_of_oversized_keys_find_nothing(subject: TestStore) {
     subject.create("a", "x").await;
     subject.create(&"b".repeat(MAX_KEY), "x").await;
     for length in [MAX_KEY + 1, 70_000, 1 << 20] {
@@ -201,7 +203,7 @@ pub async fn keys_that_cannot_exist_are_absent(subject: Subject) {
 }
 
 /// A writer updates keys in turn; a concurrent range always shows the state of one revision.
-pub async fn ranges_are_snapshots_under_writers(subject: Subject) {
+pub async fn range_under_concurrent_writes_is_a_snapshot(subject: TestStore) {
     for key in 0..8 {
         subject.create(&format!("coin/{key}"), "0").await;
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Subject, check_history, row};
+use super::{TestStore, check_history, row};
 use crate::{Change, Error, Op, Revision, Watch};
 
 /// Reads from a watch until `count` changes have arrived.
@@ -27,7 +27,7 @@ fn revisions(changes: &[Change]) -> Vec<u64> {
 }
 
 /// Past changes, then new ones, from any revision.
-pub async fn past_then_live_without_a_gap(subject: Subject) {
+pub async fn watch_delivers_history_then_live_changes_without_gap(subject: TestStore) {
     for number in 0..5 {
         subject.create(&format!("{number}"), "x").await;
     }
@@ -45,7 +45,7 @@ pub async fn past_then_live_without_a_gap(subject: Subject) {
 }
 
 /// Changes of other keys are skipped.
-pub async fn only_the_prefix_is_delivered(subject: Subject) {
+pub async fn watch_delivers_only_its_prefix(subject: TestStore) {
     let mut watch = subject.store.watch("a/", Revision(0)).await.unwrap();
     for key in ["a", "a/1", "a-/1", "b/1", "a/2", "a0"] {
         subject.create(key, "x").await;
@@ -57,7 +57,7 @@ pub async fn only_the_prefix_is_delivered(subject: Subject) {
 }
 
 /// Consecutive ranges together are the changes of a prefix between any two revisions.
-pub async fn stretches_of_the_past_are_whole(subject: Subject) {
+pub async fn history_ranges_are_complete(subject: TestStore) {
     for number in 0..3_000 {
         subject.create(&format!("{}/{number}", if number % 7 == 0 { "a" } else { "b" }), "x").await;
     }
@@ -66,14 +66,14 @@ pub async fn stretches_of_the_past_are_whole(subject: Subject) {
     {
         let (mut position, mut told) = (Revision(after), Vec::new());
         while position < Revision(upto) {
-            let stretch = subject.store.history(prefix, position, Revision(upto)).await.unwrap();
+            let range = subject.store.history(prefix, position, Revision(upto)).await.unwrap();
             assert!(
-                stretch.through > position && stretch.through <= Revision(upto),
+                range.through > position && range.through <= Revision(upto),
                 "every range makes progress"
             );
-            assert!(stretch.changes.iter().all(|c| c.revision > position && c.revision <= stretch.through));
-            told.extend(stretch.changes.into_iter().map(|change| change.revision));
-            position = stretch.through;
+            assert!(range.changes.iter().all(|c| c.revision > position && c.revision <= range.through));
+            told.extend(range.changes.into_iter().map(|change| change.revision));
+            position = range.through;
         }
         let seen = subject.seen.changes().into_iter().filter(|change| change.key.starts_with(prefix));
         let wanted = seen.map(|change| change.revision).filter(|r| (after + 1..=upto).contains(&r.0));
@@ -89,7 +89,7 @@ pub async fn stretches_of_the_past_are_whole(subject: Subject) {
 
 /// Each change carries the previous row and the new bytes: create, update, delete, recreate; live and from
 /// history.
-pub async fn changes_carry_old_and_new(subject: Subject) {
+pub async fn watch_changes_carry_old_and_new_values(subject: TestStore) {
     let mut live = subject.store.watch("", Revision(0)).await.unwrap();
     let one = subject.create("a", "one").await;
     let two = subject.update("a", "two", one).await;
@@ -114,32 +114,35 @@ pub async fn changes_carry_old_and_new(subject: Subject) {
 }
 
 /// A watch from compacted history is rejected; a watch from the compacted revision is complete.
-pub async fn a_compacted_start_is_refused(subject: Subject) {
+pub async fn watch_from_compacted_revision_returns_compacted(subject: TestStore) {
     for number in 0..5 {
         subject.create(&format!("{number}"), "x").await;
     }
     subject.store.compact(Revision(3)).await.unwrap();
     for after in 0..3 {
-        let asked = Revision(after);
-        let refused = subject.store.watch("", asked).await.err();
-        assert!(matches!(refused, Some(Error::Compacted { asked: a, .. }) if a == asked), "{refused:?}");
+        let requested = Revision(after);
+        let refused = subject.store.watch("", requested).await.err();
+        assert!(
+            matches!(refused, Some(Error::Compacted { requested: a, .. }) if a == requested),
+            "{refused:?}"
+        );
     }
     let mut watch = subject.store.watch("", Revision(3)).await.unwrap();
     assert_eq!(revisions(&take(&mut watch, 2).await), [4, 5]);
 }
 
 /// A watch from a future revision is rejected.
-pub async fn a_start_to_come_is_refused(subject: Subject) {
+pub async fn watch_from_future_revision_returns_future(subject: TestStore) {
     subject.create("a", "x").await;
     let refused = subject.store.watch("", Revision(2)).await.err();
     assert!(
-        matches!(refused, Some(Error::Future { asked: Revision(2), current: Revision(1) })),
+        matches!(refused, Some(Error::Future { requested: Revision(2), current: Revision(1) })),
         "{refused:?}"
     );
 }
 
 /// The backlog exceeds every buffer.
-pub async fn a_reader_that_falls_behind_loses_nothing(subject: Subject) {
+pub async fn slow_watch_loses_no_change(subject: TestStore) {
     let mut watch = subject.store.watch("", Revision(0)).await.unwrap();
     let mut newest = HashMap::new();
     for number in 0..200_u32 {
@@ -158,7 +161,7 @@ pub async fn a_reader_that_falls_behind_loses_nothing(subject: Subject) {
 }
 
 /// A watch that falls behind a compaction returns `Compacted`, also on the next call.
-pub async fn a_reader_behind_compaction_is_told(subject: Subject) {
+pub async fn watch_behind_compaction_returns_compacted(subject: TestStore) {
     let mut watch = subject.store.watch("", Revision(0)).await.unwrap();
     let mut at = subject.create("a", Bytes::from(vec![0; 1 << 20])).await;
     for number in 1..8 {
@@ -168,14 +171,14 @@ pub async fn a_reader_behind_compaction_is_told(subject: Subject) {
     for _ in 0..2 {
         let error = watch.next().await.unwrap_err();
         assert!(
-            matches!(error, Error::Compacted { asked: Revision(0), compacted: Revision(7) }),
+            matches!(error, Error::Compacted { requested: Revision(0), compacted: Revision(7) }),
             "{error:?}"
         );
     }
 }
 
 /// A dropped `next` future loses no change.
-pub async fn giving_up_on_next_loses_nothing(subject: Subject) {
+pub async fn cancelled_watch_next_loses_no_change(subject: TestStore) {
     let mut watch = subject.store.watch("", Revision(0)).await.unwrap();
     let store = subject.store.clone();
     let writer = tokio::spawn(async move {
@@ -197,7 +200,7 @@ pub async fn giving_up_on_next_loses_nothing(subject: Subject) {
 }
 
 /// Closing the store ends waiting watches.
-pub async fn closing_ends_watches(subject: Subject) {
+pub async fn closing_store_ends_watches(subject: TestStore) {
     let revision = subject.create("a", "x").await;
     let mut watch = subject.store.watch("", revision).await.unwrap();
     let waiting = tokio::spawn(async move { watch.next().await });
@@ -207,7 +210,7 @@ pub async fn closing_ends_watches(subject: Subject) {
 }
 
 /// 8 writers and 8 watches that end and resume at random points: every watch sees the observed history.
-pub async fn concurrent_writers_and_watchers_agree(subject: Subject) {
+pub async fn concurrent_writers_and_watchers_agree(subject: TestStore) {
     const WRITERS: usize = 8;
     const WRITES: usize = 60;
     let mut watchers = tokio::task::JoinSet::new();
@@ -256,7 +259,7 @@ pub async fn concurrent_writers_and_watchers_agree(subject: Subject) {
 }
 
 /// A watch never delivers a change before the observer has seen it.
-pub async fn nothing_is_delivered_before_it_is_observed(subject: Subject) {
+pub async fn watch_never_delivers_unobserved_change(subject: TestStore) {
     let mut watch = subject.store.watch("", Revision(0)).await.unwrap();
     let seen = Arc::clone(&subject.seen);
     let watcher = tokio::spawn(async move {

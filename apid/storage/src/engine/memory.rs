@@ -7,8 +7,8 @@
 //!
 //! # Concurrency
 //!
-//! A commit holds `turn` until the observer returns, so that changes are observed in order. The engine holds
-//! `state` only during an access, so that the observer may read the store. Lock order: `turn`, then `state`.
+//! A commit holds `commit_lock` until the observer returns, so that changes are observed in order. The engine holds
+//! `state` only during an access, so that the observer may read the store. Lock order: `commit_lock`, then `state`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,25 +20,26 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::{
-    Change, Committed, Error, Observer, Op, Page, Result, Revision, Row, Store, Stretch, Watch, check_size,
+    Change, CommitOutcome, Error, Observer, Op, Page, Result, Revision, RevisionRange, Row, Store, Watch,
+    check_size,
 };
 
 /// The in-memory store; see the module documentation.
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    shared: Arc<MemoryShared>,
     observer: Arc<dyn Observer>,
-    turn: Mutex<()>,
+    commit_lock: Mutex<()>,
 }
 
-struct Shared {
-    state: RwLock<State>,
+struct MemoryShared {
+    state: RwLock<MemoryState>,
     /// The newest revision visible to readers; set after the observer has seen the change.
     published: watch::Sender<u64>,
     closed: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct MemoryState {
     /// Key, then revision, then value; None is a tombstone.
     versions: BTreeMap<Arc<str>, BTreeMap<u64, Option<Bytes>>>,
     /// Every change after `compacted`, by revision.
@@ -50,16 +51,16 @@ struct State {
 impl MemoryStore {
     /// An empty store.
     pub fn new(observer: Arc<dyn Observer>) -> Self {
-        let shared = Shared {
+        let shared = MemoryShared {
             state: RwLock::default(),
             published: watch::Sender::new(0),
             closed: AtomicBool::new(false),
         };
-        MemoryStore { shared: Arc::new(shared), observer, turn: Mutex::new(()) }
+        MemoryStore { shared: Arc::new(shared), observer, commit_lock: Mutex::new(()) }
     }
 
-    fn write(&self, key: &str, op: Op) -> Result<Committed> {
-        let _turn = self.turn.lock();
+    fn write(&self, key: &str, op: Op) -> Result<CommitOutcome> {
+        let _commit_lock = self.commit_lock.lock();
         self.shared.open()?;
         let change = {
             let mut state = self.shared.state.write();
@@ -70,11 +71,11 @@ impl MemoryStore {
         let revision = change.revision;
         self.observer.observe(&[change]);
         self.shared.published.send_replace(revision.0);
-        Ok(Committed { revision })
+        Ok(CommitOutcome { revision })
     }
 }
 
-impl Shared {
+impl MemoryShared {
     fn open(&self) -> Result<()> {
         if self.closed.load(Ordering::SeqCst) {
             return Err(Error::Unavailable("the store is closed".to_owned()));
@@ -83,19 +84,19 @@ impl Shared {
     }
 
     /// Resolves the revision of a read: checks an explicit one, else uses the published one.
-    fn settle(&self, state: &State, at: Option<Revision>) -> Result<u64> {
-        let Some(asked) = at else { return Ok(*self.published.borrow()) };
-        if asked.0 > state.revision {
-            return Err(Error::Future { asked, current: Revision(state.revision) });
+    fn resolve_revision(&self, state: &MemoryState, at: Option<Revision>) -> Result<u64> {
+        let Some(requested) = at else { return Ok(*self.published.borrow()) };
+        if requested.0 > state.revision {
+            return Err(Error::Future { requested, current: Revision(state.revision) });
         }
-        if asked.0 < state.compacted {
-            return Err(Error::Compacted { asked, compacted: Revision(state.compacted) });
+        if requested.0 < state.compacted {
+            return Err(Error::Compacted { requested, compacted: Revision(state.compacted) });
         }
-        Ok(asked.0)
+        Ok(requested.0)
     }
 }
 
-impl State {
+impl MemoryState {
     /// The row of a key at a revision.
     fn row(&self, key: &str, at: u64) -> Option<Row> {
         let (key, versions) = self.versions.get_key_value(key)?;
@@ -155,14 +156,14 @@ impl Store for MemoryStore {
     async fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Row>> {
         self.shared.open()?;
         let state = self.shared.state.read();
-        let at = self.shared.settle(&state, at)?;
+        let at = self.shared.resolve_revision(&state, at)?;
         Ok(state.row(key, at))
     }
 
     async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page> {
         self.shared.open()?;
         let state = self.shared.state.read();
-        let at = self.shared.settle(&state, at)?;
+        let at = self.shared.resolve_revision(&state, at)?;
         let mut page = Page { rows: Vec::new(), revision: Revision(at), more: false };
         for key in state.versions.keys().filter(|key| key.starts_with(prefix) && &***key >= start) {
             let Some(row) = state.row(key, at) else { continue };
@@ -175,14 +176,14 @@ impl Store for MemoryStore {
         Ok(page)
     }
 
-    async fn commit(&self, key: &str, op: Op) -> Result<Committed> {
+    async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
         check_size(key, &op)?;
         self.write(key, op)
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
         self.shared.open()?;
-        self.shared.settle(&self.shared.state.read(), Some(after))?;
+        self.shared.resolve_revision(&self.shared.state.read(), Some(after))?;
         let published = self.shared.published.subscribe();
         Ok(Box::new(MemoryWatch {
             shared: self.shared.clone(),
@@ -192,24 +193,24 @@ impl Store for MemoryStore {
         }))
     }
 
-    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<Stretch> {
+    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<RevisionRange> {
         self.shared.open()?;
         let state = self.shared.state.read();
-        self.shared.settle(&state, Some(after))?;
-        self.shared.settle(&state, Some(upto.max(after)))?;
+        self.shared.resolve_revision(&state, Some(after))?;
+        self.shared.resolve_revision(&state, Some(upto.max(after)))?;
         let between = after.0 + 1..=upto.0.max(after.0);
         let changes = if between.is_empty() { None } else { Some(state.history.range(between)) };
         let changes = changes.into_iter().flatten().map(|(_, change)| change);
         let changes = changes.filter(|change| change.key.starts_with(prefix)).cloned().collect();
-        Ok(Stretch { changes, through: upto.max(after) })
+        Ok(RevisionRange { changes, through: upto.max(after) })
     }
 
     async fn compact(&self, upto: Revision) -> Result<()> {
-        let _turn = self.turn.lock();
+        let _commit_lock = self.commit_lock.lock();
         self.shared.open()?;
         let mut state = self.shared.state.write();
         if upto.0 > state.revision {
-            return Err(Error::Future { asked: upto, current: Revision(state.revision) });
+            return Err(Error::Future { requested: upto, current: Revision(state.revision) });
         }
         if upto.0 > state.compacted {
             state.compact(upto.0);
@@ -222,14 +223,14 @@ impl Store for MemoryStore {
     }
 
     async fn close(&self) {
-        let _turn = self.turn.lock();
+        let _commit_lock = self.commit_lock.lock();
         self.shared.closed.store(true, Ordering::SeqCst);
         self.shared.published.send_modify(|_| ());
     }
 }
 
 struct MemoryWatch {
-    shared: Arc<Shared>,
+    shared: Arc<MemoryShared>,
     prefix: String,
     position: u64,
     published: watch::Receiver<u64>,
@@ -259,8 +260,8 @@ impl MemoryWatch {
     fn read(&self, upto: u64) -> Result<Vec<Change>> {
         let state = self.shared.state.read();
         if self.position < state.compacted {
-            let asked = Revision(self.position);
-            return Err(Error::Compacted { asked, compacted: Revision(state.compacted) });
+            let requested = Revision(self.position);
+            return Err(Error::Compacted { requested, compacted: Revision(state.compacted) });
         }
         let wanted = state.history.range(self.position + 1..=upto).map(|(_, change)| change);
         Ok(wanted.filter(|change| change.key.starts_with(&self.prefix)).cloned().collect())

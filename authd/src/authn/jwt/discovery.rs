@@ -3,7 +3,7 @@
 use apimachinery::codec::json;
 use serde_json::Value;
 
-use super::checked::Issuer;
+use super::validated::Issuer;
 use crate::tokens::jwk::LIMITS;
 
 /// The metadata URL of an issuer (requirements A-OIDC-16, A-JWT-18, A-JWT-19).
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_is_where_the_issuer_or_the_configuration_says() {
+    fn discovery_url_follows_issuer_or_configuration() {
         for (issuer, discovery, want) in [
             ("https://a.test", "", "https://a.test/.well-known/openid-configuration"),
             ("https://a.test/", "", "https://a.test/.well-known/openid-configuration"),
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_the_issuers_own_and_names_keys_over_tls() {
+    fn metadata_with_other_issuer_or_plain_http_jwks_uri_is_rejected() {
         let read = |text: &str| keys_url(text.as_bytes(), "https://a.test");
         assert_eq!(
             read(r#"{"issuer":"https://a.test","jwks_uri":"https://k.test/keys","x":[1]}"#),

@@ -16,7 +16,7 @@ use apimachinery::user::UserInfo;
 use expressions::{Cost, Type, Value as Cel, limits};
 use serde_json::{Map, Value, json};
 
-use super::checked::{Checked, ClaimRule, Expression, Rule, Source};
+use super::validated::{ClaimRule, Expression, Rule, Source, ValidatedAuthenticator};
 
 /// The claim that says whether `email` was verified (OpenID Connect Core, section 5.1).
 const EMAIL_VERIFIED: &str = "email_verified";
@@ -29,7 +29,7 @@ pub(super) struct Types {
 
 impl Types {
     pub(super) fn new() -> Self {
-        Types { claims: super::checked::claims_type(), user: super::checked::user_type() }
+        Types { claims: super::validated::claims_type(), user: super::validated::user_type() }
     }
 }
 
@@ -39,7 +39,7 @@ impl Types {
 ///
 /// The mapping that failed, or the rule that is not met.
 pub(super) fn identify(
-    authenticator: &Checked,
+    authenticator: &ValidatedAuthenticator,
     claims: &Map<String, Value>,
     names: &Names,
     types: &Types,
@@ -71,7 +71,7 @@ pub(super) fn identify(
         });
         for rule in &authenticator.user_rules {
             let value = Cel::of(&shown, &types.user).map_err(|error| error.to_string())?;
-            met("user", rule, run(&rule.expression, "user", value))?;
+            check_rule("user", rule, run(&rule.expression, "user", value))?;
         }
     }
     Ok(user)
@@ -84,7 +84,7 @@ fn run<'a>(expression: &'a Expression, variable: &str, value: Cel<'a>) -> Result
 }
 
 /// Checks that a rule is met.
-fn met(of: &str, rule: &Rule, outcome: Result<Cel<'_>, String>) -> Result<(), String> {
+fn check_rule(of: &str, rule: &Rule, outcome: Result<Cel<'_>, String>) -> Result<(), String> {
     let text = &rule.expression.text;
     match outcome {
         Ok(Cel::Bool(true)) => Ok(()),
@@ -168,7 +168,7 @@ impl<'c> Mapping<'c> {
                 let prefixed =
                     |value: &Value| value.as_str().map(|text| format!("{prefix}{text}")).ok_or_else(wrong);
                 match self.claims.get(claim) {
-                    None => self.elsewhere(claim).map(|()| Vec::new()),
+                    None => self.reject_distributed_claim(claim).map(|()| Vec::new()),
                     Some(Value::Null) => Ok(Vec::new()),
                     Some(Value::Array(list)) => list.iter().map(prefixed).collect(),
                     Some(one) => Ok(vec![prefixed(one)?]),
@@ -179,7 +179,7 @@ impl<'c> Mapping<'c> {
 
     /// Rejects a distributed claim (OpenID Connect Core, section 5.6.2).
     /// Ignoring the claim would drop groups of the user.
-    fn elsewhere(&self, claim: &str) -> Result<(), String> {
+    fn reject_distributed_claim(&self, claim: &str) -> Result<(), String> {
         match self.claims.get("_claim_names").and_then(|names| names.get(claim)) {
             None => Ok(()),
             Some(_) => {
@@ -210,7 +210,7 @@ impl<'c> Mapping<'c> {
             },
             ClaimRule::Expression(rule) => {
                 let value = Cel::object(self.claims, self.ty);
-                met("claim", rule, run(&rule.expression, "claims", value))
+                check_rule("claim", rule, run(&rule.expression, "claims", value))
             }
         }
     }

@@ -13,8 +13,8 @@ use aws_lc_rs::digest;
 use parking_lot::Mutex;
 use serving::metrics::{FloatGauges, Histograms};
 
-use super::checked::Issuer;
 use super::provider::Provider;
+use super::validated::Issuer;
 
 /// Labels of [`JwtMeters::latency`]: result and issuer's hash.
 pub type LatencyLabels = [(&'static str, String); 2];
@@ -41,13 +41,13 @@ pub struct Hooks {
 }
 
 /// State that all issuers share.
-pub(super) struct Surroundings {
+pub(super) struct SharedIssuerState {
     pub(super) clock: Arc<dyn Clock>,
     hooks: OnceLock<Hooks>,
     known: Mutex<HashMap<Issuer, Weak<Provider>>>,
 }
 
-impl Surroundings {
+impl SharedIssuerState {
     /// Handles the removal of a key.
     pub(super) fn renew(&self) {
         if let Some(hooks) = self.hooks.get() {
@@ -59,7 +59,7 @@ impl Surroundings {
     pub(super) fn changed(&self) {
         let Some(hooks) = self.hooks.get() else { return };
         let providers: Vec<Arc<Provider>> = self.known.lock().values().filter_map(Weak::upgrade).collect();
-        let unknown = providers.iter().filter(|provider| provider.unknown().is_some()).count();
+        let unknown = providers.iter().filter(|provider| provider.unknown_reason().is_some()).count();
         let told = || format!("{unknown} of {} have no keys yet; see the log", providers.len());
         (hooks.note)((unknown > 0).then(told));
     }
@@ -85,7 +85,7 @@ impl Surroundings {
 
 /// All issuers.
 #[derive(Clone)]
-pub struct Issuers(pub(super) Arc<Surroundings>);
+pub struct Issuers(pub(super) Arc<SharedIssuerState>);
 
 impl std::fmt::Debug for Issuers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -96,7 +96,11 @@ impl std::fmt::Debug for Issuers {
 impl Issuers {
     /// Creates an empty registry; no fetch happens before [`Issuers::start`].
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Issuers(Arc::new(Surroundings { clock, hooks: OnceLock::new(), known: Mutex::new(HashMap::new()) }))
+        Issuers(Arc::new(SharedIssuerState {
+            clock,
+            hooks: OnceLock::new(),
+            known: Mutex::new(HashMap::new()),
+        }))
     }
 
     /// Starts fetching for the known issuers, and from now on for each new one. Needs a runtime.
@@ -107,7 +111,7 @@ impl Issuers {
     }
 
     /// Reports the issuers without keys again after a change of the set of issuers.
-    pub fn tell(&self) {
+    pub fn report_unknown(&self) {
         self.0.changed();
     }
 
@@ -143,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn issuers_are_hashed_as_the_reference_hashes_them() {
+    fn issuer_hash_equals_kubernetes() {
         // From the metrics tests of Kubernetes: the issuer there is `testIssuer`.
         let want = "sha256:29b34beedc55b972f2428f21bc588f9d38e5e8f7a7af825486e7bb4fd9caa2ad";
         assert_eq!(hash("testIssuer"), want);

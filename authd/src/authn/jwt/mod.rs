@@ -15,12 +15,12 @@
 //! INVARIANT (identity tokens): a token whose `typ` declares another purpose (`at+jwt` for access,
 //! `logout+jwt` …) is rejected (requirement A-OIDC-2).
 
-pub mod checked;
 pub mod claims;
 pub mod discovery;
 mod identity;
 mod issuers;
 mod provider;
+pub mod validated;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,23 +30,23 @@ use apimachinery::names::Names;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use super::{Accepted, Authenticator, Credentials, Moment, Outcome, Settings, agnostic_audiences};
-use crate::mirror::{Mirror, NotYet};
+use super::{Accepted, Authenticator, AuthnContext, Credentials, Outcome, Settings, agnostic_audiences};
+use crate::mirror::{Mirror, MirrorNotReady};
 use crate::tokens::jose::{self, Signed};
-use checked::Checked;
 use identity::Types;
 use provider::Provider;
+use validated::ValidatedAuthenticator;
 
 pub use issuers::{FetchLabels, Hooks, Issuers, JwtMeters, LatencyLabels};
 
 /// Limit in characters of an unknown issuer in the log.
-const SHOWN: usize = 200;
+const MAX_SHOWN_ISSUER: usize = 200;
 
 /// Configuration of the JWT authenticators.
 #[derive(Clone, Debug)]
 pub struct JwtSettings {
     /// The authenticators; no two have the same issuer.
-    pub authenticators: Vec<Arc<Checked>>,
+    pub authenticators: Vec<Arc<ValidatedAuthenticator>>,
     /// The known issuers with their keys.
     pub issuers: Issuers,
 }
@@ -59,16 +59,16 @@ impl JwtSettings {
 }
 
 /// The authenticator of one issuer.
-struct One {
-    checked: Arc<Checked>,
+struct IssuerAuthenticator {
+    checked: Arc<ValidatedAuthenticator>,
     provider: Arc<Provider>,
     hash: String,
 }
 
-struct Jwts {
+struct JwtUnion {
     names: Arc<Names>,
     /// By issuer.
-    authenticators: HashMap<String, One>,
+    authenticators: HashMap<String, IssuerAuthenticator>,
     /// Issuers whose tokens belong to another authenticator.
     others: Vec<String>,
     api_audiences: Vec<String>,
@@ -84,12 +84,19 @@ pub(super) fn build(
     if authenticators.is_empty() {
         return Ok(None);
     }
-    let one = |checked: &Arc<Checked>| {
+    let one = |checked: &Arc<ValidatedAuthenticator>| {
         let url = checked.issuer.url.clone();
         let hash = issuers::hash(&url);
-        (url, One { checked: Arc::clone(checked), provider: issuers.provider(&checked.issuer), hash })
+        (
+            url,
+            IssuerAuthenticator {
+                checked: Arc::clone(checked),
+                provider: issuers.provider(&checked.issuer),
+                hash,
+            },
+        )
     };
-    Ok(Some(Box::new(Jwts {
+    Ok(Some(Box::new(JwtUnion {
         names: Arc::clone(&settings.names),
         authenticators: authenticators.iter().map(one).collect(),
         others: settings.issuer.iter().flat_map(|issuer| issuer.issuers()).map(str::to_owned).collect(),
@@ -100,11 +107,15 @@ pub(super) fn build(
 }
 
 #[async_trait]
-impl Authenticator for Jwts {
-    async fn authenticate(&self, credentials: Credentials<'_>, at: Moment) -> Result<Outcome, NotYet> {
+impl Authenticator for JwtUnion {
+    async fn authenticate(
+        &self,
+        credentials: Credentials<'_>,
+        at: AuthnContext,
+    ) -> Result<Outcome, MirrorNotReady> {
         let one = match self.route(credentials.token) {
             Ok(Some(one)) => one,
-            Ok(None) => return Ok(Outcome::NotMine),
+            Ok(None) => return Ok(Outcome::NotApplicable),
             Err(check) => return Ok(Outcome::Rejected(check)),
         };
         let clock = &self.issuers.0.clock;
@@ -120,14 +131,14 @@ impl Authenticator for Jwts {
     }
 }
 
-impl Jwts {
+impl JwtUnion {
     /// Selects the authenticator of a token.
     /// None: the token is not a JWT, or belongs to another authenticator.
-    fn route(&self, token: &str) -> Result<Option<&One>, String> {
+    fn route(&self, token: &str) -> Result<Option<&IssuerAuthenticator>, String> {
         if token.bytes().filter(|byte| *byte == b'.').take(3).count() != 2 {
             return Ok(None);
         }
-        if token.len() > jose::LARGEST {
+        if token.len() > jose::MAX_TOKEN_BYTES {
             return Err(jose::Malformed::TooLong.to_string());
         }
         let payload =
@@ -139,7 +150,7 @@ impl Jwts {
             Some(one) => Ok(Some(one)),
             None if self.others.contains(&issuer) => Ok(None),
             None => {
-                let shown: String = issuer.chars().take(SHOWN).collect();
+                let shown: String = issuer.chars().take(MAX_SHOWN_ISSUER).collect();
                 Err(format!("no authenticator for the issuer `{shown}`"))
             }
         }
@@ -147,13 +158,13 @@ impl Jwts {
 
     async fn accept(
         &self,
-        one: &One,
+        one: &IssuerAuthenticator,
         credentials: Credentials<'_>,
         now: Timestamp,
     ) -> Result<Accepted, String> {
-        let One { checked, provider, .. } = one;
+        let IssuerAuthenticator { checked, provider, .. } = one;
         let signed = Signed::parse(credentials.token).map_err(|error| error.to_string())?;
-        declared(signed.typ.as_deref())?;
+        check_type(signed.typ.as_deref())?;
         if !checked.algorithms.contains(&signed.algorithm) {
             return Err(format!("the algorithm `{}` is not accepted", signed.algorithm));
         }
@@ -175,7 +186,7 @@ impl Jwts {
 }
 
 /// Checks the declared type (RFC 8725 section 3.11).
-fn declared(typ: Option<&str>) -> Result<(), String> {
+fn check_type(typ: Option<&str>) -> Result<(), String> {
     let Some(typ) = typ else { return Ok(()) };
     let bare = typ.to_ascii_lowercase();
     match bare.strip_prefix("application/").unwrap_or(&bare) {

@@ -9,9 +9,9 @@
 //! - From start until the first success the fetch is retried; the server does not wait for it. A token waits
 //!   for the first attempt only, at most [`FIRST_ATTEMPT`].
 //! - Cached keys stay valid while the issuer is unavailable.
-//! - Keys are fetched again every [`REFRESH`], or as the issuer's cache headers say within [`SOONEST`] and
-//!   [`LATEST`]. A removed key verifies no more tokens, and results cached under it become invalid.
-//! - An unknown key triggers a fetch, with bursts of [`BURST`] and one per [`PAUSE`] on average, so that
+//! - Keys are fetched again every [`REFRESH`], or as the issuer's cache headers say within [`MIN_REFRESH`] and
+//!   [`MAX_REFRESH`]. A removed key verifies no more tokens, and results cached under it become invalid.
+//! - An unknown key triggers a fetch, with bursts of [`BURST`] and one per [`BURST_INTERVAL`] on average, so that
 //!   unauthenticated clients cannot trigger unlimited fetches.
 //!
 //! # Concurrency
@@ -27,14 +27,14 @@ use http::header::CACHE_CONTROL;
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use serving::client::{Answer, Client, Limits, Settings, Trust};
+use serving::client::{Client, ClientResponse, Limits, Settings, Trust};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::checked::Issuer;
 use super::discovery;
-use super::issuers::Surroundings;
+use super::issuers::SharedIssuerState;
+use super::validated::Issuer;
 use crate::tokens::jose::Signed;
 use crate::tokens::jwk::{self, KeySet};
 
@@ -42,23 +42,23 @@ use crate::tokens::jwk::{self, KeySet};
 const LIMITS: Limits = Limits { within: Duration::from_secs(10), bytes: jwk::LIMITS.bytes };
 /// How long a token waits for the first fetch.
 const FIRST_ATTEMPT: Duration = Duration::from_secs(5);
-/// Back-off between attempts while no key is known: doubled each time, up to [`LONGEST_RETRY`].
+/// Back-off between attempts while no key is known: doubled each time, up to [`MAX_RETRY`].
 const RETRY: Duration = Duration::from_secs(1);
-const LONGEST_RETRY: Duration = Duration::from_secs(10);
+const MAX_RETRY: Duration = Duration::from_secs(10);
 /// Refresh interval when the issuer gives none.
 const REFRESH: Duration = Duration::from_secs(10 * 60);
 /// The shortest refresh interval that an issuer may give.
-const SOONEST: Duration = Duration::from_secs(60);
+const MIN_REFRESH: Duration = Duration::from_secs(60);
 /// The longest refresh interval that an issuer may give.
-const LATEST: Duration = Duration::from_secs(60 * 60);
+const MAX_REFRESH: Duration = Duration::from_secs(60 * 60);
 /// Burst of fetches for unknown keys.
 const BURST: u32 = 5;
 /// Interval after which one more fetch is allowed.
-const PAUSE: Duration = Duration::from_secs(1);
+const BURST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The keys of an issuer.
 #[derive(Debug)]
-struct Known {
+struct IssuerKeys {
     /// The JWKS URL; None before the first successful discovery.
     keys_url: Option<String>,
     keys: KeySet,
@@ -68,17 +68,17 @@ struct Known {
 
 /// Rate limit for fetches that tokens trigger.
 #[derive(Debug)]
-struct Allowance {
+struct FetchRateLimit {
     left: u32,
     since: Duration,
 }
 
-impl Allowance {
+impl FetchRateLimit {
     fn take(&mut self, now: Duration) -> bool {
-        let pauses = now.saturating_sub(self.since).as_millis() / PAUSE.as_millis();
+        let pauses = now.saturating_sub(self.since).as_millis() / BURST_INTERVAL.as_millis();
         if let Ok(pauses @ 1..) = u32::try_from(pauses) {
             self.left = self.left.saturating_add(pauses).min(BURST);
-            self.since += PAUSE.saturating_mul(pauses);
+            self.since += BURST_INTERVAL.saturating_mul(pauses);
         }
         let may = self.left > 0;
         self.left = self.left.saturating_sub(1);
@@ -90,9 +90,9 @@ impl Allowance {
 pub(super) struct Provider {
     issuer: Issuer,
     client: Result<Client, String>,
-    surroundings: Arc<Surroundings>,
-    known: ArcSwap<Known>,
-    allowance: Mutex<Allowance>,
+    surroundings: Arc<SharedIssuerState>,
+    known: ArcSwap<IssuerKeys>,
+    allowance: Mutex<FetchRateLimit>,
     fetching: tokio::sync::Mutex<()>,
     /// Number of fetches, successful or not.
     attempts: AtomicU64,
@@ -116,15 +116,19 @@ impl Drop for Provider {
 
 impl Provider {
     /// Creates a provider; no fetch happens before [`Provider::start`].
-    pub(super) fn new(issuer: Issuer, surroundings: Arc<Surroundings>) -> Arc<Self> {
+    pub(super) fn new(issuer: Issuer, surroundings: Arc<SharedIssuerState>) -> Arc<Self> {
         let client = client(&issuer.certificate_authority);
         let now = surroundings.clock.monotonic();
         Arc::new(Provider {
             issuer,
             client,
             surroundings,
-            known: ArcSwap::from_pointee(Known { keys_url: None, keys: KeySet::default(), problem: None }),
-            allowance: Mutex::new(Allowance { left: BURST, since: now }),
+            known: ArcSwap::from_pointee(IssuerKeys {
+                keys_url: None,
+                keys: KeySet::default(),
+                problem: None,
+            }),
+            allowance: Mutex::new(FetchRateLimit { left: BURST, since: now }),
             fetching: tokio::sync::Mutex::new(()),
             attempts: AtomicU64::new(0),
             attempted: watch::Sender::new(false),
@@ -136,12 +140,12 @@ impl Provider {
     pub(super) fn start(self: &Arc<Self>) {
         let mut task = self.task.lock();
         if task.is_none() {
-            *task = Some(tokio::spawn(keep(Arc::downgrade(self))).abort_handle());
+            *task = Some(tokio::spawn(refresh_loop(Arc::downgrade(self))).abort_handle());
         }
     }
 
     /// Why no keys of the issuer are known; None if some are.
-    pub(super) fn unknown(&self) -> Option<String> {
+    pub(super) fn unknown_reason(&self) -> Option<String> {
         let known = self.known.load();
         if known.keys_url.is_some() || !*self.attempted.borrow() {
             return None;
@@ -159,7 +163,7 @@ impl Provider {
         if let Some(payload) = tried.keys.verify(signed) {
             return Ok(payload);
         }
-        if first && self.another_look(&tried).await {
+        if first && self.refetch_keys(&tried).await {
             let known = self.known.load_full();
             if let Some(payload) = known.keys.verify(signed) {
                 return Ok(payload);
@@ -178,11 +182,11 @@ impl Provider {
     }
 
     /// Fetches the keys once more if the rate limit allows; true if the known keys differ from `tried`.
-    async fn another_look(&self, tried: &Arc<Known>) -> bool {
+    async fn refetch_keys(&self, tried: &Arc<IssuerKeys>) -> bool {
         let seen = self.attempts.load(Ordering::SeqCst);
         let waited = tokio::time::timeout(FIRST_ATTEMPT, self.fetching.lock()).await;
         let Ok(_one_at_a_time) = waited else { return false };
-        let is_other = |known: &Arc<Known>| !Arc::ptr_eq(known, tried);
+        let is_other = |known: &Arc<IssuerKeys>| !Arc::ptr_eq(known, tried);
         if is_other(&self.known.load()) {
             return true;
         }
@@ -204,7 +208,7 @@ impl Provider {
         self.attempts.fetch_add(1, Ordering::SeqCst);
         match fetched {
             Ok((keys_url, keys, pause)) => {
-                self.learned(&before, keys_url, keys);
+                self.store_keys(&before, keys_url, keys);
                 Ok(pause)
             }
             Err(problem) => {
@@ -217,7 +221,11 @@ impl Provider {
                 // Cached keys stay valid: a failed fetch does not mean that the keys changed.
                 if before.keys_url.is_none() {
                     let problem = Some(problem.clone());
-                    self.known.store(Arc::new(Known { keys_url: None, keys: KeySet::default(), problem }));
+                    self.known.store(Arc::new(IssuerKeys {
+                        keys_url: None,
+                        keys: KeySet::default(),
+                        problem,
+                    }));
                     self.surroundings.changed();
                 }
                 Err(problem)
@@ -225,25 +233,25 @@ impl Provider {
         }
     }
 
-    fn learned(&self, before: &Known, keys_url: String, keys: KeySet) {
+    fn store_keys(&self, before: &IssuerKeys, keys_url: String, keys: KeySet) {
         self.surroundings.fetched(&self.issuer.url, "success");
         let same_place = before.keys_url.as_deref() == Some(keys_url.as_str());
         let same_keys = before.keys.is_within(&keys) && keys.is_within(&before.keys);
         if same_place && same_keys {
             return;
         }
-        for reason in &keys.passed_over {
+        for reason in &keys.skipped_keys {
             tracing::debug!(issuer = self.issuer.url, reason, "JWKS key skipped");
         }
         let gone = !before.keys.is_within(&keys);
         tracing::info!(
             issuer = self.issuer.url,
             keys = keys.len(),
-            passed_over = keys.passed_over.len(),
+            skipped_keys = keys.skipped_keys.len(),
             hash = keys.hash,
             "JWKS fetched"
         );
-        self.known.store(Arc::new(Known { keys_url: Some(keys_url), keys, problem: None }));
+        self.known.store(Arc::new(IssuerKeys { keys_url: Some(keys_url), keys, problem: None }));
         self.surroundings.changed();
         if gone {
             self.surroundings.renew();
@@ -263,11 +271,11 @@ impl Provider {
         };
         let answer = get(client, &keys_url).await?;
         let keys = KeySet::parse(&answer.body).map_err(|problem| format!("{keys_url}: {problem}"))?;
-        Ok((keys_url, keys, pause(&answer)))
+        Ok((keys_url, keys, refresh_interval(&answer)))
     }
 }
 
-async fn get(client: &Client, url: &str) -> Result<Answer, String> {
+async fn get(client: &Client, url: &str) -> Result<ClientResponse, String> {
     let answer = client.get(url, LIMITS).await.map_err(|error| format!("{url}: {error}"))?;
     if answer.status.as_u16() == 200 {
         Ok(answer)
@@ -277,16 +285,16 @@ async fn get(client: &Client, url: &str) -> Result<Answer, String> {
 }
 
 /// How long the response may be cached.
-fn pause(answer: &Answer) -> Duration {
+fn refresh_interval(answer: &ClientResponse) -> Duration {
     let said = answer.headers.get(CACHE_CONTROL).and_then(|value| value.to_str().ok());
     let seconds = said.and_then(|said| {
         said.split(',').find_map(|part| part.trim().strip_prefix("max-age=")?.trim().parse().ok())
     });
-    seconds.map_or(REFRESH, |seconds| Duration::from_secs(seconds).clamp(SOONEST, LATEST))
+    seconds.map_or(REFRESH, |seconds| Duration::from_secs(seconds).clamp(MIN_REFRESH, MAX_REFRESH))
 }
 
 /// Fetches repeatedly while the provider exists.
-async fn keep(provider: Weak<Provider>) {
+async fn refresh_loop(provider: Weak<Provider>) {
     let mut retry = RETRY;
     loop {
         let pause = {
@@ -301,10 +309,10 @@ async fn keep(provider: Weak<Provider>) {
                     retry = RETRY;
                     pause
                 }
-                Err(_) if provider.known.load().keys_url.is_some() => SOONEST,
+                Err(_) if provider.known.load().keys_url.is_some() => MIN_REFRESH,
                 Err(_) => {
                     let pause = retry;
-                    retry = (retry * 2).min(LONGEST_RETRY);
+                    retry = (retry * 2).min(MAX_RETRY);
                     pause
                 }
             }
@@ -315,7 +323,8 @@ async fn keep(provider: Weak<Provider>) {
 
 /// An HTTP client that trusts the CA certificates of `authorities`, or the system's if it is empty.
 fn client(authorities: &str) -> Result<Client, String> {
-    let trust = if authorities.is_empty() { Trust::System } else { Trust::Only(certificates(authorities)?) };
+    let trust =
+        if authorities.is_empty() { Trust::System } else { Trust::Authorities(certificates(authorities)?) };
     let settings = Settings {
         trust,
         user_agent: concat!("authd/", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -342,8 +351,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_cannot_make_us_ask_more_than_once_a_second() {
-        let mut allowance = Allowance { left: BURST, since: Duration::ZERO };
+    fn unknown_key_fetches_are_rate_limited() {
+        let mut allowance = FetchRateLimit { left: BURST, since: Duration::ZERO };
         let mut taken = |millis: u64| {
             let now = Duration::from_millis(millis);
             (0..100).filter(|_| allowance.take(now)).count()
@@ -353,17 +362,17 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_kept_as_long_as_they_say_within_bounds() {
+    fn jwks_refresh_interval_follows_cache_control() {
         for (header, want) in [
             (None, REFRESH),
             (Some("max-age=300"), Duration::from_secs(300)),
             (Some("public, max-age=120, must-revalidate"), Duration::from_secs(120)),
-            (Some("max-age=1"), SOONEST),
-            (Some("max-age=99999999"), LATEST),
+            (Some("max-age=1"), MIN_REFRESH),
+            (Some("max-age=99999999"), MAX_REFRESH),
             (Some("no-store"), REFRESH),
             (Some("max-age=x"), REFRESH),
         ] {
-            let mut answer = Answer {
+            let mut answer = ClientResponse {
                 status: http::StatusCode::OK,
                 headers: http::HeaderMap::new(),
                 body: Default::default(),
@@ -371,7 +380,7 @@ mod tests {
             if let Some(header) = header {
                 answer.headers.insert(CACHE_CONTROL, http::HeaderValue::from_static(header));
             }
-            assert_eq!(pause(&answer), want, "{header:?}");
+            assert_eq!(refresh_interval(&answer), want, "{header:?}");
         }
     }
 }

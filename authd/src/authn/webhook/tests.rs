@@ -1,7 +1,7 @@
 //! The token webhook against a mock service in this process.
 
 use super::*;
-use crate::webhook::mock::{Asked, Mock};
+use crate::webhook::mock::{Mock, ReceivedRequest};
 use serde_json::json;
 
 const V1: &str = "authentication.k8s.io/v1";
@@ -30,19 +30,21 @@ fn jane() -> serde_json::Value {
 fn short(outcome: Outcome) -> Result<String, String> {
     match outcome {
         Outcome::Accepted(accepted) => Ok(format!("{} {:?}", accepted.user.name, accepted.audiences)),
-        Outcome::RejectedFor(check, _) => Err(check),
+        Outcome::RejectedWithTtl(check, _) => Err(check),
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
-async fn a_token_is_posted_in_the_version_that_is_configured() {
+async fn token_webhook_sends_configured_review_version() {
     let mock = Mock::start().await;
     for (version, api_version) in [(Version::V1, V1), (Version::V1Beta1, V1BETA1)] {
-        mock.says(200, review(api_version, jane()));
+        mock.set_response(200, review(api_version, jane()));
         let method = method(&mock, version, MINUTE, &["a", "b"]).await;
         assert_eq!(short(method.authenticate("opaque", &[]).await).unwrap(), "jane []");
-        let [Asked { method, path, body, certificate }] = &mock.asked()[..] else { panic!("one request") };
+        let [ReceivedRequest { method, path, body, certificate }] = &mock.take_requests()[..] else {
+            panic!("one request")
+        };
         assert_eq!((method.as_str(), path.as_str(), *certificate), ("POST", "/hook", true));
         let want = json!({
             "apiVersion": api_version, "kind": "TokenReview", "metadata": {},
@@ -52,11 +54,11 @@ async fn a_token_is_posted_in_the_version_that_is_configured() {
     }
     let method = method(&mock, Version::V1Beta1, MINUTE, &[]).await;
     assert!(short(method.authenticate("opaque", &[]).await).is_ok());
-    assert_eq!(mock.asked()[0].body["spec"], json!({"token": "opaque"}), "no audiences, no field");
+    assert_eq!(mock.take_requests()[0].body["spec"], json!({"token": "opaque"}), "no audiences, no field");
 }
 
 #[tokio::test]
-async fn the_status_makes_the_user_or_the_reason() {
+async fn token_review_status_gives_user_or_rejection() {
     let mock = Mock::start().await;
     let method = method(&mock, Version::V1, Duration::ZERO, &["api"]).await;
     let user =
@@ -64,7 +66,7 @@ async fn the_status_makes_the_user_or_the_reason() {
     let spec = json!({"token": "other", "audiences": ["x"]});
     let full = json!({"apiVersion": V1, "kind": "TokenReview", "spec": spec,
         "status": {"authenticated": true, "user": user, "audiences": ["api"], "error": "ignored"}});
-    mock.says(200, full);
+    mock.set_response(200, full);
     let Outcome::Accepted(accepted) = method.authenticate("t", &[]).await else { panic!() };
     let want = UserInfo {
         name: "jane".into(),
@@ -134,11 +136,11 @@ async fn the_status_makes_the_user_or_the_reason() {
         (200, "hunter2".to_owned(), Err("the response is not JSON")),
         (200, String::new(), Err("the response is not JSON")),
         (200, "[".repeat(100_000), Err("the response is not JSON")),
-        (200, format!("\"{}\"", "x".repeat(1 << 20)), Err("the answer is larger than 1048576 bytes")),
+        (200, format!("\"{}\"", "x".repeat(1 << 20)), Err("the response is larger than 1048576 bytes")),
         (403, review(V1, jane()).to_string(), Err("HTTP status 403")),
         (302, review(V1, jane()).to_string(), Err("HTTP status 302")),
     ] {
-        mock.says(status, &body);
+        mock.set_response(status, &body);
         let got = short(method.authenticate("t", &[]).await);
         match (got, want) {
             (Ok(got), Ok(want)) => assert_eq!(got, want),
@@ -151,7 +153,7 @@ async fn the_status_makes_the_user_or_the_reason() {
 }
 
 #[tokio::test]
-async fn audiences_are_those_in_common() {
+async fn token_webhook_audiences_are_intersected() {
     let mock = Mock::start().await;
     let method = method(&mock, Version::V1, Duration::ZERO, &["api", "own"]).await;
     let list = |words: &str| -> Vec<String> { words.split_whitespace().map(str::to_owned).collect() };
@@ -168,8 +170,8 @@ async fn audiences_are_those_in_common() {
     ] {
         let mut status = jane();
         status["audiences"] = list(said).into();
-        mock.says(200, review(V1, status));
-        mock.asked();
+        mock.set_response(200, review(V1, status));
+        mock.take_requests();
         let outcome = method.authenticate("t", &list(asked)).await;
         let got = match outcome {
             Outcome::Accepted(accepted) => Some(accepted.audiences),
@@ -177,25 +179,25 @@ async fn audiences_are_those_in_common() {
         };
         assert_eq!(got, want.map(list), "{asked} of {said}");
         let sent = if asked.is_empty() { "api own" } else { asked };
-        assert_eq!(mock.asked()[0].body["spec"]["audiences"], json!(list(sent)));
+        assert_eq!(mock.take_requests()[0].body["spec"]["audiences"], json!(list(sent)));
     }
 }
 
 #[tokio::test]
-async fn acceptances_are_kept_and_nothing_else() {
+async fn token_webhook_caches_only_acceptances() {
     let mock = Mock::start().await;
     let method = method(&mock, Version::V1, 2 * MINUTE, &["api"]).await;
-    mock.says(200, review(V1, jane()));
+    mock.set_response(200, review(V1, jane()));
     let ask = |token: &'static str, audiences: Vec<String>| {
         let (method, mock) = (Arc::clone(&method), &mock);
         async move {
             let outcome = method.authenticate(token, &audiences).await;
             let ttl = match &outcome {
                 Outcome::Accepted(accepted) => accepted.ttl,
-                Outcome::RejectedFor(_, ttl) => Some(*ttl),
+                Outcome::RejectedWithTtl(_, ttl) => Some(*ttl),
                 _ => None,
             };
-            (matches!(outcome, Outcome::Accepted(_)), ttl.unwrap().as_secs(), mock.asked().len())
+            (matches!(outcome, Outcome::Accepted(_)), ttl.unwrap().as_secs(), mock.take_requests().len())
         }
     };
     assert_eq!(ask("t", vec![]).await, (true, 120, 1));
@@ -210,54 +212,54 @@ async fn acceptances_are_kept_and_nothing_else() {
     );
     assert_eq!(ask("t", vec!["xy".into()]).await, (false, 120, 1), "different audience lists do not collide");
     mock.clock.advance(Duration::from_secs(1));
-    mock.says(200, review(V1, json!({"authenticated": false})));
+    mock.set_response(200, review(V1, json!({"authenticated": false})));
     assert_eq!(ask("t", vec![]).await, (false, 120, 1), "the TTL has expired");
     assert_eq!(ask("t", vec![]).await.2, 1, "a rejection is not cached");
-    mock.says(500, "");
+    mock.set_response(500, "");
     assert_eq!(ask("t", vec![]).await, (false, 0, 5), "a failure is retried and not cached");
     assert_eq!(ask("t", vec![]).await, (false, 0, 5));
-    mock.says(429, "");
+    mock.set_response(429, "");
     assert_eq!(ask("t", vec![]).await, (false, 0, 5));
-    mock.says(400, "");
+    mock.set_response(400, "");
     assert_eq!(ask("t", vec![]).await, (false, 0, 1), "not retried");
-    mock.says(200, review(V1, jane()));
+    mock.set_response(200, review(V1, jane()));
     assert_eq!(ask("t", vec![]).await, (true, 120, 1));
 }
 
 #[tokio::test]
-async fn who_asks_together_asks_once_and_a_service_that_hangs_is_given_up() {
+async fn concurrent_token_reviews_share_one_call_and_time_out() {
     let mock = Mock::start().await;
-    mock.says(200, review(V1, jane()));
+    mock.set_response(200, review(V1, jane()));
     let many = method(&mock, Version::V1, MINUTE, &[]).await;
     let all = futures_util::future::join_all((0..40).map(|_| many.authenticate("t", &[]))).await;
     assert!(all.into_iter().all(|outcome| short(outcome).is_ok()));
-    assert_eq!(mock.asked().len(), 1);
-    mock.hangs();
+    assert_eq!(mock.take_requests().len(), 1);
+    mock.stop_responding();
     let settings = Settings { ttl: MINUTE, ..many.settings.clone() };
     let webhook = mock.webhook(Duration::from_millis(30));
     let method = TokenWebhook::over(webhook, settings, &mock.ground()).unwrap();
     let check = short(method.authenticate("hunter2", &[]).await).unwrap_err();
-    assert!(check.contains("no answer within 30ms") && !check.contains("hunter2"), "{check}");
+    assert!(check.contains("no response within 30ms") && !check.contains("hunter2"), "{check}");
     assert!(!format!("{method:?}").contains("hunter2"));
 }
 
 #[tokio::test]
-async fn requests_without_a_token_are_not_for_it() {
+async fn request_without_token_skips_token_webhook() {
     let mock = Mock::start().await;
-    let method = Reviewed(method(&mock, Version::V1, MINUTE, &[]).await);
-    let at = Moment { now: jiff::Timestamp::UNIX_EPOCH, at_least: 0 };
+    let method = TokenWebhookAuthenticator(method(&mock, Version::V1, MINUTE, &[]).await);
+    let at = AuthnContext { now: jiff::Timestamp::UNIX_EPOCH, at_least: 0 };
     let outcome = method.authenticate(Credentials::default(), at).await.unwrap();
-    assert!(matches!(outcome, Outcome::NotMine) && mock.asked().is_empty());
+    assert!(matches!(outcome, Outcome::NotApplicable) && mock.take_requests().is_empty());
 }
 
 #[tokio::test]
-async fn a_service_that_hangs_is_waited_for_by_so_many_and_no_more() {
+async fn token_webhook_waiters_are_limited() {
     let mock = Mock::start().await;
     let method = method(&mock, Version::V1, MINUTE, &[]).await;
-    mock.says(200, review(V1, jane()));
+    mock.set_response(200, review(V1, jane()));
     assert!(short(method.authenticate("known", &[]).await).is_ok());
-    mock.hangs();
-    let waiting: Vec<_> = (0..MOST_WAITING)
+    mock.stop_responding();
+    let waiting: Vec<_> = (0..MAX_WAITING)
         .map(|i| {
             let method = Arc::clone(&method);
             tokio::spawn(async move { method.authenticate(&format!("t{i}"), &[]).await })
@@ -272,7 +274,7 @@ async fn a_service_that_hangs_is_waited_for_by_so_many_and_no_more() {
     assert_eq!(why, "1024 requests already wait for the webhook");
     assert!(short(method.authenticate("known", &[]).await).is_ok(), "cached responses stay usable");
     waiting.into_iter().for_each(|login| login.abort());
-    while method.waiting.available_permits() < MOST_WAITING {
+    while method.waiting.available_permits() < MAX_WAITING {
         tokio::task::yield_now().await;
     }
 }

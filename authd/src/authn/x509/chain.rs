@@ -9,7 +9,7 @@
 //! # Invariants
 //!
 //! INVARIANT (verify before reading): no part of a certificate is trusted, and the subject is not parsed,
-//! before the chain is verified. webpki limits path building; [`MOST_CERTIFICATES`] and [`MOST_BYTES`] limit
+//! before the chain is verified. webpki limits path building; [`MAX_CERTIFICATES`] and [`MAX_CHAIN_BYTES`] limit
 //! the chain.
 
 use std::time::Duration;
@@ -20,13 +20,13 @@ use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::revocation::{IssuerKey, Lists, inside};
+use super::revocation::{IssuerKey, Lists, der_contents};
 
 /// Limit of certificates in a chain.
 /// In the worst case webpki tries some thousand paths through 8 certificates.
-pub(super) const MOST_CERTIFICATES: usize = 8;
+pub(super) const MAX_CERTIFICATES: usize = 8;
 /// Limit in bytes of a chain.
-pub(super) const MOST_BYTES: usize = 128 * 1024;
+pub(super) const MAX_CHAIN_BYTES: usize = 128 * 1024;
 
 /// The CAs of a file.
 pub(crate) struct Authorities(Vec<Authority>);
@@ -99,7 +99,7 @@ impl Authorities {
         now: Timestamp,
     ) -> Result<Verified<'c>, String> {
         let bytes: usize = chain.iter().map(Vec::len).sum();
-        if chain.len() > MOST_CERTIFICATES || bytes > MOST_BYTES {
+        if chain.len() > MAX_CERTIFICATES || bytes > MAX_CHAIN_BYTES {
             return Err(format!("the chain is too long: {} certificates, {bytes} bytes", chain.len()));
         }
         let (leaf, intermediates) = chain.split_first().ok_or("the chain is empty")?;
@@ -160,7 +160,7 @@ fn is_revoked(path: &VerifiedPath<'_>, lists: &Lists) -> bool {
         .chain(intermediates.iter().map(|(_, _, issuer, serial)| (*issuer, *serial)));
     let issuers: Vec<IssuerKey<'_>> = intermediates
         .iter()
-        .filter_map(|(subject, info, ..)| Some(IssuerKey { subject, public_key: inside(info)? }))
+        .filter_map(|(subject, info, ..)| Some(IssuerKey { subject, public_key: der_contents(info)? }))
         .chain([key_of(path.anchor())])
         .collect();
     certificates.any(|(issuer, serial)| {

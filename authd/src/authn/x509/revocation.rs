@@ -52,7 +52,7 @@ struct List {
 /// Seconds that the clock of an issuer may be ahead of the local clock.
 const CLOCK_SKEW: i64 = 300;
 /// Limit of cached keys of a list; few issuers share a name.
-const MOST_KEYS: usize = 16;
+const MAX_KEYS: usize = 16;
 
 impl std::fmt::Debug for List {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -103,7 +103,11 @@ impl Lists {
     /// # Errors
     ///
     /// The first list whose signer does not match its name.
-    pub(super) fn fit(&self, authorities: &[IssuerKey<'_>], now: Timestamp) -> Result<Vec<String>, String> {
+    pub(super) fn check_signers(
+        &self,
+        authorities: &[IssuerKey<'_>],
+        now: Timestamp,
+    ) -> Result<Vec<String>, String> {
         let mut remarks = Vec::new();
         for list in &self.0 {
             let List { issuer, shown, next_update, .. } = &**list;
@@ -121,7 +125,7 @@ impl Lists {
                 let listed = |list: &List| list.issuer == *issuer && list.is_by(authority.public_key);
                 let remark = format!(
                     "no list of `{shown}` is signed with its key {}: no certificate signed by this key is revoked",
-                    shown_key(authority.public_key)
+                    key_fingerprint(authority.public_key)
                 );
                 if !self.0.iter().any(|list| listed(list)) && !remarks.contains(&remark) {
                     remarks.push(remark);
@@ -166,7 +170,7 @@ impl Lists {
         // The signature check comes last: only for a list that names the certificate.
         self.0.iter().any(|list| {
             list.issuer == issuer.subject
-                && list.serials.contains(number(serial))
+                && list.serials.contains(serial_digits(serial))
                 && list.is_by(issuer.public_key)
         })
     }
@@ -185,8 +189,9 @@ impl List {
         let (_, parsed) =
             CertificateRevocationList::from_der(der).map_err(|_| "the list cannot be parsed".to_owned())?;
         let signed = Signed::of(der).ok_or("the list cannot be parsed")?;
-        let issuer = inside(parsed.issuer().as_raw()).ok_or("the issuer cannot be parsed")?;
-        let serials = parsed.iter_revoked_certificates().map(|entry| number(entry.raw_serial()).to_vec());
+        let issuer = der_contents(parsed.issuer().as_raw()).ok_or("the issuer cannot be parsed")?;
+        let serials =
+            parsed.iter_revoked_certificates().map(|entry| serial_digits(entry.raw_serial()).to_vec());
         Ok(List {
             issuer: issuer.to_vec(),
             shown: parsed.issuer().to_string(),
@@ -213,7 +218,7 @@ impl List {
         }
         let by = self.signed.is_by(public_key);
         let mut keys = self.keys.lock();
-        if keys.len() < MOST_KEYS && known(&keys).is_none() {
+        if keys.len() < MAX_KEYS && known(&keys).is_none() {
             keys.push((public_key.to_vec(), by));
         }
         by
@@ -223,7 +228,7 @@ impl List {
 impl Signed {
     /// Splits `SEQUENCE { tbsCertList, signatureAlgorithm, signatureValue }`.
     fn of(der: &[u8]) -> Option<Self> {
-        let inner = inside(der)?;
+        let inner = der_contents(der)?;
         let (rest, _) = Any::from_der(inner).ok()?;
         let message = inner.get(..inner.len().checked_sub(rest.len())?)?;
         let (rest, algorithm) = Any::from_der(rest).ok()?;
@@ -249,7 +254,7 @@ impl Signed {
 }
 
 /// The first bytes of the SHA-256 of a public key info, as `openssl pkey -pubin` encodes it.
-fn shown_key(public_key: &[u8]) -> String {
+fn key_fingerprint(public_key: &[u8]) -> String {
     let mut whole = match u16::try_from(public_key.len()) {
         Ok(length @ 0..=0x7f) => vec![0x30, length.to_be_bytes()[1]],
         Ok(length @ 0x80..=0xff) => vec![0x30, 0x81, length.to_be_bytes()[1]],
@@ -262,7 +267,7 @@ fn shown_key(public_key: &[u8]) -> String {
 }
 
 /// The contents of a DER value.
-pub(super) fn inside(der: &[u8]) -> Option<&[u8]> {
+pub(super) fn der_contents(der: &[u8]) -> Option<&[u8]> {
     Any::from_der(der).ok().map(|(_, any)| any.data)
 }
 
@@ -275,7 +280,7 @@ fn bits(content: &[u8]) -> Option<&[u8]> {
 }
 
 /// A serial number without the leading zeros that some encoders write.
-fn number(bytes: &[u8]) -> &[u8] {
+fn serial_digits(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.get(zeros..).unwrap_or_default()
 }

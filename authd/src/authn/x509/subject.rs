@@ -8,15 +8,15 @@
 //! # Reference
 //!
 //! As Kubernetes: the last common name is the user, and each organization is a group. Stricter than
-//! Kubernetes: names of more than [`LONGEST`] bytes and names with control characters are rejected, because
+//! Kubernetes: names of more than [`MAX_NAME_BYTES`] bytes and names with control characters are rejected, because
 //! policy and logs cannot represent them.
 
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Limit in bytes of a name.
-const LONGEST: usize = 1024;
+const MAX_NAME_BYTES: usize = 1024;
 /// Limit of attributes in a subject.
-const MOST_ATTRIBUTES: usize = 1024;
+const MAX_ATTRIBUTES: usize = 1024;
 /// The attribute that holds the uid.
 const UID: &str = "1.3.6.1.4.1.57683.2";
 
@@ -42,13 +42,13 @@ impl Subject {
             X509Certificate::from_der(certificate).map_err(|_| "the certificate cannot be parsed")?;
         let mut subject = Subject::default();
         for (at, attribute) in parsed.subject().iter_attributes().enumerate() {
-            if at == MOST_ATTRIBUTES {
-                return Err(format!("the subject has more than {MOST_ATTRIBUTES} attributes"));
+            if at == MAX_ATTRIBUTES {
+                return Err(format!("the subject has more than {MAX_ATTRIBUTES} attributes"));
             }
             let id = attribute.attr_type().to_id_string();
             let text = || {
                 let text = attribute.as_str().map_err(|_| format!("subject attribute {id} is not text"))?;
-                if text.len() > LONGEST {
+                if text.len() > MAX_NAME_BYTES {
                     return Err(format!("subject attribute {id} has {} bytes", text.len()));
                 }
                 if text.chars().any(char::is_control) {

@@ -77,7 +77,7 @@ fn jane() -> Vec<(DnType, &'static str)> {
 }
 
 #[test]
-fn a_good_certificate_gives_user_group_and_credential_id() {
+fn valid_certificate_gives_user_group_and_credential_id() {
     let root = root("ca");
     let other = self::root("other");
     let leaf = sign(client(&jane(), 1, 10), &root);
@@ -91,7 +91,7 @@ fn a_good_certificate_gives_user_group_and_credential_id() {
 }
 
 #[test]
-fn the_subject_gives_the_identity_or_none() {
+fn certificate_subject_gives_identity_or_rejection() {
     let root = root("ca");
     let uid = || DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
     for (subject, want) in [
@@ -109,7 +109,7 @@ fn the_subject_gives_the_identity_or_none() {
 }
 
 #[test]
-fn a_gate_leaves_the_uid_out() {
+fn certificate_uid_is_ignored_without_gate() {
     let root = root("ca");
     let uid = DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
     let leaf = sign(client(&[(DnType::CommonName, "jane"), (uid, "u-1")], 1, 10), &root);
@@ -118,7 +118,7 @@ fn a_gate_leaves_the_uid_out() {
 }
 
 #[test]
-fn time_purpose_and_issuer_are_checked() {
+fn certificate_time_purpose_and_issuer_are_checked() {
     let (root, other) = (root("ca"), self::root("ca"));
     let good = || client(&jane(), 1, 10);
     let with = |change: fn(&mut CertificateParams)| {
@@ -172,7 +172,7 @@ fn time_purpose_and_issuer_are_checked() {
 }
 
 #[test]
-fn intermediates_are_followed_and_must_be_authorities() {
+fn intermediate_must_be_ca() {
     let root = root("ca");
     let mut middle = authority("middle", 0, 8);
     middle.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -195,7 +195,7 @@ fn intermediates_are_followed_and_must_be_authorities() {
 }
 
 #[test]
-fn hostile_bytes_are_rejected() {
+fn malformed_certificates_are_rejected() {
     let root = root("ca");
     let leaf = sign(client(&jane(), 1, 10), &root);
     let method = method(&[&root]);
@@ -215,7 +215,7 @@ fn hostile_bytes_are_rejected() {
 }
 
 #[test]
-fn an_authority_file_must_hold_certificates() {
+fn ca_file_without_certificates_is_rejected() {
     for bad in ["", "hello", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
         assert!(with_lists(bad, None).is_err(), "{bad}");
     }
@@ -248,7 +248,7 @@ fn list_of(issuer: &Issuer, serials: &[u64], this: i64, next: i64) -> String {
 }
 
 #[test]
-fn what_the_issuer_has_revoked_is_refused_whoever_it_names() {
+fn revoked_certificate_is_rejected() {
     let (root, other) = (root("ca"), self::root("other"));
     let numbered = |serial: u64, issuer: &Issuer| {
         let subject = [(DnType::CommonName, "root"), (DnType::OrganizationName, "system:masters")];
@@ -285,7 +285,7 @@ fn what_the_issuer_has_revoked_is_refused_whoever_it_names() {
 }
 
 #[test]
-fn a_list_counts_only_with_its_issuers_signature() {
+fn crl_requires_signature_of_its_issuer() {
     let (root, impostor) = (root("ca"), self::root("ca"));
     let forged = list(&impostor, &[7], 20);
     let mistakes = with_lists(&root.pem(), Some(forged.as_bytes())).err().unwrap();
@@ -313,7 +313,7 @@ fn a_list_counts_only_with_its_issuers_signature() {
 }
 
 #[test]
-fn files_are_put_in_force_together_or_not_at_all() {
+fn ca_and_crl_files_reload_together_or_not_at_all() {
     let (old, new) = (root("old"), root("new"));
     let dir = tempfile::tempdir().unwrap();
     let (ca, lists) = (dir.path().join("ca"), dir.path().join("lists"));
@@ -335,7 +335,7 @@ fn files_are_put_in_force_together_or_not_at_all() {
 }
 
 #[test]
-fn absurd_names_are_refused_by_name() {
+fn certificate_with_control_characters_or_long_name_is_rejected() {
     let root = root("ca");
     let long = "x".repeat(1025);
     for (name, want) in [
@@ -350,7 +350,7 @@ fn absurd_names_are_refused_by_name() {
 }
 
 #[test]
-fn the_order_of_intermediates_does_not_matter_but_the_leaf_comes_first() {
+fn chain_with_unordered_intermediates_is_accepted_after_leaf() {
     let root = root("ca");
     let below = |name: &str, issuer: &Issuer| {
         CertifiedIssuer::signed_by(authority(name, 0, 50), KeyPair::generate().unwrap(), issuer).unwrap()
@@ -375,7 +375,7 @@ fn the_order_of_intermediates_does_not_matter_but_the_leaf_comes_first() {
 
 /// Arbitrary input returns a result in limited time, and an identity only for signed certificates.
 #[test]
-fn seeded_damage_never_gives_an_identity() {
+fn damaged_chain_never_gives_identity() {
     use rand::{Rng as _, SeedableRng as _};
     let root = root("ca");
     let middle =
@@ -417,7 +417,7 @@ fn seeded_damage_never_gives_an_identity() {
 }
 
 #[test]
-fn revoked_certificate_stays_revoked_until_a_valid_list_replaces_the_list() {
+fn revoked_certificate_stays_revoked_until_valid_crl_replaces_crl() {
     let root = root("ca");
     let dir = tempfile::tempdir().unwrap();
     let (ca, lists) = (dir.path().join("ca"), dir.path().join("lists"));
@@ -432,7 +432,7 @@ fn revoked_certificate_stays_revoked_until_a_valid_list_replaces_the_list() {
         params.serial_number = Some(SerialNumber::from(serial));
         method.verify(&[sign(params, &root)], day(5)).is_err()
     };
-    assert!(revoked(7) && !revoked(8) && !trust.keeps_lists());
+    assert!(revoked(7) && !revoked(8) && !trust.keeps_outdated_lists());
     for (what, serials, this, next, want, keeps) in [
         ("expired", vec![8], 3, 4, [true, true, false], true),
         ("older than the active list", vec![9], 2, 20, [true, true, true], true),
@@ -443,7 +443,7 @@ fn revoked_certificate_stays_revoked_until_a_valid_list_replaces_the_list() {
         std::fs::write(&lists, list_of(&root, &serials, this, next)).unwrap();
         trust.reload(day(5)).unwrap();
         assert_eq!([7, 8, 9].map(revoked), want, "{what}");
-        assert_eq!(trust.keeps_lists(), keeps, "{what}");
+        assert_eq!(trust.keeps_outdated_lists(), keeps, "{what}");
         let told = trust.remarks().is_some_and(|remarks| remarks.contains("stay revoked until a valid list"));
         assert_eq!(told, keeps, "{what}");
     }

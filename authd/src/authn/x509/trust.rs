@@ -54,18 +54,18 @@ pub struct Trust {
     files: TrustFiles,
     /// Every proxy of those CAs is trusted, with any name.
     any_proxy: bool,
-    current: ArcSwap<Picture>,
+    current: ArcSwap<TrustSnapshot>,
 }
 
 #[derive(Debug, Default)]
-struct Picture {
+struct TrustSnapshot {
     clients: Option<Authorities>,
     proxies: Option<Authorities>,
     revoked: Lists,
     /// Remarks on the lists for operators.
     remarks: Vec<String>,
     /// Lists of an earlier file are active beside those of the present file.
-    keeps_lists: bool,
+    keeps_outdated_lists: bool,
 }
 
 impl Trust {
@@ -76,7 +76,7 @@ impl Trust {
     ///
     /// All mistakes, each with its flag and file.
     pub fn load(files: TrustFiles, any_proxy: bool, now: Timestamp) -> Result<Arc<Self>, Vec<String>> {
-        let picture = Picture::read(&files, any_proxy, now, &Lists::default())?;
+        let picture = TrustSnapshot::read(&files, any_proxy, now, &Lists::default())?;
         Ok(Arc::new(Trust { files, any_proxy, current: ArcSwap::from_pointee(picture) }))
     }
 
@@ -87,7 +87,7 @@ impl Trust {
     /// All mistakes; the active files stay.
     pub fn reload(&self, now: Timestamp) -> Result<(), Vec<String>> {
         let in_force = self.current.load();
-        let next = Picture::read(&self.files, self.any_proxy, now, &in_force.revoked)?;
+        let next = TrustSnapshot::read(&self.files, self.any_proxy, now, &in_force.revoked)?;
         self.current.store(Arc::new(next));
         Ok(())
     }
@@ -105,8 +105,8 @@ impl Trust {
     }
 
     /// Whether lists of an earlier file stay active because the present file has an outdated list.
-    pub fn keeps_lists(&self) -> bool {
-        self.current.load().keeps_lists
+    pub fn keeps_outdated_lists(&self) -> bool {
+        self.current.load().keeps_outdated_lists
     }
 
     /// Whether a CA for this kind of peer is configured.
@@ -131,7 +131,7 @@ impl Trust {
     }
 }
 
-impl Picture {
+impl TrustSnapshot {
     fn of(&self, party: Party) -> Option<&Authorities> {
         match party {
             Party::Client => self.clients.as_ref(),
@@ -154,10 +154,11 @@ impl Picture {
             return Err(mistakes);
         }
         let revoked = revoked.unwrap_or_default();
-        let mut picture = Picture { clients, proxies, revoked, remarks: Vec::new(), keeps_lists: false };
+        let mut picture =
+            TrustSnapshot { clients, proxies, revoked, remarks: Vec::new(), keeps_outdated_lists: false };
         picture.remarks = picture.check(files, any_proxy, now)?;
         let kept = picture.revoked.keep_from(in_force, now);
-        picture.keeps_lists = !kept.is_empty();
+        picture.keeps_outdated_lists = !kept.is_empty();
         for remark in kept {
             tracing::warn!("{remark}");
             picture.remarks.push(remark);
@@ -173,7 +174,7 @@ impl Picture {
         let shown = |path: &Option<PathBuf>| path.as_deref().unwrap_or(Path::new("")).display().to_string();
         let remarks = self
             .revoked
-            .fit(&authorities, now)
+            .check_signers(&authorities, now)
             .map_err(|mistake| vec![format!("--client-crl-file: {}: {mistake}", shown(&files.revoked))])?;
         for remark in &remarks {
             tracing::warn!(file = shown(&files.revoked), "{remark}");

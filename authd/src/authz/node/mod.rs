@@ -32,9 +32,9 @@ use async_trait::async_trait;
 use authproto::auth::Dependencies;
 
 use super::entry::Entry;
-use super::{Answer, Authorizer, Question, Rules, Settings};
-use crate::mirror::graph::{Graph, Referred, Target};
-use crate::mirror::{Mirror, NotYet};
+use super::{Answer, Authorizer, AuthzRequest, Rules, Settings};
+use crate::mirror::graph::{Graph, ReferencedKind, Target};
+use crate::mirror::{Mirror, MirrorNotReady};
 use crate::rules::PolicyRule;
 
 /// Username prefix of node agents.
@@ -47,7 +47,7 @@ const VOLUMES: &str = "*";
 /// The Node authorizer. See the module.
 struct Node {
     mirror: Arc<Mirror>,
-    law: Law,
+    law: NodePolicy,
 }
 
 pub(super) fn build(
@@ -55,7 +55,7 @@ pub(super) fn build(
     _: &Entry,
     mirror: &Arc<Mirror>,
 ) -> Result<Box<dyn Authorizer>, String> {
-    let law = Law::new(&settings.names, settings.nodes_by_selectors);
+    let law = NodePolicy::new(&settings.names, settings.nodes_by_selectors);
     Ok(Box::new(Node { mirror: Arc::clone(mirror), law }))
 }
 
@@ -65,7 +65,7 @@ fn node_of(user: &UserInfo) -> Option<&str> {
 }
 
 /// The rules and settings for all nodes.
-struct Law {
+struct NodePolicy {
     rules: Vec<PolicyRule>,
     /// Gate `AuthorizeNodeWithSelectors`: a node reads its own Node and pods only.
     by_selectors: bool,
@@ -77,7 +77,7 @@ struct Law {
 
 /// A decision and its dependencies.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Judgement {
+struct NodeDecision {
     allowed: bool,
     /// The reason of a denial.
     reason: String,
@@ -89,34 +89,34 @@ struct Judgement {
     over_volumes: bool,
 }
 
-impl Judgement {
+impl NodeDecision {
     fn allow() -> Self {
-        Judgement { allowed: true, any_name: true, ..Judgement::default() }
+        NodeDecision { allowed: true, any_name: true, ..NodeDecision::default() }
     }
 
     /// Does not allow, for any name.
     fn never(reason: impl Into<String>) -> Self {
-        Judgement { reason: reason.into(), any_name: true, ..Judgement::default() }
+        NodeDecision { reason: reason.into(), any_name: true, ..NodeDecision::default() }
     }
 
     /// Decides for this name only.
     fn this(allowed: bool, reason: &str) -> Self {
         let reason = if allowed { String::new() } else { reason.to_owned() };
-        Judgement { allowed, reason, ..Judgement::default() }
+        NodeDecision { allowed, reason, ..NodeDecision::default() }
     }
 }
 
 /// One request of a node, with the graph that decides it.
-struct Case<'a> {
-    law: &'a Law,
+struct NodeRequest<'a> {
+    law: &'a NodePolicy,
     node: &'a str,
     asked: &'a Attributes,
     graph: &'a Graph,
 }
 
-impl Law {
+impl NodePolicy {
     fn new(names: &Names, by_selectors: bool) -> Self {
-        Law {
+        NodePolicy {
             rules: rules::of_every_node(names),
             by_selectors,
             lease_namespace: names.node_lease_namespace,
@@ -127,22 +127,22 @@ impl Law {
     }
 }
 
-impl Case<'_> {
-    fn judge(&self) -> Judgement {
+impl NodeRequest<'_> {
+    fn judge(&self) -> NodeDecision {
         let asked = self.asked;
         if self.node.is_empty() {
-            return Judgement::never(format!("unknown node for user {PREFIX:?}"));
+            return NodeDecision::never(format!("unknown node for user {PREFIX:?}"));
         }
-        let Law { coordination, storage, resource, by_selectors, .. } = self.law;
+        let NodePolicy { coordination, storage, resource, by_selectors, .. } = self.law;
         let is = |group: &str| asked.group == group;
         match asked.resource.as_str() {
             _ if !asked.resource_request => self.by_rules(),
-            "secrets" if is("") => self.read_named(Referred::Secret),
-            "configmaps" if is("") => self.read_named(Referred::ConfigMap),
+            "secrets" if is("") => self.read_named(ReferencedKind::Secret),
+            "configmaps" if is("") => self.read_named(ReferencedKind::ConfigMap),
             "persistentvolumeclaims" if is("") && asked.subresource == "status" => self.write_claim_status(),
-            "persistentvolumeclaims" if is("") => self.get(self.named(Referred::VolumeClaim)),
+            "persistentvolumeclaims" if is("") => self.get(self.named(ReferencedKind::VolumeClaim)),
             "persistentvolumes" if is("") => self.get(Target::Volume(&asked.name)),
-            "resourceclaims" if is(resource) => self.get(self.named(Referred::ResourceClaim)),
+            "resourceclaims" if is(resource) => self.get(self.named(ReferencedKind::ResourceClaim)),
             "volumeattachments" if is(storage) => self.get(Target::VolumeAttachment(&asked.name)),
             "serviceaccounts" if is("") => self.service_account(),
             "leases" if is(coordination) => self.lease(),
@@ -154,159 +154,161 @@ impl Case<'_> {
         }
     }
 
-    fn named(&self, kind: Referred) -> Target<'_> {
-        Target::Referred(kind, &self.asked.namespace, &self.asked.name)
+    fn named(&self, kind: ReferencedKind) -> Target<'_> {
+        Target::ReferencedKind(kind, &self.asked.namespace, &self.asked.name)
     }
 
-    fn by_rules(&self) -> Judgement {
+    fn by_rules(&self) -> NodeDecision {
         let allowed = self.law.rules.iter().any(|rule| rule.allows(self.asked));
-        if allowed { Judgement::allow() } else { Judgement::never("") }
+        if allowed { NodeDecision::allow() } else { NodeDecision::never("") }
     }
 
     /// Allows if the graph has a path from the object to the node.
-    fn related(&self, target: Target<'_>) -> Judgement {
+    fn related(&self, target: Target<'_>) -> NodeDecision {
         if self.asked.name.is_empty() {
-            return Judgement::this(false, "No Object name found");
+            return NodeDecision::this(false, "No Object name found");
         }
         let found = self.graph.look_up(self.node, target);
         let reason = format!("no relationship found between node '{}' and this object", self.node);
-        Judgement {
+        NodeDecision {
             over_graph: true,
             over_volumes: found.over_volumes,
-            ..Judgement::this(found.related, &reason)
+            ..NodeDecision::this(found.related, &reason)
         }
     }
 
-    fn get(&self, target: Target<'_>) -> Judgement {
+    fn get(&self, target: Target<'_>) -> NodeDecision {
         if self.asked.verb != "get" {
-            return Judgement::never("can only get individual resources of this type");
+            return NodeDecision::never("can only get individual resources of this type");
         }
         if !self.asked.subresource.is_empty() {
-            return Judgement::never("cannot get subresource");
+            return NodeDecision::never("cannot get subresource");
         }
         self.related(target)
     }
 
-    fn read_named(&self, kind: Referred) -> Judgement {
+    fn read_named(&self, kind: ReferencedKind) -> NodeDecision {
         if !self.asked.is_read_only() {
-            return Judgement::never("can only read resources of this type");
+            return NodeDecision::never("can only read resources of this type");
         }
         if !self.asked.subresource.is_empty() {
-            return Judgement::never("cannot read subresource");
+            return NodeDecision::never("cannot read subresource");
         }
         if self.asked.namespace.is_empty() {
-            return Judgement::never("can only read namespaced object of this type");
+            return NodeDecision::never("can only read namespaced object of this type");
         }
         self.related(self.named(kind))
     }
 
-    fn write_claim_status(&self) -> Judgement {
+    fn write_claim_status(&self) -> NodeDecision {
         match self.asked.verb.as_str() {
-            "get" | "update" | "patch" => self.related(self.named(Referred::VolumeClaim)),
-            _ => Judgement::never("can only get/update/patch this type"),
+            "get" | "update" | "patch" => self.related(self.named(ReferencedKind::VolumeClaim)),
+            _ => NodeDecision::never("can only get/update/patch this type"),
         }
     }
 
-    fn service_account(&self) -> Judgement {
+    fn service_account(&self) -> NodeDecision {
         let asked = self.asked;
         if asked.verb == "get" && asked.subresource.is_empty() {
-            return Judgement::never("not allowed to get service accounts");
+            return NodeDecision::never("not allowed to get service accounts");
         }
         if asked.verb != "create" || asked.name.is_empty() {
-            return Judgement::this(false, "can only create tokens for individual service accounts");
+            return NodeDecision::this(false, "can only create tokens for individual service accounts");
         }
         if asked.subresource != "token" {
-            return Judgement::never("can only create token subresource of service account");
+            return NodeDecision::never("can only create token subresource of service account");
         }
-        self.related(self.named(Referred::ServiceAccount))
+        self.related(self.named(ReferencedKind::ServiceAccount))
     }
 
-    fn lease(&self) -> Judgement {
+    fn lease(&self) -> NodeDecision {
         let asked = self.asked;
         if !matches!(asked.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
-            return Judgement::never("can only get, create, update, patch, or delete a node lease");
+            return NodeDecision::never("can only get, create, update, patch, or delete a node lease");
         }
         let namespace = self.law.lease_namespace;
         if asked.namespace != namespace {
-            return Judgement::never(format!("can only access leases in the {namespace:?} system namespace"));
+            return NodeDecision::never(format!(
+                "can only access leases in the {namespace:?} system namespace"
+            ));
         }
         self.own("can only access node lease with the same name as the requesting node")
     }
 
-    fn csi_node(&self) -> Judgement {
+    fn csi_node(&self) -> NodeDecision {
         if !matches!(self.asked.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
-            return Judgement::never("can only get, create, update, patch, or delete a CSINode");
+            return NodeDecision::never("can only get, create, update, patch, or delete a CSINode");
         }
         if !self.asked.subresource.is_empty() {
-            return Judgement::never("cannot authorize CSINode subresources");
+            return NodeDecision::never("cannot authorize CSINode subresources");
         }
         self.own("can only access CSINode with the same name as the requesting node")
     }
 
     /// Allows objects with the name of the node.
     /// On create the name is unknown here; NodeRestriction checks it.
-    fn own(&self, reason: &str) -> Judgement {
+    fn own(&self, reason: &str) -> NodeDecision {
         if self.asked.verb == "create" {
-            return Judgement::allow();
+            return NodeDecision::allow();
         }
-        Judgement::this(self.asked.name == self.node, reason)
+        NodeDecision::this(self.asked.name == self.node, reason)
     }
 
-    fn resource_slice(&self) -> Judgement {
+    fn resource_slice(&self) -> NodeDecision {
         let asked = self.asked;
         if !asked.subresource.is_empty() {
-            return Judgement::never("cannot authorize ResourceSlice subresources");
+            return NodeDecision::never("cannot authorize ResourceSlice subresources");
         }
         match asked.verb.as_str() {
-            "create" => Judgement::allow(),
+            "create" => NodeDecision::allow(),
             "get" | "update" | "patch" | "delete" => self.related(Target::ResourceSlice(&asked.name)),
             "watch" | "list" | "deletecollection" if !self.law.by_selectors || self.selects_own() => {
-                Judgement::allow()
+                NodeDecision::allow()
             }
-            "watch" | "list" | "deletecollection" => Judgement::never(
+            "watch" | "list" | "deletecollection" => NodeDecision::never(
                 "can only list/watch/deletecollection resourceslices with nodeName field selector",
             ),
-            _ => Judgement::never(
+            _ => NodeDecision::never(
                 "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, \
                  patch, delete, deletecollection",
             ),
         }
     }
 
-    fn node(&self) -> Judgement {
+    fn node(&self) -> NodeDecision {
         let (node, name) = (self.node, self.asked.name.as_str());
         match (self.asked.subresource.as_str(), self.asked.verb.as_str()) {
             // NodeRestriction checks that the object is the node's own; only admission knows the name of a
             // new one.
-            ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Judgement::allow(),
-            ("", "get" | "list" | "watch") if name == node => Judgement::this(true, ""),
-            ("", "get" | "list" | "watch") if name.is_empty() => Judgement::this(
+            ("", "create" | "update" | "patch") | ("status", "update" | "patch") => NodeDecision::allow(),
+            ("", "get" | "list" | "watch") if name == node => NodeDecision::this(true, ""),
+            ("", "get" | "list" | "watch") if name.is_empty() => NodeDecision::this(
                 false,
                 &format!("node '{node}' cannot read all nodes, only its own Node object"),
             ),
-            ("", "get" | "list" | "watch") => Judgement::this(
+            ("", "get" | "list" | "watch") => NodeDecision::this(
                 false,
                 &format!("node '{node}' cannot read '{name}', only its own Node object"),
             ),
-            _ => Judgement::never(""),
+            _ => NodeDecision::never(""),
         }
     }
 
-    fn pod(&self) -> Judgement {
+    fn pod(&self) -> NodeDecision {
         let asked = self.asked;
         let own = Target::Pod(&asked.namespace, &asked.name);
         match (asked.subresource.as_str(), asked.verb.as_str()) {
             ("", "get") => self.get(own),
-            ("", "list" | "watch") if self.selects_own() => Judgement::allow(),
+            ("", "list" | "watch") if self.selects_own() => NodeDecision::allow(),
             ("", "list" | "watch") if asked.name.is_empty() => {
-                Judgement::this(false, "can only list/watch pods with spec.nodeName field selector")
+                NodeDecision::this(false, "can only list/watch pods with spec.nodeName field selector")
             }
             ("", "list" | "watch") => self.related(own),
             // NodeRestriction checks which pods.
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
-                Judgement::allow()
+                NodeDecision::allow()
             }
-            _ => Judgement::never(""),
+            _ => NodeDecision::never(""),
         }
     }
 
@@ -323,15 +325,15 @@ impl Case<'_> {
 
 #[async_trait]
 impl Authorizer for Node {
-    async fn authorize(&self, question: Question<'_>) -> Result<Answer, NotYet> {
-        let Question { user, attributes: asked, at_least, .. } = question;
+    async fn authorize(&self, question: AuthzRequest<'_>) -> Result<Answer, MirrorNotReady> {
+        let AuthzRequest { user, attributes: asked, at_least, .. } = question;
         let Some(node) = node_of(user) else {
             let decision = Decision { verdict: Verdict::NoOpinion, ..Decision::default() };
             return Ok(Answer { decision, any_name: true, ..Answer::default() });
         };
         let judgement = {
             let graph = self.mirror.graph(at_least)?;
-            Case { law: &self.law, node, asked, graph: &graph }.judge()
+            NodeRequest { law: &self.law, node, asked, graph: &graph }.judge()
         };
         let verdict = if judgement.allowed { Verdict::Allow } else { Verdict::NoOpinion };
         let parts = [(judgement.over_graph, node), (judgement.over_volumes, VOLUMES)];
@@ -347,7 +349,7 @@ impl Authorizer for Node {
         })
     }
 
-    fn rules(&self, user: &UserInfo, _: &str, _: u64) -> Result<Rules, NotYet> {
+    fn rules(&self, user: &UserInfo, _: &str, _: u64) -> Result<Rules, MirrorNotReady> {
         match node_of(user) {
             None => Ok(Rules::default()),
             Some(_) => Ok(Rules {

@@ -78,12 +78,12 @@ fn agent(name: &str, groups: &[&str]) -> UserInfo {
 }
 
 async fn answer(mode: &Node, user: &UserInfo, asked: &Attributes) -> Answer {
-    mode.authorize(Question { user, attributes: asked, at_least: 1, explain: false }).await.unwrap()
+    mode.authorize(AuthzRequest { user, attributes: asked, at_least: 1, explain: false }).await.unwrap()
 }
 
 fn mode(mirror: &Arc<Mirror>, by_selectors: bool) -> Node {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
-    Node { mirror: Arc::clone(mirror), law: Law::new(&names, by_selectors) }
+    Node { mirror: Arc::clone(mirror), law: NodePolicy::new(&names, by_selectors) }
 }
 
 const UNRELATED: &str = "no relationship found between node 'n1' and this object";
@@ -92,7 +92,7 @@ const SLICES: &str = "resource.k8s.io:resourceslices";
 
 /// `yes`, or the reason of the denial.
 #[tokio::test]
-async fn what_a_node_may_do() {
+async fn node_authorizer_decides_by_table() {
     let (mirror, _feed) = mirror();
     let mode = mode(&mirror, true);
     let user = agent("system:node:n1", &["system:nodes"]);
@@ -209,7 +209,7 @@ async fn what_a_node_may_do() {
 }
 
 #[tokio::test]
-async fn with_the_gate_off_every_node_reads_all_nodes_and_pods() {
+async fn node_reads_all_nodes_and_pods_without_selector_gate() {
     let (mirror, _feed) = mirror();
     let mode = mode(&mirror, false);
     let user = agent("system:node:n1", &["system:nodes"]);
@@ -224,7 +224,7 @@ async fn with_the_gate_off_every_node_reads_all_nodes_and_pods() {
 }
 
 #[tokio::test]
-async fn only_agents_of_the_right_name_and_group_are_nodes() {
+async fn node_requires_username_prefix_and_group() {
     let (mirror, _feed) = mirror();
     let mode = mode(&mirror, true);
     let services = request("list services -");
@@ -269,7 +269,7 @@ async fn only_agents_of_the_right_name_and_group_are_nodes() {
 }
 
 #[tokio::test]
-async fn an_answer_says_what_it_rests_on() {
+async fn node_decision_lists_its_dependencies() {
     let (mirror, _feed) = mirror();
     let mode = mode(&mirror, true);
     let user = agent("system:node:n1", &["system:nodes"]);
@@ -301,13 +301,14 @@ async fn an_answer_says_what_it_rests_on() {
 }
 
 #[tokio::test]
-async fn a_node_is_not_decided_on_a_graph_that_is_too_old() {
+async fn node_decision_on_stale_graph_is_not_yet() {
     let (mirror, feed) = mirror();
     let mode = mode(&mirror, true);
     let user = agent("system:node:n1", &["system:nodes"]);
     let secret = request("get secrets a/used");
-    let ask =
-        |at_least| mode.authorize(Question { user: &user, attributes: &secret, at_least, explain: false });
+    let ask = |at_least| {
+        mode.authorize(AuthzRequest { user: &user, attributes: &secret, at_least, explain: false })
+    };
     assert!(ask(2).await.is_err(), "the mirror is at revision 1");
     drop(feed);
     assert!(ask(1).await.is_err(), "the feed has ended");

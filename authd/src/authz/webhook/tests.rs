@@ -9,8 +9,8 @@ use serde_json::json;
 const V1: &str = "authorization.k8s.io/v1";
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn how(version: Version, on_failure: OnFailure) -> How {
-    How {
+fn how(version: Version, on_failure: OnFailure) -> WebhookSettings {
+    WebhookSettings {
         client_config: std::path::PathBuf::new(),
         version,
         authorized_ttl: 5 * MINUTE,
@@ -21,7 +21,7 @@ fn how(version: Version, on_failure: OnFailure) -> How {
     }
 }
 
-fn mode(mock: &Mock, how: &How) -> Remote {
+fn mode(mock: &Mock, how: &WebhookSettings) -> RemoteAuthorizer {
     over(mock.webhook(how.timeout), "hook", how, &Webhooks::new(mock.ground()))
 }
 
@@ -45,12 +45,12 @@ fn pods() -> Attributes {
     }
 }
 
-async fn ask(mode: &Remote, user: &UserInfo, attributes: &Attributes) -> Answer {
-    mode.authorize(Question { user, attributes, at_least: 0, explain: false }).await.unwrap()
+async fn ask(mode: &RemoteAuthorizer, user: &UserInfo, attributes: &Attributes) -> Answer {
+    mode.authorize(AuthzRequest { user, attributes, at_least: 0, explain: false }).await.unwrap()
 }
 
 #[tokio::test]
-async fn a_question_is_a_review_in_the_version_that_is_configured() {
+async fn authorization_webhook_sends_configured_review_version() {
     let mock = Mock::start().await;
     let mut listed = pods();
     listed.field_selector = ParsedSelector::Requirements(vec![Requirement {
@@ -60,13 +60,13 @@ async fn a_question_is_a_review_in_the_version_that_is_configured() {
     }]);
     for (version, groups) in [(Version::V1, "groups"), (Version::V1Beta1, "group")] {
         let api_version = format!("authorization.k8s.io/{}", version.as_str());
-        mock.says(
+        mock.set_response(
             200,
             json!({"apiVersion": api_version, "kind": "SubjectAccessReview", "status": {"allowed": true}}),
         );
         let mode = mode(&mock, &how(version, OnFailure::NoOpinion));
         assert!(ask(&mode, &jane(), &listed).await.decision.allowed());
-        let asked = &mock.asked()[0];
+        let asked = &mock.take_requests()[0];
         assert_eq!((asked.method.as_str(), asked.path.as_str(), asked.certificate), ("POST", "/hook", true));
         let requirement = json!({"key": "spec.nodeName", "operator": "In", "values": ["n1"]});
         let want = json!({
@@ -80,7 +80,7 @@ async fn a_question_is_a_review_in_the_version_that_is_configured() {
 }
 
 #[tokio::test]
-async fn the_status_decides_and_failures_follow_the_policy() {
+async fn webhook_status_decides_and_failure_follows_failure_policy() {
     let mock = Mock::start().await;
     let lie = json!({"allowed": true, "denied": true, "reason": "r"});
     let foreign = json!({"apiVersion": "authorization.k8s.io/v1beta1", "kind": "SubjectAccessReview", "status": {"allowed": true}});
@@ -100,60 +100,60 @@ async fn the_status_decides_and_failures_follow_the_policy() {
         (429, String::new(), None, 5),
     ] {
         for on_failure in [OnFailure::NoOpinion, OnFailure::Deny] {
-            mock.says(status, &body);
+            mock.set_response(status, &body);
             let mode = mode(&mock, &how(Version::V1, on_failure));
             let answer = ask(&mode, &jane(), &pods()).await;
             assert_eq!(answer.decision.verdict, want.unwrap_or(on_failure.verdict()), "{status} {body}");
-            assert_eq!(mock.asked().len(), asked, "{status} {body}");
+            assert_eq!(mock.take_requests().len(), asked, "{status} {body}");
             assert!(!answer.any_name && answer.depends_on == Default::default());
             match want {
                 Some(_) => assert_eq!(answer.decision.reason, "r"),
                 None => {
                     assert!(answer.decision.evaluation_error.starts_with("webhook `hook`: "), "{answer:?}");
                     assert_eq!(answer.ttl, Some(Duration::ZERO), "a failure is not cached");
-                    mock.asked();
+                    mock.take_requests();
                     ask(&mode, &jane(), &pods()).await;
-                    assert_eq!(mock.asked().len(), asked, "a failure is retried");
+                    assert_eq!(mock.take_requests().len(), asked, "a failure is retried");
                 }
             }
         }
     }
-    mock.hangs();
-    let slow = How { timeout: Duration::from_millis(30), ..how(Version::V1, OnFailure::Deny) };
+    mock.stop_responding();
+    let slow = WebhookSettings { timeout: Duration::from_millis(30), ..how(Version::V1, OnFailure::Deny) };
     let answer = ask(&mode(&mock, &slow), &jane(), &pods()).await;
     assert_eq!(answer.decision.verdict, Verdict::Deny);
-    assert!(answer.decision.evaluation_error.contains("no answer within 30ms"), "{answer:?}");
+    assert!(answer.decision.evaluation_error.contains("no response within 30ms"), "{answer:?}");
 }
 
 #[tokio::test]
-async fn answers_are_kept_for_the_time_of_their_kind() {
+async fn webhook_decision_is_cached_for_its_ttl() {
     let mock = Mock::start().await;
     let remote = mode(&mock, &how(Version::V1, OnFailure::NoOpinion));
     for (status, ttl) in
         [(json!({"allowed": true}), 300), (json!({"denied": true}), 30), (json!({"allowed": false}), 30)]
     {
-        mock.says(200, review(status));
+        mock.set_response(200, review(status));
         for (passed, left, asked) in [(0, ttl, 1), (ttl - 1, 1, 0), (1, ttl, 1)] {
             mock.clock.advance(Duration::from_secs(passed));
             let answer = ask(&remote, &jane(), &pods()).await;
-            assert_eq!((answer.ttl.unwrap().as_secs(), mock.asked().len()), (left, asked));
+            assert_eq!((answer.ttl.unwrap().as_secs(), mock.take_requests().len()), (left, asked));
         }
         mock.clock.advance(Duration::from_secs(ttl));
     }
-    let never = How { authorized_ttl: Duration::ZERO, ..how(Version::V1, OnFailure::NoOpinion) };
-    mock.says(200, review(json!({"allowed": true})));
+    let never = WebhookSettings { authorized_ttl: Duration::ZERO, ..how(Version::V1, OnFailure::NoOpinion) };
+    mock.set_response(200, review(json!({"allowed": true})));
     let remote = mode(&mock, &never);
     for _ in 0..2 {
         assert_eq!(ask(&remote, &jane(), &pods()).await.ttl, Some(Duration::ZERO));
-        assert_eq!(mock.asked().len(), 1);
+        assert_eq!(mock.take_requests().len(), 1);
     }
 }
 
 /// Requests that would collide if keys were joined, sorted or shortened.
 #[tokio::test]
-async fn questions_that_look_alike_do_not_share_an_answer() {
+async fn similar_requests_do_not_share_cached_decision() {
     let mock = Mock::start().await;
-    mock.says(200, review(json!({"allowed": true})));
+    mock.set_response(200, review(json!({"allowed": true})));
     let mode = mode(&mock, &how(Version::V1, OnFailure::NoOpinion));
     let user = |name: &str, groups: &[&str], extra: &[(&str, &[&str])]| UserInfo {
         name: name.into(),
@@ -178,7 +178,7 @@ async fn questions_that_look_alike_do_not_share_an_answer() {
     for user in &users {
         ask(&mode, user, &pods()).await;
     }
-    assert_eq!(mock.asked().len(), users.len());
+    assert_eq!(mock.take_requests().len(), users.len());
     let change = |change: fn(&mut Attributes)| {
         let mut attributes = pods();
         change(&mut attributes);
@@ -211,17 +211,17 @@ async fn questions_that_look_alike_do_not_share_an_answer() {
     for one in &attributes {
         ask(&mode, &users[0], one).await;
     }
-    assert_eq!(mock.asked().len(), attributes.len());
+    assert_eq!(mock.take_requests().len(), attributes.len());
     for (user, one) in
         users.iter().map(|user| (user, pods())).chain(attributes.iter().map(|a| (&users[0], a.clone())))
     {
         ask(&mode, user, &one).await;
     }
-    assert_eq!(mock.asked().len(), 0, "each request has its own cached decision");
+    assert_eq!(mock.take_requests().len(), 0, "each request has its own cached decision");
 }
 
 #[test]
-fn what_it_allows_cannot_be_listed() {
+fn webhook_rules_are_incomplete() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mock = runtime.block_on(Mock::start());
     let mode = mode(&mock, &how(Version::V1, OnFailure::Deny));

@@ -23,7 +23,7 @@ use apimachinery::names::Names;
 
 use super::document::{Document, Fault, Fields};
 use crate::authn::Anonymous;
-use crate::authn::jwt::checked::{Checked, Issuer};
+use crate::authn::jwt::validated::{Issuer, ValidatedAuthenticator};
 use crate::tokens::jose::Algorithm;
 
 pub use validate::validate;
@@ -31,7 +31,7 @@ pub use validate::validate;
 /// The `kind` of the file.
 pub const KIND: &str = "AuthenticationConfiguration";
 /// The maximum number of JWT authenticators.
-pub const MOST_AUTHENTICATORS: usize = 64;
+pub const MAX_AUTHENTICATORS: usize = 64;
 
 /// The environment of the validation.
 #[derive(Clone, Debug)]
@@ -116,7 +116,7 @@ pub struct UserValidationRule {
 #[derive(Clone, Debug, Default)]
 pub struct Configuration {
     /// The authenticators, in the order of the file.
-    pub jwt: Vec<Arc<Checked>>,
+    pub jwt: Vec<Arc<ValidatedAuthenticator>>,
     /// None: the flag `--anonymous-auth` decides.
     pub anonymous: Option<Anonymous>,
 }

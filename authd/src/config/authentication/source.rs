@@ -13,9 +13,9 @@ use apimachinery::clock::Clock;
 use serving::reload::{Snapshot, Watch};
 
 use super::{Configuration, Context, read};
-use crate::authn::jwt::{Hooks, checked::Checked};
+use crate::authn::jwt::{Hooks, validated::ValidatedAuthenticator};
 use crate::authn::{self, Anonymous, Settings};
-use crate::config::{oidc, reloaded};
+use crate::config::{hot_reload, oidc};
 use crate::live::Live;
 use crate::meters::Meters;
 use crate::mirror::Mirror;
@@ -52,9 +52,9 @@ pub struct Source {
 
 /// The decoded authenticator configuration.
 #[derive(Debug, Default)]
-pub struct Read {
+pub struct LoadedConfiguration {
     /// The authenticators.
-    pub authenticators: Vec<Arc<Checked>>,
+    pub authenticators: Vec<Arc<ValidatedAuthenticator>>,
     /// Anonymous access.
     pub anonymous: Anonymous,
 }
@@ -67,12 +67,13 @@ impl Source {
         anonymous: (Option<bool>, bool),
         context: Context,
         mistakes: &mut Vec<String>,
-    ) -> (Self, Read) {
+    ) -> (Self, LoadedConfiguration) {
         let path = flags.authentication_config.filter(|path| !path.as_os_str().is_empty());
         let (anonymous_flag, anonymous_default) = anonymous;
         let snapshot = path.clone().map(|path| Snapshot::new([path]));
         let source = Source { context, path, anonymous_flag, anonymous_default, snapshot };
-        let mut first = Read { anonymous: source.anonymous(None), ..Read::default() };
+        let mut first =
+            LoadedConfiguration { anonymous: source.anonymous(None), ..LoadedConfiguration::default() };
         match &source.path {
             None => first.authenticators.extend(flags.oidc.read(&source.context, mistakes)),
             Some(_) if flags.oidc.any() => {
@@ -83,7 +84,7 @@ impl Source {
                     .to_owned(),
             ),
             Some(path) => {
-                let content = reloaded::read(path).map_err(|fault| vec![fault]);
+                let content = hot_reload::read(path).map_err(|fault| vec![fault]);
                 match content.and_then(|content| source.read(&content)) {
                     Ok(read) => first = read,
                     Err(faults) => mistakes
@@ -104,14 +105,14 @@ impl Source {
     /// # Errors
     ///
     /// All faults, with the path of the file.
-    pub fn read(&self, content: &[u8]) -> Result<Read, Vec<String>> {
+    pub fn read(&self, content: &[u8]) -> Result<LoadedConfiguration, Vec<String>> {
         let file = self.path.as_deref().unwrap_or(Path::new("-")).display();
         let Configuration { jwt, anonymous } = read(content, &self.context)
             .map_err(|faults| faults.iter().map(|fault| format!("{file}: {fault}")).collect::<Vec<_>>())?;
         if anonymous.is_some() && self.anonymous_flag.is_some() {
             return Err(vec![format!("{file}: anonymous: excludes the flag --anonymous-auth, which is set")]);
         }
-        Ok(Read { authenticators: jwt, anonymous: self.anonymous(anonymous) })
+        Ok(LoadedConfiguration { authenticators: jwt, anonymous: self.anonymous(anonymous) })
     }
 
     /// Starts fetching issuer keys, and watches the file until the returned value is dropped.
@@ -135,14 +136,14 @@ impl Source {
             }),
         });
         let (path, before) = (self.path.clone()?, self.snapshot.take()?);
-        let file = reloaded::File { subject: SUBJECT, path, meters: meters.authn_reloads.clone() };
+        let file = hot_reload::File { subject: SUBJECT, path, meters: meters.authn_reloads.clone() };
         let (mut settings, mirror, replaced) = (settings.clone(), Arc::clone(mirror), Arc::clone(live));
-        Some(reloaded::watch(file, before, Arc::clone(live), Arc::clone(clock), move |content| {
-            let Read { authenticators, anonymous } = self.read(content)?;
+        Some(hot_reload::watch(file, before, Arc::clone(live), Arc::clone(clock), move |content| {
+            let LoadedConfiguration { authenticators, anonymous } = self.read(content)?;
             settings.jwt.authenticators = authenticators;
             settings.anonymous = anonymous;
             replaced.replace_authn(authn::Union::build(&settings, &mirror)?);
-            settings.jwt.issuers.tell();
+            settings.jwt.issuers.report_unknown();
             Ok(())
         }))
     }

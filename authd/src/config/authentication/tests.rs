@@ -68,7 +68,7 @@ fn checked(cases: &[(&str, &str)], of: impl Fn(&str) -> String) {
 }
 
 #[test]
-fn version_kind_and_form() {
+fn authentication_config_version_and_kind_are_validated() {
     for (text, want) in [
         (HEAD.to_owned(), ""),
         (format!("{HEAD}jwt: []\n"), ""),
@@ -93,7 +93,7 @@ fn version_kind_and_form() {
 }
 
 #[test]
-fn at_most_64_authenticators() {
+fn more_than_64_jwt_authenticators_are_rejected() {
     let file = |count: usize| {
         let entry = |n| format!("- {{issuer: {{url: 'https://i{n}.test', audiences: [x]}}, {USERNAME}}}\n");
         format!("{HEAD}jwt:\n{}", (0..count).map(entry).collect::<String>())
@@ -103,7 +103,7 @@ fn at_most_64_authenticators() {
 }
 
 #[test]
-fn issuer_urls() {
+fn jwt_issuer_url_is_validated() {
     let url = |url: &str| with_issuer(&format!("url: '{url}', audiences: [x]"));
     checked(
         &[
@@ -142,7 +142,7 @@ fn issuer_urls() {
 }
 
 #[test]
-fn discovery_urls() {
+fn jwt_discovery_url_is_validated() {
     checked(
         &[
             ("https://b.test/.well-known/openid-configuration", ""),
@@ -169,7 +169,7 @@ fn discovery_urls() {
 }
 
 #[test]
-fn urls_are_unique() {
+fn duplicate_jwt_issuer_url_is_rejected() {
     let entry = |issuer: &str| format!("- {{{}}}\n", with_issuer(&format!("{issuer}, audiences: [x]")));
     let twice = format!("{HEAD}jwt:\n{0}{0}", entry("url: 'https://a.test'"));
     assert_eq!(faults_of(&twice), ["line 5: jwt[1].issuer.url: Duplicate value: \"https://a.test\""]);
@@ -182,7 +182,7 @@ fn urls_are_unique() {
 }
 
 #[test]
-fn audiences_and_their_policy() {
+fn jwt_audiences_and_match_policy_are_validated() {
     checked(
         &[
             ("audiences: [x]", ""),
@@ -204,7 +204,7 @@ fn audiences_and_their_policy() {
 }
 
 #[test]
-fn certificate_authorities() {
+fn jwt_certificate_authority_is_validated() {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -226,7 +226,7 @@ fn certificate_authorities() {
 }
 
 #[test]
-fn claim_validation_rules() {
+fn jwt_claim_validation_rules_are_validated() {
     checked(
         &[
             ("{claim: hd, requiredValue: x}", ""),
@@ -278,7 +278,7 @@ fn claim_validation_rules() {
 }
 
 #[test]
-fn usernames() {
+fn jwt_username_mapping_is_validated() {
     checked(
         &[
             ("claim: sub, prefix: 'p:'", ""),
@@ -317,7 +317,7 @@ fn usernames() {
 }
 
 #[test]
-fn an_email_is_verified() {
+fn email_username_requires_email_verified() {
     let unverified = "jwt[0].claimMappings.username.expression: Invalid value: \"claims.email\": claims.email_verified must be used in";
     let email = "username: {expression: claims.email}";
     let of = |mappings: &str, rules: &str| format!("{ISSUER}, claimMappings: {{{mappings}}}, {rules}");
@@ -350,7 +350,7 @@ fn an_email_is_verified() {
 }
 
 #[test]
-fn groups_and_uid() {
+fn jwt_groups_and_uid_mappings_are_validated() {
     checked(
         &[
             ("groups: {claim: roles, prefix: 'g:'}", ""),
@@ -392,7 +392,7 @@ fn groups_and_uid() {
 }
 
 #[test]
-fn extra_keys_and_values() {
+fn jwt_extra_mappings_are_validated() {
     let key = |key: &str| format!("jwt[0].claimMappings.extra[0].key: Invalid value: \"{key}\": ");
     let cases = [
         ("example.org/tenant", String::new()),
@@ -446,7 +446,7 @@ fn extra_keys_and_values() {
 }
 
 #[test]
-fn user_validation_rules() {
+fn jwt_user_validation_rules_are_validated() {
     checked(
         &[
             ("{expression: '!user.username.startsWith(\"system:\")', message: m}", ""),
@@ -477,7 +477,7 @@ fn user_validation_rules() {
 }
 
 #[test]
-fn who_may_be_nobody() {
+fn anonymous_config_limits_paths() {
     let anonymous =
         |text: &str| read(format!("{HEAD}anonymous: {text}\n").as_bytes(), &context()).map(|c| c.anonymous);
     assert_eq!(anonymous("null").unwrap(), None);
@@ -506,7 +506,7 @@ fn who_may_be_nobody() {
 }
 
 #[test]
-fn faults_of_a_block_file_have_their_own_lines() {
+fn faults_of_block_yaml_have_line_numbers() {
     let text = "\
 apiVersion: apiserver.config.svc.internal/v1beta1
 kind: AuthenticationConfiguration

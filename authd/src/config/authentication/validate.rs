@@ -12,12 +12,12 @@ use apimachinery::selector::syntax;
 use expressions::{Environment, Parsed, Type};
 
 use super::{
-    ClaimValidationRule, Context, ExtraMapping, JwtAuthenticator, MOST_AUTHENTICATORS,
+    ClaimValidationRule, Context, ExtraMapping, JwtAuthenticator, MAX_AUTHENTICATORS,
     PrefixedClaimOrExpression, UserValidationRule,
 };
 use crate::authn::Anonymous;
-use crate::authn::jwt::checked::{
-    Checked, ClaimRule, Expression, Issuer, Rule, Source, claims_type, user_type,
+use crate::authn::jwt::validated::{
+    ClaimRule, Expression, Issuer, Rule, Source, ValidatedAuthenticator, claims_type, user_type,
 };
 use crate::config::document::Faults;
 use crate::tokens::jose::Algorithm;
@@ -35,9 +35,9 @@ pub fn validate(
     path: &FieldPath,
     context: &Context,
     faults: &Faults,
-) -> Vec<Checked> {
-    if authenticators.len() > MOST_AUTHENTICATORS {
-        faults.note(&FieldError::too_many(path, authenticators.len(), MOST_AUTHENTICATORS));
+) -> Vec<ValidatedAuthenticator> {
+    if authenticators.len() > MAX_AUTHENTICATORS {
+        faults.note(&FieldError::too_many(path, authenticators.len(), MAX_AUTHENTICATORS));
         return Vec::new();
     }
     let (mut urls, mut discovery_urls) = (HashSet::new(), HashSet::new());
@@ -117,21 +117,22 @@ struct Validation<'v> {
 
 /// The required type of an expression.
 #[derive(Clone, Copy)]
-enum Wanted {
+enum ResultType {
     Bool,
     Text,
     Texts,
 }
 
-impl Wanted {
+impl ResultType {
     /// Whether values of a type may be of the required type.
     /// As in kube-apiserver, only a condition must have a known type; the type of an attribute may be
     /// dynamic.
     fn fits(self, ty: &Type) -> bool {
         match (self, ty) {
-            (Wanted::Bool, ty) => *ty == Type::Bool,
-            (Wanted::Text | Wanted::Texts, Type::String | Type::Dyn) | (Wanted::Texts, Type::Null) => true,
-            (Wanted::Texts, Type::List(list)) => {
+            (ResultType::Bool, ty) => *ty == Type::Bool,
+            (ResultType::Text | ResultType::Texts, Type::String | Type::Dyn)
+            | (ResultType::Texts, Type::Null) => true,
+            (ResultType::Texts, Type::List(list)) => {
                 matches!(list.element, Type::String | Type::Dyn | Type::Param(_))
             }
             _ => false,
@@ -140,9 +141,9 @@ impl Wanted {
 
     fn words(self) -> &'static str {
         match self {
-            Wanted::Bool => "must evaluate to bool",
-            Wanted::Text => "must evaluate to string",
-            Wanted::Texts => "must evaluate to string or list of strings",
+            ResultType::Bool => "must evaluate to bool",
+            ResultType::Text => "must evaluate to string",
+            ResultType::Texts => "must evaluate to string or list of strings",
         }
     }
 }
@@ -165,22 +166,22 @@ impl Validation<'_> {
         written: &JwtAuthenticator,
         algorithms: &[Algorithm],
         path: &FieldPath,
-    ) -> Option<Checked> {
+    ) -> Option<ValidatedAuthenticator> {
         self.issuer(&written.issuer, &path.child("issuer"));
         let rules = &written.claim_validation_rules;
         let claim_rules = self.claim_rules(rules, &path.child("claimValidationRules"));
         let (mappings, mappings_path) = (&written.claim_mappings, path.child("claimMappings"));
-        let username = self.mapping(&mappings.username, &mappings_path.child("username"), Wanted::Text);
+        let username = self.mapping(&mappings.username, &mappings_path.child("username"), ResultType::Text);
         if mappings.username == PrefixedClaimOrExpression::default() {
             self.required(&mappings_path.child("username"), "claim or expression is required");
         }
-        let groups = self.mapping(&mappings.groups, &mappings_path.child("groups"), Wanted::Texts);
+        let groups = self.mapping(&mappings.groups, &mappings_path.child("groups"), ResultType::Texts);
         let uid = self.uid(&mappings.uid, &mappings_path.child("uid"));
         let extra = self.extra(&mappings.extra, &mappings_path.child("extra"));
         self.email(written, &mappings_path);
         let user_rules = &written.user_validation_rules;
         let user_rules = self.user_rules(user_rules, &path.child("userValidationRules"));
-        Some(Checked {
+        Some(ValidatedAuthenticator {
             issuer: written.issuer.clone(),
             algorithms: algorithms.to_vec(),
             claim_rules,
@@ -281,7 +282,7 @@ impl Validation<'_> {
                     if !expressions.insert(expression) {
                         self.duplicate(&path, expression);
                     } else if let Some(expression) =
-                        self.compile(&self.claims, expression, &path, Wanted::Bool)
+                        self.compile(&self.claims, expression, &path, ResultType::Bool)
                     {
                         let message = rule.message.clone();
                         checked.push(ClaimRule::Expression(Rule { expression, message }));
@@ -298,7 +299,7 @@ impl Validation<'_> {
         &self,
         written: &PrefixedClaimOrExpression,
         path: &FieldPath,
-        wanted: Wanted,
+        wanted: ResultType,
     ) -> Option<Source> {
         match (written.claim.as_str(), written.expression.as_str()) {
             ("", "") => {
@@ -337,7 +338,7 @@ impl Validation<'_> {
             prefix: (!written.claim.is_empty()).then(String::new),
             ..written.clone()
         };
-        self.mapping(&written, path, Wanted::Text)
+        self.mapping(&written, path, ResultType::Text)
     }
 
     /// A-JWT-49 to A-JWT-57.
@@ -356,7 +357,7 @@ impl Validation<'_> {
                 self.required(&path, "");
                 continue;
             }
-            let compiled = self.compile(&self.claims, &mapping.value_expression, &path, Wanted::Texts);
+            let compiled = self.compile(&self.claims, &mapping.value_expression, &path, ResultType::Texts);
             checked.extend(compiled.map(|expression| (mapping.key.clone(), expression)));
         }
         checked
@@ -431,7 +432,9 @@ impl Validation<'_> {
                 self.required(&path, "");
             } else if !seen.insert(rule.expression.as_str()) {
                 self.duplicate(&path, &rule.expression);
-            } else if let Some(expression) = self.compile(&self.user, &rule.expression, &path, Wanted::Bool) {
+            } else if let Some(expression) =
+                self.compile(&self.user, &rule.expression, &path, ResultType::Bool)
+            {
                 checked.push(Rule { expression, message: rule.message.clone() });
             }
         }
@@ -443,7 +446,7 @@ impl Validation<'_> {
         environment: &Environment,
         text: &str,
         path: &FieldPath,
-        wanted: Wanted,
+        wanted: ResultType,
     ) -> Option<Expression> {
         match environment.compile(text) {
             Err(error) => {

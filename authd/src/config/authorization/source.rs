@@ -16,7 +16,7 @@ use serving::reload::{Snapshot, Watch};
 use super::{missing, read as read_modes};
 use crate::authz::{self, Modes, Settings};
 use crate::config::document::Document;
-use crate::config::reloaded;
+use crate::config::hot_reload;
 use crate::live::Live;
 use crate::meters::Meters;
 use crate::mirror::Mirror;
@@ -68,7 +68,7 @@ impl Source {
                     .to_owned(),
             ]),
             Some((path, _)) => {
-                let content = reloaded::read(path).map_err(|fault| vec![fault]);
+                let content = hot_reload::read(path).map_err(|fault| vec![fault]);
                 let modes = content.and_then(|content| source.modes(path, &content));
                 modes.map_err(|faults| {
                     faults.into_iter().map(|fault| format!("--authorization-config: {fault}")).collect()
@@ -98,10 +98,10 @@ impl Source {
     ) -> Option<Watch> {
         let (path, before) = self.file.take()?;
         let file =
-            reloaded::File { subject: SUBJECT, path: path.clone(), meters: meters.authz_reloads.clone() };
+            hot_reload::File { subject: SUBJECT, path: path.clone(), meters: meters.authz_reloads.clone() };
         let (first, settings, mirror) = (first.clone(), settings.clone(), Arc::clone(mirror));
         let (meters, replaced) = (Arc::clone(meters), Arc::clone(live));
-        Some(reloaded::watch(file, before, Arc::clone(live), Arc::clone(clock), move |content| {
+        Some(hot_reload::watch(file, before, Arc::clone(live), Arc::clone(clock), move |content| {
             let modes = self.modes(&path, content)?;
             let gone = missing(&first, &modes);
             if !gone.is_empty() {
@@ -112,7 +112,7 @@ impl Source {
                     gone.join(", ")
                 )]);
             }
-            if self.anonymous_follows && modes.allow_everything() && !first.allow_everything() {
+            if self.anonymous_follows && modes.has_always_allow() && !first.has_always_allow() {
                 return Err(vec![format!(
                     "{}: authorizers: AlwaysAllow would allow anonymous requests everything: set --anonymous-auth, or \
                      restart the server, which then turns anonymous access off",

@@ -44,7 +44,7 @@ fn file() -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 #[test]
-fn modes_are_ordered_and_named() {
+fn authorizers_keep_order_and_names() {
     let text =
         format!("{HEAD}- {{type: RBAC, name: the-roles}}\n- {{type: AlwaysDeny, name: none.example}}\n");
     let modes = parse(&text).unwrap();
@@ -54,7 +54,7 @@ fn modes_are_ordered_and_named() {
 }
 
 #[test]
-fn authorizers_are_checked() {
+fn invalid_authorizer_entry_is_rejected() {
     for (authorizers, want) in [
         ("", "line 3: authorizers: Required value: at least one authorization mode must be defined"),
         ("- {name: a}", "line 4: authorizers[0].type: Required value"),
@@ -101,7 +101,7 @@ fn authorizers_are_checked() {
 }
 
 #[test]
-fn webhooks_are_checked() {
+fn invalid_authorizer_webhook_is_rejected() {
     let (dir, file) = file();
     let connection = |text: &str| format!("connectionInfo: {text}");
     let sixty_five =
@@ -189,7 +189,7 @@ fn webhooks_are_checked() {
 }
 
 #[test]
-fn a_good_webhook_has_the_defaults_of_the_specification() {
+fn authorizer_webhook_has_documented_defaults() {
     let (_dir, file) = file();
     let sixty_four =
         (0..64).map(|i| format!("{{expression: 'request.user == \"{i}\"'}}")).collect::<Vec<_>>().join(", ");
@@ -207,7 +207,7 @@ fn a_good_webhook_has_the_defaults_of_the_specification() {
 }
 
 #[test]
-fn what_is_in_force_is_not_dropped_by_a_reload() {
+fn reload_that_drops_authorizer_type_is_rejected() {
     let modes = |types: &[&str]| {
         let list: Vec<String> =
             types.iter().map(|kind| format!("- {{type: {kind}, name: {}}}\n", kind.to_lowercase())).collect();

@@ -18,7 +18,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_flag_turns_them_on_and_off() {
+fn controllers_flag_enables_and_disables_token_controllers() {
     for (flag, want) in [
         ("", (true, false, false)),
         ("*", (true, false, false)),
@@ -87,7 +87,7 @@ fn wanted(objects: Vec<auth::MirrorPut>, used: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_secret_goes_with_its_account_and_is_filled_while_it_lives() {
+fn token_secret_is_deleted_with_its_account_and_filled_before() {
     let kind = "kubernetes.io/service-account-token";
     let account = || object("a", "robot", Kind::ServiceAccount(auth::MirrorServiceAccount {}));
     assert_eq!(wanted(vec![object("a", "t", secret(kind, &[]))], &[]), ["tokens-controller Delete a/t "]);
@@ -103,14 +103,14 @@ fn a_secret_goes_with_its_account_and_is_filled_while_it_lives() {
 }
 
 #[test]
-fn tokens_are_signed_a_few_at_a_time_and_failures_wait() {
+fn token_secrets_are_filled_in_batches_with_back_off() {
     let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let Some(keys::Key::Private(key)) = keys::read(pem.as_bytes()).unwrap().pop() else { panic!("a key") };
     let ring = Keyring::new(Some(key), &[]);
     let issuer = Arc::new(Issuer::new(Options::default(), ring, &names()));
     let mut feed = Mirror::new(names()).begin();
     feed.put(object("a", "robot", Kind::ServiceAccount(auth::MirrorServiceAccount {}))).unwrap();
-    for n in 0..=MOST_TOKENS {
+    for n in 0..=MAX_TOKENS {
         let empty = secret("kubernetes.io/service-account-token", &[]);
         feed.put(object("a", &format!("t{n}"), empty)).unwrap();
     }
@@ -118,7 +118,7 @@ fn tokens_are_signed_a_few_at_a_time_and_failures_wait() {
     let enabled = Enabled::parse(&[]);
     let mut controllers = TokenControllers::new(names(), Some(Arc::clone(&issuer)), enabled);
     let (now, wall) = (Duration::ZERO, Timestamp::UNIX_EPOCH);
-    assert_eq!(controllers.wake_in(now, wall), None, "not before the snapshot");
+    assert_eq!(controllers.next_wake_up(now, wall), None, "not before the snapshot");
     controllers.synced();
     let compare = |controllers: &mut TokenControllers, now| {
         let mut used = ["a/t0".to_owned()].into();
@@ -126,25 +126,25 @@ fn tokens_are_signed_a_few_at_a_time_and_failures_wait() {
     };
     let found = compare(&mut controllers, now).unwrap();
     let batch = controllers.ask(now, found.controller, found.writes()).unwrap();
-    assert_eq!(batch.writes.len(), MOST_TOKENS);
+    assert_eq!(batch.writes.len(), MAX_TOKENS);
     for write in &batch.writes {
         let body: Value = serde_json::from_slice(&write.body).unwrap();
         let token = STANDARD.decode(body["data"]["token"].as_str().unwrap()).unwrap();
         let claims = issuer.read(std::str::from_utf8(&token).unwrap(), wall).unwrap().unwrap();
         assert_eq!(claims.private.secret.unwrap().name, write.name);
     }
-    assert!(compare(&mut controllers, now).is_none() && controllers.wake_in(now, wall).is_none());
+    assert!(compare(&mut controllers, now).is_none() && controllers.next_wake_up(now, wall).is_none());
     let failed = auth::Failure { code: 500, ..auth::Failure::default() };
     controllers.result(now, &auth::WriteResult { id: batch.id, results: vec![failed], revision: 1 });
-    let pause = controllers.wake_in(now, wall).unwrap();
+    let pause = controllers.next_wake_up(now, wall).unwrap();
     assert!(!pause.is_zero() && compare(&mut controllers, now).is_none());
     assert!(compare(&mut controllers, now + pause).is_some());
     assert!(controllers.ask(now, TOKENS, Vec::new()).is_none(), "no token could be signed");
-    assert!(controllers.wake_in(now, wall).unwrap() > pause);
+    assert!(controllers.next_wake_up(now, wall).unwrap() > pause);
 }
 
 #[test]
-fn expired_bootstrap_tokens_go() {
+fn expired_bootstrap_token_is_deleted() {
     for (expiration, gone) in
         [("2001-09-09T01:46:40Z", true), ("2001-09-09T01:46:41Z", false), ("next tuesday", true), ("", false)]
     {
@@ -155,7 +155,7 @@ fn expired_bootstrap_tokens_go() {
 }
 
 #[test]
-fn cluster_info_is_signed_with_each_token_that_may() {
+fn cluster_info_is_signed_by_each_signing_bootstrap_token() {
     let info = |extra: &[(&str, &str)]| {
         let entries = [("kubeconfig", "k")].iter().chain(extra);
         let data = entries.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();

@@ -27,11 +27,11 @@ use std::collections::HashMap;
 
 use authproto::auth::{self, MirrorObject, mirror_key, mirror_object};
 
-use strings::{Name, Strings};
+use strings::{Name, StringPool};
 
 /// The kinds that pods refer to by name, in their own namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Referred {
+pub enum ReferencedKind {
     /// Secret
     Secret,
     /// ConfigMap
@@ -50,7 +50,7 @@ pub enum Target<'a> {
     /// A pod, by namespace and name.
     Pod(&'a str, &'a str),
     /// An object that pods refer to, by namespace and name.
-    Referred(Referred, &'a str, &'a str),
+    ReferencedKind(ReferencedKind, &'a str, &'a str),
     /// A PersistentVolume.
     Volume(&'a str),
     /// A VolumeAttachment.
@@ -61,7 +61,7 @@ pub enum Target<'a> {
 
 /// The result of a look-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct LookupResult {
     /// A path leads from the object to the node.
     pub related: bool,
     /// The result depends on which claim has which volume.
@@ -71,7 +71,7 @@ pub struct Found {
 /// The graph. See the module.
 #[derive(Debug, Default)]
 pub struct Graph {
-    strings: Strings,
+    strings: StringPool,
     /// Pods with a node, by `namespace/name`.
     pods: HashMap<Box<str>, Pod>,
     nodes: HashMap<Name, Node>,
@@ -86,7 +86,7 @@ pub struct Graph {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Object {
-    kind: Referred,
+    kind: ReferencedKind,
     namespace: Name,
     name: Name,
 }
@@ -170,8 +170,8 @@ fn key(namespace: &str, name: &str) -> Box<str> {
 
 impl Graph {
     /// Whether a path leads from an object to a node.
-    pub fn look_up(&self, node: &str, target: Target<'_>) -> Found {
-        let found = |related| Found { related, over_volumes: false };
+    pub fn look_up(&self, node: &str, target: Target<'_>) -> LookupResult {
+        let found = |related| LookupResult { related, over_volumes: false };
         // No pod, attachment or slice is on a node whose name is not in use.
         let on = self.strings.find(node);
         match target {
@@ -187,18 +187,18 @@ impl Graph {
                 let claim = self.volumes.get(name).map(|volume| volume.claim);
                 let related =
                     node.zip(claim).is_some_and(|(node, claim)| node.references.contains_key(&claim));
-                Found { related, over_volumes: true }
+                LookupResult { related, over_volumes: true }
             }
-            Target::Referred(kind, namespace, name) => {
+            Target::ReferencedKind(kind, namespace, name) => {
                 let object = self.find(kind, namespace, name);
                 let node = on.and_then(|on| self.nodes.get(&on));
                 let direct =
                     node.zip(object).is_some_and(|(node, object)| node.references.contains_key(&object));
-                if direct || kind != Referred::Secret {
+                if direct || kind != ReferencedKind::Secret {
                     return found(direct);
                 }
                 let related = node.zip(object).is_some_and(|(node, secret)| self.mounts_with(node, secret));
-                Found { related, over_volumes: true }
+                LookupResult { related, over_volumes: true }
             }
         }
     }
@@ -215,7 +215,7 @@ impl Graph {
                 .any(|volume| volume.secrets.contains(&secret))
     }
 
-    fn find(&self, kind: Referred, namespace: &str, name: &str) -> Option<Object> {
+    fn find(&self, kind: ReferencedKind, namespace: &str, name: &str) -> Option<Object> {
         let (namespace, name) = (self.strings.find(namespace)?, self.strings.find(name)?);
         Some(Object { kind, namespace, name })
     }
@@ -242,11 +242,11 @@ impl Graph {
         let node = self.strings.take(&pod.node_name);
         let account = Some(&pod.service_account).filter(|account| !account.is_empty());
         let named = [
-            (Referred::Secret, &pod.secrets[..]),
-            (Referred::ConfigMap, &pod.config_maps),
-            (Referred::VolumeClaim, &pod.volume_claims),
-            (Referred::ResourceClaim, &pod.resource_claims),
-            (Referred::ServiceAccount, account.map(std::slice::from_ref).unwrap_or_default()),
+            (ReferencedKind::Secret, &pod.secrets[..]),
+            (ReferencedKind::ConfigMap, &pod.config_maps),
+            (ReferencedKind::VolumeClaim, &pod.volume_claims),
+            (ReferencedKind::ResourceClaim, &pod.resource_claims),
+            (ReferencedKind::ServiceAccount, account.map(std::slice::from_ref).unwrap_or_default()),
         ];
         let named = named.into_iter().flat_map(|(kind, names)| names.iter().map(move |name| (kind, name)));
         let references: Box<[Object]> =
@@ -273,15 +273,16 @@ impl Graph {
         for object in pod.references {
             self.strings.release(object);
         }
-        self.strings.give_back(pod.node);
+        self.strings.release_reference(pod.node);
     }
 
     fn put_volume(&mut self, name: &str, volume: &auth::MirrorVolume) {
         self.delete_volume(name);
         let Some(claim) = &volume.claim else { return };
-        let claim = self.strings.object(Referred::VolumeClaim, &claim.namespace, &claim.name);
-        let secret =
-            |secret: &auth::Named| self.strings.object(Referred::Secret, &secret.namespace, &secret.name);
+        let claim = self.strings.object(ReferencedKind::VolumeClaim, &claim.namespace, &claim.name);
+        let secret = |secret: &auth::Named| {
+            self.strings.object(ReferencedKind::Secret, &secret.namespace, &secret.name)
+        };
         let secrets: Box<[Object]> = volume.secrets.iter().map(secret).collect();
         for secret in &secrets {
             *self.volume_secrets.entry(*secret).or_default() += 1;
@@ -318,14 +319,14 @@ impl Graph {
 }
 
 /// Records the node of an object; `""` for none.
-fn place(strings: &mut Strings, places: &mut HashMap<Box<str>, Name>, name: &str, node: &str) {
+fn place(strings: &mut StringPool, places: &mut HashMap<Box<str>, Name>, name: &str, node: &str) {
     let node = (!node.is_empty()).then(|| strings.take(node));
     let before = match node {
         Some(node) => places.insert(name.into(), node),
         None => places.remove(name),
     };
     if let Some(before) = before {
-        strings.give_back(before);
+        strings.release_reference(before);
     }
 }
 
@@ -338,13 +339,13 @@ fn count_down(counts: &mut HashMap<Object, u32>, object: &Object) {
     }
 }
 
-impl Strings {
-    fn object(&mut self, kind: Referred, namespace: &str, name: &str) -> Object {
+impl StringPool {
+    fn object(&mut self, kind: ReferencedKind, namespace: &str, name: &str) -> Object {
         Object { kind, namespace: self.take(namespace), name: self.take(name) }
     }
 
     fn release(&mut self, object: Object) {
-        self.give_back(object.namespace);
-        self.give_back(object.name);
+        self.release_reference(object.namespace);
+        self.release_reference(object.name);
     }
 }

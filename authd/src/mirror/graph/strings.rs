@@ -14,19 +14,19 @@ pub(super) struct Name(u32);
 /// INVARIANT (counted): a [`Name`] stands for its text until it is released as often as it was taken. Then
 /// the number may stand for another text.
 #[derive(Debug, Default)]
-pub(super) struct Strings {
+pub(super) struct StringPool {
     names: HashMap<Arc<str>, Name>,
-    kept: Vec<Kept>,
+    kept: Vec<InternedText>,
     free: Vec<Name>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct InternedText {
     text: Arc<str>,
     uses: u32,
 }
 
-impl Strings {
+impl StringPool {
     /// The name of a text, if in use.
     pub(super) fn find(&self, text: &str) -> Option<Name> {
         self.names.get(text).copied()
@@ -35,11 +35,11 @@ impl Strings {
     /// Interns a text, or adds a reference to it.
     pub(super) fn take(&mut self, text: &str) -> Name {
         if let Some(name) = self.find(text) {
-            self.again(name);
+            self.add_reference(name);
             return name;
         }
         let text: Arc<str> = text.into();
-        let kept = Kept { text: Arc::clone(&text), uses: 1 };
+        let kept = InternedText { text: Arc::clone(&text), uses: 1 };
         let name = match self.free.pop() {
             Some(name) => {
                 if let Some(slot) = self.slot(name) {
@@ -59,14 +59,14 @@ impl Strings {
     }
 
     /// Adds a reference to a name in use.
-    pub(super) fn again(&mut self, name: Name) {
+    pub(super) fn add_reference(&mut self, name: Name) {
         if let Some(kept) = self.slot(name) {
             kept.uses += 1;
         }
     }
 
     /// Releases a reference.
-    pub(super) fn give_back(&mut self, name: Name) {
+    pub(super) fn release_reference(&mut self, name: Name) {
         let Some(kept) = self.slot(name) else { return };
         kept.uses = kept.uses.saturating_sub(1);
         if kept.uses == 0 {
@@ -76,7 +76,7 @@ impl Strings {
         }
     }
 
-    fn slot(&mut self, name: Name) -> Option<&mut Kept> {
+    fn slot(&mut self, name: Name) -> Option<&mut InternedText> {
         self.kept.get_mut(usize::try_from(name.0).ok()?)
     }
 

@@ -8,25 +8,25 @@ use rand::{Rng, SeedableRng};
 
 /// The reference model: all stored objects as they were put.
 #[derive(Default)]
-struct Plain {
+struct ReferenceModel {
     pods: Vec<(String, String, MirrorPod)>,
     volumes: Vec<(String, MirrorVolume)>,
     attachments: Vec<(String, String)>,
     slices: Vec<(String, String)>,
 }
 
-impl Plain {
+impl ReferenceModel {
     /// Follows every path, one after the other.
     fn related(&self, node: &str, target: Target<'_>) -> bool {
         let on_node = self.pods.iter().filter(|(_, _, pod)| pod.node_name == node);
-        let named = |kind: Referred, namespace: &str, name: &str| {
+        let named = |kind: ReferencedKind, namespace: &str, name: &str| {
             on_node.clone().any(|(of, _, pod)| {
                 let names = match kind {
-                    Referred::Secret => &pod.secrets,
-                    Referred::ConfigMap => &pod.config_maps,
-                    Referred::VolumeClaim => &pod.volume_claims,
-                    Referred::ResourceClaim => &pod.resource_claims,
-                    Referred::ServiceAccount => &vec![pod.service_account.clone()],
+                    ReferencedKind::Secret => &pod.secrets,
+                    ReferencedKind::ConfigMap => &pod.config_maps,
+                    ReferencedKind::VolumeClaim => &pod.volume_claims,
+                    ReferencedKind::ResourceClaim => &pod.resource_claims,
+                    ReferencedKind::ServiceAccount => &vec![pod.service_account.clone()],
                 };
                 of == namespace && names.iter().any(|other| other == name)
             })
@@ -35,7 +35,7 @@ impl Plain {
             volume
                 .claim
                 .as_ref()
-                .is_some_and(|claim| named(Referred::VolumeClaim, &claim.namespace, &claim.name))
+                .is_some_and(|claim| named(ReferencedKind::VolumeClaim, &claim.namespace, &claim.name))
         };
         let placed =
             |list: &[(String, String)], name: &str| list.iter().any(|(n, on)| n == name && on == node);
@@ -44,13 +44,14 @@ impl Plain {
             Target::Volume(name) => self.volumes.iter().any(|(n, volume)| n == name && mounted(volume)),
             Target::VolumeAttachment(name) => placed(&self.attachments, name),
             Target::ResourceSlice(name) => placed(&self.slices, name),
-            Target::Referred(kind, namespace, name) => {
+            Target::ReferencedKind(kind, namespace, name) => {
                 let over_volume = |volume: &MirrorVolume| {
                     volume.secrets.iter().any(|s| s.namespace == namespace && s.name == name)
                         && mounted(volume)
                 };
                 named(kind, namespace, name)
-                    || kind == Referred::Secret && self.volumes.iter().any(|(_, volume)| over_volume(volume))
+                    || kind == ReferencedKind::Secret
+                        && self.volumes.iter().any(|(_, volume)| over_volume(volume))
             }
         }
     }
@@ -77,7 +78,7 @@ fn object(namespace: &str, name: &str, kind: Kind) -> MirrorObject {
 }
 
 /// Applies one random change to both.
-fn change(random: &mut StdRng, graph: &mut Graph, plain: &mut Plain) {
+fn change(random: &mut StdRng, graph: &mut Graph, plain: &mut ReferenceModel) {
     let named = |namespace: &str, name: &str| Named { namespace: namespace.into(), name: name.into() };
     let (namespace, name) = (one(random, &NAMES[..2]), one(random, &NAMES));
     let put = random.random_bool(0.6);
@@ -147,13 +148,13 @@ fn targets() -> Vec<Target<'static>> {
         for namespace in &NAMES[..2] {
             all.push(Target::Pod(namespace, name));
             for kind in [
-                Referred::Secret,
-                Referred::ConfigMap,
-                Referred::VolumeClaim,
-                Referred::ResourceClaim,
-                Referred::ServiceAccount,
+                ReferencedKind::Secret,
+                ReferencedKind::ConfigMap,
+                ReferencedKind::VolumeClaim,
+                ReferencedKind::ResourceClaim,
+                ReferencedKind::ServiceAccount,
             ] {
-                all.push(Target::Referred(kind, namespace, name));
+                all.push(Target::ReferencedKind(kind, namespace, name));
             }
         }
         all.extend([Target::Volume(name), Target::VolumeAttachment(name), Target::ResourceSlice(name)]);
@@ -162,11 +163,11 @@ fn targets() -> Vec<Target<'static>> {
 }
 
 #[test]
-fn random_changes_agree_with_the_slow_graph_and_leave_nothing_behind() {
+fn graph_agrees_with_reference_model_on_random_changes() {
     let targets = targets();
     for seed in 0..40 {
         let mut random = StdRng::seed_from_u64(seed);
-        let (mut graph, mut plain) = (Graph::default(), Plain::default());
+        let (mut graph, mut plain) = (Graph::default(), ReferenceModel::default());
         let mut related = 0;
         for step in 0..150 {
             change(&mut random, &mut graph, &mut plain);
@@ -199,13 +200,14 @@ fn random_changes_agree_with_the_slow_graph_and_leave_nothing_behind() {
 
 /// Property test of dependencies: a change of volumes alters only answers that depend on volumes.
 #[test]
-fn a_change_of_volumes_changes_only_answers_that_say_so() {
+fn volume_change_alters_only_volume_dependent_results() {
     let targets = targets();
     for seed in 100..120 {
         let mut random = StdRng::seed_from_u64(seed);
-        let (mut graph, mut plain) = (Graph::default(), Plain::default());
+        let (mut graph, mut plain) = (Graph::default(), ReferenceModel::default());
         for _ in 0..200 {
-            let before: Vec<Found> = targets.iter().map(|target| graph.look_up("n1", *target)).collect();
+            let before: Vec<LookupResult> =
+                targets.iter().map(|target| graph.look_up("n1", *target)).collect();
             let volumes = plain.volumes.clone();
             let others = (plain.pods.clone(), plain.attachments.clone(), plain.slices.clone());
             change(&mut random, &mut graph, &mut plain);
@@ -221,7 +223,7 @@ fn a_change_of_volumes_changes_only_answers_that_say_so() {
 }
 
 #[test]
-fn an_object_that_every_pod_names_is_counted() {
+fn graph_counts_pods_that_reference_object() {
     let mut graph = Graph::default();
     let pod = |node: &str| {
         Kind::Pod(MirrorPod {
@@ -233,7 +235,7 @@ fn an_object_that_every_pod_names_is_counted() {
     for i in 0..1_000 {
         graph.apply(put(&mut object("a", &format!("p{i}"), pod(&format!("n{}", i % 10)))).unwrap());
     }
-    let ca = Target::Referred(Referred::ConfigMap, "a", "ca");
+    let ca = Target::ReferencedKind(ReferencedKind::ConfigMap, "a", "ca");
     assert!(graph.look_up("n3", ca).related);
     for i in (3..1_000).step_by(10) {
         assert!(graph.look_up("n3", ca).related, "before pod {i} goes");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::aggregation::Selector;
 use super::super::covers::show;
-use super::super::{Judgement, RoleKind};
+use super::super::{RbacDecision, RoleKind};
 use super::*;
 
 fn by(pairs: &[(&str, &str)]) -> Selector {
@@ -29,12 +29,12 @@ const PODS: &str = r#"{APIGroups:[""], Resources:["pods"], Verbs:["get"]}"#;
 const MAPS: &str = r#"{APIGroups:[""], Resources:["configmaps"], Verbs:["get"]}"#;
 
 #[test]
-fn an_aggregate_follows_its_parts() {
+fn aggregated_role_follows_its_parts() {
     let mut p = policy();
     put(&mut p, "sum", sum(vec![by(&[("to-sum", "true")])], &[]));
     p.put_binding("", "b", binding("ClusterRole/sum", &["U:alice"]));
     let may = |p: &Policy| {
-        matches!(p.judge(&user("alice", &[]), &request("get -/pods a/x")), Judgement::Allowed { .. })
+        matches!(p.judge(&user("alice", &[]), &request("get -/pods a/x")), RbacDecision::Allowed { .. })
     };
     assert!(!may(&p));
     put(&mut p, "part", labelled(&["get|-|pods"], &[("to-sum", "true")]));
@@ -51,7 +51,7 @@ fn an_aggregate_follows_its_parts() {
 }
 
 #[test]
-fn levels_and_cycles_end() {
+fn aggregation_through_levels_and_cycles_terminates() {
     let mut p = policy();
     put(&mut p, "view", sum(vec![by(&[("to", "view")])], &[("to", "edit")]));
     put(&mut p, "edit", sum(vec![by(&[("to", "edit")])], &[("to", "view")]));
@@ -67,7 +67,7 @@ fn levels_and_cycles_end() {
 }
 
 #[test]
-fn a_snapshot_gathers_at_its_end() {
+fn aggregated_roles_are_computed_at_end_of_snapshot() {
     let mut p = Policy::loading(&names());
     put(&mut p, "sum", sum(vec![by(&[("to", "sum")])], &[]));
     put(&mut p, "a", labelled(&["get|-|pods"], &[("to", "sum")]));
@@ -77,7 +77,7 @@ fn a_snapshot_gathers_at_its_end() {
 }
 
 #[test]
-fn written_rules_of_an_aggregate_decide_nothing_and_are_to_be_replaced() {
+fn written_rules_of_aggregated_role_are_ignored_and_replaced() {
     let mut p = policy();
     put(&mut p, "part", labelled(&["get|-|pods"], &[("to", "sum")]));
     put(&mut p, "sum", RoleSpec { rules: vec![rule("*|*|*")], ..sum(vec![by(&[("to", "sum")])], &[]) });
@@ -96,7 +96,7 @@ fn written_rules_of_an_aggregate_decide_nothing_and_are_to_be_replaced() {
 }
 
 #[test]
-fn selectors_choose_by_labels_and_expressions() {
+fn aggregation_selector_matches_labels_and_expressions() {
     use apimachinery::attributes::{Operator, Requirement};
     let labels: BTreeMap<String, String> = [("a".to_owned(), "1".to_owned())].into();
     for (key, operator, values, want) in [

@@ -1,6 +1,6 @@
 //! Decisions and their reasons under one policy.
 
-use super::super::{Judgement, RoleKind};
+use super::super::{RbacDecision, RoleKind};
 use super::*;
 
 fn example() -> Policy {
@@ -20,7 +20,7 @@ fn example() -> Policy {
 }
 
 #[test]
-fn bindings_grant_in_their_scope_and_reasons_name_them() {
+fn rbac_decision_and_reason_by_table() {
     let p = example();
     for (name, groups, ask, want) in [
         (
@@ -111,15 +111,15 @@ fn bindings_grant_in_their_scope_and_reasons_name_them() {
     ] {
         let groups: Vec<&str> = groups.split(',').filter(|g| !g.is_empty()).collect();
         let reason = match p.judge(&user(name, &groups), &request(ask)) {
-            Judgement::Allowed { reason, .. } => reason,
-            Judgement::NotAllowed(refusal) => refusal.reason,
+            RbacDecision::Allowed { reason, .. } => reason,
+            RbacDecision::NotAllowed(refusal) => refusal.reason,
         };
         assert_eq!(reason, want, "{name} {groups:?} {ask}");
     }
 }
 
 #[test]
-fn an_answer_says_for_which_names_it_holds() {
+fn rbac_decision_reports_whether_any_name_holds() {
     let p = example();
     for (name, ask, allowed, any_name) in [
         ("alice", "get -/pods a/x", true, true),
@@ -131,18 +131,18 @@ fn an_answer_says_for_which_names_it_holds() {
         ("alice", "get /metrics", false, false),
     ] {
         let got = match p.judge(&user(name, &[]), &request(ask)) {
-            Judgement::Allowed { any_name, .. } => (true, any_name),
-            Judgement::NotAllowed(refusal) => (false, refusal.any_name),
+            RbacDecision::Allowed { any_name, .. } => (true, any_name),
+            RbacDecision::NotAllowed(refusal) => (false, refusal.any_name),
         };
         assert_eq!(got, (allowed, any_name), "{name} {ask}");
     }
 }
 
 #[test]
-fn changes_take_effect_at_once_and_leave_nothing_behind() {
+fn policy_changes_take_effect_immediately() {
     let mut p = policy();
     let (alice, ask) = (user("alice", &[]), request("get -/pods a/x"));
-    let allowed = |p: &Policy| matches!(p.judge(&alice, &ask), Judgement::Allowed { .. });
+    let allowed = |p: &Policy| matches!(p.judge(&alice, &ask), RbacDecision::Allowed { .. });
     p.put_binding("a", "b", binding("Role/r", &["U:alice", "U:alice"]));
     assert!(!allowed(&p), "the role does not exist yet");
     p.put_role(RoleKind::Role, "a", "r", role(&["get|-|pods"]));
@@ -168,7 +168,7 @@ fn changes_take_effect_at_once_and_leave_nothing_behind() {
 }
 
 #[test]
-fn a_refusal_is_explained_by_its_nearest_misses() {
+fn denial_explanation_lists_nearest_misses() {
     let p = example();
     assert_eq!(
         p.explain(&user("carol", &[]), &request("update -/configmaps a/two"), 3),
@@ -187,7 +187,7 @@ fn a_refusal_is_explained_by_its_nearest_misses() {
 }
 
 #[test]
-fn the_rules_of_a_user_are_listed_once_for_each_binding() {
+fn rules_of_user_are_listed_once_per_binding() {
     let p = example();
     let shown = |name: &str, groups: &[&str], namespace: &str| -> Vec<String> {
         let (rules, _) = p.rules_of(&user(name, groups), namespace);

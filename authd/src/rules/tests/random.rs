@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use super::super::{Judgement, RoleKind};
+use super::super::{RbacDecision, RoleKind};
 use super::*;
 
 const NAMESPACES: [&str; 3] = ["", "a", "b"];
@@ -23,12 +23,12 @@ const PATHS: [&str; 4] = ["/healthz", "/healthz/*", "*", "/api*"];
 
 /// The reference model: stores all objects and decides by a full scan.
 #[derive(Default)]
-struct Model {
+struct ReferencePolicy {
     roles: BTreeMap<(&'static str, String, String), Vec<PolicyRule>>,
     bindings: BTreeMap<(String, String), BindingSpec>,
 }
 
-impl Model {
+impl ReferencePolicy {
     fn allows(&self, user: &UserInfo, ask: &Attributes) -> bool {
         self.bindings.iter().any(|((namespace, _), binding)| self.grants(namespace, binding, user, ask))
     }
@@ -46,12 +46,12 @@ impl Model {
         let of = if binding.role_kind == RoleKind::ClusterRole { "" } else { namespace };
         let key = (binding.role_kind.as_str(), of.to_owned(), binding.role_name.clone());
         let rules = self.roles.get(&key).map(Vec::as_slice).unwrap_or_default();
-        in_scope && bound && rules.iter().any(|rule| slow(rule, ask))
+        in_scope && bound && rules.iter().any(|rule| matches_rule(rule, ask))
     }
 }
 
 /// Whether a rule allows a request, as the documentation defines it.
-fn slow(rule: &PolicyRule, ask: &Attributes) -> bool {
+fn matches_rule(rule: &PolicyRule, ask: &Attributes) -> bool {
     let among = |list: &[Box<str>], word: &str| list.iter().any(|held| **held == *word || &**held == "*");
     if !among(&rule.verbs, &ask.verb) {
         return false;
@@ -87,14 +87,14 @@ fn random_rule(rng: &mut SmallRng) -> PolicyRule {
 }
 
 #[test]
-fn the_index_decides_as_reading_everything_does() {
+fn indexed_policy_agrees_with_reference_model() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (seed, pairs) = (number("SEED").unwrap_or_else(rand::random), number("PAIRS").unwrap_or(72_000));
     println!("SEED={seed} PAIRS={pairs}");
     let mut rng = SmallRng::seed_from_u64(seed);
     let (mut allowed, mut refused, mut explained) = (0, 0, 0);
     while allowed + refused < pairs {
-        let (mut fast, mut model) = (policy(), Model::default());
+        let (mut fast, mut model) = (policy(), ReferencePolicy::default());
         for _ in 0..60 {
             let pick = |rng: &mut SmallRng, list: &[&'static str]| *list.choose(rng).unwrap();
             let (namespace, role_name, binding_name) =
@@ -156,12 +156,12 @@ fn the_index_decides_as_reading_everything_does() {
                 };
                 let attributes = request(&ask);
                 let judgement = fast.judge(&who, &attributes);
-                let got = matches!(judgement, Judgement::Allowed { .. });
+                let got = matches!(judgement, RbacDecision::Allowed { .. });
                 assert_eq!(got, model.allows(&who, &attributes), "seed {seed}: {who:?} {ask}");
                 let of = if attributes.resource_request { attributes.namespace.as_str() } else { "" };
                 let (listed, _) = fast.rules_of(&who, of);
                 assert_eq!(
-                    listed.iter().any(|rule| slow(rule, &attributes)),
+                    listed.iter().any(|rule| matches_rule(rule, &attributes)),
                     got,
                     "seed {seed}: {who:?} {ask}: the rules listed"
                 );
@@ -182,8 +182,8 @@ fn the_index_decides_as_reading_everything_does() {
                 }
                 // A decision for any name holds for every name.
                 let any_name = match judgement {
-                    Judgement::Allowed { any_name, .. } => any_name,
-                    Judgement::NotAllowed(refusal) => refusal.any_name,
+                    RbacDecision::Allowed { any_name, .. } => any_name,
+                    RbacDecision::NotAllowed(refusal) => refusal.any_name,
                 };
                 for other in OBJECTS {
                     let other = Attributes { name: other.to_owned(), ..attributes.clone() };

@@ -75,14 +75,14 @@ fn change_binding(p: &mut Policy, change: impl FnOnce(&mut BindingSpec)) {
 }
 
 #[test]
-fn what_is_there_needs_nothing() {
+fn complete_default_policy_needs_no_writes() {
     check(|_| (), &[]);
     check(|p| change_role(p, "role", |spec| spec.rules.push(rule("delete|-|nodes"))), &[]);
     check(|p| change_binding(p, |spec| spec.subjects.push(subject("U:extra"))), &[]);
 }
 
 #[test]
-fn what_is_missing_comes_back() {
+fn missing_default_policy_is_restored() {
     check(|p| p.delete_role(RoleKind::ClusterRole, "", "role"), &[json!(["create", "clusterroles", "role"])]);
     check(|p| p.delete_binding("", "binding"), &[json!(["create", "clusterrolebindings", "binding"])]);
     let pods = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
@@ -119,7 +119,7 @@ fn what_is_missing_comes_back() {
 }
 
 #[test]
-fn protected_objects_are_left_alone() {
+fn object_with_autoupdate_false_is_not_changed() {
     check(
         |p| {
             change_role(p, "role", |spec| {
@@ -135,7 +135,7 @@ fn protected_objects_are_left_alone() {
 }
 
 #[test]
-fn the_real_default_policy_is_complete_after_one_round() {
+fn default_policy_is_complete_after_one_round() {
     let names = names();
     let defaults = bootstrap::default_policy(&names);
     let mut p = policy();

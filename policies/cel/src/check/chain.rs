@@ -27,7 +27,7 @@ impl Checker<'_> {
                 ("_?._", [operand, Expr { kind: Kind::Literal(Literal::String(field)), .. }]) => {
                     (operand, Link::OptionalField(field))
                 }
-                _ => return self.mistake(expr.at, "unsupported expression".to_owned()),
+                _ => return self.report(expr.at, "unsupported expression".to_owned()),
             },
             _ => return self.node(expr),
         };
@@ -73,16 +73,18 @@ impl Checker<'_> {
     pub(super) fn field(&mut self, at: usize, operand: &Type, field: &str) -> Option<(String, Type)> {
         match operand {
             Type::Dyn => Some((field.to_owned(), Type::Dyn)),
-            Type::Map(types) if types.0.agrees(&Type::String) => Some((field.to_owned(), types.1.clone())),
+            Type::Map(types) if types.0.is_compatible_with(&Type::String) => {
+                Some((field.to_owned(), types.1.clone()))
+            }
             Type::Object(object) => match object.fields.get(field) {
                 Some(declared) => Some((declared.name.clone(), declared.ty.clone())),
                 None => {
-                    self.mistake(at, format!("undefined field '{field}'"));
+                    self.report(at, format!("undefined field '{field}'"));
                     None
                 }
             },
             other => {
-                self.mistake(at, format!("type '{other}' does not support field selection"));
+                self.report(at, format!("type '{other}' does not support field selection"));
                 None
             }
         }
@@ -92,13 +94,13 @@ impl Checker<'_> {
         let (node, index_type) = self.node(index);
         let result = match operand {
             Type::Dyn => Some(Type::Dyn),
-            Type::List(list) if index_type.agrees(&Type::Int) => Some(list.element.clone()),
-            Type::Map(types) if index_type.agrees(&types.0) => Some(types.1.clone()),
+            Type::List(list) if index_type.is_compatible_with(&Type::Int) => Some(list.element.clone()),
+            Type::Map(types) if index_type.is_compatible_with(&types.0) => Some(types.1.clone()),
             _ => None,
         };
         let Some(result) = result else {
             let shown = format!("({operand}, {index_type})");
-            self.mistake(at, format!("found no matching overload for '{operator}' applied to '{shown}'"));
+            self.report(at, format!("found no matching overload for '{operator}' applied to '{shown}'"));
             return None;
         };
         Some((node, result))
@@ -107,7 +109,7 @@ impl Checker<'_> {
     /// Checks `has(operand.field)`.
     pub(super) fn presence(&mut self, at: usize, argument: &Expr) -> Checked {
         let Kind::Select(operand, field) = &argument.kind else {
-            return self.mistake(argument.at, "invalid argument to has() macro".to_owned());
+            return self.report(argument.at, "invalid argument to has() macro".to_owned());
         };
         let (root, ty) = self.node(operand);
         let inner = match &ty {

@@ -64,7 +64,7 @@ impl Checker<'_> {
             Type::Object(_) | Type::Dyn => (Type::Dyn, Type::Dyn),
             other => {
                 let message = "cannot be range of a comprehension (must be list, map, or dynamic)";
-                return self.mistake(target.at, format!("expression of type '{other}' {message}"));
+                return self.report(target.at, format!("expression of type '{other}' {message}"));
             }
         };
         let depth = self.scopes.len();
@@ -77,7 +77,7 @@ impl Checker<'_> {
                 Kind::Ident(text) if !text.starts_with('.') => slots.push(self.declare(text, ty)),
                 _ => {
                     self.scopes.truncate(depth);
-                    return self.mistake(name.at, "argument must be a simple name".to_owned());
+                    return self.report(name.at, "argument must be a simple name".to_owned());
                 }
             }
         }
@@ -97,7 +97,7 @@ impl Checker<'_> {
                 (Type::Map(_) | Type::Dyn, _) => made,
                 (other, Some((at, _))) => {
                     let message = format!("expected type 'map(dyn, dyn)' but found '{other}'");
-                    self.mistake(*at, message).1
+                    self.report(*at, message).1
                 }
                 _ => made,
             },
@@ -121,7 +121,7 @@ impl Checker<'_> {
         let (operand, ty) = self.node(target);
         let inner = self.unwrap(target.at, ty);
         let Kind::Ident(variable) = &name.kind else {
-            return self.mistake(name.at, "argument must be a simple name".to_owned());
+            return self.report(name.at, "argument must be a simple name".to_owned());
         };
         let depth = self.scopes.len();
         let slot = self.declare(variable, inner);
@@ -142,18 +142,18 @@ impl Checker<'_> {
             _ => {
                 let shown = format!("{ty}.({other_type})");
                 return self
-                    .mistake(at, format!("found no matching overload for '{name}' applied to '{shown}'"));
+                    .report(at, format!("found no matching overload for '{name}' applied to '{shown}'"));
             }
         };
         let fits = match (&other_type, unwrap) {
-            (Type::Optional(other), false) => other.agrees(&inner),
+            (Type::Optional(other), false) => other.is_compatible_with(&inner),
             (Type::Dyn, _) => true,
-            (other, true) => other.agrees(&inner),
+            (other, true) => other.is_compatible_with(&inner),
             _ => false,
         };
         if !fits {
             let shown = format!("{ty}.({other_type})");
-            return self.mistake(at, format!("found no matching overload for '{name}' applied to '{shown}'"));
+            return self.report(at, format!("found no matching overload for '{name}' applied to '{shown}'"));
         }
         let result = match (unwrap, inner) {
             (true, Type::Dyn) => other_type,

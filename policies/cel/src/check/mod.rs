@@ -56,15 +56,15 @@ struct Checker<'e> {
 type Checked = (Node, Type);
 
 impl Checker<'_> {
-    fn mistake(&mut self, at: usize, message: String) -> Checked {
+    fn report(&mut self, at: usize, message: String) -> Checked {
         self.issues.push(Issue::at(self.source, at, message));
         (Node::Const(Value::Null), Type::Dyn)
     }
 
     /// Checks that a type fits `wanted`.
     fn expect(&mut self, at: usize, found: &Type, wanted: &Type) {
-        if !found.agrees(wanted) {
-            self.mistake(at, format!("expected type '{wanted}' but found '{found}'"));
+        if !found.is_compatible_with(wanted) {
+            self.report(at, format!("expected type '{wanted}' but found '{found}'"));
         }
     }
 
@@ -77,7 +77,7 @@ impl Checker<'_> {
             Kind::List(elements) => self.list(elements),
             Kind::Map(entries) => self.map(entries),
             Kind::Struct(name) => {
-                self.mistake(expr.at, format!("undeclared reference to '{name}' (in container '')"))
+                self.report(expr.at, format!("undeclared reference to '{name}' (in container '')"))
             }
         }
     }
@@ -103,7 +103,7 @@ impl Checker<'_> {
         }
         match type_constant(name) {
             Some(value) => (Node::Const(value), Type::Type),
-            None => self.mistake(at, format!("undeclared reference to '{name}' (in container '')")),
+            None => self.report(at, format!("undeclared reference to '{name}' (in container '')")),
         }
     }
 
@@ -152,7 +152,7 @@ impl Checker<'_> {
             Type::Optional(inner) => inner.as_ref().clone(),
             Type::Dyn => Type::Dyn,
             other => {
-                self.mistake(at, format!("expected type 'optional_type({other})' but found '{other}'"));
+                self.report(at, format!("expected type 'optional_type({other})' but found '{other}'"));
                 Type::Dyn
             }
         }
@@ -193,9 +193,9 @@ impl Checker<'_> {
         let (condition_node, condition_type) = self.node(condition);
         let (yes_node, yes_type) = self.node(yes);
         let (no_node, no_type) = self.node(no);
-        if !condition_type.agrees(&Type::Bool) || !yes_type.agrees(&no_type) {
+        if !condition_type.is_compatible_with(&Type::Bool) || !yes_type.is_compatible_with(&no_type) {
             let types = format!("({condition_type}, {yes_type}, {no_type})");
-            return self.mistake(at, format!("found no matching overload for '_?_:_' applied to '{types}'"));
+            return self.report(at, format!("found no matching overload for '_?_:_' applied to '{types}'"));
         }
         let result = match (yes_type, no_type) {
             (Type::Dyn, _) | (_, Type::Dyn) => Type::Dyn,
@@ -211,7 +211,7 @@ impl Checker<'_> {
             for argument in target.into_iter().chain(arguments) {
                 self.node(argument);
             }
-            return self.mistake(at, format!("undeclared reference to '{name}' (in container '')"));
+            return self.report(at, format!("undeclared reference to '{name}' (in container '')"));
         };
         let mut nodes = Vec::with_capacity(arguments.len() + 1);
         let mut types = Vec::with_capacity(arguments.len() + 1);
@@ -227,7 +227,7 @@ impl Checker<'_> {
         // List concatenation compares element types; comparisons require equal types.
         if name == "_+_"
             && let [left @ Type::List(_), right @ Type::List(_)] = types.as_mut_slice()
-            && left.alike(right)
+            && left.has_same_structure_as(right)
         {
             *right = left.clone();
         }
@@ -236,7 +236,10 @@ impl Checker<'_> {
         for (overload, function) in known {
             let mut bound = Bindings::default();
             if overload.arguments.len() != types.len()
-                || !types.iter().zip(&overload.arguments).all(|(ty, wanted)| ty.fits(wanted, &mut bound))
+                || !types
+                    .iter()
+                    .zip(&overload.arguments)
+                    .all(|(ty, wanted)| ty.is_assignable_to(wanted, &mut bound))
             {
                 continue;
             }
@@ -252,7 +255,7 @@ impl Checker<'_> {
         }
         let Some(mut result) = result else {
             let shown = applied(target.is_some(), &types);
-            return self.mistake(at, format!("found no matching overload for '{name}' applied to '{shown}'"));
+            return self.report(at, format!("found no matching overload for '{name}' applied to '{shown}'"));
         };
         if name == "_+_"
             && let (Some(Type::List(left)), Type::List(sum)) = (types.first(), &result)
@@ -264,7 +267,7 @@ impl Checker<'_> {
             && let Some(prepare) = only.prepare
             && let Err(error) = prepare(&mut nodes)
         {
-            return self.mistake(at, error.to_string());
+            return self.report(at, error.to_string());
         }
         (Node::Call { functions, arguments: nodes, ty: result.clone() }, result)
     }

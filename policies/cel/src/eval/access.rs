@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cost::unpacking;
+use crate::cost::access_cost;
 use crate::error::EvalError;
 use crate::program::{Node, Step};
 use crate::value::Value;
@@ -18,7 +18,7 @@ impl<'a> Run<'a, '_> {
         };
         for step in steps {
             value = self.step(value, step)?;
-            self.cost.charge(unpacking(&value))?;
+            self.cost.charge(access_cost(&value))?;
         }
         Ok(value)
     }

@@ -1,6 +1,6 @@
 //! Evaluation of comprehensions, with the costs of their macro expansions.
 
-use crate::cost::{LIST_STEP, unpacking};
+use crate::cost::{LIST_STEP, access_cost};
 use crate::error::EvalError;
 use crate::map::MapBuilder;
 use crate::program::{Fold, FoldKind};
@@ -9,7 +9,7 @@ use crate::value::Value;
 use super::{Outcome, Run, truth};
 
 /// Accumulator of a comprehension.
-enum Sofar<'a> {
+enum Accumulator<'a> {
     Truth(Result<bool, EvalError>),
     Count(u64),
     Items(Vec<Value<'a>>),
@@ -19,38 +19,38 @@ enum Sofar<'a> {
 impl<'a> Run<'a, '_> {
     pub(super) fn fold(&mut self, fold: &'a Fold) -> Outcome<'a> {
         let range = self.node(&fold.range)?;
-        let mut sofar = match fold.kind {
-            FoldKind::All => Sofar::Truth(Ok(true)),
-            FoldKind::Exists => Sofar::Truth(Ok(false)),
-            FoldKind::ExistsOne => Sofar::Count(0),
+        let mut accumulator = match fold.kind {
+            FoldKind::All => Accumulator::Truth(Ok(true)),
+            FoldKind::Exists => Accumulator::Truth(Ok(false)),
+            FoldKind::ExistsOne => Accumulator::Count(0),
             FoldKind::List | FoldKind::Filter => {
                 self.cost.charge(LIST_STEP)?;
-                Sofar::Items(Vec::new())
+                Accumulator::Items(Vec::new())
             }
             FoldKind::MapValues | FoldKind::MapEntries => {
                 self.cost.charge(crate::cost::MAP_LITERAL)?;
-                Sofar::Entries(MapBuilder::default())
+                Accumulator::Entries(MapBuilder::default())
             }
         };
         match &range {
             Value::List(list) => {
                 for (i, item) in list.iter().enumerate() {
                     let index = Value::Int(i64::try_from(i).unwrap_or(i64::MAX));
-                    if !self.element(fold, index, item?, &mut sofar)? {
+                    if !self.element(fold, index, item?, &mut accumulator)? {
                         break;
                     }
                 }
             }
             Value::Map(map) if fold.second.is_some() => {
                 for (key, value) in map.entries()? {
-                    if !self.element(fold, key, value, &mut sofar)? {
+                    if !self.element(fold, key, value, &mut accumulator)? {
                         break;
                     }
                 }
             }
             Value::Map(map) => {
                 for key in map.keys() {
-                    if !self.element(fold, Value::Null, key, &mut sofar)? {
+                    if !self.element(fold, Value::Null, key, &mut accumulator)? {
                         break;
                     }
                 }
@@ -58,14 +58,14 @@ impl<'a> Run<'a, '_> {
             _ => return Err(EvalError::NoOverload),
         }
         self.cost.charge(1)?;
-        match sofar {
-            Sofar::Truth(result) => result.map(Value::Bool),
-            Sofar::Count(count) => {
+        match accumulator {
+            Accumulator::Truth(result) => result.map(Value::Bool),
+            Accumulator::Count(count) => {
                 self.cost.charge(1)?;
                 Ok(Value::Bool(count == 1))
             }
-            Sofar::Items(items) => Ok(Value::list(items)),
-            Sofar::Entries(entries) => Ok(Value::Map(entries.finish())),
+            Accumulator::Items(items) => Ok(Value::list(items)),
+            Accumulator::Entries(entries) => Ok(Value::Map(entries.finish())),
         }
     }
 
@@ -86,16 +86,16 @@ impl<'a> Run<'a, '_> {
         fold: &'a Fold,
         key: Value<'a>,
         item: Value<'a>,
-        sofar: &mut Sofar<'a>,
+        accumulator: &mut Accumulator<'a>,
     ) -> Result<bool, EvalError> {
-        self.cost.charge(unpacking(&item))?;
-        if let Sofar::Truth(result) = sofar {
+        self.cost.charge(access_cost(&item))?;
+        if let Accumulator::Truth(result) = accumulator {
             self.cost.charge(if fold.kind == FoldKind::All { 2 } else { 3 })?;
             if matches!(result, Ok(value) if *value == (fold.kind == FoldKind::Exists)) {
                 return Ok(false);
             }
         }
-        if let Sofar::Truth(result) = sofar {
+        if let Accumulator::Truth(result) = accumulator {
             self.bind(fold, key, item);
             self.cost.charge(1)?;
             let Some(condition) = &fold.condition else { return Ok(false) };
@@ -122,12 +122,12 @@ impl<'a> Run<'a, '_> {
                 _ => return Err(EvalError::NoOverload),
             }
         }
-        match sofar {
-            Sofar::Count(count) => {
+        match accumulator {
+            Accumulator::Count(count) => {
                 self.cost.charge(2)?;
                 *count += 1;
             }
-            Sofar::Items(items) => {
+            Accumulator::Items(items) => {
                 self.cost.charge(LIST_STEP + 2)?;
                 items.push(match &fold.transform {
                     Some(transform) => self.node(transform)?,
@@ -137,7 +137,7 @@ impl<'a> Run<'a, '_> {
                     }
                 });
             }
-            Sofar::Entries(entries) => {
+            Accumulator::Entries(entries) => {
                 self.cost.charge(2)?;
                 let value = match &fold.transform {
                     Some(transform) => self.node(transform)?,
@@ -153,7 +153,7 @@ impl<'a> Run<'a, '_> {
                     value => entries.insert(key, value)?,
                 }
             }
-            Sofar::Truth(_) => {}
+            Accumulator::Truth(_) => {}
         }
         Ok(true)
     }

@@ -20,7 +20,7 @@ const CHECK: u64 = 350_000;
 
 /// An authorization check of an expression.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Question {
+pub struct AuthorizationCheck {
     /// Namespace and name of the checked service account; None for the user of the request.
     pub service_account: Option<(String, String)>,
     /// Verb.
@@ -43,9 +43,9 @@ pub struct Question {
     pub label_selector: Option<String>,
 }
 
-/// Result of a [`Question`].
+/// Result of a [`AuthorizationCheck`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct AuthorizationResult {
     /// Whether the action is allowed.
     pub allowed: bool,
     /// Reason from the authorizer.
@@ -57,17 +57,17 @@ pub struct Answer {
 /// Authorizer for expressions.
 pub trait Authorizer: Send + Sync {
     /// Decides a check; expressions call it during evaluation.
-    fn check(&self, question: &Question) -> Answer;
+    fn check(&self, question: &AuthorizationCheck) -> AuthorizationResult;
 }
 
 /// Value of the variable `authorizer`.
 pub fn authorizer<'a>(authorizer: Arc<dyn Authorizer>) -> Value<'a> {
-    Value::opaque(Query { authorizer, question: Question::default(), stage: Stage::Authorizer })
+    Value::opaque(Query { authorizer, question: AuthorizationCheck::default(), stage: Stage::Authorizer })
 }
 
 /// Value of the variable `authorizer.requestResource`.
 /// The value is a check of the request's resource that lacks only its verb.
-pub fn request_resource<'a>(authorizer: Arc<dyn Authorizer>, question: Question) -> Value<'a> {
+pub fn request_resource<'a>(authorizer: Arc<dyn Authorizer>, question: AuthorizationCheck) -> Value<'a> {
     Value::opaque(Query { authorizer, question, stage: Stage::Resource })
 }
 
@@ -200,7 +200,7 @@ enum Stage {
 
 struct Query {
     authorizer: Arc<dyn Authorizer>,
-    question: Question,
+    question: AuthorizationCheck,
     stage: Stage,
 }
 
@@ -224,13 +224,13 @@ impl Opaque for Query {
     }
 }
 
-impl Opaque for Answer {
+impl Opaque for AuthorizationResult {
     fn type_name(&self) -> &'static str {
         "authorizer.Decision"
     }
 
     fn equals(&self, other: &dyn Opaque) -> bool {
-        other.as_any().downcast_ref::<Answer>() == Some(self)
+        other.as_any().downcast_ref::<AuthorizationResult>() == Some(self)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -246,7 +246,7 @@ fn advance<'a>(
     arguments: &[Value<'a>],
     from: Stage,
     to: Stage,
-    set: fn(&mut Question, String),
+    set: fn(&mut AuthorizationCheck, String),
 ) -> Result<Value<'a>, EvalError> {
     let [query, Value::String(text)] = arguments else { return Err(EvalError::NoOverload) };
     let query = of_stage(query, from)?;
@@ -258,13 +258,16 @@ fn advance<'a>(
 fn check<'a>(arguments: &[Value<'a>], stage: Stage) -> Result<Value<'a>, EvalError> {
     let [query, Value::String(verb)] = arguments else { return Err(EvalError::NoOverload) };
     let query = of_stage(query, stage)?;
-    let question = Question { verb: verb.as_str().to_owned(), ..query.question.clone() };
+    let question = AuthorizationCheck { verb: verb.as_str().to_owned(), ..query.question.clone() };
     Ok(Value::opaque(query.authorizer.check(&question)))
 }
 
-fn decision<'a>(arguments: &[Value<'a>], f: fn(&Answer) -> Value<'a>) -> Result<Value<'a>, EvalError> {
+fn decision<'a>(
+    arguments: &[Value<'a>],
+    f: fn(&AuthorizationResult) -> Value<'a>,
+) -> Result<Value<'a>, EvalError> {
     match arguments {
-        [value] => value.downcast::<Answer>().map(f).ok_or(EvalError::NoOverload),
+        [value] => value.downcast::<AuthorizationResult>().map(f).ok_or(EvalError::NoOverload),
         _ => Err(EvalError::NoOverload),
     }
 }

@@ -1,9 +1,9 @@
 //! Conversions between basic types.
 
-use crate::cost::CallCost::{Fixed, Own};
-use crate::cost::{ResultSize, reading};
+use crate::cost::CallCost::{Custom, Fixed};
+use crate::cost::{ResultSize, read_cost};
 use crate::error::EvalError;
-use crate::estimate::{Estimate, Known};
+use crate::estimate::{Estimate, ValueFacts};
 use crate::numbers;
 use crate::time;
 use crate::types::Type;
@@ -85,13 +85,13 @@ pub(super) static LIBRARY: Library = Library {
                 "string(timestamp) -> string",
                 "string(duration) -> string",
             ],
-            Own(
+            Custom(
                 |a| match a {
-                    [bytes @ Value::Bytes(_)] => reading(bytes.size()),
+                    [bytes @ Value::Bytes(_)] => read_cost(bytes.size()),
                     _ => 1,
                 },
                 |a| match a {
-                    [bytes] if matches!(bytes.ty, Type::Bytes | Type::Dyn) => bytes.size.map(reading),
+                    [bytes] if matches!(bytes.ty, Type::Bytes | Type::Dyn) => bytes.size.map(read_cost),
                     _ => Estimate::exactly(1),
                 },
             ),
@@ -111,21 +111,21 @@ pub(super) static LIBRARY: Library = Library {
             },
         )
         // Applies to text and bytes. The result size for numbers is unknown, as in kube-apiserver.
-        .of_size(ResultSize::Own(|a, ty| match a {
+        .of_size(ResultSize::Custom(|a, ty| match a {
             [text] if matches!(text.ty, Type::String | Type::Bytes) => {
-                Known::sized(ty, Estimate { min: text.size.min / 4, max: text.size.max })
+                ValueFacts::sized(ty, Estimate { min: text.size.min / 4, max: text.size.max })
             }
-            _ => Known::of_type(ty),
+            _ => ValueFacts::of_type(ty),
         })),
         Function::new(
             &["bytes(bytes) -> bytes", "bytes(string) -> bytes"],
-            Own(
+            Custom(
                 |a| match a {
-                    [text @ Value::String(_)] => reading(text.size()),
+                    [text @ Value::String(_)] => read_cost(text.size()),
                     _ => 1,
                 },
                 |a| match a {
-                    [text] if matches!(text.ty, Type::String | Type::Dyn) => text.size.map(reading),
+                    [text] if matches!(text.ty, Type::String | Type::Dyn) => text.size.map(read_cost),
                     _ => Estimate::exactly(1),
                 },
             ),
@@ -136,12 +136,12 @@ pub(super) static LIBRARY: Library = Library {
             },
         )
         // A character has at most four bytes.
-        .of_size(ResultSize::Own(|a, ty| match a {
+        .of_size(ResultSize::Custom(|a, ty| match a {
             [text] => {
                 let size = Estimate { min: text.size.min, max: text.size.max.saturating_mul(4) };
-                Known::sized(ty, size)
+                ValueFacts::sized(ty, size)
             }
-            _ => Known::of_type(ty),
+            _ => ValueFacts::of_type(ty),
         })),
         Function::new(&["bool(bool) -> bool", "bool(string) -> bool"], Fixed(1), |a| match a {
             [Value::Bool(b)] => Ok(Value::Bool(*b)),

@@ -4,10 +4,10 @@
 use std::any::Any;
 use std::net::IpAddr;
 
-use crate::cost::CallCost::{Fixed, Own, Text};
-use crate::cost::reading;
+use crate::cost::CallCost::{Custom, Fixed, Text};
+use crate::cost::read_cost;
 use crate::error::EvalError;
-use crate::estimate::{Estimate, Known};
+use crate::estimate::{Estimate, ValueFacts};
 use crate::types::Type;
 use crate::value::{Opaque, Value};
 
@@ -86,7 +86,7 @@ pub(super) static CIDR: Library = Library {
         }),
         Function::new(
             &[".net.CIDR.containsIP(net.IP) -> bool", ".net.CIDR.containsIP(string) -> bool"],
-            Own(containment, |a| known_containment(a, 32)),
+            Custom(containment, |a| known_containment(a, 32)),
             |a| match a {
                 [block, other] => {
                     let block = block.downcast::<Cidr>().ok_or(EvalError::NoOverload)?;
@@ -102,7 +102,7 @@ pub(super) static CIDR: Library = Library {
         ),
         Function::new(
             &[".net.CIDR.containsCIDR(net.CIDR) -> bool", ".net.CIDR.containsCIDR(string) -> bool"],
-            Own(|a| containment(a) + 1, |a| known_containment(a, 33) + Estimate::exactly(1)),
+            Custom(|a| containment(a) + 1, |a| known_containment(a, 33) + Estimate::exactly(1)),
             |a| match a {
                 [block, other] => {
                     let block = block.downcast::<Cidr>().ok_or(EvalError::NoOverload)?;
@@ -122,19 +122,19 @@ pub(super) static CIDR: Library = Library {
 /// Cost of comparing the bytes of both blocks; text arguments add the cost of parsing.
 fn containment(arguments: &[Value<'_>]) -> u64 {
     match arguments {
-        [block, other @ Value::String(_)] => reading(block.size() + other.size()) + reading(other.size()),
-        [block, other] => reading(block.size() + other.size()),
+        [block, other @ Value::String(_)] => read_cost(block.size() + other.size()) + read_cost(other.size()),
+        [block, other] => read_cost(block.size() + other.size()),
         _ => 1,
     }
 }
 
 /// Estimate of the cost; both arguments have at most this many bytes.
-fn known_containment(arguments: &[Known<'_>], bytes: u64) -> Estimate {
-    let comparing = Estimate { min: 1, max: reading(bytes) };
+fn known_containment(arguments: &[ValueFacts<'_>], bytes: u64) -> Estimate {
+    let comparing = Estimate { min: 1, max: read_cost(bytes) };
     match arguments {
         [_, other] if matches!(other.ty, Type::String | Type::Dyn) => {
-            let with_text = other.size.map(|size| reading(size.saturating_add(bytes)));
-            comparing.or(with_text) + other.size.map(reading)
+            let with_text = other.size.map(|size| read_cost(size.saturating_add(bytes)));
+            comparing.or(with_text) + other.size.map(read_cost)
         }
         _ => comparing,
     }

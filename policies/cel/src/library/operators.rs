@@ -2,10 +2,10 @@
 
 use std::cmp::Ordering;
 
-use crate::cost::CallCost::{Fixed, Handing, Own, Shorter};
-use crate::cost::{ResultSize, reading};
+use crate::cost::CallCost::{Custom, Fixed, PassValue, Shorter};
+use crate::cost::{ResultSize, read_cost};
 use crate::error::EvalError;
-use crate::estimate::{Estimate, Known};
+use crate::estimate::{Estimate, ValueFacts};
 use crate::numbers::{self, Operator};
 use crate::types::Type;
 use crate::value::{Text, Value};
@@ -40,9 +40,9 @@ pub(super) static LIBRARY: Library = Library {
                 "_+_(duration, timestamp) -> timestamp",
                 "_+_(duration, duration) -> duration",
             ],
-            Own(
+            Custom(
                 |a| match a {
-                    [x @ (Value::String(_) | Value::Bytes(_)), y] => reading(x.size() + y.size()),
+                    [x @ (Value::String(_) | Value::Bytes(_)), y] => read_cost(x.size() + y.size()),
                     // Set union and map merge process every element.
                     [Value::List(x), Value::List(y)] if x.joins_elements() => {
                         (x.len() as u64 + y.len() as u64).div_ceil(4).max(1)
@@ -51,16 +51,16 @@ pub(super) static LIBRARY: Library = Library {
                 },
                 |a| match a {
                     [x, y] if matches!(x.ty, Type::String | Type::Bytes | Type::Dyn) => {
-                        (x.size + y.size).map(reading)
+                        (x.size + y.size).map(read_cost)
                     }
                     _ => Estimate::exactly(1),
                 },
             ),
             add,
         )
-        .of_size(ResultSize::Own(|a, ty| match a {
+        .of_size(ResultSize::Custom(|a, ty| match a {
             [x, y] if !x.is_scalar() => x.clone().joined(y.clone(), ty),
-            _ => Known::of_type(ty),
+            _ => ValueFacts::of_type(ty),
         })),
         Function::new(
             &[
@@ -100,9 +100,9 @@ pub(super) static LIBRARY: Library = Library {
         }),
         Function::new(
             &["@in(A, list(A)) -> bool", "@in(A, map(A, B)) -> bool"],
-            Own(
+            Custom(
                 |a| match a {
-                    [_, list @ Value::List(_)] => list.size().max(reading(list.contents(u64::MAX))),
+                    [_, list @ Value::List(_)] => list.size().max(read_cost(list.contents(u64::MAX))),
                     _ => 1,
                 },
                 |a| match a {
@@ -128,7 +128,7 @@ pub(super) static LIBRARY: Library = Library {
                 ".list(A).size() -> int",
                 ".map(A, B).size() -> int",
             ],
-            Handing,
+            PassValue,
             |a| match a {
                 [v @ (Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_))] => {
                     Ok(Value::Int(i64::try_from(v.size()).unwrap_or(i64::MAX)))

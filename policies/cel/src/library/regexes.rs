@@ -9,7 +9,7 @@ use regex::Regex;
 
 use crate::cost::{CallCost, ResultSize, regex as regex_cost};
 use crate::error::EvalError;
-use crate::estimate::{Estimate, Known};
+use crate::estimate::{Estimate, ValueFacts};
 use crate::program::Node;
 use crate::types::Type;
 use crate::value::{Opaque, Value, char_count};
@@ -20,12 +20,12 @@ use super::{Function, Library};
 /// Cost of compiling a minimal pattern; each state adds one unit.
 const COMPILING: u64 = 32;
 
-const MATCHING: CallCost = CallCost::Own(cost, estimate);
+const MATCHING: CallCost = CallCost::Custom(cost, estimate);
 
 /// The result is at most the whole text, or a list with one item per character.
-const FOUND: ResultSize = ResultSize::Own(|arguments, ty| {
+const FOUND: ResultSize = ResultSize::Custom(|arguments, ty| {
     let upto = Estimate { min: 0, max: arguments.first().map_or(u64::MAX, |text| text.size.max) };
-    Known::of_each(ty, upto, Known::sized(Type::String, upto))
+    ValueFacts::of_each(ty, upto, ValueFacts::sized(Type::String, upto))
 });
 
 /// Size limit of a compiled pattern in bytes.
@@ -145,7 +145,7 @@ fn cost(arguments: &[Value<'_>]) -> u64 {
     regex_cost(size(0), size(1)).saturating_add(compiling)
 }
 
-fn estimate(arguments: &[Known<'_>]) -> Estimate {
+fn estimate(arguments: &[ValueFacts<'_>]) -> Estimate {
     match arguments {
         [text, pattern, ..] => Estimate {
             min: regex_cost(text.size.min, pattern.size.min),
@@ -160,7 +160,7 @@ mod tests {
     use super::compile;
 
     #[test]
-    fn patterns_mean_what_they_mean_to_re2() {
+    fn regex_patterns_have_re2_semantics() {
         for (pattern, text, matches) in [
             (r"^\d$", "٣", false),
             (r"^\d$", "3", true),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_re2_refuses_is_refused() {
+    fn patterns_invalid_in_re2_are_rejected() {
         for bad in [
             "[",
             "[a",

@@ -2,10 +2,10 @@
 //!
 //! Positions and lengths count characters, not bytes.
 
-use crate::cost::CallCost::{Contains, Own, Second, Text, Traversal};
-use crate::cost::{ResultSize, reading};
+use crate::cost::CallCost::{Contains, Custom, Second, Text, Traversal};
+use crate::cost::{ResultSize, read_cost};
 use crate::error::EvalError;
-use crate::estimate::{Estimate, Known};
+use crate::estimate::{Estimate, ValueFacts};
 use crate::types::Type;
 use crate::value::Value;
 
@@ -29,10 +29,10 @@ pub(super) static LIBRARY: Library = Library {
     functions: &[
         Function::new(
             &[".string.charAt(int) -> string"],
-            Own(char_at_cost, |_| Estimate::exactly(1)),
+            Custom(char_at_cost, |_| Estimate::exactly(1)),
             char_at,
         )
-        .of_size(ResultSize::Own(|_, ty| Known::sized(ty, Estimate { min: 0, max: 1 }))),
+        .of_size(ResultSize::Custom(|_, ty| ValueFacts::sized(ty, Estimate { min: 0, max: 1 }))),
         Function::new(
             &[".string.indexOf(string) -> int", ".string.indexOf(string, int) -> int"],
             Traversal,
@@ -51,22 +51,22 @@ pub(super) static LIBRARY: Library = Library {
             .of_size(ResultSize::First),
         Function::new(
             &[".string.replace(string, string) -> string", ".string.replace(string, string, int) -> string"],
-            Own(replace_cost, |a| a.first().map_or(Estimate::UNKNOWN, |text| twice(text.size))),
+            Custom(replace_cost, |a| a.first().map_or(Estimate::UNKNOWN, |text| twice(text.size))),
             replace,
         )
-        .of_size(ResultSize::Own(replaced)),
+        .of_size(ResultSize::Custom(replaced)),
         Function::new(
             &[".string.split(string) -> list(string)", ".string.split(string, int) -> list(string)"],
             Text(2),
             split,
         )
-        .of_size(ResultSize::Own(parts)),
+        .of_size(ResultSize::Custom(parts)),
         Function::new(
             &[".list(string).join() -> string", ".list(string).join(string) -> string"],
-            Own(join_cost, |a| twice(joined_size(a))),
+            Custom(join_cost, |a| twice(joined_size(a))),
             join,
         )
-        .of_size(ResultSize::Own(|a, ty| Known::sized(ty, joined_size(a)))),
+        .of_size(ResultSize::Custom(|a, ty| ValueFacts::sized(ty, joined_size(a)))),
         Function::new(
             &[".string.substring(int) -> string", ".string.substring(int, int) -> string"],
             Text(1),
@@ -74,16 +74,16 @@ pub(super) static LIBRARY: Library = Library {
         )
         .of_size(ResultSize::First),
         Function::new(&["strings.quote(string) -> string"], Text(1), |a| text1(a, quote)).of_size(
-            ResultSize::Own(|a, ty| {
+            ResultSize::Custom(|a, ty| {
                 let text = a.first().map_or(u64::MAX, |text| text.size.max);
                 // Escaping may double every character; two quotation marks are added.
                 let longest = text.saturating_mul(2).saturating_add(2);
-                Known::sized(ty, Estimate { min: 2, max: longest })
+                ValueFacts::sized(ty, Estimate { min: 2, max: longest })
             }),
         ),
         Function::new(
             &[".string.format(list(dyn)) -> string"],
-            Own(format_cost, |a| a.first().map_or(Estimate::UNKNOWN, |text| text.size.map(reading))),
+            Custom(format_cost, |a| a.first().map_or(Estimate::UNKNOWN, |text| text.size.map(read_cost))),
             |a| match a {
                 [Value::String(s), Value::List(values)] => {
                     super::text_format::format(s.as_str(), &values.to_vec()?).map(Value::text)
@@ -110,7 +110,7 @@ fn text2<'a>(arguments: &[Value<'a>], f: fn(&str, &str) -> bool) -> Outcome<'a> 
 
 /// Cost of reading a text and writing another of the same size.
 fn twice(size: Estimate) -> Estimate {
-    size.map(|size| reading(size.saturating_mul(2)))
+    size.map(|size| read_cost(size.saturating_mul(2)))
 }
 
 /// One unit, and more for many skipped characters.
@@ -138,25 +138,25 @@ fn replace_cost(arguments: &[Value<'_>]) -> u64 {
     } else {
         0
     };
-    reading((text.size() * 2).max(result))
+    read_cost((text.size() * 2).max(result))
 }
 
 /// Maximum result size: all shortest possible matches are replaced.
-fn replaced<'b>(arguments: &[Known<'b>], ty: Type) -> Known<'b> {
-    let [text, old, new, ..] = arguments else { return Known::of_type(ty) };
+fn replaced<'b>(arguments: &[ValueFacts<'b>], ty: Type) -> ValueFacts<'b> {
+    let [text, old, new, ..] = arguments else { return ValueFacts::of_type(ty) };
     let longest = match old.size.min {
         0 => text.size.max.saturating_add(1).saturating_mul(new.size.max).saturating_add(text.size.max),
         shortest if new.size.max <= shortest => text.size.max,
         shortest => text.size.max.div_ceil(shortest).saturating_mul(new.size.max).max(text.size.max),
     };
-    Known::sized(ty, Estimate { min: 0, max: longest })
+    ValueFacts::sized(ty, Estimate { min: 0, max: longest })
 }
 
 /// Result size: each character may be a part, and one part may be the whole text.
-fn parts<'b>(arguments: &[Known<'b>], ty: Type) -> Known<'b> {
+fn parts<'b>(arguments: &[ValueFacts<'b>], ty: Type) -> ValueFacts<'b> {
     let text = arguments.first().map_or(u64::MAX, |text| text.size.max);
-    let each = Known::sized(Type::String, Estimate { min: 0, max: text });
-    Known::of_each(ty, Estimate { min: 0, max: text.saturating_add(1) }, each)
+    let each = ValueFacts::sized(Type::String, Estimate { min: 0, max: text });
+    ValueFacts::of_each(ty, Estimate { min: 0, max: text.saturating_add(1) }, each)
 }
 
 /// Cost of writing the text twice, which includes empty parts.
@@ -166,10 +166,10 @@ fn join_cost(arguments: &[Value<'_>]) -> u64 {
     let separator = arguments.get(1).map_or(0, Value::size);
     let parts: u64 = list.iter().filter_map(Result::ok).map(|part| part.size()).sum();
     let size = separators.saturating_mul(separator).saturating_add(parts);
-    reading(size.saturating_mul(2)).max(reading(separators))
+    read_cost(size.saturating_mul(2)).max(read_cost(separators))
 }
 
-fn joined_size(arguments: &[Known<'_>]) -> Estimate {
+fn joined_size(arguments: &[ValueFacts<'_>]) -> Estimate {
     let Some(list) = arguments.first() else { return Estimate::UNKNOWN };
     let separators = list.size.map(|size| size.saturating_sub(1));
     let separator = arguments.get(1).map_or(Estimate::NOTHING, |separator| separator.size);
@@ -182,7 +182,7 @@ fn joined_size(arguments: &[Known<'_>]) -> Estimate {
 fn format_cost(arguments: &[Value<'_>]) -> u64 {
     let [text, Value::List(values)] = arguments else { return 1 };
     let shown: u64 = values.iter().filter_map(Result::ok).map(|value| value.contents(u64::MAX)).sum();
-    reading(text.size().max(shown.saturating_mul(8).saturating_sub(8 * values.len() as u64)))
+    read_cost(text.size().max(shown.saturating_mul(8).saturating_sub(8 * values.len() as u64)))
 }
 
 fn out_of_range(index: i64) -> EvalError {

@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::collections::HashMap;
 
-use crate::cost::CallCost::{Handing, Own, Text};
-use crate::cost::reading;
+use crate::cost::CallCost::{Custom, PassValue, Text};
+use crate::cost::read_cost;
 use crate::error::EvalError;
 use crate::estimate::Estimate;
 use crate::map::MapBuilder;
@@ -29,25 +29,27 @@ pub(super) static LIBRARY: Library = Library {
             }),
             _ => Err(EvalError::NoOverload),
         }),
-        Function::new(&["string(net.URL) -> string"], Handing, |a| with(a, |url| Ok(Value::text(&url.text)))),
-        Function::new(&[".net.URL.getScheme() -> string"], Handing, |a| {
+        Function::new(&["string(net.URL) -> string"], PassValue, |a| {
+            with(a, |url| Ok(Value::text(&url.text)))
+        }),
+        Function::new(&[".net.URL.getScheme() -> string"], PassValue, |a| {
             with(a, |url| Ok(Value::text(&url.scheme)))
         }),
-        Function::new(&[".net.URL.getHost() -> string"], Handing, |a| {
+        Function::new(&[".net.URL.getHost() -> string"], PassValue, |a| {
             with(a, |url| Ok(Value::text(&url.host)))
         }),
-        Function::new(&[".net.URL.getHostname() -> string"], Handing, |a| {
+        Function::new(&[".net.URL.getHostname() -> string"], PassValue, |a| {
             with(a, |url| Ok(Value::text(url.split().0)))
         }),
-        Function::new(&[".net.URL.getPort() -> string"], Handing, |a| {
+        Function::new(&[".net.URL.getPort() -> string"], PassValue, |a| {
             with(a, |url| Ok(Value::text(url.split().1)))
         }),
-        Function::new(&[".net.URL.getEscapedPath() -> string"], Handing, |a| {
+        Function::new(&[".net.URL.getEscapedPath() -> string"], PassValue, |a| {
             with(a, |url| Ok(Value::text(url.escaped_path())))
         }),
         Function::new(
             &[".net.URL.getQuery() -> map(string, list(string))"],
-            Own(query_cost, |_| Estimate::exactly(1)),
+            Custom(query_cost, |_| Estimate::exactly(1)),
             |a| with(a, Url::query_map),
         ),
     ],
@@ -99,7 +101,7 @@ impl Opaque for Url {
 /// Cost of a query: one unit if short, else the cost of reading it.
 fn query_cost(arguments: &[Value<'_>]) -> u64 {
     let query = arguments.first().and_then(Value::downcast::<Url>).map_or(0, |url| url.query.len());
-    reading((query as u64).saturating_sub(256)).max(1)
+    read_cost((query as u64).saturating_sub(256)).max(1)
 }
 
 impl Url {

@@ -26,7 +26,7 @@ const SELF_DESCRIBED: u64 = 55_799;
 const EXPECTED_BASE64: u64 = 22;
 
 /// Maximum number of reported duplicate keys.
-const DUPLICATES: usize = 100;
+const MAX_DUPLICATES: usize = 100;
 
 /// Major types.
 mod major {
@@ -142,7 +142,7 @@ pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
     let mut reader = Reader { input, at: 0, limits, budget, path: Vec::new(), duplicates: Vec::new() };
     let value = reader.value(0)?;
     if reader.at < input.len() {
-        return Err(reader.wrong("more after the item"));
+        return Err(reader.syntax_error("more after the item"));
     }
     Ok(Decoded { value, duplicates: reader.duplicates })
 }
@@ -162,7 +162,7 @@ enum Step {
 }
 
 impl<'a> Reader<'a> {
-    fn wrong(&self, what: &str) -> DecodeError {
+    fn syntax_error(&self, what: &str) -> DecodeError {
         DecodeError::Syntax(format!("cbor: {what} at byte {}", self.at))
     }
 
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
                 self.at += count;
                 Ok(bytes)
             }
-            None => Err(self.wrong("unexpected end")),
+            None => Err(self.syntax_error("unexpected end")),
         }
     }
 
@@ -191,8 +191,8 @@ impl<'a> Reader<'a> {
             25 => self.number::<2>()?,
             26 => self.number::<4>()?,
             27 => self.number::<8>()?,
-            31 => return Err(self.wrong("an item of indefinite length")),
-            _ => return Err(self.wrong("a reserved head")),
+            31 => return Err(self.syntax_error("an item of indefinite length")),
+            _ => return Err(self.syntax_error("a reserved head")),
         };
         Ok((major, short, argument))
     }
@@ -206,7 +206,7 @@ impl<'a> Reader<'a> {
             major::UNSIGNED => self.leaf(Value::from(argument)),
             major::NEGATIVE => match i64::try_from(argument) {
                 Ok(argument) => self.leaf(Value::from(!argument)),
-                Err(_) => Err(self.wrong("an integer below 64 bits")),
+                Err(_) => Err(self.syntax_error("an integer below 64 bits")),
             },
             major::BYTES | major::TEXT => {
                 let text = self.text(argument)?;
@@ -236,12 +236,12 @@ impl<'a> Reader<'a> {
 
     fn text(&mut self, length: u64) -> Result<String, DecodeError> {
         let bytes = self.bytes(length)?;
-        let text = std::str::from_utf8(bytes).map_err(|_| self.wrong("a text that is not UTF-8"))?;
+        let text = std::str::from_utf8(bytes).map_err(|_| self.syntax_error("a text that is not UTF-8"))?;
         Ok(text.to_owned())
     }
 
     fn bytes(&mut self, length: u64) -> Result<&'a [u8], DecodeError> {
-        let length = usize::try_from(length).map_err(|_| self.wrong("unexpected end"))?;
+        let length = usize::try_from(length).map_err(|_| self.syntax_error("unexpected end"))?;
         self.take(length)
     }
 
@@ -261,7 +261,7 @@ impl<'a> Reader<'a> {
         for _ in 0..length {
             let (major, _, argument) = self.head()?;
             if !matches!(major, major::BYTES | major::TEXT) {
-                return Err(self.wrong("a key that is no text"));
+                return Err(self.syntax_error("a key that is no text"));
             }
             let key = self.text(argument)?;
             self.budget.charge(Cost::key(key.len(), map.len()))?;
@@ -290,7 +290,7 @@ impl<'a> Reader<'a> {
                 Step::Index(index) => path.push_str(&format!("[{index}]")),
             }
         }
-        if self.duplicates.len() < DUPLICATES && !self.duplicates.contains(&path) {
+        if self.duplicates.len() < MAX_DUPLICATES && !self.duplicates.contains(&path) {
             self.duplicates.push(path);
         }
     }
@@ -303,9 +303,9 @@ impl<'a> Reader<'a> {
                     let text = STANDARD.encode(self.bytes(length)?);
                     self.leaf(Value::String(text))
                 }
-                _ => Err(self.wrong("a tag of bytes on something else")),
+                _ => Err(self.syntax_error("a tag of bytes on something else")),
             },
-            _ => Err(self.wrong("a tag that is not known")),
+            _ => Err(self.syntax_error("a tag that is not known")),
         }
     }
 
@@ -317,9 +317,11 @@ impl<'a> Reader<'a> {
             (25, bits) => half(bits),
             (26, bits) => f64::from(f32::from_bits(u32::try_from(bits).unwrap_or_default())),
             (27, bits) => f64::from_bits(bits),
-            _ => return Err(self.wrong("a simple value that is not known")),
+            _ => return Err(self.syntax_error("a simple value that is not known")),
         };
-        Number::from_f64(float).map(Value::Number).ok_or_else(|| self.wrong("a float that is no number"))
+        Number::from_f64(float)
+            .map(Value::Number)
+            .ok_or_else(|| self.syntax_error("a float that is no number"))
     }
 }
 
@@ -348,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn encoded_cbor_decodes_equal() {
         for (value, bytes) in [
             (json!(null), &b"\xf6"[..]),
             (json!(true), b"\xf5"),
@@ -374,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn other_encodings_of_the_same_are_read() {
+    fn alternative_cbor_encodings_are_decoded() {
         for (bytes, value) in [
             (&b"\x18\x01"[..], json!(1)),
             (b"\x63abc", json!("abc")),
@@ -390,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_one_item_is_refused() {
+    fn invalid_cbor_is_rejected() {
         for bytes in [
             &b""[..],
             b"\x18",
@@ -422,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicate_keys_are_noticed() {
+    fn duplicate_cbor_keys_are_reported() {
         let decoded = decode(b"\xa2\x41a\x81\xa3\x41b\x01\x41b\x02\x41b\x03\x41a\x05", LIMITS).unwrap();
         assert_eq!(decoded.value, json!({"a": 5}));
         assert_eq!(decoded.duplicates, ["a[0].b", "a"]);

@@ -48,7 +48,7 @@ pub fn decode_within(input: &[u8], budget: &mut Budget) -> Result<Decoded, Decod
         duplicates: Duplicates::default(),
         max_depth: limits.depth.min(MAX_DEPTH),
         budget: budget.clone(),
-        refused: None,
+        rejection: None,
     };
     let mut parser = serde_json::Deserializer::from_slice(input);
     let tree = Node { state: &mut state, path: Path::Root, depth: 0 }.deserialize(&mut parser);
@@ -56,7 +56,7 @@ pub fn decode_within(input: &[u8], budget: &mut Budget) -> Result<Decoded, Decod
     *budget = state.budget;
     match value {
         Ok(value) => Ok(Decoded { value, duplicates: state.duplicates.into_paths() }),
-        Err(e) => Err(state.refused.unwrap_or_else(|| DecodeError::Syntax(e.to_string()))),
+        Err(e) => Err(state.rejection.unwrap_or_else(|| DecodeError::Syntax(e.to_string()))),
     }
 }
 
@@ -161,19 +161,19 @@ struct State {
     max_depth: usize,
     budget: Budget,
     /// Limit that ended the decoding.
-    refused: Option<DecodeError>,
+    rejection: Option<DecodeError>,
 }
 
 impl State {
     #[inline]
     fn charge<E: serde::de::Error>(&mut self, cost: Cost) -> Result<(), E> {
-        self.budget.charge(cost).map_err(|error| self.refuse(error))
+        self.budget.charge(cost).map_err(|error| self.reject(error))
     }
 
     /// Stores the error here, because the error type of the parser cannot carry it.
     #[cold]
-    fn refuse<E: serde::de::Error>(&mut self, error: DecodeError) -> E {
-        self.refused = Some(error);
+    fn reject<E: serde::de::Error>(&mut self, error: DecodeError) -> E {
+        self.rejection = Some(error);
         E::custom("over a limit")
     }
 }
@@ -190,7 +190,7 @@ impl Node<'_, '_> {
     fn enter<E: serde::de::Error>(&mut self, cost: Cost) -> Result<usize, E> {
         let depth = self.depth + 1;
         if depth > self.state.max_depth {
-            return Err(self.state.refuse(DecodeError::TooDeep(self.state.max_depth)));
+            return Err(self.state.reject(DecodeError::TooDeep(self.state.max_depth)));
         }
         self.state.charge(cost)?;
         Ok(depth)

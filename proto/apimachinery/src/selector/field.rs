@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_grammar_is_that_of_the_reference() {
+    fn field_selector_grammar_matches_reference() {
         let term = |field: &str, equal, value: &str| (field.to_owned(), equal, value.to_owned());
         for (text, want) in [
             ("", vec![]),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_the_reference_says() {
+    fn field_selector_errors_match_reference() {
         for (text, want) in [
             ("a", "invalid selector: 'a'; can't understand 'a'"),
             ("a=b,c!", "invalid selector: 'a=b,c!'; can't understand 'c!'"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn matching_and_the_view_of_authorization() {
+    fn field_selector_matches_and_converts_to_requirements() {
         let selector = FieldSelector::parse("metadata.name=x,spec.nodeName!=").unwrap();
         let matches =
             |name, node| selector.matches(|field| if field == "metadata.name" { name } else { node });

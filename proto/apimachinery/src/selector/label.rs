@@ -249,12 +249,12 @@ impl<'t> Parser<'t> {
 
     fn test(&mut self, key: &str) -> Result<Test, String> {
         match self.take() {
-            (Token::In, _) => Ok(Test::In(checked(key, self.list()?)?)),
-            (Token::NotIn, _) => Ok(Test::NotIn(checked(key, self.list()?)?)),
-            (Token::Equal | Token::DoubleEqual, _) => Ok(Test::In(checked(key, vec![self.value()?])?)),
-            (Token::NotEqual, _) => Ok(Test::NotIn(checked(key, vec![self.value()?])?)),
-            (Token::Above, _) => Ok(Test::Above(bound(key, self.value()?)?)),
-            (Token::Below, _) => Ok(Test::Below(bound(key, self.value()?)?)),
+            (Token::In, _) => Ok(Test::In(checked_values(key, self.list()?)?)),
+            (Token::NotIn, _) => Ok(Test::NotIn(checked_values(key, self.list()?)?)),
+            (Token::Equal | Token::DoubleEqual, _) => Ok(Test::In(checked_values(key, vec![self.value()?])?)),
+            (Token::NotEqual, _) => Ok(Test::NotIn(checked_values(key, vec![self.value()?])?)),
+            (Token::Above, _) => Ok(Test::Above(parse_bound(key, self.value()?)?)),
+            (Token::Below, _) => Ok(Test::Below(parse_bound(key, self.value()?)?)),
             (_, literal) => Err(format!("found '{literal}', expected: in, notin, =, ==, !=, gt, lt")),
         }
     }
@@ -320,7 +320,7 @@ impl<'t> Parser<'t> {
 }
 
 /// Checks values and converts them to a set.
-fn checked(key: &str, mut values: Vec<&str>) -> Result<Box<[Box<str>]>, String> {
+fn checked_values(key: &str, mut values: Vec<&str>) -> Result<Box<[Box<str>]>, String> {
     values.sort_unstable();
     values.dedup();
     let errors: Vec<String> = values
@@ -336,7 +336,7 @@ fn checked(key: &str, mut values: Vec<&str>) -> Result<Box<[Box<str>]>, String> 
 }
 
 /// Parses the number after `>` and `<`.
-fn bound(key: &str, value: &str) -> Result<i64, String> {
+fn parse_bound(key: &str, value: &str) -> Result<i64, String> {
     let parsed = value.parse();
     let mut errors = Vec::new();
     if parsed.is_err() {
@@ -344,7 +344,7 @@ fn bound(key: &str, value: &str) -> Result<i64, String> {
         let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
         errors.push(FieldError::invalid(&path, value, detail).to_string());
     }
-    match (checked(key, vec![value]), parsed) {
+    match (checked_values(key, vec![value]), parsed) {
         (Ok(_), Ok(bound)) => Ok(bound),
         (values, _) => {
             errors.extend(values.err());

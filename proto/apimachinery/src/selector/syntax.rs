@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_qualified_names() {
+    fn label_keys_are_validated_as_qualified_names() {
         let longest = format!("{}/{}", "d".repeat(253), "n".repeat(63));
         for key in ["a", "A.b_c-9", "example.com/name", "a-b.c/x", longest.as_str()] {
             assert!(qualified_name(key).is_empty(), "{key}: {:?}", qualified_name(key));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_short_names_or_empty() {
+    fn label_values_are_validated() {
         for value in ["", "a", "1.0_x-y", &"v".repeat(63)] {
             assert!(label_value(value).is_empty(), "{value}");
         }

@@ -22,11 +22,11 @@ use tower_service::Service;
 use super::{Settings, SettingsError};
 
 /// Connect timeout, independent of the limits of a call.
-const CONNECT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// TCP keep-alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
-type Problem = Box<dyn std::error::Error + Send + Sync>;
+type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Proxy between client and server. The URL may contain a password: `Debug` does not show it.
 #[derive(Clone, Default)]
@@ -117,7 +117,7 @@ impl Connector {
         let proxy_tls = settings.trust.tls()?;
         let mut tls = proxy_tls.clone();
         if let Some(identity) = &settings.identity {
-            identity.show(&mut tls);
+            identity.configure(&mut tls);
         }
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let server_name = settings.server_name.as_deref().map(|name| {
@@ -127,7 +127,7 @@ impl Connector {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        tcp.set_keepalive(Some(KEEP_ALIVE));
+        tcp.set_keepalive(Some(KEEP_ALIVE_INTERVAL));
         Ok(Connector {
             tcp,
             route: settings.proxy.route()?,
@@ -137,7 +137,7 @@ impl Connector {
         })
     }
 
-    async fn connect(self, destination: Uri) -> Result<Stream, Problem> {
+    async fn connect(self, destination: Uri) -> Result<Stream, ConnectError> {
         let https = destination.scheme_str() == Some("https");
         let io: Box<dyn Io> = match self.route.proxy(&destination) {
             None => Box::new(self.tcp.clone().call(destination.clone()).await?),
@@ -156,7 +156,7 @@ impl Connector {
         Ok(Stream { io: Box::new(TokioIo::new(tls)), http2 })
     }
 
-    async fn through(&self, proxy: &Intercept, destination: Uri) -> Result<Box<dyn Io>, Problem> {
+    async fn through(&self, proxy: &Intercept, destination: Uri) -> Result<Box<dyn Io>, ConnectError> {
         let address = proxy.uri().clone();
         if address.scheme_str().is_some_and(|scheme| scheme.starts_with("socks5")) {
             let mut socks = SocksV5::new(address, self.tcp.clone());
@@ -165,7 +165,7 @@ impl Connector {
             }
             return Ok(Box::new(socks.call(destination).await?));
         }
-        let to_proxy = ToProxy { tcp: self.tcp.clone(), tls: Arc::clone(&self.proxy_tls) };
+        let to_proxy = ProxyConnector { tcp: self.tcp.clone(), tls: Arc::clone(&self.proxy_tls) };
         let mut tunnel = Tunnel::new(address, to_proxy);
         if let Some(auth) = proxy.basic_auth() {
             tunnel = tunnel.with_auth(auth.clone());
@@ -175,7 +175,7 @@ impl Connector {
 }
 
 /// Adds the default port: the tunnel requires a port and otherwise uses 443.
-fn with_port(uri: Uri, https: bool) -> Result<Uri, Problem> {
+fn with_port(uri: Uri, https: bool) -> Result<Uri, ConnectError> {
     if https || uri.port().is_some() {
         return Ok(uri);
     }
@@ -185,39 +185,39 @@ fn with_port(uri: Uri, https: bool) -> Result<Uri, Problem> {
     Ok(Uri::from_parts(parts)?)
 }
 
-fn host_name(uri: &Uri) -> Result<ServerName<'static>, Problem> {
+fn host_name(uri: &Uri) -> Result<ServerName<'static>, ConnectError> {
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     Ok(ServerName::try_from(host.to_owned())?)
 }
 
 impl Service<Uri> for Connector {
     type Response = Stream;
-    type Error = Problem;
-    type Future = Pin<Box<dyn Future<Output = Result<Stream, Problem>> + Send>>;
+    type Error = ConnectError;
+    type Future = Pin<Box<dyn Future<Output = Result<Stream, ConnectError>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Problem>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, destination: Uri) -> Self::Future {
         let connecting = self.clone().connect(destination);
-        Box::pin(async { tokio::time::timeout(CONNECT, connecting).await? })
+        Box::pin(async { tokio::time::timeout(CONNECT_TIMEOUT, connecting).await? })
     }
 }
 
 /// Connection to the proxy, the first leg of a tunnel.
 #[derive(Clone)]
-struct ToProxy {
+struct ProxyConnector {
     tcp: HttpConnector,
     tls: Arc<ClientConfig>,
 }
 
-impl Service<Uri> for ToProxy {
+impl Service<Uri> for ProxyConnector {
     type Response = Stream;
-    type Error = Problem;
-    type Future = Pin<Box<dyn Future<Output = Result<Stream, Problem>> + Send>>;
+    type Error = ConnectError;
+    type Future = Pin<Box<dyn Future<Output = Result<Stream, ConnectError>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Problem>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
         Poll::Ready(Ok(()))
     }
 

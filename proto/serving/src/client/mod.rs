@@ -15,7 +15,7 @@
 //! # Invariants
 //!
 //! INVARIANT (secrets stay out): no error and no `Debug` in this module contains a header, a body or a key.
-//! INVARIANT (verified peer): only [`Trust::Anyone`] accepts an unverified certificate; it must be set
+//! INVARIANT (verified peer): only [`Trust::Insecure`] accepts an unverified certificate; it must be set
 //! explicitly.
 
 mod connect;
@@ -45,12 +45,12 @@ pub use remote::Remote;
 pub use trust::{Identity, Trust};
 
 /// An unused connection is closed after this time.
-const IDLE: Duration = Duration::from_secs(90);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Maximum number of idle connections per server.
-const IDLE_CONNECTIONS: usize = 32;
-/// Ping interval of a silent HTTP/2 connection; it is closed when no response comes within [`PING_ANSWER`].
-const PING: Duration = Duration::from_secs(30);
-const PING_ANSWER: Duration = Duration::from_secs(15);
+const MAX_IDLE_CONNECTIONS: usize = 32;
+/// Ping interval of a silent HTTP/2 connection; it is closed when no response comes within [`PING_TIMEOUT`].
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Settings for connections to servers.
 #[derive(Clone, Debug)]
@@ -97,7 +97,7 @@ pub struct Limits {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The call took longer than [`Limits::within`].
-    #[error("no answer within {0:?}")]
+    #[error("no response within {0:?}")]
     Timeout(Duration),
     /// No connection: name not resolved, connection refused, handshake failed, or rejected by the proxy.
     #[error("cannot connect: {0}")]
@@ -106,7 +106,7 @@ pub enum CallError {
     #[error("the connection broke: {0}")]
     Broken(String),
     /// The response body is larger than [`Limits::bytes`].
-    #[error("the answer is larger than {0} bytes")]
+    #[error("the response is larger than {0} bytes")]
     TooLarge(usize),
     /// The URL or a header is invalid.
     #[error("the request cannot be sent: {0}")]
@@ -118,7 +118,7 @@ pub enum CallError {
 
 /// Complete response. The body may contain secrets: `Debug` shows only its length.
 #[derive(Clone)]
-pub struct Answer {
+pub struct ClientResponse {
     /// Status code, unchanged.
     pub status: StatusCode,
     /// Headers, unchanged.
@@ -127,16 +127,16 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-impl std::fmt::Debug for Answer {
+impl std::fmt::Debug for ClientResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Answer")
+        f.debug_struct("ClientResponse")
             .field("status", &self.status)
             .field("bytes", &self.body.len())
             .finish_non_exhaustive()
     }
 }
 
-impl Answer {
+impl ClientResponse {
     /// Decodes the body as JSON.
     ///
     /// # Errors
@@ -180,10 +180,10 @@ impl Client {
         let inner = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(IDLE_CONNECTIONS)
-            .http2_keep_alive_interval(PING)
-            .http2_keep_alive_timeout(PING_ANSWER)
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .http2_keep_alive_timeout(PING_TIMEOUT)
             .build(connector);
         Ok(Client { inner, user_agent })
     }
@@ -193,7 +193,7 @@ impl Client {
     /// # Errors
     ///
     /// See [`CallError`].
-    pub async fn get(&self, url: &str, limits: Limits) -> Result<Answer, CallError> {
+    pub async fn get(&self, url: &str, limits: Limits) -> Result<ClientResponse, CallError> {
         self.send(request(Method::GET, url, Bytes::new())?, limits).await
     }
 
@@ -202,7 +202,12 @@ impl Client {
     /// # Errors
     ///
     /// See [`CallError`].
-    pub async fn post_json(&self, url: &str, body: Bytes, limits: Limits) -> Result<Answer, CallError> {
+    pub async fn post_json(
+        &self,
+        url: &str,
+        body: Bytes,
+        limits: Limits,
+    ) -> Result<ClientResponse, CallError> {
         self.send(request(Method::POST, url, body)?, limits).await
     }
 
@@ -211,17 +216,21 @@ impl Client {
     /// # Errors
     ///
     /// See [`CallError`].
-    pub async fn send(&self, mut request: Request<Bytes>, limits: Limits) -> Result<Answer, CallError> {
+    pub async fn send(
+        &self,
+        mut request: Request<Bytes>,
+        limits: Limits,
+    ) -> Result<ClientResponse, CallError> {
         request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| self.user_agent.clone());
         let call = async {
             let answered = self.inner.request(request.map(Full::new)).await;
-            let (head, mut incoming) = answered.map_err(|e| failure(&e))?.into_parts();
+            let (head, mut incoming) = answered.map_err(|e| call_error(&e))?.into_parts();
             let body = body::collect(&mut incoming, limits.bytes).await.map_err(|e| match e {
                 body::ReadError::TooLarge(limit) => CallError::TooLarge(limit),
                 body::ReadError::Timeout => CallError::Timeout(limits.within),
                 body::ReadError::Broken(problem) => CallError::Broken(problem),
             })?;
-            Ok(Answer { status: head.status, headers: head.headers, body })
+            Ok(ClientResponse { status: head.status, headers: head.headers, body })
         };
         tokio::time::timeout(limits.within, call).await.unwrap_or(Err(CallError::Timeout(limits.within)))
     }
@@ -247,25 +256,25 @@ pub fn request(method: Method, url: &str, body: Bytes) -> Result<Request<Bytes>,
     request.body(body).map_err(|e| CallError::Request(e.to_string()))
 }
 
-fn failure(error: &legacy::Error) -> CallError {
-    let text = chain(error);
+fn call_error(error: &legacy::Error) -> CallError {
+    let text = error_chain(error);
     if error.is_connect() { CallError::Unreachable(text) } else { CallError::Broken(text) }
 }
 
 /// Joins the messages of an error and its sources, outermost first, without repetitions.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut said = Vec::<String>::new();
+fn error_chain(error: &(dyn Error + 'static)) -> String {
+    let mut messages = Vec::<String>::new();
     let mut next = Some(error);
     while let Some(error) = next {
         let text = error.to_string();
-        if said.last().is_none_or(|last| !last.ends_with(&text)) {
-            said.push(text);
+        if messages.last().is_none_or(|last| !last.ends_with(&text)) {
+            messages.push(text);
         }
         next = error.source();
     }
     // The outermost message of the library says only that an error occurred.
-    let skip = usize::from(said.len() > 1);
-    said.into_iter().skip(skip).collect::<Vec<_>>().join(": ")
+    let skip = usize::from(messages.len() > 1);
+    messages.into_iter().skip(skip).collect::<Vec<_>>().join(": ")
 }
 
 /// Cryptography provider of this module.

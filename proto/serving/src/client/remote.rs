@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! While the remote is in use it checks the files that the configuration names (CA bundle, certificate, key,
-//! token), at most once per [`LOOK_AGAIN`]. Invalid files are logged and the previous content stays
+//! token), at most once per [`FILE_CHECK_INTERVAL`]. Invalid files are logged and the previous content stays
 //! in use. A new certificate, key or CA bundle causes new connections; requests in flight end on the old
 //! ones. The remote runs a credential plugin as [`crate::exec`] describes. After a 401 the remote drops the
 //! credentials of the plugin, gets new ones, and repeats the request once.
@@ -22,17 +22,17 @@ use http::{Method, StatusCode, Uri};
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{Answer, CallError, Client, Identity, Limits, Proxy, Settings, Trust, request};
+use super::{CallError, Client, ClientResponse, Identity, Limits, Proxy, Settings, Trust, request};
 use crate::client_config::{Impersonate, Secret, Target};
 use crate::exec::{ClusterInfo, Plugin, terminal};
 use crate::reload::Snapshot;
 
 /// Interval between checks of the files.
-pub const LOOK_AGAIN: Duration = Duration::from_secs(1);
+pub const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit of a credential plugin without a terminal.
-const PLUGIN: Duration = Duration::from_secs(30);
+const PLUGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of a credential plugin that may prompt on a terminal.
-const PLUGIN_WITH_TERMINAL: Duration = Duration::from_secs(600);
+const INTERACTIVE_PLUGIN_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Server with the credentials for it. `Debug` shows no secret.
 pub struct Remote {
@@ -42,22 +42,22 @@ pub struct Remote {
     user_agent: String,
     plugin: Option<Plugin>,
     clock: Arc<dyn Clock>,
-    held: Mutex<Held>,
+    state: Mutex<RemoteState>,
 }
 
 /// Last content of the files, and the connections made with it.
-struct Held {
+struct RemoteState {
     snapshot: Snapshot,
-    looked: Duration,
-    materials: Materials,
+    checked_at: Duration,
+    contents: FileContents,
     /// Client certificate of the connections: of the plugin, or of the configuration.
-    shown: Option<Identity>,
+    presented_identity: Option<Identity>,
     client: Client,
 }
 
 /// Content of the files of a target.
 #[derive(Clone, PartialEq, Eq)]
-struct Materials {
+struct FileContents {
     trust: Trust,
     identity: Option<Identity>,
     authorization: Option<HeaderValue>,
@@ -100,34 +100,33 @@ impl Remote {
         input: Option<std::fs::File>,
     ) -> Result<Self, Vec<String>> {
         let snapshot = Snapshot::new(files(&target));
-        let materials = Materials::read(&target)?;
+        let contents = FileContents::read(&target)?;
         let one = |mistake: String| vec![mistake];
-        let client =
-            client(&target, user_agent, &materials.trust, materials.identity.as_ref()).map_err(one)?;
+        let client = client(&target, user_agent, &contents.trust, contents.identity.as_ref()).map_err(one)?;
         let plugin = match &target.user.exec {
             None => None,
             Some(exec) => {
                 let extension = names.group_sub_key("client.authentication", "exec");
                 let cluster = ClusterInfo::new(&target.cluster, &extension)
                     .map_err(|(file, e)| vec![format!("{}: {e}", file.display())])?;
-                let within = if input.is_some() { PLUGIN_WITH_TERMINAL } else { PLUGIN };
+                let within = if input.is_some() { INTERACTIVE_PLUGIN_TIMEOUT } else { PLUGIN_TIMEOUT };
                 Some(Plugin::new(exec, names, cluster, input, within, Arc::clone(&clock))?)
             }
         };
-        let held = Held {
+        let state = RemoteState {
             snapshot,
-            looked: clock.monotonic(),
-            shown: materials.identity.clone(),
-            materials,
+            checked_at: clock.monotonic(),
+            presented_identity: contents.identity.clone(),
+            contents,
             client,
         };
         Ok(Remote {
-            base: base(&target.cluster.server),
+            base: base_url(&target.cluster.server),
             impersonate: impersonation(&target.user.impersonate).map_err(one)?,
             user_agent: user_agent.to_owned(),
             plugin,
             clock,
-            held: Mutex::new(held),
+            state: Mutex::new(state),
             target,
         })
     }
@@ -142,7 +141,7 @@ impl Remote {
     /// # Errors
     ///
     /// See [`CallError`].
-    pub async fn post(&self, body: Bytes, limits: Limits) -> Result<Answer, CallError> {
+    pub async fn post(&self, body: Bytes, limits: Limits) -> Result<ClientResponse, CallError> {
         self.send(Method::POST, "", body, limits).await
     }
 
@@ -157,7 +156,7 @@ impl Remote {
         path: &str,
         body: Bytes,
         limits: Limits,
-    ) -> Result<Answer, CallError> {
+    ) -> Result<ClientResponse, CallError> {
         let url = format!("{}{path}", self.base);
         let mut may_try_again = true;
         loop {
@@ -195,16 +194,16 @@ impl Remote {
 
     /// Returns the current connections and the `Authorization` header of the configuration.
     fn current(&self, given: Option<&Identity>) -> Result<(Client, Option<HeaderValue>), CallError> {
-        let mut held = self.held.lock();
+        let mut state = self.state.lock();
         let mut stale = false;
         let now = self.clock.monotonic();
-        if now.saturating_sub(held.looked) >= LOOK_AGAIN {
-            held.looked = now;
-            if held.snapshot.changed() {
-                match Materials::read(&self.target) {
+        if now.saturating_sub(state.checked_at) >= FILE_CHECK_INTERVAL {
+            state.checked_at = now;
+            if state.snapshot.changed() {
+                match FileContents::read(&self.target) {
                     Ok(fresh) => {
-                        stale = fresh.trust != held.materials.trust;
-                        held.materials = fresh;
+                        stale = fresh.trust != state.contents.trust;
+                        state.contents = fresh;
                         tracing::info!(server = self.base, "client configuration files reloaded");
                     }
                     Err(mistakes) => tracing::error!(
@@ -215,13 +214,13 @@ impl Remote {
                 }
             }
         }
-        let wanted = given.or(held.materials.identity.as_ref()).cloned();
-        if stale || wanted != held.shown {
-            held.client = client(&self.target, &self.user_agent, &held.materials.trust, wanted.as_ref())
+        let wanted = given.or(state.contents.identity.as_ref()).cloned();
+        if stale || wanted != state.presented_identity {
+            state.client = client(&self.target, &self.user_agent, &state.contents.trust, wanted.as_ref())
                 .map_err(CallError::Credentials)?;
-            held.shown = wanted;
+            state.presented_identity = wanted;
         }
-        Ok((held.client.clone(), held.materials.authorization.clone()))
+        Ok((state.client.clone(), state.contents.authorization.clone()))
     }
 }
 
@@ -243,7 +242,7 @@ fn client(
 }
 
 /// URL prefix of all paths.
-fn base(server: &str) -> String {
+fn base_url(server: &str) -> String {
     let uri: Uri = server.parse().unwrap_or_default();
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     let path = uri.path().trim_end_matches('/');
@@ -260,17 +259,20 @@ fn files(target: &Target) -> Vec<PathBuf> {
         .collect()
 }
 
-impl Materials {
+impl FileContents {
     fn read(target: &Target) -> Result<Self, Vec<String>> {
         let mut mistakes = Vec::new();
         let (cluster, user) = (&target.cluster, &target.user);
         let trust = match (&cluster.certificate_authority_data, &cluster.certificate_authority) {
-            _ if cluster.insecure_skip_tls_verify => Trust::Anyone,
+            _ if cluster.insecure_skip_tls_verify => Trust::Insecure,
             (Some(pem), _) => {
-                note(Trust::from_pem(pem), "certificate-authority-data", &mut mistakes).unwrap_or_default()
+                record_mistake(Trust::from_pem(pem), "certificate-authority-data", &mut mistakes)
+                    .unwrap_or_default()
             }
             (None, Some(file)) => read_file(file, &mut mistakes)
-                .and_then(|pem| note(Trust::from_pem(&pem), &file.display().to_string(), &mut mistakes))
+                .and_then(|pem| {
+                    record_mistake(Trust::from_pem(&pem), &file.display().to_string(), &mut mistakes)
+                })
                 .unwrap_or_default(),
             (None, None) => Trust::System,
         };
@@ -286,7 +288,7 @@ impl Materials {
                 let names = [&user.client_certificate, &user.client_key].into_iter().flatten();
                 let place = names.map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
                 let place = if place.is_empty() { "client-certificate-data".to_owned() } else { place };
-                note(Identity::from_pem(&certificate, &key), &place, &mut mistakes)
+                record_mistake(Identity::from_pem(&certificate, &key), &place, &mut mistakes)
             }
             _ => None,
         };
@@ -297,15 +299,19 @@ impl Materials {
                 None
             }
         };
-        if mistakes.is_empty() { Ok(Materials { trust, identity, authorization }) } else { Err(mistakes) }
+        if mistakes.is_empty() { Ok(FileContents { trust, identity, authorization }) } else { Err(mistakes) }
     }
 }
 
 fn read_file(file: &PathBuf, mistakes: &mut Vec<String>) -> Option<Vec<u8>> {
-    note(std::fs::read(file), &file.display().to_string(), mistakes)
+    record_mistake(std::fs::read(file), &file.display().to_string(), mistakes)
 }
 
-fn note<T, E: std::fmt::Display>(read: Result<T, E>, place: &str, mistakes: &mut Vec<String>) -> Option<T> {
+fn record_mistake<T, E: std::fmt::Display>(
+    read: Result<T, E>,
+    place: &str,
+    mistakes: &mut Vec<String>,
+) -> Option<T> {
     read.map_err(|e| mistakes.push(format!("{place}: {e}"))).ok()
 }
 

@@ -15,13 +15,13 @@
 use std::future::Future;
 use std::time::Duration;
 
-use apimachinery::clock::Chance;
+use apimachinery::clock::Rng;
 use http::StatusCode;
 
-use super::{Answer, CallError};
+use super::{CallError, ClientResponse};
 
 /// Maximum `Retry-After` that is honored.
-const LONGEST_WISH: Duration = Duration::from_secs(5);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Exponential back-off with jitter.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,24 +44,24 @@ impl Backoff {
     pub const ONCE: Backoff = Backoff { first: Duration::ZERO, factor: 1.0, jitter: 0.0, attempts: 1 };
 
     /// Pause after `made` attempts.
-    fn pause(&self, made: u32, chance: &dyn Chance) -> Duration {
+    fn pause(&self, made: u32, rng: &dyn Rng) -> Duration {
         let exponent = i32::try_from(made.saturating_sub(1)).unwrap_or(i32::MAX);
         // The upper 53 of 128 bits make a fraction below one.
         #[expect(clippy::cast_precision_loss, reason = "53 bits fit a float's mantissa")]
-        let part = (chance.bits() >> 75) as f64 / (1_u64 << 53) as f64;
+        let part = (rng.bits() >> 75) as f64 / (1_u64 << 53) as f64;
         let seconds = self.first.as_secs_f64() * self.factor.powi(exponent) * self.jitter.mul_add(part, 1.0);
-        Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST_WISH)
+        Duration::try_from_secs_f64(seconds).unwrap_or(MAX_RETRY_AFTER)
     }
 
     /// Calls until the outcome is final; returns the outcome and the number of attempts.
     pub async fn call<F, Called>(
         &self,
-        chance: &dyn Chance,
+        rng: &dyn Rng,
         mut attempt: F,
-    ) -> (Result<Answer, CallError>, u32)
+    ) -> (Result<ClientResponse, CallError>, u32)
     where
         F: FnMut() -> Called,
-        Called: Future<Output = Result<Answer, CallError>>,
+        Called: Future<Output = Result<ClientResponse, CallError>>,
     {
         let mut made = 0;
         loop {
@@ -70,14 +70,14 @@ impl Backoff {
             if made >= self.attempts || !is_transient(&outcome) {
                 return (outcome, made);
             }
-            let wish = outcome.as_ref().ok().and_then(Answer::retry_after).unwrap_or_default();
-            tokio::time::sleep(self.pause(made, chance).max(wish.min(LONGEST_WISH))).await;
+            let wish = outcome.as_ref().ok().and_then(ClientResponse::retry_after).unwrap_or_default();
+            tokio::time::sleep(self.pause(made, rng).max(wish.min(MAX_RETRY_AFTER))).await;
         }
     }
 }
 
 /// Whether another attempt may succeed.
-pub fn is_transient(outcome: &Result<Answer, CallError>) -> bool {
+pub fn is_transient(outcome: &Result<ClientResponse, CallError>) -> bool {
     match outcome {
         Ok(answer) => {
             answer.status.is_server_error()
@@ -98,21 +98,21 @@ pub fn is_transient(outcome: &Result<Answer, CallError>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apimachinery::clock::SeededChance;
+    use apimachinery::clock::SeededRng;
     use bytes::Bytes;
     use http::HeaderMap;
     use std::cell::Cell;
 
-    fn answer(status: u16, retry_after: Option<&str>) -> Result<Answer, CallError> {
+    fn answer(status: u16, retry_after: Option<&str>) -> Result<ClientResponse, CallError> {
         let mut headers = HeaderMap::new();
         if let Some(after) = retry_after {
             headers.insert("retry-after", after.parse().unwrap());
         }
-        Ok(Answer { status: StatusCode::from_u16(status).unwrap(), headers, body: Bytes::new() })
+        Ok(ClientResponse { status: StatusCode::from_u16(status).unwrap(), headers, body: Bytes::new() })
     }
 
     #[test]
-    fn what_may_pass_by_itself_is_tried_again() {
+    fn transient_outcomes_are_retried() {
         for (outcome, want) in [
             (answer(200, None), false),
             (answer(201, Some("1")), false),
@@ -137,14 +137,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn attempts_end_with_the_first_final_outcome() {
+    async fn retries_end_with_first_final_outcome() {
         let quick = Backoff { first: Duration::from_micros(1), ..Backoff::WEBHOOK };
         for (failures, want_status, want_made) in
             [(0, 200, 1), (3, 200, 4), (4, 200, 5), (5, 500, 5), (9, 500, 5)]
         {
             let made = Cell::new(0);
             let (outcome, attempts) = quick
-                .call(&SeededChance::new(1), || {
+                .call(&SeededRng::new(1), || {
                     made.set(made.get() + 1);
                     let status = if made.get() > failures { 200 } else { 500 };
                     async move { answer(status, None) }
@@ -153,16 +153,16 @@ mod tests {
             assert_eq!((outcome.unwrap().status.as_u16(), attempts), (want_status, want_made), "{failures}");
             assert_eq!(made.get(), want_made);
         }
-        let (_, attempts) = Backoff::ONCE.call(&SeededChance::new(1), || async { answer(500, None) }).await;
+        let (_, attempts) = Backoff::ONCE.call(&SeededRng::new(1), || async { answer(500, None) }).await;
         assert_eq!(attempts, 1);
     }
 
     #[test]
-    fn pauses_grow_and_chance_adds_at_most_a_fifth() {
-        let chance = SeededChance::new(7);
+    fn backoff_pauses_grow_with_at_most_20_percent_jitter() {
+        let rng = SeededRng::new(7);
         for (made, least) in [(1, 500.0), (2, 750.0), (3, 1125.0), (4, 1687.5)] {
             for _ in 0..1000 {
-                let pause = Backoff::WEBHOOK.pause(made, &chance).as_secs_f64() * 1000.0;
+                let pause = Backoff::WEBHOOK.pause(made, &rng).as_secs_f64() * 1000.0;
                 assert!((least..=least * 1.2 + 0.001).contains(&pause), "{pause} after {made}");
             }
         }

@@ -23,10 +23,10 @@ pub enum Trust {
     #[default]
     System,
     /// Certificates issued by one of these authorities, and these certificates themselves.
-    Only(Vec<CertificateDer<'static>>),
+    Authorities(Vec<CertificateDer<'static>>),
     /// All certificates, without verification, for tests only: a man in the middle can read and change
     /// everything.
-    Anyone,
+    Insecure,
 }
 
 impl Trust {
@@ -43,7 +43,7 @@ impl Trust {
             return Err(SettingsError("holds no certificate".to_owned()));
         }
         roots(&authorities)?;
-        Ok(Trust::Only(authorities))
+        Ok(Trust::Authorities(authorities))
     }
 
     /// Builds a TLS client configuration with this trust, without client certificate and ALPN.
@@ -69,10 +69,11 @@ impl Trust {
         };
         Ok(match self {
             Trust::System => webpki(system_roots()?)?,
-            Trust::Only(authorities) => {
-                Arc::new(Listed { listed: authorities.clone(), vouched: webpki(roots(authorities)?)? })
-            }
-            Trust::Anyone => Arc::new(Everyone(provider)),
+            Trust::Authorities(authorities) => Arc::new(ListedVerifier {
+                listed: authorities.clone(),
+                webpki_verifier: webpki(roots(authorities)?)?,
+            }),
+            Trust::Insecure => Arc::new(InsecureSkipVerify(provider)),
         })
     }
 }
@@ -142,7 +143,7 @@ impl Identity {
     }
 
     /// Sends the certificate to servers that request one.
-    pub fn show(&self, tls: &mut ClientConfig) {
+    pub fn configure(&self, tls: &mut ClientConfig) {
         tls.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(CertifiedKey {
             cert: self.key.cert.clone(),
             key: Arc::clone(&self.key.key),
@@ -170,12 +171,12 @@ impl std::fmt::Debug for Identity {
 ///
 /// Many servers have a self-signed certificate, which configurations list in place of its authority.
 #[derive(Debug)]
-struct Listed {
+struct ListedVerifier {
     listed: Vec<CertificateDer<'static>>,
-    vouched: Arc<WebPkiServerVerifier>,
+    webpki_verifier: Arc<WebPkiServerVerifier>,
 }
 
-impl ServerCertVerifier for Listed {
+impl ServerCertVerifier for ListedVerifier {
     fn verify_server_cert(
         &self,
         leaf: &CertificateDer<'_>,
@@ -185,7 +186,7 @@ impl ServerCertVerifier for Listed {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         if !self.listed.iter().any(|listed| listed.as_ref() == leaf.as_ref()) {
-            return self.vouched.verify_server_cert(leaf, intermediates, name, ocsp, now);
+            return self.webpki_verifier.verify_server_cert(leaf, intermediates, name, ocsp, now);
         }
         verify_server_name(&ParsedCertificate::try_from(leaf)?, name)?;
         let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| CertificateError::BadEncoding)?;
@@ -205,7 +206,7 @@ impl ServerCertVerifier for Listed {
         leaf: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.vouched.verify_tls12_signature(message, leaf, signature)
+        self.webpki_verifier.verify_tls12_signature(message, leaf, signature)
     }
 
     fn verify_tls13_signature(
@@ -214,19 +215,19 @@ impl ServerCertVerifier for Listed {
         leaf: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.vouched.verify_tls13_signature(message, leaf, signature)
+        self.webpki_verifier.verify_tls13_signature(message, leaf, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.vouched.supported_verify_schemes()
+        self.webpki_verifier.supported_verify_schemes()
     }
 }
 
 /// Verifier that accepts every certificate whose key the server holds.
 #[derive(Debug)]
-struct Everyone(Arc<CryptoProvider>);
+struct InsecureSkipVerify(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Everyone {
+impl ServerCertVerifier for InsecureSkipVerify {
     fn verify_server_cert(
         &self,
         _leaf: &CertificateDer<'_>,

@@ -12,7 +12,7 @@ use super::Secret;
 
 /// Mistakes and warnings collected while a document is read.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
+pub(super) struct ParseReport {
     pub(super) mistakes: Vec<String>,
     pub(super) warnings: Vec<String>,
 }
@@ -40,32 +40,32 @@ impl<'a> Fields<'a> {
         self.map.get(field).filter(|value| !value.is_null())
     }
 
-    fn wrong(&self, field: &str, wanted: &str, value: &Value, found: &mut Findings) {
-        found.mistakes.push(format!("{}: must be {wanted}, not {}", self.at(field), what(value)));
+    fn report_type_mismatch(&self, field: &str, wanted: &str, value: &Value, found: &mut ParseReport) {
+        found.mistakes.push(format!("{}: must be {wanted}, not {}", self.at(field), json_type(value)));
     }
 
     /// Returns a string; an absent field is an empty string.
-    pub(super) fn string(&mut self, field: &'static str, found: &mut Findings) -> String {
+    pub(super) fn string(&mut self, field: &'static str, found: &mut ParseReport) -> String {
         match self.any(field) {
             Some(Value::String(text)) => text.clone(),
             Some(other) => {
-                self.wrong(field, "a string", other, found);
+                self.report_type_mismatch(field, "a string", other, found);
                 String::new()
             }
             None => String::new(),
         }
     }
 
-    pub(super) fn secret(&mut self, field: &'static str, found: &mut Findings) -> Option<Secret> {
+    pub(super) fn secret(&mut self, field: &'static str, found: &mut ParseReport) -> Option<Secret> {
         let text = self.string(field, found);
         (!text.is_empty()).then(|| Secret::new(text))
     }
 
-    pub(super) fn boolean(&mut self, field: &'static str, found: &mut Findings) -> bool {
+    pub(super) fn boolean(&mut self, field: &'static str, found: &mut ParseReport) -> bool {
         match self.any(field) {
             Some(Value::Bool(value)) => *value,
             Some(other) => {
-                self.wrong(field, "true or false", other, found);
+                self.report_type_mismatch(field, "true or false", other, found);
                 false
             }
             None => false,
@@ -73,13 +73,18 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns a path; relative paths start at the directory of the document.
-    pub(super) fn file(&mut self, field: &'static str, dir: &Path, found: &mut Findings) -> Option<PathBuf> {
+    pub(super) fn file(
+        &mut self,
+        field: &'static str,
+        dir: &Path,
+        found: &mut ParseReport,
+    ) -> Option<PathBuf> {
         let text = self.string(field, found);
         (!text.is_empty()).then(|| dir.join(text))
     }
 
     /// Returns bytes encoded as base64.
-    pub(super) fn data(&mut self, field: &'static str, found: &mut Findings) -> Option<Secret> {
+    pub(super) fn data(&mut self, field: &'static str, found: &mut ParseReport) -> Option<Secret> {
         let mut text = self.string(field, found);
         text.retain(|c| !c.is_ascii_whitespace());
         if text.is_empty() {
@@ -95,13 +100,13 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(super) fn strings(&mut self, field: &'static str, found: &mut Findings) -> Vec<String> {
+    pub(super) fn strings(&mut self, field: &'static str, found: &mut ParseReport) -> Vec<String> {
         match self.any(field) {
             None => Vec::new(),
             Some(value) => match list_of_strings(value) {
                 Some(list) => list,
                 None => {
-                    self.wrong(field, "a list of strings", value, found);
+                    self.report_type_mismatch(field, "a list of strings", value, found);
                     Vec::new()
                 }
             },
@@ -111,36 +116,36 @@ impl<'a> Fields<'a> {
     pub(super) fn lists(
         &mut self,
         field: &'static str,
-        found: &mut Findings,
+        found: &mut ParseReport,
     ) -> BTreeMap<String, Vec<String>> {
         let Some(value) = self.any(field) else { return BTreeMap::new() };
         let lists = value.as_object().and_then(|map| {
             map.iter().map(|(key, list)| Some((key.clone(), list_of_strings(list)?))).collect()
         });
         lists.unwrap_or_else(|| {
-            self.wrong(field, "a mapping to lists of strings", value, found);
+            self.report_type_mismatch(field, "a mapping to lists of strings", value, found);
             BTreeMap::new()
         })
     }
 
     /// Returns a nested mapping.
-    pub(super) fn part(&mut self, field: &'static str, found: &mut Findings) -> Option<Fields<'a>> {
+    pub(super) fn part(&mut self, field: &'static str, found: &mut ParseReport) -> Option<Fields<'a>> {
         match self.any(field)? {
             Value::Object(map) => Some(Fields::new(map, self.at(field))),
             other => {
-                self.wrong(field, "a mapping", other, found);
+                self.report_type_mismatch(field, "a mapping", other, found);
                 None
             }
         }
     }
 
     /// Returns the mappings of a list.
-    pub(super) fn items(&mut self, field: &'static str, found: &mut Findings) -> Vec<Fields<'a>> {
+    pub(super) fn items(&mut self, field: &'static str, found: &mut ParseReport) -> Vec<Fields<'a>> {
         let list = match self.any(field) {
             None => return Vec::new(),
             Some(Value::Array(list)) => list,
             Some(other) => {
-                self.wrong(field, "a list", other, found);
+                self.report_type_mismatch(field, "a list", other, found);
                 return Vec::new();
             }
         };
@@ -149,14 +154,14 @@ impl<'a> Fields<'a> {
             let path = format!("{}[{index}]", self.at(field));
             match item {
                 Value::Object(map) => items.push(Fields::new(map, path)),
-                other => found.mistakes.push(format!("{path}: must be a mapping, not {}", what(other))),
+                other => found.mistakes.push(format!("{path}: must be a mapping, not {}", json_type(other))),
             }
         }
         items
     }
 
     /// Reports unknown fields, with the known field of a similar name.
-    pub(super) fn end(self, found: &mut Findings) {
+    pub(super) fn end(self, found: &mut ParseReport) {
         for field in self.map.keys().filter(|field| !self.known.contains(field.as_str())) {
             let meant = self.known.iter().find(|known| is_near(known, field));
             let hint = meant.map_or(String::new(), |known| format!("; is `{known}` meant?"));
@@ -172,7 +177,7 @@ fn list_of_strings(value: &Value) -> Option<Vec<String>> {
 }
 
 /// Returns the type of a value, for messages that must not show the value.
-pub(super) fn what(value: &Value) -> &'static str {
+pub(super) fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",

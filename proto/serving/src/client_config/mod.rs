@@ -27,7 +27,7 @@ use apimachinery::codec;
 use apimachinery::names::Names;
 use apimachinery::object::Value;
 
-use fields::{Fields, Findings, what};
+use fields::{Fields, ParseReport, json_type};
 
 pub use secret::Secret;
 pub use target::Target;
@@ -175,15 +175,15 @@ impl ClientConfig {
         let json = text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         let decode = if json { codec::json::decode } else { codec::yaml::decode };
         // A parser message may quote the document: report only the position.
-        let decoded =
-            decode(text, codec::Limits::BODY).map_err(|e| failed(vec![place(&e.to_string(), json)]))?;
+        let decoded = decode(text, codec::Limits::BODY)
+            .map_err(|e| failed(vec![syntax_error_position(&e.to_string(), json)]))?;
         let Value::Object(map) = &decoded.value else {
-            let found = if decoded.value.is_null() { "nothing" } else { what(&decoded.value) };
+            let found = if decoded.value.is_null() { "nothing" } else { json_type(&decoded.value) };
             return Err(failed(vec![format!(
                 "a client configuration must be a mapping, this file contains {found}"
             )]));
         };
-        let mut found = Findings::default();
+        let mut found = ParseReport::default();
         let dir = file.parent().unwrap_or(Path::new(""));
         let config = read(Fields::new(map, String::new()), dir, &mut found);
         found.warnings.extend(decoded.duplicates.iter().map(|path| format!("{path}: appears twice")));
@@ -206,7 +206,7 @@ impl ClientConfig {
 }
 
 /// Position of a syntax error.
-fn place(problem: &str, json: bool) -> String {
+fn syntax_error_position(problem: &str, json: bool) -> String {
     let format = if json { "JSON" } else { "YAML" };
     let words: Vec<&str> =
         problem.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty()).collect();
@@ -222,7 +222,7 @@ fn place(problem: &str, json: bool) -> String {
     }
 }
 
-fn read(mut top: Fields<'_>, dir: &Path, found: &mut Findings) -> ClientConfig {
+fn read(mut top: Fields<'_>, dir: &Path, found: &mut ParseReport) -> ClientConfig {
     let version = top.string("apiVersion", found);
     if !matches!(version.as_str(), "" | "v1") {
         found.mistakes.push("apiVersion: must be `v1`".to_owned());
@@ -235,20 +235,21 @@ fn read(mut top: Fields<'_>, dir: &Path, found: &mut Findings) -> ClientConfig {
     top.any("preferences");
     top.any("extensions");
     let current_context = top.string("current-context", found);
-    let clusters = named(&mut top, "clusters", "cluster", found, |part, found| cluster(part, dir, found));
-    let users = named(&mut top, "users", "user", found, |part, found| user(part, dir, found));
-    let contexts = named(&mut top, "contexts", "context", found, context);
+    let clusters =
+        named_entries(&mut top, "clusters", "cluster", found, |part, found| cluster(part, dir, found));
+    let users = named_entries(&mut top, "users", "user", found, |part, found| user(part, dir, found));
+    let contexts = named_entries(&mut top, "contexts", "context", found, context);
     top.end(found);
     ClientConfig { current_context, clusters, users, contexts, ..ClientConfig::default() }
 }
 
 /// Reads a list of `{name, <part>}`.
-fn named<T: Default>(
+fn named_entries<T: Default>(
     top: &mut Fields<'_>,
     list: &'static str,
     part: &'static str,
-    found: &mut Findings,
-    read: impl Fn(Fields<'_>, &mut Findings) -> T,
+    found: &mut ParseReport,
+    read: impl Fn(Fields<'_>, &mut ParseReport) -> T,
 ) -> BTreeMap<String, T> {
     let mut all = BTreeMap::new();
     for mut item in top.items(list, found) {
@@ -271,7 +272,7 @@ fn named<T: Default>(
     all
 }
 
-fn cluster(mut fields: Fields<'_>, dir: &Path, found: &mut Findings) -> Cluster {
+fn cluster(mut fields: Fields<'_>, dir: &Path, found: &mut ParseReport) -> Cluster {
     let mut extensions = BTreeMap::new();
     for mut item in fields.items("extensions", found) {
         let name = item.string("name", found);
@@ -296,7 +297,7 @@ fn cluster(mut fields: Fields<'_>, dir: &Path, found: &mut Findings) -> Cluster 
     cluster
 }
 
-fn user(mut fields: Fields<'_>, dir: &Path, found: &mut Findings) -> User {
+fn user(mut fields: Fields<'_>, dir: &Path, found: &mut ParseReport) -> User {
     fields.any("extensions");
     let username = fields.string("username", found);
     let user = User {
@@ -321,7 +322,7 @@ fn user(mut fields: Fields<'_>, dir: &Path, found: &mut Findings) -> User {
     user
 }
 
-fn exec(mut fields: Fields<'_>, dir: &Path, found: &mut Findings) -> Exec {
+fn exec(mut fields: Fields<'_>, dir: &Path, found: &mut ParseReport) -> Exec {
     let mut env = Vec::new();
     for mut item in fields.items("env", found) {
         let name = item.string("name", found);
@@ -346,7 +347,7 @@ fn exec(mut fields: Fields<'_>, dir: &Path, found: &mut Findings) -> Exec {
     exec
 }
 
-fn context(mut fields: Fields<'_>, found: &mut Findings) -> Context {
+fn context(mut fields: Fields<'_>, found: &mut ParseReport) -> Context {
     fields.any("extensions");
     let context = Context {
         cluster: fields.string("cluster", found),

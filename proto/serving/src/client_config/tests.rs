@@ -1,7 +1,7 @@
 //! Tests of every field, of every mistake, and of arbitrary input.
 
 use super::*;
-use apimachinery::clock::{Chance, SeededChance};
+use apimachinery::clock::{Rng, SeededRng};
 use apimachinery::names::Preset;
 
 fn names() -> Names {
@@ -75,7 +75,7 @@ contexts:
 "#;
 
 #[test]
-fn every_field_is_read() {
+fn client_config_with_every_field_is_parsed() {
     let config = parse(WHOLE).unwrap();
     assert_eq!(config.warnings, [""; 0]);
     assert_eq!(config.current_context, "both");
@@ -115,13 +115,13 @@ fn every_field_is_read() {
 }
 
 #[test]
-fn json_is_read_too() {
+fn client_config_in_json_is_parsed() {
     let config = parse(r#" {"clusters": [{"name": "c", "cluster": {"server": "https://h"}}]}"#).unwrap();
     assert_eq!(config.target(None, &names()).unwrap().cluster.server, "https://h");
 }
 
 #[test]
-fn mistakes_name_the_field_and_never_the_value() {
+fn client_config_mistakes_name_field_but_not_value() {
     for (text, want) in [
         ("", "a client configuration must be a mapping, this file contains nothing"),
         ("[]", "a client configuration must be a mapping, this file contains a list"),
@@ -190,7 +190,7 @@ fn mistakes_name_the_field_and_never_the_value() {
 }
 
 #[test]
-fn slips_are_told_and_have_no_effect() {
+fn unknown_client_config_fields_return_warnings() {
     for (text, want) in [
         ("user: []", "user: unknown field, ignored"),
         ("currentContext: x", "currentContext: unknown field, ignored; is `current-context` meant?"),
@@ -209,7 +209,7 @@ fn slips_are_told_and_have_no_effect() {
 }
 
 #[test]
-fn contexts_choose_and_one_choice_needs_none() {
+fn client_config_context_selection_and_single_context_default() {
     let file = |rest: &str| {
         format!(
             "clusters: [{{name: a, cluster: {{server: 'https://a'}}}}, {{name: b, cluster: {{server: 'https://b'}}}}]\n\
@@ -255,7 +255,7 @@ fn contexts_choose_and_one_choice_needs_none() {
 }
 
 #[test]
-fn servers_and_users_that_cannot_be_used_say_why() {
+fn unusable_clusters_and_users_return_reasons() {
     let good = "server: 'https://h:8443/p?q=1'";
     for (cluster, user, want) in [
         (good, "", None),
@@ -331,7 +331,7 @@ fn servers_and_users_that_cannot_be_used_say_why() {
 }
 
 #[test]
-fn a_missing_file_is_named() {
+fn missing_client_config_file_is_named_in_error() {
     let error = ClientConfig::load(Path::new("/no/such/config")).unwrap_err();
     assert!(error.to_string().starts_with("/no/such/config: No such file"), "{error}");
 }
@@ -345,11 +345,11 @@ fn load_anything(bytes: &[u8]) {
 }
 
 #[test]
-fn any_bytes_are_answered() {
+fn fuzzed_client_config_does_not_panic_or_leak_secrets() {
     let seed = 20_261_121;
     println!("seed {seed}");
-    let chance = SeededChance::new(seed);
-    let below = |limit: usize| usize::try_from(chance.bits() % limit as u128).unwrap();
+    let rng = SeededRng::new(seed);
+    let below = |limit: usize| usize::try_from(rng.bits() % limit as u128).unwrap();
     let pieces: Vec<&str> = WHOLE.split_inclusive(['\n', ':', ',', '{', '[']).collect();
     for _ in 0..1500 {
         // A valid file with bytes changed, removed or repeated; then chunks of a file in any order.
@@ -357,7 +357,7 @@ fn any_bytes_are_answered() {
         for _ in 0..=below(8) {
             let at = below(bytes.len().max(1));
             match below(4) {
-                0 => bytes[at] = chance.bits().to_le_bytes()[0],
+                0 => bytes[at] = rng.bits().to_le_bytes()[0],
                 1 => bytes.truncate(at.max(1)),
                 2 => bytes.extend_from_within(at..),
                 _ => drop(bytes.drain(at..(at + below(40)).min(bytes.len()))),

@@ -43,7 +43,7 @@ pub use protocol::ClusterInfo;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExecError {
     /// The program does not exist.
-    #[error("the credential plugin `{command}` is not installed{}", said(.hint))]
+    #[error("the credential plugin `{command}` is not installed{}", hint_suffix(.hint))]
     NotInstalled {
         /// Command of the configuration.
         command: String,
@@ -73,7 +73,7 @@ pub enum ExecError {
     },
 }
 
-fn said(hint: &str) -> String {
+fn hint_suffix(hint: &str) -> String {
     if hint.is_empty() { String::new() } else { format!(": {}", hint.trim()) }
 }
 
@@ -90,18 +90,18 @@ pub struct Credentials {
 
 /// Whether a plugin gets standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Interactive {
+enum InteractiveMode {
     Never,
     IfAvailable,
     Always,
 }
 
-impl Interactive {
+impl InteractiveMode {
     fn parse(word: &str) -> Option<Self> {
         match word {
-            "Never" => Some(Interactive::Never),
-            "IfAvailable" => Some(Interactive::IfAvailable),
-            "Always" => Some(Interactive::Always),
+            "Never" => Some(InteractiveMode::Never),
+            "IfAvailable" => Some(InteractiveMode::IfAvailable),
+            "Always" => Some(InteractiveMode::Always),
             _ => None,
         }
     }
@@ -130,7 +130,7 @@ pub fn check(plugin: &Exec, names: &Names) -> Vec<String> {
             mistakes.push("interactiveMode is missing: `Never`, `IfAvailable` or `Always`".to_owned());
         }
         "" => {}
-        word if Interactive::parse(word).is_some() => {}
+        word if InteractiveMode::parse(word).is_some() => {}
         other => {
             mistakes
                 .push(format!("interactiveMode `{other}` is not known: `Never`, `IfAvailable` or `Always`"));
@@ -157,7 +157,7 @@ pub struct Plugin {
     env: Vec<(String, Secret)>,
     api_version: String,
     hint: String,
-    interactive: Interactive,
+    interactive: InteractiveMode,
     /// Environment variable for the ExecCredential.
     info_env: &'static str,
     cluster: Option<ClusterInfo>,
@@ -202,7 +202,8 @@ impl Plugin {
             env: plugin.env.clone(),
             api_version: plugin.api_version.clone(),
             hint: plugin.install_hint.clone(),
-            interactive: Interactive::parse(&plugin.interactive_mode).unwrap_or(Interactive::IfAvailable),
+            interactive: InteractiveMode::parse(&plugin.interactive_mode)
+                .unwrap_or(InteractiveMode::IfAvailable),
             info_env: names.exec_info_env,
             cluster: plugin.provide_cluster_info.then_some(cluster),
             input,
@@ -240,15 +241,15 @@ impl Plugin {
 
     async fn run(&self) -> Result<Credentials, ExecError> {
         let input = match (self.interactive, &self.input) {
-            (Interactive::Never, _) | (Interactive::IfAvailable, None) => None,
-            (Interactive::IfAvailable | Interactive::Always, Some(input)) => Some(input),
-            (Interactive::Always, None) => return Err(ExecError::NoInput(self.command.clone())),
+            (InteractiveMode::Never, _) | (InteractiveMode::IfAvailable, None) => None,
+            (InteractiveMode::IfAvailable | InteractiveMode::Always, Some(input)) => Some(input),
+            (InteractiveMode::Always, None) => return Err(ExecError::NoInput(self.command.clone())),
         };
         let info = protocol::input(&self.api_version, input.is_some(), self.cluster.as_ref());
         let failed = |problem: String| ExecError::Failed { command: self.command.clone(), problem };
         let found = match &self.path {
             Some(path) => path.exists().then(|| path.clone()),
-            None => process::on_path(&self.command),
+            None => process::find_on_path(&self.command),
         };
         let program = found.ok_or_else(|| ExecError::NotInstalled {
             command: self.command.clone(),

@@ -13,7 +13,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 
 /// Maximum output of a plugin in bytes.
-const PRINTED: u64 = 1024 * 1024;
+const MAX_OUTPUT_BYTES: u64 = 1024 * 1024;
 /// Number of attempts, and pause between them, to run a program that is still being written (`ETXTBSY`).
 const BUSY_ATTEMPTS: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
@@ -21,7 +21,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// Searches a bare name in the absolute directories of `PATH`.
 ///
 /// Relative directories are ignored: the working directory of the process is arbitrary.
-pub(super) fn on_path(name: &str) -> Option<PathBuf> {
+pub(super) fn find_on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     find(name, &path)
 }
@@ -60,13 +60,13 @@ pub(super) async fn run(
     }
     command.stdout(Stdio::piped()).stderr(Stdio::inherit()).kill_on_drop(true);
     let mut child = spawn(&mut command).await.map_err(cannot)?;
-    let mut group = Group(if input.is_none() { child.id() } else { None });
+    let mut group = ProcessGroup(if input.is_none() { child.id() } else { None });
     let mut printed = Vec::new();
     let running = async {
         if let Some(out) = child.stdout.take() {
-            out.take(PRINTED + 1).read_to_end(&mut printed).await?;
+            out.take(MAX_OUTPUT_BYTES + 1).read_to_end(&mut printed).await?;
         }
-        if printed.len() as u64 > PRINTED {
+        if printed.len() as u64 > MAX_OUTPUT_BYTES {
             return Ok(None);
         }
         child.wait().await.map(Some)
@@ -75,7 +75,7 @@ pub(super) async fn run(
     match ended {
         Err(_) => Err(format!("was ended because it took longer than {within:?}")),
         Ok(Err(e)) => Err(format!("output cannot be read: {e}")),
-        Ok(Ok(None)) => Err(format!("printed more than {PRINTED} bytes")),
+        Ok(Ok(None)) => Err(format!("printed more than {MAX_OUTPUT_BYTES} bytes")),
         Ok(Ok(Some(status))) => {
             group.0 = None;
             if status.success() { Ok(printed) } else { Err(format!("failed: {status}")) }
@@ -97,9 +97,9 @@ async fn spawn(command: &mut Command) -> std::io::Result<Child> {
 }
 
 /// Process group of a running program; killed on drop.
-struct Group(Option<u32>);
+struct ProcessGroup(Option<u32>);
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let Some(pid) = self.0.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) else { return };
         // The group may have ended already; there is no remedy for a group that cannot be killed.
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bare_names_are_found_in_absolute_folders_of_the_path_only() {
+    fn command_names_are_searched_in_absolute_path_directories_only() {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (dir.path().join("first"), dir.path().join("second"));
         for folder in [&first, &second] {

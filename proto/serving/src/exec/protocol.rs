@@ -77,10 +77,10 @@ pub(super) fn output(printed: &[u8], api_version: &str) -> Result<Credentials, S
     let decoded = codec::json::decode(printed, limits).map_err(|_| "no JSON document".to_owned())?;
     let of = |name: &str| decoded.value.get(name).and_then(Value::as_str).unwrap_or_default();
     if of("kind") != KIND {
-        return Err(format!("a `{}` where an `{KIND}` is needed", shown(of("kind"))));
+        return Err(format!("a `{}` where an `{KIND}` is needed", shorten(of("kind"))));
     }
     if of("apiVersion") != api_version {
-        let got = shown(of("apiVersion"));
+        let got = shorten(of("apiVersion"));
         return Err(format!("version `{got}` while the configuration says `{api_version}`"));
     }
     let Some(Value::Object(status)) = decoded.value.get("status") else {
@@ -116,6 +116,6 @@ pub(super) fn output(printed: &[u8], api_version: &str) -> Result<Credentials, S
 }
 
 /// Shortens a version or kind for a message.
-fn shown(word: &str) -> String {
+fn shorten(word: &str) -> String {
     word.chars().take(60).filter(|c| !c.is_control()).collect()
 }

@@ -19,17 +19,18 @@ fn names() -> Names {
 }
 
 /// Directory with a plugin `bin/plugin` and a log of its runs.
-struct Bench {
+struct PluginFixture {
     dir: TempDir,
     clock: Arc<ManualClock>,
 }
 
-impl Bench {
+impl PluginFixture {
     /// `sh` runs the script in an arbitrary directory; `$0` is the path of the script.
-    fn new(script: &str) -> Bench {
+    fn new(script: &str) -> PluginFixture {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("bin")).unwrap();
-        let bench = Bench { dir, clock: Arc::new(ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap())) };
+        let bench =
+            PluginFixture { dir, clock: Arc::new(ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap())) };
         bench.script(script);
         bench
     }
@@ -80,7 +81,7 @@ fn prints(version: &str, status: &str) -> String {
     format!("cat <<'END'\n{document}\nEND")
 }
 
-fn typed(text: &str) -> File {
+fn input_file(text: &str) -> File {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(text.as_bytes()).unwrap();
     file.rewind().unwrap();
@@ -88,7 +89,7 @@ fn typed(text: &str) -> File {
 }
 
 #[test]
-fn configurations_are_checked() {
+fn exec_plugin_config_mistakes_are_reported() {
     let good = Exec { command: "c".into(), api_version: V1BETA1.into(), ..Exec::default() };
     let of = |change: fn(&mut Exec)| {
         let mut exec = good.clone();
@@ -118,19 +119,19 @@ fn configurations_are_checked() {
 }
 
 #[tokio::test]
-async fn a_plugin_gets_its_arguments_its_environment_and_a_description() {
+async fn exec_plugin_gets_args_env_and_exec_info() {
     for version in [V1, V1BETA1] {
         let script = format!(
             "cd \"$(dirname \"$0\")/..\"\nprintf '%s\\n' \"$@\" > args\nprintf '%s' \"$WORD\" > word\n\
              printf '%s' \"$SVC_EXEC_INFO\" > info\ncat > stdin\n{}",
             prints(version, r#"{"token": "t"}"#)
         );
-        let bench = Bench::new(&script);
+        let bench = PluginFixture::new(&script);
         let mut exec = bench.exec();
         exec.api_version = version.into();
         exec.args = vec!["one".into(), "two words".into(), "$HOME".into()];
         exec.env = vec![("WORD".into(), Secret::new("given"))];
-        let plugin = bench.plugin(&exec, Some(typed("nobody reads this")));
+        let plugin = bench.plugin(&exec, Some(input_file("nobody reads this")));
         assert_eq!(token(&plugin.credentials().await.unwrap()), "t");
         assert_eq!(bench.dump("args"), "one\ntwo words\n$HOME\n");
         assert_eq!(bench.dump("word"), "given");
@@ -142,9 +143,9 @@ async fn a_plugin_gets_its_arguments_its_environment_and_a_description() {
 }
 
 #[tokio::test]
-async fn a_plugin_is_told_of_the_cluster_when_it_asks() {
+async fn exec_plugin_with_provide_cluster_info_gets_cluster() {
     let script = format!("printf '%s' \"$SVC_EXEC_INFO\" > \"$0.info\"\n{}", prints(V1, r#"{"token": "t"}"#));
-    let bench = Bench::new(&script);
+    let bench = PluginFixture::new(&script);
     std::fs::write(bench.path().join("ca.crt"), "PEM").unwrap();
     let cluster = Cluster {
         server: "https://h:1/p".into(),
@@ -173,7 +174,7 @@ async fn a_plugin_is_told_of_the_cluster_when_it_asks() {
 }
 
 #[tokio::test]
-async fn standard_input_follows_mode_and_terminal() {
+async fn exec_plugin_stdin_follows_interactive_mode_and_terminal() {
     let script = format!(
         "cat > \"$0.stdin\"\nprintf '%s' \"$SVC_EXEC_INFO\" > \"$0.info\"\n{}",
         prints(V1BETA1, r#"{"token": "t"}"#)
@@ -189,9 +190,9 @@ async fn standard_input_follows_mode_and_terminal() {
         ("Always", true, Some((true, "typed"))),
         ("Always", false, None),
     ] {
-        let bench = Bench::new(&script);
+        let bench = PluginFixture::new(&script);
         let exec = Exec { api_version: V1BETA1.into(), interactive_mode: mode.into(), ..bench.exec() };
-        let plugin = bench.plugin(&exec, typing.then(|| typed("typed")));
+        let plugin = bench.plugin(&exec, typing.then(|| input_file("typed")));
         let got = plugin.credentials().await;
         match want {
             Some((interactive, read)) => {
@@ -209,8 +210,8 @@ async fn standard_input_follows_mode_and_terminal() {
 }
 
 #[tokio::test]
-async fn what_is_printed_is_checked_and_never_repeated() {
-    let bench = Bench::new("");
+async fn invalid_exec_plugin_output_is_rejected_without_quoting_it() {
+    let bench = PluginFixture::new("");
     let plugin = bench.plugin(&bench.exec(), None);
     let expired = r#"{"token": "hunter2", "expirationTimestamp": "yesterday"}"#;
     for (script, want) in [
@@ -250,8 +251,8 @@ async fn what_is_printed_is_checked_and_never_repeated() {
 }
 
 #[tokio::test]
-async fn a_missing_program_is_told_with_the_hint() {
-    let bench = Bench::new("");
+async fn missing_exec_plugin_returns_error_with_install_hint() {
+    let bench = PluginFixture::new("");
     for (command, hint, want) in [
         (
             "./bin/absent",
@@ -271,16 +272,17 @@ async fn a_missing_program_is_told_with_the_hint() {
 }
 
 #[tokio::test]
-async fn a_command_without_a_slash_is_found_on_the_path() {
-    let bench = Bench::new("");
+async fn exec_plugin_command_without_slash_is_found_in_path() {
+    let bench = PluginFixture::new("");
     let document = prints(V1, r#"{"token": "from-the-path"}"#);
     let exec = Exec { command: "sh".into(), args: vec!["-c".into(), document], ..bench.exec() };
     assert_eq!(token(&bench.plugin(&exec, None).credentials().await.unwrap()), "from-the-path");
 }
 
 #[tokio::test]
-async fn credentials_are_kept_until_they_expire_or_are_refused() {
-    let bench = Bench::new(&prints(V1, r#"{"token": "t", "expirationTimestamp": "2026-01-01T01:00:00Z"}"#));
+async fn exec_plugin_credentials_are_cached_until_expiry_or_rejection() {
+    let bench =
+        PluginFixture::new(&prints(V1, r#"{"token": "t", "expirationTimestamp": "2026-01-01T01:00:00Z"}"#));
     let plugin = bench.plugin(&bench.exec(), None);
     let (one, other) = tokio::join!(plugin.credentials(), plugin.credentials());
     assert!(Arc::ptr_eq(&one.unwrap(), &other.unwrap()), "concurrent callers share one run");
@@ -315,8 +317,8 @@ async fn credentials_are_kept_until_they_expire_or_are_refused() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_hangs_is_ended_with_all_it_started() {
-    let bench = Bench::new("sleep 1000 & echo $! > \"$0.pid\"; wait");
+async fn hanging_exec_plugin_is_killed_with_its_children() {
+    let bench = PluginFixture::new("sleep 1000 & echo $! > \"$0.pid\"; wait");
     let clock = Arc::clone(&bench.clock) as Arc<dyn Clock>;
     let short = Duration::from_millis(300);
     let plugin = Plugin::new(&bench.exec(), &names(), ClusterInfo::default(), None, short, clock).unwrap();

@@ -16,7 +16,7 @@ fn files(pair: &ServingPair) -> Vec<String> {
 }
 
 #[test]
-fn a_pair_is_made_once_and_kept_while_it_is_good() {
+fn serving_certificate_is_generated_once_and_kept_while_valid() {
     let dir = tempfile::tempdir().unwrap();
     let certs = dir.path().join("deep/certs");
     let names = ["svc.default.svc".to_owned(), "10.0.0.1".to_owned(), "0.0.0.0".to_owned(), "::".to_owned()];
@@ -66,7 +66,7 @@ fn files_of_leaf(pair: &ServingPair) -> String {
 }
 
 #[test]
-fn a_foreign_or_broken_file_is_told_and_left_alone() {
+fn foreign_or_invalid_certificate_file_returns_error_and_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let pair = ensure_serving_pair(dir.path(), &[], now()).unwrap();
     let other = Authority::generate("other", now()).unwrap();
@@ -80,7 +80,7 @@ fn a_foreign_or_broken_file_is_told_and_left_alone() {
 }
 
 #[test]
-fn client_certificates_carry_user_and_all_groups_and_are_signed() {
+fn client_certificate_contains_user_and_all_groups_and_is_signed() {
     let dir = tempfile::tempdir().unwrap();
     let (cert, key) = (dir.path().join("ca.crt"), dir.path().join("ca.key"));
     let authority = Authority::ensure(&cert, &key, "clients", now()).unwrap();
@@ -100,7 +100,7 @@ fn client_certificates_carry_user_and_all_groups_and_are_signed() {
     assert_eq!(values("2.5.4.10"), groups);
     assert_eq!(values("2.5.4.3"), ["Ada L."]);
     assert_eq!(certificate.validity().not_after.timestamp(), now().as_second() + 3600);
-    assert!(holds_key(&der, &KeyPair::from_pem(&pair.key).unwrap()));
+    assert!(matches_key(&der, &KeyPair::from_pem(&pair.key).unwrap()));
 
     // Verifies like a server that trusts the authority.
     let mut roots = rustls::RootCertStore::empty();

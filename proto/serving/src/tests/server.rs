@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 pub(super) struct Running {
     pub(super) address: SocketAddr,
     stop: oneshot::Sender<()>,
-    ended: JoinHandle<Drained>,
+    ended: JoinHandle<ShutdownResult>,
 }
 
 pub(super) async fn start<H: Handler>(
@@ -89,12 +89,12 @@ async fn both_protocols_are_served_and_bodies_limited() {
 
     drop(http2);
     server.stop.send(()).unwrap();
-    assert_eq!(server.ended.await.unwrap(), Drained::Clean);
+    assert_eq!(server.ended.await.unwrap(), ShutdownResult::Clean);
     assert!(TcpStream::connect(server.address).await.is_err(), "the listener is closed");
 }
 
 #[tokio::test]
-async fn heads_are_bounded_in_time_and_size() {
+async fn request_heads_are_limited_in_time_and_size() {
     let options = ServerOptions {
         header_timeout: Duration::from_millis(20),
         max_header_bytes: 10_000,
@@ -122,7 +122,7 @@ async fn heads_are_bounded_in_time_and_size() {
 }
 
 #[tokio::test]
-async fn draining_lets_answers_finish_and_takes_no_new_streams() {
+async fn graceful_shutdown_finishes_responses_and_rejects_new_streams() {
     let (entered, mut entries) = tokio::sync::mpsc::unbounded_channel();
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
     let held = Arc::clone(&gate);
@@ -149,11 +149,11 @@ async fn draining_lets_answers_finish_and_takes_no_new_streams() {
     gate.add_permits(1);
     assert_eq!(pending.await.unwrap(), "done");
     drop(other);
-    assert_eq!(server.ended.await.unwrap(), Drained::Clean);
+    assert_eq!(server.ended.await.unwrap(), ShutdownResult::Clean);
 }
 
 #[tokio::test]
-async fn the_deadline_cuts_what_does_not_end() {
+async fn graceful_shutdown_deadline_cuts_open_connections() {
     let handler = |_: Request<Incoming>, _: Arc<ConnectionInfo>| async {
         let (sender, body) = body::channel(1);
         sender.send(Bytes::from("event")).await.unwrap();
@@ -167,12 +167,12 @@ async fn the_deadline_cuts_what_does_not_end() {
     let mut watch = http2.send_request(post("/", "")).await.unwrap().into_body();
     assert_eq!(watch.frame().await.unwrap().unwrap().into_data().unwrap(), "event");
     server.stop.send(()).unwrap();
-    assert_eq!(server.ended.await.unwrap(), Drained::Cut);
+    assert_eq!(server.ended.await.unwrap(), ShutdownResult::Cut);
     assert!(watch.frame().await.is_none_or(|frame| frame.is_err()));
 }
 
 #[tokio::test]
-async fn a_panic_ends_its_request_and_nothing_else() {
+async fn handler_panic_ends_only_its_request() {
     let handler = |request: Request<Incoming>, _: Arc<ConnectionInfo>| async move {
         assert_ne!(request.uri().path(), "/panic", "wanted");
         Response::new(Body::from("fine"))
@@ -185,7 +185,7 @@ async fn a_panic_ends_its_request_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn handlers_see_the_chain_of_a_tls_client() {
+async fn handler_gets_client_certificate_chain() {
     use apimachinery::clock::{Clock, SystemClock};
     let now = SystemClock::new().now();
     let dir = tempfile::tempdir().unwrap();
@@ -240,11 +240,11 @@ async fn handlers_see_the_chain_of_a_tls_client() {
     // Plaintext on a TLS port gets no response, and the server continues.
     assert_eq!(raw(server.address, b"GET / HTTP/1.1\r\n\r\n").await.find("HTTP/1.1 200"), None);
     drop(server.stop);
-    assert_eq!(server.ended.await.unwrap(), Drained::Clean);
+    assert_eq!(server.ended.await.unwrap(), ShutdownResult::Clean);
 }
 
 #[tokio::test]
-async fn a_silent_handshake_is_cut() {
+async fn silent_handshake_is_closed_after_timeout() {
     let now = jiff::Timestamp::from_second(1_700_000_000).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let pair = ensure_serving_pair(dir.path(), &[], now).unwrap();

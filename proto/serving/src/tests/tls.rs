@@ -87,7 +87,7 @@ async fn shake(tls: &ServingTls, client: ClientConfig) -> Result<Vec<Bytes>, Str
 }
 
 #[tokio::test]
-async fn any_certificate_is_handed_on_and_only_its_key_is_proven() {
+async fn client_certificate_is_unverified_except_proof_of_possession() {
     let Setup { _dir, files, ca, authority } = setup();
     let tls = ServingTls::load(files).unwrap();
     let hour = Duration::from_secs(3600);
@@ -110,7 +110,7 @@ async fn any_certificate_is_handed_on_and_only_its_key_is_proven() {
 }
 
 #[tokio::test]
-async fn the_authorities_are_hinted_by_name() {
+async fn client_ca_names_are_sent_as_hints() {
     let Setup { _dir, files, ca, .. } = setup();
     let hints = subjects(&ca).unwrap();
     assert_eq!(hints.len(), 1);
@@ -121,7 +121,7 @@ async fn the_authorities_are_hinted_by_name() {
 }
 
 #[tokio::test]
-async fn good_files_are_taken_over_and_bad_ones_keep_the_old() {
+async fn tls_reload_uses_valid_files_and_keeps_previous_on_invalid_files() {
     let Setup { _dir, files, ca, authority } = setup();
     let tls = ServingTls::load(files.clone()).unwrap();
     assert!(!tls.reload().unwrap(), "nothing changed");
@@ -150,7 +150,7 @@ async fn good_files_are_taken_over_and_bad_ones_keep_the_old() {
 }
 
 #[tokio::test]
-async fn a_watch_takes_new_files_over() {
+async fn tls_watch_reloads_new_files() {
     let Setup { _dir, files, authority, .. } = setup();
     let tls = ServingTls::load(files.clone()).unwrap();
     let before = tls.current();
@@ -164,7 +164,7 @@ async fn a_watch_takes_new_files_over() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_told_at_the_start() {
+fn invalid_tls_files_return_error_at_start() {
     let Setup { _dir, files, .. } = setup();
     let missing = TlsFiles { cert: files.cert.with_file_name("missing"), ..files.clone() };
     assert!(ServingTls::load(missing).unwrap_err().to_string().contains("missing"));

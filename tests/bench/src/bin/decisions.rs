@@ -23,16 +23,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use apid::auth::{Authenticated, Credentials, Presented, ProxyHeaders};
-use apimachinery::clock::{SystemChance, SystemClock};
+use apid::auth::{Authenticated, Credentials, HeaderCredentials, ProxyHeaders};
+use apimachinery::clock::{SystemClock, SystemRng};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names};
 use authd::authz::webhook::Webhooks;
-use authd::authz::{Modes, Question, Settings, Union};
+use authd::authz::{AuthzRequest, Modes, Settings, Union};
 use authd::meters::Meters;
 use authd::mirror::Mirror;
-use bench::authority::Authority;
+use bench::authd_process::AuthdProcess;
 use bench::client::Error;
-use bench::figure::{Spent, percentile, report};
+use bench::figure::{CpuMeter, percentile, report};
 use bench::{policy, process};
 use clap::Parser;
 use futures_util::FutureExt as _;
@@ -47,8 +47,8 @@ use tokio::net::unix::pipe;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Sizes in bytes of a request and its response on the wire.
-const QUESTION: usize = 226;
-const ANSWER: usize = 84;
+const REQUEST_BYTES: usize = 226;
+const RESPONSE_BYTES: usize = 84;
 
 #[derive(Parser)]
 struct Args {
@@ -75,7 +75,7 @@ struct Args {
 fn main() -> Result<(), Error> {
     let args = Args::parse();
     if let Some(count) = args.arrivals {
-        return arrive(count, args.rate);
+        return send_arrivals(count, args.rate);
     }
     // Same runtime as apid.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -87,35 +87,36 @@ async fn run(args: Args) -> Result<(), Error> {
     let wants = |name: &str| name.contains(&args.only);
     let names = Arc::new(Names::new("svc".parse()?, DEFAULT_API_DOMAIN)?);
     if wants("authd") {
-        in_authd(&names, args.others)?;
+        measure_authd_decisions(&names, args.others)?;
     }
     if !["memory", "cached", "socket"].into_iter().any(wants) {
         return Ok(());
     }
     let token = "t".repeat(900);
     let mut authority =
-        Authority::start(&args.programs, &names, &token, policy::CALLER, policy::own()).await?;
-    let before = settled(authority.pid).await?;
+        AuthdProcess::start(&args.programs, &names, &token, policy::USER, policy::own()).await?;
+    let before = settled_memory_mib(authority.pid).await?;
     authority.feed((0..args.others).map(|number| policy::other(&names, number))).await?;
     authority.settle().await?;
     if wants("memory") {
-        let bytes = (settled(authority.pid).await? - before) * 1024.0 * 1024.0 / args.others as f64;
+        let bytes =
+            (settled_memory_mib(authority.pid).await? - before) * 1024.0 * 1024.0 / args.others as f64;
         report("memory: a binding in authd", bytes, 300.0, "bytes");
     }
     let caller = login(&authority, &names, &token).await?;
     if wants("cached") {
-        kept(&authority, &caller, &names, &token).await?;
+        measure_apid_caches(&authority, &caller, &names, &token).await?;
     }
     if wants("socket") {
-        least_exchange()?;
-        asked_one_by_one(&authority, &caller, args.seconds).await?;
-        asked_at_a_rate(&authority, &caller, args.seconds, args.rate).await?;
+        measure_minimal_exchange()?;
+        measure_sequential_requests(&authority, &caller, args.seconds).await?;
+        measure_open_loop(&authority, &caller, args.seconds, args.rate).await?;
     }
     authority.stop().await
 }
 
 /// Measures decisions of the modes `Node,RBAC` over a policy mirror in this process.
-fn in_authd(names: &Arc<Names>, others: usize) -> Result<(), Error> {
+fn measure_authd_decisions(names: &Arc<Names>, others: usize) -> Result<(), Error> {
     const ROUNDS: usize = 1_000_000;
     let mirror = Mirror::new(Arc::clone(names));
     let mut feed = mirror.begin();
@@ -124,10 +125,10 @@ fn in_authd(names: &Arc<Names>, others: usize) -> Result<(), Error> {
         feed.put(policy::put(revision, object))?;
     }
     feed.synced(1)?;
-    let ground = authd::webhook::Ground {
+    let ground = authd::webhook::WebhookContext {
         names: Arc::clone(names),
         clock: Arc::new(SystemClock::new()),
-        chance: Arc::new(SystemChance),
+        rng: Arc::new(SystemRng),
     };
     let settings = Settings {
         names: Arc::clone(names),
@@ -139,17 +140,19 @@ fn in_authd(names: &Arc<Names>, others: usize) -> Result<(), Error> {
     let union = Union::build(&modes, &settings, &mirror, &Meters::new([])).map_err(|m| m.join("; "))?;
 
     let caller = policy::caller(names);
-    let allowed: Vec<_> =
-        (0..policy::OWN).map(|n| policy::request(&format!("kind-{n}"), &format!("object-{n}"))).collect();
-    let refused: Vec<_> =
-        (0..policy::OWN).map(|n| policy::request(&format!("other-{n}"), &format!("object-{n}"))).collect();
+    let allowed: Vec<_> = (0..policy::USER_BINDINGS)
+        .map(|n| policy::request(&format!("kind-{n}"), &format!("object-{n}")))
+        .collect();
+    let refused: Vec<_> = (0..policy::USER_BINDINGS)
+        .map(|n| policy::request(&format!("other-{n}"), &format!("object-{n}")))
+        .collect();
     for (name, requests) in
         [("authd: allowed by one of 100 bindings", allowed), ("authd: denied after 100 bindings", refused)]
     {
-        let spent = Spent::begin(&[std::process::id()])?;
+        let spent = CpuMeter::begin(&[std::process::id()])?;
         let mut count = 0;
         for attributes in requests.iter().cycle().take(ROUNDS) {
-            let question = Question { user: &caller, attributes, at_least: 1, explain: false };
+            let question = AuthzRequest { user: &caller, attributes, at_least: 1, explain: false };
             let answer =
                 union.authorize(question).now_or_never().ok_or("the decision is not immediate")??;
             count += usize::from(black_box(answer).decision.allowed());
@@ -164,7 +167,7 @@ fn in_authd(names: &Arc<Names>, others: usize) -> Result<(), Error> {
 }
 
 /// Resident memory of a process after its allocator has returned unused memory.
-async fn settled(pid: u32) -> Result<f64, Error> {
+async fn settled_memory_mib(pid: u32) -> Result<f64, Error> {
     let mut least = f64::INFINITY;
     for _ in 0..15 {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -174,15 +177,15 @@ async fn settled(pid: u32) -> Result<f64, Error> {
 }
 
 /// Builds a request with a bearer token.
-fn presenting(token: &str, names: &Names) -> Result<Presented, Error> {
+fn bearer_request(token: &str, names: &Names) -> Result<HeaderCredentials, Error> {
     let mut headers = HeaderMap::new();
     headers.insert(AUTHORIZATION, format!("Bearer {token}").parse()?);
-    Ok(Presented::take(&mut headers, &ProxyHeaders::default(), names))
+    Ok(HeaderCredentials::take(&mut headers, &ProxyHeaders::default(), names))
 }
 
-fn credentials(presented: &Presented) -> Credentials<'_> {
+fn credentials(header_credentials: &HeaderCredentials) -> Credentials<'_> {
     Credentials {
-        presented,
+        header_credentials,
         certificate_chain: &[],
         chain_fingerprint: None,
         path: "/api/v1/namespaces/default/configmaps",
@@ -190,15 +193,15 @@ fn credentials(presented: &Presented) -> Credentials<'_> {
     }
 }
 
-async fn login(authority: &Authority, names: &Names, token: &str) -> Result<Authenticated, Error> {
-    let presented = presenting(token, names)?;
-    let who = authority.auth.authenticate(&credentials(&presented)).await;
+async fn login(authority: &AuthdProcess, names: &Names, token: &str) -> Result<Authenticated, Error> {
+    let header_credentials = bearer_request(token, names)?;
+    let who = authority.auth.authenticate(&credentials(&header_credentials)).await;
     who.map_err(|status| status.message.into())
 }
 
 /// Measures the cost of the caches of apid per request.
-async fn kept(
-    authority: &Authority,
+async fn measure_apid_caches(
+    authority: &AuthdProcess,
     caller: &Authenticated,
     names: &Names,
     token: &str,
@@ -213,35 +216,39 @@ async fn kept(
         // authd decides the first request.
         let first = auth.authorize(caller, Arc::clone(&request), "bench").await;
         first.map_err(|refusal| refusal.status.message.clone())?;
-        let spent = Spent::begin(&[std::process::id()])?;
+        let spent = CpuMeter::begin(&[std::process::id()])?;
         for _ in 0..ROUNDS {
             let decided = auth.authorize(caller, Arc::clone(&request), "bench").await;
             drop(black_box(decided));
         }
         report(name, spent.each(ROUNDS)? * 1e3, 300.0, "ns");
     }
-    let presented = presenting(token, names)?;
-    let spent = Spent::begin(&[std::process::id()])?;
+    let header_credentials = bearer_request(token, names)?;
+    let spent = CpuMeter::begin(&[std::process::id()])?;
     for _ in 0..ROUNDS / 3 {
-        drop(black_box(auth.authenticate(&credentials(&presented)).await));
+        drop(black_box(auth.authenticate(&credentials(&header_credentials)).await));
     }
     report("cached: an identity in apid, for a token of 900 bytes", spent.each(ROUNDS / 3)?, 2.0, "us");
     Ok(())
 }
 
 /// Builds a request that no cache answers: each for its own resource, which the user may not read.
-fn unknown(number: usize) -> Arc<apimachinery::attributes::Attributes> {
+fn uncached_request(number: usize) -> Arc<apimachinery::attributes::Attributes> {
     Arc::new(policy::request(&format!("unknown-{number}"), "web"))
 }
 
-async fn asked_one_by_one(authority: &Authority, caller: &Authenticated, seconds: u64) -> Result<(), Error> {
-    let spent = Spent::begin(&[std::process::id(), authority.pid])?;
+async fn measure_sequential_requests(
+    authority: &AuthdProcess,
+    caller: &Authenticated,
+    seconds: u64,
+) -> Result<(), Error> {
+    let spent = CpuMeter::begin(&[std::process::id(), authority.pid])?;
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut took = Vec::new();
     while Instant::now() < end {
-        let request = unknown(took.len());
+        let request = uncached_request(took.len());
         let begun = Instant::now();
-        refused(authority.auth.authorize(caller, request, "bench").await.map(drop))?;
+        expect_denied(authority.auth.authorize(caller, request, "bench").await.map(drop))?;
         took.push(begun.elapsed());
     }
     let each = spent.each(took.len())?;
@@ -253,23 +260,23 @@ async fn asked_one_by_one(authority: &Authority, caller: &Authenticated, seconds
 }
 
 /// Measures an exchange of the same sizes without any work: the minimum for every exchange over a socket.
-fn least_exchange() -> Result<(), Error> {
+fn measure_minimal_exchange() -> Result<(), Error> {
     const ROUNDS: usize = 20_000;
     let (mut here, mut there) = UnixStream::pair()?;
     let answering = std::thread::spawn(move || -> std::io::Result<()> {
-        let mut question = [0; QUESTION];
+        let mut question = [0; REQUEST_BYTES];
         for _ in 0..ROUNDS {
             there.read_exact(&mut question)?;
-            there.write_all(&[0; ANSWER])?;
+            there.write_all(&[0; RESPONSE_BYTES])?;
         }
         Ok(())
     });
-    let spent = Spent::begin(&[std::process::id()])?;
+    let spent = CpuMeter::begin(&[std::process::id()])?;
     let mut took = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
         let begun = Instant::now();
-        here.write_all(&[0; QUESTION])?;
-        here.read_exact(&mut [0; ANSWER])?;
+        here.write_all(&[0; REQUEST_BYTES])?;
+        here.read_exact(&mut [0; RESPONSE_BYTES])?;
         took.push(begun.elapsed());
     }
     let each = spent.each(ROUNDS)?;
@@ -283,7 +290,7 @@ fn least_exchange() -> Result<(), Error> {
 }
 
 /// Writes a byte each time a request is due, independent of earlier requests.
-fn arrive(count: u32, rate: u32) -> Result<(), Error> {
+fn send_arrivals(count: u32, rate: u32) -> Result<(), Error> {
     let begun = Instant::now();
     let mut out = std::io::stdout().lock();
     for number in 0..count {
@@ -296,8 +303,8 @@ fn arrive(count: u32, rate: u32) -> Result<(), Error> {
 }
 
 /// Open loop: requests start when they are due, independent of earlier requests.
-async fn asked_at_a_rate(
-    authority: &Authority,
+async fn measure_open_loop(
+    authority: &AuthdProcess,
     caller: &Authenticated,
     seconds: u64,
     rate: u32,
@@ -310,7 +317,7 @@ async fn asked_at_a_rate(
         .spawn()?;
     let arrivals = child.stdout.take().ok_or("it has no standard output")?;
     let mut arrivals = pipe::Receiver::from_owned_fd(arrivals.into())?;
-    let spent = Spent::begin(&[std::process::id(), authority.pid])?;
+    let spent = CpuMeter::begin(&[std::process::id(), authority.pid])?;
     let mut all = Vec::with_capacity(count as usize);
     let mut bytes = [0; 64];
     loop {
@@ -320,7 +327,7 @@ async fn asked_at_a_rate(
         }
         for _ in 0..arrived {
             let (auth, caller, took) = (Arc::clone(&authority.auth), caller.clone(), Arc::clone(&took));
-            let request = unknown(10_000_000 + all.len());
+            let request = uncached_request(10_000_000 + all.len());
             let begun = Instant::now();
             all.push(tokio::spawn(async move {
                 let decided = auth.authorize(&caller, request, "bench").await.map(drop);
@@ -333,7 +340,7 @@ async fn asked_at_a_rate(
         return Err(format!("{} of {count} requests came", all.len()).into());
     }
     for one in all {
-        refused(one.await?)?;
+        expect_denied(one.await?)?;
     }
     let each = spent.each(count as usize)?;
     child.wait()?;
@@ -350,7 +357,7 @@ async fn asked_at_a_rate(
 }
 
 /// Checks that the decision is a denial, not a failure.
-fn refused(decided: Result<(), apid::auth::Refusal>) -> Result<(), Error> {
+fn expect_denied(decided: Result<(), apid::auth::Rejection>) -> Result<(), Error> {
     match decided {
         Err(refusal) if refusal.status.code == 403 => Ok(()),
         Err(refusal) => Err(refusal.status.message.clone().into()),

@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::client::{Error, Target};
-use bench::delivery::{self, Feed};
+use bench::control_plane::{ControlPlane, programs};
+use bench::delivery::{self, EventSource};
 use bench::objects::{self, collection, config_map};
-use bench::plane::{Plane, programs};
-use bench::throughput::{Figure, Load, Rounds, Side, closed_loop};
+use bench::throughput::{Figure, Load, MeasuredServer, Rounds, closed_loop};
 use bytes::Bytes;
 use clap::Parser;
 use http::{Method, StatusCode};
@@ -65,23 +65,23 @@ struct Args {
 const OBJECTS: u64 = 5000;
 
 /// Minimum throughput per CPU-second, relative to the baseline server.
-const RATIO: f64 = 0.6;
+const MIN_RATIO: f64 = 0.6;
 
 /// Minimum creates per second and per CPU-second.
-const CREATES: f64 = 10_000.0;
+const MIN_CREATES_PER_SECOND: f64 = 10_000.0;
 
 /// Event rate per second, and maximum p99 latency of deliveries.
 const DELIVERY: (u64, Duration) = (50, Duration::from_millis(20));
 
 /// Higher event rate per second, reported in addition to [`DELIVERY`].
-const FAST: u64 = 200;
+const FAST_RATE: u64 = 200;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let args = Args::parse();
     let plane = match &args.server {
-        Some(server) => Plane::running(Target::new(server, &args.token)?, args.pid.clone()),
-        None => Plane::start(&programs()?, &[]).await?,
+        Some(server) => ControlPlane::running(Target::new(server, &args.token)?, args.pid.clone()),
+        None => ControlPlane::start(&programs()?, &[]).await?,
     };
     objects::fill(&plane.target, OBJECTS).await?;
     let bench = Bench { rounds: rounds(&args), args, plane };
@@ -98,7 +98,7 @@ fn rounds(args: &Args) -> Rounds {
 
 struct Bench {
     args: Args,
-    plane: Plane,
+    plane: ControlPlane,
     rounds: Rounds,
 }
 
@@ -123,17 +123,17 @@ impl Bench {
         }
         let (fan_out, timed) = ("fan-out", "delivery");
         if self.wants(fan_out) || self.wants(timed) {
-            let ours = Feed::of_objects(self.side());
-            let bare = Feed::of_lines(&ours.sample(0).await?).await?;
+            let ours = EventSource::of_objects(self.side());
+            let bare = EventSource::of_lines(&ours.sample(0).await?).await?;
             if self.wants(fan_out) {
                 self.fan_out(&ours, &bare).await?;
                 // At full speed the slower server batches more events; therefore the test also measures at a
                 // fixed rate.
-                let name = format!("{fan_out} at {FAST}/s");
-                let figures = self.deliveries(&ours, &bare, self.args.watchers, FAST, 1).await?;
+                let name = format!("{fan_out} at {FAST_RATE}/s");
+                let figures = self.deliveries(&ours, &bare, self.args.watchers, FAST_RATE, 1).await?;
                 report(&name, figures, |ours, bare| at_least(ours.per_cpu_second() / bare.per_cpu_second()));
             }
-            for rate in [DELIVERY.0, FAST].into_iter().filter(|_| self.wants(timed)) {
+            for rate in [DELIVERY.0, FAST_RATE].into_iter().filter(|_| self.wants(timed)) {
                 let receivers = self.args.receivers;
                 let figures = self.deliveries(&ours, &bare, receivers, rate, 2).await?;
                 report(&format!("{timed} {receivers} at {rate}/s"), figures, |ours, _| {
@@ -153,8 +153,8 @@ impl Bench {
         name.contains(&self.args.only)
     }
 
-    fn side(&self) -> Side {
-        Side::new(&self.plane.target, &self.plane.pids)
+    fn side(&self) -> MeasuredServer {
+        MeasuredServer::new(&self.plane.target, &self.plane.pids)
     }
 
     /// Measures reads of one path on both servers.
@@ -164,7 +164,7 @@ impl Bench {
         if status != StatusCode::OK {
             return Err(format!("{name}: {status}").into());
         }
-        let bare = Side::bare(&body).await?;
+        let bare = MeasuredServer::bare(&body).await?;
         let load = |path: String| Load {
             method: Method::GET,
             wanted: StatusCode::OK,
@@ -178,7 +178,7 @@ impl Bench {
 
     async fn creates(&self) -> Result<(), Error> {
         let ours = self.side();
-        let bare = Side::bare(&config_map("as-large-as-an-answer-to-a-create")).await?;
+        let bare = MeasuredServer::bare(&config_map("as-large-as-an-answer-to-a-create")).await?;
         let load = |path: String| Load {
             method: Method::POST,
             wanted: StatusCode::CREATED,
@@ -187,13 +187,14 @@ impl Bench {
         let sides = [(&ours, load(collection())), (&bare, load("/".to_owned()))];
         let figures = closed_loop(sides, self.args.writers, self.rounds).await?;
         report("create 1 kB", figures, |ours, _| {
-            let holds = ours.per_second() >= CREATES && ours.per_cpu_second() >= CREATES;
-            (format!("{CREATES} a second and a CPU-second"), holds)
+            let holds = ours.per_second() >= MIN_CREATES_PER_SECOND
+                && ours.per_cpu_second() >= MIN_CREATES_PER_SECOND;
+            (format!("{MIN_CREATES_PER_SECOND} a second and a CPU-second"), holds)
         });
         Ok(())
     }
 
-    async fn fan_out(&self, ours: &Feed, bare: &Feed) -> Result<(), Error> {
+    async fn fan_out(&self, ours: &EventSource, bare: &EventSource) -> Result<(), Error> {
         let figures = delivery::at_full_speed([ours, bare], self.args.watchers, self.rounds, 1).await?;
         report(&format!("fan-out to {}", self.args.watchers), figures, |ours, bare| {
             at_least(ours.per_cpu_second() / bare.per_cpu_second())
@@ -204,8 +205,8 @@ impl Bench {
     /// Measures event delivery at a rate. `turn` separates the names of events.
     async fn deliveries(
         &self,
-        ours: &Feed,
-        bare: &Feed,
+        ours: &EventSource,
+        bare: &EventSource,
         receivers: usize,
         rate: u64,
         turn: u64,
@@ -220,7 +221,7 @@ impl Bench {
 }
 
 fn at_least(ratio: f64) -> (String, bool) {
-    (format!("at least {:.0}%", RATIO * 100.0), ratio >= RATIO)
+    (format!("at least {:.0}%", MIN_RATIO * 100.0), ratio >= MIN_RATIO)
 }
 
 fn report(

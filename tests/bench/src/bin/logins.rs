@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bench::client::{Connection, Error, Target};
-use bench::figure::{Spent, percentile, report};
-use bench::plane::Plane;
+use bench::control_plane::ControlPlane;
+use bench::figure::{CpuMeter, percentile, report};
 use bytes::Bytes;
 use clap::Parser;
 use futures_util::future::try_join_all;
@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 /// Requested path: allowed for every user, with minimal cost.
-const ASKED: &str = "/version";
+const REQUEST_PATH: &str = "/version";
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 
 #[derive(Parser)]
@@ -45,7 +45,7 @@ struct Args {
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let args = Args::parse();
-    let plane = Plane::start(&args.programs, &[]).await?;
+    let plane = ControlPlane::start(&args.programs, &[]).await?;
     let mut tokens = issue(&plane.target, args.tokens).await?;
     let alone = tokens.split_off(tokens.len() - tokens.len() / 4);
 
@@ -59,7 +59,7 @@ async fn main() -> Result<(), Error> {
 
     let count = tokens.len();
     let queue = Arc::new(Mutex::new(tokens));
-    let spent = Spent::begin(&plane.pids)?;
+    let spent = CpuMeter::begin(&plane.pids)?;
     let begun = Instant::now();
     try_join_all((0..args.connections).map(|_| drain(plane.target.clone(), Arc::clone(&queue)))).await?;
     let rate = count as f64 / begun.elapsed().as_secs_f64();
@@ -112,8 +112,8 @@ async fn drain(target: Target, queue: Arc<Mutex<Vec<String>>>) -> Result<(), Err
 }
 
 async fn ask(connection: &mut Connection) -> Result<(), Error> {
-    match connection.call(Method::GET, ASKED, Bytes::new()).await? {
+    match connection.call(Method::GET, REQUEST_PATH, Bytes::new()).await? {
         (StatusCode::OK, _) => Ok(()),
-        (status, _) => Err(format!("{ASKED} returned {status}").into()),
+        (status, _) => Err(format!("{REQUEST_PATH} returned {status}").into()),
     }
 }

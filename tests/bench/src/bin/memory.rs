@@ -12,8 +12,8 @@
 use std::time::{Duration, Instant};
 
 use bench::client::{Error, Target};
+use bench::control_plane::{ControlPlane, programs};
 use bench::objects::{self, collection, watch_from_now};
-use bench::plane::{Plane, programs};
 use bench::process;
 use bytes::Bytes;
 use clap::{Parser, Subcommand};
@@ -49,20 +49,20 @@ enum Subject {
 }
 
 /// Memory limit of lists without the data, in MiB.
-const LISTS: f64 = 64.0;
+const LIST_MEMORY_LIMIT_MIB: f64 = 64.0;
 
 /// Memory limit of the watches, in MiB.
-const WATCHES: f64 = 100.0;
+const WATCH_MEMORY_LIMIT_MIB: f64 = 100.0;
 
 /// Time after which the allocator has returned freed memory.
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// Delay of slow clients before they read.
-const LATE: Duration = Duration::from_secs(3);
+const READ_DELAY: Duration = Duration::from_secs(3);
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    let plane = Plane::start(&programs()?, &[]).await?;
+    let plane = ControlPlane::start(&programs()?, &[]).await?;
     match Args::parse().subject {
         Subject::Lists { objects, clients } => lists(&plane, objects, clients).await?,
         Subject::Watches { connections, streams } => watches(&plane, connections, streams).await?,
@@ -70,7 +70,7 @@ async fn main() -> Result<(), Error> {
     plane.stop().await
 }
 
-async fn lists(plane: &Plane, count: u64, clients: usize) -> Result<(), Error> {
+async fn lists(plane: &ControlPlane, count: u64, clients: usize) -> Result<(), Error> {
     let apid = *plane.pids.first().ok_or("no process")?;
     objects::fill(&plane.target, count).await?;
     // The first list fills the cache of encoded objects.
@@ -78,12 +78,12 @@ async fn lists(plane: &Plane, count: u64, clients: usize) -> Result<(), Error> {
     println!("a list has {count} objects and {:.0} MB", bytes as f64 / 1e6);
     for (name, encoding, pause) in [
         ("read at once", "", Duration::ZERO),
-        ("read late", "", LATE),
+        ("read late", "", READ_DELAY),
         ("compressed", "gzip", Duration::ZERO),
     ] {
         tokio::time::sleep(SETTLE).await;
         let before = process::resident_mib(apid).ok_or("apid ended")?;
-        process::forget_peak(apid)?;
+        process::reset_peak(apid)?;
         let begun = Instant::now();
         let mut tasks = Vec::new();
         for _ in 0..clients {
@@ -96,10 +96,10 @@ async fn lists(plane: &Plane, count: u64, clients: usize) -> Result<(), Error> {
         let peak = process::peak_mib(apid).ok_or("apid ended")?;
         println!(
             "{clients} lists {name}: {before:.0} MiB before, at most {peak:.0} MiB, {:.1} MiB more, in {:.1} s; \
-             limit {LISTS} MiB: {}",
+             limit {LIST_MEMORY_LIMIT_MIB} MiB: {}",
             peak - before,
             begun.elapsed().as_secs_f64(),
-            verdict(peak - before <= LISTS),
+            verdict(peak - before <= LIST_MEMORY_LIMIT_MIB),
         );
     }
     Ok(())
@@ -122,7 +122,7 @@ async fn list(target: &Target, encoding: &'static str, pause: Duration) -> Resul
     Ok(bytes)
 }
 
-async fn watches(plane: &Plane, connections: usize, streams: usize) -> Result<(), Error> {
+async fn watches(plane: &ControlPlane, connections: usize, streams: usize) -> Result<(), Error> {
     objects::fill(&plane.target, 10).await?;
     let path = watch_from_now(&plane.target).await?;
     tokio::time::sleep(SETTLE).await;
@@ -142,17 +142,17 @@ async fn watches(plane: &Plane, connections: usize, streams: usize) -> Result<()
     let after = resident(plane)?;
     println!(
         "{} idle watches over {connections} connections: {before:.1} MiB before, {after:.1} MiB with them, \
-         {:.1} MiB or {:.1} kB each; limit {WATCHES} MiB: {}",
+         {:.1} MiB or {:.1} kB each; limit {WATCH_MEMORY_LIMIT_MIB} MiB: {}",
         open.len(),
         after - before,
         (after - before) * 1048.576 / open.len() as f64,
-        verdict(after - before <= WATCHES),
+        verdict(after - before <= WATCH_MEMORY_LIMIT_MIB),
     );
     Ok(())
 }
 
 /// Resident memory of both processes in MiB.
-fn resident(plane: &Plane) -> Result<f64, Error> {
+fn resident(plane: &ControlPlane) -> Result<f64, Error> {
     plane.pids.iter().map(|pid| process::resident_mib(*pid).ok_or_else(|| "a process ended".into())).sum()
 }
 

@@ -13,12 +13,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bench::client::Error;
-use bench::plane::Plane;
+use bench::control_plane::ControlPlane;
 use bench::process;
 use clap::Parser;
 
 /// A tenth of the idle memory of the reference, in MiB.
-const MEMORY_BOUND: f64 = 32.0;
+const MEMORY_LIMIT_MIB: f64 = 32.0;
 
 #[derive(Parser)]
 struct Args {
@@ -44,9 +44,9 @@ async fn main() -> Result<(), Error> {
         memory.push(apid + authd);
     }
     let memory = median(&mut memory);
-    let holds = if memory <= MEMORY_BOUND { "holds" } else { "DOES NOT HOLD" };
+    let holds = if memory <= MEMORY_LIMIT_MIB { "holds" } else { "DOES NOT HOLD" };
     println!(
-        "median: ready after {:.0} ms; idle memory of both {memory:.1} MiB, at most {MEMORY_BOUND} MiB: {holds}",
+        "median: ready after {:.0} ms; idle memory of both {memory:.1} MiB, at most {MEMORY_LIMIT_MIB} MiB: {holds}",
         median(&mut ready),
     );
     Ok(())
@@ -54,7 +54,7 @@ async fn main() -> Result<(), Error> {
 
 async fn run(args: &Args) -> Result<(f64, f64, f64), Error> {
     let start = Instant::now();
-    let plane = Plane::start(&args.programs, &[]).await?;
+    let plane = ControlPlane::start(&args.programs, &[]).await?;
     let millis = start.elapsed().as_secs_f64() * 1e3;
     tokio::time::sleep(Duration::from_secs(args.idle_seconds)).await;
     let (apid, authd) = plane.pids.split_first().ok_or("no process")?;

@@ -79,7 +79,7 @@ impl Reflected {
     }
 
     /// Asserts that each version of an object was delivered once, in order.
-    fn assert_told_once(&self) {
+    fn assert_delivered_once(&self) {
         for (name, versions) in &self.told {
             assert!(versions.is_sorted_by(|a, b| a < b), "{name}: {versions:?}");
         }
@@ -130,7 +130,7 @@ pub(crate) async fn run(client: Client, initial: Initial) {
         assert_eq!(reflected.state().len(), 1000);
     }
     assert_eq!(reflected.states, 1, "a watcher that continues lists once");
-    reflected.assert_told_once();
+    reflected.assert_delivered_once();
 }
 
 /// A watcher that falls behind compacted history lists again, and drops objects that were deleted meanwhile.

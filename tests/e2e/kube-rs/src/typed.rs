@@ -19,7 +19,7 @@ pub(crate) fn object<T: DeserializeOwned>(value: Value) -> T {
 }
 
 /// Code and reason of a rejected request.
-fn refusal<T: Debug>(result: Result<T, Error>) -> (u16, String) {
+fn rejected_status<T: Debug>(result: Result<T, Error>) -> (u16, String) {
     match result {
         Err(Error::Api(status)) => (status.code, status.reason.clone()),
         other => panic!("not rejected: {other:?}"),
@@ -49,7 +49,7 @@ async fn config_maps(api: Api<ConfigMap>) {
     assert!(api.get_opt("one").await.expect("a response").is_none(), "a dry run leaves nothing");
     let one = api.create(&post, &made("one")).await.expect("created");
     assert_eq!(one.data, made("one").data);
-    assert_eq!(refusal(api.create(&post, &made("one")).await), (409, "AlreadyExists".to_owned()));
+    assert_eq!(rejected_status(api.create(&post, &made("one")).await), (409, "AlreadyExists".to_owned()));
     let named = ConfigMap {
         metadata: ObjectMeta { generate_name: Some("typed-".to_owned()), ..ObjectMeta::default() },
         ..ConfigMap::default()
@@ -57,7 +57,7 @@ async fn config_maps(api: Api<ConfigMap>) {
     assert!(api.create(&post, &named).await.expect("created").name_any().len() > "typed-".len());
     let mut namespace = made("elsewhere");
     namespace.metadata.namespace = Some("default".to_owned());
-    assert_eq!(refusal(api.create(&post, &namespace).await).0, 400);
+    assert_eq!(rejected_status(api.create(&post, &namespace).await).0, 400);
 
     let patch = PatchParams::apply("sessions");
     let data = |object: ConfigMap| object.data.map(|data| json!(data));
@@ -68,14 +68,14 @@ async fn config_maps(api: Api<ConfigMap>) {
     );
     let strategic = Patch::Strategic(json!({"data": {"$patch": "replace", "d": "4"}}));
     assert_eq!(data(api.patch("one", &patch, &strategic).await.expect("patched")), Some(json!({"d": "4"})));
-    assert_eq!(refusal(api.patch("none", &patch, &merged).await), (404, "NotFound".to_owned()));
+    assert_eq!(rejected_status(api.patch("none", &patch, &merged).await), (404, "NotFound".to_owned()));
 
     let stale = api.get("one").await.expect("there");
     let mut fresh = stale.clone();
     fresh.data.get_or_insert_default().insert("e".to_owned(), "5".to_owned());
     let fresh = api.replace("one", &post, &fresh).await.expect("replaced");
     assert_ne!(fresh.resource_version(), stale.resource_version());
-    assert_eq!(refusal(api.replace("one", &post, &stale).await), (409, "Conflict".to_owned()));
+    assert_eq!(rejected_status(api.replace("one", &post, &stale).await), (409, "Conflict".to_owned()));
 
     let metadata = api.get_metadata("one").await.expect("metadata alone");
     assert_eq!((metadata.uid(), metadata.labels()), (fresh.uid(), fresh.labels()));
@@ -114,10 +114,10 @@ async fn config_maps(api: Api<ConfigMap>) {
         }),
         ..DeleteParams::default()
     };
-    assert_eq!(refusal(api.delete("one", &uid).await), (409, "Conflict".to_owned()));
+    assert_eq!(rejected_status(api.delete("one", &uid).await), (409, "Conflict".to_owned()));
     let gone = api.delete("one", &DeleteParams::default()).await.expect("deleted");
     assert!(gone.right().is_some_and(|status| status.is_success()), "a status");
-    assert_eq!(refusal(api.get("one").await), (404, "NotFound".to_owned()));
+    assert_eq!(rejected_status(api.get("one").await), (404, "NotFound".to_owned()));
     let all = ListParams::default().labels("part=typed");
     let gone = api.delete_collection(&DeleteParams::default(), &all).await.expect("deleted");
     assert_eq!(gone.left().map(|list| list.items.len()), Some(8));
@@ -221,7 +221,7 @@ async fn applied(api: Api<ConfigMap>) {
     let (left, right) = (PatchParams::apply("left"), PatchParams::apply("right"));
     api.patch("shared", &left, &data(json!({"a": "1", "b": "1"}))).await.expect("created");
     api.patch("shared", &right, &data(json!({"c": "2"}))).await.expect("another field");
-    let (code, reason) = refusal(api.patch("shared", &right, &data(json!({"a": "2"}))).await);
+    let (code, reason) = rejected_status(api.patch("shared", &right, &data(json!({"a": "2"}))).await);
     assert_eq!((code, reason.as_str()), (409, "Conflict"));
     let taken = api.patch("shared", &right.force(), &data(json!({"a": "2"}))).await.expect("taken over");
     let expected = json!({"a": "2", "b": "1"});

@@ -23,7 +23,7 @@ pub(super) fn profile(pod: &Pod<'_>) -> Option<Violation> {
     let mut setters: Vec<String> = setters(of_pod, &of_containers).into_iter().collect();
     let mut annotations: Vec<String> = pod
         .annotations()
-        .filter(|(key, value)| key.starts_with(&pod.keys.app_armor_prefix) && !may_stand_there(value))
+        .filter(|(key, value)| key.starts_with(&pod.keys.app_armor_prefix) && !is_allowed_profile(value))
         .map(|(key, value)| format!("{key}={}", quote(value)))
         .collect();
     annotations.sort_unstable();
@@ -44,6 +44,6 @@ pub(super) fn profile(pod: &Pod<'_>) -> Option<Violation> {
     })
 }
 
-fn may_stand_there(profile: &str) -> bool {
+fn is_allowed_profile(profile: &str) -> bool {
     profile.is_empty() || profile == "runtime/default" || profile.starts_with("localhost/")
 }

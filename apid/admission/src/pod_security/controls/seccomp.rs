@@ -16,7 +16,7 @@ pub(super) fn annotations(pod: &Pod<'_>) -> Option<Violation> {
     let of_containers = pod.containers().map(|c| format!("{}{}", pod.keys.seccomp_prefix, c.name));
     let mut bad = BTreeSet::new();
     for key in std::iter::once(pod.keys.seccomp_pod.clone()).chain(of_containers) {
-        if let Some(profile) = pod.annotation(&key).filter(|profile| !may_stand_there(profile)) {
+        if let Some(profile) = pod.annotation(&key).filter(|profile| !is_allowed_profile(profile)) {
             bad.insert(format!("{key}={}", quote(profile)));
         }
     }
@@ -28,7 +28,7 @@ pub(super) fn annotations(pod: &Pod<'_>) -> Option<Violation> {
     Some(Violation { reason: REASON, detail: format!("forbidden {noun} {}", bad.join(", ")) })
 }
 
-fn may_stand_there(profile: &str) -> bool {
+fn is_allowed_profile(profile: &str) -> bool {
     matches!(profile, "runtime/default" | "docker/default") || profile.starts_with("localhost/")
 }
 

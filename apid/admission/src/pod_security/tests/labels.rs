@@ -15,7 +15,7 @@ fn show(policy: &Policy) -> String {
 }
 
 #[test]
-fn labels_make_a_policy() {
+fn namespace_labels_are_parsed_to_policy() {
     let names = names();
     let labels = Labels::new(&names);
     let defaults = {
@@ -73,7 +73,7 @@ fn labels_make_a_policy() {
 }
 
 #[test]
-fn versions_are_latest_or_of_the_first_major() {
+fn version_label_accepts_latest_and_v1_minor() {
     for (text, wanted) in [
         ("latest", Some(Version::Latest)),
         ("v1.0", Some(Version::Minor(0))),
@@ -96,7 +96,7 @@ fn versions_are_latest_or_of_the_first_major() {
 }
 
 #[test]
-fn a_configuration_is_read_strictly() {
+fn invalid_pod_security_configuration_is_rejected() {
     let names = names();
     let read = |body: &str| {
         let text = format!(

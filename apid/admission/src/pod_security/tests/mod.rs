@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::pod::{Keys, Pod};
 use super::policy::Standard;
-use super::{Level, in_detail, violations};
+use super::{Level, format_with_details, violations};
 use crate::pod_security::policy::Version;
 
 /// Merges two trees: objects merge, null removes, other values replace.
@@ -55,7 +55,7 @@ fn pod(patch: &Value) -> Value {
 /// Violations of a standard by a pod, in one line.
 fn faults(standard: Standard, pod: &Value) -> String {
     let keys = Keys::new(&Names::new(Preset::Kubernetes, "").unwrap());
-    in_detail(&violations(standard, &Pod::new(&keys, pod.get("metadata"), pod.get("spec"))))
+    format_with_details(&violations(standard, &Pod::new(&keys, pod.get("metadata"), pod.get("spec"))))
 }
 
 fn standard(level: Level, minor: u64) -> Standard {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{container, over, pod};
 use crate::pod_security::PodSecurity;
-use crate::testing::{Answer, Fake, Write};
+use crate::testing::{Fake, PluginResult, Write};
 use crate::{Configuration, Operation};
 
 const CONFIGURATION: &str = "
@@ -41,12 +41,12 @@ fn plugin(fake: &Fake) -> PodSecurity {
     PodSecurity::new(&fake.environment(), file.of("PodSecurity")).unwrap()
 }
 
-async fn ask(labels: &[(&str, &str)], write: Write<'_>, object: Value) -> Answer {
+async fn ask(labels: &[(&str, &str)], write: Write<'_>, object: Value) -> PluginResult {
     let fake = fake(labels);
     fake.ask(&plugin(&fake), write, object).await
 }
 
-fn annotation<'a>(answer: &'a Answer, key: &str) -> Option<&'a str> {
+fn annotation<'a>(answer: &'a PluginResult, key: &str) -> Option<&'a str> {
     let key = format!("pod-security.kubernetes.io/{key}");
     answer.annotations.iter().find(|(k, _)| *k == key).map(|(_, value)| value.as_str())
 }
@@ -58,7 +58,7 @@ fn privileged() -> Value {
 const FAULT: &str = "privileged (container \"c\" must not set securityContext.privileged=true)";
 
 #[tokio::test]
-async fn pods_are_refused_warned_of_and_audited() {
+async fn violating_pod_is_rejected_warned_and_audited_by_mode() {
     let answer = ask(&[], Write::default(), privileged()).await;
     assert_eq!((answer.message(), annotation(&answer, "enforce-policy")), ("", Some("privileged:latest")));
     assert!(answer.warnings.is_empty());
@@ -91,7 +91,7 @@ async fn pods_are_refused_warned_of_and_audited() {
 }
 
 #[tokio::test]
-async fn updates_count_when_containers_change() {
+async fn pod_update_is_evaluated_if_containers_change() {
     let good = pod(&json!({}));
     for (patch, sub, refused) in [
         (json!({"metadata": {"labels": {"a": "b"}}}), "", false),
@@ -125,7 +125,7 @@ async fn updates_count_when_containers_change() {
 }
 
 #[tokio::test]
-async fn templates_are_warned_of_wherever_they_stand() {
+async fn pod_templates_of_all_workloads_cause_warnings() {
     let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": privileged()["spec"]});
     let plain = json!({"spec": {"template": template}});
     let labels = [("enforce", "baseline"), ("audit", "baseline")];
@@ -154,7 +154,7 @@ async fn templates_are_warned_of_wherever_they_stand() {
 }
 
 #[tokio::test]
-async fn exempt_writes_pass_and_say_why() {
+async fn exempt_write_is_allowed_with_audit_annotation() {
     let labels = [("enforce", "restricted")];
     let root = || UserInfo { name: "root".to_owned(), ..UserInfo::default() };
     let kata = over(privileged(), &json!({"spec": {"runtimeClassName": "kata"}}));
@@ -182,7 +182,7 @@ fn write_namespace(old: Option<Value>) -> Write<'static> {
 }
 
 #[tokio::test]
-async fn labels_that_say_nothing_sensible_are_refused_when_they_are_written() {
+async fn invalid_pod_security_labels_are_rejected_on_write() {
     let bad = namespace("n", &[("enforce", "strict"), ("warn-version", "1.2")]);
     let answer = ask(&[], write_namespace(None), bad.clone()).await;
     assert_eq!(
@@ -197,7 +197,7 @@ async fn labels_that_say_nothing_sensible_are_refused_when_they_are_written() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_asks_for_more_is_told_of_its_pods() {
+async fn stricter_enforce_label_warns_about_existing_pods() {
     let of = |name: &str, owner: Option<&str>, patch: Value| {
         let owners = owner.map(|uid| json!([{"uid": uid, "controller": true}]));
         let named = json!({"metadata": {"name": name, "namespace": "n", "ownerReferences": owners}});
@@ -257,7 +257,7 @@ async fn a_namespace_that_asks_for_more_is_told_of_its_pods() {
 }
 
 #[tokio::test]
-async fn only_so_many_pods_are_looked_at_one_of_each_controller_first() {
+async fn existing_pod_check_is_limited_and_prefers_distinct_controllers() {
     let bad = |name: String, uid: &str| {
         over(
             pod(&json!({"spec": {"hostPID": true}})),

@@ -284,7 +284,7 @@ fn restricted() -> Vec<Row> {
 }
 
 #[test]
-fn every_control_lets_pass_and_finds_fault() {
+fn every_control_allows_and_rejects_its_example_pods() {
     let rows: Vec<Row> = baseline().into_iter().chain(restricted()).collect();
     for (id, since, good, bad, wanted) in &rows {
         let control = CONTROLS.iter().find(|control| control.id == *id).unwrap();
@@ -315,7 +315,7 @@ fn every_control_lets_pass_and_finds_fault() {
 }
 
 #[test]
-fn controls_come_and_change_with_releases() {
+fn minimal_pod_violations_depend_on_release() {
     let plain = json!({"spec": {"containers": [{"name": "c"}]}});
     // Violations of a minimal pod by release.
     for (minor, reasons) in [
@@ -345,7 +345,7 @@ fn controls_come_and_change_with_releases() {
 }
 
 #[test]
-fn the_table_is_in_the_order_of_messages_and_rules_in_that_of_releases() {
+fn controls_and_rules_are_sorted() {
     let key = |level: Level, id: &'static str| (level, id);
     assert!(CONTROLS.iter().map(|control| key(control.level, control.id)).is_sorted());
     for control in CONTROLS {

@@ -22,9 +22,9 @@ const KEYS: &[&str] = &[
 ];
 
 /// One change as a watcher saw it: key, values before and after, revision.
-type Seen = (String, Option<Bytes>, Option<Bytes>, u64);
+type SeenChange = (String, Option<Bytes>, Option<Bytes>, u64);
 
-fn expected(fake: &Fake, scope: &str, after: Revision) -> Vec<Seen> {
+fn expected(fake: &FakeStore, scope: &str, after: Revision) -> Vec<SeenChange> {
     let of_scope = |key: &str| if scope.ends_with('/') { key.starts_with(scope) } else { key == scope };
     let changes =
         fake.changes().into_iter().filter(|change| change.revision > after && of_scope(&change.key));
@@ -35,7 +35,7 @@ fn expected(fake: &Fake, scope: &str, after: Revision) -> Vec<Seen> {
         .collect()
 }
 
-fn seen(event: &Event<Text>) -> Seen {
+fn seen(event: &Event<Text>) -> SeenChange {
     let value = |item: Option<&Arc<Item<Text>>>| item.map(|item| item.value().clone());
     if let Some(item) = event.after() {
         assert_eq!(item.revision(), event.revision());
@@ -43,7 +43,7 @@ fn seen(event: &Event<Text>) -> Seen {
     (event.key().to_owned(), value(event.before()), value(event.after()), event.revision().0)
 }
 
-fn writer(fake: &Fake, mut random: SmallRng, batches: usize) {
+fn writer(fake: &FakeStore, mut random: SmallRng, batches: usize) {
     for batch in 0..batches {
         let value = format!("{batch}-{}", "x".repeat(random.random_range(0..100)));
         let writes: Vec<_> = (0..random.random_range(1..5))
@@ -58,7 +58,7 @@ fn writer(fake: &Fake, mut random: SmallRng, batches: usize) {
 }
 
 /// Reads a past state from memory, if available, and compares it with the history.
-async fn look_back(fake: &Fake, pods: &Arc<Resource<Text>>, random: &mut SmallRng) {
+async fn check_past_snapshot(fake: &FakeStore, pods: &Arc<Resource<Text>>, random: &mut SmallRng) {
     let newest = fake.newest();
     let at = Revision(random.random_range(0..=newest.0));
     let Some(snapshot) = pods.snapshot_at(at).await.unwrap() else { return };
@@ -70,7 +70,7 @@ async fn look_back(fake: &Fake, pods: &Arc<Resource<Text>>, random: &mut SmallRn
 
 /// Starts at a random point, watches until the writers finish, and resumes after every lag.
 async fn reader(
-    fake: Arc<Fake>,
+    fake: Arc<FakeStore>,
     pods: Arc<Resource<Text>>,
     mut random: SmallRng,
     mut done: tokio::sync::watch::Receiver<bool>,
@@ -129,7 +129,7 @@ async fn reader(
             }
         }
         if random.random_bool(0.1) {
-            look_back(&fake, &pods, &mut random).await;
+            check_past_snapshot(&fake, &pods, &mut random).await;
             tokio::task::yield_now().await;
         }
     }
@@ -178,7 +178,7 @@ async fn run(seed: u64) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_reader_is_told_each_change_once_and_in_order() {
+async fn random_readers_see_each_change_once_in_order() {
     let seeds = match std::env::var("CACHE_SEED") {
         Ok(seed) => seed.parse().map(|seed: u64| seed..=seed).unwrap(),
         Err(_) => {

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 
 use crate::*;
 
-pub(super) struct Fake {
-    this: Weak<Fake>,
+pub(super) struct FakeStore {
+    this: Weak<FakeStore>,
     history: Mutex<History>,
     writer: Mutex<()>,
     observer: Arc<dyn Observer>,
@@ -30,9 +30,9 @@ struct History {
     compacted: Revision,
 }
 
-impl Fake {
+impl FakeStore {
     pub(super) fn new(observer: Arc<dyn Observer>) -> Arc<Self> {
-        Arc::new_cyclic(|this| Fake {
+        Arc::new_cyclic(|this| FakeStore {
             this: Weak::clone(this),
             history: Mutex::default(),
             writer: Mutex::default(),
@@ -136,7 +136,7 @@ impl Fake {
     }
 
     /// The number of history ranges read.
-    pub(super) fn stretches(&self) -> usize {
+    pub(super) fn history_reads(&self) -> usize {
         self.read.load(Ordering::SeqCst)
     }
 
@@ -144,15 +144,15 @@ impl Fake {
         let current = self.newest();
         let compacted = self.history.lock().compacted;
         match at {
-            Some(asked) if asked < compacted => Err(Error::Compacted { asked, compacted }),
-            Some(asked) if asked > current => Err(Error::Future { asked, current }),
+            Some(requested) if requested < compacted => Err(Error::Compacted { requested, compacted }),
+            Some(requested) if requested > current => Err(Error::Future { requested, current }),
             _ => Ok(at.unwrap_or(current)),
         }
     }
 }
 
 #[async_trait]
-impl Store for Fake {
+impl Store for FakeStore {
     fn revision(&self) -> Revision {
         self.newest()
     }
@@ -181,7 +181,7 @@ impl Store for Fake {
         Ok(Page { rows, revision, more })
     }
 
-    async fn commit(&self, _key: &str, _op: Op) -> Result<Committed> {
+    async fn commit(&self, _key: &str, _op: Op) -> Result<CommitOutcome> {
         Err(Error::Unavailable("tests write directly".to_owned()))
     }
 
@@ -192,7 +192,7 @@ impl Store for Fake {
         Ok(Box::new(FakeWatch { fake, prefix: prefix.to_owned(), position: after }))
     }
 
-    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<Stretch> {
+    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<RevisionRange> {
         self.check(Some(after))?;
         self.check(Some(upto))?;
         self.read.fetch_add(1, Ordering::SeqCst);
@@ -200,19 +200,19 @@ impl Store for Fake {
         let mut through = upto.max(after);
         let mut found = Vec::new();
         // Ranges of five entries split catching up into several reads.
-        for (looked_at, change) in
+        for (scanned, change) in
             changes.into_iter().filter(|c| c.revision > after && c.revision <= upto).enumerate()
         {
             let revision = change.revision;
             if change.key.starts_with(prefix) {
                 found.push(change);
             }
-            if looked_at == 4 {
+            if scanned == 4 {
                 through = revision;
                 break;
             }
         }
-        Ok(Stretch { changes: found, through })
+        Ok(RevisionRange { changes: found, through })
     }
 
     async fn compact(&self, upto: Revision) -> Result<()> {
@@ -228,7 +228,7 @@ impl Store for Fake {
 }
 
 struct FakeWatch {
-    fake: Arc<Fake>,
+    fake: Arc<FakeStore>,
     prefix: String,
     position: Revision,
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
-use self::fake::Fake;
+use self::fake::FakeStore;
 use super::*;
 
 /// Rows are text; a value that begins with `!` does not decode.
@@ -28,7 +28,7 @@ impl Decode for Text {
 }
 
 struct Setup {
-    fake: Arc<Fake>,
+    fake: Arc<FakeStore>,
     cache: Arc<Cache<Text>>,
     decoded: Arc<AtomicUsize>,
     pods: Arc<Resource<Text>>,
@@ -36,7 +36,7 @@ struct Setup {
 
 fn setup(limits: Limits) -> Setup {
     let cache = Arc::new(Cache::new(limits));
-    let fake = Fake::new(Arc::clone(&cache) as Arc<dyn Observer>);
+    let fake = FakeStore::new(Arc::clone(&cache) as Arc<dyn Observer>);
     let store: Arc<dyn Store> = fake.clone();
     cache.attach(&store);
     let decoded = Arc::<AtomicUsize>::default();
@@ -58,7 +58,7 @@ async fn ready(watcher: &mut Watcher<Text>) -> Option<Result<Vec<Arc<Event<Text>
 }
 
 #[tokio::test]
-async fn a_list_of_an_idle_collection_carries_the_newest_revision() {
+async fn list_of_idle_resource_has_newest_store_revision() {
     let Setup { fake, cache, pods, .. } = setup(Limits::default());
     let nodes = cache.resource("/nodes/", Text::default());
     fake.write(&[("/pods/a/x", Some("1"))]);
@@ -80,7 +80,7 @@ async fn a_list_of_an_idle_collection_carries_the_newest_revision() {
 }
 
 #[tokio::test]
-async fn a_snapshot_does_not_move_and_walks_scopes_in_order() {
+async fn snapshot_is_immutable_and_iterates_scopes_in_key_order() {
     let Setup { fake, pods, .. } = setup(Limits::default());
     fake.write(&[
         ("/pods/b/x", Some("1")),
@@ -104,7 +104,7 @@ async fn a_snapshot_does_not_move_and_walks_scopes_in_order() {
 }
 
 #[tokio::test]
-async fn entries_are_decoded_on_demand_and_once() {
+async fn cache_entries_are_decoded_lazily_and_once() {
     let Setup { fake, pods, decoded, .. } = setup(Limits::default());
     let (_, mut first) = pods.snapshot_and_watch("/pods/").await.unwrap();
     let (_, mut second) = pods.snapshot_and_watch("/pods/a/").await.unwrap();
@@ -124,7 +124,7 @@ async fn entries_are_decoded_on_demand_and_once() {
 }
 
 #[tokio::test]
-async fn an_event_is_encoded_once_for_each_form() {
+async fn cache_event_is_encoded_once_per_form() {
     let Setup { fake, pods, .. } = setup(Limits::default());
     let (_, mut watcher) = pods.snapshot_and_watch("/pods/").await.unwrap();
     fake.write(&[("/pods/a/x", Some("1"))]);
@@ -146,7 +146,7 @@ async fn an_event_is_encoded_once_for_each_form() {
 }
 
 #[tokio::test]
-async fn a_watcher_of_a_scope_sees_that_scope_only_and_deletes_carry_the_last_state() {
+async fn scoped_watcher_sees_only_its_scope_and_deletes_carry_last_state() {
     let Setup { fake, pods, .. } = setup(Limits::default());
     fake.write(&[("/pods/a/x", Some("1"))]);
     let (_, mut all) = pods.snapshot_and_watch("/pods/").await.unwrap();
@@ -175,7 +175,7 @@ async fn a_watcher_of_a_scope_sees_that_scope_only_and_deletes_carry_the_last_st
 }
 
 #[tokio::test]
-async fn many_watchers_are_all_woken() {
+async fn relay_wakes_all_of_many_watchers() {
     let Setup { fake, pods, .. } = setup(Limits::default());
     let mut waiting = Vec::new();
     for number in 0..40 {
@@ -199,7 +199,7 @@ async fn many_watchers_are_all_woken() {
 }
 
 #[tokio::test]
-async fn progress_is_what_was_delivered_and_all_of_it_when_idle() {
+async fn watcher_progress_is_last_delivered_or_newest_when_idle() {
     let Setup { fake, pods, .. } = setup(Limits { batch_bytes: 1, ..Limits::default() });
     let (_, mut watcher) = pods.snapshot_and_watch("/pods/a/").await.unwrap();
     assert_eq!(watcher.progress(), Revision(0));
@@ -214,14 +214,14 @@ async fn progress_is_what_was_delivered_and_all_of_it_when_idle() {
 }
 
 #[tokio::test]
-async fn the_first_start_before_the_load_extends_the_ring_for_all() {
+async fn first_watch_before_load_extends_ring_once() {
     let Setup { fake, pods, .. } = setup(Limits::default());
     let nodes = "/nodes/n";
     fake.write(&[("/pods/a/x", Some("1")), (nodes, Some("1")), ("/pods/b/x", Some("1")), (nodes, Some("2"))]);
     fake.write(&[(nodes, Some("3")), (nodes, Some("4")), (nodes, Some("5")), ("/pods/a/x", Some("2"))]);
     pods.snapshot().await.unwrap();
     fake.write(&[("/pods/a/x", Some("3"))]);
-    assert_eq!(fake.stretches(), 0, "no watch needs the past");
+    assert_eq!(fake.history_reads(), 0, "no watch needs the past");
     let of_one = [
         (EventKind::Added, "/pods/a/x", 1),
         (EventKind::Modified, "/pods/a/x", 8),
@@ -230,7 +230,7 @@ async fn the_first_start_before_the_load_extends_the_ring_for_all() {
     let mut watcher = pods.watch("/pods/a/", Revision(0)).await.unwrap();
     let events = watcher.next().await.unwrap();
     assert_eq!(told(&events), of_one);
-    assert_eq!((watcher.progress(), fake.stretches()), (Revision(9), 2), "two ranges of five entries");
+    assert_eq!((watcher.progress(), fake.history_reads()), (Revision(9), 2), "two ranges of five entries");
     assert!(
         Arc::ptr_eq(events[0].after().unwrap(), events[1].before().unwrap()),
         "consecutive events share an item"
@@ -241,7 +241,7 @@ async fn the_first_start_before_the_load_extends_the_ring_for_all() {
     }
     let mut quiet = pods.watch("/pods/q/", Revision(0)).await.unwrap();
     assert!(ready(&mut quiet).await.is_none());
-    assert_eq!((quiet.progress(), fake.stretches()), (Revision(9), 2), "the past is read once");
+    assert_eq!((quiet.progress(), fake.history_reads()), (Revision(9), 2), "the past is read once");
 
     fake.compact_now(Revision(2));
     let error = pods.watch("/pods/a/", Revision(1)).await.unwrap_err();
@@ -254,7 +254,7 @@ async fn the_first_start_before_the_load_extends_the_ring_for_all() {
 }
 
 #[tokio::test]
-async fn a_start_that_the_ring_has_no_room_for_reads_the_history_first() {
+async fn watch_older_than_ring_reads_engine_history() {
     let Setup { fake, pods, .. } = setup(Limits { ring_bytes: 8_000, ..Limits::default() });
     for _ in 0..40 {
         fake.write(&[("/pods/a/x", Some("1")), ("/nodes/n", Some("1"))]);
@@ -266,17 +266,17 @@ async fn a_start_that_the_ring_has_no_room_for_reads_the_history_first() {
         all.extend(told(&watcher.next().await.unwrap()).into_iter().map(|(.., revision)| revision));
     }
     assert_eq!(all, (1..40).map(|i| 2 * i + 1).collect::<Vec<_>>());
-    let read = fake.stretches();
+    let read = fake.history_reads();
     let mut late = pods.watch("/pods/", Revision(77)).await.unwrap();
     assert_eq!(told(&late.next().await.unwrap()), [(EventKind::Modified, "/pods/a/x", 79)]);
-    assert_eq!(fake.stretches(), read, "the ring holds the newest past events");
+    assert_eq!(fake.history_reads(), read, "the ring holds the newest past events");
     let mut quiet = pods.watch("/pods/q/", Revision(0)).await.unwrap();
     assert!(ready(&mut quiet).await.is_none(), "an idle scope catches up without events");
     assert_eq!(quiet.progress(), Revision(80));
 }
 
 #[tokio::test]
-async fn the_ring_is_bounded_with_what_events_are_encoded_to() {
+async fn ring_byte_limit_includes_encoded_forms() {
     let Setup { fake, pods, .. } = setup(Limits { ring_bytes: 100_000, ..Limits::default() });
     let (_, mut watcher) = pods.snapshot_and_watch("/pods/").await.unwrap();
     let held =
@@ -294,7 +294,7 @@ async fn the_ring_is_bounded_with_what_events_are_encoded_to() {
 }
 
 #[tokio::test]
-async fn the_past_is_read_from_memory_for_a_while() {
+async fn snapshot_at_past_revision_is_available_within_snapshot_age() {
     let all = [
         vec![],
         vec!["/pods/a/x"],
@@ -325,7 +325,7 @@ async fn the_past_is_read_from_memory_for_a_while() {
 }
 
 #[tokio::test]
-async fn what_there_was_is_counted_from_memory() {
+async fn count_at_past_revision_matches_history() {
     let Setup { fake, pods, .. } = setup(Limits::default());
     fake.write(&[("/pods/a/x", Some("1")), ("/pods/b/x", Some("1"))]);
     let before = fake.newest();
@@ -357,7 +357,7 @@ async fn what_there_was_is_counted_from_memory() {
 }
 
 #[tokio::test]
-async fn a_snapshot_is_taken_back_when_the_ring_has_moved_past_it() {
+async fn pinned_snapshot_is_revoked_when_ring_moves_past_it() {
     let Setup { fake, pods, .. } = setup(Limits { ring_bytes: 4_000, ..Limits::default() });
     fake.write(&[("/pods/a/x", Some("1")), ("/pods/a/y", Some("1"))]);
     let (pin, mut watcher) = pods.pin_and_watch("/pods/").await.unwrap();
@@ -380,7 +380,7 @@ async fn a_snapshot_is_taken_back_when_the_ring_has_moved_past_it() {
 }
 
 #[tokio::test]
-async fn a_resource_that_is_given_up_ends_its_watchers_and_may_come_again() {
+async fn unregistered_resource_ends_watchers_and_can_be_registered_again() {
     let Setup { fake, cache, pods, .. } = setup(Limits::default());
     fake.write(&[("/pods/a/x", Some("1"))]);
     let (_, mut watcher) = pods.snapshot_and_watch("/pods/a/").await.unwrap();
@@ -403,7 +403,7 @@ async fn a_resource_that_is_given_up_ends_its_watchers_and_may_come_again() {
 }
 
 #[tokio::test]
-async fn a_watcher_that_the_ring_passed_ends_and_can_resume() {
+async fn slow_watcher_lags_and_resumes_from_position() {
     let Setup { fake, pods, cache, .. } = setup(Limits { ring_bytes: 4000, ..Limits::default() });
     let nodes = cache.resource("/nodes/", Text::default());
     let (_, mut slow) = pods.snapshot_and_watch("/pods/").await.unwrap();
@@ -426,7 +426,7 @@ async fn a_watcher_that_the_ring_passed_ends_and_can_resume() {
 }
 
 #[tokio::test]
-async fn chunks_of_a_revision_come_from_the_engine_with_what_is_decoded_already() {
+async fn page_at_revision_reads_engine_and_reuses_unchanged_items() {
     let Setup { fake, pods, .. } = setup(Limits::default());
     fake.write(&[
         ("/pods/a/x", Some("1")),
@@ -455,7 +455,7 @@ async fn chunks_of_a_revision_come_from_the_engine_with_what_is_decoded_already(
 }
 
 #[tokio::test]
-async fn dropping_a_watcher_or_the_store_frees_it() {
+async fn dropped_watcher_and_store_are_freed() {
     let Setup { fake, cache, pods, .. } = setup(Limits::default());
     let (_, watcher) = pods.snapshot_and_watch("/pods/a/").await.unwrap();
     let old = pods.watch("/pods/a/", Revision(0)).await.unwrap();
@@ -475,7 +475,7 @@ async fn dropping_a_watcher_or_the_store_frees_it() {
 }
 
 #[tokio::test]
-async fn waiting_for_a_revision_ends_when_it_is_observed() {
+async fn wait_for_revision_returns_when_observed() {
     let Setup { fake, cache, pods, .. } = setup(Limits::default());
     let waiting = tokio::spawn({
         let pods = Arc::clone(&pods);
@@ -490,7 +490,7 @@ async fn waiting_for_a_revision_ends_when_it_is_observed() {
 }
 
 #[tokio::test]
-async fn a_load_that_fails_or_is_dropped_is_begun_anew() {
+async fn failed_or_cancelled_load_is_retried() {
     let Setup { fake, pods, .. } = setup(Limits::default());
     fake.write(&[("/pods/a/x", Some("1"))]);
     fake.fail_next_range();
@@ -513,7 +513,7 @@ async fn a_load_that_fails_or_is_dropped_is_begun_anew() {
 }
 
 #[tokio::test]
-async fn what_the_load_read_is_not_applied_again_when_it_is_observed() {
+async fn change_already_in_loaded_rows_is_not_applied_twice() {
     let Setup { fake, cache, pods, .. } = setup(Limits::default());
     let first = fake.write_unobserved(&[("/pods/a/x", Some("1"))]);
     let second = fake.write_unobserved(&[("/pods/a/x", Some("2")), ("/pods/a/y", Some("1"))]);
@@ -534,7 +534,7 @@ async fn what_the_load_read_is_not_applied_again_when_it_is_observed() {
 }
 
 #[test]
-fn observers_are_told_in_order() {
+fn observers_are_called_in_order() {
     struct Note(&'static str, Arc<Mutex<Vec<(&'static str, u64)>>>);
     impl Observer for Note {
         fn observe(&self, changes: &[Change]) {
@@ -544,7 +544,7 @@ fn observers_are_told_in_order() {
     let notes = Arc::<Mutex<Vec<_>>>::default();
     let [first, second] =
         ["first", "second"].map(|name| Arc::new(Note(name, Arc::clone(&notes))) as Arc<dyn Observer>);
-    let fake = Fake::new(Arc::new(crate::Observers(vec![first, second])));
+    let fake = FakeStore::new(Arc::new(crate::Observers(vec![first, second])));
     fake.write(&[("/a", Some("1")), ("/b", Some("1"))]);
     assert_eq!(*notes.lock(), [("first", 1), ("first", 2), ("second", 1), ("second", 2)]);
 }

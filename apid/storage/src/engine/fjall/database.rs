@@ -15,9 +15,9 @@ use crate::Error;
 
 /// Disables the memtable rotation of fjall, whose workers can block each other. `u64::MAX` would overflow in
 /// its sums.
-const NEVER: u64 = 1 << 50;
+const UNREACHED_MEMTABLE_BYTES: u64 = 1 << 50;
 /// Above this size fjall rotates keyspaces that pin its oldest journal. The minimum that fjall accepts.
-const JOURNALS: u64 = 64 << 20;
+const MAX_JOURNAL_BYTES: u64 = 64 << 20;
 /// One worker flushes while the other compacts. With a single worker, compactions that wait for a flush would
 /// block both.
 const WORKERS: usize = 2;
@@ -50,10 +50,10 @@ impl Tables {
             {
                 Error::Corrupt("a file of the database is missing".to_owned())
             }
-            other => translate(&other),
+            other => map_fjall_error(&other),
         })?;
         for guard in tables.meta.prefix(layout::META_JUMP) {
-            let (name, row) = guard.into_inner().map_err(|error| translate(&error))?;
+            let (name, row) = guard.into_inner().map_err(|error| map_fjall_error(&error))?;
             tables.jumps.push(layout::decode_jump(&name, &row)?);
         }
         Ok(tables)
@@ -63,11 +63,14 @@ impl Tables {
         let database = Database::builder(path)
             .cache_size(cache_bytes)
             .worker_threads(WORKERS)
-            .max_journaling_size(JOURNALS)
+            .max_journaling_size(MAX_JOURNAL_BYTES)
             .manual_journal_persist(true)
             .open()?;
-        let options =
-            || KeyspaceCreateOptions::default().max_memtable_size(NEVER).manual_journal_persist(true);
+        let options = || {
+            KeyspaceCreateOptions::default()
+                .max_memtable_size(UNREACHED_MEMTABLE_BYTES)
+                .manual_journal_persist(true)
+        };
         let plain = || options().filter_policy(FilterPolicy::disabled());
         let log = database.keyspace("log", plain)?;
         let versions = database.keyspace("versions", options)?;
@@ -89,7 +92,7 @@ impl Tables {
     }
 
     /// Whether a write failed. fjall then rejects all writes until it is reopened.
-    pub(super) fn poisoned(&self) -> bool {
+    pub(super) fn is_poisoned(&self) -> bool {
         matches!(self.database.persist(PersistMode::Buffer), Err(fjall::Error::Poisoned))
     }
 
@@ -143,9 +146,9 @@ fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
 }
 
 /// Maps a fjall error to an error of the contract.
-pub(super) fn translate(error: &fjall::Error) -> Error {
+pub(super) fn map_fjall_error(error: &fjall::Error) -> Error {
     match error {
-        fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => translate_io(error),
+        fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => map_io_error(error),
         fjall::Error::Poisoned => Error::Unavailable("a write to the journal failed before".to_owned()),
         fjall::Error::Locked => Error::Unavailable("another process uses the database".to_owned()),
         other => Error::Corrupt(other.to_string()),
@@ -153,7 +156,7 @@ pub(super) fn translate(error: &fjall::Error) -> Error {
 }
 
 /// Maps an I/O error to an error of the contract.
-pub(super) fn translate_io(error: &io::Error) -> Error {
+pub(super) fn map_io_error(error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full(error.to_string()),
         io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Error::Corrupt(error.to_string()),

@@ -56,12 +56,12 @@ pub(super) fn tag(row: &[u8]) -> Option<Tag> {
     row.first().copied().and_then(Tag::of)
 }
 
-const HEAD: usize = 1 + 8;
-const SEAL: usize = 4;
+const ROW_HEADER_BYTES: usize = 1 + 8;
+const CRC_BYTES: usize = 4;
 
 /// Encodes a row: tag, revision, body, and a CRC over the key and these fields.
-fn seal(key: &[u8], tag: Tag, revision: u64, body: &[&[u8]]) -> Vec<u8> {
-    let length = HEAD + body.iter().map(|part| part.len()).sum::<usize>() + SEAL;
+fn encode_row(key: &[u8], tag: Tag, revision: u64, body: &[&[u8]]) -> Vec<u8> {
+    let length = ROW_HEADER_BYTES + body.iter().map(|part| part.len()).sum::<usize>() + CRC_BYTES;
     let mut row = Vec::with_capacity(length);
     row.push(tag as u8);
     row.extend_from_slice(&revision.to_be_bytes());
@@ -73,24 +73,24 @@ fn seal(key: &[u8], tag: Tag, revision: u64, body: &[&[u8]]) -> Vec<u8> {
     row
 }
 
-struct Sealed<'a> {
+struct DecodedRow<'a> {
     tag: Tag,
     revision: u64,
     body: &'a [u8],
 }
 
-fn unseal<'a>(keyspace: &str, key: &[u8], row: &'a [u8]) -> Result<Sealed<'a>> {
+fn decode_row<'a>(keyspace: &str, key: &[u8], row: &'a [u8]) -> Result<DecodedRow<'a>> {
     let corrupt =
         |what: &str| Error::Corrupt(format!("a row of `{keyspace}` {what} (key {})", key.escape_ascii()));
     let short = || corrupt("is cut short");
-    let (content, crc) = row.split_last_chunk::<SEAL>().ok_or_else(short)?;
+    let (content, crc) = row.split_last_chunk::<CRC_BYTES>().ok_or_else(short)?;
     if crc32c::crc32c_append(crc32c::crc32c(key), content) != u32::from_be_bytes(*crc) {
         return Err(corrupt("fails its checksum"));
     }
     let (tag, rest) = content.split_first().ok_or_else(short)?;
     let (revision, body) = rest.split_first_chunk::<8>().ok_or_else(short)?;
     let tag = Tag::of(*tag).ok_or_else(|| corrupt("has an unknown tag"))?;
-    Ok(Sealed { tag, revision: u64::from_be_bytes(*revision), body })
+    Ok(DecodedRow { tag, revision: u64::from_be_bytes(*revision), body })
 }
 
 /// Escapes a key: NUL becomes `00 01`. Escaped keys keep their order, and no terminated key is a prefix of
@@ -170,22 +170,22 @@ pub(super) struct Version {
 /// Encodes a row of `versions`.
 pub(super) fn encode_version(key: &[u8], revision: u64, value: Option<&[u8]>) -> Vec<u8> {
     match value {
-        Some(value) => seal(key, Tag::Object, revision, &[value]),
-        None => seal(key, Tag::Deleted, revision, &[]),
+        Some(value) => encode_row(key, Tag::Object, revision, &[value]),
+        None => encode_row(key, Tag::Deleted, revision, &[]),
     }
 }
 
 /// Decodes and checks a row of `versions`.
 pub(super) fn decode_version(key: &[u8], row: &[u8]) -> Result<Version> {
-    let sealed = unseal("versions", key, row)?;
+    let decoded = decode_row("versions", key, row)?;
     let (_, expected) = split_version_key(key)?;
     let misplaced =
         || Error::Corrupt(format!("a row of `versions` is misplaced (key {})", key.escape_ascii()));
-    if sealed.revision != expected {
+    if decoded.revision != expected {
         return Err(misplaced());
     }
-    match sealed.tag {
-        Tag::Object => Ok(Version { revision: expected, value: Some(Bytes::copy_from_slice(sealed.body)) }),
+    match decoded.tag {
+        Tag::Object => Ok(Version { revision: expected, value: Some(Bytes::copy_from_slice(decoded.body)) }),
         Tag::Deleted => Ok(Version { revision: expected, value: None }),
         _ => Err(misplaced()),
     }
@@ -220,35 +220,35 @@ pub(super) fn log_revision(key: &[u8]) -> Result<u64> {
 /// Encodes a row of `log`.
 pub(super) fn encode_entry(entry: &Entry) -> Vec<u8> {
     let key = log_key(entry.revision);
-    seal(&key, entry.event, entry.revision, &[&entry.previous.to_be_bytes(), entry.key.as_bytes()])
+    encode_row(&key, entry.event, entry.revision, &[&entry.previous.to_be_bytes(), entry.key.as_bytes()])
 }
 
 /// Decodes and checks a row of `log`.
 pub(super) fn decode_entry(key: &[u8], row: &[u8]) -> Result<Entry> {
-    let sealed = unseal("log", key, row)?;
+    let decoded = decode_row("log", key, row)?;
     let corrupt = || Error::Corrupt(format!("a row of `log` is malformed (key {})", key.escape_ascii()));
-    let (previous, text) = sealed.body.split_first_chunk::<8>().ok_or_else(corrupt)?;
-    let event = match sealed.tag {
+    let (previous, text) = decoded.body.split_first_chunk::<8>().ok_or_else(corrupt)?;
+    let event = match decoded.tag {
         event @ (Tag::Created | Tag::Updated | Tag::Removed) => event,
         _ => return Err(corrupt()),
     };
-    if log_revision(key)? != sealed.revision {
+    if log_revision(key)? != decoded.revision {
         return Err(corrupt());
     }
     let text = std::str::from_utf8(text).map_err(|_| corrupt())?;
-    Ok(Entry { revision: sealed.revision, key: text.into(), event, previous: u64::from_be_bytes(*previous) })
+    Ok(Entry { revision: decoded.revision, key: text.into(), event, previous: u64::from_be_bytes(*previous) })
 }
 
 /// Encodes a row of `meta`: a revision, or 0, and bytes.
 pub(super) fn encode_fact(name: &[u8], revision: u64, body: &[u8]) -> Vec<u8> {
-    seal(name, Tag::Fact, revision, &[body])
+    encode_row(name, Tag::Fact, revision, &[body])
 }
 
 /// Decodes and checks a row of `meta`.
 pub(super) fn decode_fact<'a>(name: &[u8], row: &'a [u8]) -> Result<(u64, &'a [u8])> {
-    let sealed = unseal("meta", name, row)?;
-    match sealed.tag {
-        Tag::Fact => Ok((sealed.revision, sealed.body)),
+    let decoded = decode_row("meta", name, row)?;
+    match decoded.tag {
+        Tag::Fact => Ok((decoded.revision, decoded.body)),
         _ => Err(Error::Corrupt(format!("a row of `meta` is misplaced (key {})", name.escape_ascii()))),
     }
 }
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_keep_their_order_and_the_newest_version_comes_first() {
+    fn version_keys_sort_by_key_then_newest_revision() {
         let sorted = [
             "", "\0", "\0\0", "\0a", "\u{1}", "a", "a\0", "a\0/x", "a-b/x", "a/x", "a/x/y", "a/xx", "b", "é",
         ];
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_hold_exactly_the_keys_of_the_prefix() {
+    fn prefix_bounds_contain_exactly_the_prefix_keys() {
         let keys = ["", "\0", "a", "a\0", "a-b/x", "a/", "a/x", "a/x\u{10ffff}", "a0", "b"];
         for prefix in ["", "\0", "a", "a/", "a/x", "a\0", "zz", "\u{10ffff}"] {
             for start in ["", "a", "a/x", "b"] {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_of_a_row_is_noticed() {
+    fn flipped_bit_in_row_fails_checksum() {
         let key = version_key("a/x", 9);
         let row = encode_version(&key, 9, Some(b"value"));
         assert_eq!(
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_at_another_key_is_noticed() {
+    fn row_under_wrong_key_is_rejected() {
         let row = encode_version(&version_key("a", 9), 9, Some(b"value"));
         assert!(decode_version(&version_key("b", 9), &row).is_err());
         assert!(decode_version(&version_key("a", 8), &row).is_err());

@@ -22,15 +22,15 @@
 
 mod database;
 mod files;
-mod hot;
+mod high_water_mark;
 mod layout;
-mod mark;
 pub mod offline;
 mod queue;
 mod reader;
 mod recent;
 mod recovery;
 mod rotation;
+mod row_cache;
 mod space;
 mod state;
 mod stream;
@@ -57,19 +57,21 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use self::database::Tables;
-use self::files::Trouble;
-use self::hot::Hot;
-use self::mark::{Mark, MarkError, Values};
-use self::queue::{Commit, Errand};
+use self::files::FileProblem;
+use self::high_water_mark::{HighWaterMark, HighWaterMarkError, MarkValues};
+use self::queue::{Commit, WriterCommand};
 use self::rotation::Rotation;
+use self::row_cache::RowCache;
 use self::space::Space;
-use self::state::{State, closed};
+use self::state::{SharedState, closed};
 use self::stream::Stream;
 use self::survey::Survey;
 use self::trim::{Reclaim, Retention};
-use self::watchdog::{Limits, Watchdog};
-use self::writer::{Files, Writer};
-use crate::{Committed, Error, Observer, Op, Page, Result, Revision, Row, Store, Stretch, Watch, check_size};
+use self::watchdog::{StallDetector, Watchdog};
+use self::writer::{StoreFiles, Writer};
+use crate::{
+    CommitOutcome, Error, Observer, Op, Page, Result, Revision, RevisionRange, Row, Store, Watch, check_size,
+};
 
 /// The identity of a store: a store opens only with the identity of its creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,12 +150,12 @@ pub enum OpenError {
     #[error("the store in `{}` is in use by another process", .0.display())]
     Locked(PathBuf),
     /// The store was created with another identity.
-    #[error("the store was created with {stored} and cannot be opened with {asked}")]
+    #[error("the store was created with {stored} and cannot be opened with {requested}")]
     Identity {
         /// The identity in the store.
         stored: Identity,
         /// The identity in the options.
-        asked: Identity,
+        requested: Identity,
     },
     /// A newer release wrote the store.
     #[error("the store has format version {found}; this release supports versions up to {known}")]
@@ -165,7 +167,7 @@ pub enum OpenError {
     },
     /// A repair found no identity in the store, and the caller gave none.
     #[error("the identity of the store is lost; give the names preset and the API domain")]
-    Unidentified,
+    MissingIdentity,
     /// The files are damaged, or an acknowledged write is missing, or the store is unusable.
     #[error("the store cannot be opened: {0}")]
     Store(#[from] Error),
@@ -201,7 +203,7 @@ pub struct Stats {
 
 /// The durable store; see the module documentation.
 pub struct FjallStore {
-    state: Arc<State>,
+    state: Arc<SharedState>,
     writer: Mutex<Option<JoinHandle<()>>>,
     watchdog: Mutex<Option<Watchdog>>,
 }
@@ -212,7 +214,7 @@ impl FjallStore {
     pub fn open(options: Options, observer: Arc<dyn Observer>) -> Result<FjallStore, OpenError> {
         make_dirs(&options.dir)?;
         let lock = lock(&options.dir)?;
-        let files = Files {
+        let files = StoreFiles {
             database: options.dir.join("fjall"),
             mark: options.dir.join("mark"),
             cache_bytes: options.cache_bytes,
@@ -220,38 +222,38 @@ impl FjallStore {
         };
         let mark = read_mark(&files.mark)?;
         match &mark {
-            Some(mark) => look(&options.dir, &mark.values())?,
-            None => files::remove_unmade(&files.database)?,
+            Some(mark) => verify_files(&options.dir, &mark.values())?,
+            None => files::remove_interrupted_creation(&files.database)?,
         }
         let tables = Tables::open(&files.database, options.cache_bytes)?;
         let mut mark = match mark {
             Some(mark) => mark,
-            None => first_mark(&tables, &options)?,
+            None => create_mark(&tables, &options)?,
         };
         recovery::check_identity(&tables, &options.identity)?;
-        let standing = recovery::compare(&tables, mark.values())?;
+        let recovered = recovery::compare(&tables, mark.values())?;
         let flushed = mark.values().flushed;
-        let values = Values { revision: standing.revision, compacted: standing.compacted, flushed };
+        let values = MarkValues { revision: recovered.revision, compacted: recovered.compacted, flushed };
         if values != mark.values() {
             mark.write(values)?;
         }
-        let state = Arc::new(State::new(tables, standing, options.recent_bytes));
-        let limits = Limits::new(options.stall_after, options.memtable_bytes);
-        let watchdog = Watchdog::start(state.clone(), options.clock.clone(), limits, options.on_stall)?;
+        let state = Arc::new(SharedState::new(tables, recovered, options.recent_bytes));
+        let detector = StallDetector::new(options.stall_after, options.memtable_bytes);
+        let watchdog = Watchdog::start(state.clone(), options.clock.clone(), detector, options.on_stall)?;
         let writer = Writer {
             state: state.clone(),
             observer,
             mark,
-            revision: standing.revision,
+            revision: recovered.revision,
             retention: Retention::new(options.history_retention),
             rotation: Rotation::new(options.memtable_bytes, flushed),
             reclaim: Reclaim::default(),
             space: Space::new(options.dir, options.reserve_bytes, options.quota_bytes),
-            hot: Hot::new(options.hot_bytes),
+            hot: RowCache::new(options.hot_bytes),
             failure: None,
-            untrimmable: false,
-            ticked: options.clock.monotonic(),
-            deferred: 0,
+            trimming_stopped: false,
+            last_tick: options.clock.monotonic(),
+            deferred_ticks: 0,
             clock: options.clock,
             files,
             lock,
@@ -264,7 +266,7 @@ impl FjallStore {
     /// Runs the periodic maintenance now: compacts old history, trims, and records the flushed revisions.
     pub async fn maintain(&self) -> Result<()> {
         let (answer, answered) = oneshot::channel();
-        self.errand(Errand::Maintain { answer })?;
+        self.send_command(WriterCommand::Maintain { answer })?;
         answered.await.map_err(|_| closed())?
     }
 
@@ -288,8 +290,8 @@ impl FjallStore {
         stats
     }
 
-    fn errand(&self, errand: Errand) -> Result<()> {
-        self.state.queue.errand(errand).map_err(|_| closed())
+    fn send_command(&self, command: WriterCommand) -> Result<()> {
+        self.state.queue.send_command(command).map_err(|_| closed())
     }
 
     /// Waits for the end of the threads, after their stop was requested.
@@ -328,7 +330,7 @@ impl Store for FjallStore {
         tokio::task::spawn_blocking(read).await.map_err(|error| Error::Unavailable(error.to_string()))?
     }
 
-    async fn commit(&self, key: &str, op: Op) -> Result<Committed> {
+    async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
         check_size(key, &op)?;
         let (answer, answered) = oneshot::channel();
         self.state.queue.commit(Commit { key: key.into(), op, answer }).map_err(|_| closed())?;
@@ -341,29 +343,29 @@ impl Store for FjallStore {
         Ok(Box::new(Stream::new(self.state.clone(), prefix, after)))
     }
 
-    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<Stretch> {
+    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<RevisionRange> {
         self.state.check_open()?;
         self.state.check_readable(after)?;
         self.state.check_readable(upto.max(after))?;
         let (changes, through) =
             Stream::new(self.state.clone(), prefix, after).history(upto.max(after).0).await?;
-        Ok(Stretch { changes, through: Revision(through) })
+        Ok(RevisionRange { changes, through: Revision(through) })
     }
 
     async fn compact(&self, upto: Revision) -> Result<()> {
         let (answer, answered) = oneshot::channel();
-        self.errand(Errand::Compact { upto, answer })?;
+        self.send_command(WriterCommand::Compact { upto, answer })?;
         answered.await.map_err(|_| closed())?
     }
 
     fn health(&self) -> Result<()> {
         self.state.check_open()?;
-        self.state.why_down().map_or(Ok(()), Err)
+        self.state.down_reason().map_or(Ok(()), Err)
     }
 
     async fn close(&self) {
         let (answer, answered) = oneshot::channel();
-        if self.errand(Errand::Close { answer }).is_ok() {
+        if self.send_command(WriterCommand::Close { answer }).is_ok() {
             // An error means that the writer thread has ended already.
             let _ = answered.await;
         }
@@ -375,7 +377,7 @@ impl Drop for FjallStore {
     fn drop(&mut self) {
         let (answer, _) = oneshot::channel();
         // An error means that the store is closed already.
-        let _ = self.errand(Errand::Close { answer });
+        let _ = self.send_command(WriterCommand::Close { answer });
         self.join();
     }
 }
@@ -409,37 +411,37 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
 }
 
 /// Opens the high-water mark; None when the file is missing.
-fn read_mark(path: &Path) -> Result<Option<Mark>, OpenError> {
-    Mark::open(path).map_err(|error| match error {
-        MarkError::Io(error) => OpenError::Io(error),
-        MarkError::Unreadable => Error::Corrupt(error.to_string()).into(),
+fn read_mark(path: &Path) -> Result<Option<HighWaterMark>, OpenError> {
+    HighWaterMark::open(path).map_err(|error| match error {
+        HighWaterMarkError::Io(error) => OpenError::Io(error),
+        HighWaterMarkError::Unreadable => Error::Corrupt(error.to_string()).into(),
     })
 }
 
 /// Creates the high-water mark, as the last step of creating a store.
 ///
 /// A missing mark means that creation was interrupted and that nothing was written.
-fn first_mark(tables: &Tables, options: &Options) -> Result<Mark, OpenError> {
+fn create_mark(tables: &Tables, options: &Options) -> Result<HighWaterMark, OpenError> {
     if tables.log.last_key_value().is_some() {
         return Err(Error::Corrupt("the high-water mark file `mark` is missing".to_owned()).into());
     }
-    if !recovery::is_founded(tables)? {
-        recovery::found(tables, &options.identity)?;
+    if !recovery::is_initialized(tables)? {
+        recovery::initialize(tables, &options.identity)?;
     }
-    Ok(Mark::create(&options.dir, "mark", Values::default())?)
+    Ok(HighWaterMark::create(&options.dir, "mark", MarkValues::default())?)
 }
 
 /// Verifies the files before fjall opens them; an error reports the lost revisions.
-fn look(dir: &Path, mark: &Values) -> Result<(), Error> {
+fn verify_files(dir: &Path, mark: &MarkValues) -> Result<(), Error> {
     let (what, doubtful) = match files::verify(&dir.join("fjall"), mark) {
         Ok(None) => return Ok(()),
         Ok(Some(doubt)) => (doubt, true),
-        Err(Trouble::Unreadable(error)) => return Err(error),
-        Err(Trouble::Damaged(what) | Trouble::Lost(what)) => (what, false),
+        Err(FileProblem::Unreadable(error)) => return Err(error),
+        Err(FileProblem::Damaged(what) | FileProblem::Lost(what)) => (what, false),
     };
     let lost = match Survey::of(dir) {
         Ok(survey) if doubtful && survey.is_sound() => return Ok(()),
-        Ok(survey) if survey.lost.is_nothing() => "no change is lost".to_owned(),
+        Ok(survey) if survey.lost.is_empty() => "no change is lost".to_owned(),
         Ok(survey) => survey.lost.to_string().trim_end().replace('\n', "; "),
         Err(error) => format!("the lost revisions are unknown: {error}"),
     };

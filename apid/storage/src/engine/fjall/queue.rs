@@ -7,17 +7,17 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use crate::{Committed, Op, Result, Revision};
+use crate::{CommitOutcome, Op, Result, Revision};
 
 /// A commit request and its response channel.
 pub(super) struct Commit {
     pub(super) key: Arc<str>,
     pub(super) op: Op,
-    pub(super) answer: oneshot::Sender<Result<Committed>>,
+    pub(super) answer: oneshot::Sender<Result<CommitOutcome>>,
 }
 
 /// A command for the writer thread, apart from commits.
-pub(super) enum Errand {
+pub(super) enum WriterCommand {
     Compact {
         upto: Revision,
         answer: oneshot::Sender<Result<()>>,
@@ -33,9 +33,9 @@ pub(super) enum Errand {
 
 /// The requests of one pass of the writer thread.
 #[derive(Default)]
-pub(super) struct Taken {
+pub(super) struct QueuedRequests {
     pub(super) commits: Vec<Commit>,
-    pub(super) errands: Vec<Errand>,
+    pub(super) commands: Vec<WriterCommand>,
 }
 
 // Limits of one batch, in commits and in bytes: they limit its memory and the latency of its first commit.
@@ -43,16 +43,16 @@ const BATCH_COMMITS: usize = 1024;
 const BATCH_BYTES: usize = 8 << 20;
 
 #[derive(Default)]
-struct Waiting {
+struct QueueState {
     commits: VecDeque<Commit>,
-    errands: Vec<Errand>,
+    commands: Vec<WriterCommand>,
     closed: bool,
 }
 
 /// The queue; see the module documentation.
 #[derive(Default)]
 pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueueState>,
     arrived: Condvar,
 }
 
@@ -70,12 +70,12 @@ impl Queue {
     }
 
     /// Adds a command; returns the command when the queue is closed.
-    pub(super) fn errand(&self, errand: Errand) -> Result<(), Errand> {
+    pub(super) fn send_command(&self, command: WriterCommand) -> Result<(), WriterCommand> {
         let mut waiting = self.waiting.lock();
         if waiting.closed {
-            return Err(errand);
+            return Err(command);
         }
-        waiting.errands.push(errand);
+        waiting.commands.push(command);
         drop(waiting);
         self.arrived.notify_one();
         Ok(())
@@ -84,14 +84,14 @@ impl Queue {
     /// Whether no request waits.
     pub(super) fn is_empty(&self) -> bool {
         let waiting = self.waiting.lock();
-        waiting.commits.is_empty() && waiting.errands.is_empty()
+        waiting.commits.is_empty() && waiting.commands.is_empty()
     }
 
-    /// Takes waiting requests; an empty queue waits for one, at most for `patience`.
-    pub(super) fn take(&self, patience: Duration) -> Taken {
+    /// Takes waiting requests; an empty queue waits for one, at most for `timeout`.
+    pub(super) fn take(&self, timeout: Duration) -> QueuedRequests {
         let mut waiting = self.waiting.lock();
-        if waiting.commits.is_empty() && waiting.errands.is_empty() {
-            self.arrived.wait_for(&mut waiting, patience);
+        if waiting.commits.is_empty() && waiting.commands.is_empty() {
+            self.arrived.wait_for(&mut waiting, timeout);
         }
         let mut bytes = 0;
         let mut count = 0;
@@ -106,16 +106,16 @@ impl Queue {
             }
         }
         let commits = waiting.commits.drain(..count).collect();
-        Taken { commits, errands: std::mem::take(&mut waiting.errands) }
+        QueuedRequests { commits, commands: std::mem::take(&mut waiting.commands) }
     }
 
     /// Closes the queue and returns the waiting requests.
-    pub(super) fn close(&self) -> Taken {
+    pub(super) fn close(&self) -> QueuedRequests {
         let mut waiting = self.waiting.lock();
         waiting.closed = true;
-        Taken {
+        QueuedRequests {
             commits: std::mem::take(&mut waiting.commits).into(),
-            errands: std::mem::take(&mut waiting.errands),
+            commands: std::mem::take(&mut waiting.commands),
         }
     }
 }

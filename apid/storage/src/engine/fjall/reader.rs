@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use fjall::{Keyspace, Readable, Snapshot, UserValue};
 
-use super::database::{Tables, translate};
+use super::database::{Tables, map_fjall_error};
 use super::layout::{self, Entry, Tag, Version};
 use crate::{Change, Error, MAX_KEY, Result, Revision, Row};
 
 /// Number of versions of one key that a scan skips before it seeks the next key directly.
-const PASSED_OVER: usize = 16;
+const SKIPS_BEFORE_SEEK: usize = 16;
 
 /// The newest version of a key at a revision; a tombstone is a version.
 pub(super) fn version_at(tables: &Tables, key: &str, at: u64) -> Result<Option<Version>> {
@@ -26,7 +26,7 @@ pub(super) fn version_at(tables: &Tables, key: &str, at: u64) -> Result<Option<V
     let head = layout::head(key);
     let bounds = layout::version_key_of(&head, at)..=layout::version_key_of(&head, 0);
     let Some(guard) = tables.versions.range(bounds).next() else { return Ok(None) };
-    let (key, row) = guard.into_inner().map_err(|error| translate(&error))?;
+    let (key, row) = guard.into_inner().map_err(|error| map_fjall_error(&error))?;
     layout::decode_version(&key, &row).map(Some)
 }
 
@@ -61,22 +61,22 @@ pub(super) fn range_at(
     let mut iterator = snapshot.range(&tables.versions, (Bound::Included(low), high.clone()));
     // The head whose visible version is found: later rows with this head are older.
     let mut settled: Vec<u8> = Vec::new();
-    let mut passed_over = 0;
+    let mut skipped = 0;
     while let Some(guard) = iterator.next() {
-        let (key, bytes) = guard.into_inner().map_err(|error| translate(&error))?;
+        let (key, bytes) = guard.into_inner().map_err(|error| map_fjall_error(&error))?;
         let (head, revision) = layout::split_version_key(&key)?;
         let superseded = head == settled;
         if superseded || revision > at {
-            passed_over += 1;
-            if passed_over > PASSED_OVER {
+            skipped += 1;
+            if skipped > SKIPS_BEFORE_SEEK {
                 let next = layout::version_key_of(head, if superseded { 0 } else { at });
                 let next = if superseded { Bound::Excluded(next) } else { Bound::Included(next) };
                 iterator = snapshot.range(&tables.versions, (next, high.clone()));
-                passed_over = 0;
+                skipped = 0;
             }
             continue;
         }
-        passed_over = 0;
+        skipped = 0;
         settled.clear();
         settled.extend_from_slice(head);
         let version = layout::decode_version(&key, &bytes)?;
@@ -95,7 +95,7 @@ pub(super) fn range_at(
 
 /// Limits of one read of history.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Portion {
+pub(super) struct ReadLimits {
     /// Maximum number of log entries to scan.
     pub(super) entries: usize,
     /// Maximum bytes of values; the last change may exceed the limit.
@@ -113,7 +113,7 @@ pub(super) fn entries(
     // A range that excludes and includes the same key is empty, and is not a valid argument.
     let iterator = (after < upto).then(|| snapshot.range(log, bounds));
     iterator.into_iter().flatten().map(|guard| {
-        let (key, row) = guard.into_inner().map_err(|error| translate(&error))?;
+        let (key, row) = guard.into_inner().map_err(|error| map_fjall_error(&error))?;
         layout::decode_entry(&key, &row)
     })
 }
@@ -126,11 +126,11 @@ pub(super) fn history(
     prefix: &str,
     after: u64,
     upto: u64,
-    portion: Portion,
+    limits: ReadLimits,
 ) -> Result<(Vec<Change>, u64)> {
     let snapshot = tables.database.snapshot();
     let mut changes = Vec::new();
-    let (mut looked_at, mut bytes) = (0, 0);
+    let (mut scanned, mut bytes) = (0, 0);
     let mut through = after;
     for entry in entries(&snapshot, &tables.log, after, upto) {
         let entry = entry?;
@@ -143,8 +143,8 @@ pub(super) fn history(
             bytes += weight(&change);
             changes.push(change);
         }
-        looked_at += 1;
-        if looked_at >= portion.entries || bytes >= portion.bytes {
+        scanned += 1;
+        if scanned >= limits.entries || bytes >= limits.bytes {
             return Ok((changes, through));
         }
     }
@@ -171,7 +171,7 @@ fn change_of(snapshot: &Snapshot, tables: &Tables, entry: Entry) -> Result<Chang
     let value = |revision: u64| {
         let key = layout::version_key(&entry.key, revision);
         let row: Option<UserValue> =
-            snapshot.get(&tables.versions, &key).map_err(|error| translate(&error))?;
+            snapshot.get(&tables.versions, &key).map_err(|error| map_fjall_error(&error))?;
         let version = row.map(|row| layout::decode_version(&key, &row)).transpose()?;
         version.and_then(|version| version.value).ok_or_else(|| {
             Error::Corrupt(format!(

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::reader::{Portion, weight};
+use super::reader::{ReadLimits, weight};
 use crate::Change;
 
 /// The cache of recent changes; see the module documentation.
@@ -40,7 +40,7 @@ impl Recent {
         prefix: &str,
         after: u64,
         upto: u64,
-        portion: Portion,
+        limits: ReadLimits,
     ) -> Option<(Vec<Change>, u64)> {
         if after < self.after {
             return None;
@@ -48,7 +48,7 @@ impl Recent {
         let first = self.changes.partition_point(|change| change.revision.0 <= after);
         let mut wanted = Vec::new();
         let mut bytes = 0;
-        for (looked_at, change) in self.changes.range(first..).enumerate() {
+        for (scanned, change) in self.changes.range(first..).enumerate() {
             if change.revision.0 > upto {
                 break;
             }
@@ -56,7 +56,7 @@ impl Recent {
                 bytes += weight(change);
                 wanted.push(change.clone());
             }
-            if looked_at + 1 >= portion.entries || bytes >= portion.bytes {
+            if scanned + 1 >= limits.entries || bytes >= limits.bytes {
                 return Some((wanted, change.revision.0));
             }
         }
@@ -81,8 +81,8 @@ mod tests {
     }
 
     #[test]
-    fn gives_what_it_holds_and_says_when_it_does_not() {
-        let all = Portion { entries: 100, bytes: usize::MAX };
+    fn recent_changes_return_none_for_evicted_range() {
+        let all = ReadLimits { entries: 100, bytes: usize::MAX };
         let mut recent = Recent::new(10, 4 * weight(&change(12)));
         assert_eq!(revisions(recent.history("", 10, 10, all)), Some((vec![], 10)));
         recent.extend((11..=12).map(change).collect());
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(revisions(recent.history("", 10, 15, all)), Some((vec![11, 12, 15], 15)));
         assert_eq!(revisions(recent.history("", 11, 12, all)), Some((vec![12], 12)));
         assert_eq!(revisions(recent.history("odd", 10, 15, all)), Some((vec![11, 15], 15)));
-        let one = Portion { entries: 1, bytes: usize::MAX };
+        let one = ReadLimits { entries: 1, bytes: usize::MAX };
         assert_eq!(revisions(recent.history("even", 10, 15, one)), Some((vec![], 11)));
         recent.extend((16..=19).map(change).collect());
         assert_eq!(revisions(recent.history("", 15, 19, all)), Some((vec![16, 17, 18, 19], 19)));

@@ -16,37 +16,37 @@
 
 use fjall::{Keyspace, PersistMode};
 
-use super::database::{Tables, translate};
+use super::database::{Tables, map_fjall_error};
+use super::high_water_mark::MarkValues;
 use super::layout::{self, FORMAT, META_COMPACTED, META_FORMAT, META_IDENTITY, META_TRIMMED};
-use super::mark::Values;
 use super::{Identity, OpenError, reader};
 use crate::Error;
 
 /// The revisions of the store at start-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct RecoveredRevisions {
     pub(super) revision: u64,
     pub(super) compacted: u64,
     pub(super) trimmed: u64,
 }
 
 /// Writes the format and the identity of a new store.
-pub(super) fn found(tables: &Tables, identity: &Identity) -> Result<(), Error> {
+pub(super) fn initialize(tables: &Tables, identity: &Identity) -> Result<(), Error> {
     let mut batch = tables.database.batch().durability(Some(PersistMode::SyncData));
     let format = layout::encode_fact(META_FORMAT, 0, &FORMAT.to_be_bytes());
     batch.insert(&tables.meta, META_FORMAT, format);
     let text = format!("{}\n{}", identity.preset, identity.api_domain);
     batch.insert(&tables.meta, META_IDENTITY, layout::encode_fact(META_IDENTITY, 0, text.as_bytes()));
-    batch.commit().map_err(|error| translate(&error))
+    batch.commit().map_err(|error| map_fjall_error(&error))
 }
 
-/// Whether the identity was written ([`found`]).
-pub(super) fn is_founded(tables: &Tables) -> Result<bool, Error> {
+/// Whether the identity was written ([`initialize`]).
+pub(super) fn is_initialized(tables: &Tables) -> Result<bool, Error> {
     Ok(fact(&tables.meta, META_IDENTITY)?.is_some())
 }
 
 /// Rejects a store of a newer layout or with another identity.
-pub(super) fn check_identity(tables: &Tables, asked: &Identity) -> Result<(), OpenError> {
+pub(super) fn check_identity(tables: &Tables, requested: &Identity) -> Result<(), OpenError> {
     let corrupt = |what: &str| Error::Corrupt(format!("`meta` does not contain {what}"));
     let (_, format) = fact(&tables.meta, META_FORMAT)?.ok_or_else(|| corrupt("the version of the layout"))?;
     let format = <[u8; 4]>::try_from(format.as_slice()).map_err(|_| corrupt("the version of the layout"))?;
@@ -55,8 +55,8 @@ pub(super) fn check_identity(tables: &Tables, asked: &Identity) -> Result<(), Op
         return Err(OpenError::Format { found: format, known: FORMAT });
     }
     let stored = identity(tables)?;
-    if stored != *asked {
-        return Err(OpenError::Identity { stored, asked: asked.clone() });
+    if stored != *requested {
+        return Err(OpenError::Identity { stored, requested: requested.clone() });
     }
     Ok(())
 }
@@ -71,7 +71,7 @@ pub(super) fn identity(tables: &Tables) -> Result<Identity, Error> {
 }
 
 /// Compares the data on disk with the high-water mark.
-pub(super) fn compare(tables: &Tables, mark: Values) -> Result<Standing, Error> {
+pub(super) fn compare(tables: &Tables, mark: MarkValues) -> Result<RecoveredRevisions, Error> {
     let compacted = fact(&tables.meta, META_COMPACTED)?.map_or(0, |(revision, _)| revision);
     if compacted < mark.compacted {
         return Err(Error::Corrupt(format!(
@@ -83,7 +83,7 @@ pub(super) fn compare(tables: &Tables, mark: Values) -> Result<Standing, Error> 
     let revision = match tables.log.last_key_value() {
         None => 0,
         Some(guard) => {
-            let (key, row) = guard.into_inner().map_err(|error| translate(&error))?;
+            let (key, row) = guard.into_inner().map_err(|error| map_fjall_error(&error))?;
             layout::decode_entry(&key, &row)?.revision
         }
     };
@@ -103,17 +103,17 @@ pub(super) fn compare(tables: &Tables, mark: Values) -> Result<Standing, Error> 
             continue;
         }
         let key = layout::version_key(&entry.key, entry.revision);
-        if !tables.versions.contains_key(&key).map_err(|error| translate(&error))? {
+        if !tables.versions.contains_key(&key).map_err(|error| map_fjall_error(&error))? {
             return Err(Error::Corrupt(format!(
                 "the log names revision {}, whose object is missing",
                 entry.revision
             )));
         }
     }
-    Ok(Standing { revision, compacted, trimmed })
+    Ok(RecoveredRevisions { revision, compacted, trimmed })
 }
 
-fn lost(first: u64, last: u64, mark: Values) -> Error {
+fn lost(first: u64, last: u64, mark: MarkValues) -> Error {
     Error::Corrupt(format!(
         "revisions {first} to {last} are missing; writes up to revision {} were acknowledged",
         mark.revision
@@ -122,7 +122,7 @@ fn lost(first: u64, last: u64, mark: Values) -> Error {
 
 /// Reads a row of `meta`: its revision and its bytes.
 fn fact(meta: &Keyspace, name: &[u8]) -> Result<Option<(u64, Vec<u8>)>, Error> {
-    let Some(row) = meta.get(name).map_err(|error| translate(&error))? else { return Ok(None) };
+    let Some(row) = meta.get(name).map_err(|error| map_fjall_error(&error))? else { return Ok(None) };
     let (revision, body) = layout::decode_fact(name, &row)?;
     Ok(Some((revision, body.to_vec())))
 }

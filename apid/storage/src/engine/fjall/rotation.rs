@@ -16,20 +16,20 @@
 use fjall::{AbstractTree, Keyspace};
 
 use super::database::Tables;
-use super::mark::Flushed;
+use super::high_water_mark::Flushed;
 
 /// Maximum number of journals before all keyspaces are rotated.
-const JOURNALS: usize = 2;
+const MAX_JOURNALS: usize = 2;
 
 /// The rotation; see the module documentation.
 pub(super) struct Rotation {
     limit: u64,
     /// For `log` and `versions`: the revision at the last seal, and the flushed revision.
-    marks: [Sealed; 2],
+    marks: [FlushProgress; 2],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sealed {
+struct FlushProgress {
     sealed: u64,
     flushed: u64,
 }
@@ -37,7 +37,7 @@ struct Sealed {
 impl Rotation {
     /// `limit` is the size in bytes at which a memtable is sealed. `flushed` comes from the recovery.
     pub(super) fn new(limit: u64, flushed: Flushed) -> Self {
-        let mark = |flushed| Sealed { sealed: flushed, flushed };
+        let mark = |flushed| FlushProgress { sealed: flushed, flushed };
         Rotation { limit, marks: [mark(flushed.log), mark(flushed.versions)] }
     }
 
@@ -45,7 +45,7 @@ impl Rotation {
     ///
     /// Called between batches, when exactly the rows up to `revision` are written.
     pub(super) fn after_batch(&mut self, tables: &Tables, revision: u64) -> fjall::Result<u64> {
-        let all = tables.database.journal_count() > JOURNALS
+        let all = tables.database.journal_count() > MAX_JOURNALS
             && tables.database.outstanding_flushes() == 0
             && tables.sealed() == 0;
         let limit = self.limit;
@@ -77,7 +77,7 @@ impl Rotation {
 
     /// The flushed revisions; see INVARIANT (flushed).
     pub(super) fn flushed(&mut self, tables: &Tables, revision: u64) -> Flushed {
-        let settle = |mark: &mut Sealed, keyspace: &Keyspace| {
+        let settle = |mark: &mut FlushProgress, keyspace: &Keyspace| {
             if keyspace.tree.sealed_memtable_count() == 0 {
                 if keyspace.tree.active_memtable().is_empty() {
                     mark.sealed = revision;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_flushed_stays_so_when_more_is_written_however_it_was_sealed() {
+    fn flushed_revision_stays_after_later_writes() {
         let dir = tempfile::tempdir().unwrap();
         let tables = Tables::open(dir.path(), 1 << 20).unwrap();
         let none = Flushed { log: 0, versions: 0 };

@@ -13,11 +13,11 @@ use super::database::Tables;
 use crate::{Error, Result};
 
 /// Validity of one measurement.
-const FRESH: Duration = Duration::from_millis(100);
+const MEASUREMENT_TTL: Duration = Duration::from_millis(100);
 
 /// The effect of a write on the used space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Need {
+pub(super) enum SpaceEffect {
     /// A create or update.
     Grow,
     /// A delete, or internal maintenance.
@@ -29,12 +29,12 @@ pub(super) struct Space {
     dir: PathBuf,
     reserve: u64,
     quota: Option<u64>,
-    measured: Option<(Duration, Room)>,
+    measured: Option<(Duration, DiskUsage)>,
 }
 
 /// A measurement in bytes.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+struct DiskUsage {
     free: u64,
     used: u64,
 }
@@ -45,39 +45,39 @@ impl Space {
     }
 
     /// Checks whether a write is permitted at this clock time.
-    pub(super) fn admit(&mut self, need: Need, tables: &Tables, now: Duration) -> Result<()> {
-        let room = match self.measured {
-            Some((at, room)) if now.saturating_sub(at) < FRESH => room,
+    pub(super) fn admit(&mut self, effect: SpaceEffect, tables: &Tables, now: Duration) -> Result<()> {
+        let usage = match self.measured {
+            Some((at, usage)) if now.saturating_sub(at) < MEASUREMENT_TTL => usage,
             _ => {
-                let room = Room { free: free(&self.dir)?, used: used(tables) };
-                self.measured = Some((now, room));
-                room
+                let usage = DiskUsage { free: free(&self.dir)?, used: used(tables) };
+                self.measured = Some((now, usage));
+                usage
             }
         };
-        judge(need, room, self.reserve, self.quota)
+        check_space(effect, usage, self.reserve, self.quota)
     }
 
     /// Checks whether the space suffices for reopening the database after a failed write.
     pub(super) fn can_reopen(&self) -> Result<()> {
-        judge(Need::Shrink, Room { free: free(&self.dir)?, used: 0 }, self.reserve, None)
+        check_space(SpaceEffect::Shrink, DiskUsage { free: free(&self.dir)?, used: 0 }, self.reserve, None)
     }
 }
 
-fn judge(need: Need, room: Room, reserve: u64, quota: Option<u64>) -> Result<()> {
-    let reserve = match need {
-        Need::Grow => reserve,
-        Need::Shrink => reserve / 2,
+fn check_space(effect: SpaceEffect, usage: DiskUsage, reserve: u64, quota: Option<u64>) -> Result<()> {
+    let reserve = match effect {
+        SpaceEffect::Grow => reserve,
+        SpaceEffect::Shrink => reserve / 2,
     };
-    if room.free < reserve {
-        let free = room.free >> 20;
+    if usage.free < reserve {
+        let free = usage.free >> 20;
         return Err(Error::Full(format!(
             "{free} MiB are free on disk, the reserve is {} MiB",
             reserve >> 20
         )));
     }
     match quota {
-        Some(quota) if need == Need::Grow && room.used >= quota => {
-            Err(Error::Full(format!("{} bytes are used, the quota is {quota}", room.used)))
+        Some(quota) if effect == SpaceEffect::Grow && usage.used >= quota => {
+            Err(Error::Full(format!("{} bytes are used, the quota is {quota}", usage.used)))
         }
         _ => Ok(()),
     }
@@ -101,22 +101,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_kept_and_deletes_may_use_half_of_it() {
+    fn disk_reserve_is_kept_and_deletes_may_use_half() {
         let cases = [
-            (Need::Grow, 100, 0, None, true),
-            (Need::Grow, 99, 0, None, false),
-            (Need::Shrink, 99, 0, None, true),
-            (Need::Shrink, 49, 0, None, false),
-            (Need::Grow, 100, 9, Some(10), true),
-            (Need::Grow, 100, 10, Some(10), false),
-            (Need::Shrink, 100, 10, Some(10), true),
+            (SpaceEffect::Grow, 100, 0, None, true),
+            (SpaceEffect::Grow, 99, 0, None, false),
+            (SpaceEffect::Shrink, 99, 0, None, true),
+            (SpaceEffect::Shrink, 49, 0, None, false),
+            (SpaceEffect::Grow, 100, 9, Some(10), true),
+            (SpaceEffect::Grow, 100, 10, Some(10), false),
+            (SpaceEffect::Shrink, 100, 10, Some(10), true),
         ];
-        for (need, free, used, quota, admitted) in cases {
-            let judged = judge(need, Room { free, used }, 100, quota);
+        for (effect, free, used, quota, admitted) in cases {
+            let checked = check_space(effect, DiskUsage { free, used }, 100, quota);
             assert_eq!(
-                judged.is_ok(),
+                checked.is_ok(),
                 admitted,
-                "{need:?}, {free} free, {used} of {quota:?} used: {judged:?}"
+                "{effect:?}, {free} free, {used} of {quota:?} used: {checked:?}"
             );
         }
     }

@@ -18,11 +18,11 @@ use tokio::sync::watch;
 use super::database::Tables;
 use super::queue::Queue;
 use super::recent::Recent;
-use super::recovery::Standing;
+use super::recovery::RecoveredRevisions;
 use crate::{Error, Result, Revision};
 
 /// The shared state; see the module documentation.
-pub(super) struct State {
+pub(super) struct SharedState {
     /// None while the database reopens and after it is closed.
     tables: RwLock<Option<Arc<Tables>>>,
     pub(super) durable: AtomicU64,
@@ -41,11 +41,11 @@ pub(super) struct State {
     pub(super) rotations: AtomicU64,
 }
 
-impl State {
+impl SharedState {
     /// The state of a store that was recovered at these revisions.
-    pub(super) fn new(tables: Tables, standing: Standing, recent_bytes: usize) -> Self {
-        let Standing { revision, compacted, trimmed } = standing;
-        State {
+    pub(super) fn new(tables: Tables, recovered: RecoveredRevisions, recent_bytes: usize) -> Self {
+        let RecoveredRevisions { revision, compacted, trimmed } = recovered;
+        SharedState {
             tables: RwLock::new(Some(Arc::new(tables))),
             durable: AtomicU64::new(revision),
             published: watch::Sender::new(revision),
@@ -65,7 +65,7 @@ impl State {
         if let Some(tables) = self.tables.read().as_ref() {
             return Ok(tables.clone());
         }
-        Err(self.why_down().unwrap_or_else(closed))
+        Err(self.down_reason().unwrap_or_else(closed))
     }
 
     /// The tables without a reason for their absence, for the watchdog and statistics.
@@ -84,7 +84,7 @@ impl State {
     }
 
     /// The reason why the store is unavailable.
-    pub(super) fn why_down(&self) -> Option<Error> {
+    pub(super) fn down_reason(&self) -> Option<Error> {
         self.down.read().clone()
     }
 
@@ -100,17 +100,17 @@ impl State {
     }
 
     /// Fails when a revision is in the future or compacted.
-    pub(super) fn check_readable(&self, asked: Revision) -> Result<()> {
+    pub(super) fn check_readable(&self, requested: Revision) -> Result<()> {
         let current = Revision(self.durable.load(Ordering::SeqCst));
-        if asked > current {
-            return Err(Error::Future { asked, current });
+        if requested > current {
+            return Err(Error::Future { requested, current });
         }
-        self.check_kept(asked)
+        self.check_not_compacted(requested)
     }
 
-    fn check_kept(&self, asked: Revision) -> Result<()> {
+    fn check_not_compacted(&self, requested: Revision) -> Result<()> {
         let compacted = Revision(self.compacted.load(Ordering::SeqCst));
-        if asked < compacted { Err(Error::Compacted { asked, compacted }) } else { Ok(()) }
+        if requested < compacted { Err(Error::Compacted { requested, compacted }) } else { Ok(()) }
     }
 
     /// Runs a read at a revision or at the published one, and returns the revision used.
@@ -126,7 +126,7 @@ impl State {
                 self.check_readable(revision)?;
             }
             let found = read(&*self.tables()?, revision.0);
-            match self.check_kept(revision) {
+            match self.check_not_compacted(revision) {
                 Ok(()) => return Ok((found?, revision)),
                 Err(error) if at.is_some() => return Err(error),
                 // A compaction overtook this read; the newer published revision is readable.

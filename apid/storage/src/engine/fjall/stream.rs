@@ -12,15 +12,15 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use super::reader::{self, Portion};
-use super::state::{State, closed};
+use super::reader::{self, ReadLimits};
+use super::state::{SharedState, closed};
 use crate::{Change, Error, Result, Revision, Watch};
 
-const PORTION: Portion = Portion { entries: 1024, bytes: 1 << 20 };
+const READ_LIMITS: ReadLimits = ReadLimits { entries: 1024, bytes: 1 << 20 };
 
 /// The watch; see the module documentation.
 pub(super) struct Stream {
-    state: Arc<State>,
+    state: Arc<SharedState>,
     prefix: Arc<str>,
     position: u64,
     published: watch::Receiver<u64>,
@@ -29,7 +29,7 @@ pub(super) struct Stream {
 
 impl Stream {
     /// Creates a watch after a revision that the caller has checked as readable.
-    pub(super) fn new(state: Arc<State>, prefix: &str, after: Revision) -> Self {
+    pub(super) fn new(state: Arc<SharedState>, prefix: &str, after: Revision) -> Self {
         let published = state.published.subscribe();
         Stream { state, prefix: prefix.into(), position: after.0, published, ended: None }
     }
@@ -55,12 +55,13 @@ impl Stream {
     ///
     /// `upto` is the last revision to read.
     pub(super) async fn history(&self, upto: u64) -> Result<(Vec<Change>, u64)> {
-        if let Some(found) = self.state.recent.lock().history(&self.prefix, self.position, upto, PORTION) {
+        if let Some(found) = self.state.recent.lock().history(&self.prefix, self.position, upto, READ_LIMITS)
+        {
             return Ok(found);
         }
         let (state, prefix, after) = (self.state.clone(), self.prefix.clone(), self.position);
         let read = move || {
-            let read = |tables: &_, _| reader::history(tables, &prefix, after, upto, PORTION);
+            let read = |tables: &_, _| reader::history(tables, &prefix, after, upto, READ_LIMITS);
             state.read(Some(Revision(after)), read).map(|(found, _)| found)
         };
         tokio::task::spawn_blocking(read).await.map_err(|error| Error::Unavailable(error.to_string()))?

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use fjall::{AbstractTree, OwnedWriteBatch};
 
-use super::database::{Tables, translate, translate_io};
+use super::database::{Tables, map_fjall_error, map_io_error};
 use super::layout::{self, META_TRIMMED, Tag};
 use super::reader;
 use crate::Result;
@@ -123,7 +123,7 @@ pub(super) fn drop_tables(tables: &Tables, trimmed: u64) -> Result<bool> {
         .log
         .tree
         .drop_range(..=layout::log_key(bound))
-        .map_err(|error| translate(&fjall::Error::Storage(error)))?;
+        .map_err(|error| map_fjall_error(&fjall::Error::Storage(error)))?;
     Ok(true)
 }
 
@@ -146,7 +146,7 @@ impl Reclaim {
         if trimmed <= self.trimmed || self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return Ok(());
         }
-        seal().map_err(|error| translate(&error))?;
+        seal().map_err(|error| map_fjall_error(&error))?;
         // Removals in memtables must reach the tables before the merge.
         if tables.sealed() > 0 {
             return Ok(());
@@ -158,7 +158,7 @@ impl Reclaim {
             }
         };
         let thread = std::thread::Builder::new().name("store-reclaim".to_owned()).spawn(merge);
-        self.thread = Some(thread.map_err(|error| translate_io(&error))?);
+        self.thread = Some(thread.map_err(|error| map_io_error(&error))?);
         self.trimmed = trimmed;
         Ok(())
     }
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn history_is_old_when_the_whole_time_has_passed_since_it_was_the_newest() {
+    fn retention_cutoff_is_newest_revision_older_than_retention() {
         let second = Duration::from_secs;
         let mut retention = Retention::new(second(10));
         let steps = [

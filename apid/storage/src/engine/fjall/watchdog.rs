@@ -19,10 +19,10 @@ use apimachinery::clock::Clock;
 use fjall::AbstractTree;
 use parking_lot::{Condvar, Mutex};
 
-use super::state::State;
+use super::state::SharedState;
 
 const INTERVAL: Duration = Duration::from_secs(1);
-const TOO_LARGE: u64 = 4;
+const MAX_MEMTABLE_FACTOR: u64 = 4;
 
 /// The callback for a stall, called with the reason.
 pub(super) type OnStall = Arc<dyn Fn(&str) + Send + Sync>;
@@ -35,9 +35,9 @@ pub(super) struct Watchdog {
 
 impl Watchdog {
     pub(super) fn start(
-        state: Arc<State>,
+        state: Arc<SharedState>,
         clock: Arc<dyn Clock>,
-        mut limits: Limits,
+        mut detector: StallDetector,
         on_stall: OnStall,
     ) -> std::io::Result<Watchdog> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
@@ -47,7 +47,7 @@ impl Watchdog {
             let mut stopped = stopped.lock();
             while !*stopped {
                 wake.wait_for(&mut stopped, INTERVAL);
-                if let Some(reason) = limits.judge(&sample(&state, clock.monotonic())) {
+                if let Some(reason) = detector.find_stall(&sample(&state, clock.monotonic())) {
                     on_stall(&reason);
                     return;
                 }
@@ -78,7 +78,7 @@ struct Sample {
     busy_since: Option<Duration>,
 }
 
-fn sample(state: &State, now: Duration) -> Sample {
+fn sample(state: &SharedState, now: Duration) -> Sample {
     let busy_since = match state.busy_since.load(Ordering::SeqCst) {
         0 => None,
         since => Some(Duration::from_millis(since - 1)),
@@ -97,37 +97,40 @@ fn sample(state: &State, now: Duration) -> Sample {
 }
 
 /// The stall detector: its thresholds, and the time since the last flush progress.
-pub(super) struct Limits {
-    patience: Duration,
+pub(super) struct StallDetector {
+    stall_after: Duration,
     memtable: u64,
     unmoved: Option<(Duration, [Option<u64>; 3])>,
 }
 
-impl Limits {
+impl StallDetector {
     /// `memtable` is the size at which a memtable is sealed.
-    pub(super) fn new(patience: Duration, memtable: u64) -> Self {
-        Limits { patience, memtable, unmoved: None }
+    pub(super) fn new(stall_after: Duration, memtable: u64) -> Self {
+        StallDetector { stall_after, memtable, unmoved: None }
     }
 
-    fn judge(&mut self, sample: &Sample) -> Option<String> {
+    fn find_stall(&mut self, sample: &Sample) -> Option<String> {
         let since = match self.unmoved {
             Some((since, flushes)) if sample.waiting > 0 && flushes == sample.flushes => since,
             _ => sample.now,
         };
         self.unmoved = (sample.waiting > 0).then_some((since, sample.flushes));
-        let patience = self.patience.as_secs();
-        if sample.now.saturating_sub(since) >= self.patience {
+        let stall_after = self.stall_after.as_secs();
+        if sample.now.saturating_sub(since) >= self.stall_after {
             let waiting = sample.waiting;
             return Some(format!(
-                "{waiting} memtables wait for a flush, and no flush ended for {patience} s"
+                "{waiting} memtables wait for a flush, and no flush ended for {stall_after} s"
             ));
         }
-        if sample.busy_since.is_some_and(|since| sample.now.saturating_sub(since) >= self.patience) {
-            return Some(format!("the storage writer thread has made no progress for {patience} s"));
+        if sample.busy_since.is_some_and(|since| sample.now.saturating_sub(since) >= self.stall_after) {
+            return Some(format!("the storage writer thread has made no progress for {stall_after} s"));
         }
-        let limit = self.memtable.saturating_mul(TOO_LARGE);
+        let limit = self.memtable.saturating_mul(MAX_MEMTABLE_FACTOR);
         (sample.largest > limit).then(|| {
-            format!("a memtable has {} bytes, more than {TOO_LARGE} times its limit", sample.largest)
+            format!(
+                "a memtable has {} bytes, more than {MAX_MEMTABLE_FACTOR} times its limit",
+                sample.largest
+            )
         })
     }
 }
@@ -140,41 +143,44 @@ mod tests {
         Sample { now: Duration::from_secs(seconds), ..Sample::default() }
     }
 
-    fn limits() -> Limits {
-        Limits::new(Duration::from_secs(10), 100)
+    fn detector() -> StallDetector {
+        StallDetector::new(Duration::from_secs(10), 100)
     }
 
     #[test]
-    fn flushing_may_lag_but_not_stop() {
-        let mut limits = limits();
+    fn watchdog_reports_stopped_flush_but_not_slow_flush() {
+        let mut detector = detector();
         for second in 0..100 {
             let lagging = Sample { waiting: 3, flushes: [Some(second / 5), None, None], ..at(second) };
-            assert_eq!(limits.judge(&lagging), None, "at {second} s");
+            assert_eq!(detector.find_stall(&lagging), None, "at {second} s");
         }
         let stuck = |second| Sample { waiting: 1, flushes: [Some(99), None, None], ..at(second) };
-        assert_eq!(limits.judge(&stuck(100)), None);
-        assert_eq!(limits.judge(&stuck(109)), None);
-        let reason = limits.judge(&stuck(110)).unwrap();
+        assert_eq!(detector.find_stall(&stuck(100)), None);
+        assert_eq!(detector.find_stall(&stuck(109)), None);
+        let reason = detector.find_stall(&stuck(110)).unwrap();
         assert!(reason.contains("no flush ended for 10 s"), "{reason}");
     }
 
     #[test]
-    fn a_pause_with_nothing_to_flush_does_not_count() {
-        let mut limits = limits();
+    fn watchdog_ignores_pauses_without_pending_flush() {
+        let mut detector = detector();
         for second in 0..100 {
             let waiting = usize::from(second % 9 != 0);
-            assert_eq!(limits.judge(&Sample { waiting, ..at(second) }), None, "at {second} s");
+            assert_eq!(detector.find_stall(&Sample { waiting, ..at(second) }), None, "at {second} s");
         }
     }
 
     #[test]
-    fn a_writer_that_hangs_and_a_memtable_that_grows_are_noticed() {
+    fn watchdog_reports_stalled_writer_and_oversized_memtable() {
         let busy = |since| Sample { busy_since: Some(Duration::from_secs(since)), ..at(20) };
-        assert_eq!(limits().judge(&busy(11)), None);
+        assert_eq!(detector().find_stall(&busy(11)), None);
         assert!(
-            limits().judge(&busy(10)).unwrap().contains("the storage writer thread has made no progress")
+            detector()
+                .find_stall(&busy(10))
+                .unwrap()
+                .contains("the storage writer thread has made no progress")
         );
-        assert_eq!(limits().judge(&Sample { largest: 400, ..at(0) }), None);
-        assert!(limits().judge(&Sample { largest: 401, ..at(0) }).unwrap().contains("401 bytes"));
+        assert_eq!(detector().find_stall(&Sample { largest: 400, ..at(0) }), None);
+        assert!(detector().find_stall(&Sample { largest: 401, ..at(0) }).unwrap().contains("401 bytes"));
     }
 }

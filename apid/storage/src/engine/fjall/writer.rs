@@ -21,32 +21,32 @@ use std::time::Duration;
 use apimachinery::clock::Clock;
 use fjall::PersistMode;
 
-use super::database::{self, Tables, translate, translate_io};
-use super::hot::Hot;
+use super::database::{self, Tables, map_fjall_error, map_io_error};
+use super::high_water_mark::{HighWaterMark, MarkValues};
 use super::layout::{self, Entry, META_COMPACTED, Tag};
-use super::mark::{Mark, Values};
-use super::queue::{Commit, Errand};
-use super::reader::{self, Portion};
+use super::queue::{Commit, WriterCommand};
+use super::reader::{self, ReadLimits};
 use super::recovery;
 use super::rotation::Rotation;
-use super::space::{Need, Space};
-use super::state::{State, closed};
+use super::row_cache::RowCache;
+use super::space::{Space, SpaceEffect};
+use super::state::{SharedState, closed};
 use super::trim::{self, Reclaim, Removals, Retention};
-use crate::{Change, Committed, Error, Observer, Op, Result, Revision, Row};
+use crate::{Change, CommitOutcome, Error, Observer, Op, Result, Revision, Row};
 
 /// Interval of the periodic maintenance.
-const TICK: Duration = Duration::from_secs(1);
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between attempts to reopen the database.
-const RETRY: Duration = Duration::from_secs(1);
+const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of log entries that one separate trim batch handles.
-const TRIM: usize = 1024;
+const TRIM_BATCH_ENTRIES: usize = 1024;
 /// Ticks for which dropping tables waits for a running LSM compaction.
 ///
 /// A drop during the compaction would block until its end.
-const PATIENCE: u32 = 10;
+const MAX_DEFERRED_TICKS: u32 = 10;
 
 /// The paths of the files, and sizes.
-pub(super) struct Files {
+pub(super) struct StoreFiles {
     pub(super) database: PathBuf,
     pub(super) mark: PathBuf,
     pub(super) cache_bytes: u64,
@@ -55,22 +55,22 @@ pub(super) struct Files {
 
 /// The state of the writer thread; see the module documentation.
 pub(super) struct Writer {
-    pub(super) state: Arc<State>,
+    pub(super) state: Arc<SharedState>,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) files: Files,
-    pub(super) mark: Mark,
+    pub(super) files: StoreFiles,
+    pub(super) mark: HighWaterMark,
     pub(super) revision: u64,
     pub(super) retention: Retention,
     pub(super) rotation: Rotation,
     pub(super) reclaim: Reclaim,
     pub(super) space: Space,
-    pub(super) hot: Hot,
+    pub(super) hot: RowCache,
     pub(super) failure: Option<Failure>,
     /// Whether a read of old history failed, so that trimming stopped.
-    pub(super) untrimmable: bool,
-    pub(super) ticked: Duration,
-    pub(super) deferred: u32,
+    pub(super) trimming_stopped: bool,
+    pub(super) last_tick: Duration,
+    pub(super) deferred_ticks: u32,
     /// Held for the lifetime of the thread: one process for a directory.
     pub(super) lock: File,
 }
@@ -78,13 +78,13 @@ pub(super) struct Writer {
 /// A failed write: the database accepts no write until it is reopened.
 pub(super) struct Failure {
     error: Error,
-    tried: Duration,
+    last_attempt: Duration,
 }
 
 /// Closes the store when the writer thread ends, even by a panic.
-struct Ended(Arc<State>);
+struct CloseOnExit(Arc<SharedState>);
 
-impl Drop for Ended {
+impl Drop for CloseOnExit {
     fn drop(&mut self) {
         self.0.set_closed();
         drop(self.0.queue.close());
@@ -95,7 +95,7 @@ impl Drop for Ended {
 
 /// The changes of a batch before the write.
 #[derive(Default)]
-struct Staged {
+struct StagedBatch {
     /// The rows after the batch, by key; None for a deleted key.
     rows: HashMap<Arc<str>, Option<Row>>,
     changes: Vec<Change>,
@@ -104,39 +104,39 @@ struct Staged {
 impl Writer {
     /// Runs the writer loop until the store closes.
     pub(super) fn run(mut self) {
-        let ended = Ended(self.state.clone());
+        let close_on_exit = CloseOnExit(self.state.clone());
         // Replayed journals may fill more than one memtable, and no later write may come to seal it. Without
         // space for a table, the rotation waits for the first tick that finds space.
-        let now = self.busy();
+        let now = self.start_step();
         if let Some(tables) = self.state.tables_if_open()
-            && self.space.admit(Need::Shrink, &tables, now).is_ok()
+            && self.space.admit(SpaceEffect::Shrink, &tables, now).is_ok()
         {
             self.rotate(&tables);
         }
         loop {
             self.state.busy_since.store(0, Ordering::SeqCst);
-            let taken = self.state.queue.take(TICK);
-            let now = self.busy();
+            let taken = self.state.queue.take(MAINTENANCE_INTERVAL);
+            let now = self.start_step();
             self.commit(taken.commits, now);
-            for errand in taken.errands {
-                match errand {
-                    Errand::Compact { upto, answer } => {
+            for command in taken.commands {
+                match command {
+                    WriterCommand::Compact { upto, answer } => {
                         // The caller may have given up: the send then fails, here and below.
                         let _ = answer.send(self.compact(upto));
                     }
-                    Errand::Maintain { answer } => {
+                    WriterCommand::Maintain { answer } => {
                         let _ = answer.send(self.tick(now));
                     }
-                    Errand::Close { answer } => {
+                    WriterCommand::Close { answer } => {
                         self.close(now);
-                        drop(ended);
+                        drop(close_on_exit);
                         let _ = answer.send(());
                         return;
                     }
                 }
             }
-            if now.saturating_sub(self.ticked) >= TICK {
-                self.ticked = now;
+            if now.saturating_sub(self.last_tick) >= MAINTENANCE_INTERVAL {
+                self.last_tick = now;
                 if let Err(error) = self.tick(now) {
                     tracing::warn!(%error, "storage maintenance failed; retrying at the next tick");
                 }
@@ -145,7 +145,7 @@ impl Writer {
     }
 
     /// Records the start of a step for the watchdog, and returns the time.
-    fn busy(&self) -> Duration {
+    fn start_step(&self) -> Duration {
         let now = self.clock.monotonic();
         let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX - 1);
         self.state.busy_since.store(millis + 1, Ordering::SeqCst);
@@ -157,7 +157,7 @@ impl Writer {
         if commits.is_empty() {
             return;
         }
-        let tables = match self.writable(now) {
+        let tables = match self.writable_tables(now) {
             Ok(tables) => tables,
             Err(error) => {
                 for commit in commits {
@@ -166,7 +166,7 @@ impl Writer {
                 return;
             }
         };
-        let mut staged = Staged::default();
+        let mut staged = StagedBatch::default();
         let mut answers = Vec::with_capacity(commits.len());
         for commit in commits {
             let decided = self.decide(&tables, &mut staged, &commit.key, commit.op, now);
@@ -184,13 +184,13 @@ impl Writer {
     fn decide(
         &mut self,
         tables: &Tables,
-        staged: &mut Staged,
+        staged: &mut StagedBatch,
         key: &Arc<str>,
         op: Op,
         now: Duration,
-    ) -> Result<Committed> {
-        let need = if matches!(op, Op::Delete(_)) { Need::Shrink } else { Need::Grow };
-        self.space.admit(need, tables, now)?;
+    ) -> Result<CommitOutcome> {
+        let effect = if matches!(op, Op::Delete(_)) { SpaceEffect::Shrink } else { SpaceEffect::Grow };
+        self.space.admit(effect, tables, now)?;
         let current = match staged.rows.get(key) {
             Some(row) => row.clone(),
             None => match self.hot.find(key) {
@@ -213,15 +213,15 @@ impl Writer {
         let row = new.clone().map(|value| Row { key: key.clone(), value, revision });
         staged.rows.insert(key.clone(), row);
         staged.changes.push(Change { key: key.clone(), old: current, new, revision });
-        Ok(Committed { revision })
+        Ok(CommitOutcome { revision })
     }
 
-    fn write(&mut self, tables: &Tables, staged: Staged) -> Result<()> {
-        let Staged { rows, changes } = staged;
+    fn write(&mut self, tables: &Tables, staged: StagedBatch) -> Result<()> {
+        let StagedBatch { rows, changes } = staged;
         let last = changes.last().map_or(self.revision, |change| change.revision.0);
         let trimmed = match self.sync(tables, &changes, last) {
             Ok(trimmed) => trimmed,
-            Err(error) => return Err(self.fail(error)),
+            Err(error) => return Err(self.record_failure(error)),
         };
         self.revision = last;
         for (key, row) in rows {
@@ -252,33 +252,33 @@ impl Writer {
             let entry = Entry { revision, key: change.key.clone(), event, previous };
             batch.insert(&tables.log, layout::log_key(revision), layout::encode_entry(&entry));
         }
-        let removals = self.riding_removals(tables, changes.len() + changes.len() / 4 + 32);
+        let removals = self.removals_for_batch(tables, changes.len() + changes.len() / 4 + 32);
         let trimmed = removals.as_ref().map(|removals| removals.through);
         if let Some(removals) = removals {
             removals.add_to(&mut batch, tables);
         }
-        batch.commit().map_err(|error| translate(&error))?;
+        batch.commit().map_err(|error| map_fjall_error(&error))?;
         let flushed = self.mark.values().flushed;
         let compacted = self.state.compacted.load(Ordering::SeqCst);
-        self.write_mark(Values { revision: last, compacted, flushed })?;
+        self.write_mark(MarkValues { revision: last, compacted, flushed })?;
         Ok(trimmed)
     }
 
     /// Returns the removals for a batch. An unreadable old history stops trimming, and never stops new
     /// commits.
-    fn riding_removals(&mut self, tables: &Tables, limit: usize) -> Option<Removals> {
-        if self.untrimmable {
+    fn removals_for_batch(&mut self, tables: &Tables, limit: usize) -> Option<Removals> {
+        if self.trimming_stopped {
             return None;
         }
         self.removals(tables, limit).unwrap_or_else(|error| {
             tracing::error!(%error, "old history is unreadable; history trimming stopped");
-            self.untrimmable = true;
+            self.trimming_stopped = true;
             None
         })
     }
 
-    fn write_mark(&mut self, values: Values) -> Result<()> {
-        self.mark.write(values).map_err(|error| translate_io(&error))
+    fn write_mark(&mut self, values: MarkValues) -> Result<()> {
+        self.mark.write(values).map_err(|error| map_io_error(&error))
     }
 
     fn removals(&self, tables: &Tables, limit: usize) -> Result<Option<Removals>> {
@@ -302,16 +302,16 @@ impl Writer {
                 self.state.rotations.fetch_add(count, Ordering::Relaxed);
             }
             Err(error) => {
-                self.fail(translate(&error));
+                self.record_failure(map_fjall_error(&error));
             }
         }
     }
 
     /// Records a failed write and returns the error for its commits.
-    fn fail(&mut self, error: Error) -> Error {
+    fn record_failure(&mut self, error: Error) -> Error {
         tracing::error!(%error, "storage write failed; reopening the database");
-        let tried = self.clock.monotonic();
-        self.failure = Some(Failure { error: error.clone(), tried });
+        let last_attempt = self.clock.monotonic();
+        self.failure = Some(Failure { error: error.clone(), last_attempt });
         if !matches!(error, Error::Full(_)) {
             self.state.set_down(Some(error.clone()));
         }
@@ -322,15 +322,15 @@ impl Writer {
     }
 
     /// Returns the tables, after reopening the database if a write failed.
-    fn writable(&mut self, now: Duration) -> Result<Arc<Tables>> {
+    fn writable_tables(&mut self, now: Duration) -> Result<Arc<Tables>> {
         if let Some(failure) = &mut self.failure {
-            if now.saturating_sub(failure.tried) < RETRY {
+            if now.saturating_sub(failure.last_attempt) < REOPEN_INTERVAL {
                 return Err(failure.error.clone());
             }
-            failure.tried = now;
+            failure.last_attempt = now;
             if let Err(error) = self.reopen() {
                 tracing::error!(%error, "reopening the storage database failed; retrying");
-                let failure = Failure { error: error.clone(), tried: now };
+                let failure = Failure { error: error.clone(), last_attempt: now };
                 self.failure = Some(failure);
                 return Err(error);
             }
@@ -344,14 +344,14 @@ impl Writer {
         self.space.can_reopen()?;
         let away = Error::Unavailable("the database reopens after a failed write".to_owned());
         self.state.set_down(Some(away));
-        self.leave();
-        let outcome = self.enter();
+        self.detach_tables();
+        let outcome = self.attach_tables();
         self.state.set_down(outcome.as_ref().err().cloned());
         outcome
     }
 
     /// Takes the tables from the readers, and closes them after the last read.
-    fn leave(&mut self) {
+    fn detach_tables(&mut self) {
         self.reclaim.finish();
         self.hot.clear();
         let Some(mut tables) = self.state.replace_tables(None) else { return };
@@ -364,21 +364,26 @@ impl Writer {
         }
     }
 
-    fn enter(&mut self) -> Result<()> {
-        database::rewrite_journals(&self.files.database).map_err(|error| translate_io(&error))?;
+    fn attach_tables(&mut self) -> Result<()> {
+        database::rewrite_journals(&self.files.database).map_err(|error| map_io_error(&error))?;
         let tables = Tables::open(&self.files.database, self.files.cache_bytes)?;
-        let mark = Mark::open(&self.files.mark).map_err(|error| Error::Unavailable(error.to_string()))?;
+        let mark =
+            HighWaterMark::open(&self.files.mark).map_err(|error| Error::Unavailable(error.to_string()))?;
         self.mark =
             mark.ok_or_else(|| Error::Corrupt("the high-water mark file `mark` is missing".to_owned()))?;
-        let standing = recovery::compare(&tables, self.mark.values())?;
+        let recovered = recovery::compare(&tables, self.mark.values())?;
         let flushed = self.mark.values().flushed;
-        self.write_mark(Values { revision: standing.revision, compacted: standing.compacted, flushed })?;
+        self.write_mark(MarkValues {
+            revision: recovered.revision,
+            compacted: recovered.compacted,
+            flushed,
+        })?;
         self.rotation = Rotation::new(self.files.memtable_bytes, flushed);
-        self.state.compacted.store(standing.compacted, Ordering::SeqCst);
-        self.state.trimmed.store(standing.trimmed, Ordering::SeqCst);
-        while self.revision < standing.revision {
-            let portion = Portion { entries: 1024, bytes: 8 << 20 };
-            let (changes, through) = reader::history(&tables, "", self.revision, standing.revision, portion)?;
+        self.state.compacted.store(recovered.compacted, Ordering::SeqCst);
+        self.state.trimmed.store(recovered.trimmed, Ordering::SeqCst);
+        while self.revision < recovered.revision {
+            let limits = ReadLimits { entries: 1024, bytes: 8 << 20 };
+            let (changes, through) = reader::history(&tables, "", self.revision, recovered.revision, limits)?;
             self.revision = through;
             self.publish(changes);
         }
@@ -392,23 +397,23 @@ impl Writer {
     /// Compacts history up to a revision: persists the revision first, then rejects older reads.
     fn compact(&mut self, upto: Revision) -> Result<()> {
         if upto.0 > self.revision {
-            return Err(Error::Future { asked: upto, current: Revision(self.revision) });
+            return Err(Error::Future { requested: upto, current: Revision(self.revision) });
         }
         if upto.0 <= self.state.compacted.load(Ordering::SeqCst) {
             return Ok(());
         }
         let now = self.clock.monotonic();
-        let tables = self.writable(now)?;
-        self.space.admit(Need::Shrink, &tables, now)?;
+        let tables = self.writable_tables(now)?;
+        self.space.admit(SpaceEffect::Shrink, &tables, now)?;
         let mut batch = tables.database.batch().durability(Some(PersistMode::SyncData));
         let fact = layout::encode_fact(META_COMPACTED, upto.0, &[]);
         batch.insert(&tables.meta, META_COMPACTED, fact);
-        let written = batch.commit().map_err(|error| translate(&error)).and_then(|()| {
+        let written = batch.commit().map_err(|error| map_fjall_error(&error)).and_then(|()| {
             let flushed = self.mark.values().flushed;
-            self.write_mark(Values { revision: self.revision, compacted: upto.0, flushed })
+            self.write_mark(MarkValues { revision: self.revision, compacted: upto.0, flushed })
         });
         if let Err(error) = written {
-            return Err(self.fail(error));
+            return Err(self.record_failure(error));
         }
         self.state.compacted.store(upto.0, Ordering::SeqCst);
         Ok(())
@@ -416,19 +421,19 @@ impl Writer {
 
     /// Runs the periodic maintenance.
     fn tick(&mut self, now: Duration) -> Result<()> {
-        let tables = self.writable(now)?;
-        if tables.poisoned() {
+        let tables = self.writable_tables(now)?;
+        if tables.is_poisoned() {
             let error = Error::Unavailable("a background write of the database failed".to_owned());
-            return Err(self.fail(error));
+            return Err(self.record_failure(error));
         }
         if let Some(cutoff) = self.retention.cutoff(now, self.revision) {
             self.compact(Revision(cutoff))?;
         }
         self.trim(&tables, now)?;
         self.drop_tables(&tables)?;
-        if let Err(Error::Full(why)) = self.space.admit(Need::Grow, &tables, now) {
+        if let Err(Error::Full(why)) = self.space.admit(SpaceEffect::Grow, &tables, now) {
             tracing::warn!(%why, "storage is full; rejecting writes");
-            self.space.admit(Need::Shrink, &tables, now)?;
+            self.space.admit(SpaceEffect::Shrink, &tables, now)?;
             let trimmed = self.state.trimmed.load(Ordering::SeqCst);
             self.reclaim.begin(&tables, trimmed, || self.rotation.seal_all(&tables, self.revision))?;
         }
@@ -436,7 +441,7 @@ impl Writer {
         let flushed = self.rotation.flushed(&tables, self.revision);
         if flushed != self.mark.values().flushed {
             let compacted = self.state.compacted.load(Ordering::SeqCst);
-            self.write_mark(Values { revision: self.revision, compacted, flushed })?;
+            self.write_mark(MarkValues { revision: self.revision, compacted, flushed })?;
         }
         Ok(())
     }
@@ -444,29 +449,29 @@ impl Writer {
     /// Removes superseded versions while no commit waits. Not synced: a lost removal is repeated.
     fn trim(&mut self, tables: &Tables, now: Duration) -> Result<()> {
         while self.state.queue.is_empty()
-            && let Some(removals) = self.removals(tables, TRIM)?
+            && let Some(removals) = self.removals(tables, TRIM_BATCH_ENTRIES)?
         {
-            self.space.admit(Need::Shrink, tables, now)?;
+            self.space.admit(SpaceEffect::Shrink, tables, now)?;
             let through = removals.through;
             let mut batch = tables.database.batch().durability(Some(PersistMode::Buffer));
             removals.add_to(&mut batch, tables);
             if let Err(error) = batch.commit() {
-                return Err(self.fail(translate(&error)));
+                return Err(self.record_failure(map_fjall_error(&error)));
             }
             self.state.trimmed.store(through, Ordering::SeqCst);
             self.rotate(tables);
-            self.busy();
+            self.start_step();
         }
         Ok(())
     }
 
     /// Drops trimmed tables of the log, preferably while no LSM compaction holds them.
     fn drop_tables(&mut self, tables: &Tables) -> Result<()> {
-        if tables.database.active_compactions() > 0 && self.deferred < PATIENCE {
-            self.deferred += 1;
+        if tables.database.active_compactions() > 0 && self.deferred_ticks < MAX_DEFERRED_TICKS {
+            self.deferred_ticks += 1;
             return Ok(());
         }
-        self.deferred = 0;
+        self.deferred_ticks = 0;
         trim::drop_tables(tables, self.state.trimmed.load(Ordering::SeqCst)).map(|_| ())
     }
 
@@ -474,12 +479,12 @@ impl Writer {
     fn close(&mut self, now: Duration) {
         let taken = self.state.queue.close();
         self.commit(taken.commits, now);
-        for errand in taken.errands {
-            match errand {
-                Errand::Compact { answer, .. } | Errand::Maintain { answer } => {
+        for command in taken.commands {
+            match command {
+                WriterCommand::Compact { answer, .. } | WriterCommand::Maintain { answer } => {
                     let _ = answer.send(Err(closed()));
                 }
-                Errand::Close { answer } => {
+                WriterCommand::Close { answer } => {
                     let _ = answer.send(());
                 }
             }
@@ -491,13 +496,13 @@ impl Writer {
             let persisted = tables
                 .database
                 .persist(PersistMode::SyncAll)
-                .map_err(|error| translate(&error))
-                .and_then(|()| self.write_mark(Values { revision: self.revision, compacted, flushed }));
+                .map_err(|error| map_fjall_error(&error))
+                .and_then(|()| self.write_mark(MarkValues { revision: self.revision, compacted, flushed }));
             if let Err(error) = persisted {
                 tracing::warn!(%error, "final sync of the storage engine failed; acknowledged commits are safe");
             }
         }
-        self.leave();
+        self.detach_tables();
         if let Err(error) = self.lock.unlock() {
             tracing::warn!(%error, "unlocking the data directory failed; the end of the process releases the lock");
         }

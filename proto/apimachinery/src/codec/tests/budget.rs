@@ -24,7 +24,7 @@ fn tree() -> Value {
 }
 
 #[test]
-fn tree_at_the_limit_is_decoded_and_one_over_it_is_refused() {
+fn tree_at_decode_limit_is_decoded_and_above_limit_rejected() {
     let mut budget = Budget::new(Limits::NONE);
     budget.charge_tree(&tree()).unwrap();
     let Cost { elements, tree_bytes } = budget.spent();
@@ -43,7 +43,7 @@ fn tree_at_the_limit_is_decoded_and_one_over_it_is_refused() {
 }
 
 #[test]
-fn empty_object_of_managed_fields_costs_less_than_one_that_defaulting_fills() {
+fn empty_managed_fields_object_costs_less_than_defaulted_object() {
     let cost = |tree: Value| {
         let mut budget = Budget::new(Limits::NONE);
         budget.charge_tree(&tree).unwrap();
@@ -54,7 +54,7 @@ fn empty_object_of_managed_fields_costs_less_than_one_that_defaulting_fills() {
 }
 
 #[test]
-fn million_empty_objects_or_nulls_are_refused_in_every_format() {
+fn million_empty_objects_or_nulls_are_rejected_in_every_format() {
     for item in ["{}", "null", "[]"] {
         let list = format!("[{}]", vec![item; 700_000].join(","));
         assert!(list.len() < Limits::BODY.bytes * 2);
@@ -71,7 +71,7 @@ fn million_empty_objects_or_nulls_are_refused_in_every_format() {
 }
 
 #[test]
-fn yaml_aliases_are_charged_as_often_as_they_are_used() {
+fn yaml_aliases_are_charged_per_use() {
     let limits = Limits { elements: 1_000, ..Limits::BODY };
     let list = vec!["1"; 90].join(", ");
     let used = |times: usize| format!("a: &a [{list}]\nb: [{}]\n", vec!["*a"; times].join(", "));

@@ -7,12 +7,12 @@ fn decoded(text: &str) -> Decoded {
     decode(text.as_bytes(), Limits::BODY).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-fn refused(text: &str) -> DecodeError {
+fn decode_error(text: &str) -> DecodeError {
     decode(text.as_bytes(), Limits::BODY).expect_err(text)
 }
 
 #[test]
-fn documents_read_as_the_tree_they_write() {
+fn json_documents_round_trip() {
     for (text, want) in [
         ("null", json!(null)),
         (" true ", json!(true)),
@@ -26,7 +26,7 @@ fn documents_read_as_the_tree_they_write() {
 }
 
 #[test]
-fn numbers_are_integers_only_when_the_literal_is_one() {
+fn json_numbers_are_integers_only_for_integral_literals() {
     for (text, integer) in [
         ("1", true),
         ("0", true),
@@ -41,11 +41,11 @@ fn numbers_are_integers_only_when_the_literal_is_one() {
         assert_eq!(value.is_i64(), integer, "{text}");
         assert_eq!(value.is_f64(), !integer, "{text}");
     }
-    assert!(matches!(refused("1e999"), DecodeError::Syntax(_)));
+    assert!(matches!(decode_error("1e999"), DecodeError::Syntax(_)));
 }
 
 #[test]
-fn floats_are_written_as_go_writes_them() {
+fn floats_are_encoded_like_go() {
     for (value, want) in [
         (1.0, "1"),
         (-0.0, "0"),
@@ -64,7 +64,7 @@ fn floats_are_written_as_go_writes_them() {
 }
 
 #[test]
-fn duplicate_keys_are_noted_once_in_document_order_and_the_last_value_wins() {
+fn duplicate_json_keys_are_reported_once_and_last_value_wins() {
     for (text, value, duplicates) in [
         (r#"{"a":1,"a":2}"#, json!({"a": 2}), vec!["a"]),
         (r#"{"a":1,"a":2,"a":3}"#, json!({"a": 3}), vec!["a"]),
@@ -87,7 +87,7 @@ fn duplicate_keys_are_noted_once_in_document_order_and_the_last_value_wins() {
 }
 
 #[test]
-fn the_list_of_duplicates_is_bounded() {
+fn duplicate_key_report_is_limited() {
     let many: String = (0..1000).map(|i| format!(r#""k{i}":0,"k{i}":0,"#)).collect();
     assert_eq!(decoded(&format!("{{{many}\"z\":0}}")).duplicates.len(), 100);
 
@@ -98,12 +98,12 @@ fn the_list_of_duplicates_is_bounded() {
 }
 
 #[test]
-fn depth_and_size_are_limited() {
+fn json_depth_and_size_are_limited() {
     let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
     assert!(decode(nested(100).as_bytes(), Limits::BODY).is_ok());
-    assert_eq!(refused(&nested(101)), DecodeError::TooDeep(100));
-    assert_eq!(refused(&"[".repeat(1_000_000)), DecodeError::TooDeep(100));
-    assert_eq!(refused(&r#"{"a":"#.repeat(100_000)), DecodeError::TooDeep(100));
+    assert_eq!(decode_error(&nested(101)), DecodeError::TooDeep(100));
+    assert_eq!(decode_error(&"[".repeat(1_000_000)), DecodeError::TooDeep(100));
+    assert_eq!(decode_error(&r#"{"a":"#.repeat(100_000)), DecodeError::TooDeep(100));
     let generous = Limits { bytes: 1_000_000, depth: 10_000, ..Limits::BODY };
     assert_eq!(decode(nested(500).as_bytes(), generous), Err(DecodeError::TooDeep(126)));
 
@@ -113,7 +113,7 @@ fn depth_and_size_are_limited() {
 }
 
 #[test]
-fn what_is_not_one_json_document_is_refused() {
+fn invalid_json_is_rejected() {
     for text in [
         "",
         " ",
@@ -135,14 +135,14 @@ fn what_is_not_one_json_document_is_refused() {
         "[1 2]",
         "\u{feff}{}",
     ] {
-        assert!(matches!(refused(text), DecodeError::Syntax(_)), "{text:?}");
+        assert!(matches!(decode_error(text), DecodeError::Syntax(_)), "{text:?}");
     }
     assert!(matches!(decode(b"\"\xff\"", Limits::BODY), Err(DecodeError::Syntax(_))));
-    assert_eq!(refused("{} x").to_string(), "trailing characters at line 1 column 4");
+    assert_eq!(decode_error("{} x").to_string(), "trailing characters at line 1 column 4");
 }
 
 #[test]
-fn the_pretty_form_reads_back_equal() {
+fn pretty_json_decodes_equal() {
     let tree = json!({"a": [1, {"b": []}, {}], "c": {"d": "e"}});
     let text = String::from_utf8(encode_pretty(&tree)).unwrap();
     assert!(text.starts_with("{\n  \"a\": [\n    1,\n"), "{text}");

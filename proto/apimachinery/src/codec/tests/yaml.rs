@@ -1,7 +1,7 @@
 //! Tests of YAML documents that the reference accepts, writes or rejects.
 
 use super::*;
-use crate::clock::{Chance, SeededChance};
+use crate::clock::{Rng, SeededRng};
 use crate::codec::{DecodeError, Decoded, Limits};
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ fn decoded(text: &str) -> Decoded {
     decode(text.as_bytes(), Limits::BODY).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-fn refused(text: &str) -> DecodeError {
+fn decode_error(text: &str) -> DecodeError {
     match decode(text.as_bytes(), Limits::BODY) {
         Ok(decoded) => panic!("{text}: {:?}", decoded.value),
         Err(e) => e,
@@ -17,7 +17,7 @@ fn refused(text: &str) -> DecodeError {
 }
 
 #[test]
-fn documents_read_as_the_reference_reads_them() {
+fn yaml_documents_decode_like_reference() {
     for (text, want) in [
         ("", json!(null)),
         ("# only a comment\n", json!(null)),
@@ -52,7 +52,7 @@ fn documents_read_as_the_reference_reads_them() {
 }
 
 #[test]
-fn duplicate_keys_are_noted_and_the_last_value_wins() {
+fn duplicate_yaml_keys_are_reported_and_last_value_wins() {
     for (text, value, duplicates) in [
         ("data:\n  a: one\n  a: two\n", json!({"data": {"a": "two"}}), vec!["data.a"]),
         ("1: a\n'1': b\n", json!({"1": "b"}), vec!["1"]),
@@ -70,7 +70,7 @@ fn duplicate_keys_are_noted_and_the_last_value_wins() {
 }
 
 #[test]
-fn what_has_no_place_in_the_tree_is_refused_with_its_line() {
+fn yaml_without_json_equivalent_is_rejected_with_line() {
     for text in [
         "a: [1",
         "a: b: c",
@@ -87,7 +87,7 @@ fn what_has_no_place_in_the_tree_is_refused_with_its_line() {
         "a:\n\t- b",
         "a: 'open",
     ] {
-        match refused(text) {
+        match decode_error(text) {
             DecodeError::Syntax(message) => assert!(message.starts_with("yaml: line "), "{text}: {message}"),
             other => panic!("{text}: {other:?}"),
         }
@@ -96,14 +96,14 @@ fn what_has_no_place_in_the_tree_is_refused_with_its_line() {
 }
 
 #[test]
-fn depth_size_and_copies_are_limited() {
+fn yaml_depth_size_and_alias_copies_are_limited() {
     let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
     assert!(decode(nested(100).as_bytes(), Limits::BODY).is_ok());
-    assert_eq!(refused(&nested(101)), DecodeError::TooDeep(100));
-    assert_eq!(refused(&"[".repeat(100_000)), DecodeError::TooDeep(100));
+    assert_eq!(decode_error(&nested(101)), DecodeError::TooDeep(100));
+    assert_eq!(decode_error(&"[".repeat(100_000)), DecodeError::TooDeep(100));
     let block: String = (0..150).map(|depth| " ".repeat(depth) + "a:\n").collect();
-    assert_eq!(refused(&block), DecodeError::TooDeep(100));
-    assert_eq!(refused(&"- ".repeat(100_000)), DecodeError::TooDeep(100));
+    assert_eq!(decode_error(&block), DecodeError::TooDeep(100));
+    assert_eq!(decode_error(&"- ".repeat(100_000)), DecodeError::TooDeep(100));
     assert_eq!(
         decode(b"12345", Limits { bytes: 4, depth: 9, ..Limits::BODY }),
         Err(DecodeError::TooLarge(4))
@@ -115,15 +115,15 @@ fn depth_size_and_copies_are_limited() {
         let before = vec![format!("*a{}", i - 1); 9].join(", ");
         laughs.push_str(&format!("a{i}: &a{i} [{before}]\n"));
     }
-    assert_eq!(refused(&laughs), DecodeError::TooLarge(Limits::BODY.bytes));
+    assert_eq!(decode_error(&laughs), DecodeError::TooLarge(Limits::BODY.bytes));
 
     // An alias at depth 60 whose value is itself 60 levels deep.
     let deep = format!("a: &a {}\nb: {}*a{}\n", nested(60), "[".repeat(60), "]".repeat(60));
-    assert_eq!(refused(&deep), DecodeError::TooDeep(100));
+    assert_eq!(decode_error(&deep), DecodeError::TooDeep(100));
 }
 
 #[test]
-fn the_written_form_is_what_readers_of_kubectl_know() {
+fn yaml_output_matches_kubectl_format() {
     let tree = json!({
         "apiVersion": "v1",
         "data": {"a": "plain text", "yes": "no", "num": "007", "multi": "x\n  y\n", "json": "{\"k\":1}", "empty": ""},
@@ -161,7 +161,7 @@ metadata:
 }
 
 #[test]
-fn strings_that_a_reader_could_take_for_something_else_are_quoted() {
+fn ambiguous_yaml_strings_are_quoted() {
     for text in [
         "",
         " ",
@@ -236,8 +236,8 @@ fn strings_that_a_reader_could_take_for_something_else_are_quoted() {
 }
 
 /// Random tree with strings of characters that are special in YAML.
-fn random(chance: &SeededChance, depth: usize) -> Value {
-    let pick = |n: u128| usize::try_from(chance.bits() % n).unwrap_or(0);
+fn random(rng: &SeededRng, depth: usize) -> Value {
+    let pick = |n: u128| usize::try_from(rng.bits() % n).unwrap_or(0);
     let text = || {
         const PIECES: [&str; 40] = [
             "a", "b", " ", " ", "\n", "\n", "\t", ":", "#", "-", "?", ",", "[", "]", "{", "}", "&", "*", "!",
@@ -249,20 +249,20 @@ fn random(chance: &SeededChance, depth: usize) -> Value {
     match pick(if depth == 0 { 6 } else { 10 }) {
         0 => Value::Null,
         1 => Value::Bool(pick(2) == 0),
-        2 => json!(chance.bits() as i64),
-        3 => json!(f64::from(chance.bits() as i32) / 7.0 + 0.123),
+        2 => json!(rng.bits() as i64),
+        3 => json!(f64::from(rng.bits() as i32) / 7.0 + 0.123),
         4 | 5 => Value::String(text()),
-        6 | 7 => (0..pick(4)).map(|_| random(chance, depth - 1)).collect(),
-        _ => Value::Object((0..pick(4)).map(|_| (text(), random(chance, depth - 1))).collect::<Map<_, _>>()),
+        6 | 7 => (0..pick(4)).map(|_| random(rng, depth - 1)).collect(),
+        _ => Value::Object((0..pick(4)).map(|_| (text(), random(rng, depth - 1))).collect::<Map<_, _>>()),
     }
 }
 
 #[test]
-fn random_trees_read_back_equal() {
+fn random_trees_round_trip_through_yaml() {
     let seed = 7;
-    let chance = SeededChance::new(seed);
+    let rng = SeededRng::new(seed);
     for round in 0..20_000 {
-        let tree = random(&chance, 5);
+        let tree = random(&rng, 5);
         let written = encode(&tree);
         match decode(&written, Limits::BODY) {
             Ok(read) => {
@@ -282,7 +282,7 @@ fn random_trees_read_back_equal() {
 }
 
 #[test]
-fn long_keys_read_back_equal() {
+fn long_keys_round_trip_through_yaml() {
     for length in [900, 1100, 50_000] {
         let key = "k".repeat(length);
         for value in [json!("v"), json!({"a": {"b": 1}}), json!([1, [2]]), json!("two\nlines\n")] {

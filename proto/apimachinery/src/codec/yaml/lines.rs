@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_and_item_has_its_line() {
+    fn yaml_fields_and_items_have_line_numbers() {
         let text = "\
 # a file
 kind: X
@@ -137,7 +137,7 @@ anonymous:
     }
 
     #[test]
-    fn what_is_no_document_has_no_lines() {
+    fn invalid_yaml_has_no_line_numbers() {
         for text in ["", "\u{feff}", "[", "a: [", "- - - -", "\t"] {
             assert_eq!(lines(text.as_bytes(), Limits::BODY).at("x"), None, "{text}");
         }

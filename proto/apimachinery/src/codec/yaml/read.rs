@@ -40,8 +40,8 @@ pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
             break;
         }
         builder.take(event).map_err(|problem| match problem {
-            Problem::Limit(error) => error,
-            Problem::Text(text) => syntax(span.start.line(), &text),
+            EventError::Limit(error) => error,
+            EventError::Text(text) => syntax(span.start.line(), &text),
         })?;
     }
     Ok(Decoded { value: builder.root.unwrap_or(Value::Null), duplicates: builder.duplicates.into_paths() })
@@ -53,20 +53,20 @@ fn syntax(line: usize, text: &str) -> DecodeError {
 }
 
 /// Error of an event.
-enum Problem {
+enum EventError {
     Limit(DecodeError),
     Text(String),
 }
 
-impl From<DecodeError> for Problem {
+impl From<DecodeError> for EventError {
     fn from(error: DecodeError) -> Self {
-        Problem::Limit(error)
+        EventError::Limit(error)
     }
 }
 
-impl From<String> for Problem {
+impl From<String> for EventError {
     fn from(text: String) -> Self {
-        Problem::Text(text)
+        EventError::Text(text)
     }
 }
 
@@ -127,7 +127,7 @@ impl Builder {
         }
     }
 
-    fn take(&mut self, event: Event<'_>) -> Result<(), Problem> {
+    fn take(&mut self, event: Event<'_>) -> Result<(), EventError> {
         match event {
             Event::Scalar(text, style, anchor, tag) => self.scalar(&text, style, anchor, tag.as_deref()),
             Event::SequenceStart(_, anchor, _) => self.open(Content::List(Vec::new()), anchor),
@@ -151,7 +151,7 @@ impl Builder {
         style: ScalarStyle,
         anchor: usize,
         tag: Option<&Tag>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), EventError> {
         let plain = style == ScalarStyle::Plain;
         let core = tag.and_then(|tag| tag.suffix_in_namespace(scalar::CORE));
         let at_key = self.at_key();
@@ -168,7 +168,7 @@ impl Builder {
             if anchor != 0 {
                 let value = scalar.clone().into_value()?;
                 let cost = Cost::text(text.len());
-                self.remember(anchor, &Node { value, weight, cost, height: 0 })?;
+                self.store_anchor(anchor, &Node { value, weight, cost, height: 0 })?;
             }
             return self.key(Key::Name(scalar.into_key()?));
         }
@@ -176,16 +176,16 @@ impl Builder {
         let cost = Cost::shallow(&value);
         self.budget.charge(cost)?;
         let node = Node { value, weight, cost, height: 0 };
-        self.remember(anchor, &node)?;
+        self.store_anchor(anchor, &node)?;
         self.complete(node)
     }
 
-    fn alias(&mut self, id: usize) -> Result<(), Problem> {
+    fn alias(&mut self, id: usize) -> Result<(), EventError> {
         let Some(node) = self.anchors.get(&id) else {
-            return Err(Problem::Text("an anchor contains an alias of itself".to_owned()));
+            return Err(EventError::Text("an anchor contains an alias of itself".to_owned()));
         };
         if self.frames.len() + node.height > self.limits.depth {
-            return Err(Problem::Limit(DecodeError::TooDeep(self.limits.depth)));
+            return Err(EventError::Limit(DecodeError::TooDeep(self.limits.depth)));
         }
         let (weight, cost) = (node.weight, node.cost);
         self.charge(weight, cost)?;
@@ -194,14 +194,14 @@ impl Builder {
             let key = match node.value {
                 Value::String(text) => text,
                 Value::Bool(_) | Value::Number(_) => node.value.to_string(),
-                _ => return Err(Problem::Text("only a scalar can be a key".to_owned())),
+                _ => return Err(EventError::Text("only a scalar can be a key".to_owned())),
             };
             return self.key(Key::Name(key));
         }
         self.complete(node)
     }
 
-    fn key(&mut self, key: Key) -> Result<(), Problem> {
+    fn key(&mut self, key: Key) -> Result<(), EventError> {
         let mark = self.duplicates.mark();
         if let Some(Frame { content: Content::Map { map, key: slot, mark: at, .. }, weight, cost, .. }) =
             self.frames.last_mut()
@@ -218,12 +218,12 @@ impl Builder {
         Ok(())
     }
 
-    fn open(&mut self, content: Content, anchor: usize) -> Result<(), Problem> {
+    fn open(&mut self, content: Content, anchor: usize) -> Result<(), EventError> {
         if self.at_key() {
-            return Err(Problem::Text("only a scalar can be a key".to_owned()));
+            return Err(EventError::Text("only a scalar can be a key".to_owned()));
         }
         if self.frames.len() >= self.limits.depth {
-            return Err(Problem::Limit(DecodeError::TooDeep(self.limits.depth)));
+            return Err(EventError::Limit(DecodeError::TooDeep(self.limits.depth)));
         }
         let cost = if matches!(content, Content::List(_)) { Cost::LIST } else { Cost::OBJECT };
         self.budget.charge(cost)?;
@@ -231,7 +231,7 @@ impl Builder {
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), Problem> {
+    fn close(&mut self) -> Result<(), EventError> {
         let Some(Frame { content, anchor, weight, mut cost, height }) = self.frames.pop() else {
             return Ok(());
         };
@@ -254,12 +254,12 @@ impl Builder {
             }
         };
         let node = Node { value, weight, cost, height };
-        self.remember(anchor, &node)?;
+        self.store_anchor(anchor, &node)?;
         self.complete(node)
     }
 
     /// Adds a finished node to the innermost collection.
-    fn complete(&mut self, node: Node) -> Result<(), Problem> {
+    fn complete(&mut self, node: Node) -> Result<(), EventError> {
         let Some(frame) = self.frames.last_mut() else {
             self.root = Some(node.value);
             return Ok(());
@@ -300,7 +300,7 @@ impl Builder {
     }
 
     /// Keeps a copy for aliases.
-    fn remember(&mut self, anchor: usize, node: &Node) -> Result<(), Problem> {
+    fn store_anchor(&mut self, anchor: usize, node: &Node) -> Result<(), EventError> {
         if anchor != 0 {
             self.charge(node.weight, node.cost)?;
             self.anchors.insert(anchor, node.clone());
@@ -309,11 +309,11 @@ impl Builder {
     }
 
     /// Charges a copy.
-    fn charge(&mut self, weight: usize, cost: Cost) -> Result<(), Problem> {
+    fn charge(&mut self, weight: usize, cost: Cost) -> Result<(), EventError> {
         self.budget.charge(cost)?;
         self.copied = self.copied.saturating_add(weight);
         if self.copied > self.limits.bytes {
-            return Err(Problem::Limit(DecodeError::TooLarge(self.limits.bytes)));
+            return Err(EventError::Limit(DecodeError::TooLarge(self.limits.bytes)));
         }
         Ok(())
     }
@@ -335,14 +335,14 @@ impl Builder {
 }
 
 /// Merges the source of `<<`; existing keys stay.
-fn merge(into: &mut Map<String, Value>, source: Value) -> Result<(), Problem> {
+fn merge(into: &mut Map<String, Value>, source: Value) -> Result<(), EventError> {
     let sources = match source {
         Value::Array(sources) => sources,
         single => vec![single],
     };
     for source in sources {
         let Value::Object(source) = source else {
-            return Err(Problem::Text("a merge needs a mapping or a list of mappings".to_owned()));
+            return Err(EventError::Text("a merge needs a mapping or a list of mappings".to_owned()));
         };
         for (key, value) in source {
             if let Entry::Vacant(slot) = into.entry(key) {

@@ -85,8 +85,8 @@ fn float_key(value: f64) -> String {
 pub(super) fn resolve(text: &str) -> Scalar {
     let Some(first) = text.bytes().next() else { return Scalar::Null };
     match first {
-        b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~' => word(text),
-        b'.' => special_float(text).or_else(|| finite(text).map(Scalar::Float)),
+        b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~' => bool_or_null(text),
+        b'.' => special_float(text).or_else(|| parse_finite(text).map(Scalar::Float)),
         b'+' | b'-' | b'0'..=b'9' => special_float(text).or_else(|| numeral(&text.replace('_', ""))),
         _ => None,
     }
@@ -118,7 +118,7 @@ pub(super) fn tagged(name: Option<&str>, text: &str) -> Result<Scalar, String> {
 }
 
 /// Parses booleans and null.
-fn word(text: &str) -> Option<Scalar> {
+fn bool_or_null(text: &str) -> Option<Scalar> {
     Some(match text {
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
             Scalar::Bool(true)
@@ -157,7 +157,7 @@ fn numeral(text: &str) -> Option<Scalar> {
             return Some(Scalar::Float(magnitude as f64));
         }
     }
-    is_decimal(digits).then(|| finite(text)).flatten().map(Scalar::Float)
+    is_decimal(digits).then(|| parse_finite(text)).flatten().map(Scalar::Float)
 }
 
 /// Parses `0x1f`, `0b1`, `0o17`, `017`, `15`.
@@ -194,7 +194,7 @@ fn is_decimal(text: &str) -> bool {
 }
 
 /// Parses a finite decimal float.
-fn finite(text: &str) -> Option<f64> {
+fn parse_finite(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().filter(|f| f.is_finite())
 }
 
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_scalars_mean_what_yaml_1_1_says() {
+    fn plain_scalars_are_resolved_as_yaml_1_1() {
         use Scalar::{Bool, Float, Integer, Null};
         for (text, want) in [
             ("", Null),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_decide_and_mismatches_are_refused() {
+    fn scalar_tags_determine_type_and_mismatches_are_rejected() {
         for (tag, text, want) in [
             (Some("str"), "5", Ok(Scalar::Text("5".into()))),
             (Some("int"), "5", Ok(Scalar::Integer(5))),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_as_keys_are_their_text() {
+    fn number_keys_become_text() {
         for (text, want) in [
             ("1", "1"),
             ("010", "8"),

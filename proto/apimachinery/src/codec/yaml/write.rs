@@ -157,13 +157,13 @@ fn is_plain(text: &str) -> bool {
         && !text.contains(" #")
         && text.chars().all(|c| c.is_alphanumeric() || " _-./:@+=,()~^$;!?*<>|%&#".contains(c))
         && matches!(scalar::resolve(text), Scalar::Text(_))
-        && !is_number_or_time_elsewhere(text)
+        && !is_number_or_time_in_yaml_1_1(text)
 }
 
 /// Whether other YAML 1.1 readers resolve a text as a time or a base-60 number: `2001-12-14`, `12:30:45`.
 ///
 /// The same applies to digits with underscores, commas or an exponent, which readers resolve differently.
-fn is_number_or_time_elsewhere(text: &str) -> bool {
+fn is_number_or_time_in_yaml_1_1(text: &str) -> bool {
     let Some(first) = text.chars().next() else { return false };
     if !first.is_numeric() {
         return false;

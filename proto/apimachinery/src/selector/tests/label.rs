@@ -10,7 +10,7 @@ fn selects(text: &str, labels: Labels) -> bool {
 }
 
 #[test]
-fn every_operator_selects_what_it_says() {
+fn label_selector_operators_match_labels() {
     const NONE: Labels = &[];
     const WEB: Labels = &[("app", "web"), ("tier", ""), ("n", "5")];
     for (text, none, web) in [
@@ -55,14 +55,14 @@ fn every_operator_selects_what_it_says() {
 }
 
 #[test]
-fn the_order_of_keys_makes_no_difference() {
+fn label_selector_key_order_makes_no_difference() {
     let parse = |text| LabelSelector::parse(text).unwrap();
     assert_eq!(parse("b=1,a in (y,x,x)"), parse("a in (x,y),b==1"));
     assert_ne!(parse("a=1"), parse("a!=1"));
 }
 
 #[test]
-fn errors_say_what_the_reference_says() {
+fn label_selector_errors_match_reference() {
     for (text, want) in [
         ("app===", "unable to parse requirement: found '=', expected: identifier"),
         ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
@@ -109,7 +109,7 @@ fn errors_say_what_the_reference_says() {
 }
 
 #[test]
-fn authorization_sees_canonical_requirements_and_never_a_narrower_request() {
+fn label_selector_requirements_are_canonical_and_never_narrower() {
     let requirement = |key: &str, operator, values: &[&str]| Requirement {
         key: key.to_owned(),
         operator,

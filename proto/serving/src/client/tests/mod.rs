@@ -25,7 +25,7 @@ const LIMITS: Limits = Limits { within: Duration::from_secs(60), bytes: 10_000 }
 
 /// Request as the server received it.
 #[derive(Clone, Debug)]
-struct Seen {
+struct RecordedRequest {
     method: Method,
     path: String,
     headers: HeaderMap,
@@ -37,14 +37,14 @@ struct Seen {
     chain: usize,
 }
 
-impl Seen {
+impl RecordedRequest {
     fn header(&self, name: &str) -> Vec<&str> {
         self.headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect()
     }
 }
 
 type Reply = Response<Body>;
-type Script = Arc<dyn Fn(&Seen) -> Option<Reply> + Send + Sync>;
+type Script = Arc<dyn Fn(&RecordedRequest) -> Option<Reply> + Send + Sync>;
 
 /// Test server with a certificate of its own authority, for `localhost` and 127.0.0.1.
 ///
@@ -52,7 +52,7 @@ type Script = Arc<dyn Fn(&Seen) -> Option<Reply> + Send + Sync>;
 struct Server {
     dir: TempDir,
     address: SocketAddr,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<RecordedRequest>>>,
 }
 
 fn reply(status: u16, body: &str) -> Option<Reply> {
@@ -60,7 +60,7 @@ fn reply(status: u16, body: &str) -> Option<Reply> {
 }
 
 impl Server {
-    async fn start(script: impl Fn(&Seen) -> Option<Reply> + Send + Sync + 'static) -> Server {
+    async fn start(script: impl Fn(&RecordedRequest) -> Option<Reply> + Send + Sync + 'static) -> Server {
         let dir = tempfile::tempdir().unwrap();
         let pair = ensure_serving_pair(dir.path(), &["localhost".to_owned(), "127.0.0.1".to_owned()], now())
             .unwrap();
@@ -75,7 +75,7 @@ impl Server {
             async move {
                 let (head, body) = request.into_parts();
                 let body = body::read(body, 100_000, LIMITS.within).await.unwrap();
-                let seen = Seen {
+                let seen = RecordedRequest {
                     method: head.method,
                     path: head.uri.path_and_query().map_or(String::new(), ToString::to_string),
                     headers: head.headers,
@@ -113,7 +113,7 @@ impl Server {
         self.dir.path().join("ca.crt")
     }
 
-    fn seen(&self) -> Vec<Seen> {
+    fn seen(&self) -> Vec<RecordedRequest> {
         self.seen.lock().clone()
     }
 
@@ -133,12 +133,12 @@ fn pair(dir: &Path, user: &str) -> PemPair {
     authority.client(user, &[], Duration::from_secs(3600), now()).unwrap()
 }
 
-fn made(settings: Settings) -> Client {
+fn build_client(settings: Settings) -> Client {
     Client::new(&Settings { proxy: Proxy::None, ..settings }).unwrap()
 }
 
 #[tokio::test]
-async fn servers_are_believed_as_the_settings_say() {
+async fn server_certificates_are_verified_per_trust_settings() {
     let server = Server::start(|_| reply(200, "{}")).await;
     let other = Server::start(|_| reply(200, "{}")).await;
     let by_ip = server.url("/");
@@ -150,15 +150,15 @@ async fn servers_are_believed_as_the_settings_say() {
         (server.trust(), None, &by_name, None),
         (server.trust(), name("localhost"), &by_ip, None),
         (own_leaf.clone(), None, &by_ip, None),
-        (Trust::Anyone, None, &by_ip, None),
-        (Trust::Anyone, name("elsewhere"), &by_ip, None),
+        (Trust::Insecure, None, &by_ip, None),
+        (Trust::Insecure, name("elsewhere"), &by_ip, None),
         (server.trust(), name("elsewhere"), &by_ip, Some("certificate not valid for name \"elsewhere\"")),
         (own_leaf, name("elsewhere"), &by_ip, Some("NotValidForName")),
         // A bad signature or an unknown issuer: authority names contain the second of their creation.
         (other.trust(), None, &by_ip, Some("invalid peer certificate")),
     ] {
         let label = format!("{trust:?} {server_name:?} {url}");
-        let client = made(Settings { trust, server_name, ..Settings::default() });
+        let client = build_client(Settings { trust, server_name, ..Settings::default() });
         match (client.get(url, LIMITS).await, want) {
             (Ok(answer), None) => assert_eq!(answer.status, 200),
             (Err(CallError::Unreachable(problem)), Some(want)) => {
@@ -177,8 +177,11 @@ async fn servers_are_believed_as_the_settings_say() {
 #[tokio::test]
 async fn requests_are_json_and_share_connections() {
     let server = Server::start(|_| reply(201, r#"{"a": 1}"#)).await;
-    let client =
-        made(Settings { trust: server.trust(), user_agent: "tester/1".into(), ..Settings::default() });
+    let client = build_client(Settings {
+        trust: server.trust(),
+        user_agent: "tester/1".into(),
+        ..Settings::default()
+    });
     let answer = client.post_json(&server.url("/p?q=1"), Bytes::from("{}"), LIMITS).await.unwrap();
     assert_eq!((answer.status.as_u16(), answer.json().unwrap()["a"].as_u64()), (201, Some(1)));
     for _ in 0..5 {
@@ -197,13 +200,13 @@ async fn requests_are_json_and_share_connections() {
 }
 
 #[tokio::test]
-async fn servers_see_our_certificate() {
+async fn client_certificate_is_sent_to_server() {
     let server = Server::start(|_| reply(200, "{}")).await;
     let jane = pair(server.dir.path(), "jane");
     let identity = Identity::from_pem(jane.cert.as_bytes(), jane.key.as_bytes()).unwrap();
     for identity in [Some(identity), None] {
         let shown = identity.is_some();
-        let client = made(Settings { trust: server.trust(), identity, ..Settings::default() });
+        let client = build_client(Settings { trust: server.trust(), identity, ..Settings::default() });
         client.get(&server.url("/"), LIMITS).await.unwrap();
         assert_eq!(server.seen().last().unwrap().fingerprint.is_some(), shown);
     }
@@ -218,7 +221,7 @@ async fn servers_see_our_certificate() {
 }
 
 #[tokio::test]
-async fn calls_are_bounded() {
+async fn client_calls_are_limited_in_time_and_size() {
     let server = Server::start(|seen| match seen.path.as_str() {
         "/slow" => None,
         "/moved" => Some(
@@ -231,7 +234,7 @@ async fn calls_are_bounded() {
         _ => reply(200, &"x".repeat(1001)),
     })
     .await;
-    let client = made(Settings { trust: server.trust(), ..Settings::default() });
+    let client = build_client(Settings { trust: server.trust(), ..Settings::default() });
     let get = |path: &str, limits: Limits| {
         let (client, url) = (client.clone(), server.url(path));
         async move { client.get(&url, limits).await }
@@ -248,7 +251,7 @@ async fn calls_are_bounded() {
 }
 
 #[tokio::test]
-async fn servers_that_break_off_are_told_apart() {
+async fn closed_connections_return_distinct_errors() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let served = tokio::spawn(async move {
@@ -259,7 +262,7 @@ async fn servers_that_break_off_are_told_apart() {
         drop(stream);
         drop(listener.accept().await.unwrap());
     });
-    let client = made(Settings { trust: Trust::Anyone, ..Settings::default() });
+    let client = build_client(Settings { trust: Trust::Insecure, ..Settings::default() });
     let broken = client.get(&format!("http://127.0.0.1:{port}/"), LIMITS).await;
     assert!(matches!(broken, Err(CallError::Broken(_))), "{broken:?}");
     let hung_up = client.get(&format!("https://127.0.0.1:{port}/"), LIMITS).await;
@@ -286,7 +289,7 @@ async fn tunnel(listener: TcpListener) -> String {
 }
 
 #[tokio::test]
-async fn a_proxy_carries_the_handshake_and_gets_its_own_password() {
+async fn proxy_tunnels_handshake_and_gets_proxy_credentials() {
     let server = Server::start(|_| reply(200, "{}")).await;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let proxy = format!("http://me:pass@127.0.0.1:{}", listener.local_addr().unwrap().port());
@@ -308,9 +311,9 @@ async fn a_proxy_carries_the_handshake_and_gets_its_own_password() {
 }
 
 #[test]
-fn what_is_shown_holds_no_secret() {
+fn debug_output_contains_no_secret() {
     let mut headers = HeaderMap::new();
     headers.insert("x", HeaderValue::from_static("hunter2"));
-    let answer = Answer { status: StatusCode::OK, headers, body: Bytes::from("hunter2") };
+    let answer = ClientResponse { status: StatusCode::OK, headers, body: Bytes::from("hunter2") };
     assert!(!format!("{answer:?}").contains("hunter2"));
 }

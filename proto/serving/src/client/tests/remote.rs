@@ -7,19 +7,21 @@ use apimachinery::clock::{Clock, ManualClock};
 use apimachinery::names::{Names, Preset};
 
 use super::*;
-use crate::client::remote::LOOK_AGAIN;
+use crate::client::remote::FILE_CHECK_INTERVAL;
 use crate::client_config::ClientConfig;
 
 /// Test server, configuration files in its directory, and a clock.
-struct Bench {
+struct RemoteFixture {
     server: Server,
     clock: Arc<ManualClock>,
     names: Names,
 }
 
-impl Bench {
-    async fn new(script: impl Fn(&Seen) -> Option<Reply> + Send + Sync + 'static) -> Bench {
-        Bench {
+impl RemoteFixture {
+    async fn new(
+        script: impl Fn(&RecordedRequest) -> Option<Reply> + Send + Sync + 'static,
+    ) -> RemoteFixture {
+        RemoteFixture {
             server: Server::start(script).await,
             clock: Arc::new(ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap())),
             names: Names::new(Preset::Kubernetes, "").unwrap(),
@@ -50,19 +52,19 @@ impl Bench {
     }
 
     /// Sends one request and returns it as the server received it.
-    async fn post(&self, remote: &Remote) -> Seen {
+    async fn post(&self, remote: &Remote) -> RecordedRequest {
         remote.post(Bytes::from("{}"), LIMITS).await.unwrap();
         self.server.seen().last().unwrap().clone()
     }
 
     fn later(&self) {
-        self.clock.advance(LOOK_AGAIN);
+        self.clock.advance(FILE_CHECK_INTERVAL);
     }
 }
 
 #[tokio::test]
-async fn credentials_of_every_kind_are_sent() {
-    let bench = Bench::new(|_| reply(200, "{}")).await;
+async fn token_token_file_and_basic_credentials_are_sent() {
+    let bench = RemoteFixture::new(|_| reply(200, "{}")).await;
     bench.write("token", " from-file\n");
     for (user, authorization) in [
         ("", vec![]),
@@ -85,8 +87,8 @@ async fn credentials_of_every_kind_are_sent() {
 }
 
 #[tokio::test]
-async fn impersonation_is_sent() {
-    let bench = Bench::new(|_| reply(200, "{}")).await;
+async fn impersonation_headers_are_sent() {
+    let bench = RemoteFixture::new(|_| reply(200, "{}")).await;
     let user = "token: t, as: jane, as-uid: u1, as-groups: [a, b], as-user-extra: {'example.test/Ä': [x, z], s: [q]}";
     let seen = bench.post(&bench.remote(user).unwrap()).await;
     assert_eq!(seen.header("impersonate-user"), ["jane"]);
@@ -97,8 +99,8 @@ async fn impersonation_is_sent() {
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_used_are_named() {
-    let bench = Bench::new(|_| reply(200, "{}")).await;
+async fn invalid_credential_files_are_named_in_errors() {
+    let bench = RemoteFixture::new(|_| reply(200, "{}")).await;
     bench.write("empty", "\n");
     bench.write("secret", "hunter2");
     for (user, want) in [
@@ -114,8 +116,8 @@ async fn files_that_cannot_be_used_are_named() {
 }
 
 #[tokio::test]
-async fn a_token_file_is_read_again() {
-    let bench = Bench::new(|_| reply(200, "{}")).await;
+async fn changed_token_file_is_reloaded() {
+    let bench = RemoteFixture::new(|_| reply(200, "{}")).await;
     bench.write("token", "one");
     let remote = bench.remote("tokenFile: token").unwrap();
     assert_eq!(bench.post(&remote).await.header("authorization"), ["Bearer one"]);
@@ -145,8 +147,8 @@ async fn a_token_file_is_read_again() {
 }
 
 #[tokio::test]
-async fn a_changed_certificate_is_shown_on_a_new_connection() {
-    let bench = Bench::new(|_| reply(200, "{}")).await;
+async fn changed_client_certificate_is_sent_on_new_connection() {
+    let bench = RemoteFixture::new(|_| reply(200, "{}")).await;
     let (jane, bob) = (pair(bench.dir(), "jane"), pair(bench.dir(), "bob"));
     let write = |pair: &PemPair| {
         bench.write("me.crt", &pair.cert);
@@ -175,26 +177,26 @@ async fn a_changed_certificate_is_shown_on_a_new_connection() {
 }
 
 /// Writes `plugin`, which prints the content of the file `credentials` and counts its runs.
-fn plugin(bench: &Bench) -> &'static str {
+fn plugin(bench: &RemoteFixture) -> &'static str {
     bench.write("plugin", "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho run >> runs\ncat credentials\n");
     std::fs::set_permissions(bench.dir().join("plugin"), std::fs::Permissions::from_mode(0o755)).unwrap();
     "exec: {command: ./plugin, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}"
 }
 
-fn prints(bench: &Bench, status: serde_json::Value) {
+fn prints(bench: &RemoteFixture, status: serde_json::Value) {
     let document = serde_json::json!({
         "kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": status,
     });
     bench.write("credentials", &document.to_string());
 }
 
-fn runs(bench: &Bench) -> usize {
+fn runs(bench: &RemoteFixture) -> usize {
     std::fs::read_to_string(bench.dir().join("runs")).map_or(0, |log| log.lines().count())
 }
 
 #[tokio::test]
-async fn a_refused_token_of_a_plugin_is_got_anew_and_the_request_made_again() {
-    let bench = Bench::new(|seen| match seen.header("authorization")[..] {
+async fn rejected_exec_plugin_token_is_renewed_and_request_retried() {
+    let bench = RemoteFixture::new(|seen| match seen.header("authorization")[..] {
         ["Bearer good"] => reply(200, "{}"),
         _ => reply(401, "{}"),
     })
@@ -220,10 +222,10 @@ async fn a_refused_token_of_a_plugin_is_got_anew_and_the_request_made_again() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_a_plugin_is_shown_and_changes_with_a_new_connection() {
+async fn changed_exec_plugin_certificate_is_sent_on_new_connection() {
     let refused = Arc::new(AtomicUsize::new(usize::MAX));
     let limit = Arc::clone(&refused);
-    let bench = Bench::new(move |_| {
+    let bench = RemoteFixture::new(move |_| {
         // The server responds 401 once, to the request that the test marks.
         let hit = limit.compare_exchange(0, usize::MAX, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         reply(if hit { 401 } else { 200 }, "{}")
@@ -248,8 +250,8 @@ async fn a_certificate_of_a_plugin_is_shown_and_changes_with_a_new_connection() 
 }
 
 #[tokio::test]
-async fn a_chain_of_a_plugin_is_shown_whole() {
-    let bench = Bench::new(|_| reply(200, "{}")).await;
+async fn exec_plugin_certificate_chain_is_sent_completely() {
+    let bench = RemoteFixture::new(|_| reply(200, "{}")).await;
     let remote = bench.remote(plugin(&bench)).unwrap();
     let jane = pair(bench.dir(), "jane");
     let intermediate = std::fs::read_to_string(bench.dir().join("users.crt")).unwrap();

@@ -22,11 +22,11 @@ const VALUE: u8 = 0;
 /// Length of a batch header in bytes.
 const HEAD: usize = 1 + 4 + 8;
 /// Work limit of [`resume`], as a multiple of the searched bytes: crafted bytes cannot stall the search.
-const EFFORT: usize = 16;
+const RESUME_WORK_FACTOR: usize = 16;
 
 /// The journals of a database, oldest first.
 pub(in super::super) fn journals(database: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    super::numbered(database, ".jnl")
+    super::numbered_entries(database, ".jnl")
 }
 
 /// An atomic batch of rows.
@@ -34,11 +34,11 @@ pub(in super::super) struct Batch {
     /// The sequence number that fjall assigned.
     pub(in super::super) seqno: u64,
     /// The rows of the batch.
-    pub(in super::super) items: Vec<Item>,
+    pub(in super::super) items: Vec<JournalRow>,
 }
 
 /// A written or removed row.
-pub(in super::super) struct Item {
+pub(in super::super) struct JournalRow {
     /// The number of the keyspace.
     pub(in super::super) keyspace: u64,
     /// The key in the keyspace.
@@ -78,7 +78,7 @@ pub(in super::super) struct Batches<R = BufReader<File>> {
 }
 
 /// The end of reading: the next bytes are no batch.
-struct Ended;
+struct EndOfBatches;
 
 impl Batches {
     /// Opens a journal at the start of a batch; offset 0 is a start.
@@ -113,7 +113,7 @@ impl<R: Read> Batches<R> {
         self.end
     }
 
-    fn batch(&mut self) -> io::Result<Result<Batch, Ended>> {
+    fn batch(&mut self) -> io::Result<Result<Batch, EndOfBatches>> {
         let mut read = || -> Result<Batch, Stop> {
             let [START] = self.bytes::<1>()? else { return Err(Stop::Ended) };
             let count = u32::from_le_bytes(self.bytes()?);
@@ -135,13 +135,13 @@ impl<R: Read> Batches<R> {
         };
         match read() {
             Ok(batch) => Ok(Ok(batch)),
-            Err(Stop::Ended) => Ok(Err(Ended)),
+            Err(Stop::Ended) => Ok(Err(EndOfBatches)),
             Err(Stop::Failed(error)) => Err(error),
         }
     }
 
     /// Reads one row; None is the marker of a cleared keyspace, which this engine never writes.
-    fn item(&mut self) -> Result<Option<Item>, Stop> {
+    fn item(&mut self) -> Result<Option<JournalRow>, Stop> {
         match self.bytes::<1>()? {
             [ITEM] => {}
             [CLEAR] => {
@@ -158,7 +158,7 @@ impl<R: Read> Batches<R> {
         let key = self.take(key_length.into())?;
         let bytes = self.take(stored.into())?;
         let value = (kind == VALUE).then_some(Value { bytes, compressed: compression != 0, length });
-        Ok(Some(Item { keyspace, key, value }))
+        Ok(Some(JournalRow { keyspace, key, value }))
     }
 
     fn bytes<const N: usize>(&mut self) -> Result<[u8; N], Stop> {
@@ -225,7 +225,7 @@ pub(in super::super) fn resume(path: &Path, damage: u64) -> io::Result<Option<u6
     file.read_to_end(&mut bytes)?;
     let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     bytes.truncate(written);
-    let mut effort = written.saturating_mul(EFFORT);
+    let mut work_left = written.saturating_mul(RESUME_WORK_FACTOR);
     let mut at = 1;
     while let Some(begin) = next_start(&bytes, at) {
         let mut batches = Batches::of(bytes.get(begin..).unwrap_or_default());
@@ -234,9 +234,9 @@ pub(in super::super) fn resume(path: &Path, damage: u64) -> io::Result<Option<u6
         if read > 0 && begin.saturating_add(read) == written {
             return Ok(Some(damage + begin as u64));
         }
-        let looked_at = batches.size - batches.left;
-        let Some(left) = effort.checked_sub(usize::try_from(looked_at).unwrap_or(usize::MAX)) else { break };
-        effort = left;
+        let scanned = batches.size - batches.left;
+        let Some(left) = work_left.checked_sub(usize::try_from(scanned).unwrap_or(usize::MAX)) else { break };
+        work_left = left;
         // A readable batch ended at this offset, and reading from its successor ends at the same offset.
         at = begin.saturating_add(read.max(1));
     }

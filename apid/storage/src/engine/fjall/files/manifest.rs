@@ -8,11 +8,11 @@
 use std::io;
 use std::path::Path;
 
-use super::Trouble;
+use super::FileProblem;
 
 /// A table that a manifest lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Listed {
+pub(in super::super) struct ListedTable {
     /// The number of the table, which is also its file name.
     pub(in super::super) id: u64,
     /// XXH3 checksum (128 bits) of the whole file.
@@ -22,8 +22,8 @@ pub(in super::super) struct Listed {
 }
 
 /// Reads and checks the tables of a keyspace.
-pub(in super::super) fn read(folder: &Path) -> Result<Vec<Listed>, Trouble> {
-    let damaged = |what: &str| Trouble::Damaged(format!("{} {what}", super::name(folder)));
+pub(in super::super) fn read(folder: &Path) -> Result<Vec<ListedTable>, FileProblem> {
+    let damaged = |what: &str| FileProblem::Damaged(format!("{} {what}", super::name(folder)));
     let missing = |error: io::Error, what: &str| match error.kind() {
         io::ErrorKind::NotFound => damaged(what),
         _ => error.into(),
@@ -50,7 +50,7 @@ pub(in super::super) fn read(folder: &Path) -> Result<Vec<Listed>, Trouble> {
 }
 
 /// Decodes levels of runs of tables.
-fn tables(mut section: &[u8]) -> Option<Vec<Listed>> {
+fn tables(mut section: &[u8]) -> Option<Vec<ListedTable>> {
     fn number<const N: usize>(section: &mut &[u8]) -> Option<[u8; N]> {
         let (bytes, rest) = section.split_first_chunk::<N>()?;
         *section = rest;
@@ -67,7 +67,7 @@ fn tables(mut section: &[u8]) -> Option<Vec<Listed>> {
                 let [0] = number(&mut section)? else { return None };
                 let checksum = u128::from_le_bytes(number(&mut section)?);
                 let seqno = u64::from_le_bytes(number(&mut section)?);
-                listed.push(Listed { id, checksum, seqno });
+                listed.push(ListedTable { id, checksum, seqno });
             }
         }
     }

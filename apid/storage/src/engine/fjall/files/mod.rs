@@ -30,17 +30,17 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use self::manifest::Listed;
-use super::database::translate_io;
+use self::manifest::ListedTable;
+use super::database::map_io_error;
+use super::high_water_mark::MarkValues;
 use super::layout;
-use super::mark::Values;
 use crate::Error;
 
 /// fjall's folder of keyspaces, and the number of its internal keyspace.
 const KEYSPACES: &str = "keyspaces";
-const OWN: u64 = 0;
+const INTERNAL_KEYSPACE: u64 = 0;
 /// Minimum number of keyspaces: the internal one of fjall, and ours.
-const LEAST: usize = 4;
+const MIN_KEYSPACES: usize = 4;
 /// The content of the version file of a fjall 3 database.
 const VERSION: &[u8] = b"FJL\x03";
 /// The names of the keyspaces for history and for objects.
@@ -49,18 +49,18 @@ const VERSIONS: &str = "versions";
 
 /// The keyspace folders, sorted by number.
 pub(super) fn keyspaces(database: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    let mut found = numbered(&database.join(KEYSPACES), "")?;
+    let mut found = numbered_entries(&database.join(KEYSPACES), "")?;
     found.retain(|(_, path)| path.is_dir());
     Ok(found)
 }
 
 /// Whether a keyspace is internal to fjall.
-pub(super) fn is_own(keyspace: u64) -> bool {
-    keyspace == OWN
+pub(super) fn is_internal(keyspace: u64) -> bool {
+    keyspace == INTERNAL_KEYSPACE
 }
 
 /// The entries of a folder whose names are a number and a suffix, sorted by number.
-fn numbered(folder: &Path, ending: &str) -> io::Result<Vec<(u64, PathBuf)>> {
+fn numbered_entries(folder: &Path, ending: &str) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
@@ -74,7 +74,7 @@ fn numbered(folder: &Path, ending: &str) -> io::Result<Vec<(u64, PathBuf)>> {
 
 /// The reason why the files are not opened.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum FileProblem {
     /// A file differs from its written bytes. The affected rows are unknown at this point.
     Damaged(String),
     /// Acknowledged revisions are missing.
@@ -83,9 +83,9 @@ pub(super) enum Trouble {
     Unreadable(Error),
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for FileProblem {
     fn from(error: io::Error) -> Self {
-        Trouble::Unreadable(translate_io(&error))
+        FileProblem::Unreadable(map_io_error(&error))
     }
 }
 
@@ -94,11 +94,11 @@ impl From<io::Error> for Trouble {
 /// Returns a suspicion when acknowledged changes are not in journals and the mark does not cover them as
 /// flushed. A process killed between a flush and the write of the mark leaves the same state without any
 /// loss. Only a scan of all rows decides.
-pub(super) fn verify(database: &Path, mark: &Values) -> Result<Option<String>, Trouble> {
+pub(super) fn verify(database: &Path, mark: &MarkValues) -> Result<Option<String>, FileProblem> {
     check_version(database)?;
     let keyspaces = keyspaces(database)?;
-    if keyspaces.len() < LEAST {
-        return Err(Trouble::Damaged("a keyspace of the database is missing".to_owned()));
+    if keyspaces.len() < MIN_KEYSPACES {
+        return Err(FileProblem::Damaged("a keyspace of the database is missing".to_owned()));
     }
     let mut tables = Vec::new();
     for (number, folder) in &keyspaces {
@@ -111,32 +111,32 @@ pub(super) fn verify(database: &Path, mark: &Values) -> Result<Option<String>, T
     let of = |name: &str| {
         let number = numbers.iter().find(|(known, _)| known == name).map(|(_, number)| *number);
         let number =
-            number.ok_or_else(|| Trouble::Damaged("the name of a keyspace is missing".to_owned()))?;
+            number.ok_or_else(|| FileProblem::Damaged("the name of a keyspace is missing".to_owned()))?;
         let tables = tables.iter().filter(move |(of, ..)| *of == number);
-        Ok::<_, Trouble>(tables.filter_map(|(_, path, listed)| Some((table::facts(path)?, listed))))
+        Ok::<_, FileProblem>(tables.filter_map(|(_, path, listed)| Some((table::facts(path)?, listed))))
     };
     let in_tables = of(LOG)?
         .filter_map(|(facts, _)| layout::log_revision(&facts.last_key).ok())
         .max()
         .unwrap_or_default();
     let persisted = of(VERSIONS)?.map(|(facts, listed)| facts.seqno + listed.seqno).max();
-    let Journaled { newest: in_journals, reached } =
+    let JournalContent { newest: in_journals, reached } =
         read_journals(database, mark.flushed.versions, persisted)?;
     let newest = in_journals.max(in_tables);
     if newest < mark.revision {
-        return Err(Trouble::Lost(format!(
+        return Err(FileProblem::Lost(format!(
             "the journals are readable up to revision {newest}, but writes up to revision {} were acknowledged",
             mark.revision
         )));
     }
-    let doubt = || format!("the journals lack writes after revision {reached}");
-    Ok((reached < mark.revision).then(doubt))
+    let suspicion = || format!("the journals lack writes after revision {reached}");
+    Ok((reached < mark.revision).then(suspicion))
 }
 
 /// The numbers of the keyspaces, by name.
-pub(super) fn numbers(keyspaces: &[(u64, PathBuf)]) -> Result<Vec<(String, u64)>, Trouble> {
+pub(super) fn numbers(keyspaces: &[(u64, PathBuf)]) -> Result<Vec<(String, u64)>, FileProblem> {
     let mut found = Vec::new();
-    for (_, folder) in keyspaces.iter().filter(|(number, _)| is_own(*number)) {
+    for (_, folder) in keyspaces.iter().filter(|(number, _)| is_internal(*number)) {
         for listed in manifest::read(folder)? {
             table::salvage(&table::path(folder, listed.id), |row| {
                 let number = row.key.strip_prefix(b"n").and_then(|number| <[u8; 8]>::try_from(number).ok());
@@ -150,41 +150,41 @@ pub(super) fn numbers(keyspaces: &[(u64, PathBuf)]) -> Result<Vec<(String, u64)>
 }
 
 /// Checks the version file of fjall.
-pub(super) fn check_version(database: &Path) -> Result<(), Trouble> {
+pub(super) fn check_version(database: &Path) -> Result<(), FileProblem> {
     match std::fs::read(database.join("version")) {
         Ok(bytes) if bytes == VERSION => Ok(()),
-        Ok(_) => Err(Trouble::Damaged("fjall's file `version` is damaged".to_owned())),
+        Ok(_) => Err(FileProblem::Damaged("fjall's file `version` is damaged".to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(Trouble::Damaged("fjall's file `version` is missing".to_owned()))
+            Err(FileProblem::Damaged("fjall's file `version` is missing".to_owned()))
         }
         Err(error) => Err(error.into()),
     }
 }
 
 /// Verifies tables against the checksums of their manifests, on all processors.
-fn verify_tables(tables: &[(u64, PathBuf, Listed)]) -> Result<(), Trouble> {
+fn verify_tables(tables: &[(u64, PathBuf, ListedTable)]) -> Result<(), FileProblem> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).min(tables.len().max(1));
     let next = Mutex::new(tables.iter());
-    let first_trouble = Arc::new(Mutex::new(None));
+    let first_problem = Arc::new(Mutex::new(None));
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 let mut buffer = vec![0; 1 << 20];
-                while first_trouble.lock().is_none() {
+                while first_problem.lock().is_none() {
                     let Some((_, path, table)) = next.lock().next() else { return };
-                    if let Err(trouble) = table::verify(path, table.checksum, &mut buffer) {
-                        first_trouble.lock().get_or_insert(trouble);
+                    if let Err(problem) = table::verify(path, table.checksum, &mut buffer) {
+                        first_problem.lock().get_or_insert(problem);
                     }
                 }
             });
         }
     });
-    let trouble = first_trouble.lock().take();
-    trouble.map_or(Ok(()), Err)
+    let problem = first_problem.lock().take();
+    problem.map_or(Ok(()), Err)
 }
 
 /// The readable content of the journals.
-struct Journaled {
+struct JournalContent {
     /// The newest revision of a `log` row; 0 when the journals hold none.
     newest: u64,
     /// The revision up to which all rows of `versions` are in tables or journals.
@@ -194,7 +194,11 @@ struct Journaled {
 /// Reads all journals. `flushed` is the revision up to which the rows of `versions` are in tables.
 ///
 /// `persisted` is the highest sequence number of fjall in these tables; rows up to it are also in tables.
-fn read_journals(database: &Path, flushed: u64, persisted: Option<u64>) -> Result<Journaled, Trouble> {
+fn read_journals(
+    database: &Path,
+    flushed: u64,
+    persisted: Option<u64>,
+) -> Result<JournalContent, FileProblem> {
     let (mut newest, mut reached, mut before) = (0, flushed, None);
     let journals = journal::journals(database)?;
     for (index, (_, path)) in journals.iter().enumerate() {
@@ -203,7 +207,7 @@ fn read_journals(database: &Path, flushed: u64, persisted: Option<u64>) -> Resul
             // The checksum of a batch does not cover its sequence number, which decides which of two rows is
             // newer.
             if before.is_some_and(|before| before >= batch.seqno) {
-                return Err(Trouble::Damaged(format!(
+                return Err(FileProblem::Damaged(format!(
                     "journal {} has batches out of order after revision {newest}",
                     name(path)
                 )));
@@ -226,13 +230,13 @@ fn read_journals(database: &Path, flushed: u64, persisted: Option<u64>) -> Resul
         }
         // Only the newest journal may end inside a batch.
         if index + 1 < journals.len() && journal::has_content(path, batches.end())? {
-            return Err(Trouble::Damaged(format!(
+            return Err(FileProblem::Damaged(format!(
                 "journal {} is unreadable after revision {newest}",
                 name(path)
             )));
         }
     }
-    Ok(Journaled { newest, reached })
+    Ok(JournalContent { newest, reached })
 }
 
 /// Removes a database whose creation was interrupted before fjall wrote its version. Only for a store without
@@ -243,10 +247,10 @@ fn read_journals(database: &Path, flushed: u64, persisted: Option<u64>) -> Resul
 /// # Errors
 ///
 /// The database holds data, or reading or removing it failed.
-pub(super) fn remove_unmade(database: &Path) -> Result<(), Error> {
+pub(super) fn remove_interrupted_creation(database: &Path) -> Result<(), Error> {
     let why = match check_version(database) {
-        Err(Trouble::Damaged(why) | Trouble::Lost(why)) if database.is_dir() => why,
-        Err(Trouble::Unreadable(error)) => return Err(error),
+        Err(FileProblem::Damaged(why) | FileProblem::Lost(why)) if database.is_dir() => why,
+        Err(FileProblem::Unreadable(error)) => return Err(error),
         _ => return Ok(()),
     };
     let is_empty = || -> io::Result<bool> {
@@ -261,10 +265,10 @@ pub(super) fn remove_unmade(database: &Path) -> Result<(), Error> {
         };
         Ok(folders.is_empty())
     };
-    if !is_empty().map_err(|error| translate_io(&error))? {
+    if !is_empty().map_err(|error| map_io_error(&error))? {
         return Err(Error::Corrupt(why));
     }
-    std::fs::remove_dir_all(database).map_err(|error| translate_io(&error))
+    std::fs::remove_dir_all(database).map_err(|error| map_io_error(&error))
 }
 
 /// The last three parts of a path, for messages.

@@ -19,7 +19,7 @@ use lsm_tree::table::{Block, DataBlock};
 use lsm_tree::{CompressionType, ValueType};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::Trouble;
+use super::FileProblem;
 
 /// The magic number of a block.
 const MAGIC: &[u8; 4] = b"LSM\x03";
@@ -31,13 +31,13 @@ pub(in super::super) fn path(folder: &Path, id: u64) -> PathBuf {
 
 /// The table files of a keyspace folder, listed in the manifest or not.
 pub(in super::super) fn all(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    super::numbered(&folder.join("tables"), "")
+    super::numbered_entries(&folder.join("tables"), "")
 }
 
 /// Compares a table with its checksum.
-pub(super) fn verify(path: &Path, checksum: u128, buffer: &mut [u8]) -> Result<(), Trouble> {
+pub(super) fn verify(path: &Path, checksum: u128, buffer: &mut [u8]) -> Result<(), FileProblem> {
     let mut file = File::open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Trouble::Damaged(format!("table {} is missing", super::name(path))),
+        io::ErrorKind::NotFound => FileProblem::Damaged(format!("table {} is missing", super::name(path))),
         _ => error.into(),
     })?;
     let mut hash = Xxh3Default::new();
@@ -52,7 +52,7 @@ pub(super) fn verify(path: &Path, checksum: u128, buffer: &mut [u8]) -> Result<(
     if hash.digest128() == checksum {
         return Ok(());
     }
-    Err(Trouble::Damaged(format!("table {} fails its checksum", super::name(path))))
+    Err(FileProblem::Damaged(format!("table {} fails its checksum", super::name(path))))
 }
 
 /// Whether a table matches its checksum.
@@ -93,7 +93,7 @@ pub(in super::super) fn facts(path: &Path) -> Option<Facts> {
 }
 
 /// A row of a table.
-pub(in super::super) struct Item {
+pub(in super::super) struct TableRow {
     pub(in super::super) key: Vec<u8>,
     /// The sequence number of the batch that wrote the row.
     pub(in super::super) seqno: u64,
@@ -103,7 +103,7 @@ pub(in super::super) struct Item {
 
 /// A range of a table whose rows are unreadable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct Stretch {
+pub(in super::super) struct UnreadableRange {
     /// The last readable key before the range, if any.
     pub(in super::super) after: Option<Vec<u8>>,
     /// The first readable key after the range, if any.
@@ -111,13 +111,16 @@ pub(in super::super) struct Stretch {
 }
 
 /// Calls `each` with every readable row, in file order, and returns the unreadable ranges.
-pub(in super::super) fn salvage(path: &Path, mut each: impl FnMut(Item)) -> io::Result<Vec<Stretch>> {
+pub(in super::super) fn salvage(
+    path: &Path,
+    mut each: impl FnMut(TableRow),
+) -> io::Result<Vec<UnreadableRange>> {
     let bytes = std::fs::read(path)?;
     let compressions = match facts(path) {
         Some(facts) => vec![facts.compression],
         None => vec![CompressionType::Lz4, CompressionType::None],
     };
-    let mut stretches: Vec<Stretch> = Vec::new();
+    let mut unreadable_ranges: Vec<UnreadableRange> = Vec::new();
     let mut last: Option<Vec<u8>> = None;
     let (mut at, mut missing) = (0, false);
     while at < bytes.len() {
@@ -130,7 +133,8 @@ pub(in super::super) fn salvage(path: &Path, mut each: impl FnMut(Item)) -> io::
                 };
                 for item in items {
                     if std::mem::take(&mut missing) {
-                        stretches.push(Stretch { after: last.clone(), before: Some(item.key.clone()) });
+                        unreadable_ranges
+                            .push(UnreadableRange { after: last.clone(), before: Some(item.key.clone()) });
                     }
                     last = Some(item.key.clone());
                     each(item);
@@ -141,14 +145,14 @@ pub(in super::super) fn salvage(path: &Path, mut each: impl FnMut(Item)) -> io::
             Some(_) => break,
             None => {
                 missing = true;
-                at = next_mark(&bytes, at + 1);
+                at = next_block(&bytes, at + 1);
             }
         }
     }
     if missing {
-        stretches.push(Stretch { after: last, before: None });
+        unreadable_ranges.push(UnreadableRange { after: last, before: None });
     }
-    Ok(stretches)
+    Ok(unreadable_ranges)
 }
 
 /// The block at an offset, if its header is intact: its type and its range.
@@ -160,13 +164,13 @@ fn block(bytes: &[u8], at: usize) -> Option<(BlockType, Range<usize>)> {
 }
 
 /// The offset of the next possible block.
-fn next_mark(bytes: &[u8], from: usize) -> usize {
+fn next_block(bytes: &[u8], from: usize) -> usize {
     let rest = bytes.get(from..).unwrap_or_default();
     rest.windows(MAGIC.len()).position(|window| window == MAGIC).map_or(bytes.len(), |found| from + found)
 }
 
 /// The rows of a block that passes its checksum.
-fn items(block: &[u8], compressions: &[CompressionType]) -> Option<Vec<Item>> {
+fn items(block: &[u8], compressions: &[CompressionType]) -> Option<Vec<TableRow>> {
     compressions.iter().find_map(|compression| {
         let decode = || decode(block, *compression);
         // lsm-tree trusts the content of a block with a valid checksum, and panics on malformed content.
@@ -174,7 +178,7 @@ fn items(block: &[u8], compressions: &[CompressionType]) -> Option<Vec<Item>> {
     })
 }
 
-fn decode(block: &[u8], compression: CompressionType) -> Option<Vec<Item>> {
+fn decode(block: &[u8], compression: CompressionType) -> Option<Vec<TableRow>> {
     let header = Header::decode_from(&mut &*block).ok()?;
     if compression == CompressionType::None && header.data_length != header.uncompressed_length {
         return None;
@@ -186,7 +190,7 @@ fn decode(block: &[u8], compression: CompressionType) -> Option<Vec<Item>> {
             ValueType::Value => Some(bytes::Bytes::copy_from_slice(&row.value)),
             _ => None,
         };
-        Item { key: row.key.user_key.to_vec(), seqno: row.key.seqno, value }
+        TableRow { key: row.key.user_key.to_vec(), seqno: row.key.seqno, value }
     });
     Some(items.collect())
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use super::super::database::translate_io;
+use super::super::database::map_io_error;
 use super::Identity;
 use crate::{Error, MAX_KEY, MAX_VALUE, Result};
 
@@ -16,7 +16,7 @@ const ROW: u8 = 1;
 const END: u8 = 2;
 
 /// A writer of backup files.
-pub(super) struct Writer {
+pub(super) struct ArchiveWriter {
     file: BufWriter<File>,
     path: PathBuf,
     unfinished: PathBuf,
@@ -25,9 +25,9 @@ pub(super) struct Writer {
     crc: u32,
 }
 
-impl Writer {
+impl ArchiveWriter {
     /// Creates a file with mode 0600, because backups hold secrets.
-    pub(super) fn create(path: &Path, identity: &Identity, revision: u64) -> io::Result<Writer> {
+    pub(super) fn create(path: &Path, identity: &Identity, revision: u64) -> io::Result<ArchiveWriter> {
         if path.try_exists()? {
             let why = format!("`{}` exists already; choose another file", path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
@@ -37,7 +37,8 @@ impl Writer {
         let unfinished = PathBuf::from(unfinished);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
         let file = BufWriter::with_capacity(1 << 20, file);
-        let mut writer = Writer { file, path: path.to_owned(), unfinished, objects: 0, bytes: 0, crc: 0 };
+        let mut writer =
+            ArchiveWriter { file, path: path.to_owned(), unfinished, objects: 0, bytes: 0, crc: 0 };
         let text = format!("{}\n{}", identity.preset, identity.api_domain);
         let length = u32::try_from(text.len()).unwrap_or(u32::MAX).to_be_bytes();
         writer.record(&[MAGIC, &revision.to_be_bytes(), &length, text.as_bytes()])?;
@@ -78,7 +79,7 @@ impl Writer {
 }
 
 /// A reader of backup files.
-pub(super) struct Reader {
+pub(super) struct ArchiveReader {
     file: BufReader<File>,
     identity: Identity,
     revision: u64,
@@ -88,16 +89,17 @@ pub(super) struct Reader {
     ended: bool,
 }
 
-impl Reader {
-    /// Opens a file that [`Writer`] wrote, and reads its head.
-    pub(super) fn open(path: &Path) -> Result<Reader> {
+impl ArchiveReader {
+    /// Opens a file that [`ArchiveWriter`] wrote, and reads its head.
+    pub(super) fn open(path: &Path) -> Result<ArchiveReader> {
         let file = File::open(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::Unavailable(format!("`{}` does not exist", path.display())),
-            _ => translate_io(&error),
+            _ => map_io_error(&error),
         })?;
         let identity = Identity { preset: String::new(), api_domain: String::new() };
         let file = BufReader::with_capacity(1 << 20, file);
-        let mut reader = Reader { file, identity, revision: 0, objects: 0, bytes: 0, crc: 0, ended: false };
+        let mut reader =
+            ArchiveReader { file, identity, revision: 0, objects: 0, bytes: 0, crc: 0, ended: false };
         if reader.array::<16>()? != *MAGIC {
             return Err(Error::Corrupt(format!(
                 "`{}` is not a backup file of a supported format",
@@ -151,7 +153,7 @@ impl Reader {
                 let objects = u64::from_be_bytes(self.array()?);
                 self.check()?;
                 if objects != self.objects
-                    || self.file.read(&mut [0]).map_err(|error| translate_io(&error))? != 0
+                    || self.file.read(&mut [0]).map_err(|error| map_io_error(&error))? != 0
                 {
                     return Err(damaged());
                 }
@@ -202,6 +204,6 @@ fn damaged() -> Error {
 fn cut(error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => Error::Corrupt("the backup file is truncated".to_owned()),
-        _ => translate_io(error),
+        _ => map_io_error(error),
     }
 }

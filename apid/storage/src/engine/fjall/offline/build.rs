@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use fjall::{AbstractTree, PersistMode};
 
-use super::super::database::{Tables, translate};
+use super::super::database::{Tables, map_fjall_error};
+use super::super::high_water_mark::{Flushed, HighWaterMark, MarkValues};
 use super::super::layout::{self, Entry, Jump, META_COMPACTED, META_TRIMMED, Tag};
-use super::super::mark::{Flushed, Mark, Values};
 use super::super::{OpenError, make_dirs, recovery};
 use super::{CACHE, Identity};
 use crate::{Error, Result, Revision};
@@ -30,7 +30,7 @@ impl Build {
     pub(super) fn begin(dir: &Path, identity: &Identity) -> Result<Build, OpenError> {
         make_dirs(dir)?;
         let tables = Tables::open(&dir.join("fjall"), CACHE)?;
-        recovery::found(&tables, identity)?;
+        recovery::initialize(&tables, identity)?;
         Ok(Build { dir: dir.to_owned(), tables, rows: Vec::new(), bytes: 0 })
     }
 
@@ -49,17 +49,17 @@ impl Build {
             batch.insert(&self.tables.versions, key, row);
         }
         self.bytes = 0;
-        batch.commit().map_err(|error| translate(&error))?;
+        batch.commit().map_err(|error| map_fjall_error(&error))?;
         if self.tables.versions.tree.active_memtable().size() > MEMTABLE { self.flush() } else { Ok(()) }
     }
 
     /// Waits until all rows are in tables.
     fn flush(&self) -> Result<()> {
         for keyspace in self.tables.keyspaces() {
-            keyspace.rotate_memtable().map_err(|error| translate(&error))?;
+            keyspace.rotate_memtable().map_err(|error| map_fjall_error(&error))?;
         }
         while self.tables.sealed() > 0 {
-            if self.tables.poisoned() {
+            if self.tables.is_poisoned() {
                 return Err(Error::Unavailable("writing a table failed".to_owned()));
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -80,13 +80,13 @@ impl Build {
         }
         let entry = Entry { revision, key: Arc::from(""), event: Tag::Removed, previous: 0 };
         batch.insert(&self.tables.log, layout::log_key(revision), layout::encode_entry(&entry));
-        batch.commit().map_err(|error| translate(&error))?;
+        batch.commit().map_err(|error| map_fjall_error(&error))?;
         self.flush()?;
-        self.tables.database.persist(PersistMode::SyncAll).map_err(|error| translate(&error))?;
+        self.tables.database.persist(PersistMode::SyncAll).map_err(|error| map_fjall_error(&error))?;
         drop(self.tables);
         let flushed = Flushed { log: revision, versions: revision };
-        let values = Values { revision, compacted: revision, flushed };
-        Mark::create(&self.dir, "mark", values)?;
+        let values = MarkValues { revision, compacted: revision, flushed };
+        HighWaterMark::create(&self.dir, "mark", values)?;
         Ok(Revision(revision))
     }
 }

@@ -13,7 +13,7 @@
 //! # Invariants
 //!
 //! INVARIANT (no revision is reused): a repaired or restored store continues above every revision of the old store,
-//! and of other stores restored from the same file ([`go_on_after`]). The earlier history is compacted. Lists
+//! and of other stores restored from the same file ([`resume_revision`]). The earlier history is compacted. Lists
 //! and watches that began before get `Compacted`, and no new write reuses a revision that a client has seen.
 
 mod archive;
@@ -24,10 +24,10 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use self::archive::{Reader, Writer};
+use self::archive::{ArchiveReader, ArchiveWriter};
 use self::build::Build;
 use super::database::Tables;
-pub use super::survey::Lost;
+pub use super::survey::LossReport;
 use super::survey::Survey;
 use super::{Identity, OpenError, reader, recovery};
 use crate::{Error, Revision};
@@ -35,18 +35,18 @@ use crate::{Error, Revision};
 /// Minimum distance of the new revisions of a repaired or restored store from all earlier ones.
 ///
 /// A store makes fewer writes than this between a backup and its loss.
-pub const RAISE: u64 = 1 << 32;
+pub const REVISION_GAP: u64 = 1 << 32;
 /// Revisions for each second of the clock, as a power of two: more writes than a store makes in a second.
 ///
 /// The seconds since 1970 times this value stay below 2^53 until 2038, and thus exact in every client.
-const PER_SECOND: u32 = 22;
+const REVISION_BITS_PER_SECOND: u32 = 22;
 
 /// The revision after which a repaired or restored store continues.
 ///
 /// `newest` is the newest known earlier revision, `now` the seconds since 1970. A file that is restored twice
 /// makes two stores. The clock puts the second store above all revisions that the first has served since.
-pub fn go_on_after(newest: u64, now: u64) -> u64 {
-    newest.saturating_add(RAISE).max(now << PER_SECOND)
+pub fn resume_revision(newest: u64, now: u64) -> u64 {
+    newest.saturating_add(REVISION_GAP).max(now << REVISION_BITS_PER_SECOND)
 }
 
 /// Size in bytes of the block cache during an offline operation.
@@ -80,7 +80,7 @@ pub struct Report {
     /// The number of further damages.
     pub more_damages: usize,
     /// The lost data.
-    pub lost: Lost,
+    pub lost: LossReport,
 }
 
 impl Report {
@@ -103,7 +103,7 @@ impl Report {
 
     /// Whether no damage and no loss was found.
     pub fn is_sound(&self) -> bool {
-        self.damages.is_empty() && self.lost.is_nothing()
+        self.damages.is_empty() && self.lost.is_empty()
     }
 }
 
@@ -131,7 +131,7 @@ impl fmt::Display for Report {
         if self.is_sound() {
             return writeln!(f, "sound");
         }
-        if self.lost.is_nothing() {
+        if self.lost.is_empty() {
             writeln!(f, "lost: nothing")?;
         } else {
             writeln!(
@@ -155,11 +155,11 @@ pub fn check(dir: &Path) -> Result<Report, OpenError> {
 
 /// The result of [`repair`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Repaired {
+pub enum RepairOutcome {
     /// The store was intact and is unchanged.
     Sound(Report),
     /// A new store holds all readable data.
-    Mended {
+    Rebuilt {
         /// The damages of the old store.
         report: Report,
         /// The revision of the new store.
@@ -175,42 +175,43 @@ pub enum Repaired {
 ///
 /// Each object is complete, but the combination of objects may never have existed at one moment. The repair
 /// holds keys in memory, and no objects. `identity` applies to a store without a readable identity; `now` is
-/// for [`go_on_after`].
+/// for [`resume_revision`].
 ///
 /// # Errors
 ///
 /// As for [`check`]; also when no identity is known, or when building the new store fails. The old store is
 /// then unchanged.
-pub fn repair(dir: &Path, identity: Option<&Identity>, now: u64) -> Result<Repaired, OpenError> {
+pub fn repair(dir: &Path, identity: Option<&Identity>, now: u64) -> Result<RepairOutcome, OpenError> {
     let lock = lock(dir)?;
     let mut survey = Survey::of(dir)?;
     let report = Report::of(&survey);
     if report.is_sound() {
-        return Ok(Repaired::Sound(report));
+        return Ok(RepairOutcome::Sound(report));
     }
     let acknowledged = survey.acknowledged().unwrap_or_default();
     let newest = survey.revision.max(acknowledged.revision);
-    let (unfinished, kept) = (beside(dir, "repaired")?, beside(dir, "damaged")?);
-    let identity = survey.identity.clone().or_else(|| identity.cloned()).ok_or(OpenError::Unidentified)?;
+    let (unfinished, kept) = (unused_sibling_path(dir, "repaired")?, unused_sibling_path(dir, "damaged")?);
+    let identity = survey.identity.clone().or_else(|| identity.cloned()).ok_or(OpenError::MissingIdentity)?;
     let mut build = Build::begin(&unfinished, &identity)?;
     let mut objects = 0;
     let filled = survey.objects(|key, revision, value| {
         objects += 1;
         build.add(key, revision, value)
     });
-    let built = filled.map_err(OpenError::from).and_then(|()| build.finish(newest, go_on_after(newest, now)));
+    let built =
+        filled.map_err(OpenError::from).and_then(|()| build.finish(newest, resume_revision(newest, now)));
     let revision = built.inspect_err(|_| {
         // The unfinished store holds nothing that the old one lacks.
         let _ = std::fs::remove_dir_all(&unfinished);
     })?;
     replace(dir, &unfinished, &kept)?;
     drop(lock);
-    Ok(Repaired::Mended { report, revision, objects, kept })
+    Ok(RepairOutcome::Rebuilt { report, revision, objects, kept })
 }
 
 /// The description of a backup file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Archived {
+pub struct BackupSummary {
     /// The identity of the store.
     pub identity: Identity,
     /// The revision of the objects.
@@ -226,19 +227,19 @@ pub struct Archived {
 /// # Errors
 ///
 /// As for [`check`]; also when the store is damaged, when the file exists already, or when writing it fails.
-pub fn backup(dir: &Path, file: &Path) -> Result<Archived, OpenError> {
+pub fn backup(dir: &Path, file: &Path) -> Result<BackupSummary, OpenError> {
     let _lock = lock(dir)?;
     let database = dir.join("fjall");
     let mark = super::read_mark(&dir.join("mark"))?
         .ok_or_else(|| Error::Corrupt("the high-water mark is missing".to_owned()))?;
-    super::look(dir, &mark.values())?;
+    super::verify_files(dir, &mark.values())?;
     let tables = Tables::open(&database, CACHE)?;
-    let standing = recovery::compare(&tables, mark.values())?;
+    let recovered = recovery::compare(&tables, mark.values())?;
     let identity = recovery::identity(&tables)?;
-    let mut writer = Writer::create(file, &identity, standing.revision)?;
+    let mut writer = ArchiveWriter::create(file, &identity, recovered.revision)?;
     let (mut start, mut more) = (String::new(), true);
     while more {
-        let (rows, rest) = reader::range_at(&tables, "", &start, PAGE, standing.revision)?;
+        let (rows, rest) = reader::range_at(&tables, "", &start, PAGE, recovered.revision)?;
         more = rest;
         for row in rows {
             writer.add(&row.key, row.revision.0, &row.value)?;
@@ -246,31 +247,31 @@ pub fn backup(dir: &Path, file: &Path) -> Result<Archived, OpenError> {
         }
     }
     let (objects, bytes) = writer.finish()?;
-    Ok(Archived { identity, revision: Revision(standing.revision), objects, bytes })
+    Ok(BackupSummary { identity, revision: Revision(recovered.revision), objects, bytes })
 }
 
 /// The result of [`restore`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Restored {
+pub struct RestoreOutcome {
     /// The content of the backup file.
-    pub archived: Archived,
+    pub archived: BackupSummary,
     /// The revision of the new store.
     pub revision: Revision,
 }
 
-/// Creates a store from a file that [`backup`] wrote. `now` is for [`go_on_after`].
+/// Creates a store from a file that [`backup`] wrote. `now` is for [`resume_revision`].
 ///
 /// # Errors
 ///
 /// A store exists already, the file is incomplete, or building the store fails. A failure leaves no store.
-pub fn restore(file: &Path, dir: &Path, now: u64) -> Result<Restored, OpenError> {
+pub fn restore(file: &Path, dir: &Path, now: u64) -> Result<RestoreOutcome, OpenError> {
     if dir.try_exists()? {
         let why = format!("`{}` exists already; restore into a directory that does not exist", dir.display());
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, why).into());
     }
-    let mut archive = Reader::open(file)?;
+    let mut archive = ArchiveReader::open(file)?;
     let (identity, newest) = (archive.identity().clone(), archive.revision());
-    let unfinished = beside(dir, "restored")?;
+    let unfinished = unused_sibling_path(dir, "restored")?;
     let mut build = Build::begin(&unfinished, &identity)?;
     let filled = (|| {
         while let Some((key, revision, value)) = archive.next()? {
@@ -278,7 +279,7 @@ pub fn restore(file: &Path, dir: &Path, now: u64) -> Result<Restored, OpenError>
         }
         Ok::<(), OpenError>(())
     })();
-    let built = filled.and_then(|()| build.finish(newest, go_on_after(newest, now)));
+    let built = filled.and_then(|()| build.finish(newest, resume_revision(newest, now)));
     let revision = match built {
         Ok(revision) => revision,
         Err(error) => {
@@ -289,8 +290,8 @@ pub fn restore(file: &Path, dir: &Path, now: u64) -> Result<Restored, OpenError>
     };
     rename(&unfinished, dir)?;
     let (objects, bytes) = archive.read();
-    let archived = Archived { identity, revision: Revision(newest), objects, bytes };
-    Ok(Restored { archived, revision })
+    let archived = BackupSummary { identity, revision: Revision(newest), objects, bytes };
+    Ok(RestoreOutcome { archived, revision })
 }
 
 /// Locks an existing store.
@@ -303,7 +304,7 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
 }
 
 /// An unused path beside a directory.
-fn beside(dir: &Path, what: &str) -> io::Result<PathBuf> {
+fn unused_sibling_path(dir: &Path, what: &str) -> io::Result<PathBuf> {
     for number in 0.. {
         let mut name = dir.as_os_str().to_owned();
         name.push(if number == 0 { format!(".{what}") } else { format!(".{what}-{number}") });

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::super::files::{self, journal};
+use super::super::high_water_mark::MarkValues;
 use super::super::layout;
-use super::super::mark::Values;
 use super::Survey;
 use super::rows::Keyspace;
 
@@ -53,7 +53,7 @@ struct Progress {
 
 impl Progress {
     /// Whether all acknowledged rows of `versions` were read or are in tables.
-    fn has_objects(&self, flushed: u64, mark: Values) -> bool {
+    fn has_objects(&self, flushed: u64, mark: MarkValues) -> bool {
         self.revision.max(Some(flushed)) >= Some(mark.revision)
     }
 }
@@ -166,7 +166,7 @@ impl Survey {
                 Some(None) => {
                     self.damages
                         .push(|| format!("journal {} has a row that does not decompress", files::name(path)));
-                    self.bad_row(&item.key);
+                    self.record_damaged_row(&item.key);
                     continue;
                 }
             };

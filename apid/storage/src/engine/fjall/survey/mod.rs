@@ -12,11 +12,11 @@
 //! INVARIANT (same precedence as fjall): of several rows with one key the row with the highest sequence number counts.
 //! Journal rows count only beyond the content of tables, because merged tables may have dropped removals.
 //! INVARIANT (loss report is complete): every acknowledged row is in the survey, or was trimmed, or is named
-//! in [`Lost`]. Unknown cases count as lost.
+//! in [`LossReport`]. Unknown cases count as lost.
 
+mod checks;
 mod journals;
-mod judge;
-mod lost;
+mod loss_report;
 mod rows;
 
 use std::collections::BTreeMap;
@@ -27,18 +27,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use self::journals::{Gap, Part};
-use self::lost::Damages;
-pub use self::lost::Lost;
-use self::rows::{Keyspace, Kind};
+use self::loss_report::Damages;
+pub use self::loss_report::LossReport;
+use self::rows::{Keyspace, RowKind};
 use super::Identity;
-use super::database::translate_io;
-use super::files::{self, Trouble, journal, manifest, table};
+use super::database::map_io_error;
+use super::files::{self, FileProblem, journal, manifest, table};
+use super::high_water_mark::{self, MarkValues};
 use super::layout::{self, Entry, Jump, META_COMPACTED, META_IDENTITY, META_JUMP, META_TRIMMED, Tag};
-use super::mark::{self, Values};
 
 /// The kind of a row of `versions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
+pub(super) enum VersionKind {
     /// An object.
     Object,
     /// A tombstone.
@@ -49,7 +49,7 @@ pub(super) enum Version {
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     /// The valid slots of the high-water mark, newest first; empty when the mark is missing.
-    pub(super) marks: Vec<Values>,
+    pub(super) marks: Vec<MarkValues>,
     /// The identity of the store, if readable.
     pub(super) identity: Option<Identity>,
     /// The newest revision found, in the log or of an object.
@@ -58,7 +58,7 @@ pub(super) struct Survey {
     pub(super) trimmed: u64,
     pub(super) jumps: Vec<Jump>,
     /// The rows of `versions` by key: grouped by object, newest version first.
-    pub(super) versions: BTreeMap<Box<[u8]>, Version>,
+    pub(super) versions: BTreeMap<Box<[u8]>, VersionKind>,
     pub(super) log: BTreeMap<u64, Entry>,
     pub(super) journals: usize,
     pub(super) bytes: u64,
@@ -66,7 +66,7 @@ pub(super) struct Survey {
     pub(super) damages: Damages,
     /// Harmless deviations from the written bytes.
     pub(super) remarks: Vec<String>,
-    pub(super) lost: Lost,
+    pub(super) lost: LossReport,
     /// The highest sequence number in the tables of `versions`; None when uncertain.
     persisted: Option<u64>,
     /// The revision up to which all rows of `versions` were written to tables. The source is the high-water
@@ -92,8 +92,8 @@ impl Survey {
         let database = dir.join("fjall");
         let mut keyspaces: BTreeMap<u64, Keyspace> = BTreeMap::new();
         match files::check_version(&database) {
-            Err(Trouble::Damaged(what) | Trouble::Lost(what)) => survey.damages.push(|| what),
-            Err(Trouble::Unreadable(error)) => return Err(io::Error::other(error)),
+            Err(FileProblem::Damaged(what) | FileProblem::Lost(what)) => survey.damages.push(|| what),
+            Err(FileProblem::Unreadable(error)) => return Err(io::Error::other(error)),
             Ok(()) => {}
         }
         let folders = match files::keyspaces(&database) {
@@ -110,27 +110,27 @@ impl Survey {
         }
         survey.read_journals(&database, &mut keyspaces)?;
         for (number, keyspace) in keyspaces {
-            if !files::is_own(number) {
+            if !files::is_internal(number) {
                 survey.sort(keyspace);
             }
         }
-        survey.judge();
+        survey.check_consistency();
         Ok(survey)
     }
 
     /// Whether no damage and no loss was found.
     pub(super) fn is_sound(&self) -> bool {
-        self.damages.named.is_empty() && self.lost.is_nothing()
+        self.damages.named.is_empty() && self.lost.is_empty()
     }
 
     /// The acknowledged revisions, as far as known.
-    pub(super) fn acknowledged(&self) -> Option<Values> {
+    pub(super) fn acknowledged(&self) -> Option<MarkValues> {
         self.marks.first().copied()
     }
 
     fn read_mark(&mut self, path: &Path) -> io::Result<()> {
         let slots = match std::fs::read(path) {
-            Ok(bytes) => mark::slots(&bytes),
+            Ok(bytes) => high_water_mark::slots(&bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.damages.push(|| "the high-water mark is missing".to_owned());
                 return Ok(());
@@ -155,8 +155,8 @@ impl Survey {
         let mut keyspace = Keyspace { persisted: Some(0), ..Keyspace::default() };
         let listed = match manifest::read(folder) {
             Ok(listed) => listed.into_iter().map(|listed| (listed.id, Some(listed))).collect(),
-            Err(Trouble::Unreadable(error)) => return Err(io::Error::other(error)),
-            Err(Trouble::Damaged(what) | Trouble::Lost(what)) => {
+            Err(FileProblem::Unreadable(error)) => return Err(io::Error::other(error)),
+            Err(FileProblem::Damaged(what) | FileProblem::Lost(what)) => {
                 self.damages.push(|| format!("{what}; reading all tables in its folder"));
                 let ids = match table::all(folder) {
                     Ok(ids) => ids,
@@ -177,10 +177,10 @@ impl Survey {
                 keyspace.persisted = keyspace.persisted.map(|highest| highest.max(row.seqno + offset));
                 keyspace.take(row.key, row.seqno + offset, row.value.as_ref());
             });
-            let stretches = match read {
-                Ok(stretches) => stretches,
+            let unreadable_ranges = match read {
+                Ok(unreadable_ranges) => unreadable_ranges,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    vec![table::Stretch { after: None, before: None }]
+                    vec![table::UnreadableRange { after: None, before: None }]
                 }
                 Err(error) => return Err(error),
             };
@@ -198,42 +198,42 @@ impl Survey {
             let of = facts.as_ref().map_or_else(String::new, |facts| format!(" of {}", facts.rows));
             self.damages.push(|| format!("table {name} fails its checksum, {rows}{of} rows are readable"));
             keyspace.persisted = None;
-            keyspace.stretches.extend(stretches);
+            keyspace.unreadable_ranges.extend(unreadable_ranges);
         }
         Ok(keyspace)
     }
 
     /// Sorts the rows of one of our keyspaces into the survey. Every row carries its kind.
     fn sort(&mut self, keyspace: Keyspace) {
-        for stretch in keyspace.stretches {
-            let name = |key: Option<Vec<u8>>| key.map(|key| readable(&key));
-            self.lost.between.push((name(stretch.after), name(stretch.before)));
+        for range in keyspace.unreadable_ranges {
+            let name = |key: Option<Vec<u8>>| key.map(|key| readable_key(&key));
+            self.lost.between.push((name(range.after), name(range.before)));
         }
         for (key, held) in keyspace.rows {
             let version = match held.kind {
-                Kind::Removed => continue,
-                Kind::Unreadable => {
-                    self.bad_row(&key);
+                RowKind::Removed => continue,
+                RowKind::Unreadable => {
+                    self.record_damaged_row(&key);
                     continue;
                 }
-                Kind::Entry(entry) => {
+                RowKind::Entry(entry) => {
                     self.revision = self.revision.max(entry.revision);
                     self.log.insert(entry.revision, *entry);
                     continue;
                 }
-                Kind::Fact(row) => {
+                RowKind::Fact(row) => {
                     if self.fact(&key, &row).is_err() {
-                        self.bad_row(&key);
+                        self.record_damaged_row(&key);
                     }
                     continue;
                 }
-                Kind::Object => Version::Object,
-                Kind::Deleted => Version::Deleted,
+                RowKind::Object => VersionKind::Object,
+                RowKind::Deleted => VersionKind::Deleted,
             };
             match split(&key) {
                 Some((_, revision)) => self.revision = self.revision.max(revision),
                 None => {
-                    self.bad_row(&key);
+                    self.record_damaged_row(&key);
                     continue;
                 }
             }
@@ -242,7 +242,7 @@ impl Survey {
         }
     }
 
-    fn bad_row(&mut self, key: &[u8]) {
+    fn record_damaged_row(&mut self, key: &[u8]) {
         self.damages.push(|| format!("a row is damaged (key {})", key.escape_ascii()));
         match layout::log_revision(key) {
             Ok(revision) => self.lost.revision(revision),
@@ -250,7 +250,7 @@ impl Survey {
                 if let Ok((_, revision)) = layout::split_version_key(key) {
                     self.lost.revision(revision);
                 }
-                self.lost.key(&readable(key));
+                self.lost.key(&readable_key(key));
             }
         }
     }
@@ -275,8 +275,8 @@ impl Survey {
 
     /// The number of live objects.
     pub(super) fn live(&self) -> usize {
-        let mut there = There::of(&self.log);
-        self.versions.iter().filter(|(key, version)| there.is(key, **version)).count()
+        let mut live_objects = LiveObjects::of(&self.log);
+        self.versions.iter().filter(|(key, version)| live_objects.is_live(key, **version)).count()
     }
 
     /// Calls `each` with the key, revision and bytes of every live object, after reading the files again.
@@ -290,9 +290,9 @@ impl Survey {
         &mut self,
         mut each: impl FnMut(&str, u64, &[u8]) -> crate::Result<()>,
     ) -> crate::Result<()> {
-        let mut there = There::of(&self.log);
+        let mut live_objects = LiveObjects::of(&self.log);
         let mut wanted = std::mem::take(&mut self.versions);
-        wanted.retain(|key, version| there.is(key, *version));
+        wanted.retain(|key, version| live_objects.is_live(key, *version));
         let mut give = |key: &[u8], row: Option<&Bytes>| -> crate::Result<()> {
             let Some(row) = row.filter(|_| wanted.contains_key(key)) else { return Ok(()) };
             if let (Ok(version), Some((name, revision))) = (layout::decode_version(key, row), split(key))
@@ -311,14 +311,14 @@ impl Survey {
                 }
             });
             match read {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(translate_io(&error)),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(map_io_error(&error)),
                 _ => given?,
             }
         }
         for Part { path, begin, end } in &self.parts {
-            let mut batches = journal::Batches::open(path, *begin).map_err(|error| translate_io(&error))?;
+            let mut batches = journal::Batches::open(path, *begin).map_err(|error| map_io_error(&error))?;
             while batches.end() < *end
-                && let Some(batch) = batches.next().map_err(|error| translate_io(&error))?
+                && let Some(batch) = batches.next().map_err(|error| map_io_error(&error))?
             {
                 for item in batch.items {
                     let row = item.value.and_then(journal::Value::decompressed).map(Bytes::from);
@@ -330,7 +330,7 @@ impl Survey {
             None => Ok(()),
             Some((key, _)) => Err(crate::Error::Unavailable(format!(
                 "the files of the store changed during the read: `{}` is missing",
-                readable(key)
+                readable_key(key)
             ))),
         }
     }
@@ -339,13 +339,13 @@ impl Survey {
 /// Selects the live objects from the sorted rows of `versions`: the first row of a key is its newest.
 ///
 /// A tombstone may be lost while the log still records the deletion: deleted objects stay deleted.
-struct There<'a> {
+struct LiveObjects<'a> {
     head: Vec<u8>,
     /// The revisions of deletions that were the last change of their keys.
     deleted: BTreeMap<&'a str, u64>,
 }
 
-impl<'a> There<'a> {
+impl<'a> LiveObjects<'a> {
     fn of(log: &'a BTreeMap<u64, Entry>) -> Self {
         let mut deleted = BTreeMap::new();
         for entry in log.values() {
@@ -355,17 +355,17 @@ impl<'a> There<'a> {
                 deleted.remove(&*entry.key);
             }
         }
-        There { head: Vec::new(), deleted }
+        LiveObjects { head: Vec::new(), deleted }
     }
 
-    fn is(&mut self, key: &[u8], version: Version) -> bool {
+    fn is_live(&mut self, key: &[u8], version: VersionKind) -> bool {
         let head = layout::split_version_key(key).map_or(key, |(head, _)| head);
         if self.head == head {
             return false;
         }
         self.head.clear();
         self.head.extend_from_slice(head);
-        version == Version::Object
+        version == VersionKind::Object
             && split(key).is_some_and(|(name, revision)| {
                 self.deleted.get(&*name).is_none_or(|deletion| *deletion < revision)
             })
@@ -379,7 +379,7 @@ fn split(key: &[u8]) -> Option<(Arc<str>, u64)> {
 }
 
 /// A key of a keyspace in readable form, for messages.
-fn readable(key: &[u8]) -> String {
+fn readable_key(key: &[u8]) -> String {
     let name = layout::split_version_key(key).and_then(|(head, _)| layout::key_of_head(head));
     match (name, layout::log_revision(key)) {
         (Ok(name), _) => name.to_string(),

@@ -9,7 +9,7 @@ use super::super::layout::{self, Entry, Tag};
 
 /// The kind and content of a row.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum RowKind {
     /// A removal.
     Removed,
     /// `versions`: an object.
@@ -24,39 +24,39 @@ pub(super) enum Kind {
     Unreadable,
 }
 
-impl Kind {
+impl RowKind {
     /// Classifies the row at a key; None is a removal.
-    fn of(key: &[u8], row: Option<&Bytes>) -> Kind {
-        let Some(row) = row else { return Kind::Removed };
+    fn of(key: &[u8], row: Option<&Bytes>) -> RowKind {
+        let Some(row) = row else { return RowKind::Removed };
         match layout::tag(row) {
             Some(Tag::Object | Tag::Deleted) => match layout::decode_version(key, row) {
-                Ok(version) if version.value.is_some() => Kind::Object,
-                Ok(_) => Kind::Deleted,
-                Err(_) => Kind::Unreadable,
+                Ok(version) if version.value.is_some() => RowKind::Object,
+                Ok(_) => RowKind::Deleted,
+                Err(_) => RowKind::Unreadable,
             },
             Some(Tag::Created | Tag::Updated | Tag::Removed) => match layout::decode_entry(key, row) {
-                Ok(entry) => Kind::Entry(Box::new(entry)),
-                Err(_) => Kind::Unreadable,
+                Ok(entry) => RowKind::Entry(Box::new(entry)),
+                Err(_) => RowKind::Unreadable,
             },
-            Some(Tag::Fact) if layout::decode_fact(key, row).is_ok() => Kind::Fact(Box::new(row.clone())),
-            Some(Tag::Fact) | None => Kind::Unreadable,
+            Some(Tag::Fact) if layout::decode_fact(key, row).is_ok() => RowKind::Fact(Box::new(row.clone())),
+            Some(Tag::Fact) | None => RowKind::Unreadable,
         }
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct SurveyedRow {
     seqno: u64,
-    pub(super) kind: Kind,
+    pub(super) kind: RowKind,
 }
 
 /// The rows of one keyspace.
 #[derive(Default)]
 pub(super) struct Keyspace {
-    pub(super) rows: BTreeMap<Box<[u8]>, Held>,
+    pub(super) rows: BTreeMap<Box<[u8]>, SurveyedRow>,
     /// The highest sequence number in tables; None when uncertain.
     pub(super) persisted: Option<u64>,
-    pub(super) stretches: Vec<table::Stretch>,
+    pub(super) unreadable_ranges: Vec<table::UnreadableRange>,
 }
 
 impl Keyspace {
@@ -65,21 +65,22 @@ impl Keyspace {
         if self.rows.get(&*key).is_some_and(|held| held.seqno > seqno) {
             return;
         }
-        let kind = Kind::of(&key, row);
-        self.rows.insert(key.into_boxed_slice(), Held { seqno, kind });
+        let kind = RowKind::of(&key, row);
+        self.rows.insert(key.into_boxed_slice(), SurveyedRow { seqno, kind });
     }
 
     /// The newest revision in the `log` keyspace; None for other keyspaces.
     pub(super) fn newest_entry(&self) -> Option<u64> {
         match self.rows.last_key_value() {
-            Some((_, Held { kind: Kind::Entry(entry), .. })) => Some(entry.revision),
+            Some((_, SurveyedRow { kind: RowKind::Entry(entry), .. })) => Some(entry.revision),
             _ => None,
         }
     }
 
     /// The newest revision in the `versions` keyspace; None for other keyspaces.
     pub(super) fn newest_version(&self) -> Option<u64> {
-        let versions = self.rows.iter().filter(|(_, held)| matches!(held.kind, Kind::Object | Kind::Deleted));
+        let versions =
+            self.rows.iter().filter(|(_, held)| matches!(held.kind, RowKind::Object | RowKind::Deleted));
         versions.filter_map(|(key, _)| Some(layout::split_version_key(key).ok()?.1)).max()
     }
 }

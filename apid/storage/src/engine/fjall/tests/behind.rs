@@ -3,8 +3,8 @@
 
 use super::super::database::Tables;
 use super::super::files::journal::Batches;
-use super::super::mark::{Flushed, Mark, Values};
-use super::super::offline::{self, Repaired};
+use super::super::high_water_mark::{Flushed, HighWaterMark, MarkValues};
+use super::super::offline::{self, RepairOutcome};
 use super::super::recovery;
 use super::*;
 
@@ -21,15 +21,15 @@ fn ends(path: &Path) -> Vec<usize> {
 /// A closed store with the keys `key/00001` and so on, and its journal.
 ///
 /// Each key has one revision and one batch.
-pub(super) struct Filled {
+pub(super) struct FilledStore {
     dir: tempfile::TempDir,
     pub(super) journal: Vec<u8>,
     /// Start and end of each batch, by revision; index 0 is the batch of a new store.
     pub(super) batches: Vec<(usize, usize)>,
 }
 
-impl Filled {
-    async fn with(values: &[&[u8]]) -> Filled {
+impl FilledStore {
+    async fn with(values: &[&[u8]]) -> FilledStore {
         let dir = memory_dir();
         let store = open(&dir.path().join("store")).unwrap();
         for (number, value) in values.iter().enumerate() {
@@ -44,11 +44,11 @@ impl Filled {
         let mut batches: Vec<_> = begins.zip(ends.iter().copied()).collect();
         // The last batches are the commits, because fjall writes none of its own here.
         batches.drain(..batches.len() - values.len() - 1);
-        Filled { dir, journal, batches }
+        FilledStore { dir, journal, batches }
     }
 
-    pub(super) async fn many(count: usize) -> Filled {
-        Filled::with(&vec![&[b'v'; 300][..]; count]).await
+    pub(super) async fn many(count: usize) -> FilledStore {
+        FilledStore::with(&vec![&[b'v'; 300][..]; count]).await
     }
 
     pub(super) fn store(&self) -> PathBuf {
@@ -64,7 +64,9 @@ impl Filled {
     pub(super) async fn repaired(&self) -> (Vec<u64>, offline::Report) {
         let checked = offline::check(&self.store()).unwrap();
         let repaired = offline::repair(&self.store(), Some(&identity()), 0).unwrap();
-        let Repaired::Mended { report, kept, objects, .. } = repaired else { panic!("sound: {checked}") };
+        let RepairOutcome::Rebuilt { report, kept, objects, .. } = repaired else {
+            panic!("sound: {checked}")
+        };
         assert_eq!((&report, report.objects), (&checked, objects));
         let store = open(&self.store()).unwrap();
         let revisions = rows(&store).await.unwrap().iter().map(|row| row.revision.0).collect();
@@ -77,8 +79,8 @@ impl Filled {
 
 /// Damages each kind of field in a batch.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_batch_costs_its_own_changes_and_no_later_ones() {
-    let filled = Filled::many(30).await;
+async fn damaged_journal_batch_loses_only_its_own_changes() {
+    let filled = FilledStore::many(30).await;
     let (begin, end) = filled.batches[12];
     // The start tag, the row count, a row tag, a length, a value, the end tag, the checksum. The sequence
     // number has no checksum.
@@ -99,8 +101,8 @@ async fn a_damaged_batch_costs_its_own_changes_and_no_later_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_between_two_damages_is_lost_with_them_and_named() {
-    let filled = Filled::many(30).await;
+async fn batches_between_two_damages_are_lost_and_reported() {
+    let filled = FilledStore::many(30).await;
     let mut damaged = filled.journal.clone();
     for revision in [8, 15] {
         damaged[filled.batches[revision].0 + 100] ^= 1;
@@ -118,14 +120,14 @@ async fn what_is_between_two_damages_is_lost_with_them_and_named() {
 
 /// No checksum covers the sequence number of a batch: the survey corrects it, and confuses no rows.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_number_of_a_batch_loses_nothing() {
-    let filled = Filled::many(20).await;
+async fn wrong_journal_batch_seqno_loses_nothing() {
+    let filled = FilledStore::many(20).await;
     for (revision, byte) in [(7, 4), (7, 0), (20, 0), (1, 2)] {
         let mut damaged = filled.journal.clone();
         damaged[filled.batches[revision].0 + 5 + byte] ^= 0x40;
         filled.damaged(&damaged);
         let report = offline::check(&filled.store()).unwrap();
-        assert!(report.lost.is_nothing(), "{report}");
+        assert!(report.lost.is_empty(), "{report}");
         assert_eq!(report.objects, 20);
         if !report.is_sound() {
             assert_eq!(filled.repaired().await.0, (1..=20).collect::<Vec<u64>>());
@@ -135,12 +137,12 @@ async fn a_wrong_number_of_a_batch_loses_nothing() {
 
 /// A client stores journal bytes as an object, and the batch with that object is damaged.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_looks_like_a_journal_is_never_read_as_one() {
+async fn object_with_journal_bytes_is_not_read_as_journal() {
     // A store under the client's control, whose batches have higher sequence numbers than those before the
     // object.
-    let forged = Filled::with(&vec![&b"forged"[..]; 40]).await;
+    let forged = FilledStore::with(&vec![&b"forged"[..]; 40]).await;
     let batches = &forged.journal[forged.batches[20].0..forged.batches[26].1];
-    let first = Filled::with(&[b"a", b"b", batches, b"d", b"e"]).await;
+    let first = FilledStore::with(&[b"a", b"b", batches, b"d", b"e"]).await;
     let (begin, end) = first.batches[3];
     let inside = (begin..end)
         .find(|at| first.journal[*at..].starts_with(batches))
@@ -153,8 +155,8 @@ async fn an_object_that_looks_like_a_journal_is_never_read_as_one() {
             first.damaged(&damaged);
             if cut == inside + batches.len() {
                 // The write of the object was never acknowledged.
-                let mut mark = Mark::open(&first.store().join("mark")).unwrap().unwrap();
-                mark.write(Values { revision: 2, ..mark.values() }).unwrap();
+                let mut mark = HighWaterMark::open(&first.store().join("mark")).unwrap().unwrap();
+                mark.write(MarkValues { revision: 2, ..mark.values() }).unwrap();
             }
             let report = offline::check(&first.store()).unwrap();
             assert!(
@@ -170,8 +172,8 @@ async fn an_object_that_looks_like_a_journal_is_never_read_as_one() {
 ///
 /// No gap in the history shows the loss.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_old_journal_has_lost_below_the_history_is_named() {
-    let filled = Filled::many(40).await;
+async fn damage_of_old_journal_below_compaction_is_reported() {
+    let filled = FilledStore::many(40).await;
     let store = open(&filled.store()).unwrap();
     store.compact(Revision(35)).await.unwrap();
     store.close().await;
@@ -195,12 +197,14 @@ async fn what_an_old_journal_has_lost_below_the_history_is_named() {
 
 /// The same damage in a journal whose rows are all in tables.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_journal_whose_rows_are_all_in_tables_has_lost_nothing() {
+async fn damaged_journal_with_flushed_rows_loses_nothing() {
     let dir = memory_dir();
     let path = dir.path().join("store");
-    let store =
-        FjallStore::open(Options { memtable_bytes: 16 << 10, ..options(&path) }, Arc::new(Seen::default()))
-            .unwrap();
+    let store = FjallStore::open(
+        Options { memtable_bytes: 16 << 10, ..options(&path) },
+        Arc::new(RecordingObserver::default()),
+    )
+    .unwrap();
     let journal = path.join("fjall/0.jnl");
     churn(&store, 0, 40, 500).await;
     let before = *ends(&journal).last().unwrap();
@@ -213,8 +217,8 @@ async fn a_damaged_journal_whose_rows_are_all_in_tables_has_lost_nothing() {
         keyspace.rotate_memtable_and_wait().unwrap();
     }
     drop(tables);
-    let mut mark = Mark::open(&path.join("mark")).unwrap().unwrap();
-    mark.write(Values { flushed: Flushed { log: 50, versions: 50 }, ..mark.values() }).unwrap();
+    let mut mark = HighWaterMark::open(&path.join("mark")).unwrap().unwrap();
+    mark.write(MarkValues { flushed: Flushed { log: 50, versions: 50 }, ..mark.values() }).unwrap();
     let mut copied = std::fs::read(&journal).unwrap();
     copied.truncate(before);
     // A crash leaves an obsolete journal and its successor.
@@ -227,10 +231,10 @@ async fn a_damaged_journal_whose_rows_are_all_in_tables_has_lost_nothing() {
         // No checksum covers the damaged byte.
         return;
     }
-    assert!(report.lost.is_nothing(), "{report}");
+    assert!(report.lost.is_empty(), "{report}");
     let why = corrupt(open(&path));
     assert!(why.contains("no change is lost"), "{why}");
-    let Repaired::Mended { objects, .. } = offline::repair(&path, None, 0).unwrap() else {
+    let RepairOutcome::Rebuilt { objects, .. } = offline::repair(&path, None, 0).unwrap() else {
         panic!("{report}")
     };
     assert_eq!(objects, wanted.len());
@@ -239,15 +243,15 @@ async fn a_damaged_journal_whose_rows_are_all_in_tables_has_lost_nothing() {
 
 /// The identity of the store is in its first batch.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_does_not_say_whose_it_is_is_repaired_only_for_somebody() {
-    let filled = Filled::many(5).await;
+async fn store_without_identity_is_repaired_only_with_given_identity() {
+    let filled = FilledStore::many(5).await;
     let mut damaged = filled.journal.clone();
     let (_, end) = filled.batches[0];
     damaged[end - 20] ^= 1;
     filled.damaged(&damaged);
     let report = offline::check(&filled.store()).unwrap();
-    assert!(report.identity.is_none() && report.lost.is_nothing(), "{report}");
-    assert!(matches!(offline::repair(&filled.store(), None, 0), Err(OpenError::Unidentified)));
+    assert!(report.identity.is_none() && report.lost.is_empty(), "{report}");
+    assert!(matches!(offline::repair(&filled.store(), None, 0), Err(OpenError::MissingIdentity)));
     let left: Vec<_> = std::fs::read_dir(filled.dir.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "{left:?}");
     let theirs = Identity { preset: "kubernetes".to_owned(), api_domain: "example.com".to_owned() };
@@ -260,8 +264,8 @@ async fn a_store_that_does_not_say_whose_it_is_is_repaired_only_for_somebody() {
 ///
 /// The acknowledged revisions are unknown in this case.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_mark_nothing_is_promised() {
-    let filled = Filled::many(5).await;
+async fn store_without_high_water_mark_reports_unknown_loss() {
+    let filled = FilledStore::many(5).await;
     std::fs::remove_file(filled.store().join("mark")).unwrap();
     let report = offline::check(&filled.store()).unwrap();
     assert_eq!(report.lost.after, Some(5), "{report}");

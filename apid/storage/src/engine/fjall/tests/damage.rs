@@ -5,13 +5,13 @@ use super::*;
 use crate::Change;
 
 /// The content of a store before the damage.
-struct Whole {
+struct StoreContent {
     rows: Vec<Row>,
     changes: Vec<Change>,
 }
 
 /// Opens and reads a damaged store. Both may fail as corrupt, but returned data must be correct.
-async fn check(dir: &Path, whole: &Whole, what: &str) -> Outcome {
+async fn check(dir: &Path, whole: &StoreContent, what: &str) -> Outcome {
     let store = match open(dir) {
         Ok(store) => store,
         Err(OpenError::Store(Error::Corrupt(_))) => return Outcome::Refused,
@@ -57,13 +57,13 @@ fn shorten_journals(dir: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flipped_byte_in_the_journal_is_never_silent() {
+async fn flipped_journal_byte_is_rejected_or_harmless() {
     let dir = memory_dir();
     let (source, copy) = (dir.path().join("source"), dir.path().join("copy"));
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(RecordingObserver::default());
     let store = FjallStore::open(options(&source), seen.clone()).unwrap();
     let rows = churn(&store, 5, 60, 300).await;
-    let whole = Whole { rows, changes: seen.changes() };
+    let whole = StoreContent { rows, changes: seen.changes() };
     store.close().await;
     shorten_journals(&source);
     let journal = written(&source.join("fjall/0.jnl"));
@@ -86,7 +86,7 @@ async fn a_flipped_byte_in_the_journal_is_never_silent() {
 /// A truncation that loses an acknowledged write is rejected. A truncation of only the unacknowledged write
 /// is a normal crash.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cut_journal_is_refused_unless_only_what_was_not_acknowledged_is_gone() {
+async fn truncated_journal_is_rejected_if_acknowledged_writes_are_lost() {
     let dir = memory_dir();
     let (source, copy) = (dir.path().join("source"), dir.path().join("copy"));
     let store = open(&source).unwrap();
@@ -124,7 +124,7 @@ async fn a_cut_journal_is_refused_unless_only_what_was_not_acknowledged_is_gone(
 }
 
 /// Offsets of a file to flip: all of a small file, some of a larger one. `FLIPS` sets their number.
-fn places(size: usize, random: &SeededChance) -> Vec<usize> {
+fn places(size: usize, random: &SeededRng) -> Vec<usize> {
     let flips = std::env::var("FLIPS").map_or(10, |flips| flips.parse().unwrap());
     if size <= flips.max(120) {
         return (0..size).collect();
@@ -145,14 +145,14 @@ fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 /// A damaged store is rejected before any file changes. A rejected store is repairable, and the report names
 /// all missing data.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flipped_byte_in_any_file_is_harmless_or_refused_with_what_is_lost() {
+async fn flipped_byte_in_any_file_is_harmless_or_rejected_with_loss_report() {
     let seed = std::env::var("FLIP_SEED").map_or(6, |seed| seed.parse().unwrap());
     println!("FLIP_SEED={seed}");
-    let random = SeededChance::new(seed);
+    let random = SeededRng::new(seed);
     let dir = memory_dir();
     let (source, copy) = (dir.path().join("source"), dir.path().join("copy"));
     let small = Options { memtable_bytes: 16 << 10, ..options(&source) };
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(RecordingObserver::default());
     let store = FjallStore::open(small, seen.clone()).unwrap();
     let mut rows = churn(&store, seed, 150, 500).await;
     until("memtables are flushed", async || store.stats().sealed_memtables == 0).await;
@@ -161,7 +161,7 @@ async fn a_flipped_byte_in_any_file_is_harmless_or_refused_with_what_is_lost() {
     rows = churn(&store, seed + 1, 20, 5000).await.into_iter().chain(rows.drain(..0)).collect();
     let mut changes = seen.changes();
     changes.retain(|change| change.revision > Revision(60));
-    let whole = Whole { rows, changes };
+    let whole = StoreContent { rows, changes };
     until("memtables are flushed", async || store.stats().sealed_memtables == 0).await;
     assert!(store.stats().tables > 0);
     store.close().await;
@@ -210,10 +210,10 @@ async fn a_flipped_byte_in_any_file_is_harmless_or_refused_with_what_is_lost() {
 }
 
 /// Repairs a rejected store: present data is correct, and the report names all missing data.
-async fn check_repair(dir: &Path, whole: &Whole, what: &str) {
+async fn check_repair(dir: &Path, whole: &StoreContent, what: &str) {
     let report = offline::check(dir).unwrap();
     assert!(!report.is_sound(), "{what}: {report}");
-    let offline::Repaired::Mended { report, revision, objects, kept } =
+    let offline::RepairOutcome::Rebuilt { report, revision, objects, kept } =
         offline::repair(dir, Some(&identity()), 0).unwrap()
     else {
         panic!("{what}: the survey found no damage");
@@ -235,7 +235,7 @@ async fn check_repair(dir: &Path, whole: &Whole, what: &str) {
         assert!(named, "{what}: {row:?} is missing but not reported in {report}");
     }
     for row in &found {
-        let known = whole.rows.contains(row) || !lost.is_nothing();
+        let known = whole.rows.contains(row) || !lost.is_empty();
         assert!(known, "{what}: {row:?} is an old version");
     }
     store.close().await;

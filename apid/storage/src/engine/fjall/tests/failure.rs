@@ -7,9 +7,9 @@ use crate::Observer;
 
 /// Flushing fails because the directory of tables is renamed, as on a broken disk. The failure poisons fjall.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_write_is_survived_without_a_restart() {
+async fn failed_write_reopens_database_without_restart() {
     let dir = memory_dir();
-    let (clock, seen) = (clock(), Arc::new(Seen::default()));
+    let (clock, seen) = (clock(), Arc::new(RecordingObserver::default()));
     let options = Options { memtable_bytes: 64 << 10, clock: clock.clone(), ..options(dir.path()) };
     let store = FjallStore::open(options, seen.clone()).unwrap();
     churn(&store, 1, 50, 100).await;
@@ -61,9 +61,9 @@ async fn a_failed_write_is_survived_without_a_restart() {
 }
 
 /// An observer that blocks until the test releases it.
-struct Stuck(parking_lot::Mutex<mpsc::Receiver<()>>);
+struct BlockingObserver(parking_lot::Mutex<mpsc::Receiver<()>>);
 
-impl Observer for Stuck {
+impl Observer for BlockingObserver {
     fn observe(&self, _: &[Change]) {
         // The test ends the wait by dropping the sender.
         let _ = self.0.lock().recv();
@@ -71,7 +71,7 @@ impl Observer for Stuck {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_stands_still_says_so_once_and_why() {
+async fn stalled_writer_calls_on_stall_once_with_reason() {
     let dir = memory_dir();
     let clock = clock();
     let (release, wait) = mpsc::channel();
@@ -82,7 +82,9 @@ async fn a_store_that_stands_still_says_so_once_and_why() {
         on_stall: Arc::new(move |why| report.send(why.to_owned()).unwrap()),
         ..options(dir.path())
     };
-    let store = Arc::new(FjallStore::open(options, Arc::new(Stuck(parking_lot::Mutex::new(wait)))).unwrap());
+    let store = Arc::new(
+        FjallStore::open(options, Arc::new(BlockingObserver(parking_lot::Mutex::new(wait)))).unwrap(),
+    );
     let writing = tokio::spawn({
         let store = store.clone();
         async move { store.commit("a", Op::Create(Bytes::new())).await }
@@ -101,15 +103,15 @@ async fn a_store_that_stands_still_says_so_once_and_why() {
 
 /// A panic of the writer thread, here in the observer, closes the store, and no call waits forever.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_writer_that_dies_takes_nobody_with_it() {
-    struct Panics;
-    impl Observer for Panics {
+async fn writer_thread_panic_closes_store_without_hanging_callers() {
+    struct PanickingObserver;
+    impl Observer for PanickingObserver {
         fn observe(&self, _: &[Change]) {
             panic!("injected panic");
         }
     }
     let dir = memory_dir();
-    let store = FjallStore::open(options(dir.path()), Arc::new(Panics)).unwrap();
+    let store = FjallStore::open(options(dir.path()), Arc::new(PanickingObserver)).unwrap();
     let mut watch = store.watch("", Revision(0)).await.unwrap();
     for _ in 0..2 {
         let refused = store.commit("a", Op::Create(Bytes::new())).await;

@@ -4,10 +4,10 @@
 //! history compacted, only the mark reveals a loss.
 
 use super::super::database::Tables;
-use super::super::mark::Mark;
+use super::super::high_water_mark::HighWaterMark;
 use super::super::offline;
 use super::super::trim::drop_tables;
-use super::behind::Filled;
+use super::behind::FilledStore;
 use super::*;
 
 const COUNT: usize = 30;
@@ -23,8 +23,8 @@ fn flush(store: &Path, names: &[&str]) {
 }
 
 /// A store as described above, compacted up to a revision.
-async fn filled(compacted: u64) -> Filled {
-    let mut filled = Filled::many(COUNT).await;
+async fn filled(compacted: u64) -> FilledStore {
+    let mut filled = FilledStore::many(COUNT).await;
     let store = open(&filled.store()).unwrap();
     store.compact(Revision(compacted)).await.unwrap();
     store.close().await;
@@ -36,7 +36,7 @@ async fn filled(compacted: u64) -> Filled {
 }
 
 /// Checks that a store is rejected and then repaired, with exactly these revisions lost.
-async fn check_lost(filled: &Filled, lost: (u64, u64), what: &str) {
+async fn check_lost(filled: &FilledStore, lost: (u64, u64), what: &str) {
     let why = corrupt(open(&filled.store()));
     let told = format!("changes among revisions {} to {} are missing", lost.0, lost.1);
     assert!(why.contains(&told), "{what}: {why}");
@@ -48,7 +48,7 @@ async fn check_lost(filled: &Filled, lost: (u64, u64), what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_first_batch_costs_its_own_change_and_no_later_ones() {
+async fn damaged_first_journal_batch_loses_only_its_change() {
     for compacted in [0, 1, COUNT as u64] {
         let filled = filled(compacted).await;
         let (begin, end) = filled.batches[1];
@@ -70,7 +70,7 @@ async fn a_damaged_first_batch_costs_its_own_change_and_no_later_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_journal_that_is_gone_is_missed() {
+async fn missing_journal_is_detected() {
     for compacted in [0, COUNT as u64] {
         let filled = filled(compacted).await;
         let cuts = [0, filled.batches[10].1, filled.batches[20].1, filled.journal.len()];
@@ -98,15 +98,15 @@ async fn a_journal_that_is_gone_is_missed() {
 ///
 /// A second kill follows during the next write.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_journal_that_was_not_needed_any_more_is_not_missed() {
-    let next = Filled::many(COUNT + 1).await;
+async fn missing_flushed_journal_is_not_reported() {
+    let next = FilledStore::many(COUNT + 1).await;
     let (begin, end) = next.batches[COUNT + 1];
     for compacted in [0, COUNT as u64] {
         for length in [0, 1, 20, end - begin - 1, end - begin] {
             let filled = filled(compacted).await;
             flush(&filled.store(), &["versions"]);
             filled.damaged(&next.journal[begin..begin + length]);
-            let mark = Mark::open(&filled.store().join("mark")).unwrap().unwrap().values();
+            let mark = HighWaterMark::open(&filled.store().join("mark")).unwrap().unwrap().values();
             assert_eq!((mark.revision, mark.flushed.versions), (COUNT as u64, 0));
             let report = offline::check(&filled.store()).unwrap();
             assert!(report.is_sound(), "{length} bytes: {report}");
@@ -121,7 +121,7 @@ async fn a_journal_that_was_not_needed_any_more_is_not_missed() {
 
 /// The same case with compacted history whose tables are dropped: only the objects prove their presence.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_journal_that_was_not_needed_is_not_missed_where_history_is_gone_too() {
+async fn missing_flushed_journal_with_compacted_history_is_not_reported() {
     const LAST: u64 = COUNT as u64 + 1;
     let filled = filled(COUNT as u64).await;
     let store = open(&filled.store()).unwrap();
@@ -133,7 +133,7 @@ async fn a_journal_that_was_not_needed_is_not_missed_where_history_is_gone_too()
         assert!(drop_tables(&tables, COUNT as u64).unwrap(), "the history has separate tables");
     }
     filled.damaged(&[]);
-    let mark = Mark::open(&filled.store().join("mark")).unwrap().unwrap().values();
+    let mark = HighWaterMark::open(&filled.store().join("mark")).unwrap().unwrap().values();
     assert_eq!((mark.revision, mark.flushed.versions), (LAST, 0));
     let report = offline::check(&filled.store()).unwrap();
     assert!(report.is_sound(), "{report}");
@@ -144,8 +144,8 @@ async fn a_journal_that_was_not_needed_is_not_missed_where_history_is_gone_too()
 
 /// The log records the deletion: the deleted object stays deleted, and is not counted.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deletion_whose_marker_is_lost_stays_one() {
-    let mut filled = Filled::many(COUNT).await;
+async fn lost_tombstone_does_not_restore_deleted_object() {
+    let mut filled = FilledStore::many(COUNT).await;
     let store = open(&filled.store()).unwrap();
     store.commit("key/00004", Op::Delete(Revision(4))).await.unwrap();
     store.close().await;

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::clock::{Chance, ManualClock, SeededChance};
+use apimachinery::clock::{ManualClock, Rng, SeededRng};
 use bytes::Bytes;
 
 use super::{FjallStore, Identity, OpenError, Options};
-use crate::conformance::Seen;
+use crate::conformance::RecordingObserver;
 use crate::{Change, Error, Op, Revision, Row, Store};
 
 fn identity() -> Identity {
@@ -34,7 +34,7 @@ fn options(dir: &Path) -> Options {
 }
 
 fn open(dir: &Path) -> Result<FjallStore, OpenError> {
-    FjallStore::open(options(dir), Arc::new(Seen::default()))
+    FjallStore::open(options(dir), Arc::new(RecordingObserver::default()))
 }
 
 /// Returns the error of opening a store, which must be rejected as corrupt.
@@ -88,16 +88,16 @@ async fn rows(store: &dyn Store) -> Result<Vec<Row>, Error> {
 
 /// Creates, updates and deletes random keys, and returns the expected rows.
 async fn churn(store: &dyn Store, seed: u64, steps: u64, size: usize) -> Vec<Row> {
-    let chance = SeededChance::new(seed);
+    let rng = SeededRng::new(seed);
     let mut rows = std::collections::BTreeMap::<String, Row>::new();
     for row in self::rows(store).await.unwrap() {
         rows.insert(row.key.to_string(), row);
     }
     for _ in 0..steps {
-        let bits = chance.bits();
+        let bits = rng.bits();
         let key = format!("key/{:02}", bits % 40);
         let value: Vec<u8> =
-            std::iter::repeat_with(|| chance.bits().to_le_bytes()).flatten().take(size).collect();
+            std::iter::repeat_with(|| rng.bits().to_le_bytes()).flatten().take(size).collect();
         let value = Bytes::from(value);
         let op = match rows.get(&key) {
             None => Op::Create(value.clone()),

@@ -1,15 +1,17 @@
 //! Stores that no process serves: check, repair, backup, restore.
 
-use super::super::offline::{self, RAISE, Repaired};
+use super::super::offline::{self, REVISION_GAP, RepairOutcome};
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sound_store_is_found_sound_and_left_alone() {
+async fn check_and_repair_leave_intact_store_unchanged() {
     let dir = memory_dir();
     let path = dir.path().join("store");
-    let store =
-        FjallStore::open(Options { memtable_bytes: 16 << 10, ..options(&path) }, Arc::new(Seen::default()))
-            .unwrap();
+    let store = FjallStore::open(
+        Options { memtable_bytes: 16 << 10, ..options(&path) },
+        Arc::new(RecordingObserver::default()),
+    )
+    .unwrap();
     let rows = churn(&store, 1, 300, 400).await;
     assert!(matches!(offline::check(&path), Err(OpenError::Locked(_))), "a process holds the lock");
     assert!(matches!(offline::repair(&path, Some(&identity()), 0), Err(OpenError::Locked(_))));
@@ -18,7 +20,7 @@ async fn a_sound_store_is_found_sound_and_left_alone() {
     let report = offline::check(&path).unwrap();
     assert!(report.is_sound(), "{report}");
     assert_eq!((report.revision, report.objects, report.changes), (300, rows.len(), 300));
-    assert!(matches!(offline::repair(&path, Some(&identity()), 0).unwrap(), Repaired::Sound(_)));
+    assert!(matches!(offline::repair(&path, Some(&identity()), 0).unwrap(), RepairOutcome::Sound(_)));
     let store = open(&path).unwrap();
     assert_eq!(self::rows(&store).await.unwrap(), rows);
     store.compact(Revision(250)).await.unwrap();
@@ -36,7 +38,7 @@ async fn a_sound_store_is_found_sound_and_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_restored_is_what_was_backed_up_above_every_number_before() {
+async fn restored_backup_has_same_objects_above_all_old_revisions() {
     let dir = memory_dir();
     let (path, file, restored) =
         (dir.path().join("store"), dir.path().join("file"), dir.path().join("restored"));
@@ -48,21 +50,21 @@ async fn what_is_restored_is_what_was_backed_up_above_every_number_before() {
     assert_eq!(archived.bytes, std::fs::metadata(&file).unwrap().len());
     assert!(offline::backup(&path, &file).is_err(), "a backup is not overwritten");
     let done = offline::restore(&file, &restored, 0).unwrap();
-    assert_eq!((done.revision, &done.archived), (Revision(300 + RAISE), &archived));
+    assert_eq!((done.revision, &done.archived), (Revision(300 + REVISION_GAP), &archived));
     assert!(offline::restore(&file, &restored, 0).is_err(), "the store exists already");
     let report = offline::check(&restored).unwrap();
     assert!(report.is_sound(), "{report}");
     for round in 0..3 {
         let store = open(&restored).unwrap();
-        assert_eq!(store.revision(), Revision(300 + RAISE + round * 50));
+        assert_eq!(store.revision(), Revision(300 + REVISION_GAP + round * 50));
         if round == 0 {
             assert_eq!(self::rows(&store).await.unwrap(), rows);
         }
-        let asked = store.range("", "", 0, Some(Revision(300))).await;
-        assert!(matches!(asked, Err(Error::Compacted { .. })), "{asked:?}");
+        let requested = store.range("", "", 0, Some(Revision(300))).await;
+        assert!(matches!(requested, Err(Error::Compacted { .. })), "{requested:?}");
         assert!(matches!(store.watch("", Revision(299)).await, Err(Error::Compacted { .. })));
         churn(&store, 3 + round, 50, 100).await;
-        let changes = changes_after(&store, Revision(300 + RAISE)).await.unwrap();
+        let changes = changes_after(&store, Revision(300 + REVISION_GAP)).await.unwrap();
         assert_eq!(changes.len() as u64, (round + 1) * 50);
         store.close().await;
         let report = offline::check(&restored).unwrap();
@@ -72,26 +74,26 @@ async fn what_is_restored_is_what_was_backed_up_above_every_number_before() {
     let again = dir.path().join("again");
     let archived = offline::backup(&restored, &dir.path().join("file-2")).unwrap();
     let done = offline::restore(&dir.path().join("file-2"), &again, 0).unwrap();
-    assert_eq!(done.revision.0, archived.revision.0 + RAISE);
+    assert_eq!(done.revision.0, archived.revision.0 + REVISION_GAP);
     open(&again).unwrap().close().await;
 }
 
 /// An empty store has a revision too.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_store_is_backed_up_and_restored() {
+async fn empty_store_can_be_backed_up_and_restored() {
     let dir = memory_dir();
     let (path, file, restored) =
         (dir.path().join("store"), dir.path().join("file"), dir.path().join("restored"));
     open(&path).unwrap().close().await;
     assert_eq!(offline::backup(&path, &file).unwrap().objects, 0);
-    assert_eq!(offline::restore(&file, &restored, 0).unwrap().revision, Revision(RAISE));
+    assert_eq!(offline::restore(&file, &restored, 0).unwrap().revision, Revision(REVISION_GAP));
     let store = open(&restored).unwrap();
     let made = store.commit("a", Op::Create(Bytes::new())).await.unwrap();
-    assert_eq!(made.revision, Revision(RAISE + 1));
+    assert_eq!(made.revision, Revision(REVISION_GAP + 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_changed_or_cut_backup_is_refused_and_leaves_nothing() {
+async fn damaged_or_truncated_backup_is_rejected_and_leaves_no_store() {
     let dir = memory_dir();
     let (path, file, restored) =
         (dir.path().join("store"), dir.path().join("file"), dir.path().join("restored"));
@@ -120,7 +122,7 @@ async fn a_changed_or_cut_backup_is_refused_and_leaves_nothing() {
 ///
 /// Keys with a lost version have an earlier state or are missing.
 #[tokio::test(flavor = "multi_thread")]
-async fn repair_keeps_what_a_cut_journal_leaves() {
+async fn repair_keeps_readable_part_of_truncated_journal() {
     let dir = memory_dir();
     let path = dir.path().join("store");
     let store = open(&path).unwrap();
@@ -142,11 +144,11 @@ async fn repair_keeps_what_a_cut_journal_leaves() {
     let why = corrupt(open(&path));
     assert!(why.contains(&format!("to {cut} are missing")), "{why}");
     let repaired = offline::repair(&path, Some(&identity()), 0).unwrap();
-    let Repaired::Mended { report, revision, kept, .. } = repaired else {
+    let RepairOutcome::Rebuilt { report, revision, kept, .. } = repaired else {
         panic!("the survey found no damage")
     };
     assert!(report.to_string().contains(&format!("to {cut}")), "{report}");
-    assert_eq!(revision, Revision(cut + RAISE));
+    assert_eq!(revision, Revision(cut + REVISION_GAP));
     assert!(kept.ends_with("store.damaged"));
     let store = open(&path).unwrap();
     let rows = rows(&store).await.unwrap();
@@ -159,14 +161,14 @@ async fn repair_keeps_what_a_cut_journal_leaves() {
 }
 
 #[test]
-fn a_file_that_is_restored_twice_makes_stores_that_share_no_revision() {
+fn backup_restored_twice_yields_disjoint_revisions() {
     let (day, hour) = (1_800_000_000, 3600);
-    let first = offline::go_on_after(300, day);
+    let first = offline::resume_revision(300, day);
     let written_since = hour * 1_000_000;
-    assert!(offline::go_on_after(300, day + hour) > first + written_since);
+    assert!(offline::resume_revision(300, day + hour) > first + written_since);
     assert!(
-        offline::go_on_after(first, day - hour) > first,
+        offline::resume_revision(first, day - hour) > first,
         "revisions increase even if the clock moves back"
     );
-    assert!(offline::go_on_after(300, i32::MAX as u64) < 1 << 53, "the revision fits a double");
+    assert!(offline::resume_revision(300, i32::MAX as u64) < 1 << 53, "the revision fits a double");
 }

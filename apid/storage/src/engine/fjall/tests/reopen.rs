@@ -8,17 +8,17 @@ use fjall::PersistMode;
 use parking_lot::Mutex;
 
 use super::super::database::Tables;
+use super::super::high_water_mark::{HighWaterMark, MarkValues};
 use super::super::layout::{self, META_FORMAT, META_JUMP};
-use super::super::mark::{Mark, Values};
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reopening_keeps_rows_history_and_counters() {
+async fn reopened_store_keeps_rows_history_and_revisions() {
     let dir = memory_dir();
     let path = dir.path().join("a/b/store");
     let (mut wanted, mut changes, mut compacted) = (Vec::new(), Vec::new(), Revision(0));
     for round in 0..6 {
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(RecordingObserver::default());
         // Small memtables in every other round, to cover rows in tables and rows in journals.
         let memtable_bytes = if round % 2 == 0 { 16 << 20 } else { 64 << 10 };
         let store = FjallStore::open(Options { memtable_bytes, ..options(&path) }, seen.clone()).unwrap();
@@ -44,7 +44,7 @@ async fn reopening_keeps_rows_history_and_counters() {
 
 /// Values of 4 KiB are compressed in journals, and a row of the log holds the key.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_newest_change_is_found_whatever_the_length_of_its_key() {
+async fn reopen_finds_newest_change_with_any_key_length() {
     let dir = memory_dir();
     for length in [1, 4070, 4074, 4075, 4076, 4090, 4096] {
         let path = dir.path().join(length.to_string());
@@ -59,7 +59,7 @@ async fn the_newest_change_is_found_whatever_the_length_of_its_key() {
 
 /// The files at the moment of a kill contain every write acknowledged before.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kill_at_any_moment_keeps_what_was_acknowledged() {
+async fn acknowledged_writes_survive_kill_at_any_moment() {
     let dir = memory_dir();
     let store = Arc::new(open(&dir.path().join("store")).unwrap());
     let acknowledged = Arc::new(Mutex::new(HashMap::new()));
@@ -103,18 +103,18 @@ async fn a_kill_at_any_moment_keeps_what_was_acknowledged() {
 }
 
 #[tokio::test]
-async fn only_who_made_a_store_opens_it() {
+async fn store_opens_only_with_its_identity() {
     let dir = memory_dir();
     open(dir.path()).unwrap().close().await;
     let others = [
         Identity { preset: "kubernetes".to_owned(), ..identity() },
         Identity { api_domain: "example.test".to_owned(), ..identity() },
     ];
-    for asked in others {
-        let options = Options { identity: asked.clone(), ..options(dir.path()) };
-        let refused = FjallStore::open(options, Arc::new(Seen::default())).err().unwrap();
+    for requested in others {
+        let options = Options { identity: requested.clone(), ..options(dir.path()) };
+        let refused = FjallStore::open(options, Arc::new(RecordingObserver::default())).err().unwrap();
         let text = refused.to_string();
-        for word in [&asked.preset, &asked.api_domain, "svc", "svc.internal"] {
+        for word in [&requested.preset, &requested.api_domain, "svc", "svc.internal"] {
             assert!(text.contains(&format!("`{word}`")), "{text}");
         }
     }
@@ -122,7 +122,7 @@ async fn only_who_made_a_store_opens_it() {
 }
 
 #[tokio::test]
-async fn one_process_at_a_time() {
+async fn second_open_of_locked_store_is_rejected() {
     let dir = memory_dir();
     let store = open(dir.path()).unwrap();
     assert!(matches!(open(dir.path()), Err(OpenError::Locked(locked)) if locked == dir.path()));
@@ -133,7 +133,7 @@ async fn one_process_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_newer_format_is_refused() {
+async fn newer_format_version_is_rejected() {
     let dir = memory_dir();
     open(dir.path()).unwrap().close().await;
     write_meta(dir.path(), META_FORMAT, layout::encode_fact(META_FORMAT, 0, &7_u32.to_be_bytes()));
@@ -149,7 +149,7 @@ fn write_meta(dir: &Path, name: &[u8], row: Vec<u8>) {
 
 /// The mark is created last. Before its creation there is nothing to lose; later its absence is a loss.
 #[tokio::test]
-async fn making_a_store_may_be_interrupted_and_a_mark_may_not_vanish() {
+async fn missing_high_water_mark_is_rejected_after_first_write() {
     let dir = memory_dir();
     drop(Tables::open(&dir.path().join("fjall"), 1 << 20).unwrap());
     open(dir.path()).unwrap().close().await;
@@ -167,7 +167,7 @@ async fn making_a_store_may_be_interrupted_and_a_mark_may_not_vanish() {
 }
 
 #[tokio::test]
-async fn a_store_that_ends_below_the_mark_is_refused_and_one_above_is_not() {
+async fn store_ending_below_high_water_mark_is_rejected() {
     let dir = memory_dir();
     let (now, old) = (dir.path().join("now"), dir.path().join("old"));
     let store = open(&now).unwrap();
@@ -185,7 +185,7 @@ async fn a_store_that_ends_below_the_mark_is_refused_and_one_above_is_not() {
     assert_eq!(store.revision(), Revision(50));
     assert_eq!(rows(&store).await.unwrap(), wanted);
     drop(store);
-    let mark = Mark::open(&above.join("mark")).unwrap().unwrap();
+    let mark = HighWaterMark::open(&above.join("mark")).unwrap().unwrap();
     assert_eq!(mark.values().revision, 50, "start-up raises the mark to the recovered revision");
 
     std::fs::copy(now.join("mark"), old.join("mark")).unwrap();
@@ -194,21 +194,21 @@ async fn a_store_that_ends_below_the_mark_is_refused_and_one_above_is_not() {
 }
 
 #[tokio::test]
-async fn a_compaction_that_was_acknowledged_is_not_forgotten() {
+async fn lost_acknowledged_compaction_is_rejected() {
     let dir = memory_dir();
     let store = open(dir.path()).unwrap();
     churn(&store, 1, 20, 100).await;
     store.compact(Revision(10)).await.unwrap();
     store.close().await;
-    let mut mark = Mark::open(&dir.path().join("mark")).unwrap().unwrap();
-    mark.write(Values { compacted: 15, ..mark.values() }).unwrap();
+    let mut mark = HighWaterMark::open(&dir.path().join("mark")).unwrap().unwrap();
+    mark.write(MarkValues { compacted: 15, ..mark.values() }).unwrap();
     let why = corrupt(open(dir.path()));
     assert!(why.contains("compacted up to revision 15"), "{why}");
 }
 
 /// A gap is rejected unless `meta` lists it.
 #[tokio::test]
-async fn only_listed_jumps_may_leave_a_gap() {
+async fn revision_gap_is_rejected_unless_listed_as_jump() {
     let dir = memory_dir();
     let store = open(dir.path()).unwrap();
     churn(&store, 1, 20, 100).await;
@@ -236,7 +236,7 @@ async fn only_listed_jumps_may_leave_a_gap() {
 
 /// fjall creates its first journal before its version file.
 #[tokio::test]
-async fn making_a_store_goes_on_wherever_it_was_interrupted() {
+async fn interrupted_store_creation_is_completed_on_open() {
     for present in [&[][..], &["0.jnl"], &["0.jnl", "keyspaces"], &["0.jnl", "keyspaces", "version"]] {
         let dir = memory_dir();
         let database = dir.path().join("fjall");
@@ -267,7 +267,7 @@ async fn making_a_store_goes_on_wherever_it_was_interrupted() {
 
 /// After a kill, the replayed journals fill one memtable. No write follows to seal it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_replay_is_sealed_without_a_write() {
+async fn large_journal_replay_is_flushed_without_write() {
     let dir = memory_dir();
     let store = open(dir.path()).unwrap();
     churn(&store, 1, 60, 3000).await;
@@ -279,7 +279,7 @@ async fn a_large_replay_is_sealed_without_a_write() {
         on_stall: Arc::new(move |_| noted.store(true, std::sync::atomic::Ordering::SeqCst)),
         ..options(dir.path())
     };
-    let store = FjallStore::open(small, Arc::new(Seen::default())).unwrap();
+    let store = FjallStore::open(small, Arc::new(RecordingObserver::default())).unwrap();
     assert_eq!(store.stats().revision, 60);
     until("the memtable is flushed", async || store.stats().tables > 0).await;
     store.close().await;
@@ -288,13 +288,13 @@ async fn a_large_replay_is_sealed_without_a_write() {
 
 /// A full disk has no space for the table of a sealed memtable: reads continue, and the memtable waits.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_replay_on_a_full_disk_is_served_as_it_is() {
+async fn large_journal_replay_on_full_disk_serves_reads() {
     let dir = memory_dir();
     let store = open(dir.path()).unwrap();
     let wanted = churn(&store, 1, 60, 3000).await;
     store.close().await;
     let full = Options { memtable_bytes: 16 << 10, reserve_bytes: u64::MAX, ..options(dir.path()) };
-    let store = FjallStore::open(full, Arc::new(Seen::default())).unwrap();
+    let store = FjallStore::open(full, Arc::new(RecordingObserver::default())).unwrap();
     assert!(store.maintain().await.is_err(), "the writer thread has measured the disk");
     assert_eq!((store.stats().tables, store.stats().rotations), (0, 0));
     store.health().unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quota_refuses_growth_until_there_is_room_again() {
+async fn quota_rejects_growth_until_space_is_freed() {
     let dir = memory_dir();
     let clock = clock();
     let options = Options {
@@ -12,12 +12,12 @@ async fn a_quota_refuses_growth_until_there_is_room_again() {
         clock: clock.clone(),
         ..options(dir.path())
     };
-    let store = FjallStore::open(options, Arc::new(Seen::default())).unwrap();
-    let chance = SeededChance::new(1);
+    let store = FjallStore::open(options, Arc::new(RecordingObserver::default())).unwrap();
+    let rng = SeededRng::new(1);
     let mut revisions = Vec::new();
     let refused = loop {
         let noise: Vec<u8> =
-            std::iter::repeat_with(|| chance.bits().to_le_bytes()).flatten().take(20_000).collect();
+            std::iter::repeat_with(|| rng.bits().to_le_bytes()).flatten().take(20_000).collect();
         let key = format!("{}", revisions.len());
         match store.commit(&key, Op::Create(noise.into())).await {
             Ok(committed) => revisions.push(committed.revision),
@@ -47,13 +47,13 @@ async fn a_quota_refuses_growth_until_there_is_room_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_refuses_everything_but_reads() {
+async fn full_disk_rejects_writes_and_serves_reads() {
     let dir = memory_dir();
     let store = open(dir.path()).unwrap();
     let revision = store.commit("a", Op::Create(Bytes::new())).await.unwrap().revision;
     store.close().await;
     let options = Options { reserve_bytes: u64::MAX, ..options(dir.path()) };
-    let store = FjallStore::open(options, Arc::new(Seen::default())).unwrap();
+    let store = FjallStore::open(options, Arc::new(RecordingObserver::default())).unwrap();
     for op in [Op::Create(Bytes::new()), Op::Update(Bytes::new(), revision), Op::Delete(revision)] {
         let refused = store.commit("a", op).await;
         assert!(matches!(&refused, Err(Error::Full(why)) if why.contains("MiB are free")), "{refused:?}");

@@ -20,11 +20,11 @@ fn held(store: &FjallStore) -> (usize, Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_the_retention_only_what_is_current_is_held() {
+async fn trimming_after_retention_keeps_only_current_rows() {
     let dir = memory_dir();
     let clock = clock();
     let options = Options { history_retention: RETENTION, clock: clock.clone(), ..options(dir.path()) };
-    let store = FjallStore::open(options, Arc::new(Seen::default())).unwrap();
+    let store = FjallStore::open(options, Arc::new(RecordingObserver::default())).unwrap();
     let wanted = churn(&store, 3, 2500, 50).await;
     store.maintain().await.unwrap();
     clock.advance(RETENTION - Duration::from_secs(1));
@@ -51,7 +51,7 @@ async fn after_the_retention_only_what_is_current_is_held() {
 /// 40 MB of history over 40 keys, at most a tenth retained: the size of the files does not grow with the
 /// writes.
 #[tokio::test(flavor = "multi_thread")]
-async fn files_are_bounded_by_what_is_kept() {
+async fn disk_usage_is_limited_by_retained_history() {
     let dir = memory_dir();
     let clock = clock();
     let options = Options {
@@ -60,7 +60,7 @@ async fn files_are_bounded_by_what_is_kept() {
         clock: clock.clone(),
         ..options(dir.path())
     };
-    let store = FjallStore::open(options, Arc::new(Seen::default())).unwrap();
+    let store = FjallStore::open(options, Arc::new(RecordingObserver::default())).unwrap();
     let mut wanted = Vec::new();
     for round in 0..10 {
         wanted = churn(&store, round, 1000, 4000).await;
@@ -89,7 +89,7 @@ async fn files_are_bounded_by_what_is_kept() {
 
 /// Commits trim too, so that trimming continues without an idle moment.
 #[tokio::test(flavor = "multi_thread")]
-async fn trimming_keeps_pace_with_writers() {
+async fn trimming_keeps_pace_with_commits() {
     let dir = memory_dir();
     let store = open(dir.path()).unwrap();
     churn(&store, 1, 1000, 50).await;

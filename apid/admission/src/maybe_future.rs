@@ -1,0 +1,38 @@
+//! A result that is either ready or a future.
+
+use std::future::Future;
+use std::pin::Pin;
+
+/// A value that is ready, or a future of the value. Only a future allocates.
+pub enum MaybeFuture<'a, T> {
+    /// The value is ready.
+    Ready(T),
+    /// The value is pending.
+    Pending(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
+}
+
+impl<'a, T> MaybeFuture<'a, T> {
+    /// Wraps a future.
+    pub fn later(future: impl Future<Output = T> + Send + 'a) -> Self {
+        MaybeFuture::Pending(Box::pin(future))
+    }
+
+    /// Waits for the value.
+    pub async fn get(self) -> T {
+        match self {
+            MaybeFuture::Ready(answer) => answer,
+            MaybeFuture::Pending(future) => future.await,
+        }
+    }
+
+    /// Applies a function to the value.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U + Send + 'a) -> MaybeFuture<'a, U>
+    where
+        T: 'a,
+    {
+        match self {
+            MaybeFuture::Ready(answer) => MaybeFuture::Ready(f(answer)),
+            MaybeFuture::Pending(future) => MaybeFuture::later(async move { f(future.await) }),
+        }
+    }
+}

@@ -1,0 +1,558 @@
+//! The decision cache: keys, validity and eviction.
+//!
+//! # Invariants
+//!
+//! INVARIANT (one request, one entry): a key is the whole user and the whole attributes, compared field by
+//! field. Requests share an entry only when they agree in every field that an authorizer may read. The
+//! exception is an entry that authd gave for any name: its comparison ignores the name and the path that
+//! contains the name.
+//! INVARIANT (fresh policy): an entry is used only while it [is valid](Validity::is_valid).
+//! INVARIANT (TTL from the request): the TTL of a webhook response counts from the moment before the
+//! request, however long the response took.
+//!
+//! # Costs
+//!
+//! Every request calls [`DecisionCache::find`]. It hashes the request once, looks up the entry, compares,
+//! and copies nothing. Keys are hashed with a random per-process key, so that clients cannot force
+//! collisions.
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use apimachinery::attributes::{Attributes, ParsedSelector};
+use apimachinery::clock::Clock;
+use apimachinery::decision::{Decision, Verdict};
+use apimachinery::user::UserInfo;
+use authproto::auth::{AuthorizeResponse, Covers, Verdict as WireVerdict};
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{Equivalent, OptionsBuilder, Weighter};
+
+use crate::auth::decisions::revisions::{DependencySet, PolicyRevisions};
+
+/// Limit of the size of all entries in bytes: clients choose the lengths of paths and selectors.
+const CAPACITY: u64 = 32 << 20;
+/// Bytes of an entry without its strings.
+const ENTRY_OVERHEAD: usize = 512;
+/// Bytes of a string without its characters.
+const STRING_OVERHEAD: usize = 40;
+/// Shards with a lock of their own, each with its share of [`CAPACITY`].
+const SHARDS: usize = 16;
+/// The interval of [`DecisionCache::sweep`], which drops entries that no request used in this time.
+pub(in crate::auth) const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
+
+/// The minimum TTL of a webhook response for an open watch.
+///
+/// Without this minimum, a webhook with TTL 0 would get a request at every event. A watch must end within
+/// the same time after a policy write.
+pub(in crate::auth) const MIN_WATCH_TTL: Duration = Duration::from_secs(1);
+
+/// The TTL of a webhook response.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::auth) struct Expiry {
+    /// The monotonic time before the request.
+    requested_at: Duration,
+    /// The time to live from then on.
+    ttl: Duration,
+}
+
+impl Expiry {
+    /// Decodes a TTL from the wire: 0 is no limit, and 1 is the shortest, which serves only this request.
+    pub(in crate::auth) fn of_wire(requested_at: Duration, ttl_ms: u64) -> Option<Self> {
+        Some(Expiry { requested_at, ttl: Duration::from_millis(ttl_ms.checked_sub(1)?) })
+    }
+
+    /// The monotonic time at which the response expires.
+    pub(in crate::auth) fn end(&self) -> Duration {
+        self.requested_at.saturating_add(self.ttl)
+    }
+
+    fn is_valid_at(&self, now: Duration, least: Duration) -> bool {
+        now.saturating_sub(self.requested_at) < self.ttl.max(least)
+    }
+}
+
+/// How long a decision is valid.
+#[derive(Clone, Debug)]
+pub(in crate::auth) struct Validity {
+    /// The revision of the reading before the request.
+    pub(in crate::auth) as_of: u64,
+    /// The policy components that the decision depends on.
+    pub(in crate::auth) dependencies: DependencySet,
+    /// The epoch of the decision. None: the decision serves only the request that caused it.
+    pub(in crate::auth) epoch: Option<u64>,
+    /// The TTL of a webhook response.
+    pub(in crate::auth) expiry: Option<Expiry>,
+}
+
+impl Validity {
+    /// The validity of work of the process itself, which policy neither grants nor ends.
+    pub(in crate::auth) fn internal() -> Self {
+        Validity { as_of: u64::MAX, dependencies: DependencySet::default(), epoch: None, expiry: None }
+    }
+
+    /// Whether this is [`Validity::internal`].
+    pub(in crate::auth) fn is_internal(&self) -> bool {
+        self.as_of == u64::MAX
+    }
+
+    /// Whether no event has made the decision invalid. Reads `clock` only when a TTL exists.
+    pub(in crate::auth) fn is_valid(
+        &self,
+        revisions: &PolicyRevisions,
+        epoch: u64,
+        clock: &dyn Clock,
+    ) -> bool {
+        self.is_valid_at(revisions, epoch, clock, Duration::ZERO)
+    }
+
+    /// As [`Validity::is_valid`] for an open watch, with [`MIN_WATCH_TTL`] as the minimum TTL.
+    pub(in crate::auth) fn is_valid_for_watch(
+        &self,
+        revisions: &PolicyRevisions,
+        epoch: u64,
+        clock: &dyn Clock,
+    ) -> bool {
+        self.is_valid_at(revisions, epoch, clock, MIN_WATCH_TTL)
+    }
+
+    fn is_valid_at(
+        &self,
+        revisions: &PolicyRevisions,
+        epoch: u64,
+        clock: &dyn Clock,
+        least: Duration,
+    ) -> bool {
+        self.epoch == Some(epoch)
+            && self.expiry.is_none_or(|expiry| expiry.is_valid_at(clock.monotonic(), least))
+            && revisions.unchanged(&self.dependencies, self.as_of)
+    }
+}
+
+/// A decision with its validity.
+#[derive(Debug)]
+pub(in crate::auth) struct CachedDecision {
+    /// The decision.
+    pub(in crate::auth) decision: Decision,
+    /// How long the decision is valid.
+    pub(in crate::auth) validity: Validity,
+    /// Whether a request used the decision since the last sweep.
+    used: AtomicBool,
+}
+
+impl CachedDecision {
+    /// A new decision.
+    pub(in crate::auth) fn new(decision: Decision, validity: Validity) -> Self {
+        CachedDecision { decision, validity, used: AtomicBool::new(true) }
+    }
+}
+
+/// Converts a decision from the wire.
+pub(in crate::auth) fn from_wire(response: &AuthorizeResponse) -> Decision {
+    let verdict = match response.verdict() {
+        WireVerdict::Deny => Verdict::Deny,
+        WireVerdict::Allow => Verdict::Allow,
+        WireVerdict::NoOpinion => Verdict::NoOpinion,
+    };
+    Decision { verdict, reason: response.reason.clone(), evaluation_error: response.evaluation_error.clone() }
+}
+
+/// The names that an entry covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NameScope {
+    This,
+    Any,
+}
+
+/// A key for look-ups that borrows the request.
+struct LookupKey<'r> {
+    key_hash: u64,
+    user: &'r Arc<UserInfo>,
+    attributes: &'r Attributes,
+    names: NameScope,
+}
+
+impl Hash for LookupKey<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.key_hash);
+    }
+}
+
+impl Equivalent<Key> for LookupKey<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        self.names == key.names
+            && *self.user == key.user
+            && match self.names {
+                NameScope::This => *self.attributes == *key.attributes,
+                NameScope::Any => all_but_name(self.attributes) == all_but_name(&key.attributes),
+            }
+    }
+}
+
+/// The key of a cached decision.
+#[derive(Clone, Debug)]
+struct Key {
+    key_hash: u64,
+    user: Arc<UserInfo>,
+    attributes: Arc<Attributes>,
+    names: NameScope,
+    /// The approximate size of the entry in bytes.
+    weight: u64,
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.key_hash);
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        let Key { key_hash, ref user, ref attributes, names, weight: _ } = *self;
+        LookupKey { key_hash, user, attributes, names }.equivalent(other)
+    }
+}
+
+impl Eq for Key {}
+
+/// The fields by which an entry for any name is hashed and compared: all but the name and its path.
+///
+/// The pattern names every field, so that the compiler reports a new attribute that is missing here. If a
+/// field were missing, clients that vary this field would put all entries into one bucket.
+fn all_but_name(attributes: &Attributes) -> impl Eq + Hash {
+    let Attributes {
+        verb,
+        resource_request,
+        group,
+        version,
+        resource,
+        subresource,
+        namespace,
+        name: _,
+        path: _,
+        field_selector,
+        label_selector,
+    } = attributes;
+    (verb, resource_request, group, version, resource, subresource, namespace, field_selector, label_selector)
+}
+
+/// A hasher that passes on a finished hash.
+#[derive(Default)]
+struct PassThroughHasher(u64);
+
+impl Hasher for PassThroughHasher {
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, key_hash: u64) {
+        self.0 = key_hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// The hashes of a request.
+struct KeyHashes(DefaultHasher);
+
+impl KeyHashes {
+    fn new(keyed: &RandomState, user: &UserInfo, a: &Attributes) -> Self {
+        let mut hasher = keyed.build_hasher();
+        user.hash(&mut hasher);
+        all_but_name(a).hash(&mut hasher);
+        KeyHashes(hasher)
+    }
+
+    fn any_name(&self) -> u64 {
+        self.0.finish()
+    }
+
+    fn this_name(mut self, a: &Attributes) -> u64 {
+        (&a.name, &a.path).hash(&mut self.0);
+        self.0.finish()
+    }
+}
+
+/// The approximate size of an entry in bytes.
+fn weight(user: &UserInfo, a: &Attributes, cached_decision: &CachedDecision) -> usize {
+    let texts = |list: &[String]| list.iter().map(|text| STRING_OVERHEAD + text.len()).sum::<usize>();
+    let selector = |selector: &ParsedSelector| match selector {
+        ParsedSelector::Unparsable(text) => text.len(),
+        ParsedSelector::Requirements(all) => {
+            all.iter().map(|one| 2 * STRING_OVERHEAD + one.key.len() + texts(&one.values)).sum()
+        }
+    };
+    let UserInfo { name, uid, groups, extra } = user;
+    let extra: usize =
+        extra.iter().map(|(key, values)| 2 * STRING_OVERHEAD + key.len() + texts(values)).sum();
+    let request =
+        [&a.verb, &a.group, &a.version, &a.resource, &a.subresource, &a.namespace, &a.name, &a.path];
+    ENTRY_OVERHEAD
+        + (name.len() + uid.len() + texts(groups) + extra)
+        + request.iter().map(|text| text.len()).sum::<usize>()
+        + (selector(&a.field_selector) + selector(&a.label_selector))
+        + (cached_decision.decision.reason.len() + cached_decision.decision.evaluation_error.len())
+}
+
+/// Reads the weight that the key stores.
+#[derive(Clone)]
+struct StoredWeight;
+
+impl Weighter<Key, Arc<CachedDecision>> for StoredWeight {
+    fn weight(&self, key: &Key, _: &Arc<CachedDecision>) -> u64 {
+        key.weight
+    }
+}
+
+/// The cache of decisions.
+pub(in crate::auth) struct DecisionCache {
+    keyed: RandomState,
+    entries: Cache<Key, Arc<CachedDecision>, StoredWeight, BuildHasherDefault<PassThroughHasher>>,
+}
+
+impl DecisionCache {
+    /// An empty cache.
+    pub(in crate::auth) fn new() -> Self {
+        let options = OptionsBuilder::new()
+            .shards(SHARDS)
+            .estimated_items_capacity(usize::try_from(CAPACITY).unwrap_or(usize::MAX) / (2 * ENTRY_OVERHEAD))
+            .weight_capacity(CAPACITY)
+            .build();
+        #[expect(clippy::expect_used, reason = "it fails where a capacity is not set")]
+        let options = options.expect("both capacities are set");
+        DecisionCache {
+            keyed: RandomState::new(),
+            entries: Cache::with_options(
+                options,
+                StoredWeight,
+                BuildHasherDefault::default(),
+                DefaultLifecycle::default(),
+            ),
+        }
+    }
+
+    /// Returns a cached decision on this request that is still valid.
+    pub(in crate::auth) fn find(
+        &self,
+        user: &Arc<UserInfo>,
+        attributes: &Attributes,
+        is_valid: impl Fn(&Validity) -> bool,
+    ) -> Option<Arc<CachedDecision>> {
+        let live = |key_hash, names| {
+            let cached_decision = self.entries.get(&LookupKey { key_hash, user, attributes, names })?;
+            is_valid(&cached_decision.validity).then(|| {
+                // At most one store per sweep, so that the cache line stays shared between processors.
+                if !cached_decision.used.load(Ordering::Relaxed) {
+                    cached_decision.used.store(true, Ordering::Relaxed);
+                }
+                cached_decision
+            })
+        };
+        let key_hashes = KeyHashes::new(&self.keyed, user, attributes);
+        // Most allowed requests are allowed for any name.
+        if attributes.resource_request
+            && let Some(cached_decision) = live(key_hashes.any_name(), NameScope::Any)
+        {
+            return Some(cached_decision);
+        }
+        live(key_hashes.this_name(attributes), NameScope::This)
+    }
+
+    /// Inserts a decision for the names that it covers.
+    pub(in crate::auth) fn insert(
+        &self,
+        user: &Arc<UserInfo>,
+        attributes: &Arc<Attributes>,
+        covers: Covers,
+        cached_decision: &Arc<CachedDecision>,
+    ) {
+        if cached_decision.validity.epoch.is_none() {
+            return;
+        }
+        let key_hashes = KeyHashes::new(&self.keyed, user, attributes);
+        let (names, key_hash) = match covers {
+            Covers::AnyName if attributes.resource_request => (NameScope::Any, key_hashes.any_name()),
+            Covers::AnyName | Covers::This => (NameScope::This, key_hashes.this_name(attributes)),
+        };
+        let weight = weight(user, attributes, cached_decision) as u64;
+        let (user, attributes) = (user.clone(), attributes.clone());
+        self.entries.insert(Key { key_hash, user, attributes, names, weight }, cached_decision.clone());
+    }
+
+    /// Drops the decisions that no request used since the last sweep.
+    pub(in crate::auth) fn sweep(&self) {
+        self.entries.retain(|_, cached_decision| cached_decision.used.swap(false, Ordering::Relaxed));
+    }
+
+    /// Drops all decisions.
+    pub(in crate::auth) fn clear(&self) {
+        self.entries.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::attributes::{Operator, Requirement};
+
+    fn cached_decision() -> Arc<CachedDecision> {
+        let validity =
+            Validity { as_of: 0, dependencies: DependencySet::default(), epoch: Some(1), expiry: None };
+        Arc::new(CachedDecision::new(Decision { verdict: Verdict::Allow, ..Decision::default() }, validity))
+    }
+
+    fn pods() -> Attributes {
+        Attributes {
+            verb: "get".into(),
+            resource_request: true,
+            version: "v1".into(),
+            resource: "pods".into(),
+            namespace: "a".into(),
+            name: "x".into(),
+            path: "/api/v1/namespaces/a/pods/x".into(),
+            ..Attributes::default()
+        }
+    }
+
+    fn user() -> UserInfo {
+        UserInfo { name: "u".into(), groups: vec!["g".into(), "h".into()], ..UserInfo::default() }
+    }
+
+    /// Every way in which a request can differ from `pods()` of `user()`.
+    fn others() -> Vec<(&'static str, UserInfo, Attributes)> {
+        let selector = |key: &str| {
+            ParsedSelector::Requirements(vec![Requirement {
+                key: key.into(),
+                operator: Operator::Exists,
+                values: vec![],
+            }])
+        };
+        let mut list: Vec<(&'static str, UserInfo, Attributes)> = Vec::new();
+        macro_rules! attribute {
+            ($field:ident, $value:expr) => {
+                list.push((stringify!($field), user(), Attributes { $field: $value, ..pods() }))
+            };
+        }
+        attribute!(verb, "list".into());
+        attribute!(resource_request, false);
+        attribute!(group, "apps".into());
+        attribute!(version, "v2".into());
+        attribute!(resource, "secrets".into());
+        attribute!(subresource, "log".into());
+        attribute!(namespace, "b".into());
+        attribute!(field_selector, selector("x"));
+        attribute!(label_selector, selector("x"));
+        attribute!(label_selector, ParsedSelector::Unparsable("x".into()));
+        macro_rules! identity {
+            ($field:ident, $value:expr) => {
+                list.push((stringify!($field), UserInfo { $field: $value, ..user() }, pods()))
+            };
+        }
+        identity!(name, "v".into());
+        identity!(uid, "1".into());
+        identity!(groups, vec!["g".into()]);
+        identity!(groups, vec!["gh".into()]);
+        identity!(groups, vec!["h".into(), "g".into()]);
+        identity!(extra, [("k".to_owned(), vec!["v".to_owned()])].into());
+        list
+    }
+
+    #[test]
+    fn request_with_any_different_field_misses_the_cache() {
+        for covers in [Covers::This, Covers::AnyName] {
+            let cache = DecisionCache::new();
+            cache.insert(&Arc::new(user()), &Arc::new(pods()), covers, &cached_decision());
+            assert!(cache.find(&Arc::new(user()), &Arc::new(pods()), |_| true).is_some());
+            for (what, other, attributes) in others() {
+                let found = cache.find(&Arc::new(other), &Arc::new(attributes), |_| true);
+                assert!(found.is_none(), "{covers:?}: differs in {what}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_any_name_entry_serves_other_names() {
+        let other =
+            Arc::new(Attributes { name: "y".into(), path: "/api/v1/namespaces/a/pods/y".into(), ..pods() });
+        for (covers, expected) in [(Covers::This, false), (Covers::AnyName, true)] {
+            let cache = DecisionCache::new();
+            cache.insert(&Arc::new(user()), &Arc::new(pods()), covers, &cached_decision());
+            assert_eq!(cache.find(&Arc::new(user()), &other, |_| true).is_some(), expected);
+        }
+    }
+
+    #[test]
+    fn non_resource_path_entry_covers_only_its_path() {
+        let health = |path: &str| {
+            Arc::new(Attributes { verb: "get".into(), path: path.into(), ..Attributes::default() })
+        };
+        let cache = DecisionCache::new();
+        cache.insert(&Arc::new(user()), &health("/livez"), Covers::AnyName, &cached_decision());
+        assert!(cache.find(&Arc::new(user()), &health("/livez"), |_| true).is_some());
+        assert!(cache.find(&Arc::new(user()), &health("/metrics"), |_| true).is_none());
+    }
+
+    #[test]
+    fn decision_cache_with_largest_requests_stays_within_capacity() {
+        let cache = DecisionCache::new();
+        let user = Arc::new(user());
+        let long = "x".repeat(60_000);
+        for i in 0..2_000 {
+            let key = |j: usize| Requirement {
+                key: format!("{i}-{j}"),
+                operator: Operator::Exists,
+                values: vec!["v".into()],
+            };
+            let label_selector = match i % 2 {
+                0 => ParsedSelector::Unparsable(format!("{i}{long}")),
+                _ => ParsedSelector::Requirements((0..1_000).map(key).collect()),
+            };
+            let attributes = Attributes { path: long.clone(), label_selector, ..pods() };
+            cache.insert(&user, &Arc::new(attributes), Covers::AnyName, &cached_decision());
+        }
+        assert!(cache.entries.weight() <= CAPACITY);
+        let kept = cache.entries.len();
+        assert!((1..1_000).contains(&kept), "{kept} entries of about 100 kB each");
+    }
+
+    #[test]
+    fn different_requests_have_different_key_hashes() {
+        let keyed = RandomState::new();
+        let key_hashes = |user: &UserInfo, a: &Attributes| KeyHashes::new(&keyed, user, a);
+        let any = |user: &UserInfo, a: &Attributes| key_hashes(user, a).any_name();
+        for (what, other, attributes) in others() {
+            assert_ne!(any(&user(), &pods()), any(&other, &attributes), "{what}");
+        }
+        let named = Attributes { name: "y".into(), ..pods() };
+        assert_eq!(any(&user(), &pods()), any(&user(), &named));
+        assert_ne!(
+            key_hashes(&user(), &pods()).this_name(&pods()),
+            key_hashes(&user(), &named).this_name(&named)
+        );
+    }
+
+    #[test]
+    fn sweep_drops_decisions_unused_since_last_sweep() {
+        let cache = DecisionCache::new();
+        let [used, unused] = ["a", "b"].map(|verb| Arc::new(Attributes { verb: verb.into(), ..pods() }));
+        let user = Arc::new(user());
+        for attributes in [&used, &unused] {
+            cache.insert(&user, attributes, Covers::AnyName, &cached_decision());
+        }
+        cache.sweep();
+        assert_eq!(cache.entries.len(), 2, "both are new");
+        assert!(cache.find(&user, &used, |_| true).is_some());
+        assert!(cache.find(&user, &unused, |_| false).is_none(), "an invalid entry does not count as used");
+        cache.sweep();
+        assert!(cache.find(&user, &used, |_| true).is_some());
+        assert!(cache.find(&user, &unused, |_| true).is_none());
+    }
+
+    #[test]
+    fn invalid_decision_is_a_cache_miss() {
+        let cache = DecisionCache::new();
+        cache.insert(&Arc::new(user()), &Arc::new(pods()), Covers::AnyName, &cached_decision());
+        assert!(cache.find(&Arc::new(user()), &Arc::new(pods()), |_| false).is_none());
+    }
+}

@@ -1,0 +1,107 @@
+//! The message of a 403 (requirements A-AZD-47).
+
+use std::sync::Arc;
+
+use apimachinery::attributes::Attributes;
+use apimachinery::field::quote;
+use apimachinery::gvk::GroupResource;
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+
+/// The rejection of a request.
+#[derive(Clone, Debug)]
+pub struct Rejection {
+    /// The client's response: 403 from authorization, 503 when authd gives no decision.
+    pub status: Box<Status>,
+    /// The authorizer's reason, for the audit log.
+    pub reason: Arc<str>,
+}
+
+impl From<Status> for Rejection {
+    /// A rejection without a decision: no authorizer gave a reason.
+    fn from(status: Status) -> Self {
+        Rejection { reason: Arc::from(status.message.as_str()), status: Box::new(status) }
+    }
+}
+
+/// A 403 for a user and the rejected attributes.
+pub(in crate::auth) fn forbidden(user: &UserInfo, attributes: &Attributes, reason: &str) -> Rejection {
+    let mut why = denial_message(user, attributes);
+    if !reason.is_empty() {
+        why.push_str(": ");
+        why.push_str(reason);
+    }
+    let group_resource =
+        GroupResource { group: attributes.group.clone(), resource: attributes.resource.clone() };
+    Rejection {
+        status: Box::new(Status::forbidden(&group_resource, &attributes.name, &why)),
+        reason: reason.into(),
+    }
+}
+
+fn denial_message(user: &UserInfo, a: &Attributes) -> String {
+    let quoted_user = quote(&user.name);
+    if !a.resource_request {
+        return format!("User {quoted_user} cannot {} path {}", a.verb, quote(&a.path));
+    }
+    let resource = match a.subresource.as_str() {
+        "" => quote(&a.resource),
+        subresource => quote(&format!("{}/{subresource}", a.resource)),
+    };
+    let scope = match a.namespace.as_str() {
+        "" => "at the cluster scope".to_owned(),
+        namespace => format!("in the namespace {}", quote(namespace)),
+    };
+    format!(
+        "User {quoted_user} cannot {} resource {resource} in API group {} {scope}",
+        a.verb,
+        quote(&a.group)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forbidden_message_names_user_verb_resource_and_scope() {
+        let user = UserInfo { name: "u".into(), ..UserInfo::default() };
+        let list = Attributes {
+            verb: "list".into(),
+            resource_request: true,
+            resource: "pods".into(),
+            ..Attributes::default()
+        };
+        for (attributes, reason, expected) in [
+            (
+                Attributes { namespace: "ns".into(), ..list.clone() },
+                "",
+                r#"pods is forbidden: User "u" cannot list resource "pods" in API group "" in the namespace "ns""#,
+            ),
+            (
+                Attributes {
+                    verb: "get".into(),
+                    name: "x".into(),
+                    subresource: "log".into(),
+                    namespace: "ns".into(),
+                    ..list.clone()
+                },
+                "",
+                r#"pods "x" is forbidden: User "u" cannot get resource "pods/log" in API group "" in the namespace "ns""#,
+            ),
+            (
+                Attributes { group: "apps".into(), resource: "deployments".into(), ..list.clone() },
+                "no",
+                r#"deployments.apps is forbidden: User "u" cannot list resource "deployments" in API group "apps" at the cluster scope: no"#,
+            ),
+            (
+                Attributes { verb: "get".into(), path: "/metrics".into(), ..Attributes::default() },
+                "",
+                r#"forbidden: User "u" cannot get path "/metrics""#,
+            ),
+        ] {
+            let rejection = forbidden(&user, &attributes, reason);
+            assert_eq!((rejection.status.code, rejection.status.message.as_str()), (403, expected));
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! The policy vector: for each component the revision of the last write that changed its decisions.
+//!
+//! # Contract
+//!
+//! [`PolicyRevisions`] is an observer of the store: it processes every change before the writer gets its
+//! response. A component advances only when the [reduction](crate::auth::reduce) of an object changed. apid takes
+//! a [`Reading`] before a request to authd. The response stays valid while every component it depends on is
+//! no newer than the reading ([`PolicyRevisions::unchanged`]). Subscribers
+//! ([`PolicyRevisions::subscribe`]), such as the mirror, get the reduced changes in order.
+//!
+//! # Invariants
+//!
+//! INVARIANT (fresh policy): when a policy write is acknowledged its component has advanced, and every
+//! later read sees it. Components advance before `observed`, and a reading loads `observed` first: a
+//! reading as of `r` includes every policy write up to `r`.
+//! INVARIANT (never back): no value ever decreases, so that an invalid entry stays invalid.
+//!
+//! # Concurrency
+//!
+//! Reads take no lock. Namespaces and nodes share a fixed number of slots by hash, so that memory use does
+//! not grow with their number. Two names in one slot invalidate each other's entries, which costs one
+//! request to authd.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use apimachinery::user::UserInfo;
+use authproto::auth::{Dependencies, MirrorDelete, MirrorPut, MirrorUpdate, Revisions, mirror_update};
+use storage::{Change, Observer, Revision};
+use tokio::sync::{broadcast, watch};
+
+use crate::auth::identity::dependencies::IdentityDependencies;
+use crate::auth::reduce::{Component, Reductions, VOLUMES, graph_part};
+
+/// Slots for namespaces, and as many for nodes.
+const SLOTS: usize = 4096;
+/// Limit of the changes that a mirror may lag behind before it restarts with a snapshot.
+const BACKLOG: usize = 4096;
+/// The prefix of the users of the Node authorizer.
+const NODE_USER: &str = "system:node:";
+
+/// The policy vector of this process.
+pub struct PolicyRevisions {
+    table: Reductions,
+    observed: AtomicU64,
+    newest: AtomicU64,
+    cluster: AtomicU64,
+    identity: AtomicU64,
+    namespaces: Slots,
+    nodes: Slots,
+    identity_dependencies: IdentityDependencies,
+    changes: broadcast::Sender<PolicyChange>,
+    moved: watch::Sender<u64>,
+}
+
+/// A policy change, as the mirror sends it.
+#[derive(Clone, Debug)]
+pub(in crate::auth) struct PolicyChange {
+    /// Its revision.
+    pub(in crate::auth) revision: u64,
+    /// The put or delete.
+    pub(in crate::auth) update: MirrorUpdate,
+}
+
+/// The vector at the moment before a request to authd.
+#[derive(Clone, Debug)]
+pub(in crate::auth) struct Reading {
+    /// Every policy write up to this revision is included.
+    pub(in crate::auth) as_of: u64,
+    /// The components that concern the request, for the wire.
+    pub(in crate::auth) at_least: Revisions,
+}
+
+/// The components that a response depends on.
+#[derive(Clone, Debug, Default)]
+pub(in crate::auth) struct DependencySet {
+    cluster: bool,
+    identity: bool,
+    namespaces: Box<[usize]>,
+    nodes: Box<[usize]>,
+}
+
+impl PolicyRevisions {
+    /// A vector at 0 for the kinds of a table.
+    pub fn new(table: Reductions) -> Self {
+        PolicyRevisions {
+            table,
+            observed: AtomicU64::new(0),
+            newest: AtomicU64::new(0),
+            cluster: AtomicU64::new(0),
+            identity: AtomicU64::new(0),
+            namespaces: Slots::new(),
+            nodes: Slots::new(),
+            identity_dependencies: IdentityDependencies::default(),
+            changes: broadcast::Sender::new(BACKLOG),
+            moved: watch::Sender::new(0),
+        }
+    }
+
+    /// Starts at the revision of the opened store.
+    ///
+    /// All components advance to this revision. An authd that outlives an apid therefore never decides on
+    /// the mirror of the previous apid.
+    pub fn start_at(&self, revision: Revision) {
+        for value in self.values() {
+            value.fetch_max(revision.0, Ordering::SeqCst);
+        }
+        self.observed.fetch_max(revision.0, Ordering::SeqCst);
+    }
+
+    fn values(&self) -> impl Iterator<Item = &AtomicU64> {
+        [&self.newest, &self.cluster, &self.identity]
+            .into_iter()
+            .chain(self.namespaces.values.iter())
+            .chain(self.nodes.values.iter())
+    }
+
+    /// The revision up to which the vector includes all changes and the subscribers have them.
+    pub(in crate::auth) fn observed(&self) -> u64 {
+        self.observed.load(Ordering::SeqCst)
+    }
+
+    /// The table of policy kinds.
+    pub(in crate::auth) fn table(&self) -> &Reductions {
+        &self.table
+    }
+
+    /// The objects that identities depend on.
+    pub(in crate::auth) fn identity_dependencies(&self) -> &IdentityDependencies {
+        &self.identity_dependencies
+    }
+
+    /// Subscribes to changes from now on, in revision order.
+    pub(in crate::auth) fn subscribe(&self) -> broadcast::Receiver<PolicyChange> {
+        self.changes.subscribe()
+    }
+
+    /// Signals when any component moved.
+    pub(in crate::auth) fn moved(&self) -> watch::Receiver<u64> {
+        self.moved.subscribe()
+    }
+
+    /// The reading before an authorization in a namespace (`""`: in the cluster).
+    pub(in crate::auth) fn reading(&self, user: &UserInfo, namespace: &str) -> Reading {
+        let as_of = self.observed();
+        let node = user.name.strip_prefix(NODE_USER);
+        let one = |slots: &Slots, name: &str| [(name.to_owned(), slots.of(name))].into();
+        // The graph paths of a node pass through volumes, which are a shared part.
+        let graph = |node: &str| [node, VOLUMES].map(|part| (part.to_owned(), self.nodes.of(part))).into();
+        Reading {
+            as_of,
+            at_least: Revisions {
+                rbac_cluster: self.cluster.load(Ordering::SeqCst),
+                rbac_namespace: if namespace.is_empty() {
+                    Default::default()
+                } else {
+                    one(&self.namespaces, namespace)
+                },
+                identity: self.identity(),
+                graph_node: node.map(graph).unwrap_or_default(),
+            },
+        }
+    }
+
+    /// The reading before an authentication.
+    pub(in crate::auth) fn identity_reading(&self) -> Reading {
+        let as_of = self.observed();
+        Reading { as_of, at_least: Revisions { identity: self.identity(), ..Revisions::default() } }
+    }
+
+    /// The reading before a request that may concern any component: reviews name their own users and
+    /// namespaces.
+    pub(in crate::auth) fn full_reading(&self) -> Reading {
+        let as_of = self.observed();
+        let newest = self.newest.load(Ordering::SeqCst);
+        Reading {
+            as_of,
+            at_least: Revisions { rbac_cluster: newest, identity: newest, ..Revisions::default() },
+        }
+    }
+
+    /// Whether no write after the reading changed a dependency of the response.
+    pub(in crate::auth) fn unchanged(&self, dependencies: &DependencySet, as_of: u64) -> bool {
+        let old = |value: &AtomicU64| value.load(Ordering::SeqCst) <= as_of;
+        (!dependencies.cluster || old(&self.cluster))
+            && (!dependencies.identity || old(&self.identity))
+            && dependencies.namespaces.iter().all(|&slot| self.namespaces.at(slot) <= as_of)
+            && dependencies.nodes.iter().all(|&slot| self.nodes.at(slot) <= as_of)
+    }
+
+    /// The `identity` component.
+    pub(in crate::auth) fn identity(&self) -> u64 {
+        self.identity.load(Ordering::SeqCst)
+    }
+
+    /// Whether `identity` has not moved since a reading.
+    pub(in crate::auth) fn identity_unchanged(&self, as_of: u64) -> bool {
+        self.identity() <= as_of
+    }
+
+    /// Converts the dependencies of a response from the wire.
+    pub(in crate::auth) fn dependencies(&self, wire: Option<&Dependencies>) -> DependencySet {
+        let Some(wire) = wire else { return DependencySet::default() };
+        DependencySet {
+            cluster: wire.rbac_cluster,
+            identity: wire.identity,
+            namespaces: wire.rbac_namespace.iter().map(|name| self.namespaces.slot(name)).collect(),
+            nodes: wire.graph_node.iter().map(|name| self.nodes.slot(name)).collect(),
+        }
+    }
+
+    fn advance(&self, component: Component, namespace: &str, revision: u64) {
+        self.newest.fetch_max(revision, Ordering::SeqCst);
+        let value = match component {
+            Component::RbacCluster => &self.cluster,
+            Component::Identity => &self.identity,
+            Component::RbacNamespace => return self.namespaces.advance(namespace, revision),
+            Component::Graph => return,
+        };
+        value.fetch_max(revision, Ordering::SeqCst);
+    }
+
+    /// Applies one change. Returns whether it was a policy write.
+    fn apply(&self, change: &Change) -> bool {
+        let Some(entry) = self.table.of_key(&change.key) else { return false };
+        let reduce = |value: &[u8]| {
+            let reduced = self.table.reduce(entry, value);
+            if reduced.is_none() {
+                tracing::error!(key = %change.key, "stored policy object cannot be decoded; it grants nothing");
+            }
+            reduced
+        };
+        if let (Some(old), Some(new)) = (&change.old, &change.new)
+            && self.table.is_certainly_equal(entry, &old.value, new)
+        {
+            return false;
+        }
+        let old = change.old.as_ref().and_then(|row| reduce(&row.value));
+        let new = change.new.as_ref().and_then(|value| reduce(value));
+        if old == new {
+            return false;
+        }
+        let revision = change.revision.0;
+        let (namespace, name) = entry.locate(&change.key);
+        self.advance(entry.component, namespace, revision);
+        for part in [&old, &new].into_iter().flatten().filter_map(graph_part) {
+            self.nodes.advance(part, revision);
+        }
+        self.identity_dependencies.changed(&entry.group, entry.resource, namespace, name);
+        let update = match new {
+            Some(object) => mirror_update::Update::Put(MirrorPut { revision, object: Some(object) }),
+            None => mirror_update::Update::Delete(MirrorDelete {
+                revision,
+                key: Some(entry.mirror_key(&change.key)),
+            }),
+        };
+        // An error means no subscriber: the next mirror begins with a snapshot.
+        let _ = self.changes.send(PolicyChange { revision, update: MirrorUpdate { update: Some(update) } });
+        true
+    }
+}
+
+impl Observer for PolicyRevisions {
+    fn observe(&self, changes: &[Change]) {
+        let mut moved = false;
+        for change in changes {
+            moved |= self.apply(change);
+        }
+        if let Some(last) = changes.last() {
+            self.observed.fetch_max(last.revision.0, Ordering::SeqCst);
+        }
+        if moved {
+            self.moved.send_modify(|count| *count = count.wrapping_add(1));
+        }
+    }
+}
+
+/// Revisions by the hash of a name.
+struct Slots {
+    values: Box<[AtomicU64]>,
+    hash: RandomState,
+}
+
+impl Slots {
+    fn new() -> Self {
+        Slots {
+            values: std::iter::repeat_with(|| AtomicU64::new(0)).take(SLOTS).collect(),
+            hash: RandomState::new(),
+        }
+    }
+
+    fn slot(&self, name: &str) -> usize {
+        usize::try_from(self.hash.hash_one(name) % SLOTS as u64).unwrap_or(0)
+    }
+
+    fn at(&self, slot: usize) -> u64 {
+        self.values.get(slot).map_or(u64::MAX, |value| value.load(Ordering::SeqCst))
+    }
+
+    fn of(&self, name: &str) -> u64 {
+        self.at(self.slot(name))
+    }
+
+    fn advance(&self, name: &str, revision: u64) {
+        if let Some(value) = self.values.get(self.slot(name)) {
+            value.fetch_max(revision, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use serde_json::{Value, json};
+    use storage::Row;
+
+    fn change(key: &str, old: Option<Value>, new: Option<Value>, revision: u64) -> Change {
+        let bytes = |v: Value| Bytes::from(v.to_string());
+        Change {
+            key: key.into(),
+            old: old.map(|v| Row { key: key.into(), value: bytes(v), revision: Revision(revision - 1) }),
+            new: new.map(bytes),
+            revision: Revision(revision),
+        }
+    }
+
+    fn role(verb: &str, note: &str) -> Value {
+        json!({"metadata": {"name": "r", "annotations": {"note": note}}, "rules": [{"verbs": [verb]}]})
+    }
+
+    #[test]
+    fn policy_write_advances_only_its_component() {
+        let user = UserInfo { name: "u".into(), ..UserInfo::default() };
+        for (key, cluster, namespace, identity) in [
+            ("clusterroles/r", 10, 5, 5),
+            ("clusterrolebindings/r", 10, 5, 5),
+            ("roles/a/r", 5, 10, 5),
+            ("rolebindings/a/r", 5, 10, 5),
+            ("serviceaccounts/a/r", 5, 5, 10),
+            ("configmaps/a/r", 5, 5, 5),
+        ] {
+            let vector = PolicyRevisions::new(Reductions::for_tests());
+            vector.start_at(Revision(5));
+            vector.observe(&[change(key, None, Some(role("get", "")), 10)]);
+            let reading = vector.reading(&user, "a");
+            assert_eq!(reading.as_of, 10, "{key}");
+            assert_eq!(reading.at_least.rbac_cluster, cluster, "{key}");
+            assert_eq!(reading.at_least.rbac_namespace["a"], namespace, "{key}");
+            assert_eq!(reading.at_least.identity, identity, "{key}");
+        }
+    }
+
+    #[test]
+    fn write_with_equal_reduction_keeps_decisions_valid() {
+        let vector = PolicyRevisions::new(Reductions::for_tests());
+        let mut mirror = vector.subscribe();
+        vector.observe(&[change("roles/a/r", None, Some(role("get", "x")), 1)]);
+        let reading = vector.reading(&UserInfo::anonymous(), "a");
+        let dependencies = vector.dependencies(Some(&Dependencies {
+            rbac_namespace: vec!["a".into()],
+            ..Dependencies::default()
+        }));
+
+        vector.observe(&[change("roles/a/r", Some(role("get", "x")), Some(role("get", "y")), 2)]);
+        assert!(
+            vector.unchanged(&dependencies, reading.as_of),
+            "an annotation must not change the reduction"
+        );
+        vector.observe(&[change("roles/a/r", Some(role("get", "y")), Some(role("list", "y")), 3)]);
+        assert!(!vector.unchanged(&dependencies, reading.as_of), "a verb must change the reduction");
+        vector.observe(&[change("roles/a/r", Some(role("list", "y")), None, 4)]);
+
+        let sent: Vec<u64> = std::iter::from_fn(|| mirror.try_recv().ok()).map(|c| c.revision).collect();
+        assert_eq!(sent, [1, 3, 4], "the mirror must get each changed reduction, in order");
+    }
+
+    #[test]
+    fn response_without_dependencies_stays_valid_after_writes() {
+        let vector = PolicyRevisions::new(Reductions::for_tests());
+        let dependencies = vector.dependencies(None);
+        vector.observe(&[change("clusterroles/r", None, Some(role("get", "")), 7)]);
+        assert!(vector.unchanged(&dependencies, 0));
+    }
+
+    #[test]
+    fn node_reading_contains_its_graph_part() {
+        let vector = PolicyRevisions::new(Reductions::for_tests());
+        vector.start_at(Revision(3));
+        let node = UserInfo { name: "system:node:n1".into(), ..UserInfo::default() };
+        assert_eq!(vector.reading(&node, "").at_least.graph_node["n1"], 3);
+        assert!(vector.reading(&UserInfo::anonymous(), "").at_least.graph_node.is_empty());
+    }
+
+    #[test]
+    fn pod_move_advances_graph_of_old_and_new_node() {
+        let pod = |node: &str, secret: &str, phase: &str| {
+            json!({
+                "metadata": {"name": "p", "namespace": "a"}, "status": {"phase": phase},
+                "spec": {"nodeName": node, "imagePullSecrets": [{"name": secret}]},
+            })
+        };
+        let volume = |claim: &str| json!({"metadata": {"name": "v"}, "spec": {"claimRef": {"namespace": "a", "name": claim}}});
+        let base = pod("n1", "s", "Pending");
+        for (key, old, new, advanced) in [
+            ("pods/a/p", Some(base.clone()), Some(pod("n1", "s", "Running")), &[][..]),
+            ("pods/a/p", Some(base.clone()), Some(pod("n1", "t", "Pending")), &["n1"]),
+            ("pods/a/p", None, Some(base.clone()), &["n1"]),
+            ("pods/a/p", Some(base.clone()), None, &["n1"]),
+            ("pods/a/p", Some(pod("", "s", "Pending")), Some(base.clone()), &["n1"]),
+            ("pods/a/p", Some(base.clone()), Some(pod("n2", "s", "Pending")), &["n1", "n2"]),
+            ("persistentvolumes/v", Some(volume("x")), Some(volume("y")), &[VOLUMES]),
+            ("persistentvolumes/v", Some(volume("x")), Some(volume("x")), &[]),
+        ] {
+            let vector = PolicyRevisions::new(Reductions::for_tests());
+            vector.observe(&[change(key, old, new, 10)]);
+            for part in ["n1", "n2", "n3", VOLUMES] {
+                let dependencies = vector.dependencies(Some(&Dependencies {
+                    graph_node: vec![part.into()],
+                    ..Dependencies::default()
+                }));
+                let shares_a_slot =
+                    advanced.iter().any(|other| vector.nodes.slot(other) == vector.nodes.slot(part));
+                assert_eq!(
+                    vector.unchanged(&dependencies, 9),
+                    !shares_a_slot,
+                    "{key}: {part} of {advanced:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Authentication of requests: by authd, or from the identity cache.
+//!
+//! # Contract
+//!
+//! apid logs each rejection with the id that the client gets in `Audit-Id`; the client gets only 401. authd
+//! logs the method and the check once for each request to authd.
+
+use std::sync::Arc;
+
+use apimachinery::attributes::Attributes;
+use apimachinery::names::Names;
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use authproto::auth::{AuthorizeNext, Identity, authenticate_response, decide_request, decide_response};
+use http::HeaderMap;
+use jiff::Timestamp;
+use serving::metrics::Metrics;
+
+use crate::auth::decisions::cache::Expiry;
+use crate::auth::identity::cache::{AcceptedIdentity, IdentityCacheHit, IdentityLifetime, ShortLivedEntry};
+use crate::auth::identity::credentials::{Credentials, Digests};
+use crate::auth::identity::header_credentials::HeaderCredentials;
+use crate::auth::identity::metrics::{AuthMetrics, AuthenticationResult};
+use crate::auth::transport::authd_api::AuthdError;
+use crate::auth::{Auth, Authenticated, to_authd_error};
+
+impl Auth {
+    /// Registers the authentication metrics.
+    pub fn register_metrics(&self, metrics: &Metrics) {
+        // A second call changes nothing: a process has one registry.
+        let _ = self.auth_metrics.set(AuthMetrics::new(metrics));
+    }
+
+    /// Removes the credentials from the headers of a request.
+    pub fn take_credentials(&self, headers: &mut HeaderMap, names: &Names) -> HeaderCredentials {
+        HeaderCredentials::take(headers, &self.proxy_headers, names)
+    }
+
+    /// Authenticates a request.
+    ///
+    /// # Errors
+    ///
+    /// 401 for rejected credentials, 503 when authd does not respond.
+    pub async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Authenticated, Status> {
+        self.authenticate_for(credentials, None).await
+    }
+
+    /// Authenticates a request and prefetches the decision on `prefetch`, attributes without impersonation.
+    ///
+    /// On a cache miss the request to authd contains both. [`Auth::authorize`] then finds the decision in
+    /// the cache.
+    ///
+    /// # Errors
+    ///
+    /// As [`Auth::authenticate`].
+    pub async fn authenticate_for(
+        &self,
+        credentials: &Credentials<'_>,
+        prefetch: Option<&Arc<Attributes>>,
+    ) -> Result<Authenticated, Status> {
+        let begun = self.clock.monotonic();
+        let identified = self.identify(credentials, prefetch).await;
+        if let Some(auth_metrics) = self.auth_metrics.get() {
+            let result = match &identified {
+                Ok(client) => {
+                    auth_metrics.count_user(&client.user.name);
+                    AuthenticationResult::Success
+                }
+                Err(status) if status.code == 401 => AuthenticationResult::Failure,
+                Err(_) => AuthenticationResult::Error,
+            };
+            auth_metrics.record_authentication(result, self.clock.monotonic().saturating_sub(begun));
+        }
+        identified
+    }
+
+    pub(in crate::auth) async fn identify(
+        &self,
+        credentials: &Credentials<'_>,
+        prefetch: Option<&Arc<Attributes>>,
+    ) -> Result<Authenticated, Status> {
+        let request_id = credentials.request_id;
+        let digests = self.digester.digest(credentials);
+        let cache_hit = if self.link.cache_serves() { self.look_up(&digests) } else { None };
+        if let Some(auth_metrics) = self.auth_metrics.get() {
+            auth_metrics.count_cache_lookup(cache_hit.is_some());
+        }
+        match cache_hit {
+            Some(IdentityCacheHit::Accepted(client, until)) => {
+                return Ok(client.with_webhook_identity(credentials, until));
+            }
+            Some(IdentityCacheHit::Rejected(detail)) => {
+                tracing::info!(request_id, %detail, "authentication failed (cached rejection)");
+                return Err(Status::unauthorized());
+            }
+            None => {}
+        }
+        let requested_at = self.clock.monotonic();
+        let reading = self.revisions.identity_reading();
+        // The user determines which components matter, so the request demands all of them.
+        let next = prefetch.map(|attributes| (attributes, self.revisions.full_reading()));
+        let mut request = credentials.authenticate_request(reading.at_least);
+        request.next = next.as_ref().map(|(attributes, reading)| AuthorizeNext {
+            attributes: Some((&***attributes).into()),
+            at_least: Some(reading.at_least.clone()),
+        });
+        let ask = decide_request::Ask::Authenticate(request);
+        let response = self.authd_api.decide(request_id, ask).await?;
+        let epoch_and_era = self.epochs.observe_with_era(response.epoch.as_ref());
+        let (outcome, until, decision) = match response.answer {
+            Some(decide_response::Answer::Authenticate(response)) => {
+                (response.outcome, Expiry::of_wire(requested_at, response.ttl_ms), response.next)
+            }
+            other => return Err(to_authd_error(other).into()),
+        };
+        match outcome {
+            Some(authenticate_response::Outcome::Identity(identity)) => {
+                let client =
+                    self.establish(identity, &digests, reading.as_of, epoch_and_era, until, request_id)?;
+                if let (Some((attributes, reading)), Some(decision)) = (next, decision) {
+                    let epoch = epoch_and_era.map(|(epoch, _)| epoch);
+                    let expiry = Expiry::of_wire(requested_at, decision.ttl_ms);
+                    self.cache_decision(&client.user, attributes, &decision, reading.as_of, epoch, expiry);
+                }
+                Ok(client.with_webhook_identity(credentials, until))
+            }
+            Some(authenticate_response::Outcome::Rejected(rejected)) => {
+                let detail: Arc<str> = rejected.detail.into();
+                tracing::info!(request_id, %detail, "authentication failed");
+                if let Some((epoch, _)) = epoch_and_era {
+                    let short_lived =
+                        ShortLivedEntry { outcome: Err(detail), as_of: reading.as_of, epoch, until };
+                    self.identities.insert_short_lived(&digests, short_lived);
+                }
+                Err(Status::unauthorized())
+            }
+            None => Err(AuthdError::Malformed.into()),
+        }
+    }
+
+    fn look_up(&self, digests: &Digests<'_>) -> Option<IdentityCacheHit> {
+        let unchanged = |as_of| self.revisions.identity_unchanged(as_of);
+        self.identities.find(digests, self.epochs.count(), &*self.clock, unchanged)
+    }
+
+    /// Caches the identity from authd, unless one of its dependencies may have changed meanwhile.
+    ///
+    /// `epoch_and_era`: the numbers of the epoch and era of the response.
+    pub(in crate::auth) fn establish(
+        &self,
+        identity: Identity,
+        digests: &Digests<'_>,
+        as_of: u64,
+        epoch_and_era: Option<(u64, u64)>,
+        until: Option<Expiry>,
+        request_id: &str,
+    ) -> Result<Authenticated, Status> {
+        let Some(user) = identity.user else { return Err(AuthdError::Malformed.into()) };
+        let user: Arc<UserInfo> = Arc::new(user.into());
+        let identity_dependencies = identity
+            .rests_on
+            .iter()
+            .map(|o| {
+                self.revisions.identity_dependencies().track(&o.group, &o.resource, &o.namespace, &o.name)
+            })
+            .collect();
+        let expires = match identity.expires_at_ms {
+            0 => None,
+            ms => Some(Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MIN)),
+        };
+        let not_before = match identity.not_before_ms {
+            0 => None,
+            ms => Some(Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX)),
+        };
+        // A response from an older configuration serves only this request: its era is 0, which no era has.
+        let era = Some(epoch_and_era.map_or(0, |(_, era)| era));
+        let lifetime = Arc::new(IdentityLifetime { not_before, expires, identity_dependencies, era });
+        if !lifetime.is_valid_at(self.clock.now()) {
+            tracing::info!(
+                request_id,
+                "authentication failed: the credential has expired or is not valid yet"
+            );
+            return Err(Status::unauthorized());
+        }
+        if let Some((epoch, _)) = epoch_and_era {
+            if identity.anonymous {
+                let outcome = Ok((Arc::clone(&user), Arc::clone(&lifetime)));
+                self.identities.insert_short_lived(digests, ShortLivedEntry { outcome, as_of, epoch, until });
+            } else if identity.rests_on.iter().all(|o| self.revisions.table().mirrors(&o.group, &o.resource))
+                && (identity.rests_on.is_empty() || self.revisions.identity_unchanged(as_of))
+            {
+                // The dependencies are tracked and `identity` has not moved since the request, so no change
+                // is missed.
+                let known = AcceptedIdentity {
+                    user: Arc::clone(&user),
+                    lifetime: Arc::clone(&lifetime),
+                    epoch,
+                    until,
+                };
+                self.identities.insert_accepted(digests, known);
+            }
+        }
+        Ok(Authenticated::without_impersonation(user, lifetime))
+    }
+}

@@ -1,0 +1,165 @@
+//! The identity cache: accepted credentials, anonymous access and rejections, with their lifetimes.
+//!
+//! # Contract
+//!
+//! The key of an accepted credential is its digest. The entry ends when the credential expires, when the
+//! epoch ends, or when an object that the identity depends on changes. New objects of the same kinds do not
+//! affect it. The entry serves only after the credential's not-before time, because the wall clock can be
+//! set back. An identity from a webhook also ends with its TTL, measured on the monotonic clock for the
+//! same reason.
+//!
+//! The key of anonymous access and of a rejection is the digest with the path. These entries are
+//! short-lived and end with any write to `identity`: the new object may make the token valid.
+//!
+//! # Invariants
+//!
+//! INVARIANT (secrets stay secret): the cache stores keyed digests, never credentials.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::Clock;
+use apimachinery::user::UserInfo;
+use jiff::Timestamp;
+
+use crate::auth::Authenticated;
+use crate::auth::decisions::cache::Expiry;
+use crate::auth::identity::credentials::{Digest, Digests};
+use crate::auth::identity::dependencies::IdentityDependency;
+
+/// Limit of cached accepted credentials.
+const MAX_ACCEPTED: u64 = 16 * 1024;
+/// Limit of cached rejections and anonymous paths: random tokens evict only these.
+const MAX_SHORT_LIVED: u64 = 4 * 1024;
+/// The idle time after which an accepted credential is dropped.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+/// The TTL of rejections and anonymous paths.
+const SHORT_TTL: Duration = Duration::from_secs(10);
+
+/// The lifetime of an established identity.
+#[derive(Debug, Default)]
+pub(in crate::auth) struct IdentityLifetime {
+    /// The first moment at which the credential is valid.
+    pub(in crate::auth) not_before: Option<Timestamp>,
+    /// When the credential expires.
+    pub(in crate::auth) expires: Option<Timestamp>,
+    /// The stored objects that the identity depends on.
+    pub(in crate::auth) identity_dependencies: Vec<Arc<IdentityDependency>>,
+    /// The era of the response: see [`crate::auth::decisions::epoch`]. Open watches end with the era. None: work of the
+    /// process itself.
+    pub(in crate::auth) era: Option<u64>,
+}
+
+impl IdentityLifetime {
+    /// Whether the identity is valid at this time.
+    pub(in crate::auth) fn is_valid_at(&self, now: Timestamp) -> bool {
+        self.not_before.is_none_or(|start| now >= start)
+            && self.expires.is_none_or(|end| now < end)
+            && self.identity_dependencies.iter().all(|dependency| dependency.is_unchanged())
+    }
+}
+
+/// The cached identity of an accepted credential.
+#[derive(Clone, Debug)]
+pub(in crate::auth) struct AcceptedIdentity {
+    /// The user.
+    pub(in crate::auth) user: Arc<UserInfo>,
+    /// The lifetime.
+    pub(in crate::auth) lifetime: Arc<IdentityLifetime>,
+    /// The epoch of the response.
+    pub(in crate::auth) epoch: u64,
+    /// The TTL of a webhook response, after which apid re-authenticates within the lifetime.
+    pub(in crate::auth) until: Option<Expiry>,
+}
+
+/// A cached anonymous access or rejection.
+#[derive(Clone, Debug)]
+pub(in crate::auth) struct ShortLivedEntry {
+    /// The anonymous user, or the failed checks of a rejection.
+    pub(in crate::auth) outcome: Result<(Arc<UserInfo>, Arc<IdentityLifetime>), Arc<str>>,
+    /// The revision of the reading before the request.
+    pub(in crate::auth) as_of: u64,
+    /// The epoch of the response.
+    pub(in crate::auth) epoch: u64,
+    /// The TTL of a webhook response.
+    pub(in crate::auth) until: Option<Expiry>,
+}
+
+/// A cache hit.
+pub(in crate::auth) enum IdentityCacheHit {
+    /// An accepted credential, with the TTL of a webhook response.
+    Accepted(Authenticated, Option<Expiry>),
+    /// A cached rejection, with its reason.
+    Rejected(Arc<str>),
+}
+
+/// The cache of identities.
+pub(in crate::auth) struct IdentityCache {
+    accepted: moka::sync::Cache<Digest, AcceptedIdentity>,
+    short_lived: moka::sync::Cache<Digest, ShortLivedEntry>,
+}
+
+impl IdentityCache {
+    /// An empty cache.
+    pub(in crate::auth) fn new() -> Self {
+        IdentityCache {
+            accepted: moka::sync::Cache::builder()
+                .max_capacity(MAX_ACCEPTED)
+                .time_to_idle(IDLE_TIMEOUT)
+                .build(),
+            short_lived: moka::sync::Cache::builder()
+                .max_capacity(MAX_SHORT_LIVED)
+                .time_to_live(SHORT_TTL)
+                .build(),
+        }
+    }
+
+    /// Looks up a credential in an epoch.
+    ///
+    /// `identity_unchanged` tells whether `identity` has not moved since a reading.
+    pub(in crate::auth) fn find(
+        &self,
+        digests: &Digests<'_>,
+        epoch: u64,
+        clock: &dyn Clock,
+        identity_unchanged: impl Fn(u64) -> bool,
+    ) -> Option<IdentityCacheHit> {
+        let is_within_ttl = |until: Option<Expiry>| until.is_none_or(|until| clock.monotonic() < until.end());
+        if let Some(known) = self.accepted.get(digests.credential())
+            && known.epoch == epoch
+            && known.lifetime.is_valid_at(clock.now())
+            && is_within_ttl(known.until)
+        {
+            return Some(IdentityCacheHit::Accepted(
+                Authenticated::without_impersonation(known.user, known.lifetime),
+                known.until,
+            ));
+        }
+        let short_lived = self.short_lived.get(&digests.with_path())?;
+        let is_valid = short_lived.epoch == epoch
+            && is_within_ttl(short_lived.until)
+            && identity_unchanged(short_lived.as_of);
+        is_valid.then(|| match short_lived.outcome {
+            Ok((user, lifetime)) => {
+                IdentityCacheHit::Accepted(Authenticated::without_impersonation(user, lifetime), None)
+            }
+            Err(detail) => IdentityCacheHit::Rejected(detail),
+        })
+    }
+
+    /// Caches an accepted credential.
+    pub(in crate::auth) fn insert_accepted(&self, digests: &Digests<'_>, known: AcceptedIdentity) {
+        self.accepted.insert(*digests.credential(), known);
+    }
+
+    /// Caches an anonymous access or a rejection.
+    pub(in crate::auth) fn insert_short_lived(&self, digests: &Digests<'_>, short_lived: ShortLivedEntry) {
+        self.short_lived.insert(digests.with_path(), short_lived);
+    }
+
+    /// Drops all entries.
+    pub(in crate::auth) fn clear(&self) {
+        self.accepted.invalidate_all();
+        self.short_lived.invalidate_all();
+    }
+}

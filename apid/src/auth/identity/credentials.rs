@@ -1,0 +1,197 @@
+//! The credentials of a request, and the keyed digests that are the keys of the identity cache.
+//!
+//! # Invariants
+//!
+//! INVARIANT (secrets stay secret): a credential is never a cache key. The key is an HMAC with random bytes
+//! of this process, useless outside it.
+
+use authproto::auth::{AuthenticateRequest, Header, Revisions};
+use aws_lc_rs::hmac;
+use bytes::Bytes;
+
+use crate::auth::identity::header_credentials::HeaderCredentials;
+
+/// The credentials of a request.
+#[derive(Clone, Copy)]
+pub struct Credentials<'a> {
+    /// The credentials from the headers.
+    pub header_credentials: &'a HeaderCredentials,
+    /// The peer's certificates in DER, leaf first. TLS has verified that the peer holds the leaf's key.
+    pub certificate_chain: &'a [Bytes],
+    /// SHA-256 over the chain, computed once per connection. When None, each request digests the chain.
+    pub chain_fingerprint: Option<&'a [u8; 32]>,
+    /// The request's path: anonymous access may depend on it.
+    pub path: &'a str,
+    /// The request id in the logs of both processes.
+    pub request_id: &'a str,
+}
+
+impl Credentials<'_> {
+    /// The request to authd.
+    pub(in crate::auth) fn authenticate_request(&self, at_least: Revisions) -> AuthenticateRequest {
+        let header_credentials = self.header_credentials;
+        AuthenticateRequest {
+            certificate_chain: self.certificate_chain.iter().map(|der| der.to_vec()).collect(),
+            bearer_token: String::from_utf8_lossy(header_credentials.token().unwrap_or_default())
+                .into_owned(),
+            proxy_headers: header_credentials
+                .proxy_headers()
+                .map(|(name, value)| Header { name: name.to_owned(), value: value.to_vec() })
+                .collect(),
+            audiences: Vec::new(),
+            path: self.path.to_owned(),
+            at_least: Some(at_least),
+            unreadable: header_credentials.unreadable().to_owned(),
+            next: None,
+        }
+    }
+}
+
+/// The digest of a credential.
+pub(in crate::auth) type Digest = [u8; 32];
+
+/// The two cache keys of a credential.
+pub(in crate::auth) struct Digests<'a> {
+    credential: Digest,
+    context: hmac::Context,
+    path: &'a str,
+}
+
+impl Digests<'_> {
+    /// The digest of the credential alone: acceptance does not depend on the path.
+    pub(in crate::auth) fn credential(&self) -> &Digest {
+        &self.credential
+    }
+
+    /// The digest of the credential and the path: anonymous access and rejections may depend on the path.
+    ///
+    /// Computed on each call, because accepted credentials, the common case, do not need it.
+    pub(in crate::auth) fn with_path(&self) -> Digest {
+        let mut context = self.context.clone();
+        context.update(b"path");
+        context.update(self.path.as_bytes());
+        finish(context)
+    }
+}
+
+/// Computes digests with a random key of this process.
+pub(in crate::auth) struct Digester {
+    key: hmac::Key,
+}
+
+impl Digester {
+    /// A digester with a new random key.
+    ///
+    /// # Errors
+    ///
+    /// The system supplied no random bytes.
+    pub(in crate::auth) fn new() -> Result<Self, aws_lc_rs::error::Unspecified> {
+        Ok(Digester { key: hmac::Key::generate(hmac::HMAC_SHA256, &aws_lc_rs::rand::SystemRandom::new())? })
+    }
+
+    /// Digests the credentials of a request.
+    ///
+    /// The length of every part precedes the part, so that different credentials never have the same input.
+    pub(in crate::auth) fn digest<'a>(&self, credentials: &Credentials<'a>) -> Digests<'a> {
+        let mut context = hmac::Context::with_key(&self.key);
+        let mut part = |bytes: &[u8]| {
+            context.update(&(bytes.len() as u64).to_be_bytes());
+            context.update(bytes);
+        };
+        let Credentials { header_credentials, certificate_chain, chain_fingerprint, path, .. } = *credentials;
+        part(&(certificate_chain.len() as u64).to_be_bytes());
+        match chain_fingerprint {
+            Some(fingerprint) => part(fingerprint),
+            None => certificate_chain.iter().for_each(|der| part(der)),
+        }
+        part(header_credentials.token().unwrap_or_default());
+        part(header_credentials.unreadable().as_bytes());
+        for (name, value) in header_credentials.proxy_headers() {
+            part(name.as_bytes());
+            part(value);
+        }
+        Digests { credential: finish(context.clone()), context, path }
+    }
+}
+
+fn finish(context: hmac::Context) -> Digest {
+    let mut digest = [0; 32];
+    for (to, from) in digest.iter_mut().zip(context.sign().as_ref()) {
+        *to = *from;
+    }
+    digest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::identity::header_credentials::ProxyHeaders;
+    use apimachinery::names::{Names, Preset};
+    use http::{HeaderMap, HeaderName};
+    use std::collections::HashSet;
+
+    fn header_credentials(list: &[(&'static str, &str)]) -> HeaderCredentials {
+        let pair =
+            |(name, value): &(&'static str, &str)| (HeaderName::from_static(name), value.parse().unwrap());
+        let mut headers: HeaderMap = list.iter().map(pair).collect();
+        let proxies = ProxyHeaders { names: vec!["x-user".into()], prefixes: vec!["x-extra-".into()] };
+        HeaderCredentials::take(&mut headers, &proxies, &Names::new(Preset::Kubernetes, "").unwrap())
+    }
+
+    fn with<'a>(
+        header_credentials: &'a HeaderCredentials,
+        chain: &'a [Bytes],
+        path: &'a str,
+    ) -> Credentials<'a> {
+        Credentials {
+            header_credentials,
+            certificate_chain: chain,
+            chain_fingerprint: None,
+            path,
+            request_id: "",
+        }
+    }
+
+    #[test]
+    fn different_credentials_have_different_digests() {
+        let digester = Digester::new().unwrap();
+        let chains = [
+            vec![],
+            vec![Bytes::from_static(b"ab")],
+            vec![Bytes::from_static(b"a"), Bytes::from_static(b"b")],
+        ];
+        let shown = [
+            header_credentials(&[]),
+            header_credentials(&[("authorization", "Bearer ab")]),
+            header_credentials(&[("authorization", "Bearer a")]),
+            header_credentials(&[("x-user", "ab")]),
+            header_credentials(&[("x-user", "a")]),
+            header_credentials(&[("x-extra-a", "b")]),
+            header_credentials(&[("x-extra-ab", "")]),
+            HeaderCredentials::default(),
+        ];
+        let mut seen = HashSet::new();
+        for chain in &chains {
+            for (at, header_credentials) in shown.iter().enumerate() {
+                let digest = *digester.digest(&with(header_credentials, chain, "/")).credential();
+                assert_eq!(seen.insert(digest), at != 7, "{chain:?} {at}");
+            }
+        }
+        let none = header_credentials(&[]);
+        let root = digester.digest(&with(&none, &[], "/"));
+        let other = digester.digest(&with(&none, &[], "/x"));
+        assert_eq!(root.credential(), other.credential());
+        assert_ne!(root.with_path(), other.with_path());
+        let another = Digester::new().unwrap();
+        assert_ne!(root.credential(), another.digest(&with(&none, &[], "/")).credential(), "keyed");
+    }
+
+    #[test]
+    fn authenticate_request_debug_output_hides_credentials() {
+        let sent = header_credentials(&[("x-user", "root"), ("authorization", "Bearer t")]);
+        let asked = with(&sent, &[], "/").authenticate_request(Revisions::default());
+        assert_eq!((asked.proxy_headers.len(), asked.bearer_token.as_str()), (1, "t"));
+        let shown = format!("{asked:?}");
+        assert!(!shown.contains("Bearer") && !shown.contains("root"), "{shown}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Tracks the stored objects that identities depend on.
+//!
+//! A write ends only the identities that depend on its object.
+//!
+//! # Contract
+//!
+//! Before caching an identity, the cache [tracks](IdentityDependencies::track) each object it depends on, then checks
+//! that no write happened meanwhile. The policy vector first advances `identity` and then
+//! [reports](IdentityDependencies::changed) every object whose reduction changed. This order leaves no gap in which
+//! a change is missed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+/// The name of an object: full group, resource, namespace, name.
+type ObjectName = (String, String, String, String);
+
+/// An object that identities depend on, in its state when they were established.
+#[derive(Debug, Default)]
+pub(in crate::auth) struct IdentityDependency {
+    is_changed: AtomicBool,
+}
+
+impl IdentityDependency {
+    /// Whether the policy-relevant part of the object is unchanged.
+    pub(in crate::auth) fn is_unchanged(&self) -> bool {
+        !self.is_changed.load(Ordering::SeqCst)
+    }
+}
+
+/// All tracked objects.
+#[derive(Debug, Default)]
+pub(in crate::auth) struct IdentityDependencies {
+    tracked: Mutex<TrackedObjects>,
+}
+
+#[derive(Debug, Default)]
+struct TrackedObjects {
+    by_name: HashMap<ObjectName, Weak<IdentityDependency>>,
+    /// The size of the map at which the next call removes unused entries.
+    sweep_at: usize,
+}
+
+impl IdentityDependencies {
+    /// Tracks an object. All identities that depend on it share the handle.
+    pub(in crate::auth) fn track(
+        &self,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Arc<IdentityDependency> {
+        let mut tracked = self.tracked.lock();
+        if tracked.by_name.len() >= tracked.sweep_at {
+            tracked.by_name.retain(|_, dependency| dependency.strong_count() > 0);
+            tracked.sweep_at = (tracked.by_name.len() * 2).max(64);
+        }
+        let slot = tracked.by_name.entry((
+            group.to_owned(),
+            resource.to_owned(),
+            namespace.to_owned(),
+            name.to_owned(),
+        ));
+        let slot = slot.or_default();
+        slot.upgrade().unwrap_or_else(|| {
+            let fresh = Arc::new(IdentityDependency::default());
+            *slot = Arc::downgrade(&fresh);
+            fresh
+        })
+    }
+
+    /// Ends all identities that depend on this object, whose policy-relevant part changed.
+    pub(in crate::auth) fn changed(&self, group: &str, resource: &str, namespace: &str, name: &str) {
+        let mut tracked = self.tracked.lock();
+        if tracked.by_name.is_empty() {
+            return;
+        }
+        let key = (group.to_owned(), resource.to_owned(), namespace.to_owned(), name.to_owned());
+        if let Some(dependency) = tracked.by_name.remove(&key).and_then(|weak| weak.upgrade()) {
+            dependency.is_changed.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn object_change_ends_only_dependent_identities() {
+        let all = IdentityDependencies::default();
+        let a = all.track("", "serviceaccounts", "ns", "a");
+        let same = all.track("", "serviceaccounts", "ns", "a");
+        let b = all.track("", "serviceaccounts", "ns", "b");
+        all.changed("", "serviceaccounts", "ns", "a");
+        assert!(!a.is_unchanged() && !same.is_unchanged() && b.is_unchanged());
+        assert!(
+            all.track("", "serviceaccounts", "ns", "a").is_unchanged(),
+            "a new identity must depend on the new object"
+        );
+    }
+
+    #[test]
+    fn unused_identity_dependencies_are_removed() {
+        let all = IdentityDependencies::default();
+        for i in 0..10_000 {
+            all.track("", "pods", "ns", &i.to_string());
+        }
+        assert!(all.tracked.lock().by_name.len() <= 64);
+    }
+}

@@ -1,0 +1,278 @@
+//! Impersonation: a request made as another user (requirements A-IMP).
+//!
+//! # Contract
+//!
+//! `Impersonate-User` names the user, `Impersonate-Group` (repeated) the groups, `Impersonate-Uid` the uid,
+//! and `Impersonate-Extra-<key>` the extra fields. The client needs the verb `impersonate` on each of them.
+//! The first missing right is the rejection, before the request itself is authorized. The impersonated user
+//! has only the named groups and the groups that its kind of user always has.
+//!
+//! # Invariants
+//!
+//! INVARIANT (no longer than the right): the rights go with the impersonated user, so that an open watch
+//! ends with any of them.
+//! INVARIANT (all or nothing): an unreadable header rejects the request; the other headers are not used
+//! without it.
+
+use std::sync::Arc;
+
+use apimachinery::attributes::Attributes;
+use apimachinery::names::Names;
+use apimachinery::status::Status;
+use apimachinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
+use http::HeaderMap;
+use kinds::format;
+use percent_encoding::percent_decode_str;
+
+use crate::auth::{Auth, Authenticated};
+
+const USER: &str = "impersonate-user";
+const GROUP: &str = "impersonate-group";
+const UID: &str = "impersonate-uid";
+const EXTRA: &str = "impersonate-extra-";
+
+/// The impersonation headers of a request.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ImpersonationHeaders {
+    user: String,
+    groups: Vec<String>,
+    uid: String,
+    extra: Vec<(String, String)>,
+}
+
+impl ImpersonationHeaders {
+    /// Parses the headers. None: the request has no impersonation headers.
+    fn of(headers: &HeaderMap) -> Result<Option<Self>, Status> {
+        let mut impersonation = ImpersonationHeaders::default();
+        let mut is_present = false;
+        for (name, value) in headers {
+            let name = name.as_str();
+            if !name.starts_with("impersonate-") {
+                continue;
+            }
+            let Ok(value) = std::str::from_utf8(value.as_bytes()) else {
+                return Err(Status::bad_request(format!("the header `{name}` is not UTF-8")));
+            };
+            is_present |= !value.is_empty();
+            match name {
+                // Of repeated headers, the first non-empty one counts.
+                USER if impersonation.user.is_empty() => value.clone_into(&mut impersonation.user),
+                UID if impersonation.uid.is_empty() => value.clone_into(&mut impersonation.uid),
+                USER | UID => {}
+                GROUP => impersonation.groups.push(value.to_owned()),
+                _ => match name.strip_prefix(EXTRA).filter(|key| !key.is_empty()) {
+                    Some(key) => impersonation.extra.push((unescape(key), value.to_owned())),
+                    None => return Err(Status::bad_request(format!("the header `{name}` is not known"))),
+                },
+            }
+        }
+        Ok(is_present.then_some(impersonation))
+    }
+
+    /// The rights that the client needs, in the order of the checks.
+    fn needs(&self, names: &Names) -> Vec<Attributes> {
+        let of = |resource: &str, name: &str| Attributes {
+            verb: "impersonate".to_owned(),
+            resource_request: true,
+            version: "v1".to_owned(),
+            resource: resource.to_owned(),
+            name: name.to_owned(),
+            ..Attributes::default()
+        };
+        let authentication = names.group("authentication");
+        let in_group = |attributes: Attributes| Attributes { group: authentication.clone(), ..attributes };
+        let user = match service_account(&self.user) {
+            Some((namespace, name)) => {
+                Attributes { namespace: namespace.to_owned(), ..of("serviceaccounts", name) }
+            }
+            None => of("users", &self.user),
+        };
+        let mut needs = vec![user];
+        needs.extend(self.groups.iter().map(|group| of("groups", group)));
+        needs.extend(self.extra.iter().map(|(key, value)| {
+            in_group(Attributes { subresource: key.clone(), ..of("userextras", value) })
+        }));
+        if !self.uid.is_empty() {
+            needs.push(in_group(of("uids", &self.uid)));
+        }
+        needs
+    }
+
+    /// The 400 for impersonation headers without a user.
+    fn without_user(&self, names: &Names) -> Status {
+        let version = format!("{}/v1", names.group("authentication"));
+        let groups = self.groups.iter().map(|group| format!("{{Group  {group}    }}"));
+        let extra = self.extra.iter().map(|(key, value)| format!("{{UserExtra  {value}  {version}  {key}}}"));
+        let uid = (!self.uid.is_empty()).then(|| format!("{{UID  {}  {version}  }}", self.uid));
+        let all: Vec<String> = groups.chain(extra).chain(uid).collect();
+        Status::bad_request(format!("requested [{}] without impersonating a user", all.join(" ")))
+    }
+
+    fn into_user(self) -> UserInfo {
+        let mut groups = self.groups;
+        if let (Some((namespace, _)), true) = (service_account(&self.user), groups.is_empty()) {
+            groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+        }
+        let has = |groups: &[String], group: &str| groups.iter().any(|held| held == group);
+        if self.user == ANONYMOUS {
+            if !has(&groups, UNAUTHENTICATED) {
+                groups.push(UNAUTHENTICATED.to_owned());
+            }
+        } else if !has(&groups, AUTHENTICATED) && !has(&groups, UNAUTHENTICATED) {
+            groups.push(AUTHENTICATED.to_owned());
+        }
+        let mut user = UserInfo { name: self.user, uid: self.uid, groups, ..UserInfo::default() };
+        for (key, value) in self.extra {
+            user.extra.entry(key).or_default().push(value);
+        }
+        user
+    }
+}
+
+/// Namespace and name of a service account's user; None for names that no account can have.
+fn service_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    (format::label(namespace).is_empty() && format::subdomain(name).is_empty()).then_some((namespace, name))
+}
+
+/// Percent-decodes a key; returns the key unchanged when the result is not UTF-8.
+fn unescape(key: &str) -> String {
+    percent_decode_str(key).decode_utf8().map_or_else(|_| key.to_owned(), |key| key.into_owned())
+}
+
+impl Auth {
+    /// The impersonated user. None: the request has no impersonation headers.
+    ///
+    /// # Errors
+    ///
+    /// 400 for headers without a user, 403 when the client may not impersonate, 503 when authd does not
+    /// respond.
+    pub async fn impersonate(
+        &self,
+        client: &Authenticated,
+        headers: &HeaderMap,
+        names: &Names,
+        request_id: &str,
+    ) -> Result<Option<Authenticated>, Status> {
+        let Some(impersonation) = ImpersonationHeaders::of(headers)? else { return Ok(None) };
+        if impersonation.user.is_empty() {
+            return Err(impersonation.without_user(names));
+        }
+        let mut impersonation_rights = Vec::new();
+        for need in impersonation.needs(names) {
+            let right = self.authorize(client, need, request_id).await;
+            impersonation_rights.push(right.map_err(|rejection| *rejection.status)?);
+        }
+        let Authenticated { lifetime, webhook_identity, .. } = client.clone();
+        Ok(Some(Authenticated {
+            user: Arc::new(impersonation.into_user()),
+            lifetime,
+            impersonation_rights,
+            webhook_identity,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn impersonation(
+        headers: &[(&'static str, &'static str)],
+    ) -> Result<Option<ImpersonationHeaders>, Status> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        ImpersonationHeaders::of(&map)
+    }
+
+    fn names() -> Names {
+        Names::new(Preset::Kubernetes, "").unwrap()
+    }
+
+    #[test]
+    fn impersonation_headers_determine_user_groups_and_extra() {
+        for (headers, want) in [
+            (vec![(USER, "alice")], "alice  [system:authenticated]"),
+            (vec![(USER, "alice"), (USER, "root"), (UID, "u"), (UID, "0")], "alice u [system:authenticated]"),
+            (vec![(USER, "alice"), (GROUP, "b"), (GROUP, "a")], "alice  [b, a, system:authenticated]"),
+            (vec![(USER, "alice"), (GROUP, UNAUTHENTICATED)], "alice  [system:unauthenticated]"),
+            (vec![(USER, ANONYMOUS)], "system:anonymous  [system:unauthenticated]"),
+            (
+                vec![(USER, ANONYMOUS), (GROUP, AUTHENTICATED)],
+                "system:anonymous  [system:authenticated, system:unauthenticated]",
+            ),
+            (
+                vec![(USER, "system:serviceaccount:ns:robot")],
+                "system:serviceaccount:ns:robot  \
+                 [system:serviceaccounts, system:serviceaccounts:ns, system:authenticated]",
+            ),
+            (
+                vec![(USER, "system:serviceaccount:ns:robot"), (GROUP, "g")],
+                "system:serviceaccount:ns:robot  [g, system:authenticated]",
+            ),
+            (
+                vec![(USER, "system:serviceaccount:Bad_NS:robot")],
+                "system:serviceaccount:Bad_NS:robot  [system:authenticated]",
+            ),
+        ] {
+            let user = impersonation(&headers).unwrap().unwrap().into_user();
+            assert_eq!(format!("{} {} [{}]", user.name, user.uid, user.groups.join(", ")), want);
+        }
+        let extra = impersonation(&[
+            (USER, "a"),
+            ("impersonate-extra-scopes", "view"),
+            ("impersonate-extra-scopes", "edit"),
+            ("impersonate-extra-acme.com%2fproject", "x"),
+        ]);
+        let extra = extra.unwrap().unwrap().into_user().extra;
+        assert_eq!(extra.get("scopes").unwrap(), &["view", "edit"]);
+        assert_eq!(extra.get("acme.com/project").unwrap(), &["x"]);
+    }
+
+    #[test]
+    fn impersonation_requires_a_right_per_header() {
+        let all = impersonation(&[
+            (USER, "system:serviceaccount:ns:robot"),
+            (GROUP, "g"),
+            (UID, "u"),
+            ("impersonate-extra-scopes", "view"),
+        ]);
+        let needs: Vec<String> = all
+            .unwrap()
+            .unwrap()
+            .needs(&names())
+            .into_iter()
+            .map(|a| {
+                format!("{}|{}|{}|{}|{}|{}", a.verb, a.group, a.resource, a.subresource, a.namespace, a.name)
+            })
+            .collect();
+        assert_eq!(
+            needs,
+            [
+                "impersonate||serviceaccounts||ns|robot",
+                "impersonate||groups|||g",
+                "impersonate|authentication.k8s.io|userextras|scopes||view",
+                "impersonate|authentication.k8s.io|uids|||u",
+            ]
+        );
+    }
+
+    #[test]
+    fn impersonation_without_user_or_with_unknown_header_returns_400() {
+        assert_eq!(impersonation(&[]).unwrap(), None);
+        assert_eq!(impersonation(&[(USER, "")]).unwrap(), None);
+        let parts = [(GROUP, "g1"), (UID, "u-1"), ("impersonate-extra-scopes", "view")];
+        let told = impersonation(&parts).unwrap().unwrap().without_user(&names()).message;
+        assert_eq!(
+            told,
+            "requested [{Group  g1    } {UserExtra  view  authentication.k8s.io/v1  scopes} \
+             {UID  u-1  authentication.k8s.io/v1  }] without impersonating a user"
+        );
+        assert_eq!(impersonation(&[("impersonate-userr", "a")]).unwrap_err().code, 400);
+    }
+}

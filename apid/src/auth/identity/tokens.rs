@@ -1,0 +1,39 @@
+//! Service-account tokens: authd holds the keys and signs the tokens.
+
+use apimachinery::status::Status;
+use authproto::auth::{
+    IssueTokenRequest, IssuedToken, KeysRequest, KeysResponse, issue_token_response::Outcome,
+};
+
+use crate::auth::Auth;
+use crate::auth::transport::authd_api::{AuthdError, from_failure};
+
+impl Auth {
+    /// Issues a service-account token.
+    ///
+    /// The caller checks that the account and the bound object exist.
+    ///
+    /// # Errors
+    ///
+    /// 500 when no signing key is configured, 503 when authd does not respond.
+    pub async fn issue_token(&self, request: IssueTokenRequest) -> Result<IssuedToken, Status> {
+        match self.authd_api.issue_token(request).await?.outcome {
+            Some(Outcome::Token(token)) => Ok(token),
+            Some(Outcome::Failure(failure)) => {
+                tracing::error!(reason = failure.detail, "a service-account token was not issued");
+                Err(from_failure(&failure))
+            }
+            None => Err(AuthdError::Malformed.into()),
+        }
+    }
+
+    /// The keys that verify tokens, and the issuer's discovery document. `address`: host and port of this
+    /// server.
+    ///
+    /// # Errors
+    ///
+    /// 503 when authd does not respond.
+    pub async fn keys(&self, address: &str) -> Result<KeysResponse, Status> {
+        Ok(self.authd_api.keys(KeysRequest { address: address.to_owned() }).await?)
+    }
+}

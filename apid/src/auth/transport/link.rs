@@ -1,0 +1,209 @@
+//! The state of the connection to authd: used by health checks, caches and the shutdown.
+//!
+//! # Invariants
+//!
+//! INVARIANT (fail closed): cached responses serve at most [`GRACE`] after the loss of the connection to
+//! authd.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use apimachinery::clock::Clock;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+/// How long cached responses serve after the loss of the connection to authd.
+pub(in crate::auth) const GRACE: Duration = Duration::from_secs(30);
+
+/// The state of the connection to authd.
+pub(in crate::auth) struct Link {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    /// Whether [`State::lost`] is None; every request reads it. Written only while the state is locked.
+    connected: AtomicBool,
+    reached: watch::Sender<bool>,
+}
+
+struct State {
+    /// When the connection was lost, and the reason.
+    lost: Option<(Duration, String)>,
+    /// Why authd has no complete snapshot on the current mirror stream; None when it has.
+    mirror_problem: Option<String>,
+    /// Whether the process shuts down, and authd with it.
+    is_shutting_down: bool,
+    /// authd's last readiness, with reasons when not ready or warnings when ready; None before its first
+    /// report.
+    ready: Option<(bool, Vec<String>)>,
+    /// authd's last counters of configuration reloads, in the text format.
+    reload_metrics: String,
+}
+
+impl Link {
+    /// Not connected yet.
+    pub(in crate::auth) fn new(clock: Arc<dyn Clock>) -> Self {
+        let lost = Some((clock.monotonic(), "not connected yet".to_owned()));
+        Link {
+            clock,
+            state: Mutex::new(State {
+                lost,
+                mirror_problem: Some("it is about to begin".to_owned()),
+                is_shutting_down: false,
+                ready: None,
+                reload_metrics: String::new(),
+            }),
+            connected: AtomicBool::new(false),
+            reached: watch::Sender::new(false),
+        }
+    }
+
+    /// Records the start of the shutdown: from now on the loss of authd is not logged.
+    pub(in crate::auth) fn begin_shutdown(&self) {
+        self.state.lock().is_shutting_down = true;
+    }
+
+    /// Whether the process shuts down.
+    pub(in crate::auth) fn is_shutting_down(&self) -> bool {
+        self.state.lock().is_shutting_down
+    }
+
+    /// Records that the decision stream is open.
+    pub(in crate::auth) fn connected(&self) {
+        let mut state = self.state.lock();
+        state.lost = None;
+        self.connected.store(true, Ordering::SeqCst);
+        drop(state);
+        self.reached.send_replace(true);
+    }
+
+    /// Waits until the decision stream is open.
+    pub(in crate::auth) async fn wait(&self) {
+        // Cannot fail: the link owns the sender.
+        let _ = self.reached.subscribe().wait_for(|reached| *reached).await;
+    }
+
+    /// Records that the decision stream broke or failed to open.
+    pub(in crate::auth) fn lost(&self, why: &str) {
+        let now = self.clock.monotonic();
+        let mut state = self.state.lock();
+        if state.lost.is_none() && !state.is_shutting_down {
+            tracing::warn!(
+                reason = why,
+                "connection to authd lost; uncached requests fail now, all requests fail in 30 s"
+            );
+        }
+        let since = state.lost.as_ref().map_or(now, |(since, _)| *since);
+        state.lost = Some((since, why.to_owned()));
+        self.connected.store(false, Ordering::SeqCst);
+        drop(state);
+        self.reached.send_replace(false);
+    }
+
+    /// Records that the mirror stream is open and its snapshot is sent.
+    pub(in crate::auth) fn mirror_synced(&self) {
+        self.state.lock().mirror_problem = None;
+    }
+
+    /// Records that the mirror stream broke or authd rejected it.
+    pub(in crate::auth) fn mirror_lost(&self, why: String) {
+        let mut state = self.state.lock();
+        state.mirror_problem = Some(why);
+        state.ready = None;
+        state.reload_metrics.clear();
+    }
+
+    /// Records authd's readiness, with reasons when not ready or warnings when ready.
+    pub(in crate::auth) fn ready(&self, ready: bool, said: Vec<String>) {
+        self.state.lock().ready = Some((ready, said));
+    }
+
+    /// Stores authd's counters of configuration reloads.
+    pub(in crate::auth) fn set_reload_metrics(&self, text: String) {
+        self.state.lock().reload_metrics = text;
+    }
+
+    /// authd's last counters of configuration reloads; empty without authd.
+    pub(in crate::auth) fn reload_metrics(&self) -> String {
+        self.state.lock().reload_metrics.clone()
+    }
+
+    /// The warnings of a ready authd.
+    pub(in crate::auth) fn notes(&self) -> Vec<String> {
+        match &self.state.lock().ready {
+            Some((true, notes)) => notes.clone(),
+            Some((false, _)) | None => Vec::new(),
+        }
+    }
+
+    /// Why authd cannot be reached; None while it can.
+    pub(in crate::auth) fn unreachable(&self) -> Option<String> {
+        self.state.lock().lost.as_ref().map(|(_, why)| why.clone())
+    }
+
+    /// Whether cached responses may serve.
+    pub(in crate::auth) fn cache_serves(&self) -> bool {
+        self.connected.load(Ordering::SeqCst)
+            || match &self.state.lock().lost {
+                None => true,
+                Some((since, _)) => self.clock.monotonic().saturating_sub(*since) <= GRACE,
+            }
+    }
+
+    /// Whether authd can decide requests now; otherwise the reason.
+    pub(in crate::auth) fn health(&self) -> Result<(), String> {
+        let state = self.state.lock();
+        if let Some((_, why)) = &state.lost {
+            return Err(format!("authd cannot be reached: {why}"));
+        }
+        if let Some(why) = &state.mirror_problem {
+            return Err(format!("authd has not been sent the stored policy yet: {why}"));
+        }
+        match &state.ready {
+            None => Err("authd has not said that it is ready".to_owned()),
+            Some((true, _)) => Ok(()),
+            Some((false, reasons)) => Err(format!("authd is not ready: {}", reasons.join("; "))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::clock::ManualClock;
+
+    #[test]
+    fn cache_serves_until_grace_period_after_first_connection_loss() {
+        let clock = Arc::new(ManualClock::at(jiff_epoch()));
+        let link = Link::new(clock.clone());
+        link.connected();
+        clock.advance(Duration::from_secs(1000));
+        link.lost("broken pipe");
+        clock.advance(GRACE);
+        link.lost("connection refused");
+        assert!(link.cache_serves(), "a failed reconnection must not restart the grace period");
+        clock.advance(Duration::from_millis(1));
+        assert!(!link.cache_serves());
+        link.connected();
+        assert!(link.cache_serves());
+    }
+
+    #[test]
+    fn health_error_contains_the_reason() {
+        let link = Link::new(Arc::new(ManualClock::at(jiff_epoch())));
+        assert!(link.health().unwrap_err().contains("cannot be reached"));
+        link.connected();
+        assert!(link.health().unwrap_err().contains("stored policy"));
+        link.mirror_synced();
+        link.ready(false, vec!["token file: no such file".into()]);
+        assert!(link.health().unwrap_err().contains("token file"));
+        assert!(link.notes().is_empty(), "a reason must not appear as a warning");
+        link.ready(true, vec!["a file is not taken".into()]);
+        assert_eq!((link.health(), link.notes()), (Ok(()), vec!["a file is not taken".to_owned()]));
+        link.mirror_lost("authd speaks other names".to_owned());
+        assert!(link.health().unwrap_err().contains("other names"), "a broken stream must reset the state");
+    }
+
+    fn jiff_epoch() -> jiff::Timestamp {
+        jiff::Timestamp::UNIX_EPOCH
+    }
+}

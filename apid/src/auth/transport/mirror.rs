@@ -1,0 +1,290 @@
+//! The client of `Mirror.Sync`: sends policy objects to authd, and performs authd's writes.
+//!
+//! # Contract
+//!
+//! A stream begins with a hello and a snapshot of every policy object, reduced, all at one revision. Every
+//! change follows in revision order. Progress messages report the store's revision when no policy object
+//! changes. When the stream breaks or authd falls too far behind, a new stream begins with a new snapshot.
+//! authd sends its epoch, its readiness, and batches of writes. apid performs the batches one after the
+//! other and returns each result.
+//!
+//! # Invariants
+//!
+//! INVARIANT (no deadlock at start): the mirror never requests a decision from authd.
+//! INVARIANT (complete and in order): the mirror subscribes to changes before it reads the snapshot's
+//! revision, and skips changes at or below it. No change is missed or sent twice. Progress to `r` is sent
+//! after every change up to `r`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::names::Names;
+use apimachinery::status::Status;
+use async_trait::async_trait;
+use authproto::auth::mirror_client::MirrorClient;
+use authproto::auth::{
+    Failure, MirrorHello, MirrorProgress, MirrorPut, MirrorSynced, MirrorUpdate, ObjectWrite, WriteBatch,
+    WriteResult, mirror_demand::Demand, mirror_update::Update,
+};
+use storage::{Revision, Row, Store};
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::{broadcast, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::auth::Auth;
+use crate::auth::decisions::revisions::PolicyChange;
+use crate::auth::reduce::Reduction;
+use crate::auth::transport::stream::{Backoff, channel, with_source};
+
+/// Limit of the queued messages.
+const QUEUE: usize = 1024;
+/// Rows of a snapshot per read.
+const PAGE: usize = 500;
+/// The interval of progress messages.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// The options of the mirror; the hello contains all but the socket.
+#[derive(Clone, Debug)]
+pub struct MirrorOptions {
+    /// authd's Unix socket.
+    pub socket: PathBuf,
+    /// `svc` or `kubernetes`: both processes must use the same preset.
+    pub preset: String,
+    /// The domain of the names.
+    pub api_domain: String,
+    /// A random id of this process.
+    pub instance: String,
+}
+
+impl MirrorOptions {
+    /// The options for the configured names.
+    pub fn new(socket: PathBuf, names: &Names, instance: String) -> Self {
+        MirrorOptions {
+            socket,
+            preset: names.preset().to_string(),
+            api_domain: names.api_domain().to_owned(),
+            instance,
+        }
+    }
+}
+
+/// Performs the writes that authd requests, through the ordinary verbs and with audit.
+#[async_trait]
+pub trait PolicyWriter: Send + Sync + 'static {
+    /// Performs one write as a controller and returns the HTTP code of the success.
+    ///
+    /// `system` marks default policy, which is exempt from users' webhooks.
+    async fn write(&self, controller: &str, system: bool, write: &ObjectWrite) -> Result<u16, Status>;
+}
+
+impl Auth {
+    /// Runs the mirror until the process ends, with reconnections.
+    pub async fn run_mirror(
+        self: Arc<Self>,
+        options: MirrorOptions,
+        store: Arc<dyn Store>,
+        writer: Arc<dyn PolicyWriter>,
+    ) {
+        let mut backoff = Backoff::new();
+        loop {
+            let ended = self.mirror_once(&options, &store, &writer, &mut backoff).await;
+            let reason =
+                ended.err().unwrap_or_else(|| "the subscription to policy changes closed".to_owned());
+            tracing::debug!(reason, "mirror stream closed; reconnecting");
+            self.link.mirror_lost(reason);
+            backoff.pause().await;
+        }
+    }
+
+    async fn mirror_once(
+        &self,
+        options: &MirrorOptions,
+        store: &Arc<dyn Store>,
+        writer: &Arc<dyn PolicyWriter>,
+        backoff: &mut Backoff,
+    ) -> Result<(), String> {
+        let channel = channel(&options.socket).await.map_err(|error| with_source(&error))?;
+        let (updates, outgoing) = mpsc::channel(QUEUE);
+        let hello = MirrorHello {
+            preset: options.preset.clone(),
+            api_domain: options.api_domain.clone(),
+            instance: options.instance.clone(),
+        };
+        send(&updates, Update::Hello(hello)).await?;
+        let mut demands = MirrorClient::new(channel)
+            .sync(ReceiverStream::new(outgoing))
+            .await
+            .map_err(|status| {
+                if status.code() == tonic::Code::FailedPrecondition {
+                    backoff.rejected();
+                }
+                format!("authd rejected the mirror stream: {}", status.message())
+            })?
+            .into_inner();
+        backoff.reset();
+
+        let (batches, to_write) = mpsc::channel(QUEUE);
+        let incoming = async {
+            loop {
+                let demand = demands.message().await.map_err(|status| status.message().to_owned())?;
+                match demand.ok_or("authd closed the mirror stream")?.demand {
+                    Some(Demand::Epoch(epoch)) => {
+                        self.epochs.observe(Some(&epoch));
+                    }
+                    Some(Demand::Ready(state)) => {
+                        self.link.ready(state.ready, state.reasons);
+                    }
+                    Some(Demand::ReloadMetrics(metrics)) => self.link.set_reload_metrics(metrics.text),
+                    Some(Demand::Write(batch)) => {
+                        batches.send(batch).await.map_err(|_| "no writer".to_owned())?
+                    }
+                    None => {}
+                }
+            }
+        };
+        tokio::select! {
+            ended = incoming => ended,
+            ended = self.send_policy(store.as_ref(), &updates) => ended,
+            ended = perform(to_write, store.as_ref(), writer.as_ref(), &updates) => ended,
+        }
+    }
+
+    /// Sends the snapshot and then the changes, until the stream or the subscription breaks.
+    async fn send_policy(
+        &self,
+        store: &dyn Store,
+        updates: &mpsc::Sender<MirrorUpdate>,
+    ) -> Result<(), String> {
+        let mut changes = self.revisions.subscribe();
+        let snapshot = store.revision();
+        for entry in self.revisions.table().entries() {
+            if let Some(key) = &entry.only {
+                let row = store.get(key, Some(snapshot)).await.map_err(|e| e.to_string())?;
+                if let Some(row) = row {
+                    self.send_row(entry, &row, updates).await?;
+                }
+                continue;
+            }
+            let mut start = String::new();
+            loop {
+                let page = store
+                    .range(&entry.prefix, &start, PAGE, Some(snapshot))
+                    .await
+                    .map_err(|e| e.to_string())?;
+                for row in &page.rows {
+                    self.send_row(entry, row, updates).await?;
+                }
+                match page.rows.last() {
+                    // The least key after the last row.
+                    Some(last) if page.more => start = format!("{}\0", last.key),
+                    _ => break,
+                }
+            }
+        }
+        send(updates, Update::Synced(MirrorSynced { revision: snapshot.0 })).await?;
+        self.link.mirror_synced();
+        tracing::info!(revision = snapshot.0, "policy snapshot sent to authd");
+        self.send_changes(&mut changes, snapshot, updates).await
+    }
+
+    /// Sends the reduced form of a stored object, if it has one.
+    async fn send_row(
+        &self,
+        entry: &Reduction,
+        row: &Row,
+        updates: &mpsc::Sender<MirrorUpdate>,
+    ) -> Result<(), String> {
+        let Some(object) = self.revisions.table().reduce(entry, &row.value) else { return Ok(()) };
+        send(updates, Update::Put(MirrorPut { revision: row.revision.0, object: Some(object) })).await
+    }
+
+    async fn send_changes(
+        &self,
+        changes: &mut broadcast::Receiver<PolicyChange>,
+        snapshot: Revision,
+        updates: &mpsc::Sender<MirrorUpdate>,
+    ) -> Result<(), String> {
+        let mut last_sent = snapshot.0;
+        let mut tick = tokio::time::interval(PROGRESS);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                change = changes.recv() => match change {
+                    Ok(change) => forward(change, &mut last_sent, updates).await?,
+                    Err(RecvError::Lagged(missed)) => return Err(format!("authd is {missed} changes behind")),
+                    Err(RecvError::Closed) => return Ok(()),
+                },
+                _ = tick.tick() => {
+                    let observed = self.revisions.observed();
+                    loop {
+                        match changes.try_recv() {
+                            Ok(change) => forward(change, &mut last_sent, updates).await?,
+                            Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+                            Err(TryRecvError::Lagged(missed)) => return Err(format!("authd is {missed} changes behind")),
+                        }
+                    }
+                    if observed > last_sent {
+                        last_sent = observed;
+                        send(updates, Update::Progress(MirrorProgress { revision: observed })).await?;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Sends a change, unless the snapshot contains it.
+async fn forward(
+    change: PolicyChange,
+    last_sent: &mut u64,
+    updates: &mpsc::Sender<MirrorUpdate>,
+) -> Result<(), String> {
+    if change.revision <= *last_sent {
+        return Ok(());
+    }
+    *last_sent = change.revision;
+    updates.send(change.update).await.map_err(|_| closed())
+}
+
+async fn send(updates: &mpsc::Sender<MirrorUpdate>, update: Update) -> Result<(), String> {
+    updates.send(MirrorUpdate { update: Some(update) }).await.map_err(|_| closed())
+}
+
+fn closed() -> String {
+    "the mirror stream closed".to_owned()
+}
+
+/// Performs batches in the order of arrival.
+async fn perform(
+    mut batches: mpsc::Receiver<WriteBatch>,
+    store: &dyn Store,
+    writer: &dyn PolicyWriter,
+    updates: &mpsc::Sender<MirrorUpdate>,
+) -> Result<(), String> {
+    while let Some(batch) = batches.recv().await {
+        let each = batch.writes.iter().map(|write| writer.write(&batch.controller, batch.system, write));
+        // All writes of a batch run concurrently, so that the store groups their commits. Default policy is
+        // about 150 objects, which readiness waits for.
+        let results = futures_util::future::join_all(each).await;
+        let results = results.into_iter().map(result).collect();
+        send(
+            updates,
+            Update::WriteResult(WriteResult { id: batch.id, results, revision: store.revision().0 }),
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+fn result(outcome: Result<u16, Status>) -> Failure {
+    match outcome {
+        Ok(code) => Failure { code: code.into(), ..Failure::default() },
+        Err(status) => Failure {
+            code: status.code.into(),
+            reason: status.reason.as_str().to_owned(),
+            message: status.message,
+            detail: String::new(),
+        },
+    }
+}

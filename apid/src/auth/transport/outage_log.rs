@@ -1,0 +1,114 @@
+//! Logs why authd does not decide: no listener on the socket, different names, an unreadable file.
+//!
+//! # Contract
+//!
+//! A start in the right order logs nothing. A problem that lasts [`FIRST_LOG_DELAY`] is logged at the default
+//! level, with the reason from `/readyz?verbose` and the path of the socket. The log line repeats at
+//! growing intervals, and one more line reports the end of the problem.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::auth::Auth;
+
+/// The delay of the first line: two processes that start together connect within this time.
+const FIRST_LOG_DELAY: Duration = Duration::from_secs(3);
+/// The interval between the first and the second line; it doubles from then on.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
+/// The longest interval.
+const MAX_REPEAT_INTERVAL: Duration = Duration::from_secs(3600);
+/// The interval of the checks.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+impl Auth {
+    /// Logs when and why authd does not decide; never returns.
+    pub async fn log_outages(&self, socket: &Path) {
+        let mut schedule = OutageSchedule::new();
+        loop {
+            match schedule.next_event(self.clock.monotonic(), self.health()) {
+                Some(OutageEvent::Ongoing(reason)) if !self.link.is_shutting_down() => tracing::warn!(
+                    reason,
+                    socket = %socket.display(),
+                    "authd does not decide; requests wait or get 503"
+                ),
+                Some(OutageEvent::Ended) => tracing::info!("authd decides again"),
+                Some(OutageEvent::Ongoing(_)) | None => {}
+            }
+            tokio::time::sleep(CHECK_INTERVAL).await;
+        }
+    }
+}
+
+/// A line to log.
+#[derive(Debug, PartialEq, Eq)]
+enum OutageEvent {
+    /// authd cannot decide, for this reason.
+    Ongoing(String),
+    /// authd decides again, after a logged problem.
+    Ended,
+}
+
+/// The schedule of the log lines.
+struct OutageSchedule {
+    /// When the next line is due; None while authd decides.
+    due: Option<Duration>,
+    /// The interval after the next line; None when no line was logged.
+    pause: Option<Duration>,
+}
+
+impl OutageSchedule {
+    fn new() -> Self {
+        OutageSchedule { due: None, pause: None }
+    }
+
+    /// The line to log at this moment.
+    fn next_event(&mut self, now: Duration, health: Result<(), String>) -> Option<OutageEvent> {
+        let Err(reason) = health else {
+            self.due = None;
+            return self.pause.take().map(|_| OutageEvent::Ended);
+        };
+        if now < *self.due.get_or_insert(now + FIRST_LOG_DELAY) {
+            return None;
+        }
+        let pause = self.pause.unwrap_or(REPEAT_INTERVAL);
+        self.due = Some(now + pause);
+        self.pause = Some((pause * 2).min(MAX_REPEAT_INTERVAL));
+        Some(OutageEvent::Ongoing(reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(schedule: &mut OutageSchedule, seconds: u64, health: Result<(), &str>) -> Option<OutageEvent> {
+        schedule.next_event(Duration::from_secs(seconds), health.map_err(str::to_owned))
+    }
+
+    #[test]
+    fn lasting_outage_is_logged_at_growing_intervals_and_its_end_once() {
+        let mut schedule = OutageSchedule::new();
+        let missing = |why: &str| Some(OutageEvent::Ongoing(why.to_owned()));
+        assert_eq!(
+            at(&mut schedule, 0, Err("no such file")),
+            None,
+            "a short delay of authd must not be logged"
+        );
+        assert_eq!(at(&mut schedule, 3, Err("no such file")), missing("no such file"));
+        let said: Vec<u64> =
+            (4..20_000).filter(|&now| at(&mut schedule, now, Err("other names")).is_some()).collect();
+        assert_eq!(said, [63, 183, 423, 903, 1863, 3783, 7383, 10983, 14583, 18183]);
+        assert_eq!(at(&mut schedule, 20_000, Ok(())), Some(OutageEvent::Ended));
+        assert_eq!(at(&mut schedule, 20_001, Ok(())), None);
+    }
+
+    #[test]
+    fn short_outage_is_not_logged() {
+        let mut schedule = OutageSchedule::new();
+        for second in (0..100).step_by(4) {
+            assert_eq!(at(&mut schedule, second, Err("not connected yet")), None);
+            assert_eq!(at(&mut schedule, second + 2, Err("not connected yet")), None);
+            assert_eq!(at(&mut schedule, second + 3, Ok(())), None);
+        }
+    }
+}

@@ -1,0 +1,594 @@
+//! Open watches and their authorization.
+//!
+//! # Contract
+//!
+//! [`Auth::guard`] registers an open watch. Before an event the stream calls [`WatchGuard::admits`] (an
+//! atomic load). On false it awaits [`WatchGuard::renew`], whose error ends the stream. Beside the events
+//! the stream awaits [`WatchGuard::changed`], which returns when the authorization ends or cannot be
+//! confirmed. `renew` then returns the reason.
+//!
+//! # Invariants
+//!
+//! INVARIANT (fresh watches): no event with a revision above a policy write is delivered on an
+//! authorization older than that write. An authorization as of `r` includes every policy write up to `r`.
+//! An older authorization is equivalent while its dependencies have not moved, because policy writes
+//! advance the vector before the event becomes visible.
+//! INVARIANT (no longer than the TTL): a watch relies on a webhook response for its TTL, and for
+//! [`MIN_WATCH_TTL`](crate::auth::decisions::cache::MIN_WATCH_TTL) at least. Then apid sends a new request: one per TTL, not one per
+//! event. An event from before a request may go out on its response, however short the TTL.
+//!
+//! # Concurrency
+//!
+//! Streams of the same user with the same attributes share one [`SharedAuthorization`]. The re-authorization task
+//! re-authorizes those whose policy moved, in batches. A stream in `renew` wakes the task. Ten thousand
+//! watches of a hundred users thus cost a hundred authorizations in one batch. The task does not wait for
+//! responses, and an authorization has at most one refresh in progress.
+//!
+//! An authorization with a TTL gets a request of its own. When a batch has no response within [`BATCH_RESPONSE_DELAY`],
+//! each of its authorizations also gets a request of its own: one may now need a webhook. A webhook that
+//! hangs therefore delays the end of other watches by at most [`BATCH_RESPONSE_DELAY`]. An impersonated watch also holds
+//! the impersonation rights.
+//!
+//! At most [`MAX_SINGLE_REQUESTS`] such single requests are open at a time. This limits the load on a slow authd and
+//! leaves room for ordinary requests. Further single requests wait in FIFO order. When a webhook hangs for
+//! more watches than [`MAX_SINGLE_REQUESTS`], later watches end later: by one timeout of a request to authd for each full
+//! [`MAX_SINGLE_REQUESTS`] ahead of them. Their events wait meanwhile, and [`WatchGuard::renew`] fails after
+//! [`CONFIRM_TIMEOUT`].
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use apimachinery::attributes::{Attributes, ParsedSelector};
+use apimachinery::clock::Clock;
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use arc_swap::ArcSwap;
+use futures_util::future::{Either, join_all, select, select_all};
+use parking_lot::Mutex;
+use storage::Revision;
+use tokio::sync::{Notify, Semaphore, watch};
+
+use crate::auth::decisions::cache::{CachedDecision, Validity};
+use crate::auth::decisions::rejection::{Rejection, forbidden};
+use crate::auth::decisions::revisions::PolicyRevisions;
+use crate::auth::identity::cache::IdentityLifetime;
+use crate::auth::transport::authd_api::AuthdError;
+use crate::auth::watches::webhook_identity::Reauthentication;
+use crate::auth::{Auth, Authorized};
+
+/// Limit of the authorizations in one batch.
+pub(in crate::auth) const BATCH: usize = 256;
+/// Limit of the size of a batch in bytes.
+///
+/// It is well below authd's largest message. A single selector, as long as request headers may be, stays
+/// below it.
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
+/// Limit of the open single requests.
+///
+/// It is well below authd's limit of waiting requests per stream (10,000), which ordinary requests share. A
+/// webhook that hangs for some hundred watches does not exhaust it.
+pub(in crate::auth) const MAX_SINGLE_REQUESTS: usize = 1024;
+/// How long a batch waits before the single requests start.
+const BATCH_RESPONSE_DELAY: Duration = Duration::from_millis(500);
+/// The shortest interval between two passes of the re-authorization task, unless a stream waits.
+const MIN_PASS_INTERVAL: Duration = Duration::from_millis(20);
+/// The delay after a failed request.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
+/// The wait when no deadline exists.
+const NO_DEADLINE: Duration = Duration::from_secs(3600);
+/// The least step of the wall clock against the monotonic clock that counts, in milliseconds.
+const CLOCK_STEP_MS: u64 = 250;
+/// How long a stream waits for its authorization to be confirmed.
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// All open watches.
+pub(in crate::auth) struct Watches {
+    authorizations: Mutex<HashMap<Key, Weak<SharedAuthorization>>>,
+    /// Wakes the re-authorization task at once: a stream waits in `renew`.
+    wake: Notify,
+    /// Wakes the re-authorization task for its next pass: policy moved during a refresh.
+    refresh_missed: Notify,
+    /// The `identity` component at the last pass.
+    identity_seen: AtomicU64,
+    /// The era at the last pass.
+    era_seen: AtomicU64,
+    /// The difference of the two clocks at the last pass, in milliseconds.
+    clock_offset_seen: AtomicI64,
+    /// One permit for each single request.
+    single_requests: Semaphore,
+}
+
+impl Default for Watches {
+    fn default() -> Self {
+        Watches {
+            authorizations: Mutex::default(),
+            wake: Notify::default(),
+            refresh_missed: Notify::default(),
+            identity_seen: AtomicU64::default(),
+            era_seen: AtomicU64::default(),
+            clock_offset_seen: AtomicI64::default(),
+            single_requests: Semaphore::new(MAX_SINGLE_REQUESTS),
+        }
+    }
+}
+
+type Key = (Arc<UserInfo>, Arc<Attributes>);
+
+/// The authorization that streams of one user with the same attributes share.
+struct SharedAuthorization {
+    key: Key,
+    state: ArcSwap<AuthorizationState>,
+    /// Whether a refresh is in progress.
+    is_refreshing: AtomicBool,
+    /// Counts the reasons to check the state again.
+    signal: watch::Sender<u64>,
+}
+
+enum AuthorizationState {
+    Allowed(Validity),
+    Denied(Rejection),
+}
+
+/// The authorization of one open watch.
+pub struct WatchGuard {
+    auth: Arc<Auth>,
+    /// The watch's own authorization first, then the impersonation rights.
+    authorizations: Vec<Arc<SharedAuthorization>>,
+    lifetime: Arc<IdentityLifetime>,
+    reauthentication: Option<Reauthentication>,
+}
+
+impl Auth {
+    /// Registers an open watch. The guard of internal work admits every event.
+    pub fn guard(self: &Arc<Self>, authorized: &Authorized) -> WatchGuard {
+        let hold = |authorized: &Authorized| {
+            let key: Key = (authorized.user.clone(), authorized.attributes.clone());
+            let validity = authorized.cached_decision.validity.clone();
+            if validity.is_internal() {
+                SharedAuthorization::new(key, validity)
+            } else {
+                self.watches.share(key, validity)
+            }
+        };
+        let authorizations =
+            std::iter::once(authorized).chain(&authorized.impersonation_rights).map(hold).collect();
+        let reauthentication = authorized
+            .webhook_identity
+            .clone()
+            .map(|webhook_identity| Reauthentication::new(webhook_identity, self.clock.monotonic()));
+        WatchGuard {
+            auth: self.clone(),
+            authorizations,
+            lifetime: authorized.lifetime.clone(),
+            reauthentication,
+        }
+    }
+
+    /// Whether an authorization covers events up to a revision.
+    ///
+    /// The authorization is as of this revision or later, or its dependencies have not moved since.
+    fn is_confirmed_at(&self, validity: &Validity, revision: u64) -> bool {
+        if validity.is_internal() {
+            return true;
+        }
+        let epoch = self.epochs.count();
+        let covered = || validity.epoch == Some(epoch) && validity.as_of >= revision;
+        self.link.cache_serves()
+            && (covered() || validity.is_valid_for_watch(&self.revisions, epoch, &*self.clock))
+    }
+
+    /// Runs the re-authorization task until the process ends.
+    ///
+    /// The task re-authorizes open watches when policy moves or a TTL ends.
+    pub(in crate::auth) async fn run_reauthorization_task(self: Arc<Self>) {
+        let mut moved = self.revisions.moved();
+        let mut epoch = self.epochs.changed();
+        let Watches { wake, refresh_missed, .. } = &self.watches;
+        loop {
+            // The tick covers changes without an event: expiry, and the end of the grace period after the
+            // loss of authd.
+            tokio::select! {
+                _ = moved.changed() => {}
+                _ = epoch.changed() => self.drop_caches(),
+                () = wake.notified() => {}
+                () = refresh_missed.notified() => {}
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            }
+            moved.mark_unchanged();
+            self.refresh_stale_authorizations();
+            tokio::select! {
+                () = tokio::time::sleep(MIN_PASS_INTERVAL) => {}
+                () = wake.notified() => wake.notify_one(),
+            }
+        }
+    }
+
+    /// Signals streams whose identity may have ended, then starts a refresh of each stale authorization.
+    ///
+    /// Authorizations with a refresh in progress are skipped. Does not wait for responses.
+    fn refresh_stale_authorizations(self: &Arc<Self>) {
+        let open = self.watches.all();
+        let (moved, ended) =
+            (self.watches.identity_moved(&self.revisions), self.watches.era_ended(self.epochs.era()));
+        let stepped = self.watches.clock_stepped(&*self.clock);
+        if moved || ended || stepped || !self.link.cache_serves() {
+            open.iter().for_each(|authorization| authorization.signal_change());
+        }
+        let stale = open.into_iter().filter(|authorization| authorization.is_stale(self));
+        let leases = stale.filter_map(|authorization| RefreshLease::new(self, authorization));
+        let (single_requests, batched): (Vec<RefreshLease>, Vec<RefreshLease>) =
+            leases.partition(|lease| lease.authorization.is_timed());
+        for batch in batches(batched) {
+            tokio::spawn(Arc::clone(self).refresh_batch(batch));
+        }
+        if !single_requests.is_empty() {
+            let auth = Arc::clone(self);
+            tokio::spawn(async move { auth.refresh_individually(&single_requests).await });
+        }
+    }
+
+    /// Refreshes authorizations with one batch request. After [`BATCH_RESPONSE_DELAY`], single requests run beside it;
+    /// the first response counts.
+    async fn refresh_batch(self: Arc<Self>, leases: Vec<RefreshLease>) {
+        let keys: Vec<Key> = leases.iter().map(|lease| lease.authorization.key.clone()).collect();
+        let mut batched = pin!(self.decide_batch(&keys));
+        let response = match tokio::time::timeout(BATCH_RESPONSE_DELAY, &mut batched).await {
+            Ok(response) => response,
+            Err(_) => match select(batched, pin!(self.refresh_individually(&leases))).await {
+                Either::Left((Err(_), single_requests)) => return single_requests.await,
+                Either::Left((answered, _)) => answered,
+                Either::Right(((), _)) => return,
+            },
+        };
+        match response {
+            Ok(decisions) => {
+                std::iter::zip(&leases, decisions)
+                    .for_each(|(lease, cached_decision)| lease.settle(&cached_decision));
+            }
+            Err(reason) => {
+                log_refresh_failure(leases.len(), &reason);
+                tokio::time::sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+
+    /// Refreshes each authorization with a single request, at most [`MAX_SINGLE_REQUESTS`] at a time.
+    async fn refresh_individually(&self, leases: &[RefreshLease]) {
+        let each = leases.iter().map(async |lease| {
+            // Cannot fail: the semaphore is never closed.
+            let permit = self.watches.single_requests.acquire().await;
+            let response = self.decide_batch(std::slice::from_ref(&lease.authorization.key)).await;
+            drop(permit);
+            match response {
+                Ok(decisions) => {
+                    decisions.iter().for_each(|cached_decision| lease.settle(cached_decision));
+                    None
+                }
+                Err(reason) => {
+                    tokio::time::sleep(RETRY_DELAY).await;
+                    lease.release();
+                    Some(reason)
+                }
+            }
+        });
+        let errors: Vec<AuthdError> = join_all(each).await.into_iter().flatten().collect();
+        if let Some(reason) = errors.first() {
+            log_refresh_failure(errors.len(), reason);
+        }
+    }
+}
+
+/// Groups refreshes into batches of at most [`BATCH`] requests and about [`BATCH_BYTES`].
+fn batches(leases: Vec<RefreshLease>) -> Vec<Vec<RefreshLease>> {
+    let mut batches: Vec<Vec<RefreshLease>> = Vec::new();
+    let mut bytes = 0;
+    for lease in leases {
+        let size = request_bytes(&lease.authorization.key);
+        match batches.last_mut() {
+            Some(batch) if batch.len() < BATCH && bytes + size <= BATCH_BYTES => {
+                bytes += size;
+                batch.push(lease);
+            }
+            Some(_) | None => {
+                bytes = size;
+                batches.push(vec![lease]);
+            }
+        }
+    }
+    batches
+}
+
+/// An upper estimate of the size of a request on the wire.
+fn request_bytes((user, attributes): &Key) -> usize {
+    /// Tag and length of a field, twice.
+    const FIELD: usize = 16;
+    let texts = |list: &[String]| list.iter().map(|text| text.len() + FIELD).sum::<usize>();
+    let selector = |selector: &ParsedSelector| match selector {
+        ParsedSelector::Unparsable(text) => text.len() + FIELD,
+        ParsedSelector::Requirements(all) => {
+            all.iter().map(|one| one.key.len() + 2 * FIELD + texts(&one.values) + FIELD).sum()
+        }
+    };
+    let extra = user.extra.iter().map(|(key, values)| key.len() + 2 * FIELD + texts(values)).sum::<usize>();
+    let Attributes { verb, group, version, resource, subresource, namespace, name, path, .. } = &**attributes;
+    let texts_of_request = [verb, group, version, resource, subresource, namespace, name, path];
+    let request: usize = texts_of_request.iter().map(|text| text.len() + FIELD).sum();
+    user.name.len()
+        + user.uid.len()
+        + texts(&user.groups)
+        + extra
+        + request
+        + selector(&attributes.field_selector)
+        + selector(&attributes.label_selector)
+        + 8 * FIELD
+}
+
+fn log_refresh_failure(watches: usize, reason: &AuthdError) {
+    tracing::warn!(%reason, watches, "re-authorization of open watches failed; retrying");
+}
+
+impl Watches {
+    /// The authorizations that streams hold.
+    fn all(&self) -> Vec<Arc<SharedAuthorization>> {
+        let mut all = self.authorizations.lock();
+        all.retain(|_, authorization| authorization.strong_count() > 0);
+        all.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The authorization that all streams of a key share.
+    fn share(&self, key: Key, validity: Validity) -> Arc<SharedAuthorization> {
+        let mut all = self.authorizations.lock();
+        if let Some(authorization) = all.get(&key).and_then(Weak::upgrade) {
+            authorization.update(validity.as_of, || AuthorizationState::Allowed(validity.clone()));
+            // Streams on a rejected authorization are about to end; this stream was authorized later.
+            if !authorization.is_denied() {
+                authorization.signal_change();
+                return authorization;
+            }
+        }
+        let authorization = SharedAuthorization::new(key.clone(), validity);
+        all.insert(key, Arc::downgrade(&authorization));
+        authorization
+    }
+
+    /// The number of registered authorizations.
+    #[cfg(test)]
+    pub(in crate::auth) fn open(&self) -> usize {
+        self.authorizations.lock().len()
+    }
+
+    /// Whether the `identity` component moved since the last call.
+    fn identity_moved(&self, revisions: &PolicyRevisions) -> bool {
+        let now = revisions.identity();
+        self.identity_seen.swap(now, Ordering::SeqCst) != now
+    }
+
+    /// Whether the wall clock was set since the last call, so that identities may have ended or may not be
+    /// valid yet.
+    fn clock_stepped(&self, clock: &dyn Clock) -> bool {
+        let monotonic = i64::try_from(clock.monotonic().as_millis()).unwrap_or(i64::MAX);
+        let offset = clock.now().as_millisecond().saturating_sub(monotonic);
+        self.clock_offset_seen.swap(offset, Ordering::SeqCst).abs_diff(offset) > CLOCK_STEP_MS
+    }
+
+    /// Whether the era changed since the last call.
+    fn era_ended(&self, now: u64) -> bool {
+        self.era_seen.swap(now, Ordering::SeqCst) != now
+    }
+}
+
+impl SharedAuthorization {
+    fn new(key: Key, validity: Validity) -> Arc<Self> {
+        let state = ArcSwap::from_pointee(AuthorizationState::Allowed(validity));
+        Arc::new(SharedAuthorization {
+            key,
+            state,
+            is_refreshing: AtomicBool::new(false),
+            signal: watch::Sender::new(0),
+        })
+    }
+
+    fn is_denied(&self) -> bool {
+        matches!(&**self.state.load(), AuthorizationState::Denied(_))
+    }
+
+    /// Whether a TTL limits the authorization.
+    fn is_timed(&self) -> bool {
+        matches!(&**self.state.load(), AuthorizationState::Allowed(validity) if validity.expiry.is_some())
+    }
+
+    fn is_stale(&self, auth: &Auth) -> bool {
+        match &**self.state.load() {
+            AuthorizationState::Allowed(validity) => {
+                let epoch = auth.epochs.count();
+                !validity.is_internal() && !validity.is_valid_for_watch(&auth.revisions, epoch, &*auth.clock)
+            }
+            AuthorizationState::Denied(_) => false,
+        }
+    }
+
+    /// Whether the policy of the authorization has moved.
+    fn is_behind(&self, auth: &Auth) -> bool {
+        match &**self.state.load() {
+            AuthorizationState::Allowed(validity) => {
+                validity.epoch != Some(auth.epochs.count())
+                    || !auth.revisions.unchanged(&validity.dependencies, validity.as_of)
+            }
+            AuthorizationState::Denied(_) => false,
+        }
+    }
+
+    /// Changes the state, unless it is as of a later reading.
+    ///
+    /// A slow decision thus does not overwrite a newer one. A rejection is final.
+    fn update(&self, as_of: u64, state: impl Fn() -> AuthorizationState) {
+        self.state.rcu(|now| match &**now {
+            AuthorizationState::Allowed(validity) if validity.as_of <= as_of => Arc::new(state()),
+            AuthorizationState::Allowed(_) | AuthorizationState::Denied(_) => Arc::clone(now),
+        });
+    }
+
+    fn signal_change(&self) {
+        self.signal.send_modify(|count| *count = count.wrapping_add(1));
+    }
+}
+
+/// An exclusive refresh of a shared authorization, until its release.
+struct RefreshLease {
+    auth: Arc<Auth>,
+    authorization: Arc<SharedAuthorization>,
+    released: AtomicBool,
+}
+
+impl RefreshLease {
+    fn new(auth: &Arc<Auth>, authorization: Arc<SharedAuthorization>) -> Option<Self> {
+        let free = !authorization.is_refreshing.swap(true, Ordering::SeqCst);
+        free.then(|| RefreshLease { auth: Arc::clone(auth), authorization, released: AtomicBool::new(false) })
+    }
+
+    /// Stores the first decision and releases the refresh.
+    fn settle(&self, cached_decision: &CachedDecision) {
+        if self.released.load(Ordering::SeqCst) {
+            return;
+        }
+        let (user, attributes) = &self.authorization.key;
+        self.authorization.update(cached_decision.validity.as_of, || {
+            if cached_decision.decision.allowed() {
+                AuthorizationState::Allowed(cached_decision.validity.clone())
+            } else {
+                AuthorizationState::Denied(forbidden(user, attributes, &cached_decision.decision.reason))
+            }
+        });
+        // The release comes first: a stream that needs a newer decision wakes the task, which must find no
+        // refresh in progress.
+        self.release();
+        self.authorization.signal_change();
+    }
+
+    /// Allows other refreshes.
+    fn release(&self) {
+        if self.released.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.authorization.is_refreshing.store(false, Ordering::SeqCst);
+        if self.authorization.is_behind(&self.auth) {
+            self.auth.watches.refresh_missed.notify_one();
+        }
+    }
+}
+
+impl Drop for RefreshLease {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+fn unconfirmed() -> Status {
+    Status::unavailable("the authorization of this watch could not be confirmed", 1)
+}
+
+impl WatchGuard {
+    /// Whether an event of this revision may go out on the current authorization.
+    pub fn admits(&self, revision: Revision) -> bool {
+        self.lifetime.is_valid_at(self.auth.clock.now())
+            && self.reauthentication.as_ref().is_none_or(|reauthentication| !reauthentication.time_left(self.auth.clock.monotonic()).is_zero())
+            && !self.is_outdated()
+            && self.authorizations.iter().all(|authorization| {
+                matches!(&**authorization.state.load(), AuthorizationState::Allowed(validity) if self.auth.is_confirmed_at(validity, revision.0))
+            })
+    }
+
+    /// Whether the era of the identity has ended.
+    ///
+    /// The end says nothing about the user, who may open a new watch and continue.
+    pub fn is_outdated(&self) -> bool {
+        self.lifetime.era.is_some_and(|era| era != self.auth.epochs.era())
+    }
+
+    /// Waits until the authorization is confirmed at policy no older than `upto`.
+    ///
+    /// # Errors
+    ///
+    /// The stream ends with 401 when the identity ended or [`WatchGuard::is_outdated`], 403 when the
+    /// authorizer rejects, 503 when authd gives no decision.
+    pub async fn renew(&self, upto: Revision) -> Result<(), Status> {
+        let confirmed = async {
+            while let Some(reauthentication) = &self.reauthentication
+                && reauthentication.time_left(self.auth.clock.monotonic()).is_zero()
+            {
+                match reauthentication.reauthenticate(&self.auth).await {
+                    // authd gives no response now; try again.
+                    Err(status) if status.code == 503 && self.auth.link.cache_serves() => {
+                        tokio::time::sleep(RETRY_DELAY).await;
+                    }
+                    said => said?,
+                }
+            }
+            for authorization in &self.authorizations {
+                self.confirmed(authorization, upto).await?;
+            }
+            Ok(())
+        };
+        tokio::time::timeout(CONFIRM_TIMEOUT, confirmed).await.unwrap_or_else(|_| Err(unconfirmed()))
+    }
+
+    async fn confirmed(&self, authorization: &SharedAuthorization, upto: Revision) -> Result<(), Status> {
+        let mut signal = authorization.signal.subscribe();
+        loop {
+            if self.is_outdated() || !self.lifetime.is_valid_at(self.auth.clock.now()) {
+                return Err(Status::unauthorized());
+            }
+            match &**authorization.state.load() {
+                AuthorizationState::Denied(rejection) => return Err((*rejection.status).clone()),
+                AuthorizationState::Allowed(validity) if self.auth.is_confirmed_at(validity, upto.0) => {
+                    return Ok(());
+                }
+                AuthorizationState::Allowed(_) if !self.auth.link.cache_serves() => return Err(unconfirmed()),
+                AuthorizationState::Allowed(_) => {}
+            }
+            self.auth.watches.wake.notify_one();
+            // Cannot fail: `authorization` owns the sender, and this guard owns `authorization`.
+            let _ = signal.changed().await;
+        }
+    }
+
+    /// Waits until the authorization has ended or is in doubt, or re-authentication is due.
+    pub async fn changed(&self) {
+        // The common case of one authorization needs no allocation.
+        if let [authorization] = self.authorizations.as_slice() {
+            return self.ended(authorization).await;
+        }
+        select_all(self.authorizations.iter().map(|authorization| Box::pin(self.ended(authorization)))).await;
+    }
+
+    async fn ended(&self, authorization: &SharedAuthorization) {
+        let mut signal = authorization.signal.subscribe();
+        loop {
+            let now = self.auth.clock.now();
+            let is_denied = match &**authorization.state.load() {
+                AuthorizationState::Denied(_) => true,
+                AuthorizationState::Allowed(validity) => {
+                    !validity.is_internal() && !self.auth.link.cache_serves()
+                }
+            };
+            let ttl_left = self.reauthentication.as_ref().map_or(NO_DEADLINE, |reauthentication| {
+                reauthentication.time_left(self.auth.clock.monotonic())
+            });
+            if is_denied || self.is_outdated() || !self.lifetime.is_valid_at(now) || ttl_left.is_zero() {
+                return;
+            }
+            let left = self
+                .lifetime
+                .expires
+                .map_or(NO_DEADLINE, |end| Duration::try_from(end.duration_since(now)).unwrap_or_default());
+            let left = left.min(ttl_left);
+            tokio::select! {
+                _ = signal.changed() => {}
+                () = tokio::time::sleep(left) => {}
+            }
+        }
+    }
+}

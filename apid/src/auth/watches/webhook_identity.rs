@@ -1,0 +1,131 @@
+//! Re-authentication of open watches whose identity a webhook supplied for a limited time.
+//!
+//! # Contract
+//!
+//! Such a watch holds a copy of the credentials while it is open. When the TTL of the webhook response
+//! ends, [`Reauthentication::reauthenticate`] re-authenticates with this copy. The watch continues when the user is the
+//! same. It ends with 401 otherwise, also when the webhook fails, because a new request would be rejected
+//! too. While authd gives no response, no event goes out. Times are on the monotonic clock, because the
+//! wall clock can be set back.
+//!
+//! # Invariants
+//!
+//! INVARIANT (secrets stay secret): the copy lives in the request and in its watch, never in a cache. It
+//! has no `Debug`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use bytes::Bytes;
+
+use crate::auth::decisions::cache::{Expiry, MIN_WATCH_TTL};
+use crate::auth::identity::credentials::Credentials;
+use crate::auth::identity::header_credentials::HeaderCredentials;
+use crate::auth::{Auth, Authenticated};
+
+/// A copy of a request's credentials.
+struct CredentialsCopy {
+    header_credentials: HeaderCredentials,
+    certificate_chain: Vec<Bytes>,
+    chain_fingerprint: Option<[u8; 32]>,
+    path: String,
+}
+
+impl CredentialsCopy {
+    fn of(credentials: &Credentials<'_>) -> Self {
+        CredentialsCopy {
+            header_credentials: credentials.header_credentials.clone(),
+            certificate_chain: credentials.certificate_chain.to_vec(),
+            chain_fingerprint: credentials.chain_fingerprint.copied(),
+            path: credentials.path.to_owned(),
+        }
+    }
+
+    fn credentials(&self) -> Credentials<'_> {
+        Credentials {
+            header_credentials: &self.header_credentials,
+            certificate_chain: &self.certificate_chain,
+            chain_fingerprint: self.chain_fingerprint.as_ref(),
+            path: &self.path,
+            request_id: "watch",
+        }
+    }
+}
+
+/// An identity from a webhook.
+#[derive(Clone)]
+pub(in crate::auth) struct WebhookIdentity {
+    credentials_copy: Arc<CredentialsCopy>,
+    /// The user of the credentials, before impersonation.
+    user: Arc<UserInfo>,
+    until: Expiry,
+}
+
+impl std::fmt::Debug for WebhookIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WebhookIdentity").field("until", &self.until).finish_non_exhaustive()
+    }
+}
+
+impl Authenticated {
+    /// Adds a copy of the credentials when a webhook supplied the identity.
+    pub(in crate::auth) fn with_webhook_identity(
+        mut self,
+        credentials: &Credentials<'_>,
+        until: Option<Expiry>,
+    ) -> Self {
+        let credentials_copy = |until| WebhookIdentity {
+            credentials_copy: Arc::new(CredentialsCopy::of(credentials)),
+            user: Arc::clone(&self.user),
+            until,
+        };
+        self.webhook_identity = until.map(credentials_copy);
+        self
+    }
+}
+
+/// The re-authentication state of an open watch.
+pub(in crate::auth) struct Reauthentication {
+    webhook_identity: WebhookIdentity,
+    /// The monotonic time of the next re-authentication in nanoseconds. An earlier one would only hit the
+    /// identity cache.
+    due: AtomicU64,
+}
+
+impl Reauthentication {
+    /// The state after the authentication of the request.
+    pub(in crate::auth) fn new(webhook_identity: WebhookIdentity, now: Duration) -> Self {
+        let due = AtomicU64::new(due(Some(webhook_identity.until), now));
+        Reauthentication { webhook_identity, due }
+    }
+
+    /// The time until the next re-authentication; zero when it is due.
+    pub(in crate::auth) fn time_left(&self, now: Duration) -> Duration {
+        Duration::from_nanos(self.due.load(Ordering::SeqCst)).saturating_sub(now)
+    }
+
+    /// Re-authenticates with the stored credentials.
+    ///
+    /// # Errors
+    ///
+    /// 401 when the credentials are rejected or belong to another user; 503 when authd gives no response.
+    pub(in crate::auth) async fn reauthenticate(&self, auth: &Auth) -> Result<(), Status> {
+        let client = auth.identify(&self.webhook_identity.credentials_copy.credentials(), None).await?;
+        if client.user != self.webhook_identity.user {
+            return Err(Status::unauthorized());
+        }
+        let until = client.webhook_identity.map(|webhook_identity| webhook_identity.until);
+        self.due.store(due(until, auth.clock.monotonic()), Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// The end of the TTL, and at least [`MIN_WATCH_TTL`] from now, for webhooks that forbid caching.
+fn due(until: Option<Expiry>, now: Duration) -> u64 {
+    let least = now.saturating_add(MIN_WATCH_TTL);
+    let due = until.map_or(least, |until| until.end().max(least));
+    u64::try_from(due.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,210 @@
+//! Ownership data of a stored object: its uid, its owners, and how its deletion proceeds.
+//!
+//! # Contract
+//!
+//! [`OwnershipData::of`] parses only the metadata. [`may_have_owners_or_deletion`] detects by a substring search that most objects
+//! have neither owners nor a deletion timestamp.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use kinds::metadata::{FOREGROUND, ORPHAN};
+use memchr::memmem::Finder;
+use serde::Deserialize;
+
+/// The key of the metadata in a stored object.
+const METADATA: &str = "\"metadata\":";
+
+/// Compact uid of an object or owner, a hint for the index. Texts that are no UUIDs may collide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Uid(u128);
+
+impl Uid {
+    /// Returns the 32 hexadecimal digits of a UUID as a number; other texts are hashed.
+    pub(super) fn of(text: &str) -> Self {
+        let digit = |number: u128, byte: u8| match char::from(byte).to_digit(16) {
+            Some(digit) => number.rotate_left(4) ^ u128::from(digit),
+            None if byte == b'-' => number,
+            None => number.rotate_left(7) ^ u128::from(byte),
+        };
+        Uid(text.bytes().fold(0, digit))
+    }
+}
+
+/// An owner reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    /// Group and version of the kind.
+    pub(super) api_version: String,
+    /// The kind.
+    pub(super) kind: String,
+    /// The name.
+    pub(super) name: String,
+    /// The uid.
+    pub(super) uid: String,
+    /// Whether the dependent blocks a foreground deletion of the owner.
+    pub(super) blocks: bool,
+}
+
+/// How the deletion of an object proceeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DeletionState {
+    /// The references of its dependents are removed first.
+    Orphaning,
+    /// Its dependents are deleted first.
+    WaitingForDependents,
+    /// The deletion does not depend on dependents.
+    Independent,
+    /// Nothing blocks the deletion; only the removal is left.
+    Complete,
+}
+
+/// Ownership data of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OwnershipData {
+    /// The uid of the object.
+    pub(super) uid: String,
+    /// The owners of the object.
+    pub(super) owners: Vec<Owner>,
+    /// The state of its deletion, if it is terminating.
+    pub(super) ending: Option<DeletionState>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(borrow, default)]
+    uid: Cow<'a, str>,
+    #[serde(borrow, default)]
+    owner_references: Vec<Reference<'a>>,
+    #[serde(borrow, default)]
+    finalizers: Vec<Cow<'a, str>>,
+    deletion_timestamp: Option<Cow<'a, str>>,
+    deletion_grace_period_seconds: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Reference<'a> {
+    #[serde(borrow, default)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow, default)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    uid: Cow<'a, str>,
+    block_owner_deletion: Option<bool>,
+}
+
+/// Whether stored bytes may contain owner references or a deletion timestamp.
+pub(super) fn may_have_owners_or_deletion(stored: &[u8]) -> bool {
+    static OWNERS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"ownerReferences\":["));
+    static DELETION: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"deletionTimestamp\":\""));
+    OWNERS.find(stored).is_some() || DELETION.find(stored).is_some()
+}
+
+impl OwnershipData {
+    /// Parses stored bytes. Returns None if they are not an object.
+    pub(super) fn of(stored: &[u8]) -> Option<Self> {
+        let at = memchr::memmem::find(stored, METADATA.as_bytes())?;
+        let metadata = stored.get(at + METADATA.len()..)?;
+        // The parser stops after the metadata.
+        let mut values = serde_json::Deserializer::from_slice(metadata).into_iter::<Metadata<'_>>();
+        let Metadata { uid, owner_references, finalizers, deletion_timestamp, deletion_grace_period_seconds } =
+            values.next()?.ok()?;
+        let has = |finalizer: &str| finalizers.iter().any(|f| f == finalizer);
+        let ending = deletion_timestamp.map(|_| match () {
+            () if has(ORPHAN) => DeletionState::Orphaning,
+            () if has(FOREGROUND) => DeletionState::WaitingForDependents,
+            () if finalizers.is_empty() && deletion_grace_period_seconds == Some(0) => {
+                DeletionState::Complete
+            }
+            () => DeletionState::Independent,
+        });
+        let owner = |reference: Reference<'_>| Owner {
+            api_version: reference.api_version.into_owned(),
+            kind: reference.kind.into_owned(),
+            name: reference.name.into_owned(),
+            uid: reference.uid.into_owned(),
+            blocks: reference.block_owner_deletion == Some(true),
+        };
+        Some(OwnershipData {
+            uid: uid.into_owned(),
+            owners: owner_references.into_iter().map(owner).collect(),
+            ending,
+        })
+    }
+
+    /// Whether the deletion waits for the object's dependents.
+    pub(super) fn waits_for_dependents(&self) -> bool {
+        matches!(self.ending, Some(DeletionState::Orphaning | DeletionState::WaitingForDependents))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::object::Object;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn stored(metadata: Value) -> bytes::Bytes {
+        let object = json!({"kind": "X", "apiVersion": "v1", "metadata": metadata, "spec": {"metadata": 1}});
+        kinds::entry::encode(&Object::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn ownership_data_parses_owners_and_deletion_state() {
+        let owner = |uid: &str, blocks: Value| json!({"apiVersion": "v1", "kind": "K", "name": "n\"", "uid": uid, "blockOwnerDeletion": blocks});
+        let bytes = stored(
+            json!({"uid": "u", "ownerReferences": [owner("a", json!(true)), owner("b", json!(null))]}),
+        );
+        assert!(may_have_owners_or_deletion(&bytes));
+        let traces = OwnershipData::of(&bytes).unwrap();
+        let seen: Vec<_> =
+            traces.owners.iter().map(|o| (o.uid.as_str(), o.name.as_str(), o.blocks)).collect();
+        assert_eq!(seen, [("a", "n\"", true), ("b", "n\"", false)]);
+        assert_eq!((traces.uid.as_str(), traces.ending), ("u", None));
+
+        let now = "2026-01-01T00:00:00Z";
+        for (metadata, want) in [
+            (
+                json!({"deletionTimestamp": now, "finalizers": ["a/b", "orphan"]}),
+                Some(DeletionState::Orphaning),
+            ),
+            (
+                json!({"deletionTimestamp": now, "finalizers": ["foregroundDeletion"]}),
+                Some(DeletionState::WaitingForDependents),
+            ),
+            (json!({"deletionTimestamp": now, "finalizers": ["a/b"]}), Some(DeletionState::Independent)),
+            (
+                json!({"deletionTimestamp": now, "deletionGracePeriodSeconds": 3}),
+                Some(DeletionState::Independent),
+            ),
+            (json!({"deletionTimestamp": now}), Some(DeletionState::Independent)),
+            (
+                json!({"deletionTimestamp": now, "deletionGracePeriodSeconds": 0}),
+                Some(DeletionState::Complete),
+            ),
+            (json!({"finalizers": ["orphan"]}), None),
+        ] {
+            let bytes = stored(metadata.clone());
+            assert_eq!(OwnershipData::of(&bytes).unwrap().ending, want, "{metadata}");
+            assert_eq!(may_have_owners_or_deletion(&bytes), want.is_some(), "{metadata}");
+        }
+        assert!(!may_have_owners_or_deletion(&stored(
+            json!({"uid": "u", "labels": {"ownerReferences": "\"deletionTimestamp\":\""}})
+        )));
+        assert_eq!(OwnershipData::of(b"{}"), None);
+        assert_eq!(OwnershipData::of(br#"{"metadata":{"uid":"#), None);
+    }
+
+    #[test]
+    fn compact_uid_of_uuid_is_unique() {
+        let uid = Uid::of("11111111-2222-3333-4444-555555555555");
+        assert_eq!(uid, Uid(0x1111_1111_2222_3333_4444_5555_5555_5555));
+        assert_ne!(uid, Uid::of("11111111-2222-3333-4444-555555555556"));
+        assert_ne!(Uid::of("a"), Uid::of("b"));
+    }
+}

@@ -1,0 +1,373 @@
+//! Deletion of a namespace: deletes its content, reports the rest, finally removes apid's finalizer.
+//!
+//! # Reference
+//!
+//! Requirements D-NAME-10 and D-DEL-12. Pods are deleted first, and everything else waits until no pod is
+//! left. Content is deleted with background propagation, since dependents are in the namespace, too. Objects
+//! that cannot be decoded stay, and the namespace with them, whose conditions report them; everything else is
+//! deleted.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+use apimachinery::time;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::collection;
+use super::conditions::RoundOutcome;
+use crate::background::actor::{Actor, Target};
+use crate::background::stored;
+use crate::server_state::{Collection, Item};
+use crate::verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
+
+/// Number of namespaces that are emptied concurrently.
+const NAMESPACE_CONCURRENCY: usize = 8;
+/// Number of objects of a collection that are deleted concurrently; they share the fsyncs of the store.
+const OBJECT_CONCURRENCY: usize = 128;
+/// Retry interval after a failure, and maximum wait while finalizers block the deletion.
+const RETRY: Duration = Duration::from_secs(2);
+/// Minimum time between rounds; the pause is never shorter than the previous round.
+const MIN_ROUND_INTERVAL: Duration = Duration::from_millis(100);
+/// Time after which creates that were admitted before the deletion are stored.
+const SWEEP_DELAY: Duration = Duration::from_secs(1);
+
+/// The task that empties terminating namespaces.
+pub(super) struct NamespaceDeletion {
+    actor: Actor,
+    /// The namespaces that are being emptied.
+    busy: Mutex<HashSet<String>>,
+    places: Semaphore,
+}
+
+impl NamespaceDeletion {
+    /// Creates the task with an actor.
+    pub(super) fn new(actor: Actor) -> Self {
+        NamespaceDeletion { actor, busy: Mutex::default(), places: Semaphore::new(NAMESPACE_CONCURRENCY) }
+    }
+
+    /// Starts to empty a namespace unless that is in progress.
+    pub(super) fn begin(self: Arc<Self>, name: &str) {
+        if !self.busy.lock().insert(name.to_owned()) {
+            return;
+        }
+        let name = name.to_owned();
+        tokio::spawn(async move {
+            self.terminate(&name).await;
+            self.busy.lock().remove(&name);
+            // The namespace may have been created and deleted again meanwhile, and its event was ignored.
+            match self.is_waiting(&name).await {
+                Ok(true) => Arc::clone(&self).begin(&name),
+                Ok(false) => {}
+                Err(status) => {
+                    tracing::warn!(namespace = name, reason = %status, "reading a terminating namespace failed");
+                }
+            }
+            tokio::time::sleep(SWEEP_DELAY).await;
+            if let Err(status) = self.sweep(&name).await {
+                tracing::warn!(namespace = name, reason = %status, "final sweep of a deleted namespace failed; objects may remain");
+            }
+        });
+    }
+
+    async fn is_waiting(&self, name: &str) -> Result<bool, Status> {
+        let namespaces = collection(self.actor.server_state())?;
+        self.terminating(namespaces, name).await.map(|namespace| namespace.is_some())
+    }
+
+    async fn terminate(&self, name: &str) {
+        let clock = &self.actor.server_state().clock;
+        loop {
+            let started = clock.monotonic();
+            let step = {
+                let Ok(_place) = self.places.acquire().await else { return };
+                self.run_round(name).await
+            };
+            match step {
+                Ok(RoundResult::Gone) => return,
+                Ok(RoundResult::Blocked { collection }) => {
+                    let took = clock.monotonic().saturating_sub(started);
+                    tokio::time::sleep(MIN_ROUND_INTERVAL.max(took)).await;
+                    self.wait_for_change(name, &collection).await;
+                }
+                Err(status) => {
+                    tracing::warn!(namespace = name, reason = %status, "emptying a terminating namespace failed; retrying");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Runs one round: content, conditions, then the finalizer.
+    async fn run_round(&self, name: &str) -> Result<RoundResult, Status> {
+        let namespaces = collection(self.actor.server_state())?;
+        if self.terminating(namespaces, name).await?.is_none() {
+            return Ok(RoundResult::Gone);
+        }
+        let (outcome, first) = self.empty(name).await?;
+        // Read again, because the round may have taken long.
+        let Some(namespace) = self.terminating(namespaces, name).await? else { return Ok(RoundResult::Gone) };
+        let namespace = match self.write_conditions(namespaces, name, namespace, &outcome).await {
+            Ok(namespace) => namespace,
+            Err(status) if status.reason == Reason::NotFound => return Ok(RoundResult::Gone),
+            Err(status) => return Err(status),
+        };
+        if !outcome.is_empty() {
+            let failed = outcome.failures.join(", ");
+            return match first {
+                Some(collection) => Ok(RoundResult::Blocked { collection }),
+                None => Err(Status::internal(failed)),
+            };
+        }
+        let target = Target { collection: namespaces, namespace: "", name, subresource: "finalize" };
+        let own_finalizer = self.actor.server_state().names.api_service;
+        match self.actor.update(target, without_finalizer(namespace, own_finalizer)).await {
+            Ok(_) => Ok(RoundResult::Gone),
+            Err(status) if status.reason == Reason::NotFound => Ok(RoundResult::Gone),
+            // The namespace was changed meanwhile: the next round reads it again.
+            Err(status) => Err(status),
+        }
+    }
+
+    /// Deletes the content of a namespace. Returns what remains, and the key prefix of the first collection
+    /// with objects.
+    async fn empty(&self, name: &str) -> Result<(RoundOutcome, Option<String>), Status> {
+        let mut outcome = RoundOutcome::default();
+        let is_pods = |content: &Collection| {
+            content.resource.group_resource.group.is_empty() && content.resource.kind.resource == "pods"
+        };
+        let (pods, others): (Vec<_>, Vec<_>) = self.content().partition(|content| is_pods(content));
+        let mut first = None;
+        for stage in [pods, others] {
+            let failures = join_all(stage.iter().map(|content| self.delete_all(content, name))).await;
+            outcome.failures.extend(failures.into_iter().flatten());
+            let mut waits = !outcome.failures.is_empty();
+            for content in stage {
+                let Remaining { readable, unreadable } =
+                    self.count(content, name, &mut outcome.finalizers).await?;
+                let what = &content.resource.group_resource;
+                if readable + unreadable > 0 {
+                    outcome.left.insert(format!("{}.{}", what.resource, what.group), readable + unreadable);
+                    first.get_or_insert_with(|| content.resource.key_prefix.clone());
+                }
+                if unreadable > 0 {
+                    outcome.failures.push(format!("{unreadable} of {what} cannot be read"));
+                }
+                waits |= readable > 0;
+            }
+            // Objects that cannot be decoded are reported, and do not block the second stage.
+            if waits {
+                break;
+            }
+        }
+        Ok((outcome, first))
+    }
+
+    /// Deletes a collection. Returns the error, if any.
+    async fn delete_all(&self, content: &Collection, namespace: &str) -> Option<String> {
+        let snapshot = match content.items.snapshot().await {
+            Ok(snapshot) => snapshot,
+            Err(error) => return Some(error.to_string()),
+        };
+        let scope = content.resource.key(namespace, "");
+        let mut items = snapshot.scope(&scope, "").peekable();
+        items.peek()?;
+        if items.any(|item| item.entry().is_err()) {
+            // A collection with such objects cannot be listed.
+            return self.delete_each(content, namespace, |_| true).await.err().map(|status| status.message);
+        }
+        let target = Target { collection: content, namespace, name: "", subresource: "" };
+        let options = background();
+        let deleted = self.actor.delete_collection(target, &options, OBJECT_CONCURRENCY).await;
+        deleted.err().map(|status| status.message)
+    }
+
+    /// Deletes the decodable objects of a collection for which `selects` holds, one by one.
+    ///
+    /// An object that is removed or changed meanwhile is not a failure.
+    async fn delete_each(
+        &self,
+        content: &Collection,
+        namespace: &str,
+        selects: impl Fn(&Object) -> bool,
+    ) -> Result<(), Status> {
+        let mut result = Ok(());
+        for object in stored::objects(content, &content.resource.key(namespace, "")).await? {
+            if !selects(&object) {
+                continue;
+            }
+            let target = Target { collection: content, namespace, name: object.name(), subresource: "" };
+            let uid = Some(object.uid().to_owned());
+            let options = DeleteOptions {
+                preconditions: Preconditions { uid, resource_version: None },
+                ..background()
+            };
+            match self.actor.delete(target, &options).await {
+                Err(status) if !matches!(status.reason, Reason::NotFound | Reason::Conflict) => {
+                    result = Err(status);
+                }
+                _ => {}
+            }
+        }
+        result
+    }
+
+    /// Writes the conditions into the namespace if they changed.
+    async fn write_conditions(
+        &self,
+        namespaces: &Collection,
+        name: &str,
+        namespace: Object,
+        outcome: &RoundOutcome,
+    ) -> Result<Object, Status> {
+        let now = time::time(self.actor.server_state().clock.now());
+        let Some(updated) = outcome.apply_conditions(&namespace, &now) else { return Ok(namespace) };
+        let target = Target { collection: namespaces, namespace: "", name, subresource: "status" };
+        self.actor.update(target, updated).await?.object.object()
+    }
+
+    /// Returns the namespace if it is terminating and still has apid's finalizer.
+    async fn terminating(&self, namespaces: &Collection, name: &str) -> Result<Option<Object>, Status> {
+        let key = namespaces.resource.key("", name);
+        let (item, _) = namespaces.items.get(&key).await.map_err(stored::unavailable)?;
+        let Some(item) = item else { return Ok(None) };
+        let object =
+            item.entry().map_err(stored::unavailable)?.object(item.revision()).map_err(Status::internal)?;
+        let own_finalizer = self.actor.server_state().names.api_service;
+        let waits = finalizers(&object).any(|finalizer| finalizer == own_finalizer);
+        Ok((object.is_terminating() && waits).then_some(object))
+    }
+
+    /// Returns the collections of namespaced kinds.
+    fn content(&self) -> impl Iterator<Item = &Collection> {
+        self.actor.server_state().collections().filter(|collection| collection.resource.kind.namespaced)
+    }
+
+    /// Counts the remaining objects and adds their finalizers to `finalizers`.
+    async fn count(
+        &self,
+        content: &Collection,
+        namespace: &str,
+        finalizers: &mut BTreeMap<String, usize>,
+    ) -> Result<Remaining, Status> {
+        let snapshot = content.items.snapshot().await.map_err(stored::unavailable)?;
+        let scope = content.resource.key(namespace, "");
+        let mut left = Remaining::default();
+        for item in snapshot.scope(&scope, "") {
+            let Some(object) = stored::object(item) else {
+                left.unreadable += 1;
+                continue;
+            };
+            left.readable += 1;
+            for finalizer in object.finalizers() {
+                *finalizers.entry(finalizer.to_owned()).or_default() += 1;
+            }
+        }
+        Ok(left)
+    }
+
+    /// Waits for a change in the collection, which may be the removal of the last finalizer.
+    async fn wait_for_change(&self, namespace: &str, prefix: &str) {
+        let Some(content) = self.content().find(|c| c.resource.key_prefix == prefix) else { return };
+        let scope = content.resource.key(namespace, "");
+        let changed = async {
+            let (snapshot, mut watcher) = content.items.snapshot_and_watch(&scope).await.ok()?;
+            if snapshot.scope(&scope, "").next().is_some() {
+                watcher.next().await.ok()?;
+            }
+            Some(())
+        };
+        if let Ok(None) = tokio::time::timeout(RETRY, changed).await {
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Deletes objects that were stored while the namespace was deleted. A new namespace with the same name
+    /// keeps its own objects.
+    async fn sweep(&self, name: &str) -> Result<(), Status> {
+        let namespaces = collection(self.actor.server_state())?;
+        let key = namespaces.resource.key("", name);
+        let (current_namespace, _) = namespaces.items.get(&key).await.map_err(stored::unavailable)?;
+        let read = |item: Arc<Item>| kinds::entry::decode(item.value(), item.revision());
+        let current_namespace = current_namespace.map(read).transpose().map_err(Status::internal)?;
+        let is_left = |object: &Object| {
+            current_namespace.as_ref().is_none_or(|namespace| is_older_than_namespace(object, namespace))
+        };
+        let mut result = Ok(());
+        for content in self.content() {
+            result = result.and(self.delete_each(content, name, is_left).await);
+        }
+        result
+    }
+}
+
+/// Number of remaining objects of a collection.
+#[derive(Default)]
+struct Remaining {
+    readable: usize,
+    /// Objects that cannot be decoded, which stay until they are deleted by force.
+    unreadable: usize,
+}
+
+/// Whether an object was created before the current namespace of its name.
+///
+/// Revisions do not tell, because that of the namespace grows with each change. An object of the same second
+/// counts as the namespace's own.
+fn is_older_than_namespace(object: &Object, namespace: &Object) -> bool {
+    let made = |object: &Object| time::parse(object.meta_str("creationTimestamp"));
+    matches!((made(object), made(namespace)), (Some(object), Some(namespace)) if object < namespace)
+}
+
+/// The result of a round.
+enum RoundResult {
+    /// The namespace is gone, or only finalizers of others block it.
+    Gone,
+    /// Finalizers or grace periods block the deletion of objects.
+    Blocked {
+        /// The key prefix of the first such collection.
+        collection: String,
+    },
+}
+
+fn background() -> DeleteOptions {
+    DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() }
+}
+
+fn finalizers(namespace: &Object) -> impl Iterator<Item = &str> {
+    let list = namespace.at(&["spec", "finalizers"]).and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn without_finalizer(mut namespace: Object, own_finalizer: &str) -> Object {
+    let rest: Vec<String> =
+        finalizers(&namespace).filter(|f| *f != own_finalizer).map(str::to_owned).collect();
+    namespace.set("spec", json!({ "finalizers": rest }));
+    namespace
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sweep_keeps_objects_newer_than_recreated_namespace() {
+        let made = |time: &str| {
+            Object::from_value(json!({"metadata": {"name": "x", "creationTimestamp": time}})).unwrap()
+        };
+        let namespace = made("2026-01-01T00:00:10Z");
+        for (time, want) in [
+            ("2026-01-01T00:00:09Z", true),
+            ("2026-01-01T00:00:10Z", false),
+            ("2026-01-01T00:00:11Z", false),
+            ("2025-12-31T23:59:59Z", true),
+            ("", false),
+        ] {
+            assert_eq!(is_older_than_namespace(&made(time), &namespace), want, "{time:?}");
+        }
+    }
+}

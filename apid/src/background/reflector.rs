@@ -1,0 +1,65 @@
+//! Reflector of a background task: the objects of a collection, then every change.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kinds::entry::Entry;
+
+use super::stored;
+use crate::server_state::Items;
+
+/// Pause after a failed watch.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A notification about an object.
+#[derive(Clone, Copy)]
+pub(super) enum ObjectEvent<'a> {
+    /// The object exists; its current state.
+    Exists(&'a Entry),
+    /// The object was deleted; its last state.
+    Deleted(&'a Entry),
+}
+
+/// Calls `see` for every existing object of a collection, then for every change in order.
+///
+/// After a failed watch, the reflector lists and watches again: an object may be reported twice, and a
+/// deletion during the gap is not reported. Objects that cannot be decoded are skipped.
+pub(super) async fn reflect(items: Arc<Items>, mut see: impl FnMut(ObjectEvent<'_>) + Send) {
+    loop {
+        if let Err(reason) = reflect_once(&items, &mut see).await {
+            tracing::debug!(prefix = %items.prefix(), %reason, "watch of a background task failed; listing again");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn reflect_once(
+    items: &Arc<Items>,
+    see: &mut (impl FnMut(ObjectEvent<'_>) + Send),
+) -> Result<(), String> {
+    let prefix = items.prefix().to_string();
+    let (snapshot, mut watcher) = items.snapshot_and_watch(&prefix).await.map_err(|e| e.to_string())?;
+    for item in snapshot.scope(&prefix, "") {
+        if let Some(entry) = stored::entry(item) {
+            see(ObjectEvent::Exists(entry));
+        }
+    }
+    drop(snapshot);
+    loop {
+        for event in watcher.next().await.map_err(|e| e.to_string())? {
+            match (event.before(), event.after()) {
+                (_, Some(after)) => {
+                    if let Some(entry) = stored::entry(after) {
+                        see(ObjectEvent::Exists(entry));
+                    }
+                }
+                (Some(before), None) => {
+                    if let Some(entry) = stored::entry(before) {
+                        see(ObjectEvent::Deleted(entry));
+                    }
+                }
+                (None, None) => {}
+            }
+        }
+    }
+}

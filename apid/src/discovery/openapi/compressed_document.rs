@@ -1,0 +1,153 @@
+//! OpenAPI documents in memory: compressed, with a hash.
+//!
+//! # Concurrency
+//!
+//! The lock of the decompressed document is held during decompression: concurrent readers wait and share the
+//! result.
+
+use std::io::{self, Read as _, Write};
+use std::sync::{Arc, Weak};
+
+use aws_lc_rs::digest;
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use parking_lot::Mutex;
+
+/// A compressed document. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct CompressedDocument {
+    gzip: Bytes,
+    size: usize,
+    hash: String,
+    /// The decompressed document, while a response refers to it.
+    plain: Arc<Mutex<Weak<DecompressedDocument>>>,
+}
+
+/// A decompressed document.
+#[derive(Debug)]
+struct DecompressedDocument(Vec<u8>);
+
+/// Owner of the `Bytes` of a decompressed document.
+struct DecompressedOwner(Arc<DecompressedDocument>);
+
+impl AsRef<[u8]> for DecompressedOwner {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.0
+    }
+}
+
+impl PartialEq for CompressedDocument {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.gzip, self.size, &self.hash) == (&other.gzip, other.size, &other.hash)
+    }
+}
+
+impl Eq for CompressedDocument {}
+
+impl CompressedDocument {
+    /// Returns the compressed document, for `Content-Encoding: gzip`.
+    pub fn gzip(&self) -> Bytes {
+        self.gzip.clone()
+    }
+
+    /// Returns the decompressed document: one buffer that all readers share and the last one frees.
+    ///
+    /// # Errors
+    ///
+    /// None in practice: apid itself compressed the input.
+    pub fn decompress(&self) -> io::Result<Bytes> {
+        let mut held = self.plain.lock();
+        let plain = match held.upgrade() {
+            Some(plain) => plain,
+            None => {
+                let mut plain = Vec::with_capacity(self.size);
+                GzDecoder::new(&*self.gzip).read_to_end(&mut plain)?;
+                let plain = Arc::new(DecompressedDocument(plain));
+                *held = Arc::downgrade(&plain);
+                plain
+            }
+        };
+        Ok(Bytes::from_owner(DecompressedOwner(plain)))
+    }
+
+    /// Returns the decompressed document if a reader holds it now.
+    pub fn decompressed_now(&self) -> Option<Bytes> {
+        let plain = self.plain.try_lock()?.upgrade()?;
+        Some(Bytes::from_owner(DecompressedOwner(plain)))
+    }
+
+    /// Returns the hash of the content in upper-case hexadecimal digits.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+}
+
+/// Writer that compresses a document chunk by chunk, so that the whole document is never in memory.
+pub(super) struct DocumentCompressor {
+    encoder: GzEncoder<Vec<u8>>,
+    digest: digest::Context,
+    size: usize,
+}
+
+impl DocumentCompressor {
+    pub(super) fn new() -> Self {
+        DocumentCompressor {
+            encoder: GzEncoder::new(Vec::new(), Compression::default()),
+            digest: digest::Context::new(&digest::SHA512),
+            size: 0,
+        }
+    }
+
+    pub(super) fn finish(self) -> io::Result<CompressedDocument> {
+        let mut gzip = self.encoder.finish()?;
+        gzip.shrink_to_fit();
+        let hash = self.digest.finish();
+        let hash = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
+        Ok(CompressedDocument { gzip: gzip.into(), size: self.size, hash, plain: Arc::default() })
+    }
+}
+
+impl Write for DocumentCompressor {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.encoder.write_all(bytes)?;
+        self.digest.update(bytes);
+        self.size += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.encoder.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compressed_document_round_trips() {
+        let mut packer = DocumentCompressor::new();
+        for _ in 0..1000 {
+            packer.write_all(b"the same again ").unwrap();
+        }
+        let packed = packer.finish().unwrap();
+        assert_eq!(packed.decompress().unwrap(), "the same again ".repeat(1000));
+        assert!(packed.gzip().len() < 1000 && packed.hash().len() == 128);
+    }
+
+    #[test]
+    fn decompressed_document_is_shared_and_freed_by_last_reader() {
+        let mut packer = DocumentCompressor::new();
+        packer.write_all(b"document").unwrap();
+        let packed = packer.finish().unwrap();
+        assert!(packed.decompressed_now().is_none());
+        let (one, other) = (packed.decompress().unwrap(), packed.clone().decompress().unwrap());
+        assert_eq!((one.as_ptr(), &one[..]), (other.as_ptr(), &b"document"[..]));
+        drop(one);
+        assert_eq!(packed.decompressed_now().unwrap().as_ptr(), other.as_ptr());
+        drop(other);
+        assert!(packed.decompressed_now().is_none());
+    }
+}

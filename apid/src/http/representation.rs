@@ -1,0 +1,409 @@
+//! Representations of objects and lists: their own kind, Table or PartialObjectMetadata.
+//!
+//! JSON of the stored version is copied without parsing.
+
+use std::sync::Arc;
+
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::gvk::GroupVersion;
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use bytes::Bytes;
+use kinds::{Resource, Table};
+use schema::Schema;
+use serde_json::{Map, Value, json};
+
+use super::chunks::{ChunkSource, LazyDocument};
+use super::encoding::{Encoding, Frame, write_compact};
+use super::lists::{Form, LargeObject, ListChunks, Messages, OBJECT_WORK};
+use super::negotiate::{Format, Negotiation, Shape};
+use super::protobuf::{self, ListMessage};
+use crate::server_state::{Item, ServerState};
+use crate::verbs::{ListResult, ResponseObject};
+
+/// How the objects of one response are represented.
+#[derive(Clone)]
+pub(super) struct Representation {
+    server_state: Arc<ServerState>,
+    resource: Arc<Resource>,
+    version: String,
+    format: Format,
+    shape: Shape,
+    include: Include,
+    pretty: bool,
+}
+
+/// An encoded object.
+pub(super) enum EncodedObject {
+    /// JSON that needs further encoding, or Protobuf.
+    Whole(Vec<u8>),
+    /// A chunk source in the encoding of the response.
+    Chunks(Box<dyn ChunkSource>),
+}
+
+/// Minimum stored size of an object that is sent in chunks, in bytes.
+const MIN_CHUNKED_BYTES: usize = 32 * 1024;
+
+/// The content of the `object` field of Table rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Include {
+    None,
+    Metadata,
+    Object,
+}
+
+impl Representation {
+    /// Creates a representation for a kind. `include_object` is the query parameter of Tables.
+    ///
+    /// # Errors
+    ///
+    /// 400: the parameter has an unknown value.
+    pub(super) fn new(
+        server_state: &Arc<ServerState>,
+        resource: &Arc<Resource>,
+        version: &str,
+        Negotiation { format, shape }: Negotiation,
+        include_object: &str,
+    ) -> Result<Self, Status> {
+        let include = match include_object {
+            "" | "Metadata" => Include::Metadata,
+            "None" => Include::None,
+            "Object" => Include::Object,
+            other if matches!(shape, Shape::Table(_)) => {
+                let path = FieldPath::new("includeObject");
+                let error =
+                    FieldError::invalid(&path, other, "must be 'Metadata', 'Object', 'None', or empty");
+                return Err(Status::bad_request(format!("Unable to convert to Table as requested: {error}")));
+            }
+            _ => Include::Metadata,
+        };
+        let (server_state, resource, version) =
+            (Arc::clone(server_state), Arc::clone(resource), version.to_owned());
+        Ok(Representation { server_state, resource, version, format, shape, include, pretty: false })
+    }
+
+    /// Sets whether JSON is indented.
+    #[must_use]
+    pub(super) fn with_pretty(self, pretty: bool) -> Self {
+        Representation { pretty, ..self }
+    }
+
+    /// Encodes one object.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes are not a valid object.
+    pub(super) fn object(&self, shown: &ResponseObject) -> Result<EncodedObject, Status> {
+        match shown {
+            ResponseObject::Cached(item, _) if item.value().len() > MIN_CHUNKED_BYTES => {
+                Ok(EncodedObject::Chunks(self.large_object(shown.clone(), Arc::clone(item))))
+            }
+            _ => self.whole_object(shown).map(EncodedObject::Whole),
+        }
+    }
+
+    fn large_object(&self, shown: ResponseObject, item: Arc<Item>) -> Box<dyn ChunkSource> {
+        let encoding = Encoding::of(self.format, self.pretty);
+        if encoding == Some(Encoding::Compact) && self.is_stored_form() {
+            return Box::new(LargeObject::new(shown, item));
+        }
+        let representation = self.clone();
+        Box::new(LazyDocument::new(move || match encoding {
+            Some(encoding) => Ok(encoding.document(&representation.tree(&shown, true)?)),
+            None => representation.whole_object(&shown),
+        }))
+    }
+
+    /// Whether objects are represented in their stored form.
+    fn is_stored_form(&self) -> bool {
+        matches!(self.shape, Shape::Own | Shape::AggregatedDiscovery(_)) && !self.resource.is_converted()
+    }
+
+    /// Encodes one object as JSON or Protobuf.
+    fn whole_object(&self, shown: &ResponseObject) -> Result<Vec<u8>, Status> {
+        match (self.shape, self.format) {
+            (Shape::Own | Shape::AggregatedDiscovery(_), Format::Protobuf(_)) => {
+                let mut out = Vec::new();
+                protobuf::object(&self.converted(shown.object()?)?, &mut out)?;
+                Ok(out)
+            }
+            (Shape::Own | Shape::AggregatedDiscovery(_), _) if !self.resource.is_converted() => {
+                let mut out = Vec::new();
+                shown.write_json(&mut out, true)?;
+                Ok(out)
+            }
+            _ => self.document(&self.tree(shown, true)?),
+        }
+    }
+
+    /// Returns one object as a JSON tree. `with_columns`: a Table includes its column definitions.
+    fn tree(&self, shown: &ResponseObject, with_columns: bool) -> Result<Value, Status> {
+        match self.shape {
+            Shape::Own | Shape::AggregatedDiscovery(_) => Ok(self.converted(shown.object()?)?.into_value()),
+            Shape::Metadata(version) => self.metadata_of(shown, version),
+            Shape::Table(version) => {
+                let object = shown.object()?;
+                let metadata = json!({"resourceVersion": object.resource_version()});
+                let rows = vec![self.row(object, version)?];
+                Ok(self.table(version, metadata, with_columns, rows))
+            }
+        }
+    }
+
+    /// Encodes a JSON tree as JSON or Protobuf.
+    fn document(&self, value: &Value) -> Result<Vec<u8>, Status> {
+        match self.format {
+            Format::Json | Format::Yaml | Format::Cbor => Ok(value.to_string().into_bytes()),
+            Format::Protobuf(_) => {
+                protobuf::document(value).ok_or_else(|| Status::internal("response has no Protobuf encoding"))
+            }
+        }
+    }
+
+    /// Returns the chunk source of a list.
+    ///
+    /// # Errors
+    ///
+    /// 500: the list has no such representation. Negotiation excludes this case.
+    pub(super) fn list(&self, listed: ListResult) -> Result<Box<dyn ChunkSource>, Status> {
+        let (form, frame) = match Encoding::of(self.format, self.pretty) {
+            None => (Form::Messages(self.messages(&listed)?), Frame::default()),
+            Some(encoding) => self.trees(encoding, &listed),
+        };
+        Ok(Box::new(ListChunks::new(self.clone(), form, frame, listed.items)))
+    }
+
+    /// Returns the form of a list of JSON trees and its frame.
+    fn trees(&self, encoding: Encoding, listed: &ListResult) -> (Form, Frame) {
+        let metadata = list_metadata(listed);
+        let (mut fields, array) = match self.shape {
+            Shape::Own | Shape::AggregatedDiscovery(_) => {
+                if encoding == Encoding::Compact {
+                    let form =
+                        if self.is_stored_form() { Form::Stored } else { Form::Trees(Encoding::Compact) };
+                    return (form, Frame { opening: self.opening(listed), closing: b"]}".to_vec() });
+                }
+                (json!({"kind": self.resource.list_kind(), "apiVersion": self.api_version()}), "items")
+            }
+            Shape::Metadata(version) => {
+                let api_version = self.meta_version(version);
+                (json!({"kind": "PartialObjectMetadataList", "apiVersion": api_version}), "items")
+            }
+            Shape::Table(version) => (self.table(version, Value::Null, true, Vec::new()), "rows"),
+        };
+        if let Value::Object(fields) = &mut fields {
+            fields.remove(array);
+            fields.insert("metadata".to_owned(), metadata);
+            let frame = encoding.frame(std::mem::take(fields), array, listed.items.len());
+            return (Form::Trees(encoding), frame);
+        }
+        (Form::Trees(encoding), Frame::default())
+    }
+
+    /// Returns the parts of a list in Protobuf.
+    fn messages(&self, listed: &ListResult) -> Result<Messages, Status> {
+        let metadata = Object::from_value(list_metadata(listed)).unwrap_or_default();
+        let (api_version, kind, list, item) = match self.shape {
+            Shape::Own | Shape::AggregatedDiscovery(_) => (
+                self.api_version(),
+                self.resource.list_kind(),
+                ListMessage::new(&metadata),
+                protobuf::schema_of(&self.api_version(), self.resource.kind.kind),
+            ),
+            Shape::Metadata(version) => (
+                self.meta_version(version),
+                "PartialObjectMetadataList".to_owned(),
+                ListMessage::partial(&metadata, version),
+                Schema::of("meta/v1.PartialObjectMetadata"),
+            ),
+            Shape::Table(_) => return Err(Status::internal("response has no Protobuf encoding")),
+        };
+        let schema = item.ok_or_else(|| Status::internal("the kind has no Protobuf encoding"))?;
+        Ok(Messages { api_version, kind, schema, list, lengths: Vec::new() })
+    }
+
+    /// Returns the work of encoding a list item, as bytes to decode and encode.
+    pub(super) fn item_work(&self, item: &Item) -> usize {
+        match self.shape {
+            Shape::Metadata(_) if !self.resource.is_converted() => OBJECT_WORK,
+            _ => OBJECT_WORK + item.value().len(),
+        }
+    }
+
+    /// Returns a list item as a JSON tree.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes are not a valid object.
+    pub(super) fn item_tree(&self, item: Arc<Item>) -> Result<Value, Status> {
+        let shown = ResponseObject::item(item);
+        match self.shape {
+            Shape::Own | Shape::AggregatedDiscovery(_) => {
+                let mut object = self.converted(shown.object()?)?;
+                object.remove("kind");
+                object.remove("apiVersion");
+                Ok(object.into_value())
+            }
+            Shape::Metadata(version) => self.metadata_of(&shown, version),
+            Shape::Table(version) => self.row(shown.object()?, version),
+        }
+    }
+
+    /// Returns the Protobuf message of a list item.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes are not a valid object.
+    pub(super) fn message(&self, item: &Arc<Item>, schema: &'static Schema) -> Result<Bytes, Status> {
+        let object = || {
+            let shown = ResponseObject::item(Arc::clone(item));
+            match self.shape {
+                Shape::Metadata(version) => {
+                    Ok(Object::from_value(self.metadata_of(&shown, version)?).unwrap_or_default())
+                }
+                _ => self.converted(shown.object()?),
+            }
+        };
+        self.server_state.messages.item(item, &self.resource, schema, object)
+    }
+
+    /// Encodes the beginning of a JSON list, before its items.
+    fn opening(&self, listed: &ListResult) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256);
+        out.extend_from_slice(b"{\"kind\":");
+        write_compact(&Value::from(self.resource.list_kind()), &mut out);
+        out.extend_from_slice(b",\"apiVersion\":");
+        write_compact(&Value::from(self.api_version()), &mut out);
+        out.extend_from_slice(b",\"metadata\":");
+        write_compact(&list_metadata(listed), &mut out);
+        out.extend_from_slice(b",\"items\":[");
+        out
+    }
+
+    /// Encodes the object of a watch event. `first`: the first event of the watch; only the first Table has
+    /// columns.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes are not a valid object.
+    pub(super) fn event_object(&self, shown: &ResponseObject, first: bool) -> Result<Vec<u8>, Status> {
+        match self.shape {
+            Shape::Table(_) => self.document(&self.tree(shown, first)?),
+            _ => self.whole_object(shown),
+        }
+    }
+
+    /// Encodes the object of a bookmark.
+    ///
+    /// # Errors
+    ///
+    /// 500: the kind has no such representation. Negotiation excludes this case.
+    pub(super) fn bookmark(&self, revision: storage::Revision, initial: bool) -> Result<Vec<u8>, Status> {
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if initial && let Value::Object(fields) = &mut metadata {
+            let key = self.server_state.names.group_key("initial-events-end");
+            fields.insert("annotations".into(), json!({key: "true"}));
+        }
+        let value = match self.shape {
+            Shape::Own | Shape::AggregatedDiscovery(_) => {
+                json!({"kind": self.resource.kind.kind, "apiVersion": self.api_version(), "metadata": metadata})
+            }
+            Shape::Metadata(version) => {
+                json!({"kind": "PartialObjectMetadata", "apiVersion": self.meta_version(version), "metadata": metadata})
+            }
+            Shape::Table(version) => self.table(version, metadata, false, Vec::new()),
+        };
+        self.document(&value)
+    }
+
+    fn api_version(&self) -> String {
+        let group = self.resource.group_resource.group.clone();
+        GroupVersion { group, version: self.version.to_owned() }.to_string()
+    }
+
+    fn meta_version(&self, version: &str) -> String {
+        format!("{}/{version}", self.server_state.names.meta_group())
+    }
+
+    /// Returns the metadata of an object without parsing the rest of a stored object.
+    fn metadata_of(&self, shown: &ResponseObject, version: &str) -> Result<Value, Status> {
+        if self.resource.is_converted() {
+            return Ok(self.partial(self.converted(shown.object()?)?, version));
+        }
+        Ok(self.partial_of(shown.metadata()?, version))
+    }
+
+    fn partial(&self, mut object: Object, version: &str) -> Value {
+        self.partial_of(object.remove("metadata").unwrap_or_else(|| json!({})), version)
+    }
+
+    fn partial_of(&self, metadata: Value, version: &str) -> Value {
+        json!({
+            "kind": "PartialObjectMetadata",
+            "apiVersion": self.meta_version(version),
+            "metadata": metadata,
+        })
+    }
+
+    fn columns(&self) -> &'static Table {
+        self.resource.kind.strategy.table().unwrap_or(&kinds::table::DEFAULT)
+    }
+
+    /// Makes a Table row. The cells come from the stored version, whatever version the `object` field has.
+    fn row(&self, object: Object, version: &str) -> Result<Value, Status> {
+        let cells = (self.columns().cells)(&object, &*self.server_state.clock);
+        let shown = match self.include {
+            Include::None => Value::Null,
+            Include::Metadata => self.partial(self.converted(object)?, version),
+            Include::Object => self.converted(object)?.into_value(),
+        };
+        Ok(json!({"cells": cells, "object": shown}))
+    }
+
+    /// Converts a stored object to the represented version.
+    fn converted(&self, mut object: Object) -> Result<Object, Status> {
+        self.resource.from_storage(&mut object, &self.server_state.names).map_err(|error| {
+            tracing::error!(%error, kind = self.resource.kind.kind, name = object.name(), "conversion of a stored object failed; responding 500");
+            Status::internal("conversion of a stored object to the requested version failed")
+        })?;
+        Ok(object)
+    }
+
+    fn table(&self, version: &str, metadata: Value, with_columns: bool, rows: Vec<Value>) -> Value {
+        let columns = with_columns.then(|| {
+            let columns = self.columns().columns.iter().map(|column| {
+                json!({
+                    "name": column.name,
+                    "type": column.kind,
+                    "format": column.format,
+                    "description": column.description,
+                    "priority": column.priority,
+                })
+            });
+            columns.collect::<Vec<_>>()
+        });
+        json!({
+            "kind": "Table",
+            "apiVersion": self.meta_version(version),
+            "metadata": metadata,
+            "columnDefinitions": columns,
+            "rows": rows,
+        })
+    }
+}
+
+fn list_metadata(listed: &ListResult) -> Value {
+    let mut metadata = Map::new();
+    metadata.insert("resourceVersion".into(), listed.revision.to_string().into());
+    if !listed.continue_token.is_empty() {
+        metadata.insert("continue".into(), listed.continue_token.as_str().into());
+    }
+    if let Some(remaining) = listed.remaining {
+        metadata.insert("remainingItemCount".into(), remaining.into());
+    }
+    Value::Object(metadata)
+}
+
+#[cfg(test)]
+#[path = "tests/representation.rs"]
+mod tests;

@@ -1,0 +1,266 @@
+//! Response chunks: made on the work pool when costly, and counted until they are sent.
+//!
+//! # Contract
+//!
+//! [`ResponseChunks`] is the body of a chunked document. It makes each chunk when the connection can take more. A
+//! chunk that costs more than copying is made on the work pool in the name of its user. Each chunk counts as
+//! unsent until the connection drops it, and so do the bytes that the rest of the document holds.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::task::{Context, Poll, ready};
+
+use apimachinery::status::Status;
+use bytes::Bytes;
+use http_body::Frame;
+use serving::body::{Body, BodyError};
+
+use super::chunks::ChunkSource;
+use super::shares::{UnsentCounters, UnsentResponse, UserShare};
+use super::work_pool::{ShutDown, WorkPool};
+
+/// Maximum size of an uncounted response, in bytes. Most responses are smaller and use memory of the request.
+const MAX_UNCOUNTED_BYTES: usize = 4096;
+
+/// Memory cost of a chunk, in bytes.
+const CHUNK_COST: usize = 256 << 10;
+
+/// Makes and counts the response chunks of one user on one connection.
+#[derive(Clone)]
+pub(super) struct ChunkProducer {
+    pool: Arc<WorkPool>,
+    counters: Arc<UnsentCounters>,
+}
+
+/// Whether a body is complete and small enough not to count as unsent.
+pub(super) fn is_uncounted(body: &Body) -> bool {
+    body.as_whole().is_some_and(|bytes| bytes.len() <= MAX_UNCOUNTED_BYTES)
+}
+
+impl ChunkProducer {
+    /// Returns a producer for a user on a connection with its counter of unsent bytes.
+    pub(super) fn new(pool: Arc<WorkPool>, share: Arc<UserShare>, connection: Arc<AtomicUsize>) -> Self {
+        ChunkProducer { pool, counters: share.on_connection(connection) }
+    }
+
+    /// Makes a complete body count as unsent until it is sent.
+    pub(super) fn track(&self, body: Body) -> Body {
+        match body.as_whole() {
+            Some(bytes) => Body::from(self.count(bytes.clone())),
+            None => body,
+        }
+    }
+
+    /// Makes larger frames of an event stream count as unsent until the connection drops them.
+    pub(super) fn track_stream(&self, body: Body) -> Body {
+        match body.as_whole() {
+            // A HEAD request or an upgraded connection.
+            Some(_) => body,
+            None => Body::stream(TrackedStream { body, producer: self.clone() }),
+        }
+    }
+
+    fn count(&self, bytes: Bytes) -> Bytes {
+        self.hold(bytes.len()).track(bytes)
+    }
+
+    fn hold(&self, bytes: usize) -> UnsentResponse {
+        self.counters.hold(bytes)
+    }
+}
+
+/// A stream whose frames count as unsent.
+struct TrackedStream {
+    body: Body,
+    producer: ChunkProducer,
+}
+
+impl http_body::Body for TrackedStream {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let count =
+            |bytes: Bytes| if bytes.len() > MAX_UNCOUNTED_BYTES { self.producer.count(bytes) } else { bytes };
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(count))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+}
+
+type NextChunk = Option<Result<Bytes, Status>>;
+type PendingChunk = Pin<Box<dyn Future<Output = Result<(Box<dyn ChunkSource>, NextChunk), ShutDown>> + Send>>;
+
+/// The chunks of a document that is being sent.
+pub(super) struct ResponseChunks {
+    producer: ChunkProducer,
+    state: State,
+    /// Bytes that the unsent part of the document holds.
+    held: UnsentResponse,
+}
+
+enum State {
+    Idle(Box<dyn ChunkSource>),
+    PendingChunk(PendingChunk),
+    Done,
+}
+
+impl ResponseChunks {
+    /// Returns the chunks of a document.
+    pub(super) fn new(chunks: Box<dyn ChunkSource>, producer: ChunkProducer) -> Self {
+        let held = producer.hold(chunks.held_bytes());
+        ResponseChunks { producer, state: State::Idle(chunks), held }
+    }
+
+    /// Polls for the next chunk; None at the end.
+    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<NextChunk> {
+        let (chunks, chunk) = match std::mem::replace(&mut self.state, State::Done) {
+            State::Done => return Poll::Ready(None),
+            State::Idle(mut chunks) if !chunks.is_costly() => {
+                let chunk = chunks.next();
+                (chunks, chunk)
+            }
+            State::Idle(chunks) => return self.poll_pending(self.make(chunks), context),
+            State::PendingChunk(pending) => return self.poll_pending(pending, context),
+        };
+        Poll::Ready(self.take(chunks, chunk))
+    }
+
+    fn poll_pending(&mut self, mut pending: PendingChunk, context: &mut Context<'_>) -> Poll<NextChunk> {
+        match pending.as_mut().poll(context) {
+            Poll::Ready(Ok((chunks, chunk))) => Poll::Ready(self.take(chunks, chunk)),
+            Poll::Ready(Err(error)) => Poll::Ready(Some(Err(Status::internal(error)))),
+            Poll::Pending => {
+                self.state = State::PendingChunk(pending);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Makes the next chunk on the pool.
+    fn make(&self, chunks: Box<dyn ChunkSource>) -> PendingChunk {
+        let (pool, user) = (Arc::clone(&self.producer.pool), Arc::clone(&self.producer.counters.share.user));
+        Box::pin(async move {
+            let work = async move {
+                let mut chunks = chunks;
+                let chunk = chunks.next();
+                (chunks, chunk)
+            };
+            pool.run_queued(&user, CHUNK_COST, work).await
+        })
+    }
+
+    fn take(&mut self, chunks: Box<dyn ChunkSource>, chunk: NextChunk) -> NextChunk {
+        match chunk {
+            Some(Ok(bytes)) => {
+                self.held.resize(chunks.held_bytes());
+                self.state = State::Idle(chunks);
+                Some(Ok(self.producer.count(bytes)))
+            }
+            end => {
+                self.held.resize(0);
+                end
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl ChunkProducer {
+    /// Returns a producer with a pool of one thread.
+    pub(super) fn for_tests() -> Self {
+        let pool = WorkPool::start(1, super::work_pool::PoolLimits::SERVER).unwrap();
+        ChunkProducer::new(Arc::new(pool), super::shares::Shares::new().of("a"), Arc::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    /// A document that records the threads that make its chunks.
+    struct CostlySource(Vec<&'static str>, Arc<parking_lot::Mutex<Vec<String>>>);
+
+    impl Iterator for CostlySource {
+        type Item = Result<Bytes, Status>;
+
+        fn next(&mut self) -> NextChunk {
+            self.1.lock().push(std::thread::current().name().unwrap_or_default().to_owned());
+            self.0.pop().map(|text| Ok(Bytes::from(text)))
+        }
+    }
+
+    impl ChunkSource for CostlySource {
+        fn is_costly(&self) -> bool {
+            true
+        }
+
+        fn held_bytes(&self) -> usize {
+            1000 * self.0.len()
+        }
+    }
+
+    async fn next(response_chunks: &mut ResponseChunks) -> NextChunk {
+        std::future::poll_fn(|context| response_chunks.poll_next(context)).await
+    }
+
+    #[tokio::test]
+    async fn costly_chunks_run_on_worker_threads_and_count_until_dropped() {
+        let producer = ChunkProducer::for_tests();
+        let held = || producer.counters.connection.load(Ordering::Relaxed);
+        let threads = Arc::default();
+        let mut response_chunks = ResponseChunks::new(
+            Box::new(CostlySource(vec!["one", "two"], Arc::clone(&threads))),
+            producer.clone(),
+        );
+        assert_eq!(held(), 2000);
+        let first = next(&mut response_chunks).await.unwrap().unwrap();
+        assert_eq!((&first[..], held()), (&b"two"[..], 1003));
+        drop(first);
+        assert_eq!(held(), 1000);
+        assert_eq!(next(&mut response_chunks).await.unwrap().unwrap(), "one");
+        assert!(next(&mut response_chunks).await.is_none() && next(&mut response_chunks).await.is_none());
+        assert_eq!(held(), 0);
+        assert!(threads.lock().iter().all(|thread| thread == "worker"));
+    }
+
+    #[tokio::test]
+    async fn large_stream_event_counts_as_unsent_until_dropped() {
+        let producer = ChunkProducer::for_tests();
+        let events = futures_util::stream::iter(
+            [10, MAX_UNCOUNTED_BYTES + 1]
+                .map(|size| Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(vec![b'a'; size])))),
+        );
+        let mut body = producer.track_stream(Body::stream(http_body_util::StreamBody::new(events)));
+        let mut sizes = Vec::new();
+        while let Some(frame) = http_body_util::BodyExt::frame(&mut body).await {
+            let event = frame.unwrap().into_data().unwrap();
+            sizes.push((event.len(), producer.counters.connection.load(Ordering::Relaxed)));
+        }
+        assert_eq!(sizes, [(10, 0), (MAX_UNCOUNTED_BYTES + 1, MAX_UNCOUNTED_BYTES + 1)]);
+        assert_eq!(producer.counters.connection.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn small_responses_are_not_counted_as_unsent() {
+        let producer = ChunkProducer::for_tests();
+        for (size, counted) in [(MAX_UNCOUNTED_BYTES, 0), (MAX_UNCOUNTED_BYTES + 1, MAX_UNCOUNTED_BYTES + 1)]
+        {
+            let body = Body::from(vec![0; size]);
+            let body = if is_uncounted(&body) { body } else { producer.track(body) };
+            assert_eq!(producer.counters.connection.load(Ordering::Relaxed), counted);
+            drop(body);
+            assert_eq!(producer.counters.connection.load(Ordering::Relaxed), 0);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Limits of requests and users: large work off the I/O threads, in-flight limits, slow bodies, unsent
+//! responses.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use http_body_util::BodyExt as _;
+use serde_json::json;
+use serving::listener::Listener;
+use serving::server::{ConnectionInfo, ServerOptions};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::super::{Api, RequestBody};
+use super::{MAPS, Server, map};
+
+/// Counts how often the only thread of the runtime is free while a future runs.
+async fn count_idle_polls<F: Future>(work: F) -> (F::Output, u64) {
+    let (done, idle_polls) = (AtomicBool::new(false), AtomicU64::new(0));
+    let count = async {
+        while !done.load(Ordering::Relaxed) {
+            idle_polls.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    };
+    let work = async {
+        let output = work.await;
+        done.store(true, Ordering::Relaxed);
+        output
+    };
+    let (output, ()) = tokio::join!(work, count);
+    (output, idle_polls.into_inner())
+}
+
+#[tokio::test]
+async fn large_body_leaves_the_io_thread_free() {
+    let server = Server::start().await;
+    let mut labels = serde_json::Map::new();
+    for i in 0..20_000 {
+        labels.insert(format!("key-{i}"), "not a label value!".into());
+    }
+    let body = json!({"metadata": {"name": "large", "labels": labels}});
+    let (reply, idle_polls) = count_idle_polls(server.post(MAPS, body)).await;
+    assert_eq!(reply.code, 422);
+    assert!(idle_polls > 1_000, "the I/O thread was free {idle_polls} times");
+}
+
+#[tokio::test]
+async fn large_list_leaves_the_io_thread_free() {
+    let server = Server::start().await;
+    for i in 0..1_500 {
+        assert_eq!(server.post(MAPS, map(&format!("m{i}"), "v")).await.code, 201);
+    }
+    let accept = [("accept", "application/json;as=Table;v=v1;g=meta.example.test")];
+    let (reply, idle_polls) = count_idle_polls(server.send("GET", MAPS, &accept, "")).await;
+    assert_eq!((reply.code, reply.json()["rows"].as_array().unwrap().len()), (200, 1_500));
+    assert!(idle_polls > 1_000, "the I/O thread was free {idle_polls} times");
+}
+
+async fn serve(server: &Server, writes: usize) -> SocketAddr {
+    let listener = Listener::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST), 0).await.unwrap();
+    let address = listener.address().unwrap();
+    let api = Arc::new(Api::new(Arc::clone(&server.server_state)).unwrap().with_limits(0, writes));
+    let forever = std::future::pending();
+    tokio::spawn(serving::server::serve(listener, None, api, ServerOptions::default(), forever));
+    address
+}
+
+/// Sends the head of a create request and the first byte of its body.
+async fn begin_create(address: SocketAddr, length: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST {MAPS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{{"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+/// Reads the status code of a response.
+async fn code(stream: &mut TcpStream) -> u16 {
+    let mut line = [0; 12];
+    stream.read_exact(&mut line).await.unwrap();
+    std::str::from_utf8(&line).unwrap().split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn slow_bodies_take_no_in_flight_permit() {
+    let server = Server::start().await;
+    let address = serve(&server, 2).await;
+    let mut slow = Vec::new();
+    for _ in 0..8 {
+        slow.push(begin_create(address, 1_000).await);
+    }
+    let body = map("quick", "v").to_string();
+    let mut quick = begin_create(address, body.len()).await;
+    quick.write_all(&body.as_bytes()[1..]).await.unwrap();
+    assert_eq!(code(&mut quick).await, 201);
+}
+
+#[tokio::test]
+async fn slow_bodies_above_user_limit_return_429() {
+    let server = Server::start().await;
+    let address = serve(&server, 0).await;
+    let mut slow = Vec::new();
+    for _ in 0..4 {
+        slow.push(begin_create(address, 3 << 20).await);
+    }
+    // The limit of a user is two slow bodies of 3 MiB.
+    let (mut rejected, mut kept) = (0, 0);
+    for stream in &mut slow {
+        let answered = tokio::time::timeout(std::time::Duration::from_secs(3), code(stream)).await;
+        match answered {
+            Ok(code) => {
+                assert_eq!(code, 429);
+                rejected += 1;
+            }
+            Err(_) => kept += 1,
+        }
+    }
+    assert_eq!((rejected, kept), (2, 2));
+}
+
+#[tokio::test]
+async fn unsent_responses_above_limit_return_429_until_read() {
+    let server = Server::start().await;
+    assert_eq!(server.post(MAPS, map("large", &"x".repeat(900_000))).await.code, 201);
+    let connection = Arc::new(ConnectionInfo::default());
+    let get = || async {
+        let (head, ()) = http::Request::get(format!("{MAPS}?pretty=true")).body(()).unwrap().into_parts();
+        server.api.handle_request(head, RequestBody::Whole(bytes::Bytes::new()), &connection).await
+    };
+    let mut unread = Vec::new();
+    let rejected = loop {
+        let response = get().await;
+        if response.status() != 200 {
+            break response;
+        }
+        unread.push(response);
+        assert!(unread.len() < 100, "unsent responses of a connection are not limited");
+    };
+    assert_eq!(rejected.status(), 429);
+    assert_eq!(rejected.headers()["retry-after"], "1");
+    drop(unread);
+    assert_eq!(get().await.into_body().collect().await.unwrap().to_bytes().len() / 900_000, 1);
+    assert_eq!(connection.unsent_bytes.load(Ordering::Relaxed), 0);
+}

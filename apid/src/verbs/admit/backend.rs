@@ -1,0 +1,195 @@
+//! Access of admission plugins to other objects (from the watch cache) and to authorization.
+//!
+//! # Invariants
+//!
+//! INVARIANT (reads do not wait): once a kind is loaded, a read of the kind is a memory lookup. An unchanged
+//! object is decoded once.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock, Weak};
+
+use admission::{Authorizer, LookupResult, MaybeFuture, ObjectKind, Reader};
+use apimachinery::attributes::Attributes;
+use apimachinery::decision::Decision;
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use kinds::entry::Decoder;
+use kinds::{Registry, Resource};
+
+use super::decoded_objects::DecodedObjects;
+use crate::server_state::{Cache, Item, Items, ServerState};
+use crate::verbs::response_object::tree;
+
+/// Maximum length of a list whose decoded objects are cached.
+///
+/// The objects of longer lists are decoded for each call.
+const CACHED_LIST_MAX: usize = 64;
+
+/// Reader and authorizer of the admission plugins.
+///
+/// Created before the server state, which owns the plugins; [`AdmissionBackend::attach`] connects both.
+pub struct AdmissionBackend {
+    kinds: HashMap<(&'static str, &'static str), Objects>,
+    server_state: OnceLock<Weak<ServerState>>,
+}
+
+/// The objects of a kind.
+struct Objects {
+    resource: Arc<Resource>,
+    items: Arc<Items>,
+    decoded: Arc<DecodedObjects>,
+}
+
+impl AdmissionBackend {
+    /// Creates the reader over the cached objects of every stored kind.
+    pub fn new(registry: &Registry, cache: &Cache) -> Self {
+        let decoded = Arc::<DecodedObjects>::default();
+        let objects = |resource: &Arc<Resource>| Objects {
+            resource: Arc::clone(resource),
+            items: cache.resource(&resource.key_prefix, Decoder::new(resource)),
+            decoded: Arc::clone(&decoded),
+        };
+        let kinds = registry.stored().map(|r| ((r.kind.group, r.kind.kind), objects(r))).collect();
+        AdmissionBackend { kinds, server_state: OnceLock::new() }
+    }
+
+    /// Sets the server state whose store and authorizer are used. Fresh reads and decisions fail before this
+    /// call.
+    pub fn attach(&self, server_state: &Arc<ServerState>) {
+        let _ = self.server_state.set(Arc::downgrade(server_state));
+    }
+
+    fn server_state(&self) -> Result<Arc<ServerState>, Status> {
+        let server_state = self.server_state.get().and_then(Weak::upgrade);
+        server_state.ok_or_else(|| Status::unavailable("the server is not ready", 1))
+    }
+
+    fn objects(&self, kind: ObjectKind) -> Result<&Objects, Status> {
+        let known = self.kinds.get(&(kind.group, kind.kind));
+        known.ok_or_else(|| Status::internal(format!("objects of kind {} are not served", kind.kind)))
+    }
+}
+
+fn unavailable(error: storage::Error) -> Status {
+    Status::unavailable(format!("storage is unavailable: {error}"), 1)
+}
+
+thread_local! {
+    /// Buffer in which keys are built.
+    static KEY: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+impl Objects {
+    /// Calls `read` with the key of an object, or with the key prefix of all objects when `name` is empty.
+    fn with_key<R>(&self, namespace: &str, name: &str, read: impl FnOnce(&str) -> R) -> R {
+        KEY.with_borrow_mut(|key| {
+            key.clear();
+            key.push_str(&self.resource.key_prefix);
+            if self.resource.kind.namespaced && !namespace.is_empty() {
+                let _ = write!(key, "{namespace}/");
+            }
+            key.push_str(name);
+            read(key)
+        })
+    }
+
+    fn decode(&self, item: &Item) -> Result<Arc<Object>, Status> {
+        if let Some(object) = self.decoded.get(item) {
+            return Ok(object);
+        }
+        let object = Arc::new(tree(item, item.revision())?);
+        self.decoded.keep(item, &object);
+        Ok(object)
+    }
+
+    fn decode_all(
+        &self,
+        snapshot: &crate::server_state::Snapshot,
+        scope: &str,
+    ) -> Result<Vec<Arc<Object>>, Status> {
+        if snapshot.is_empty() {
+            return Ok(Vec::new());
+        }
+        let items: Vec<&Arc<Item>> = snapshot.scope(scope, "").collect();
+        let keep = items.len() <= CACHED_LIST_MAX;
+        let object = |item: &&Arc<Item>| match keep {
+            true => self.decode(item),
+            false => tree(item, item.revision()).map(Arc::new),
+        };
+        items.iter().map(object).collect()
+    }
+}
+
+impl Reader for AdmissionBackend {
+    fn get<'a>(
+        &'a self,
+        kind: ObjectKind,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> MaybeFuture<'a, LookupResult> {
+        let objects = match self.objects(kind) {
+            Ok(objects) => objects,
+            Err(status) => return MaybeFuture::Ready(Err(status)),
+        };
+        if let Some(found) = objects.with_key(namespace, name, |key| objects.items.get_now(key)) {
+            return MaybeFuture::Ready(found.map(|item| objects.decode(&item)).transpose());
+        }
+        MaybeFuture::later(async move {
+            let key = objects.resource.key(namespace, name);
+            let (item, _) = objects.items.get(&key).await.map_err(unavailable)?;
+            item.map(|item| objects.decode(&item)).transpose()
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        kind: ObjectKind,
+        namespace: &'a str,
+    ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
+        let objects = match self.objects(kind) {
+            Ok(objects) => objects,
+            Err(status) => return MaybeFuture::Ready(Err(status)),
+        };
+        if let Some(snapshot) = objects.items.snapshot_now() {
+            return MaybeFuture::Ready(
+                objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope)),
+            );
+        }
+        MaybeFuture::later(async move {
+            let snapshot = objects.items.snapshot().await.map_err(unavailable)?;
+            objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope))
+        })
+    }
+
+    fn get_fresh<'a>(
+        &'a self,
+        kind: ObjectKind,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> MaybeFuture<'a, LookupResult> {
+        MaybeFuture::later(async move {
+            let objects = self.objects(kind)?;
+            let key = objects.resource.key(namespace, name);
+            let row = self.server_state()?.store.get(&key, None).await.map_err(unavailable)?;
+            let Some(row) = row else { return Ok(None) };
+            let object = kinds::entry::decode(&row.value, row.revision).map_err(|error| {
+                tracing::error!(%key, %error, "stored object cannot be decoded; admission fails with 500");
+                Status::internal("a stored object cannot be read")
+            })?;
+            Ok(Some(Arc::new(object)))
+        })
+    }
+}
+
+impl Authorizer for AdmissionBackend {
+    fn decide<'a>(
+        &'a self,
+        user: &'a Arc<UserInfo>,
+        question: Attributes,
+    ) -> MaybeFuture<'a, Result<Decision, Status>> {
+        MaybeFuture::later(async move { self.server_state()?.auth.decision(user, question).await })
+    }
+}

@@ -1,0 +1,101 @@
+//! Creation of binding-like bodies: objects of another kind that change the object of the call.
+
+use admission::Operation;
+use apimachinery::gvk::GroupResource;
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+use kinds::Resource;
+use storage::{Error, Op, Row};
+
+use super::create::resolve_namespace;
+use super::decode::decode;
+use super::options::WriteOptions;
+use super::response_object::read_row;
+use super::update::uid_conflict;
+use super::{Call, Payload};
+
+/// Applies a binding-like body to its object. A call without a name uses the name of the body. Returns
+/// warnings with the result.
+///
+/// # Errors
+///
+/// 400 for the body, 403 from admission, 404, 409 when the object's state does not allow the change. 500
+/// without a reason for an invalid body, as in the reference.
+pub async fn create_binding_like(
+    call: &Call<'_>,
+    kind: &Resource,
+    payload: Payload<'_>,
+    options: &WriteOptions,
+) -> Result<(Status, Vec<String>), Status> {
+    let resource = &call.collection.resource;
+    let Some(rules) = kind.kind.strategy.binding_action() else {
+        return Err(Status::not_implemented(&resource.group_resource, call.subresource));
+    };
+    let version = kind.kind.versions.first().copied().unwrap_or_default();
+    let (mut body, warnings) =
+        decode(kind, version, payload, options.field_validation, call.server_state.body_limits)?;
+    let name = body.name().to_owned();
+    if name.is_empty() || !(call.name.is_empty() || call.name == name) {
+        let text = format!("name in URL does not match name in {} object", kind.kind.kind);
+        return Err(Status::bad_request(text));
+    }
+    let call = call.on(call.namespace, &name);
+    resolve_namespace(&call, &mut body)?;
+    let options_value = options.to_value("CreateOptions", &call.server_state.names);
+    let admission = call.admission(Operation::Create, options.dry_run, options_value);
+    admission.mutate(Some(&mut body), None).await?;
+    let errors = rules.validate(&body);
+    if !errors.is_empty() {
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        return Err(Status::failure(Reason::Unknown, texts.join(", ")));
+    }
+    admission.validate(Some(&body), None).await?;
+
+    let key = call.key();
+    let mut row: Row = call.get_or_404().await?.row().clone();
+    loop {
+        let mut object = read_row(&row)?;
+        check(&call, &body, &object)?;
+        rules.apply_to_target(&body, &mut object, &call.context()).map_err(|why| refuse(&call, &why))?;
+        resource.conform(&mut object).map_err(Status::internal)?;
+        if options.dry_run {
+            break;
+        }
+        match call
+            .server_state
+            .store
+            .commit(&key, Op::Update(kinds::entry::encode(&object), row.revision))
+            .await
+        {
+            Ok(_) => break,
+            Err(Error::Conflict(newer)) => row = *newer,
+            Err(error) => return Err(call.failure(error)),
+        }
+    }
+    Ok((Status::action_success(), warnings))
+}
+
+/// Checks the preconditions in the body's metadata.
+fn check(call: &Call<'_>, body: &Object, object: &Object) -> Result<(), Status> {
+    if !body.uid().is_empty() && body.uid() != object.uid() {
+        return Err(uid_conflict(call, body.uid(), object.uid()));
+    }
+    let (wanted, found) = (body.resource_version(), object.resource_version());
+    if !wanted.is_empty() && wanted != found {
+        let why = format!(
+            "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {found}"
+        );
+        return Err(Status::conflict(&call.collection.resource.group_resource, call.name, &why));
+    }
+    Ok(())
+}
+
+/// 409 for the subresource.
+fn refuse(call: &Call<'_>, why: &str) -> Status {
+    let resource = &call.collection.resource.group_resource;
+    let what = GroupResource {
+        group: resource.group.clone(),
+        resource: format!("{}/{}", resource.resource, call.subresource),
+    };
+    Status::conflict(&what, call.name, why)
+}

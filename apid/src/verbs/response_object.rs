@@ -1,0 +1,141 @@
+//! An object in a response.
+
+use std::sync::Arc;
+
+use apimachinery::object::{Map, Object, Value};
+use apimachinery::status::Status;
+use bytes::Bytes;
+use kinds::entry::Entry;
+use storage::{Revision, Row};
+
+use crate::server_state::{Collection, Item};
+
+/// An object in a response: cached or decoded.
+#[derive(Clone, Debug)]
+pub enum ResponseObject {
+    /// A cached object, with the resourceVersion to show: that of its own write, or of its deletion.
+    Cached(Arc<Item>, Revision),
+    /// An object that is not cached (any more), as a write left it: a dry run, or a removed object.
+    Tree(Box<Object>),
+}
+
+impl ResponseObject {
+    /// Wraps an item at its own revision.
+    pub fn item(item: Arc<Item>) -> Self {
+        let revision = item.revision();
+        ResponseObject::Cached(item, revision)
+    }
+
+    /// Wraps an object with the resourceVersion in its metadata, if any.
+    pub(super) fn tree(object: Object) -> Self {
+        ResponseObject::Tree(Box::new(object))
+    }
+
+    /// Returns the result of a commit; shares the cached item unless the cache is newer already.
+    pub(super) async fn committed(
+        collection: &Collection,
+        key: &str,
+        mut object: Object,
+        revision: Revision,
+    ) -> Self {
+        match collection.items.get(key).await {
+            Ok((Some(item), _)) if item.revision() == revision => ResponseObject::item(item),
+            _ => {
+                object.set_meta("resourceVersion", revision.to_string());
+                ResponseObject::tree(object)
+            }
+        }
+    }
+
+    /// Checks that an item can be decoded.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes cannot be decoded.
+    pub fn check(item: &Item) -> Result<(), Status> {
+        entry(item).map(|_| ())
+    }
+
+    /// Appends the object as JSON. `head` includes kind and apiVersion; items of lists omit them.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes cannot be decoded.
+    pub fn write_json(&self, out: &mut Vec<u8>, head: bool) -> Result<(), Status> {
+        match self {
+            ResponseObject::Cached(item, revision) => entry(item)?.write_json(out, *revision, head),
+            ResponseObject::Tree(object) => {
+                serde_json::to_writer(out, &object.0).map_err(Status::internal)?
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the beginning of the JSON and returns the rest, shared with the cache if possible.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes cannot be decoded.
+    pub fn split_json(&self, out: &mut Vec<u8>, head: bool) -> Result<Bytes, Status> {
+        match self {
+            ResponseObject::Cached(item, revision) => Ok(entry(item)?.split_json(out, *revision, head)),
+            ResponseObject::Tree(_) => self.write_json(out, head).map(|()| Bytes::new()),
+        }
+    }
+
+    /// Returns `metadata` only.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes cannot be decoded.
+    pub fn metadata(&self) -> Result<Value, Status> {
+        match self {
+            ResponseObject::Cached(item, revision) => entry(item)?
+                .metadata(*revision)
+                .map(Value::Object)
+                .map_err(|error| unreadable(item.key(), &error)),
+            ResponseObject::Tree(object) => {
+                Ok(object.get("metadata").cloned().unwrap_or_else(|| Value::Object(Map::new())))
+            }
+        }
+    }
+
+    /// Returns the decoded object.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes cannot be decoded.
+    pub fn object(&self) -> Result<Object, Status> {
+        match self {
+            ResponseObject::Cached(item, revision) => tree(item, *revision),
+            ResponseObject::Tree(object) => Ok((**object).clone()),
+        }
+    }
+}
+
+/// Returns the decoded form of an item.
+pub(super) fn entry(item: &Item) -> Result<&Entry, Status> {
+    item.entry().map_err(|error| {
+        tracing::error!(%error, "stored object cannot be decoded; returning 500");
+        Status::internal("a stored object cannot be read")
+    })
+}
+
+/// Decodes an item with a given resourceVersion.
+pub(super) fn tree(item: &Item, revision: Revision) -> Result<Object, Status> {
+    read(item.key(), item.value(), revision)
+}
+
+/// Decodes a row.
+pub(super) fn read_row(row: &Row) -> Result<Object, Status> {
+    read(&row.key, &row.value, row.revision)
+}
+
+fn read(key: &str, value: &[u8], revision: Revision) -> Result<Object, Status> {
+    kinds::entry::decode(value, revision).map_err(|error| unreadable(key, &error))
+}
+
+fn unreadable(key: &str, error: &str) -> Status {
+    tracing::error!(key, %error, "stored object cannot be decoded; returning 500");
+    Status::internal("a stored object cannot be read")
+}

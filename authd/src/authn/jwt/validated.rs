@@ -1,0 +1,109 @@
+//! A validated JWT authenticator: all fields are set and all expressions are compiled.
+
+use expressions::{Program, Type};
+
+use crate::tokens::jose::Algorithm;
+
+/// The issuer of tokens and their audiences.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Issuer {
+    /// `url`: the `iss` claim of its tokens.
+    pub url: String,
+    /// `discoveryURL`: where the metadata is; empty means under `url`.
+    pub discovery_url: String,
+    /// `certificateAuthority`: PEM; empty means the CA certificates of the system.
+    pub certificate_authority: String,
+    /// `audiences`: a token must be for one of them.
+    pub audiences: Vec<String>,
+    /// `audienceMatchPolicy`: validated only, since `MatchAny` is the one value.
+    pub audience_match_policy: String,
+}
+
+/// A JWT authenticator.
+#[derive(Debug)]
+pub struct ValidatedAuthenticator {
+    /// The issuer of tokens and their audiences.
+    pub issuer: Issuer,
+    /// The accepted signature algorithms.
+    pub algorithms: Vec<Algorithm>,
+    /// The rules that the claims must all meet.
+    pub claim_rules: Vec<ClaimRule>,
+    /// The source of the username.
+    pub username: Source,
+    /// The source of the groups.
+    pub groups: Option<Source>,
+    /// The source of the uid.
+    pub uid: Option<Source>,
+    /// Extra attributes by their keys.
+    pub extra: Vec<(String, Expression)>,
+    /// The rules that the user must meet.
+    pub user_rules: Vec<Rule>,
+}
+
+/// A condition on claims.
+#[derive(Debug)]
+pub enum ClaimRule {
+    /// The claim has this string value.
+    Required {
+        /// The name of the claim.
+        claim: String,
+        /// The required value.
+        value: String,
+    },
+    /// The expression is true.
+    Expression(Rule),
+}
+
+/// A condition in the form of an expression.
+#[derive(Debug)]
+pub struct Rule {
+    /// The expression that must be true.
+    pub expression: Expression,
+    /// The log message when the expression is false.
+    pub message: String,
+}
+
+/// The source of a user attribute.
+#[derive(Debug)]
+pub enum Source {
+    /// A claim, with a prefix.
+    Claim {
+        /// The name of the claim.
+        claim: String,
+        /// The prefix of the value; may be empty.
+        prefix: String,
+    },
+    /// An expression over `claims`.
+    Expression(Expression),
+}
+
+/// A compiled expression.
+pub struct Expression {
+    /// The source text.
+    pub text: String,
+    /// The compiled program.
+    pub program: Program,
+}
+
+impl std::fmt::Debug for Expression {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The type of `claims` in expressions: any value under each name.
+pub fn claims_type() -> Type {
+    Type::map(Type::String, Type::Dyn)
+}
+
+/// The type of `user` in expressions: the user fields of a SelfSubjectReview.
+pub fn user_type() -> Type {
+    let texts = || Type::list(Type::String);
+    let fields = [
+        ("username", Type::String),
+        ("uid", Type::String),
+        ("groups", texts()),
+        ("extra", Type::map(Type::String, texts())),
+    ];
+    Type::object("UserInfo", fields.map(|(name, ty)| (name.to_owned(), ty)))
+}

@@ -1,0 +1,238 @@
+//! Limit of response bytes that an HTTP/2 connection holds for a client that does not read.
+//!
+//! # Contract
+//!
+//! Every chunk of a response body counts against its connection from the moment hyper takes it until it is
+//! written to the socket. Below [`CONNECTION_LIMIT`] the streams of a connection take chunks freely. At the
+//! limit a stream takes its next chunk only after its previous chunks are written, so every stream makes
+//! progress and none can hold more than one chunk.
+//!
+//! Whole bodies of at most [`UNCOUNTED_BYTES`] bytes do not count: the streams of a connection hold one each. An
+//! HTTP/1.1 connection has one response at a time and is not metered: hyper buffers a limited part of it.
+//!
+//! # Concurrency
+//!
+//! Two atomic counters, one for the connection and one for the stream. Streams that pass the check at the
+//! same moment may exceed the limit by one chunk per worker thread.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use http_body::{Frame, SizeHint};
+
+use crate::body::{Body, BodyError};
+
+/// Unwritten bytes of a connection above which each of its streams holds at most one chunk.
+///
+/// The limit is several times the size of one socket write, so that a client that reads never waits for it.
+pub(crate) const CONNECTION_LIMIT: usize = 512 * 1024;
+
+/// Largest chunk of a body while its connection is over the limit: one chunk of a list.
+const CHUNK: usize = 32 * 1024;
+
+/// Maximum size in bytes of a whole body that does not count.
+const UNCOUNTED_BYTES: usize = 4 * 1024;
+
+/// Unwritten bytes of a connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SendLimit(Arc<AtomicUsize>);
+
+impl SendLimit {
+    /// Counts the chunks of a body against the limit.
+    pub(crate) fn meter(&self, body: Body) -> MeteredBody {
+        let is_small = body.as_whole().is_some_and(|bytes| bytes.len() <= UNCOUNTED_BYTES);
+        let stream = (!is_small).then(|| Arc::new(StreamBytes::new(Arc::clone(&self.0))));
+        MeteredBody { body, rest: Bytes::new(), stream }
+    }
+}
+
+/// Unwritten bytes of a stream.
+struct StreamBytes {
+    connection: Arc<AtomicUsize>,
+    unwritten: AtomicUsize,
+    writer: AtomicWaker,
+}
+
+impl StreamBytes {
+    fn new(connection: Arc<AtomicUsize>) -> Self {
+        StreamBytes { connection, unwritten: AtomicUsize::new(0), writer: AtomicWaker::new() }
+    }
+
+    fn is_over_limit(&self) -> bool {
+        self.connection.load(Ordering::Relaxed) >= CONNECTION_LIMIT
+    }
+
+    fn must_wait(&self) -> bool {
+        self.unwritten.load(Ordering::Acquire) > 0 && self.is_over_limit()
+    }
+
+    /// Counts bytes until they are dropped.
+    fn count(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+        self.unwritten.fetch_add(bytes.len(), Ordering::AcqRel);
+        self.connection.fetch_add(bytes.len(), Ordering::Relaxed);
+        Bytes::from_owner(CountedBytes { bytes, stream: Arc::clone(self) })
+    }
+}
+
+/// Bytes that count until they are dropped.
+struct CountedBytes {
+    bytes: Bytes,
+    stream: Arc<StreamBytes>,
+}
+
+impl AsRef<[u8]> for CountedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for CountedBytes {
+    fn drop(&mut self) {
+        let stream = &self.stream;
+        stream.connection.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        stream.unwritten.fetch_sub(self.bytes.len(), Ordering::AcqRel);
+        stream.writer.wake();
+    }
+}
+
+/// Body that waits while its connection holds too many of its bytes.
+pub(crate) struct MeteredBody {
+    body: Body,
+    /// Rest of a frame that is larger than a chunk.
+    rest: Bytes,
+    /// None for a body that is not metered.
+    stream: Option<Arc<StreamBytes>>,
+}
+
+impl MeteredBody {
+    /// Wraps a body without a limit.
+    pub(crate) fn unmetered(body: Body) -> Self {
+        MeteredBody { body, rest: Bytes::new(), stream: None }
+    }
+}
+
+/// Splits the next chunk from the front of a frame.
+fn next_chunk(frame: &mut Bytes, stream: &Arc<StreamBytes>) -> Bytes {
+    let size = if stream.is_over_limit() { CHUNK } else { CONNECTION_LIMIT };
+    stream.count(frame.split_to(size.min(frame.len())))
+}
+
+impl http_body::Body for MeteredBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let MeteredBody { body, rest, stream } = &mut *self;
+        let Some(stream) = stream else {
+            return Pin::new(body).poll_frame(context);
+        };
+        if stream.must_wait() {
+            stream.writer.register(context.waker());
+            // A chunk written before the registration does not wake the task.
+            if stream.must_wait() {
+                return Poll::Pending;
+            }
+        }
+        if !rest.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(next_chunk(rest, stream)))));
+        }
+        let next = Pin::new(body).poll_frame(context);
+        next.map_ok(|frame| {
+            frame.map_data(|data| {
+                *rest = data;
+                next_chunk(rest, stream)
+            })
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = self.body.size_hint();
+        let rest = u64::try_from(self.rest.len()).unwrap_or(u64::MAX);
+        let upper = hint.upper().map(|upper| upper.saturating_add(rest));
+        let lower = hint.lower().saturating_add(rest);
+        if let Some(upper) = upper {
+            hint.set_upper(upper.max(lower));
+        }
+        hint.set_lower(lower);
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use http_body::Body as _;
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    /// Returns the next chunk; None while the body waits.
+    fn chunk(body: &mut MeteredBody) -> Option<Bytes> {
+        body.frame().now_or_never().map(|frame| frame.unwrap().unwrap().into_data().unwrap())
+    }
+
+    #[tokio::test]
+    async fn body_of_connection_over_send_limit_returns_one_chunk_at_a_time() {
+        let budget = SendLimit::default();
+        let mut large = budget.meter(Body::from(vec![1; 2 * CONNECTION_LIMIT]));
+        let mut other = budget.meter(Body::from(vec![2; 3 * CHUNK]));
+        let all = chunk(&mut large).unwrap();
+        assert_eq!(all.len(), CONNECTION_LIMIT);
+        assert_eq!(chunk(&mut large), None, "its bytes are not written");
+        let first = chunk(&mut other).unwrap();
+        assert_eq!(first.len(), CHUNK, "every stream holds one chunk");
+        assert_eq!(chunk(&mut other), None);
+        drop(first);
+        let second = chunk(&mut other).unwrap();
+        assert_eq!(second.len(), CHUNK);
+        drop(all);
+        assert_eq!(chunk(&mut other).unwrap().len(), CHUNK, "below the budget again");
+        assert_eq!(chunk(&mut large).unwrap().len(), CONNECTION_LIMIT);
+        assert_eq!(budget.0.load(Ordering::Relaxed), CHUNK, "only the second chunk is held");
+    }
+
+    #[tokio::test]
+    async fn waiting_body_is_woken_when_its_chunk_is_written() {
+        let budget = SendLimit::default();
+        let mut body = budget.meter(Body::from(vec![1; CONNECTION_LIMIT + 5]));
+        let first = chunk(&mut body).unwrap();
+        let waiting = tokio::spawn(async move {
+            let last = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            (last.len(), body.is_end_stream(), body.size_hint().exact())
+        });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        drop(first);
+        assert_eq!(waiting.await.unwrap(), (5, true, Some(0)));
+    }
+
+    #[tokio::test]
+    async fn metered_body_keeps_length_and_content() {
+        let budget = SendLimit::default();
+        let body = budget.meter(Body::from("text"));
+        assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(4), false));
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "text");
+        assert!(budget.meter(Body::empty()).is_end_stream());
+    }
+
+    #[tokio::test]
+    async fn small_whole_body_is_not_counted() {
+        let budget = SendLimit::default();
+        let bodies =
+            [UNCOUNTED_BYTES, UNCOUNTED_BYTES + 1].map(|size| budget.meter(Body::from(vec![1; size])));
+        let chunks: Vec<_> = bodies.into_iter().filter_map(|mut body| chunk(&mut body)).collect();
+        assert_eq!(chunks.len(), 2);
+        assert_eq!(budget.0.load(Ordering::Relaxed), UNCOUNTED_BYTES + 1);
+    }
+}

@@ -1,0 +1,249 @@
+//! Tests of the limits of hostile connections: unwritten responses, handshakes, connections without a
+//! request.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use apimachinery::clock::{Clock, SystemClock};
+use futures_util::stream;
+use http_body::Frame;
+use http_body_util::StreamBody;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::tests::{echo, post, raw, start, text};
+use super::*;
+use crate::certs::ensure_serving_pair;
+use crate::tls::TlsFiles;
+
+/// Encodes an HTTP/2 frame.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// Starts an HTTP/2 connection with a given stream window and a connection window of 1 GiB.
+fn preface(window: u32) -> Vec<u8> {
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let mut settings = vec![0, 4];
+    settings.extend(window.to_be_bytes());
+    bytes.extend(frame(4, 0, 0, &settings));
+    bytes.extend(frame(8, 0, 0, &(1_u32 << 30).to_be_bytes()));
+    bytes
+}
+
+/// Encodes the HEADERS frame of `GET /` with the authority `x`.
+fn get(stream: u32) -> Vec<u8> {
+    frame(1, 0x5, stream, &[0x82, 0x84, 0x86, 0x01, 1, b'x'])
+}
+
+/// Number of response bytes that are alive.
+#[derive(Clone, Default)]
+struct Alive(Arc<AtomicUsize>);
+
+struct Chunk(Vec<u8>, Alive);
+
+impl AsRef<[u8]> for Chunk {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.1.0.fetch_sub(self.0.len(), Ordering::SeqCst);
+    }
+}
+
+impl Alive {
+    fn chunk(&self) -> Bytes {
+        let bytes = vec![b'x'; 32 * 1024];
+        self.0.fetch_add(bytes.len(), Ordering::SeqCst);
+        Bytes::from_owner(Chunk(bytes, self.clone()))
+    }
+
+    /// Returns the number once it is stable.
+    async fn settled(&self) -> usize {
+        let mut last = usize::MAX;
+        loop {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let now = self.0.load(Ordering::SeqCst);
+            if now == last {
+                return now;
+            }
+            last = now;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_http2_connections_hold_limited_response_bytes() {
+    const CONNECTIONS: usize = 4;
+    for window in [0, i32::MAX.cast_unsigned()] {
+        let alive = Alive::default();
+        let made = alive.clone();
+        let handler = move |_: Request<Incoming>, _: Arc<ConnectionInfo>| {
+            let made = made.clone();
+            let endless = stream::repeat_with(move || Ok::<_, Infallible>(Frame::data(made.chunk())));
+            async move { Response::new(Body::stream(StreamBody::new(endless))) }
+        };
+        let server = start(handler, None, ServerOptions::default()).await;
+        let mut clients = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let mut client = TcpStream::connect(server.address).await.unwrap();
+            let mut bytes = preface(window);
+            (0..250).for_each(|i| bytes.extend(get(2 * i + 1)));
+            client.write_all(&bytes).await.unwrap();
+            clients.push(client);
+        }
+        let held = alive.settled().await;
+        assert!(held > 0, "the responses have begun");
+        assert!(held <= CONNECTIONS * 4 * 1024 * 1024, "{held} bytes are held (window {window})");
+        drop(clients);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stalled_stream_leaves_other_streams_of_its_connection_running() {
+    let handler = |request: Request<Incoming>, _: Arc<ConnectionInfo>| async move {
+        let size = if request.uri().path() == "/large" { 8 << 20 } else { 100_000 };
+        Response::new(Body::from(vec![b'x'; size]))
+    };
+    let server = start(handler, None, ServerOptions::default()).await;
+    let io = TokioIo::new(TcpStream::connect(server.address).await.unwrap());
+    let mut client = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    client.initial_connection_window_size(1 << 30).initial_stream_window_size(1 << 20);
+    let (mut http2, connection) = client.handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    let mut stalled = Vec::new();
+    for _ in 0..50 {
+        stalled.push(http2.send_request(post("/large", "")).await.unwrap());
+    }
+    for _ in 0..20 {
+        let answer = http2.send_request(post("/", "")).await.unwrap();
+        assert_eq!(text(answer).await.len(), 100_000);
+    }
+    assert_eq!(text(stalled.remove(0)).await.len(), 8 << 20, "a stalled response continues");
+}
+
+#[tokio::test]
+async fn http1_request_with_many_header_lines_reaches_handler() {
+    let handler = |request: Request<Incoming>, _: Arc<ConnectionInfo>| async move {
+        Response::new(Body::from(format!("{} fields", request.headers().len())))
+    };
+    let server = start(handler, None, ServerOptions::default()).await;
+    for (lines, answer) in [(10, "12 fields"), (99, "101 fields"), (250, "252 fields"), (255, " 431 ")] {
+        let head =
+            format!("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{}\r\n", "a: b\r\n".repeat(lines));
+        let found = raw(server.address, head.as_bytes()).await;
+        assert!(found.contains(answer), "{lines} lines: {found}");
+    }
+}
+
+#[tokio::test]
+async fn connection_without_request_is_closed_in_header_timeout() {
+    let dir = tempfile::tempdir().unwrap();
+    let pair = ensure_serving_pair(dir.path(), &[], SystemClock::new().now()).unwrap();
+    let tls = ServingTls::load(TlsFiles { cert: pair.cert, key: pair.key, client_cas: Vec::new() }).unwrap();
+    let options = ServerOptions { header_timeout: Duration::from_millis(50), ..ServerOptions::default() };
+    let plain = start(echo, None, options.clone()).await;
+    let closed = async |bytes: &[u8]| {
+        let answer = tokio::time::timeout(Duration::from_secs(10), raw(plain.address, bytes)).await;
+        assert!(answer.is_ok(), "still open after {:?}", String::from_utf8_lossy(bytes));
+    };
+    closed(b"").await;
+    closed(b"PRI * HT").await;
+    closed(&preface(1000)).await;
+
+    let server = start(echo, Some(tls), options).await;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(crate::tls::certificates(&pair.ca).unwrap().remove(0)).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let mut stream = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
+    let mut answer = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
+    assert!(ended.is_ok(), "still open");
+}
+
+#[tokio::test]
+async fn http2_connection_that_resets_streams_rapidly_is_closed() {
+    let server = start(echo, None, ServerOptions::default()).await;
+    let mut bytes = preface(1000);
+    for i in 0..5_000 {
+        bytes.extend(get(2 * i + 1));
+        bytes.extend(frame(3, 0, 2 * i + 1, &8_u32.to_be_bytes()));
+    }
+    let answer = tokio::time::timeout(Duration::from_secs(10), raw(server.address, &bytes)).await.unwrap();
+    // GOAWAY with ENHANCE_YOUR_CALM.
+    assert!(answer.contains("too_many_resets"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn silent_handshakes_beyond_limit_are_cut_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let pair = ensure_serving_pair(dir.path(), &[], SystemClock::new().now()).unwrap();
+    let tls = ServingTls::load(TlsFiles { cert: pair.cert, key: pair.key, client_cas: Vec::new() }).unwrap();
+    let options = ServerOptions { handshake_timeout: Duration::from_secs(600), ..ServerOptions::default() };
+    let server = start(echo, Some(tls), options).await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    let mut oldest = silent.remove(0);
+    let closed = tokio::time::timeout(Duration::from_secs(10), oldest.read_u8()).await;
+    assert!(closed.is_ok_and(|read| read.is_err()), "the oldest handshake is cut");
+    let last = silent.pop().unwrap();
+    let open = tokio::time::timeout(Duration::from_millis(100), async move { last.readable().await }).await;
+    assert!(open.is_err(), "the newest handshake continues");
+}
+
+#[tokio::test]
+async fn connection_beyond_limit_is_closed_and_others_are_served() {
+    let server = start(echo, None, ServerOptions { max_connections: 2, ..ServerOptions::default() }).await;
+    // The limit per address is half of the total.
+    let mut first = TcpStream::connect(server.address).await.unwrap();
+    first.write_all(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    assert_eq!(first.read_u8().await.unwrap(), b'H');
+    assert_eq!(raw(server.address, b"GET /b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await, "");
+    drop(first);
+    let served = async {
+        while !raw(server.address, b"GET /c HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .await
+            .contains("/c")
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), served).await.unwrap();
+}
+
+#[test]
+fn accept_failures_are_logged_once_a_minute_with_their_number() {
+    let mut failures = AcceptFailures::default();
+    assert_eq!(failures.count(), Some(1));
+    assert_eq!([failures.count(), failures.count()], [None, None]);
+    failures.reported = failures.reported.and_then(|reported| reported.checked_sub(FAILURE_LOG_INTERVAL));
+    assert_eq!(failures.count(), Some(3));
+}
+
+#[tokio::test]
+async fn connection_with_request_outlives_header_timeout() {
+    let handler = |_: Request<Incoming>, _: Arc<ConnectionInfo>| async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        Response::new(Body::from("late"))
+    };
+    let options = ServerOptions { header_timeout: Duration::from_millis(50), ..ServerOptions::default() };
+    let server = start(handler, None, options).await;
+    let answer = raw(server.address, b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+    assert!(answer.ends_with("late"), "{answer}");
+}

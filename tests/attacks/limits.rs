@@ -1,0 +1,52 @@
+//! Limits that hold during every attack.
+
+use std::time::Duration;
+
+/// Slow-down of programs of the dev profile: `opt-level = 1` with assertions, often beside builds.
+const DEV_FACTOR: u32 = 8;
+
+/// MiB that both processes may use beyond the data set.
+const MEMORY_MIB: f64 = 256.0;
+
+/// Limits during an attack.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// p99 latency of a GET of the reference client, from its due time.
+    pub get_p99: Duration,
+    /// p99 latency of a create of the reference client.
+    pub create_p99: Duration,
+    /// CPU time of one request of the attacker, in both processes.
+    pub cpu: Duration,
+    /// Resident memory of both processes beyond the data set, in MiB.
+    pub memory_mib: f64,
+    /// Resident memory of authd with the data set, in MiB.
+    pub authd_mib: f64,
+    /// Bytes of a rejection, including headers.
+    pub rejection_bytes: usize,
+    /// Header lines of a response: common clients read at most 100.
+    pub header_lines: usize,
+    /// Bytes that both processes log during one attack.
+    pub log: u64,
+}
+
+impl Limits {
+    /// Limits for programs of the release profile.
+    pub const RELEASE: Limits = Limits {
+        get_p99: Duration::from_millis(50),
+        create_p99: Duration::from_millis(100),
+        cpu: Duration::from_secs(1),
+        memory_mib: MEMORY_MIB,
+        authd_mib: 64.0,
+        rejection_bytes: 256 * 1024,
+        header_lines: 100,
+        log: 256 * 1024,
+    };
+
+    /// Limits for programs of the dev profile: times are [`DEV_FACTOR`] times longer, sizes are the same.
+    pub const DEV: Limits = Limits {
+        get_p99: Limits::RELEASE.get_p99.saturating_mul(DEV_FACTOR),
+        create_p99: Limits::RELEASE.create_p99.saturating_mul(DEV_FACTOR),
+        cpu: Limits::RELEASE.cpu.saturating_mul(DEV_FACTOR),
+        ..Limits::RELEASE
+    };
+}

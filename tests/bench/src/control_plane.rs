@@ -1,0 +1,117 @@
+//! A control plane under measurement: started by the benchmark, or already running.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use crate::client::{Error, Target};
+use crate::process;
+
+/// Token of a user with all permissions on a started control plane.
+const TOKEN: &str = "bench-token";
+
+/// Time limit of a start.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Server and processes whose CPU time counts.
+pub struct ControlPlane {
+    /// Server.
+    pub target: Target,
+    /// Process ids, apid first.
+    pub pids: Vec<u32>,
+    child: Option<Child>,
+    /// Removed at the end, with the data.
+    _dir: Option<TempDir>,
+}
+
+impl ControlPlane {
+    /// Uses a running control plane.
+    pub fn running(target: Target, pids: Vec<u32>) -> Self {
+        ControlPlane { target, pids, child: None, _dir: None }
+    }
+
+    /// Starts the programs of a directory on an empty store.
+    ///
+    /// # Errors
+    ///
+    /// The server does not become ready.
+    pub async fn start(programs: &Path, flags: &[&str]) -> Result<ControlPlane, Error> {
+        let begun = Instant::now();
+        let dir = tempfile::Builder::new().prefix("bench-").tempdir()?;
+        let tokens = dir.path().join("tokens.csv");
+        std::fs::write(&tokens, format!("{TOKEN},bench,bench,system:masters\n"))?;
+        let data = dir.path().join("data");
+        let child = Command::new(programs.join("apid"))
+            .arg("--spawn-authd")
+            .arg("--data-dir")
+            .arg(&data)
+            .args(["--bind-address", "127.0.0.1", "--secure-port", "0", "--authorization-mode", "Node,RBAC"])
+            .arg("--token-auth-file")
+            .arg(&tokens)
+            .args(flags)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        let port_file = data.join("apid.port");
+        let port = loop {
+            match std::fs::read_to_string(&port_file) {
+                Ok(text) if !text.trim().is_empty() => break text.trim().to_owned(),
+                _ => pause(begun).await?,
+            }
+        };
+        let target = Target::new(&format!("https://127.0.0.1:{port}"), TOKEN)?;
+        loop {
+            if let Ok(mut connection) = target.connect().await
+                && let Ok((StatusCode::OK, _)) = connection.call(Method::GET, "/readyz", Bytes::new()).await
+            {
+                break;
+            }
+            pause(begun).await?;
+        }
+        let apid = child.id().ok_or("apid ended at once")?;
+        let pids = std::iter::once(apid).chain(process::children(apid)).collect();
+        Ok(ControlPlane { target, pids, child: Some(child), _dir: Some(dir) })
+    }
+
+    /// Whether the benchmark started the control plane.
+    pub fn is_own(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// Stops the control plane.
+    ///
+    /// # Errors
+    ///
+    /// The process cannot be killed.
+    pub async fn stop(mut self) -> Result<(), Error> {
+        if let Some(child) = &mut self.child {
+            child.kill().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the directory of this program, which also contains the other programs.
+///
+/// # Errors
+///
+/// The system does not report the path.
+pub fn programs() -> Result<PathBuf, Error> {
+    let program = std::env::current_exe()?;
+    Ok(program.parent().ok_or("this program has no folder")?.to_owned())
+}
+
+/// Waits a moment; fails when the start takes too long.
+async fn pause(begun: Instant) -> Result<(), Error> {
+    if begun.elapsed() > START_TIMEOUT {
+        return Err("not ready within 20 seconds".into());
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    Ok(())
+}

@@ -1,0 +1,293 @@
+//! One control plane: apid with the authd that it starts.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
+use jiff::Timestamp;
+use serving::certs::Authority;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::client::Client;
+use super::eventually;
+
+/// Static tokens of every control plane: token, user, uid, groups.
+pub const TOKENS: &str = "admin-token,admin,admin-uid,system:masters\n\
+                          alice-token,alice,alice-uid,team-a\n\
+                          bob-token,bob,bob-uid,\"team-a,team-b\"\n\
+                          carol-token,carol,carol-uid\n";
+
+/// Start options of a control plane.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Names preset.
+    pub preset: Preset,
+    /// `--authorization-mode`; empty: the flag is omitted.
+    pub mode: String,
+    /// Further flags.
+    pub flags: Vec<String>,
+    /// `--data-dir`, if not below [`ControlPlane::dir`].
+    pub data_dir: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { preset: Preset::Svc, mode: "Node,RBAC".to_owned(), flags: Vec::new(), data_dir: None }
+    }
+}
+
+impl Options {
+    /// Returns options with the names preset `kubernetes`.
+    pub fn kubernetes() -> Self {
+        Options { preset: Preset::Kubernetes, ..Options::default() }
+    }
+
+    /// Adds a flag.
+    pub fn flag(mut self, flag: &str) -> Self {
+        self.flags.push(flag.to_owned());
+        self
+    }
+}
+
+/// Running control plane.
+pub struct ControlPlane {
+    options: Options,
+    dir: TempDir,
+    authority: Authority,
+    process: Option<Child>,
+    port: u16,
+    starts: usize,
+}
+
+impl ControlPlane {
+    /// Starts on an empty store and waits until ready.
+    pub async fn start(options: Options) -> ControlPlane {
+        let mut plane = ControlPlane::stopped(options);
+        plane.launch().await;
+        plane
+    }
+
+    /// Creates an empty store without starting a process.
+    pub fn stopped(options: Options) -> ControlPlane {
+        let dir = tempfile::Builder::new().prefix("plane-").tempdir().expect("a temporary directory");
+        fs::write(dir.path().join("tokens.csv"), TOKENS).expect("the token file");
+        let authority = Authority::ensure(
+            &dir.path().join("client-ca.crt"),
+            &dir.path().join("client-ca.key"),
+            "client-ca",
+            Timestamp::now(),
+        );
+        let authority = authority.expect("an authority for client certificates");
+        ControlPlane { options, dir, authority, process: None, port: 0, starts: 0 }
+    }
+
+    /// Starts again on the same data. The port may change.
+    pub async fn launch(&mut self) {
+        drop(fs::remove_file(self.port_file()));
+        self.starts += 1;
+        let log = File::create(self.log_path()).expect("the log file");
+        let mut command = self.command();
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a second handle")).stderr(log);
+        self.process = Some(command.spawn().expect("apid starts"));
+        self.port = eventually("apid writes its port", || async { self.written_port() }).await;
+        let client = self.anonymous();
+        eventually("apid is ready", || async {
+            self.assert_running();
+            matches!(client.try_request("GET", "/readyz", &[], b"").await, Ok(a) if a.status == 200)
+                .then_some(())
+        })
+        .await;
+    }
+
+    /// Returns the command line, also for tests that expect the start to fail.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(program("apid"));
+        command
+            .arg("--spawn-authd")
+            .args(["--names", self.options.preset.as_str()])
+            .arg("--data-dir")
+            .arg(self.data_dir())
+            .args(["--bind-address", "127.0.0.1", "--secure-port", "0"])
+            .arg("--token-auth-file")
+            .arg(self.dir.path().join("tokens.csv"))
+            .arg("--client-ca-file")
+            .arg(self.dir.path().join("client-ca.crt"))
+            .args(&self.options.flags);
+        if !self.options.mode.is_empty() {
+            command.args(["--authorization-mode", &self.options.mode]);
+        }
+        command
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    pub async fn stop(&mut self) {
+        let Some(mut process) = self.process.take() else { return };
+        let pid = rustix::process::Pid::from_child(&process);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        eventually("apid ends after SIGTERM", || {
+            let ended = process.try_wait().expect("the process is ours");
+            async move { ended }
+        })
+        .await;
+    }
+
+    /// Sends SIGKILL.
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            drop(process.kill());
+            drop(process.wait());
+        }
+    }
+
+    /// Sends SIGKILL to authd alone; apid starts it again.
+    pub fn kill_authd(&self) {
+        self.signal_authd(rustix::process::Signal::KILL);
+    }
+
+    /// Sends a signal to authd alone.
+    pub fn signal_authd(&self, signal: rustix::process::Signal) {
+        for pid in self.authd_pids() {
+            let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+
+    /// Returns the process id of apid.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().expect("apid runs").id()
+    }
+
+    /// Returns the child processes of apid.
+    pub fn authd_pids(&self) -> Vec<u32> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten().flatten();
+        tasks
+            .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+            .flat_map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
+            .collect()
+    }
+
+    /// Returns a client with the token of a user of [`TOKENS`].
+    pub fn user(&self, name: &str) -> Client {
+        Client::new(self.port, Some(format!("{name}-token")))
+    }
+
+    /// Returns a client of the user in group `system:masters`.
+    pub fn admin(&self) -> Client {
+        self.user("admin")
+    }
+
+    /// Returns a client with a certificate of the authority that the server trusts.
+    pub fn certificate(&self, user: &str, groups: &[&str]) -> Client {
+        let groups: Vec<String> = groups.iter().map(|&group| group.to_owned()).collect();
+        let pair = self.authority.client(user, &groups, Duration::from_secs(3600), Timestamp::now());
+        let pair = pair.expect("a client certificate");
+        Client::certificate(self.port, &pair.cert, &pair.key)
+    }
+
+    /// Returns a client without credentials.
+    pub fn anonymous(&self) -> Client {
+        Client::new(self.port, None)
+    }
+
+    /// Returns a client with any token.
+    pub fn token(&self, token: &str) -> Client {
+        Client::new(self.port, Some(token.to_owned()))
+    }
+
+    /// Returns `https://127.0.0.1:<port>`.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// Returns the names of the preset.
+    pub fn names(&self) -> Names {
+        Names::new(self.options.preset, DEFAULT_API_DOMAIN).expect("valid names")
+    }
+
+    /// Returns `/apis/<group of the stem>/<version>`.
+    pub fn api(&self, stem: &str, version: &str) -> String {
+        format!("/apis/{}/{version}", self.names().group(stem))
+    }
+
+    /// Returns the directory of this test, which is removed with the plane.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Returns the body of a response of authd over plain HTTP; requires `--metrics-address=127.0.0.1:0`.
+    pub async fn authd_get(&self, path: &str) -> String {
+        let address = eventually("authd says where it listens", || async {
+            let log = self.log();
+            let line = log.lines().find(|line| line.contains("serving metrics and health"))?;
+            line.split("address=").nth(1)?.split_whitespace().next().map(str::to_owned)
+        })
+        .await;
+        let mut stream = TcpStream::connect(&address).await.expect("authd listens");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("the request is sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("the response");
+        answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).expect("a body")
+    }
+
+    /// Returns `--data-dir`.
+    pub fn data_dir(&self) -> PathBuf {
+        self.options.data_dir.clone().unwrap_or_else(|| self.dir.path().join("data"))
+    }
+
+    /// Returns the log of the processes since the last start.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.dir.path().join(format!("log-{}", self.starts))
+    }
+
+    fn port_file(&self) -> PathBuf {
+        self.data_dir().join("apid.port")
+    }
+
+    fn written_port(&self) -> Option<u16> {
+        let port = fs::read_to_string(self.port_file()).ok()?.trim().parse().ok();
+        if port.is_none() {
+            self.assert_running();
+        }
+        port
+    }
+
+    fn assert_running(&self) {
+        let pid = self.pid();
+        let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let ended = state.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'));
+        assert!(!ended, "apid ended:\n{}", self.log());
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        self.kill();
+        // authd ends at end-of-file of the pipe that apid held; nothing else needs to be stopped.
+        if std::thread::panicking() {
+            let log = self.log();
+            let tail = log.len().saturating_sub(4000);
+            eprintln!("--- end of the log of the processes\n{}", log.get(tail..).unwrap_or(&log));
+        }
+    }
+}
+
+/// Returns the path of a program of this workspace, built by the same command as this test.
+pub fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("the test's own path");
+    let folder = test.parent().and_then(Path::parent).expect("target/<profile>/deps");
+    let program = folder.join(name);
+    assert!(
+        program.exists(),
+        "{name} is not built: run `cargo test --workspace`, or `cargo build -p apid -p authd` first"
+    );
+    program
+}
