@@ -10,8 +10,8 @@
 //! - `does not hold: REASON`;
 //! - `not testable: REASON`.
 //!
-//! The register is outside the repository (`SPEC_DIR`, by default `../shared/spec`). This file repeats its
-//! sections and their numbers of rows, so that the check also works without the register.
+//! The register is `docs/spec/requirements.md`. This file repeats its sections and their numbers of rows, so that a row
+//! that disappears is noticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -60,14 +60,9 @@ fn rows() -> Vec<(usize, String, String)> {
         .collect()
 }
 
-/// Ids of the register, if available: the first cell of the rows of its tables.
-fn register() -> Option<Vec<String>> {
-    let folder = match std::env::var("SPEC_DIR") {
-        Ok(none) if none == "none" => return None,
-        Ok(folder) => PathBuf::from(folder),
-        Err(_) => root().join("../shared/spec"),
-    };
-    let text = fs::read_to_string(folder.join("requirements.md")).ok()?;
+/// Ids of the register: the first cell of the rows of its tables.
+fn register() -> Vec<String> {
+    let text = fs::read_to_string(root().join("docs/spec/requirements.md")).unwrap();
     let ids = text.lines().filter_map(|line| {
         let id = line.strip_prefix("| ")?.split(" | ").next()?;
         let (section, number) = id.rsplit_once('-')?;
@@ -75,7 +70,7 @@ fn register() -> Option<Vec<String>> {
             (section.starts_with("D-") || section.starts_with("A-")) && number.parse::<usize>().is_ok();
         is_row.then(|| id.to_owned())
     });
-    Some(ids.collect())
+    ids.collect()
 }
 
 /// Returns the first problem with the tests of a line: each must be a function with a test attribute in its
@@ -115,9 +110,7 @@ fn has_test(source: &str, name: &str) -> bool {
 #[test]
 fn every_requirement_has_one_csv_line() {
     let expected = expected_ids();
-    if let Some(register) = register() {
-        assert_eq!(register, expected, "the register and the sections in tests/requirements.rs differ");
-    }
+    assert_eq!(register(), expected, "the register and the sections in tests/requirements.rs differ");
     let ids: Vec<String> = rows().into_iter().map(|(_, id, _)| id).collect();
     let (have, want): (BTreeSet<&String>, BTreeSet<&String>) =
         (ids.iter().collect(), expected.iter().collect());

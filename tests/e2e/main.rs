@@ -26,6 +26,7 @@ mod deletion;
 mod deploy;
 mod exec_plugin;
 mod fickle;
+mod flag_reference;
 mod fresh_policy;
 mod fresh_watches;
 mod garbage;

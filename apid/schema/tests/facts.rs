@@ -1,14 +1,13 @@
 //! The type table `data/types.txt`, generated from `wire.csv` of the specification and compared.
 //!
-//! `UPDATE=1` writes the table. The specification is in `SPEC_DIR`, by default `../shared/spec` beside the
-//! repository. Without the specification the test prints a message and passes.
+//! `UPDATE=1` writes the table. The specification is `docs/spec/wire.csv`.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const HEADER: &str = "\
 # Types of the API and their fields; made by `UPDATE=1 cargo test -p schema --test facts`, not by hand.
@@ -44,11 +43,8 @@ const REQUIRED: &[(&str, &str)] = &[("core/v1.EphemeralContainerCommon", "name")
 
 #[test]
 fn type_table_matches_specification() {
-    let Some(spec) = specification() else {
-        println!("skipped: no specification; set SPEC_DIR");
-        return;
-    };
-    let table = generate(&fs::read_to_string(spec.join("wire.csv")).unwrap());
+    let specification = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/spec/wire.csv");
+    let table = generate(&fs::read_to_string(specification).unwrap());
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/types.txt");
     if std::env::var_os("UPDATE").is_some() {
         fs::write(&file, &table).unwrap();
@@ -58,12 +54,6 @@ fn type_table_matches_specification() {
         assert_eq!(have, want, "line {}: run with UPDATE=1", i + 1);
     }
     assert_eq!(checked_in.len(), table.len());
-}
-
-fn specification() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/spec");
-    let dir = std::env::var_os("SPEC_DIR").map_or(beside, PathBuf::from);
-    dir.join("wire.csv").exists().then_some(dir)
 }
 
 fn generate(csv: &str) -> String {

@@ -65,7 +65,7 @@ async fn claims_are_mapped_to_a_user() {
                 ),
                 (json!({"oid": "7", "roles": "a"}), User(groups(json!(["g:a", "system:authenticated"])))),
                 (json!({"oid": "7"}), User(groups(json!(["system:authenticated"])))),
-                (json!({"oid": "7", "roles": [1]}), Refused("groups: the claim `roles` is neither a text nor a list")),
+                (json!({"oid": "7", "roles": [1]}), Refused("groups: the claim `roles` is neither a string nor a list")),
                 (json!({}), Refused("uid: the claim `oid` is missing")),
                 (json!({"oid": "7", "sub": null}), Refused("username: the claim `sub` is missing")),
                 (json!({"oid": "7", "sub": 3}), Refused("username: the claim `sub` is not a string")),

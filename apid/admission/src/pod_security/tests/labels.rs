@@ -120,7 +120,7 @@ fn invalid_pod_security_configuration_is_rejected() {
         (", defaults: {warn-version: '1.2'}", "defaults.warn-version"),
         (", defaults: {deny: baseline}", "defaults.deny"),
         (", exemptions: {usernames: ['']}", "exemptions.usernames[0]"),
-        (", exemptions: {usernames: [a, a]}", "given twice"),
+        (", exemptions: {usernames: [a, a]}", "duplicate entry"),
         (", exemptions: {namespaces: [Big]}", "exemptions.namespaces[0]"),
         (", exemptions: {runtimeClasses: [a_b]}", "exemptions.runtimeClasses[0]"),
         (", exempt: {}", "exempt"),
