@@ -20,7 +20,7 @@ pub trait Conversion: Send + Sync {
     fn to_stored(&self, object: &mut Object, names: &Names);
 
     /// Converts an object from the storage version to the served version.
-    fn from_storage(&self, object: &mut Object, names: &Names);
+    fn convert_from_storage(&self, object: &mut Object, names: &Names);
 
     /// Storage-version name of a selectable field of the served version; None if not selectable.
     fn stored_field(&self, field: &str) -> Option<&'static str>;

@@ -101,11 +101,11 @@ impl Resource {
     /// # Errors
     ///
     /// This version cannot represent the object: the store is corrupt.
-    pub fn from_storage(&self, object: &mut Object, names: &Names) -> Result<(), TypeError> {
+    pub fn convert_from_storage(&self, object: &mut Object, names: &Names) -> Result<(), TypeError> {
         let (true, Some(conversion)) = (self.is_converted(), self.kind.strategy.conversion()) else {
             return Ok(());
         };
-        conversion.from_storage(object, names);
+        conversion.convert_from_storage(object, names);
         object.set_type(&self.api_version(), self.kind.kind);
         self.conform(object).map(drop)
     }

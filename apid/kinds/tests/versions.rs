@@ -23,7 +23,7 @@ fn conformed(resource: &Resource, mut value: Value) -> Object {
 
 fn shown(resource: &Resource, stored: &Object, names: &Names) -> Object {
     let mut object = stored.clone();
-    resource.from_storage(&mut object, names).unwrap();
+    resource.convert_from_storage(&mut object, names).unwrap();
     assert_eq!(object.api_version(), resource.api_version());
     object
 }

@@ -362,7 +362,7 @@ impl Representation {
 
     /// Converts a stored object to the represented version.
     fn converted(&self, mut object: Object) -> Result<Object, Status> {
-        self.resource.from_storage(&mut object, &self.server_state.names).map_err(|error| {
+        self.resource.convert_from_storage(&mut object, &self.server_state.names).map_err(|error| {
             tracing::error!(%error, kind = self.resource.kind.kind, name = object.name(), "conversion of a stored object failed; responding 500");
             Status::internal("conversion of a stored object to the requested version failed")
         })?;

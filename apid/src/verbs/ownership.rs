@@ -157,7 +157,7 @@ impl Versions for OtherVersions<'_> {
             let names = &self.server_state.names;
             let (from, to) = (self.find(object.api_version())?, self.find(api_version)?);
             from.to_stored(&mut object, names).map_err(|error| error.to_string())?;
-            to.from_storage(&mut object, names).map_err(|error| error.to_string())?;
+            to.convert_from_storage(&mut object, names).map_err(|error| error.to_string())?;
         }
         Ok(object)
     }

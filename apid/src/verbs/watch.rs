@@ -251,7 +251,7 @@ impl WatchStream {
                             return Err(Box::new(Status::unavailable(error.to_string(), 1)));
                         }
                     };
-                    let notices = self.to_notices(events).await?;
+                    let notices = self.convert_events(events).await?;
                     if !notices.is_empty() {
                         return Ok(WatchStep::Send(notices));
                     }
@@ -298,7 +298,7 @@ impl WatchStream {
     }
 
     /// Converts a batch of events to notices for this client.
-    async fn to_notices(&mut self, events: Vec<Arc<Event>>) -> Result<Vec<WatchNotice>, Box<Status>> {
+    async fn convert_events(&mut self, events: Vec<Arc<Event>>) -> Result<Vec<WatchNotice>, Box<Status>> {
         let mut notices = Vec::new();
         for event in events {
             let Some(notice) = self.selection.notice(event)? else { continue };

@@ -170,7 +170,7 @@ impl Conversion for HorizontalPodAutoscaler {
         }
     }
 
-    fn from_storage(&self, object: &mut Object, names: &Names) {
+    fn convert_from_storage(&self, object: &mut Object, names: &Names) {
         let spec = part(object, "spec");
         let metrics = spec.remove("metrics");
         let behavior = spec.remove("behavior");

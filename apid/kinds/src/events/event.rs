@@ -149,7 +149,7 @@ impl Conversion for Event {
         }
     }
 
-    fn from_storage(&self, object: &mut Object, _names: &Names) {
+    fn convert_from_storage(&self, object: &mut Object, _names: &Names) {
         for (here, stored) in FIELDS {
             rename(object, stored, here);
         }

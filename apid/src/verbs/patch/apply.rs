@@ -142,7 +142,7 @@ pub(super) async fn apply(
             return apply_to(old);
         }
         let mut live = old.clone();
-        served.from_storage(&mut live, names).map_err(Status::internal)?;
+        served.convert_from_storage(&mut live, names).map_err(Status::internal)?;
         apply_to(&live)
     };
     // Retry once if another request creates the object between the two steps.

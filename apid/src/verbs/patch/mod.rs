@@ -265,7 +265,7 @@ pub async fn patch(call: &Call<'_>, patch: &Patch, options: &WriteOptions) -> Re
     let (served, names) = (&call.collection.served, &call.server_state.names);
     let wanted = |old: &Object| {
         let mut shown = old.clone();
-        served.from_storage(&mut shown, names).map_err(Status::internal)?;
+        served.convert_from_storage(&mut shown, names).map_err(Status::internal)?;
         let (new, warnings) = patch.change(call, served, shown, options.field_validation)?;
         check_name(call, &new)?;
         if new.namespace() != old.namespace() {
