@@ -198,7 +198,11 @@ async fn deployments(api: Api<Deployment>) {
     assert_eq!(current.spec.as_ref().and_then(|spec| spec.replicas), Some(4));
     current.status = object(json!({"observedGeneration": 2, "replicas": 4, "readyReplicas": 3}));
     let replaced = api.replace("web", &PostParams::default(), &current).await.expect("replaced");
-    assert_eq!(replaced.status.and_then(|status| status.ready_replicas), None, "status is a separate subresource");
+    assert_eq!(
+        replaced.status.and_then(|status| status.ready_replicas),
+        None,
+        "status is a separate subresource"
+    );
     current.metadata.resource_version = replaced.metadata.resource_version;
     api.replace_status("web", &PostParams::default(), &current).await.expect("replaced");
     let status = api.get("web").await.expect("there").status.expect("a status");
@@ -225,7 +229,11 @@ async fn applied(api: Api<ConfigMap>) {
     assert_eq!((code, reason.as_str()), (409, "Conflict"));
     let taken = api.patch("shared", &right.force(), &data(json!({"a": "2"}))).await.expect("taken over");
     let expected = json!({"a": "2", "b": "1"});
-    assert_eq!(json!(taken.data), expected, "fields no longer applied are removed, fields of other owners stay");
+    assert_eq!(
+        json!(taken.data),
+        expected,
+        "fields no longer applied are removed, fields of other owners stay"
+    );
     let managers: Vec<_> = taken.managed_fields().iter().filter_map(|entry| entry.manager.clone()).collect();
     assert_eq!(managers, ["left", "right"]);
     let same = api.patch("shared", &left, &data(json!({"b": "1"}))).await.expect("applied");
