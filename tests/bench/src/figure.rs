@@ -1,14 +1,44 @@
-//! Figures with limits: CPU time and percentiles.
+//! Figures with limits: CPU time, percentiles, and the exit status of a bench.
+//!
+//! # Contract
+//!
+//! [`verdict`] counts each missed limit of the process. With `--check` a bench ends with an error when one was missed:
+//! [`finish`].
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::client::Error;
 use crate::process;
 
+/// Limits that the bench has missed.
+static MISSED: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the word for a limit that holds or not, and counts a missed limit.
+pub fn verdict(holds: bool) -> &'static str {
+    if holds {
+        return "holds";
+    }
+    MISSED.fetch_add(1, Ordering::Relaxed);
+    "MISSED"
+}
+
+/// Ends a bench.
+///
+/// # Errors
+///
+/// `check` is set, and a limit was missed.
+pub fn finish(check: bool) -> Result<(), Error> {
+    match MISSED.load(Ordering::Relaxed) {
+        missed if check && missed > 0 => Err(format!("{missed} limits were missed").into()),
+        _ => Ok(()),
+    }
+}
+
 /// Prints a figure, its maximum, and whether the maximum holds.
 pub fn report(name: &str, figure: f64, bound: f64, unit: &str) {
-    let holds = if figure <= bound { "holds" } else { "MISSED" };
-    println!("{name:<52} {figure:>8.2} {unit:<5} at most {bound:>4} {unit:<5} {holds}");
+    let verdict = verdict(figure <= bound);
+    println!("{name:<52} {figure:>8.2} {unit:<5} at most {bound:>4} {unit:<5} {verdict}");
 }
 
 /// CPU time of processes since a moment.

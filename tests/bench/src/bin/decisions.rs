@@ -32,7 +32,7 @@ use authd::meters::Meters;
 use authd::mirror::Mirror;
 use bench::authd_process::AuthdProcess;
 use bench::client::Error;
-use bench::figure::{CpuMeter, percentile, report};
+use bench::figure::{self, CpuMeter, percentile, report};
 use bench::{policy, process};
 use clap::Parser;
 use futures_util::FutureExt as _;
@@ -52,6 +52,9 @@ const RESPONSE_BYTES: usize = 84;
 
 #[derive(Parser)]
 struct Args {
+    /// Exit with an error when a limit is missed
+    #[arg(long)]
+    check: bool,
     /// Bindings of other users
     #[arg(long, default_value_t = 100_000)]
     others: usize,
@@ -80,7 +83,9 @@ fn main() -> Result<(), Error> {
     // Same runtime as apid.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     // In a task, like the requests of apid.
-    runtime.block_on(async { tokio::spawn(run(args)).await? })
+    let check = args.check;
+    runtime.block_on(async { tokio::spawn(run(args)).await? })?;
+    figure::finish(check)
 }
 
 async fn run(args: Args) -> Result<(), Error> {

@@ -18,6 +18,7 @@ use std::time::Duration;
 use bench::client::{Error, Target};
 use bench::control_plane::{ControlPlane, programs};
 use bench::delivery::{self, EventSource};
+use bench::figure;
 use bench::objects::{self, collection, config_map};
 use bench::throughput::{Figure, Load, MeasuredServer, Rounds, closed_loop};
 use bytes::Bytes;
@@ -26,6 +27,9 @@ use http::{Method, StatusCode};
 
 #[derive(Parser)]
 struct Args {
+    /// Exit with an error when a limit is missed
+    #[arg(long)]
+    check: bool,
     /// URL of the server, for example https://127.0.0.1:6443; without it a server is started
     #[arg(long)]
     server: Option<String>,
@@ -89,7 +93,9 @@ async fn main() -> Result<(), Error> {
     if !bench.plane.is_own() {
         objects::remove(&bench.plane.target).await?;
     }
-    bench.plane.stop().await
+    let check = bench.args.check;
+    bench.plane.stop().await?;
+    figure::finish(check)
 }
 
 fn rounds(args: &Args) -> Rounds {
@@ -241,6 +247,6 @@ fn report(
         bare.per_cpu_second(),
         millis(&mut bare, 0.99),
         100.0 * ours.per_cpu_second() / bare.per_cpu_second(),
-        if holds { "holds" } else { "DOES NOT HOLD" },
+        figure::verdict(holds),
     );
 }

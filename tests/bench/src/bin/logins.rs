@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use bench::client::{Connection, Error, Target};
 use bench::control_plane::ControlPlane;
-use bench::figure::{CpuMeter, percentile, report};
+use bench::figure::{self, CpuMeter, percentile, report};
 use bytes::Bytes;
 use clap::Parser;
 use futures_util::future::try_join_all;
@@ -31,6 +31,9 @@ const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 
 #[derive(Parser)]
 struct Args {
+    /// Exit with an error when a limit is missed
+    #[arg(long)]
+    check: bool,
     /// Distinct tokens
     #[arg(long, default_value_t = 4000)]
     tokens: usize,
@@ -63,13 +66,14 @@ async fn main() -> Result<(), Error> {
     let begun = Instant::now();
     try_join_all((0..args.connections).map(|_| drain(plane.target.clone(), Arc::clone(&queue)))).await?;
     let rate = count as f64 / begun.elapsed().as_secs_f64();
-    let holds = if rate >= 4000.0 { "holds" } else { "MISSED" };
+    let holds = figure::verdict(rate >= 4000.0);
     println!(
         "{} connections, unknown tokens: {rate:.0} a second, at least 4000: {holds}; {:.0} us of CPU each",
         args.connections,
         spent.each(count)?
     );
-    plane.stop().await
+    plane.stop().await?;
+    figure::finish(args.check)
 }
 
 /// Issues tokens of one service account.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use bench::client::{Error, Target};
 use bench::control_plane::{ControlPlane, programs};
 use bench::objects::{self, collection, watch_from_now};
+use bench::figure::{self, verdict};
 use bench::process;
 use bytes::Bytes;
 use clap::{Parser, Subcommand};
@@ -22,6 +23,9 @@ use http_body_util::BodyExt;
 
 #[derive(Parser)]
 struct Args {
+    /// Exit with an error when a limit is missed
+    #[arg(long)]
+    check: bool,
     #[command(subcommand)]
     subject: Subject,
 }
@@ -63,11 +67,13 @@ const READ_DELAY: Duration = Duration::from_secs(3);
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let plane = ControlPlane::start(&programs()?, &[]).await?;
-    match Args::parse().subject {
+    let args = Args::parse();
+    match args.subject {
         Subject::Lists { objects, clients } => lists(&plane, objects, clients).await?,
         Subject::Watches { connections, streams } => watches(&plane, connections, streams).await?,
     }
-    plane.stop().await
+    plane.stop().await?;
+    figure::finish(args.check)
 }
 
 async fn lists(plane: &ControlPlane, count: u64, clients: usize) -> Result<(), Error> {
@@ -154,8 +160,4 @@ async fn watches(plane: &ControlPlane, connections: usize, streams: usize) -> Re
 /// Resident memory of both processes in MiB.
 fn resident(plane: &ControlPlane) -> Result<f64, Error> {
     plane.pids.iter().map(|pid| process::resident_mib(*pid).ok_or_else(|| "a process ended".into())).sum()
-}
-
-fn verdict(holds: bool) -> &'static str {
-    if holds { "holds" } else { "DOES NOT HOLD" }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bench::client::Error;
 use bench::control_plane::ControlPlane;
-use bench::process;
+use bench::{figure, process};
 use clap::Parser;
 
 /// A tenth of the idle memory of the reference, in MiB.
@@ -22,6 +22,9 @@ const MEMORY_LIMIT_MIB: f64 = 32.0;
 
 #[derive(Parser)]
 struct Args {
+    /// Exit with an error when a limit is missed
+    #[arg(long)]
+    check: bool,
     /// Number of measured starts
     #[arg(long, default_value_t = 10)]
     runs: usize,
@@ -44,12 +47,12 @@ async fn main() -> Result<(), Error> {
         memory.push(apid + authd);
     }
     let memory = median(&mut memory);
-    let holds = if memory <= MEMORY_LIMIT_MIB { "holds" } else { "DOES NOT HOLD" };
+    let holds = figure::verdict(memory <= MEMORY_LIMIT_MIB);
     println!(
         "median: ready after {:.0} ms; idle memory of both {memory:.1} MiB, at most {MEMORY_LIMIT_MIB} MiB: {holds}",
         median(&mut ready),
     );
-    Ok(())
+    figure::finish(args.check)
 }
 
 async fn run(args: &Args) -> Result<(f64, f64, f64), Error> {
