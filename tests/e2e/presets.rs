@@ -37,7 +37,7 @@ async fn documents(plane: &ControlPlane) -> BTreeMap<String, Value> {
     documents
 }
 
-/// Removes addresses and hashes of names, which differ between servers.
+/// Replaces addresses and hashes of names, which differ between servers, by whether they are set.
 ///
 /// Also removes the `x-` extensions of `JSONSchemaProps`, whose names do not follow the preset yet.
 fn strip(document: &mut Value) {

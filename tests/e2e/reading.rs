@@ -1,4 +1,4 @@
-//! Reads over restarts and over a trimmed history, from the real program and its own store.
+//! Lists, continue tokens and watches after restarts and after history compaction.
 
 use serde_json::{Value, json};
 
