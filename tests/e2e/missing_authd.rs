@@ -54,7 +54,7 @@ async fn complains(dir: &Path, said: &[&str]) {
 #[tokio::test]
 async fn a_socket_nobody_listens_on_is_named_with_the_reason() {
     let dir = tempfile::tempdir().expect("a folder");
-    let socket = dir.path().join("nobody");
+    let socket = dir.path().join("missing");
     let _apid = apid(dir.path(), &socket);
     let named = socket.display().to_string();
     complains(dir.path(), &[&named, "cannot be reached", "No such file"]).await;

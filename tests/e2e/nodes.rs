@@ -425,12 +425,12 @@ async fn race(plane: Arc<ControlPlane>, worker: u64, rounds: u64, mut random: Sm
         } else {
             ("POST", format!("{place}/pods"), pod(&format!("p{i}"), &name, volumes.clone()).to_string(), 201)
         };
-        let answer = admin.request(method, &path, body.as_bytes()).await.expect("an answer");
+        let answer = admin.request(method, &path, body.as_bytes()).await.expect("a response");
         assert_eq!(answer.status, done, "{method} {path}: {}", answer.text());
         there[i] = !there[i];
         let wanted = if there.contains(&true) { 200 } else { 403 };
         for _ in 0..2 {
-            let answer = agent.request("GET", &format!("{place}/secrets/s"), b"").await.expect("an answer");
+            let answer = agent.request("GET", &format!("{place}/secrets/s"), b"").await.expect("a response");
             assert_eq!(
                 answer.status,
                 wanted,

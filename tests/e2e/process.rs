@@ -88,7 +88,7 @@ impl Drop for Running {
 async fn without_authd_everything_fails_closed_and_only_health_is_told() {
     let dir = tempfile::tempdir().expect("a folder");
     let data = dir.path().join("data");
-    let socket = format!("--authd-socket={}", dir.path().join("nobody").display());
+    let socket = format!("--authd-socket={}", dir.path().join("missing").display());
     let mut command = apid(&data, &[&socket, "--authorization-mode=RBAC"]);
     let _running = Running(command.stderr(Stdio::null()).spawn().expect("apid starts"));
     let port = eventually("apid writes its port", || async {

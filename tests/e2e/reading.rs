@@ -67,7 +67,7 @@ async fn history_is_kept_as_long_as_the_flag_says() {
     let token = first["metadata"]["continue"].as_str().unwrap().to_owned();
     let version = first["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let next = format!("{MAPS}?{OURS}&limit=1&continue={token}");
-    let expired = eventually("the history is trimmed", || async {
+    let expired = eventually("the history is compacted", || async {
         admin.put(&format!("{MAPS}/b"), &map("b", "2")).await.expect(200);
         let answer = admin.get(&next).await;
         (answer.status == 410).then(|| answer.json())

@@ -217,7 +217,7 @@ async fn a_secret_of_an_account_is_filled_with_a_token_without_end() {
     let secret = json!({"metadata": {"name": "s", "annotations": of("robot")}, "type": kind});
     admin.post(secrets, &secret).await.expect(201);
     let path = format!("{secrets}/s");
-    let secret = eventually("the Secret is filled", || async {
+    let secret = eventually("the Secret has a token", || async {
         let secret = admin.get(&path).await.expect(200);
         secret["data"]["token"].is_string().then_some(secret)
     })
@@ -330,7 +330,7 @@ async fn without_the_flag_there_are_no_bootstrap_tokens() {
     let later = json!({"metadata": {"name": "s", "annotations": {names.label_key("service-account.name"): "robot"}},
         "type": names.label_key("service-account-token")});
     admin.post("/api/v1/namespaces/default/secrets", &later).await.expect(201);
-    eventually("the Secret is filled", || async {
+    eventually("the Secret has a token", || async {
         let secret = admin.get("/api/v1/namespaces/default/secrets/s").await.expect(200);
         secret["data"]["token"].as_str().map(|_| ())
     })
@@ -428,7 +428,7 @@ async fn who_may_be_somebody_else_is() {
         ("impersonate-extra-scopes", "read"),
         ("impersonate-extra-scopes", "write"),
     ];
-    let user = who(&plane, &admin, &other).await.expect("an answer");
+    let user = who(&plane, &admin, &other).await.expect("a response");
     assert_eq!(
         user,
         json!({"username": "eve", "uid": "eve-uid", "groups": ["team-x", "team-y", "system:authenticated"],
@@ -441,7 +441,7 @@ async fn who_may_be_somebody_else_is() {
             json!(["system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"]),
         ),
     ] {
-        let user = who(&plane, &admin, &[("impersonate-user", name)]).await.expect("an answer");
+        let user = who(&plane, &admin, &[("impersonate-user", name)]).await.expect("a response");
         assert_eq!((&user["username"], &user["groups"]), (&json!(name), &groups));
     }
 
@@ -500,7 +500,7 @@ async fn each_part_of_somebody_else_is_a_right_of_its_own() {
             "subjects": [{"apiGroup": rbac, "kind": "User", "name": "alice"}]});
         admin.post(&format!("/apis/{rbac}/v1/clusterroles"), &role).await.expect(201);
         admin.post(&format!("/apis/{rbac}/v1/clusterrolebindings"), &binding).await.expect(201);
-        assert_eq!(who(&plane, &alice, &headers).await.expect("an answer")["username"], "eve", "{resource}");
+        assert_eq!(who(&plane, &alice, &headers).await.expect("a response")["username"], "eve", "{resource}");
     }
     // A Role permits impersonation of service accounts in its own namespace only.
     let here = format!("/apis/{rbac}/v1/namespaces/default");
@@ -512,7 +512,7 @@ async fn each_part_of_somebody_else_is_a_right_of_its_own() {
     alice.request("GET", "/version", &[("impersonate-user", account)], b"").await.expect(403);
     admin.post(&format!("{here}/roles"), &role).await.expect(201);
     admin.post(&format!("{here}/rolebindings"), &binding).await.expect(201);
-    let user = who(&plane, &alice, &[("impersonate-user", account)]).await.expect("an answer");
+    let user = who(&plane, &alice, &[("impersonate-user", account)]).await.expect("a response");
     assert_eq!(user["username"], account);
     let elsewhere = [("impersonate-user", "system:serviceaccount:svc-system:robot")];
     alice.request("GET", "/version", &elsewhere, b"").await.expect(403);
@@ -524,7 +524,7 @@ async fn everybody_who_is_known_may_ask_who_they_are() {
     let group = plane.names().group("authentication");
     let reviews = format!("/apis/{group}/v1/selfsubjectreviews");
     let bob = plane.user("bob");
-    let user = who(&plane, &bob, &[]).await.expect("an answer");
+    let user = who(&plane, &bob, &[]).await.expect("a response");
     assert_eq!(
         (&user["uid"], &user["groups"]),
         (&json!("bob-uid"), &json!(["team-a", "team-b", "system:authenticated"]))

@@ -64,19 +64,19 @@ impl Service {
                 let body = body::read(request.into_body(), 1 << 20, Duration::from_secs(60)).await;
                 // The client process may have been killed.
                 let Ok(body) = body else {
-                    return Response::builder().status(400).body(Body::empty()).expect("an answer");
+                    return Response::builder().status(400).body(Body::empty()).expect("a response");
                 };
                 let review: Value = serde_json::from_slice(&body).expect("JSON");
                 if let Some(log) = &mut *log.lock() {
                     log.push((path.clone(), review.clone()));
                 }
                 if !post || connection.client_fingerprint.is_none() {
-                    return Response::builder().status(401).body(Body::empty()).expect("an answer");
+                    return Response::builder().status(401).body(Body::empty()).expect("a response");
                 }
                 match says(&path, &review) {
                     Some((code, body)) => {
                         let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
-                        Response::builder().status(code).body(Body::from(body)).expect("an answer")
+                        Response::builder().status(code).body(Body::from(body)).expect("a response")
                     }
                     None => std::future::pending().await,
                 }
@@ -226,7 +226,7 @@ async fn an_accepted_token_is_asked_about_again_when_its_time_is_over() {
     let plane = ControlPlane::start(with_tokens(&service, &flags)).await;
     service.take();
     assert_eq!(who(&plane.token("plain")).await.0, 201);
-    eventually("the service is asked again", || async {
+    eventually("the webhook is called again", || async {
         assert_eq!(who(&plane.token("plain")).await.0, 201);
         (service.count() > 1).then_some(())
     })
@@ -474,7 +474,7 @@ async fn answers_end_with_their_time() {
     for (user, want) in [("allowed", 200), ("denied", 403)] {
         service.take();
         let client = client(&plane, user);
-        eventually("the service is asked again", || async {
+        eventually("the webhook is called again", || async {
             assert_eq!(nodes(&client).await, want);
             (service.count() > 1).then_some(())
         })

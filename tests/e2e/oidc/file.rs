@@ -37,7 +37,7 @@ async fn check(rows: Vec<Row>) {
             let user = who(&plane, &token).await;
             match want {
                 User(parts) => {
-                    let user = user.unwrap_or_else(|| panic!("{name}: {claims} is refused"));
+                    let user = user.unwrap_or_else(|| panic!("{name}: {claims} is rejected"));
                     for (part, value) in parts.as_object().unwrap() {
                         assert_eq!(&user[part], value, "{name}: {claims}: {part} of {user}");
                     }

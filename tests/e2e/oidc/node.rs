@@ -37,7 +37,7 @@ impl Drop for Provider {
 }
 
 impl Provider {
-    /// Starts the provider with new keys whose ids have this name. Port 0 selects a free port.
+    /// Starts the provider with new keys whose ids have this prefix. Port 0 selects a free port.
     fn start(folder: &Path, tls: &serving::certs::ServingPair, port: u16, keys: &str) -> Provider {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/oidc/provider/provider.mjs");
         let mut process = Command::new("node")
