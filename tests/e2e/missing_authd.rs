@@ -1,4 +1,4 @@
-//! What apid's log says, at the default level, of an authd that it cannot use.
+//! Log lines of apid at the default level about an authd that it cannot reach or use.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::harness::{eventually, program};
 
-/// Longer than from one complaint to the next, which is a minute: where all is slow the first may be that the two have not
-/// met yet.
+/// Time limit for a log line, longer than the one-minute interval between two warnings.
+///
+/// On a slow machine the first warning may only report that the connection is not established yet.
 const TWO_COMPLAINTS: Duration = Duration::from_secs(100);
 
 /// A process that is killed when the test ends.
@@ -20,7 +21,7 @@ impl Drop for Running {
     }
 }
 
-/// apid that dials a socket, with its log in a file.
+/// Starts apid with the given authd socket and its log in a file.
 fn apid(dir: &Path, socket: &Path) -> Running {
     let log = std::fs::File::create(dir.join("log")).expect("a log");
     let child = Command::new(program("apid"))
@@ -34,7 +35,7 @@ fn apid(dir: &Path, socket: &Path) -> Running {
     Running(child.expect("apid starts"))
 }
 
-/// Waits for a line of the log that says that authd does not decide, as a warning, and all of this.
+/// Waits for a warning "authd does not decide" in the log that contains every given text.
 async fn complains(dir: &Path, said: &[&str]) {
     let complaints = || {
         let log = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
@@ -47,13 +48,13 @@ async fn complains(dir: &Path, said: &[&str]) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     });
-    assert!(heard.await.is_ok(), "nothing says {said:?}: {:?}", complaints());
+    assert!(heard.await.is_ok(), "no log line contains {said:?}: {:?}", complaints());
 }
 
 #[tokio::test]
 async fn a_socket_nobody_listens_on_is_named_with_the_reason() {
     let dir = tempfile::tempdir().expect("a folder");
-    let socket = dir.path().join("nobody");
+    let socket = dir.path().join("missing");
     let _apid = apid(dir.path(), &socket);
     let named = socket.display().to_string();
     complains(dir.path(), &[&named, "cannot be reached", "No such file"]).await;

@@ -1,4 +1,4 @@
-//! Authorization modes by flag (requirements A-MODE): which there are, in which order they decide, and ABAC's file.
+//! Authorization modes by flag (A-MODE): supported modes, their order, and the ABAC policy file.
 
 use std::process::Stdio;
 
@@ -10,12 +10,12 @@ fn mode(mode: &str) -> Options {
     Options { mode: mode.to_owned(), ..Options::kubernetes() }
 }
 
-/// A policy file of these specifications.
+/// Writes an ABAC policy file with the given specs.
 fn policies(specs: &[&str]) -> tempfile::NamedTempFile {
     let line = |spec: &&str| {
         format!(r#"{{"apiVersion":"abac.authorization.k8s.io/v1beta1","kind":"Policy","spec":{spec}}}"#)
     };
-    let text = format!("# who may what\n\n{}\n", specs.iter().map(line).collect::<Vec<_>>().join("\n"));
+    let text = format!("# ABAC policies\n\n{}\n", specs.iter().map(line).collect::<Vec<_>>().join("\n"));
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), text).expect("the policy file");
     file
@@ -27,7 +27,7 @@ fn with_policies(modes: &str, file: &tempfile::NamedTempFile) -> Options {
 
 #[tokio::test]
 async fn always_allow_lets_everybody_do_everything() {
-    // Without the flag nobody unknown gets in, and so not the harness, which asks whether it is ready.
+    // Without the flag anonymous requests are rejected, including the readiness checks of the harness.
     let plane = ControlPlane::start(mode("AlwaysAllow").flag("--anonymous-auth=true")).await;
     let maps = "/api/v1/namespaces/default/configmaps";
     for (client, name) in [(plane.user("carol"), "m"), (plane.anonymous(), "n")] {
@@ -85,7 +85,7 @@ async fn abac_decides_by_the_lines_of_its_file() {
     plane.user("alice").get("/version").await.expect(403);
 }
 
-/// Moving from ABAC to RBAC: both at once, and either's allow is enough.
+/// Migration from ABAC to RBAC: with both modes active, an allow of either one is enough.
 #[tokio::test]
 async fn with_rbac_and_abac_either_allows() {
     let file = policies(&[r#"{"user":"alice","namespace":"*","resource":"configmaps"}"#]);
@@ -102,7 +102,7 @@ async fn with_rbac_and_abac_either_allows() {
     }
 }
 
-/// What is wrong with modes and with ABAC's file ends the start, and says so.
+/// authd exits with code 64 and names the fault in the modes or in the ABAC policy file.
 #[tokio::test]
 async fn what_is_wrong_with_modes_ends_the_start() {
     let bad = policies(&[r#"{"user":"alice"}"#, r#"{"usr":"bob"}"#]);

@@ -1,4 +1,4 @@
-//! Verbs and scopes as authorization sees them, and the reviews that ask about them (requirements D-NAME-11 to -17).
+//! Authorization verbs and scopes, and access reviews of them (requirements D-NAME-11 to -17).
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::harness::{Client, ControlPlane, Options};
 
 const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 
-/// Gives alice these verbs on these resources in the namespace `a`, and no others.
+/// Replaces the rules of alice in the namespace `a`.
 async fn grant(plane: &ControlPlane, rules: Value) {
     let (admin, base) = (plane.admin(), format!("{}/namespaces/a", plane.api("rbac.authorization", "v1")));
     let role = json!({"metadata": {"name": "r"}, "rules": rules});
@@ -29,7 +29,9 @@ async fn start() -> ControlPlane {
     plane
 }
 
-/// The status of a request of each verb; objects are there before and made again afterwards.
+/// Sends a request with the given verb and returns its status.
+///
+/// Tests create the object before each call, because some verbs delete it.
 async fn attempt(client: &Client, verb: &str) -> u16 {
     let item = format!("{MAPS}/x");
     let body = json!({"metadata": {"name": "x"}, "data": {"by": verb}});
@@ -46,7 +48,7 @@ async fn attempt(client: &Client, verb: &str) -> u16 {
     answer.status
 }
 
-/// Each verb is allowed by a rule that names it, by no other, and only in its namespace.
+/// A rule allows exactly the verb that it names, and only in its namespace.
 #[tokio::test(flavor = "multi_thread")]
 async fn verbs_are_told_apart() {
     let plane = start().await;
@@ -77,7 +79,9 @@ async fn verbs_are_told_apart() {
     );
 }
 
-/// A namespace is asked about in the namespace of its own name; a replace that creates needs the right to.
+/// Requests on a Namespace object are authorized in the namespace of that name.
+///
+/// An update that creates an object needs the `create` verb as well.
 #[tokio::test(flavor = "multi_thread")]
 async fn namespaces_and_creating_updates() {
     let plane = start().await;
@@ -98,10 +102,14 @@ async fn namespaces_and_creating_updates() {
     grant(&plane, rule(json!(["update", "create"]))).await;
     let made = alice.put(&lease, &body).await.expect(201);
     grant(&plane, rule(json!(["update"]))).await;
-    assert_eq!(alice.put(&lease, &made).await.status, 200, "an existing one is updated");
+    assert_eq!(
+        alice.put(&lease, &made).await.status,
+        200,
+        "update of an existing lease needs only the update verb"
+    );
 }
 
-/// Reviews answer in the one version there is.
+/// Access reviews and token reviews are served in version v1 only.
 #[tokio::test(flavor = "multi_thread")]
 async fn reviews_are_of_version_1() {
     let plane = start().await;
@@ -127,7 +135,7 @@ async fn reviews_are_of_version_1() {
             "{path}"
         );
         if path == "subjectaccessreviews" {
-            assert_eq!(answer.json()["status"]["allowed"], true, "groups count");
+            assert_eq!(answer.json()["status"]["allowed"], true, "the review uses the groups in its spec");
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Node agents (requirements A-NODE): what they read while their pods run, what they may change, and who is one.
+//! Node authorizer and NodeRestriction (A-NODE): reads by way of pods, permitted writes, identities.
 //!
-//! `ROUNDS` says how often the race below gives and takes a right (default 400); the seed is printed, `SEED` repeats a run.
+//! `ROUNDS` is the number of pod changes in the concurrency test below (default 400). The test prints its
+//! seed; `SEED` repeats a run.
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ async fn namespace(admin: &Client, name: &str) {
     admin.post(&format!("/api/v1/namespaces/{name}/serviceaccounts"), &account).await.expect(201);
 }
 
-/// A pod that runs as `robot` and ends at once when it is deleted.
+/// A pod that runs as `robot` and has no termination grace period.
 fn pod(name: &str, node: &str, volumes: Value) -> Value {
     json!({
         "metadata": {"name": name},
@@ -55,7 +56,7 @@ async fn code(client: &Client, method: &str, path: &str, body: &Value, status: u
     answer.json()
 }
 
-/// Every path from a node's pod to what it must read opens with the pod and closes with it.
+/// A node may read the objects that its pods reference, from the creation of the pod to its deletion.
 #[tokio::test]
 async fn a_node_reads_what_its_pods_refer_to_while_they_are_there() {
     let plane = ControlPlane::start(options()).await;
@@ -118,19 +119,19 @@ async fn a_node_reads_what_its_pods_refer_to_while_they_are_there() {
         admin.delete(&format!("{TEAM}/pods/p")).await.expect(200);
         all(n1.clone(), "used", 403).await;
     }
-    // Scheduling a pod that waits opens the paths, too.
+    // Binding a pending pod to the node grants the reads as well.
     admin.post(&format!("{TEAM}/pods"), &pod("late", "", volumes)).await.expect(201);
     all(n1.clone(), "used", 403).await;
     let binding = json!({"metadata": {"name": "late"}, "target": {"kind": "Node", "name": "n1"}});
     admin.post(&format!("{TEAM}/pods/late/binding"), &binding).await.expect(201);
     all(n1.clone(), "used", 200).await;
-    // And so does a volume: it goes, and its Secret with it.
+    // Deletion of a PersistentVolume revokes the read of its Secret.
     let finalizers = json!({"metadata": {"finalizers": null}});
     admin.patch("/api/v1/persistentvolumes/used", MERGE, &finalizers).await.expect(200);
     admin.delete("/api/v1/persistentvolumes/used").await.expect(200);
     check(&n1, &[("/api/v1/namespaces/default/secrets/used", 403), (&format!("{TEAM}/secrets/used"), 200)])
         .await;
-    // What belongs to a node by its own field.
+    // VolumeAttachments belong to the node in their field `nodeName`.
     for (name, node) in [("mine", "n1"), ("theirs", "n2")] {
         let spec = json!({"attacher": "d.example.com", "nodeName": node, "source": {"persistentVolumeName": "other"}});
         let attachments = "/apis/storage.k8s.io/v1/volumeattachments";
@@ -139,7 +140,7 @@ async fn a_node_reads_what_its_pods_refer_to_while_they_are_there() {
     }
 }
 
-/// The rights that do not hang on a pod.
+/// Permissions of nodes that do not depend on a pod.
 #[tokio::test]
 async fn every_node_may_do_what_nodes_do() {
     let plane = ControlPlane::start(options()).await;
@@ -217,7 +218,7 @@ async fn every_node_may_do_what_nodes_do() {
     code(&n1, "POST", certificates, &of(&certificate_request("system:node:n2")), 403).await;
 }
 
-/// A request for a certificate of a node agent, as the API carries it.
+/// A base64-encoded PEM certificate signing request of a node agent.
 fn certificate_request(name: &str) -> String {
     use base64::Engine as _;
     let mut params = rcgen::CertificateParams::default();
@@ -272,7 +273,8 @@ async fn only_the_right_name_in_the_right_group_is_a_node_agent() {
         let client = plane.certificate(user, &[group]);
         check(&client, &[("/api/v1/services", services), (&secret, of_secret)]).await;
     }
-    // Who is no node agent by name and group needs another right, and has it unrestricted.
+    // NodeRestriction does not apply to users without a node's name and group; RBAC rules give them full
+    // access.
     let rules = json!([{"apiGroups": [""], "resources": ["nodes", "secrets"], "verbs": ["*"]}]);
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     admin
@@ -296,7 +298,7 @@ async fn only_the_right_name_in_the_right_group_is_a_node_agent() {
     }
 }
 
-/// The plugin refuses what authorization lets through since it sees no object; without it nothing does.
+/// NodeRestriction rejects writes that the authorizer allows because it does not see the object.
 #[tokio::test]
 async fn node_restriction_keeps_a_node_to_its_own_objects() {
     for restricted in [true, false] {
@@ -340,7 +342,7 @@ async fn node_restriction_keeps_a_node_to_its_own_objects() {
     }
 }
 
-/// The pods of a mirror that a node makes itself open nothing, even where no plugin refuses them.
+/// A mirror pod that a node creates grants no reads, even if no admission plugin rejects it.
 #[tokio::test]
 async fn a_node_cannot_give_itself_rights_by_a_mirror_pod() {
     let plane =
@@ -355,7 +357,7 @@ async fn a_node_cannot_give_itself_rights_by_a_mirror_pod() {
     check(&n1, &[(&format!("{TEAM}/configmaps/c"), 403), (&format!("{TEAM}/pods/static"), 200)]).await;
 }
 
-/// A stream that was opened while a pod named the Secret ends with the pod.
+/// A watch of a Secret ends when the last pod that references the Secret is deleted.
 #[tokio::test]
 async fn a_watch_of_a_secret_ends_with_the_pod_that_named_it() {
     let plane = ControlPlane::start(options()).await;
@@ -373,7 +375,7 @@ async fn a_watch_of_a_secret_ends_with_the_pod_that_named_it() {
     let label = |value: &str| json!({"metadata": {"labels": {"seen": value}}});
     admin.delete(&format!("{TEAM}/pods/p")).await.expect(200);
     admin.patch(&format!("{secrets}/s"), MERGE, &label("while-q-is-there")).await.expect(200);
-    let event = events.next().await.expect("another pod names it");
+    let event = events.next().await.expect("the pod q still references the Secret");
     assert_eq!(event["object"]["metadata"]["labels"]["seen"], "while-q-is-there");
     admin.delete(&format!("{TEAM}/pods/q")).await.expect(200);
     admin.patch(&format!("{secrets}/s"), MERGE, &label("after")).await.expect(200);
@@ -386,7 +388,9 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Pods come and go on several nodes at once; each answer after an acknowledged write is by the pods that are there.
+/// After each acknowledged write of a pod, the authorizer decides by the current pods.
+///
+/// Pods are created and deleted on several nodes concurrently.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_answer_is_older_than_the_last_pod() {
     let seed = number("SEED", rand::random());
@@ -398,11 +402,11 @@ async fn no_answer_is_older_than_the_last_pod() {
         tokio::spawn(race(plane, worker, rounds, SmallRng::seed_from_u64(seed.wrapping_add(worker))))
     });
     for worker in futures_util::future::join_all(workers).await {
-        worker.expect("no stale answer");
+        worker.expect("no stale decision");
     }
 }
 
-/// One node with a namespace of its own.
+/// Runs one worker: a node with its own namespace.
 async fn race(plane: Arc<ControlPlane>, worker: u64, rounds: u64, mut random: SmallRng) {
     let name = format!("w{worker}");
     let admin = plane.admin();
@@ -412,7 +416,7 @@ async fn race(plane: Arc<ControlPlane>, worker: u64, rounds: u64, mut random: Sm
     let mut admin = admin.connect().await.expect("a connection");
     let mut agent = agent(&plane, &name).connect().await.expect("a connection");
     let volumes = json!([{"name": "s", "secret": {"secretName": "s"}}]);
-    // Pods that name the Secret, of three.
+    // Which of three pods that reference the Secret exist.
     let mut there = [false; 3];
     for round in 0..rounds {
         let i = random.random_range(0..there.len());
@@ -421,12 +425,12 @@ async fn race(plane: Arc<ControlPlane>, worker: u64, rounds: u64, mut random: Sm
         } else {
             ("POST", format!("{place}/pods"), pod(&format!("p{i}"), &name, volumes.clone()).to_string(), 201)
         };
-        let answer = admin.request(method, &path, body.as_bytes()).await.expect("an answer");
+        let answer = admin.request(method, &path, body.as_bytes()).await.expect("a response");
         assert_eq!(answer.status, done, "{method} {path}: {}", answer.text());
         there[i] = !there[i];
         let wanted = if there.contains(&true) { 200 } else { 403 };
         for _ in 0..2 {
-            let answer = agent.request("GET", &format!("{place}/secrets/s"), b"").await.expect("an answer");
+            let answer = agent.request("GET", &format!("{place}/secrets/s"), b"").await.expect("a response");
             assert_eq!(
                 answer.status,
                 wanted,

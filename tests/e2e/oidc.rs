@@ -1,4 +1,4 @@
-//! OpenID Connect and other JWTs, from the outside (requirements A-OIDC, A-JWT).
+//! End-to-end tests of OpenID Connect and JWT authenticators (requirements A-OIDC, A-JWT).
 
 mod file;
 mod flags;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::harness::{ControlPlane, eventually};
 use issuer::Issuer;
 
-/// Who a token stands for; None: nobody, with 401.
+/// The user of a token from a SelfSubjectReview; `None` if the response is 401.
 async fn who(plane: &ControlPlane, token: &str) -> Option<Value> {
     let group = plane.names().group("authentication");
     let review = json!({"apiVersion": format!("{group}/v1"), "kind": "SelfSubjectReview"});
@@ -21,23 +21,25 @@ async fn who(plane: &ControlPlane, token: &str) -> Option<Value> {
     (answer.status != 401).then(|| answer.expect(201)["status"]["userInfo"].clone())
 }
 
-/// The name that a token stands for; `""`: nobody.
+/// The username of a token; `""` if the token is rejected.
 async fn name(plane: &ControlPlane, token: &str) -> String {
     let user = who(plane, token).await.unwrap_or_default();
     user["username"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Waits until the log of the processes says something.
+/// Waits until the log of the processes contains a text.
 async fn logged(plane: &ControlPlane, text: &str) {
     let plain = |log: String| log.replace("\\\"", "\"");
-    eventually(&format!("the log says: {text}"), || async {
+    eventually(&format!("the log contains: {text}"), || async {
         plain(plane.log()).contains(text).then_some(())
     })
     .await;
 }
 
-/// A file with JWT authenticators: for each its issuer's name, and what follows `issuer` (indented by two spaces; `""`
-/// takes the username from `sub`).
+/// An authentication configuration with JWT authenticators.
+///
+/// Each entry is an issuer name and the YAML after `issuer`, indented by two spaces. `""` maps the username
+/// from `sub`.
 fn file(issuer: &Issuer, entries: &[(&str, &str)]) -> String {
     let mut text =
         "apiVersion: apiserver.config.svc.internal/v1beta1\nkind: AuthenticationConfiguration\njwt:\n"

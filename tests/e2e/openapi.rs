@@ -1,5 +1,6 @@
-//! OpenAPI from the outside: how documents are kept, and what kubectl of three releases makes of them. kubectl's part skips
-//! with a line that says so for each release that is not installed.
+//! OpenAPI endpoints: HTTP caching, content negotiation, and use by three kubectl releases.
+//!
+//! The kubectl test skips each release that is not installed, with a line that says so.
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use crate::kubectl::{Kubectl, RELEASES, installed};
 
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// The status, and a header.
+/// Sends a GET; returns the status and one response header.
 async fn asked(client: &Client, path: &str, headers: &[(&str, &str)], header: &str) -> (u16, String) {
     let answer = client.request("GET", path, headers, b"").await;
     (answer.status, answer.header(header).to_owned())
@@ -64,11 +65,15 @@ async fn documents_are_kept_by_their_hash() {
     }
     let compressed = asked(&client, "/openapi/v2", &[("accept-encoding", "gzip")], "content-encoding").await;
     assert_eq!(compressed, (200, "gzip".to_owned()));
-    assert_eq!(client.post("/openapi/v2", &json!({})).await.status, 403, "only reading is granted");
+    assert_eq!(
+        client.post("/openapi/v2", &json!({})).await.status,
+        403,
+        "the default policy grants only reads"
+    );
     assert_eq!(plane.admin().post("/openapi/v2", &json!({})).await.status, 405);
 }
 
-/// Kinds, each with a field that its explanation shows.
+/// Resources, each with a field that `kubectl explain --recursive` prints.
 const EXPLAINED: [(&str, &str); 12] = [
     ("pods", "terminationGracePeriodSeconds"),
     ("configmaps", "binaryData"),
@@ -121,7 +126,7 @@ async fn kubectl_checks_and_explains() {
         kubectl.ok("create -n default -f -", &deployment(&name).to_string());
         kubectl.ok("apply -n default -f -", &deployment(&format!("{name}-applied")).to_string());
 
-        // The server checks what it says it checks, kubectl checks the rest.
+        // The server validates fields of kinds that support it; kubectl validates the others.
         let mut wrong = deployment(&format!("{name}-wrong"));
         wrong["spec"]["template"]["spec"]["containers"][0]["imagee"] = "a:1".into();
         let said = kubectl.refused_given("create -n default -f -", &wrong.to_string());

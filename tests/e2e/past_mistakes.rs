@@ -1,7 +1,8 @@
-//! Mistakes that servers of this kind have made, each tried from the outside.
+//! Authorization bypasses known from other API servers.
 //!
-//! More of them stand where their subject is: answers that come from a cache in spite of a change (`fresh_policy`), rules of
-//! subresources and wildcards (`rbac`), bodies and credentials (`hostile`), nodes (`nodes`).
+//! The attacks use paths, bodies, scopes, cache keys, roles, bindings and impersonation. Other modules test
+//! further attacks: stale cached decisions, RBAC rules of subresources and wildcards (`rbac`), request bodies
+//! and credentials, and node authorization (`nodes`).
 
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use crate::rbac::{MERGE, World, rule};
 
 const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 
-/// What is asked is what is done: a body that names something else than the path changes nothing.
+/// The server authorizes the object in the path, and rejects a body that names another object.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_names_what_the_path_names() {
     let world = World::start().await;
@@ -68,7 +69,7 @@ async fn a_body_names_what_the_path_names() {
             answer.status,
             answer.text()
         );
-        assert_ne!(answer.status, 403, "{method} {path}: it is not for want of a right: {}", answer.text());
+        assert_ne!(answer.status, 403, "{method} {path}: must fail after authorization: {}", answer.text());
     }
     assert_eq!(world.admin.get(&format!("{MAPS}/y")).await.expect(200), before);
     world.admin.get("/api/v1/namespaces/b/configmaps/z").await.expect(404);
@@ -77,8 +78,9 @@ async fn a_body_names_what_the_path_names() {
     assert_eq!((&x["metadata"]["namespace"], &x["data"]), (&json!("a"), &Value::Null));
 }
 
-/// A path has one reading, and it is the one that is authorized: what a role allows in one namespace and of one name opens
-/// nothing else, however it is written.
+/// Authorization and routing use the same parsed path.
+///
+/// Encodings and dot segments reach no object outside the rules of the user.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_way_of_writing_a_path_leads_elsewhere() {
     let world = World::start().await;
@@ -141,10 +143,10 @@ async fn no_way_of_writing_a_path_leads_elsewhere() {
             assert!(!text.contains(r#""uid""#) && !text.contains(r#""items""#), "{who}: {path}: {text}");
         }
     }
-    // What may be read is read however it is written, where it says the same.
+    // Equivalent encodings of a permitted path are served.
     jane.get("/api/v1/namespaces/%61/configmaps/%78").await.expect(200);
     jane.get("/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dx").await.expect(200);
-    // Of two selectors the first is the one that is authorized, and the one that selects.
+    // Of two field selectors, authorization and the list both use the first.
     let twice =
         "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dx&fieldSelector=metadata.name%3Dy";
     let items = jane.get(twice).await.expect(200)["items"].as_array().cloned().unwrap_or_default();
@@ -153,12 +155,8 @@ async fn no_way_of_writing_a_path_leads_elsewhere() {
     assert_eq!(names, ["x"]);
     jane.get(&twice.replace("%3Dx&", "%3Dy&")).await.expect(403);
     let none = "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dx,metadata.name%3Dy";
-    assert_eq!(
-        jane.get(none).await.expect(200)["items"],
-        json!([]),
-        "of one's own name, and nothing is called so"
-    );
-    // A rule of paths is none of resources, and a resource's is none of paths.
+    assert_eq!(jane.get(none).await.expect(200)["items"], json!([]), "contradictory selectors match nothing");
+    // Rules of nonResourceURLs grant no resources, and rules of resources grant no paths.
     joe.get("/api/v1").await.expect(200);
     for path in [
         "/api/v1/namespaces",
@@ -173,13 +171,13 @@ async fn no_way_of_writing_a_path_leads_elsewhere() {
     }
 }
 
-/// Everything in a namespace is nothing of the cluster, and the other way about nothing is lost.
+/// All permissions in a namespace grant nothing at cluster scope or in other namespaces.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_of_a_namespace_is_nothing_of_the_cluster() {
     let world = World::start().await;
     let all = json!([rule(&["*"], &["*"], &[], &["*"])]);
     world.grant("a", "jane", all.clone()).await;
-    // The role of the cluster, bound in the namespace alone.
+    // A ClusterRole bound by a RoleBinding in the namespace.
     world.made(&world.cluster("clusterroles"), json!({"metadata": {"name": "all"}, "rules": all})).await;
     let bound = world.binding("all", "ClusterRole", "all", json!([world.user("joe")]));
     world.made(&world.bindings("a"), bound).await;
@@ -206,8 +204,8 @@ async fn all_of_a_namespace_is_nothing_of_the_cluster() {
             let answer = client.get(path).await;
             assert_eq!(answer.status, 403, "{user}: {path}: {}", answer.text());
         }
-        // Where they may, there is no such thing: no kind of the cluster is found in a namespace, nor one of a namespace
-        // outside.
+        // Inside the namespace these users are authorized, but cluster-scoped resources do not exist there:
+        // 404.
         for path in [
             "/api/v1/namespaces/a/nodes",
             "/api/v1/namespaces/a/nodes/n",
@@ -230,13 +228,13 @@ async fn all_of_a_namespace_is_nothing_of_the_cluster() {
         client.delete("/api/v1/namespaces/b").await.expect(403);
     }
     world.admin.get("/api/v1/secrets/x").await.expect(404);
-    // A role of a namespace that names kinds of the cluster gives none of them.
+    // A Role that names cluster-scoped resources grants nothing.
     let nodes = json!([rule(&[""], &["nodes", "persistentvolumes"], &[], &["get", "list"])]);
     world.grant("b", "jill", nodes).await;
     world.client("jill").get("/api/v1/nodes/n").await.expect(403);
 }
 
-/// Somebody else, as the headers say.
+/// The status of a GET by `admin` with impersonation headers.
 async fn be(admin: &Client, user: &str, groups: &[&str], extra: &[(&str, &str)]) -> u16 {
     let mut headers = vec![("impersonate-user".to_owned(), user.to_owned())];
     headers.extend(groups.iter().map(|group| ("impersonate-group".to_owned(), (*group).to_owned())));
@@ -246,11 +244,12 @@ async fn be(admin: &Client, user: &str, groups: &[&str], extra: &[(&str, &str)])
     admin.request("GET", &format!("{MAPS}/x"), &headers, b"").await.status
 }
 
-/// User, groups, extra; and the code that they get.
+/// User, groups, extra, and the expected status.
 type Case = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)], u16);
 
-/// Users that a careless key would take for one another, asked in turns, so that each answer is kept when the next is
-/// wanted.
+/// Users whose attributes would collide in an ambiguous cache key.
+///
+/// The test alternates them so that each decision is cached before the next request.
 #[tokio::test(flavor = "multi_thread")]
 async fn users_that_look_alike_share_no_answer() {
     let world = World::start().await;
@@ -267,7 +266,8 @@ async fn users_that_look_alike_share_no_answer() {
         group("G")
     ]);
     let mut binding = world.binding("alike", "Role", "maps", subjects);
-    // The user `u` only once, at the end: rights of a user are no rights of a group of that name.
+    // The binding has the group `u-as-a-group` instead of the user `u`: permissions of a group do not apply
+    // to a user of that name.
     binding["subjects"][2] = group("u-as-a-group");
     world.made(&world.bindings("a"), binding).await;
     let cases: [Case; 20] = [
@@ -304,11 +304,12 @@ async fn users_that_look_alike_share_no_answer() {
             assert_eq!(
                 be(&world.admin, user, groups, extra).await,
                 want,
-                "back: {user} {groups:?} {extra:?}"
+                "reverse order: {user} {groups:?} {extra:?}"
             );
         }
     }
-    // The same for what is asked: a name that holds what separates, a subresource, another group's resource.
+    // The same for request attributes: names with separators, subresources, equal resource names in other API
+    // groups.
     world
         .grant(
             "a",
@@ -338,7 +339,7 @@ async fn users_that_look_alike_share_no_answer() {
     }
 }
 
-/// Rights that lead to more rights: every way to write a role or a binding, and every way to be somebody else.
+/// Privilege escalation by each way to write roles and bindings, and by impersonation.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_right_leads_to_more_than_it_says() {
     let world = World::start().await;
@@ -368,14 +369,14 @@ async fn no_right_leads_to_more_than_it_says() {
     let ops = "application/json-patch+json";
     let json = "application/json";
     for (method, path, kind, body) in [
-        // The role that mallory is bound to, in every way to write it.
+        // The role that is bound to mallory, with each method and patch type.
         ("PUT", mine.clone(), json, named("mallory")),
         ("PATCH", mine.clone(), MERGE, json!({"rules": star})),
         ("PATCH", mine.clone(), ops, more.clone()),
         ("PATCH", mine.clone(), "application/strategic-merge-patch+json", json!({"rules": star})),
         ("PATCH", format!("{mine}?fieldManager=m&force=true"), apply, named("mallory")),
         ("PATCH", mine.clone(), MERGE, aggregates.clone()),
-        // Roles that are not there, and roles that others are bound to.
+        // New roles, and roles that are bound to others.
         ("POST", roles.clone(), json, named("new")),
         ("PUT", format!("{roles}/new"), json, named("new")),
         ("PATCH", format!("{roles}/new?fieldManager=m"), apply, named("new")),
@@ -388,7 +389,7 @@ async fn no_right_leads_to_more_than_it_says() {
         ("PATCH", format!("{roles}/view"), MERGE, aggregates.clone()),
         ("PATCH", format!("{roles}/system:discovery"), ops, more),
         ("PATCH", format!("{roles}/system:controller:job-controller"), MERGE, labelled),
-        // Bindings to what mallory has not got.
+        // Bindings to roles whose permissions mallory does not hold.
         ("POST", bindings.clone(), json, to("cluster-admin", me.clone())),
         ("POST", bindings.clone(), json, to("admin", me.clone())),
         ("PUT", format!("{bindings}/more"), json, to("cluster-admin", me.clone())),
@@ -402,7 +403,7 @@ async fn no_right_leads_to_more_than_it_says() {
             world.binding("more", "ClusterRole", "cluster-admin", me.clone()),
         ),
         ("POST", world.bindings("a"), json, world.binding("more", "ClusterRole", "edit", me.clone())),
-        // For a group that mallory is in, and for whoever comes.
+        // A binding to a group that contains mallory.
         (
             "POST",
             bindings.clone(),
@@ -417,13 +418,13 @@ async fn no_right_leads_to_more_than_it_says() {
         assert!(why.iter().any(|why| answer.text().contains(why)), "{method} {path}: {}", answer.text());
         mallory.get("/api/v1/namespaces/a/secrets/x").await.expect(403);
     }
-    // Roles of namespaces are held in theirs: what one may in `b` is nothing to give in `a`.
+    // Permissions in `b` do not permit a Role in `a`.
     world.grant("b", "mallory", json!([rule(&[""], &["secrets"], &[], &["get"])])).await;
     let secrets = json!({"metadata": {"name": "s"}, "rules": [rule(&[""], &["secrets"], &[], &["get"])]});
     mallory.post(&world.roles("b"), &secrets).await.expect(201);
     mallory.post(&world.roles("a"), &secrets).await.expect(403);
     mallory.post(&roles, &secrets).await.expect(403);
-    // One name of a resource is not all of them, and one resource not its subresources.
+    // A resource name does not cover all names, and a resource does not cover its subresources.
     for (given, wanted) in [
         (rule(&[""], &["secrets"], &["x"], &["get"]), rule(&[""], &["secrets"], &[], &["get"])),
         (rule(&[""], &["pods"], &[], &["get"]), rule(&[""], &["pods/log"], &[], &["get"])),
@@ -440,7 +441,7 @@ async fn no_right_leads_to_more_than_it_says() {
     impersonation(&world).await;
 }
 
-/// Who may be somebody may be only them, and then has their rights and no others.
+/// Impersonation is limited to the granted identities, and replaces the permissions of the user.
 async fn impersonation(world: &World) {
     let be = |resource: &str, names: &[&str]| rule(&[""], &[resource], names, &["impersonate"]);
     let extra = rule(&["authentication.k8s.io"], &["userextras/scopes"], &["few"], &["impersonate"]);
@@ -456,11 +457,11 @@ async fn impersonation(world: &World) {
         (&map, vec![("impersonate-user", "jane")], 200),
         (&map, vec![("impersonate-user", "jane"), ("impersonate-group", "team")], 200),
         (&map, vec![("impersonate-user", "jane"), ("impersonate-extra-scopes", "few")], 200),
-        // One's own rights do not come along.
+        // The permissions of the impersonating user do not apply.
         (&secret, vec![("impersonate-user", "jane")], 403),
         (&map, vec![("impersonate-user", account)], 403),
         (&map, vec![], 403),
-        // Nobody else, no other group, no other extra, and no uid.
+        // Other users, groups, extra values and uids are rejected.
         (&map, vec![("impersonate-user", "Jane")], 403),
         (&map, vec![("impersonate-user", "admin")], 403),
         (&map, vec![("impersonate-user", "jane"), ("impersonate-group", "system:masters")], 403),
@@ -488,7 +489,7 @@ async fn impersonation(world: &World) {
         (&map, vec![("impersonate-user", "system:serviceaccount:a:y")], 403),
         (&map, vec![("impersonate-user", "system:serviceaccount:kube-system:namespace-controller")], 403),
         (&map, vec![("impersonate-user", "system:node:n")], 403),
-        // Half of it is none of it.
+        // Incomplete impersonation headers are rejected with 400.
         (&map, vec![("impersonate-group", "system:masters")], 400),
         (&map, vec![("impersonate-user", ""), ("impersonate-group", "team")], 400),
         (&map, vec![("impersonate-user", "jane"), ("impersonate-admin", "yes")], 400),
@@ -496,7 +497,8 @@ async fn impersonation(world: &World) {
         let answer = eve.request("GET", path, &headers, b"").await;
         assert_eq!(answer.status, want, "{path} {headers:?}: {}", answer.text());
     }
-    // The right to be an account is of its name in a namespace; this one holds everywhere, and other names are others.
+    // This rule on service accounts is cluster-wide and limited to the name `x`, so it covers `x` in every
+    // namespace.
     let answer = eve.request("GET", &map, &[("impersonate-user", "system:serviceaccount:b:x")], b"").await;
     assert!(answer.text().contains("system:serviceaccount:b:x"), "as the account: {}", answer.text());
 }

@@ -1,5 +1,7 @@
-//! Pod security and the plugins without state from the outside: refusals, warnings, audit annotations, exemptions of the
-//! configuration file, and what each plugin that is off by default does once it is named.
+//! PodSecurity and admission plugins that are off by default.
+//!
+//! The tests cover rejections, warnings, audit annotations and exemptions of the admission configuration
+//! file.
 
 use std::fs;
 
@@ -8,14 +10,16 @@ use serde_json::{Value, json};
 
 use crate::harness::{Client, ControlPlane, Options, TestResponse, eventually};
 
-/// A namespace with these labels and its default account.
+/// Creates a namespace with the given metadata and waits for its default service account.
 async fn namespace(admin: &Client, name: &str, metadata: Value) {
     let mut object = json!({ "metadata": metadata });
     object["metadata"]["name"] = json!(name);
     admin.post("/api/v1/namespaces", &object).await.expect(201);
     let account = format!("/api/v1/namespaces/{name}/serviceaccounts/default");
-    eventually("the default account", || async { (admin.get(&account).await.status == 200).then_some(()) })
-        .await;
+    eventually("the default service account exists", || async {
+        (admin.get(&account).await.status == 200).then_some(())
+    })
+    .await;
 }
 
 fn pod(name: &str, spec: Value) -> Value {
@@ -113,7 +117,7 @@ async fn pods_keep_to_the_standard_of_their_namespace() {
                 events.iter().filter(of).filter(uri).map(|event| event["annotations"][label(key)].clone());
             found.find(|value| !value.is_null()).unwrap_or_default()
         };
-        assert_eq!(annotation("/team/", "enforce-policy"), "privileged:latest", "the first pod of all");
+        assert_eq!(annotation("/team/", "enforce-policy"), "privileged:latest", "policy of the first pod");
         assert_eq!(annotation("/loose/", "exempt"), "namespace");
         fs::remove_file(&audit).expect("removed");
     }
@@ -158,7 +162,7 @@ async fn plugins_that_are_off_by_default_do_their_work_once_they_are_named() {
         assert!(refused["message"].as_str().is_some_and(|message| message.contains(word)), "{refused}");
     }
 
-    // A user who may create and not delete gives nothing an owner.
+    // A user without the `delete` verb cannot set owner references.
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}]);
     let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/team";
     admin

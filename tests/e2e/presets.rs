@@ -1,4 +1,4 @@
-//! Both presets tell the same: every document of discovery and of OpenAPI of one is that of the other, under its names.
+//! Parity of presets: discovery and OpenAPI documents of both are equal except for names.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::harness::{ControlPlane, Options};
 
-/// Every document of discovery and OpenAPI, by its path.
+/// All discovery and OpenAPI documents by path.
 async fn documents(plane: &ControlPlane) -> BTreeMap<String, Value> {
     let client = plane.admin();
     let mut paths: Vec<String> =
@@ -37,8 +37,9 @@ async fn documents(plane: &ControlPlane) -> BTreeMap<String, Value> {
     documents
 }
 
-/// What depends on the address or is a hash of names; and the extensions of a custom kind's schema, whose names do not
-/// follow the preset yet.
+/// Replaces addresses and hashes of names, which differ between servers, by whether they are set.
+///
+/// Also removes the `x-` extensions of `JSONSchemaProps`, whose names do not follow the preset yet.
 fn strip(document: &mut Value) {
     match document {
         Value::Object(fields) => {
@@ -59,7 +60,7 @@ fn strip(document: &mut Value) {
     }
 }
 
-/// Kubernetes' packages, whose paths name the schemas of OpenAPI, and what stands for them; the longest first.
+/// Kubernetes package prefixes of OpenAPI schema names with their neutral replacements, longest first.
 const PACKAGES: [(&str, &str); 7] = [
     ("io.k8s.apiextensions-apiserver.pkg.apis.", "internal.svc.api."),
     ("io.k8s.kube-aggregator.pkg.apis.", "internal.svc.api."),
@@ -70,7 +71,7 @@ const PACKAGES: [(&str, &str); 7] = [
     ("io.k8s.api.", "internal.svc.api."),
 ];
 
-/// A text under Kubernetes' names, under neutral ones.
+/// Replaces Kubernetes names in a text by neutral ones.
 fn neutral(text: &str) -> String {
     match text {
         "policy" => return format!("policy.{DEFAULT_API_DOMAIN}"),
@@ -93,14 +94,14 @@ fn neutral(text: &str) -> String {
     text
 }
 
-/// The same for all keys and texts of a document.
+/// Replaces Kubernetes names in all keys and strings of a document.
 fn neutral_document(document: &Value) -> Value {
     match document {
         Value::String(text) => Value::String(neutral(text)),
         Value::Array(items) => items.iter().map(neutral_document).collect(),
         Value::Object(fields) => {
             let renamed = fields.iter().map(|(key, value)| {
-                // A field of that name is no group.
+                // A field named `policy` is not an API group.
                 let key = if key == "policy" { key.clone() } else { neutral(key) };
                 (key, neutral_document(value))
             });
@@ -110,7 +111,7 @@ fn neutral_document(document: &Value) -> Value {
     }
 }
 
-/// The first place where two documents differ.
+/// The path and values of the first difference of two documents.
 fn difference(path: &str, left: &Value, right: &Value) -> Option<String> {
     match (left, right) {
         (Value::Object(l), Value::Object(r)) => {
@@ -118,7 +119,7 @@ fn difference(path: &str, left: &Value, right: &Value) -> Option<String> {
                 .keys()
                 .find(|key| !r.contains_key(*key))
                 .or_else(|| r.keys().find(|key| !l.contains_key(*key)));
-            lone.map(|key| format!("{path}: only one has `{key}`")).or_else(|| {
+            lone.map(|key| format!("{path}: only one document has `{key}`")).or_else(|| {
                 l.iter().find_map(|(key, value)| difference(&format!("{path}/{key}"), value, &r[key]))
             })
         }
@@ -151,7 +152,7 @@ async fn both_presets_tell_the_same() {
     let differences: Vec<String> =
         renamed.iter().filter_map(|(path, document)| difference(path, document, &svc[path])).collect();
     assert!(differences.is_empty(), "{}", differences.join("\n"));
-    // Nothing of the other names is left: these words stand in no neutral document.
+    // Documents of the neutral preset contain no Kubernetes names.
     for (path, document) in &svc {
         let text = document.to_string();
         for word in ["k8s.io", "kubernetes", "Kubernetes"] {

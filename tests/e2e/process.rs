@@ -1,4 +1,4 @@
-//! The process from the outside: mistakes on its command line, authd that is away, the end by a signal, no orphan.
+//! The apid process: command-line errors, an unavailable authd, signals, and orphan processes.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::harness::{Client, ControlPlane, Options, eventually, program};
 
-/// The exit code and what was said, of a start that fails.
+/// Runs a start that fails; returns the exit code and standard error.
 fn fails(mut command: Command) -> (i32, String) {
     let output = command.stdin(Stdio::null()).output().expect("the program runs");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -51,7 +51,7 @@ fn mistakes_are_told_together_and_end_the_start_with_64() {
         for word in words {
             assert!(text.contains(word), "{flags:?}: `{word}` is missing in: {text}");
         }
-        assert!(!data.join("apid.port").exists(), "{flags:?}: no port is bound");
+        assert!(!data.join("apid.port").exists(), "{flags:?}: apid must not bind a port");
     }
 }
 
@@ -88,7 +88,7 @@ impl Drop for Running {
 async fn without_authd_everything_fails_closed_and_only_health_is_told() {
     let dir = tempfile::tempdir().expect("a folder");
     let data = dir.path().join("data");
-    let socket = format!("--authd-socket={}", dir.path().join("nobody").display());
+    let socket = format!("--authd-socket={}", dir.path().join("missing").display());
     let mut command = apid(&data, &[&socket, "--authorization-mode=RBAC"]);
     let _running = Running(command.stderr(Stdio::null()).spawn().expect("apid starts"));
     let port = eventually("apid writes its port", || async {
@@ -96,7 +96,7 @@ async fn without_authd_everything_fails_closed_and_only_health_is_told() {
     })
     .await;
     let client = Client::new(port, Some("admin-token".to_owned()));
-    eventually("it lives", || async { (client.get("/livez").await.status == 200).then_some(()) }).await;
+    eventually("livez passes", || async { (client.get("/livez").await.status == 200).then_some(()) }).await;
     let ready = client.get("/readyz?verbose").await;
     assert_eq!(ready.status, 500);
     assert!(ready.text().contains("[-]authd failed"), "{}", ready.text());
@@ -160,13 +160,13 @@ async fn authd_is_started_again_when_it_is_killed() {
     for _ in 0..3 {
         let before = plane.authd_pids();
         plane.kill_authd();
-        eventually("another authd", || async {
+        eventually("apid starts a new authd", || async {
             let now = plane.authd_pids();
             (now.len() == 1 && now != before).then_some(())
         })
         .await;
         let admin = plane.admin();
-        eventually("requests are decided", || async {
+        eventually("the new authd authorizes requests", || async {
             (admin.get("/api/v1/namespaces").await.status == 200).then_some(())
         })
         .await;
@@ -174,7 +174,7 @@ async fn authd_is_started_again_when_it_is_killed() {
     }
 }
 
-/// Whether a process exists and has not ended.
+/// Whether a process exists and is no zombie.
 fn alive(pid: u32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
@@ -185,7 +185,7 @@ async fn what_is_stored_is_for_its_owner_alone() {
     use std::os::unix::fs::PermissionsExt as _;
     let plane = ControlPlane::start(Options::default()).await;
     let mode = std::fs::metadata(plane.data_dir()).expect("the data directory").permissions().mode();
-    assert_eq!(mode & 0o777, 0o700, "secrets lie below");
+    assert_eq!(mode & 0o777, 0o700, "only the owner may access the data directory");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -193,12 +193,12 @@ async fn an_authd_that_hangs_is_lost() {
     let plane = ControlPlane::start(Options::default()).await;
     plane.user("carol").get("/api").await.expect(200);
     plane.signal_authd(rustix::process::Signal::STOP);
-    eventually("readiness tells it", || async {
+    eventually("readyz fails", || async {
         (plane.anonymous().get("/readyz").await.status == 500).then_some(())
     })
     .await;
     plane.signal_authd(rustix::process::Signal::CONT);
-    eventually("readiness comes back", || async {
+    eventually("readyz passes again", || async {
         (plane.anonymous().get("/readyz").await.status == 200).then_some(())
     })
     .await;
@@ -208,14 +208,14 @@ async fn an_authd_that_hangs_is_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn authd_that_hangs_is_killed_and_started_again() {
     let plane = ControlPlane::start(Options::default()).await;
-    // An authd that has never answered a check gets 30 s: it answers the first one meanwhile.
+    // apid waits 30 s for the first health response of authd. The sleep lets authd respond once.
     tokio::time::sleep(Duration::from_secs(2)).await;
     plane.signal_authd(rustix::process::Signal::STOP);
-    eventually("a log line about the kill", || async {
+    eventually("apid logs that it kills authd", || async {
         plane.log().contains("authd does not answer its health check; killing it").then_some(())
     })
     .await;
-    eventually("readiness without a signal to go on", || async {
+    eventually("readyz passes with the new authd, without SIGCONT", || async {
         (plane.anonymous().get("/readyz").await.status == 200).then_some(())
     })
     .await;

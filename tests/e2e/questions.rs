@@ -1,12 +1,13 @@
-//! What a request is asked as: the attributes that an authorizer sees, told by one that is a service (requirements A-AZD-9
-//! to 22 and 49 to 51, A-REV-11, A-REV-20).
+//! Authorization attributes of requests, as an authorization webhook receives them.
+//!
+//! Requirements A-AZD-9 to 22 and 49 to 51, A-REV-11, A-REV-20.
 
 use serde_json::{Value, json};
 
 use crate::harness::{Client, ControlPlane, Options};
 use crate::webhooks::{Says, Service, answer};
 
-/// Allows everything but to `mallory`.
+/// Allows every user except `mallory`.
 fn nearly_all(_: &str, review: &Value) -> Says {
     match review["spec"]["user"].as_str() {
         Some("mallory") => answer(review, json!({"denied": true, "reason": "not you"})),
@@ -22,7 +23,7 @@ async fn start(service: &Service) -> ControlPlane {
     ControlPlane::start(options).await
 }
 
-/// The questions about one user since the last time.
+/// The reviews of one user since the last call.
 fn asked(service: &Service, user: &str) -> Vec<Value> {
     let questions = service.take().into_iter().map(|(_, review)| review["spec"].clone());
     questions.filter(|spec| spec["user"] == user).collect()
@@ -101,7 +102,9 @@ async fn every_request_is_asked_as_what_it_is() {
         service.take();
         alice.request(method, url, &[], b"").await;
         let questions = asked(&service, "alice");
-        let Some(first) = questions.first() else { panic!("{method} {url} is not asked about") };
+        let Some(first) = questions.first() else {
+            panic!("the webhook received no review for {method} {url}")
+        };
         assert_eq!(first["groups"], json!(["team-a", "system:authenticated"]), "{method} {url}");
         for kind in ["resourceAttributes", "nonResourceAttributes"] {
             assert_eq!(first[kind], want[kind], "{method} {url}");
@@ -134,12 +137,12 @@ async fn what_a_service_refuses_is_refused_in_reviews_too() {
     assert_eq!((&status["allowed"], status.get("denied")), (&json!(true), None));
     let rules =
         review(&plane.user("alice"), "selfsubjectrulesreviews", json!({"namespace": "default"})).await;
-    assert_eq!(rules["incomplete"], true, "nobody can list what a service allows: {rules}");
+    assert_eq!(rules["incomplete"], true, "the rules of a webhook cannot be listed: {rules}");
     assert!(rules["evaluationError"].as_str().is_some_and(|text| text.contains("webhook")), "{rules}");
 
-    // The token of an account tells which token it is.
+    // The review of a service-account token carries the credential id of the token.
     let accounts = "/api/v1/namespaces/default/serviceaccounts/default";
-    crate::harness::eventually("the default account is there", || async {
+    crate::harness::eventually("the default service account exists", || async {
         (plane.admin().get(accounts).await.status == 200).then_some(())
     })
     .await;
@@ -147,7 +150,7 @@ async fn what_a_service_refuses_is_refused_in_reviews_too() {
     service.take();
     plane.token(issued["status"]["token"].as_str().expect("a token")).get("/api/v1/nodes").await.expect(200);
     let questions = asked(&service, "system:serviceaccount:default:default");
-    let extra = &questions.first().expect("a question")["extra"];
+    let extra = &questions.first().expect("a review")["extra"];
     let id = extra["authentication.kubernetes.io/credential-id"][0].as_str().expect("an id");
     assert!(id.starts_with("JTI="), "{extra}");
 }

@@ -1,5 +1,6 @@
-//! Roles and bindings from the outside: what rules cover, whom bindings reach, what may be written by whom, and how
-//! verbs and paths become questions (requirements A-RBAC, A-AZD-23 to 31, A-DEF-56 to 60).
+//! RBAC end to end: rules, subjects and scopes of bindings, escalation checks, request attributes.
+//!
+//! Requirements A-RBAC, A-AZD-23 to 31, A-DEF-56 to 60.
 
 use serde_json::{Value, json};
 
@@ -7,7 +8,7 @@ use crate::harness::{Client, ControlPlane, Options, TestResponse, eventually};
 
 pub(crate) const MERGE: &str = "application/merge-patch+json";
 
-/// A plane with the same few objects in the namespaces `a` and `b`.
+/// A control plane with the same fixture objects in the namespaces `a` and `b`.
 pub(crate) struct World {
     pub(crate) plane: ControlPlane,
     pub(crate) admin: Client,
@@ -80,14 +81,14 @@ impl World {
         format!("{}/{resource}", self.rbac)
     }
 
-    /// A Role in a namespace, bound to one user, both of one name.
+    /// Creates a Role and a RoleBinding in a namespace for one user, both with the name of the user.
     pub(crate) async fn grant(&self, namespace: &str, user: &str, rules: Value) {
         self.made(&self.roles(namespace), json!({"metadata": {"name": user}, "rules": rules})).await;
         let binding = self.binding(user, "Role", user, json!([self.user(user)]));
         self.made(&self.bindings(namespace), binding).await;
     }
 
-    /// The same for the whole cluster.
+    /// Creates a ClusterRole and a ClusterRoleBinding for one user, both with the name of the user.
     pub(crate) async fn grant_cluster(&self, user: &str, rules: Value) {
         let role = json!({"metadata": {"name": user}, "rules": rules});
         self.made(&self.cluster("clusterroles"), role).await;
@@ -108,7 +109,9 @@ pub(crate) fn rule(groups: &[&str], resources: &[&str], names: &[&str], verbs: &
     rule
 }
 
-/// `VERB path`, with `:` for the namespace's path in the core group and `apps:` for that in `apps`.
+/// Sends a request `METHOD path`.
+///
+/// `:rest` is a path in the namespace in the core group, `apps:rest` one in `apps`.
 async fn ask(client: &Client, request: &str, namespace: &str) -> TestResponse {
     let (method, path) = request.split_once(' ').expect("a method and a path");
     let path = match path.split_once(':') {
@@ -266,7 +269,7 @@ async fn a_rule_covers_what_it_says_and_nothing_else() {
             assert_eq!(ask(&client, request, "a").await.status, 403, "{user}: {request}");
         }
     }
-    // Verbs that no request has are rights all the same.
+    // Verbs without a request, such as `proxy`, are still granted in access reviews.
     for verb in ["proxy", "redirect"] {
         let attributes = json!({"namespace": "a", "resource": "pods", "name": "x", "verb": verb});
         let review = json!({"spec": {"user": "empty", "resourceAttributes": attributes}});
@@ -328,11 +331,11 @@ async fn bindings_reach_whom_and_where_they_say() {
         ("anonymous", world.plane.anonymous()),
     ]);
     let default = "/api/v1/namespaces/a/serviceaccounts/default";
-    eventually("the default account is there", || async {
+    eventually("the default service account exists", || async {
         (world.admin.get(default).await.status == 200).then_some(())
     })
     .await;
-    // A pod that names no account has the default one.
+    // A pod without a service account gets the default one.
     let pod = world.admin.get("/api/v1/namespaces/a/pods/x").await.expect(200);
     assert_eq!(pod["spec"]["serviceAccountName"], "default");
     let bound = json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "x", "uid": pod["metadata"]["uid"]}});
@@ -343,9 +346,10 @@ async fn bindings_reach_whom_and_where_they_say() {
         let issued = world.admin.post(&path, &json!({"spec": spec})).await.expect(201);
         clients.insert(name, world.plane.token(issued["status"]["token"].as_str().expect("a token")));
     }
-    // What somebody does, by the last word: read a map in `a` (here) or `b` (there), or the cluster's nodes.
+    // `CLIENT TARGET`: the client reads a ConfigMap in `a` (here) or `b` (there), or lists the cluster's
+    // nodes.
     let status = async |deed: &str| {
-        let (who, what) = deed.split_once(' ').expect("who and what");
+        let (who, what) = deed.split_once(' ').expect("a client and a target");
         let (request, namespace) = match what {
             "here" => ("GET :configmaps/x", "a"),
             "there" => ("GET :configmaps/x", "b"),
@@ -358,7 +362,8 @@ async fn bindings_reach_whom_and_where_they_say() {
         |name: &str| json!({"kind": "Group", "apiGroup": world.group, "name": name}),
     );
     let account = |name: &str| json!({"kind": "ServiceAccount", "namespace": "a", "name": name});
-    // The subject; a Role, a ClusterRole in the namespace, or one everywhere; who then may, and who still may not.
+    // The subject; a Role, a ClusterRole in the namespace, or one cluster-wide; permitted and forbidden
+    // requests.
     for (subject, to, may, may_not) in [
         (
             user("jane"),
@@ -400,11 +405,11 @@ async fn bindings_reach_whom_and_where_they_say() {
             assert_eq!(status(deed).await, 403, "{subject}, {to}: {deed}, after");
         }
     }
-    // Without a binding an account may discover, and nothing else.
+    // A service account without bindings may read discovery documents only.
     assert_eq!(ask(&clients["a:x"], "GET /apis", "").await.status, 200);
 }
 
-/// The fields of a 422's causes.
+/// The fields in the causes of a 422 response.
 fn fields(answer: &TestResponse) -> Vec<String> {
     let causes = answer.json()["details"]["causes"].as_array().cloned().unwrap_or_default();
     causes.iter().map(|cause| cause["field"].as_str().unwrap_or_default().to_owned()).collect()
@@ -490,11 +495,11 @@ async fn objects_keep_what_they_are_given_and_wrong_ones_are_refused() {
         assert_eq!(answer.status, 422, "{object}: {}", answer.text());
         assert!(
             fields(&answer).iter().any(|found| found == field),
-            "{object}: {:?} has {field}",
+            "{object}: the causes {:?} lack {field}",
             fields(&answer)
         );
     }
-    // A subject of a User or Group has the group of its kind.
+    // User and Group subjects default to the RBAC API group.
     let bare = world.binding("bare", "ClusterRole", "view", json!([{"kind": "Group", "name": "dev"}]));
     let made = world.made(&bindings, bare).await;
     assert_eq!(made["subjects"][0]["apiGroup"], world.group.as_str());
@@ -526,7 +531,7 @@ async fn a_binding_keeps_its_role_until_it_is_made_anew() {
     may(403, 403).await;
     world.made(&bindings, to("secrets")).await;
     may(403, 200).await;
-    // Rights of two bindings add up.
+    // Permissions of two bindings are added.
     let mut second = to("maps");
     second["metadata"]["name"] = "c".into();
     world.made(&bindings, second).await;
@@ -542,7 +547,7 @@ async fn nobody_grants_what_they_do_not_hold() {
     let pods = rule(&[""], &["pods"], &[], &["get"]);
     let secrets = rule(&[""], &["secrets"], &[], &["get"]);
     let special = |verb: &str, resource: &str, names: &[&str]| rule(&[group], &[resource], names, &[verb]);
-    // Everybody may write roles and bindings and read pods; what more they may, in `a` or everywhere.
+    // Every user may write roles and bindings and read pods; further rules apply in `a` or cluster-wide.
     for (user, everywhere, more) in [
         ("plain", false, vec![]),
         ("escalator", false, vec![special("escalate", "roles", &[])]),
@@ -605,7 +610,8 @@ async fn nobody_grants_what_they_do_not_hold() {
             world.admin.delete(&format!("{collection}/new")).await.expect(200);
         }
     }
-    // The same for changes: all that a role allows must be held, unless only its garbage collection is concerned.
+    // Updates need all permissions of the new role as well, except for updates of metadata for garbage
+    // collection.
     world.made(&roles, role(&[&secrets])).await;
     world.made(&bindings, binding("Role", "big")).await;
     let more_subjects = world.binding("new", "Role", "big", json!([world.user("joe"), world.user("plain")]));
@@ -625,7 +631,7 @@ async fn nobody_grants_what_they_do_not_hold() {
         let answer = world.client(user).put(&format!("{collection}/new"), &object).await;
         assert_eq!(answer.status, want, "{user} changes to {object} in {collection}: {}", answer.text());
     }
-    // Nor by way of a role one is bound to, of a patch, or of an aggregation.
+    // The check also covers patches of one's own role, aggregation rules, and aggregation labels.
     let mine = format!("{roles}/plain");
     let answer = world.client("plain").patch(&mine, MERGE, &json!({"rules": [star]})).await;
     assert_eq!(answer.status, 403, "{}", answer.text());
@@ -644,7 +650,7 @@ async fn an_aggregated_role_holds_the_rules_of_its_parts() {
     let cluster_roles = world.cluster("clusterroles");
     let part = |name: &str, resource: &str, label: &str| json!({"metadata": {"name": name, "labels": {"part": label}}, "rules": [rule(&[""], &[resource], &[], &["get"])]});
     let holds = async |want: &[&str]| {
-        eventually("the rules are gathered", || async {
+        eventually("the aggregated rules are updated", || async {
             let held = world.admin.get(&format!("{cluster_roles}/sum")).await.expect(200);
             let rules = held["rules"].as_array().cloned().unwrap_or_default();
             let mut found: Vec<String> = rules
@@ -682,7 +688,7 @@ async fn a_request_of_two_kinds_needs_both_rights() {
         let answer = world.client(user).put(&path, &lease(user)).await;
         assert_eq!(answer.status, want, "{user}: {}", answer.text());
     }
-    // The scheduler of the default policy binds pods, and may not write them.
+    // In the default policy, the scheduler may bind pods but not update them.
     let scheduler = world.client("system:kube-scheduler");
     let binding = json!({"metadata": {"name": "x"}, "target": {"kind": "Node", "name": "n"}});
     scheduler.post("/api/v1/namespaces/a/pods/x/binding", &binding).await.expect(201);

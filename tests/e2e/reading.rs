@@ -1,4 +1,4 @@
-//! Reads over restarts and over a trimmed history, from the real program and its own store.
+//! Lists, continue tokens and watches after restarts and after history compaction.
 
 use serde_json::{Value, json};
 
@@ -67,7 +67,7 @@ async fn history_is_kept_as_long_as_the_flag_says() {
     let token = first["metadata"]["continue"].as_str().unwrap().to_owned();
     let version = first["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let next = format!("{MAPS}?{OURS}&limit=1&continue={token}");
-    let expired = eventually("the history is trimmed", || async {
+    let expired = eventually("the history is compacted", || async {
         admin.put(&format!("{MAPS}/b"), &map("b", "2")).await.expect(200);
         let answer = admin.get(&next).await;
         (answer.status == 410).then(|| answer.json())

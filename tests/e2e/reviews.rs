@@ -1,4 +1,4 @@
-//! Access reviews from the outside: what is asked, of whom, and what is said of it (requirements A-REV, A-AZD-43 to 48).
+//! Access reviews, rules reviews and token reviews end to end (requirements A-REV, A-AZD-43 to 48).
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,9 @@ struct World {
 }
 
 impl World {
-    /// Alice may get deployments and the map `x`, everything only in `a`.
+    /// Starts a server with permissions for alice in the namespace `a` only.
+    ///
+    /// She may get deployments, pod logs and the ConfigMap `x`.
     async fn start(options: Options) -> World {
         let plane = ControlPlane::start(options).await;
         let world = World { admin: plane.admin(), reviews: plane.api("authorization", "v1"), plane };
@@ -45,11 +47,11 @@ impl World {
         format!("{}/{review}", self.reviews)
     }
 
-    /// The status of an answered review.
+    /// Creates a review and returns its status.
     async fn review(&self, client: &Client, review: &str, spec: Value) -> Value {
         let object = json!({"apiVersion": self.reviews.trim_start_matches("/apis/"), "spec": spec});
         let answer = client.post(&self.path(review), &object).await.expect(201);
-        assert_eq!(answer["spec"], spec, "the question is told again");
+        assert_eq!(answer["spec"], spec, "the response contains the spec");
         answer["status"].clone()
     }
 }
@@ -96,7 +98,7 @@ async fn every_attribute_counts() {
             assert_eq!((&refused["allowed"], refused.get("denied")), (&json!(false), None), "{changed}");
         }
     }
-    // Versions are matched by nothing: a rule has none.
+    // RBAC rules have no API version, so the version is ignored.
     let mut versioned = deployments();
     versioned["version"] = "v7".into();
     assert_eq!(world.review(&alice, SELF, json!({"resourceAttributes": versioned})).await["allowed"], true);
@@ -127,14 +129,14 @@ async fn anybody_may_be_asked_about_by_those_who_may_ask() {
         );
         world.plane.user("alice").post(&world.path(ANY), &json!({"spec": spec})).await.expect(403);
     }
-    // The caller's own, as somebody else.
+    // Self reviews with impersonation are about the impersonated user.
     for (user, allowed) in [("alice", true), ("system:serviceaccount:a:x", true), ("bob", false)] {
         let headers = [("Impersonate-User", user), ("Content-Type", "application/json")];
         let body = json!({"spec": {"resourceAttributes": attributes}}).to_string();
         let answer = world.admin.request("POST", &world.path(SELF), &headers, body.as_bytes()).await;
         assert_eq!(answer.expect(201)["status"]["allowed"], allowed, "{user}");
     }
-    // Of paths too; what nobody can read of the policy is said.
+    // Reviews of paths; a binding to a missing role is reported in the status.
     let spec = |path: &str| json!({"user": "carol", "groups": ["system:authenticated"], "nonResourceAttributes": {"path": path, "verb": "get"}});
     assert_eq!(world.review(&world.admin, ANY, spec("/version")).await["allowed"], true);
     assert_eq!(world.review(&world.admin, ANY, spec("/metrics")).await["allowed"], false);
@@ -178,9 +180,9 @@ async fn reviews_are_created_checked_and_never_kept() {
         let asked = json!({"spec": {"resourceAttributes": deployments()}});
         world.plane.user("alice").post(&world.path(SELF), &asked).await.expect(201);
     }
-    // Controllers of the start may still write a little.
+    // Controllers may still write a few objects after the start.
     let after = revision(world.admin.get("/api/v1/namespaces").await.expect(200));
-    assert!(after - before < 50, "reviews are not written: {before} to {after}");
+    assert!(after - before < 50, "reviews must not be stored: revision {before} to {after}");
 
     let path = json!({"path": "/x", "verb": "get"});
     for (review, spec) in [
@@ -215,7 +217,10 @@ async fn the_rules_of_a_caller_are_all_they_may_do() {
         rules.iter().any(|rule| rule["resources"] == json!([resource]))
     };
     let (here, there) = (rules("alice", "a").await, rules("alice", "b").await);
-    assert_eq!(here["incomplete"], false, "RBAC and Node know all rules of a user who is no node: {here}");
+    assert_eq!(
+        here["incomplete"], false,
+        "RBAC and Node list all rules of a user that is not a node: {here}"
+    );
     for resource in ["deployments", "configmaps", "pods/log"] {
         assert!(has(&here, resource) && !has(&there, resource), "{resource}: {here} {there}");
     }
@@ -239,7 +244,7 @@ async fn masters_need_no_role_and_every_decision_is_audited() {
     let master = world.plane.certificate("root", &["system:masters"]);
     let granted = world.plane.certificate("op", &["ops"]);
     let secrets = "/api/v1/namespaces/a/secrets";
-    // A group bound to cluster-admin can be told to go; system:masters cannot.
+    // Permissions of a group bound to cluster-admin can be revoked; those of system:masters cannot.
     let binding = json!({"metadata": {"name": "ops"}, "subjects": [{"kind": "Group", "name": "ops"}],
         "roleRef": {"apiGroup": world.plane.names().group("rbac.authorization"), "kind": "ClusterRole", "name": "cluster-admin"}});
     world.admin.post(&bindings, &binding).await.expect(201);
@@ -266,7 +271,7 @@ async fn masters_need_no_role_and_every_decision_is_audited() {
             .filter_map(|event| event["annotations"][format!("{group}/reason")].as_str().map(str::to_owned))
             .collect::<Vec<String>>()
     };
-    crate::harness::eventually("the audit log tells both decisions", || async {
+    crate::harness::eventually("the audit log has both decisions", || async {
         let (forbidden, allowed) = (decided("carol", "forbid"), decided("alice", "allow"));
         (!forbidden.is_empty() && allowed.iter().any(|reason| reason.contains("RoleBinding \"b/a\"")))
             .then_some(())

@@ -1,5 +1,4 @@
-//! The objects that a server has from its start: what they are under both presets, that a restart writes nothing, and what
-//! comes back when it is deleted or changed.
+//! Bootstrap objects: content under both presets, restarts without writes, restoration after changes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Client, ControlPlane, Options, eventually};
 
-/// The collections that hold them.
+/// The collections of bootstrap objects.
 fn collections(plane: &ControlPlane) -> Vec<String> {
     let api = |stem, resource: &str| format!("{}/{resource}", plane.api(stem, "v1"));
     vec![
@@ -23,7 +22,7 @@ fn collections(plane: &ControlPlane) -> Vec<String> {
     ]
 }
 
-/// All of them by path, as they are.
+/// All bootstrap objects by path.
 async fn all(plane: &ControlPlane) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for collection in collections(plane) {
@@ -36,7 +35,9 @@ async fn all(plane: &ControlPlane) -> BTreeMap<String, Value> {
     all
 }
 
-/// Waits until every flow schema says whether its level exists: the last that is written after a start.
+/// Waits until all 13 flow schemas have the condition `Dangling` with status False.
+///
+/// This is the last write after a start. Returns all bootstrap objects.
 async fn settled(plane: &ControlPlane) -> BTreeMap<String, Value> {
     eventually("the status of flow schemas", || async {
         let all = all(plane).await;
@@ -144,13 +145,13 @@ async fn a_fresh_server_has_them_and_a_restart_writes_nothing() {
             assert_eq!((&condition["status"], &condition["reason"]), (&json!("True"), &local), "{name}");
         }
 
-        // The port is the system's choice and may be another one after the restart: then the endpoints follow, alone.
+        // The system selects the port, so it may differ after the restart. Then only the endpoints change.
         plane.stop().await;
         plane.launch().await;
         let after = settled(&plane).await;
         for (path, object) in &before {
             if !path.contains("endpoint") {
-                assert_eq!(after.get(path), Some(object), "{path} was written again");
+                assert_eq!(after.get(path), Some(object), "the restart wrote {path}");
             }
         }
         assert_eq!(after.len(), before.len());
@@ -160,7 +161,7 @@ async fn a_fresh_server_has_them_and_a_restart_writes_nothing() {
     }
 }
 
-/// Waits until the object at a path is as it should be.
+/// Waits until the object at a path exists and satisfies a predicate.
 async fn becomes(client: &Client, path: &str, what: &str, good: impl Fn(&Value) -> bool) -> Value {
     eventually(what, || async {
         let answer = client.get(path).await;
@@ -182,12 +183,12 @@ async fn what_is_kept_comes_back_and_what_is_somebody_elses_stays() {
     let schema = |name: &str| format!("{}/flowschemas/{name}", plane.api("flowcontrol.apiserver", "v1"));
     let annotation = names.label_sub_key("apf", "autoupdate-spec");
 
-    // Deleted: mandatory and suggested ones come back.
+    // Deleted mandatory and suggested objects are created again.
     for name in ["exempt", "probes"] {
         admin.delete(&schema(name)).await.expect(200);
         becomes(&admin, &schema(name), "a deleted flow schema", |_| true).await;
     }
-    // Changed: a mandatory one is restored whatever its annotation says.
+    // A changed mandatory object is restored, regardless of its autoupdate annotation.
     let change = json!({
         "metadata": {"annotations": {&annotation: "false"}}, "spec": {"limited": {"nominalConcurrencyShares": 77}},
     });
@@ -195,7 +196,7 @@ async fn what_is_kept_comes_back_and_what_is_somebody_elses_stays() {
     let shares =
         |wanted: i64| move |level: &Value| level["spec"]["limited"]["nominalConcurrencyShares"] == wanted;
     becomes(&admin, &level("catch-all"), "a mandatory level", shares(5)).await;
-    // A suggested one only as long as its annotation lets it be.
+    // A suggested object is restored only if its annotation permits that.
     let change = json!({"spec": {"limited": {"nominalConcurrencyShares": 77}}});
     admin.patch(&level("system"), merge, &change).await.expect(200);
     becomes(&admin, &level("system"), "a suggested level", shares(30)).await;
@@ -203,12 +204,12 @@ async fn what_is_kept_comes_back_and_what_is_somebody_elses_stays() {
         "metadata": {"annotations": {&annotation: "false"}}, "spec": {"limited": {"nominalConcurrencyShares": 78}},
     });
     admin.patch(&level("node-high"), merge, &change).await.expect(200);
-    // That both were looked at is seen by the one that comes back after it.
+    // The object that is created again shows that the controller has processed the earlier changes.
     admin.delete(&level("global-default")).await.expect(200);
     becomes(&admin, &level("global-default"), "a deleted level", |_| true).await;
     assert!(shares(78)(&admin.get(&level("node-high")).await.expect(200)));
 
-    // A schema without its level says so.
+    // A flow schema without its priority level gets the condition `Dangling`.
     let dangling =
         json!({"metadata": {"name": "lost"}, "spec": {"priorityLevelConfiguration": {"name": "nowhere"}}});
     let schemas = format!("{}/flowschemas", plane.api("flowcontrol.apiserver", "v1"));
@@ -218,7 +219,7 @@ async fn what_is_kept_comes_back_and_what_is_somebody_elses_stays() {
     let lost = becomes(&admin, &schema("lost"), "a dangling schema", said("True")).await;
     assert_eq!(lost["status"]["conditions"][0]["reason"], "NotFound");
 
-    // Made once: it stays away until the next start.
+    // Objects that are created only at start stay deleted until the next start.
     let class = format!("{}/priorityclasses/system-node-critical", plane.api("scheduling", "v1"));
     let service = format!("{}/apiservices/v1.apps", plane.api("apiregistration", "v1"));
     let own = format!("/api/v1/namespaces/default/services/{}", names.api_service);
@@ -232,7 +233,7 @@ async fn what_is_kept_comes_back_and_what_is_somebody_elses_stays() {
     plane.stop().await;
     plane.launch().await;
     for path in [&class, &service] {
-        becomes(&plane.admin(), path, "an object of the next start", |_| true).await;
+        becomes(&plane.admin(), path, "the next start creates the object", |_| true).await;
     }
 }
 
@@ -272,7 +273,7 @@ async fn api_services_of_custom_kinds_come_and_go_with_their_definitions() {
     eventually("the end of an APIService", || async { (admin.get(&path).await.status == 404).then_some(()) })
         .await;
     let own =
-        becomes(&admin, &format!("{services}/v2.g.example.com"), "somebody's APIService", available).await;
+        becomes(&admin, &format!("{services}/v2.g.example.com"), "an APIService of a user", available).await;
     assert_eq!(own["spec"]["groupPriorityMinimum"], 7);
 }
 

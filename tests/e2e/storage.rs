@@ -1,4 +1,4 @@
-//! The store from the outside: a full disk, a quota, Events that end, `apid store`, damage.
+//! Storage end to end: full disk, quota, expiry of Events, `apid store` commands, and corruption.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -18,7 +18,7 @@ fn map(name: &str, size: usize) -> Value {
     json!({"metadata": {"name": name}, "data": {"value": "x".repeat(size)}})
 }
 
-/// The next event of a type.
+/// Waits for the next watch event of a type.
 async fn event(watch: &mut WatchStream, kind: &str) -> Value {
     let next = async {
         loop {
@@ -35,7 +35,7 @@ fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().expect("a version").parse().expect("a number")
 }
 
-/// A refusal because there is no room: a Status that says so and when to come again.
+/// Asserts a 503 Status for full storage with a Retry-After header.
 fn assert_full(answer: &crate::harness::TestResponse) {
     let status = answer.expect(503);
     assert_eq!(
@@ -62,10 +62,10 @@ fn a_full_disk_refuses_writes_and_goes_on_by_itself() {
 
 async fn fill_and_free(mount: &Mount) {
     let room = || {
-        let disk = rustix::fs::statvfs(mount.dir()).expect("the room there is");
+        let disk = rustix::fs::statvfs(mount.dir()).expect("the free space");
         (disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
     };
-    // The disk holds no sockets.
+    // The mounted disk does not support sockets.
     let sockets = tempfile::tempdir().expect("a folder");
     let options = Options { data_dir: Some(mount.dir().join("data")), ..Options::default() };
     let socket = format!("--authd-socket={}", sockets.path().join("authd").display());
@@ -78,13 +78,14 @@ async fn fill_and_free(mount: &Mount) {
     for free in [200 * MIB, 0] {
         let (size, left) = room();
         mount.limit(Some(size - left + free));
-        let refused = eventually("writes are refused", || async {
+        let refused = eventually("writes are rejected", || async {
             let name = format!("more-{free}");
             let answer = client.post(MAPS, &map(&name, 10)).await;
             if answer.status == 201 {
                 client.delete(&format!("{MAPS}/{name}")).await;
             }
-            // The room is measured ten times a second: a write before that may meet the end of the disk itself.
+            // apid measures the free space ten times a second. A write before that may get the error of the
+            // disk.
             answer.text().contains("storage is full").then_some(answer)
         })
         .await;
@@ -99,14 +100,15 @@ async fn fill_and_free(mount: &Mount) {
         let deleted = client.delete(&format!("{MAPS}/{doomed}")).await;
         if free > 0 {
             deleted.expect(200);
-            // A delete makes room. Others of this test's may come before it.
+            // With 200 MiB left, deletes are permitted because they free space. Earlier deletes of this test
+            // may precede this event.
             while event(&mut watch, "DELETED").await["metadata"]["name"] != "second" {}
         } else {
             assert_full(&deleted);
         }
         mount.limit(Some(2048 * MIB));
         let back = format!("back-{free}");
-        eventually("writes go on", || async {
+        eventually("writes are accepted again", || async {
             (client.post(MAPS, &map(&back, 10)).await.status == 201).then_some(())
         })
         .await;
@@ -134,17 +136,17 @@ async fn a_full_quota_refuses_writes_until_objects_are_deleted() {
             break answer;
         }
         made += 1;
-        assert!(made < 40, "the quota is not held");
+        assert!(made < 40, "the quota is not enforced");
     };
     assert_full(&refused);
-    assert!(made > 4, "{made} objects are the quota");
+    assert!(made > 4, "the quota rejected object {made}");
     client.get(&format!("{MAPS}/large-0")).await.expect(200);
     let mut watch = client.watch(&format!("{MAPS}?watch=1")).await;
     for number in 0..made {
         client.delete(&format!("{MAPS}/large-{number}")).await.expect(200);
         event(&mut watch, "DELETED").await;
     }
-    eventually("there is room again", || async {
+    eventually("writes are accepted again", || async {
         (client.post(MAPS, &map("again", 900_000)).await.status == 201).then_some(())
     })
     .await;
@@ -182,14 +184,14 @@ async fn events_end_with_a_deletion_in_both_versions_also_after_a_restart() {
     plane.kill();
     plane.launch().await;
     let client = plane.admin();
-    eventually("it ends after a restart", || async {
+    eventually("the Event expires after a restart", || async {
         (client.get(&format!("{core}/before-restart")).await.status == 404).then_some(())
     })
     .await;
     client.get("/api/v1/namespaces/default/configmaps/stays").await.expect(200);
 }
 
-/// `apid store` on a data directory.
+/// Runs `apid store` on a data directory.
 fn store(word: &str, data: &Path, flags: &[String]) -> Output {
     Command::new(program("apid"))
         .args(["store", word, "--data-dir"])
@@ -204,8 +206,9 @@ fn told(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
 
-/// An informer lists and watches. Its objects came from a store that has been lost and restored since: it is told to list
-/// anew, and sees no number again.
+/// After a restore from a backup, clients with newer resourceVersions get 410 and list again.
+///
+/// No resourceVersion is reused.
 #[tokio::test]
 async fn a_restored_store_goes_on_above_all_that_clients_have_seen() {
     let mut plane = ControlPlane::start(Options::default()).await;
@@ -215,7 +218,7 @@ async fn a_restored_store_goes_on_above_all_that_clients_have_seen() {
         client.post(MAPS, &map(&format!("kept-{number}"), 100)).await.expect(201);
     }
     let (code, text) = told(&store("check", &data, &[]));
-    assert_eq!(code, Some(1), "a server has it: {text}");
+    assert_eq!(code, Some(1), "a running server locks the store: {text}");
     assert!(text.contains("in use"), "{text}");
     plane.stop().await;
     let (code, text) = told(&store("check", &data, &[]));
@@ -224,7 +227,7 @@ async fn a_restored_store_goes_on_above_all_that_clients_have_seen() {
     let to = [format!("--to={}", file.display())];
     let (code, text) = told(&store("backup", &data, &to));
     assert_eq!(code, Some(0), "{text}");
-    // What is written after the backup is seen by clients, and lost.
+    // Clients see writes after the backup, which the restore loses.
     plane.launch().await;
     let client = plane.admin();
     for number in 0..20 {
@@ -239,7 +242,7 @@ async fn a_restored_store_goes_on_above_all_that_clients_have_seen() {
     let (code, text) = told(&store("restore", &data, &from));
     assert_eq!(code, Some(0), "{text}");
     let (code, text) = told(&store("restore", &data, &from));
-    assert_eq!(code, Some(1), "there is a store: {text}");
+    assert_eq!(code, Some(1), "restore must not replace an existing store: {text}");
     plane.launch().await;
     let client = plane.admin();
     let continued = client.get(&format!("{MAPS}?limit=3&continue={token}")).await;
@@ -264,8 +267,9 @@ async fn a_restored_store_goes_on_above_all_that_clients_have_seen() {
     assert_eq!(store("check", &data, &[]).status.code(), Some(0));
 }
 
-/// A byte of the journal is flipped: the start is refused with what is lost, and `repair` keeps the rest, also what was
-/// written later.
+/// With a flipped byte in the journal, the start fails and reports the lost revisions.
+///
+/// `apid store repair` keeps all other changes, including later ones.
 #[tokio::test]
 async fn a_damaged_store_is_refused_and_repaired() {
     let mut plane = ControlPlane::start(Options::default()).await;
@@ -287,7 +291,7 @@ async fn a_damaged_store_is_refused_and_repaired() {
     assert_eq!(
         std::fs::read(&journal).expect("the journal"),
         bytes,
-        "a start that is refused changes nothing"
+        "a failed start must not change the journal"
     );
     let (code, text) = told(&store("check", &data, &[]));
     assert_eq!(code, Some(2), "{text}");
@@ -298,10 +302,10 @@ async fn a_damaged_store_is_refused_and_repaired() {
     let backup = store("backup", &data, &[format!("--to={}", data.join("file").display())]);
     assert_eq!(told(&backup).0, Some(2), "a damaged store is not backed up");
     let (code, text) = told(&store("repair", &data, &[]));
-    assert_eq!(code, Some(3), "something is lost: {text}");
+    assert_eq!(code, Some(3), "repair reports lost changes: {text}");
     assert!(data.join("store.damaged").is_dir());
     let (code, text) = told(&store("repair", &data, &[]));
-    assert_eq!(code, Some(0), "nothing is left to be repaired: {text}");
+    assert_eq!(code, Some(0), "a second repair finds nothing to repair: {text}");
     plane.launch().await;
     let client = plane.admin();
     for (name, code) in [("m-00", 200), ("m-09", 200), ("m-10", 404), ("m-11", 200), ("m-19", 200)] {
@@ -310,7 +314,7 @@ async fn a_damaged_store_is_refused_and_repaired() {
     client.post(MAPS, &map("m-10", 10)).await.expect(201);
 }
 
-/// The first batch of the journal says whose the store is.
+/// The first batch of the journal contains the identity of the store: preset and API domain.
 #[tokio::test]
 async fn a_store_that_does_not_say_whose_it_is_is_repaired_only_with_names() {
     let mut plane = ControlPlane::start(Options::kubernetes()).await;
@@ -327,12 +331,12 @@ async fn a_store_that_does_not_say_whose_it_is_is_repaired_only_with_names() {
     assert!(text.contains("--names") && text.contains("--api-domain"), "{text}");
     assert!(!data.join("store.damaged").exists());
     let (code, text) = told(&store("repair", &data, &["--names=kubernetes".to_owned()]));
-    assert_eq!(code, Some(0), "nothing is lost: {text}");
+    assert_eq!(code, Some(0), "repair must lose nothing: {text}");
     plane.launch().await;
     plane.admin().get(&format!("{MAPS}/kept")).await.expect(200);
 }
 
-/// What follows Events to end them stops with the process, before the store is closed under it.
+/// The Event expiry task stops before the store is closed, so that a clean shutdown logs no error.
 #[tokio::test]
 async fn the_expiry_of_events_says_nothing_of_a_clean_stop() {
     let mut plane = ControlPlane::start(Options::default()).await;

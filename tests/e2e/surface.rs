@@ -1,5 +1,7 @@
-//! What the whole process shows: names of both presets, health with its checks, each verb authorized for itself, limits and
-//! gates from the command line, forms of answers on the wire.
+//! Server behavior visible to clients.
+//!
+//! Preset names, health checks, verb authorization, the in-flight limit, feature gates and transfer
+//! encodings.
 
 use std::process::Command;
 
@@ -150,7 +152,7 @@ async fn a_failed_check_is_named_and_its_reason_logged() {
     .await;
     assert!(failed.contains("[-]authd failed: reason withheld\n"), "{failed}");
     assert!(failed.ends_with("readyz check failed\n"), "{failed}");
-    // A new authd takes the place of one that hangs; what is asked while it starts is refused.
+    // apid replaces an unresponsive authd. Requests during the start of the new one are rejected.
     for path in ["/readyz?exclude=authd", "/livez"] {
         eventually("healthy without authd", || async {
             let answer = client.get(path).await;
@@ -163,7 +165,7 @@ async fn a_failed_check_is_named_and_its_reason_logged() {
     plane.signal_authd(rustix::process::Signal::CONT);
 }
 
-/// A role for one verb on ConfigMaps, and its binding to a user with a certificate of their own.
+/// Creates a user with a client certificate and a Role for one verb on ConfigMaps.
 async fn allowed(plane: &ControlPlane, verb: &str) -> Client {
     let (group, admin) = (plane.names().group("rbac.authorization"), plane.admin());
     let base = format!("/apis/{group}/v1/namespaces/default");
@@ -187,7 +189,7 @@ async fn each_verb_is_authorized_for_itself() {
     let watch = format!("{MAPS}?watch=1&timeoutSeconds=1");
     let watch_item = format!("{item}?watch=1&timeoutSeconds=1");
     let legacy = "/api/v1/watch/namespaces/default/configmaps?timeoutSeconds=1".to_owned();
-    // Method, path, verb it is.
+    // Method, path, and the verb of the request.
     let requests = [
         ("GET", &item, "get"),
         ("HEAD", &item, "get"),
@@ -237,7 +239,7 @@ async fn a_part_of_an_object_is_a_right_of_its_own() {
         "roleRef": {"apiGroup": group, "kind": "Role", "name": "parts"}});
     admin.post(&format!("{base}/roles"), &role).await.expect(201);
     admin.post(&format!("{base}/rolebindings"), &binding).await.expect(201);
-    // Of a pod that is not there: who may not is not told so.
+    // The pod does not exist: unauthorized requests get 403, so that they do not learn that.
     let pod = "/api/v1/namespaces/default/pods/p";
     for (path, code) in [("", 403), ("/status", 404), ("/log", 404), ("/eviction", 403), ("/exec", 403)] {
         alice.get(&format!("{pod}{path}")).await.expect(code);
@@ -253,7 +255,7 @@ async fn what_is_too_much_at_once_is_429() {
         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view"}});
     plane.admin().post(&format!("/apis/{group}/v1/clusterrolebindings"), &binding).await.expect(201);
     let alice = plane.user("alice");
-    // This one waits for a version to come, and takes the only place meanwhile.
+    // This list waits for a future resourceVersion and occupies the only in-flight slot.
     let waiting = tokio::spawn({
         let alice = alice.clone();
         async move {
@@ -262,7 +264,7 @@ async fn what_is_too_much_at_once_is_429() {
             }
         }
     });
-    let refused = eventually("a refusal", || async {
+    let refused = eventually("a request gets 429", || async {
         let answer = alice.get(MAPS).await;
         (answer.status == 429).then_some(answer)
     })
@@ -272,7 +274,8 @@ async fn what_is_too_much_at_once_is_429() {
     assert_eq!(refused.header("retry-after").parse::<u32>().unwrap(), 1);
     plane.admin().get(MAPS).await.expect(200);
     waiting.abort();
-    eventually("room again", || async { (alice.get(MAPS).await.status == 200).then_some(()) }).await;
+    eventually("requests are served again", || async { (alice.get(MAPS).await.status == 200).then_some(()) })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,4 @@
-//! Tokens and who they stand for, from the outside: service accounts, bootstrap tokens, the signed `cluster-info`, and
-//! requests made as somebody else.
+//! Service-account tokens, bootstrap tokens, signed `cluster-info`, and impersonation.
 
 use aws_lc_rs::{hmac, signature};
 use base64::Engine as _;
@@ -12,18 +11,18 @@ const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const SECRETS: &str = "/api/v1/namespaces/svc-system/secrets";
 const INFO: &str = "/api/v1/namespaces/svc-public/configmaps/cluster-info";
 
-/// Makes the service account `robot` of the namespace `default`, and gives its uid.
+/// Creates the service account `robot` in the namespace `default` and returns its uid.
 async fn robot(admin: &Client) -> Value {
     admin.post(ACCOUNTS, &json!({"metadata": {"name": "robot"}})).await.expect(201)["metadata"]["uid"].clone()
 }
 
-/// A token of `robot`.
+/// Requests a token of `robot`.
 async fn issue(admin: &Client, spec: Value) -> String {
     let answer = admin.post(&format!("{ACCOUNTS}/robot/token"), &json!({"spec": spec})).await.expect(201);
     answer["status"]["token"].as_str().expect("a token").to_owned()
 }
 
-/// Asks who a client is; None when it is nobody.
+/// The user of a client from a SelfSubjectReview; `None` if the response is 401.
 async fn who(plane: &ControlPlane, client: &Client, headers: &[(&str, &str)]) -> Option<Value> {
     let group = plane.names().group("authentication");
     let body = json!({"apiVersion": format!("{group}/v1"), "kind": "SelfSubjectReview"}).to_string();
@@ -37,7 +36,7 @@ fn decoded(part: &str) -> Vec<u8> {
     URL_SAFE_NO_PAD.decode(part).expect("base64url without padding")
 }
 
-/// Header, claims, what is signed and the signature.
+/// Splits a JWT into header, claims, signed text and signature.
 fn jwt(token: &str) -> (Value, Value, String, Vec<u8>) {
     let [header, claims, signed] = token.split('.').collect::<Vec<_>>()[..] else {
         panic!("three parts: {token}")
@@ -70,7 +69,7 @@ async fn a_token_of_an_account_says_what_was_asked_for_and_dies_with_the_account
     let number = |claim: &str| claims[claim].as_i64().expect(claim);
     assert_eq!((number("exp") - number("iat"), number("nbf")), (3600, number("iat")));
 
-    // The published keys verify it.
+    // The published JWKS verifies the token.
     let found = plane.token(&token).get("/.well-known/openid-configuration").await.expect(200);
     assert_eq!(found["issuer"], claims["iss"]);
     assert!(found["jwks_uri"].as_str().expect("an address").ends_with("/openid/v1/jwks"), "{found}");
@@ -92,7 +91,7 @@ async fn a_token_of_an_account_says_what_was_asked_for_and_dies_with_the_account
         other => panic!("{other:?}"),
     }
 
-    // What is asked for counts: a lifetime within bounds, and audiences.
+    // The server honors the requested lifetime within its limits, and the requested audiences.
     let (_, claims, ..) = jwt(&issue(&admin, json!({"expirationSeconds": 7200})).await);
     assert_eq!(
         claims["exp"].as_i64().zip(claims["iat"].as_i64()).map(|(end, start)| end - start),
@@ -102,12 +101,16 @@ async fn a_token_of_an_account_says_what_was_asked_for_and_dies_with_the_account
     admin.post(&format!("{ACCOUNTS}/robot/token"), &short).await.expect(422);
     let elsewhere = issue(&admin, json!({"audiences": ["elsewhere"]})).await;
     assert_eq!(jwt(&elsewhere).1["aud"], json!(["elsewhere"]));
-    assert_eq!(who(&plane, &plane.token(&elsewhere), &[]).await, None, "it is for somebody else");
+    assert_eq!(who(&plane, &plane.token(&elsewhere), &[]).await, None, "the token has another audience");
 
     admin.delete(&format!("{ACCOUNTS}/robot")).await.expect(200);
     assert_eq!(who(&plane, &plane.token(&token), &[]).await, None);
     robot(&admin).await;
-    assert_eq!(who(&plane, &plane.token(&token), &[]).await, None, "another account of that name");
+    assert_eq!(
+        who(&plane, &plane.token(&token), &[]).await,
+        None,
+        "a new service account with the same name has another uid"
+    );
 }
 
 #[tokio::test]
@@ -154,7 +157,7 @@ async fn pods_run_as_an_account_of_their_namespace() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     robot(&admin).await;
-    eventually("the default account", || async {
+    eventually("the default service account exists", || async {
         (admin.get(&format!("{ACCOUNTS}/default")).await.status == 200).then_some(())
     })
     .await;
@@ -199,7 +202,7 @@ async fn flags_of_service_account_tokens() {
     admin.delete(&format!("{ACCOUNTS}/robot")).await.expect(200);
     assert!(
         who(&plane, &plane.token(&token), &[]).await.is_some(),
-        "nobody looks whether the account is there"
+        "the server does not check that the service account exists"
     );
 }
 
@@ -214,7 +217,7 @@ async fn a_secret_of_an_account_is_filled_with_a_token_without_end() {
     let secret = json!({"metadata": {"name": "s", "annotations": of("robot")}, "type": kind});
     admin.post(secrets, &secret).await.expect(201);
     let path = format!("{secrets}/s");
-    let secret = eventually("the Secret is filled", || async {
+    let secret = eventually("the Secret has a token", || async {
         let secret = admin.get(&path).await.expect(200);
         secret["data"]["token"].is_string().then_some(secret)
     })
@@ -226,19 +229,19 @@ async fn a_secret_of_an_account_is_filled_with_a_token_without_end() {
     let user = who(&plane, &plane.token(&token), &[]).await.expect("the token is good");
     assert_eq!(user["username"], "system:serviceaccount:default:robot");
     let used = names.label_key("legacy-token-last-used");
-    eventually("its use is noted", || async {
+    eventually("the label of the last use is set", || async {
         admin.get(&path).await.expect(200)["metadata"]["labels"][used.as_str()].as_str().map(|_| ())
     })
     .await;
     admin.delete(&format!("{ACCOUNTS}/robot")).await.expect(200);
     assert_eq!(who(&plane, &plane.token(&token), &[]).await, None);
-    eventually("the Secret goes with its account", || async {
+    eventually("the Secret is deleted with its service account", || async {
         (admin.get(&path).await.status == 404).then_some(())
     })
     .await;
 }
 
-/// A bootstrap token's Secret, which is good as it stands.
+/// The Secret of a valid bootstrap token.
 fn bootstrap(plane: &ControlPlane) -> Value {
     json!({"metadata": {"name": "bootstrap-token-abcdef"},
         "type": plane.names().label_sub_key("bootstrap", "token"),
@@ -279,7 +282,7 @@ async fn bootstrap_tokens_are_good_as_their_secret_says() {
                 "system:authenticated"
             ])),
         ),
-        ("groups of others", system, groups("system:masters"), None),
+        ("a group without the bootstrappers prefix", system, groups("system:masters"), None),
         ("another namespace", "default", good.clone(), None),
         ("another type", system, with("/type", json!("Opaque")), None),
         ("another name", system, with("/metadata/name", json!("bootstrap-token-zzzzzz")), None),
@@ -295,7 +298,7 @@ async fn bootstrap_tokens_are_good_as_their_secret_says() {
         admin.delete(&format!("{secrets}/{name}")).await.expect(200);
         assert_eq!(who(&plane, &client, &[]).await, None, "{what}: its Secret is gone");
     }
-    // While it is being deleted it is good for nothing any more.
+    // A Secret with a deletion timestamp no longer authenticates.
     let mut held = good.clone();
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     admin.post(SECRETS, &held).await.expect(201);
@@ -303,7 +306,7 @@ async fn bootstrap_tokens_are_good_as_their_secret_says() {
     admin.delete(&format!("{SECRETS}/bootstrap-token-abcdef")).await.expect(200);
     admin.get(&format!("{SECRETS}/bootstrap-token-abcdef")).await.expect(200);
     assert_eq!(who(&plane, &client, &[]).await, None);
-    assert!(!plane.log().contains("0123456789abcdef"), "the log holds no secret");
+    assert!(!plane.log().contains("0123456789abcdef"), "the log contains no token secret");
 }
 
 #[tokio::test]
@@ -313,8 +316,8 @@ async fn without_the_flag_there_are_no_bootstrap_tokens() {
     admin.post(SECRETS, &bootstrap(&plane)).await.expect(201);
     assert_eq!(who(&plane, &plane.token(BOOTSTRAP), &[]).await, None);
 
-    // Nor are they signed with or cleaned away: the controllers wait for their flag. The Secret that is filled shows that
-    // they have had their turn.
+    // The signer and the cleaner are off without their flag. The Secret that gets a token shows that
+    // controllers run.
     let mut expired = bootstrap(&plane);
     expired["metadata"]["name"] = json!("bootstrap-token-zzzzzz");
     expired["stringData"]["token-id"] = json!("zzzzzz");
@@ -327,7 +330,7 @@ async fn without_the_flag_there_are_no_bootstrap_tokens() {
     let later = json!({"metadata": {"name": "s", "annotations": {names.label_key("service-account.name"): "robot"}},
         "type": names.label_key("service-account-token")});
     admin.post("/api/v1/namespaces/default/secrets", &later).await.expect(201);
-    eventually("the Secret is filled", || async {
+    eventually("the Secret has a token", || async {
         let secret = admin.get("/api/v1/namespaces/default/secrets/s").await.expect(200);
         secret["data"]["token"].as_str().map(|_| ())
     })
@@ -393,13 +396,14 @@ async fn cluster_info_is_signed_for_who_knows_a_token() {
         assert_eq!(header, json!({"alg": "HS256", "kid": "abcdef"}));
     }
     admin.delete(&format!("{SECRETS}/bootstrap-token-abcdef")).await.expect(200);
-    signed("the signature goes with its token", &|data| data.get("jws-kubeconfig-abcdef").is_none()).await;
+    signed("the signature is removed with its token", &|data| data.get("jws-kubeconfig-abcdef").is_none())
+        .await;
 
-    // What has expired signs nothing and is cleaned away.
+    // An expired bootstrap token signs nothing, and the token cleaner deletes it.
     let mut expired = bootstrap(&plane);
     expired["stringData"]["expiration"] = json!("2001-01-01T00:00:00Z");
     admin.post(SECRETS, &expired).await.expect(201);
-    eventually("the cleaner", || async {
+    eventually("the token cleaner deletes the Secret", || async {
         (admin.get(&format!("{SECRETS}/bootstrap-token-abcdef")).await.status == 404).then_some(())
     })
     .await;
@@ -424,7 +428,7 @@ async fn who_may_be_somebody_else_is() {
         ("impersonate-extra-scopes", "read"),
         ("impersonate-extra-scopes", "write"),
     ];
-    let user = who(&plane, &admin, &other).await.expect("an answer");
+    let user = who(&plane, &admin, &other).await.expect("a response");
     assert_eq!(
         user,
         json!({"username": "eve", "uid": "eve-uid", "groups": ["team-x", "team-y", "system:authenticated"],
@@ -437,11 +441,11 @@ async fn who_may_be_somebody_else_is() {
             json!(["system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"]),
         ),
     ] {
-        let user = who(&plane, &admin, &[("impersonate-user", name)]).await.expect("an answer");
+        let user = who(&plane, &admin, &[("impersonate-user", name)]).await.expect("a response");
         assert_eq!((&user["username"], &user["groups"]), (&json!(name), &groups));
     }
 
-    // The caller needs the right, whatever the other may do; and the other's rights count, not the caller's.
+    // Impersonation needs the `impersonate` verb. Then only permissions of the impersonated user apply.
     let maps = "/api/v1/namespaces/default/configmaps";
     let refused = plane.user("alice").request("GET", maps, &[("impersonate-user", "admin")], b"").await;
     let message = refused.expect(403)["message"].as_str().unwrap_or_default().to_owned();
@@ -452,7 +456,7 @@ async fn who_may_be_somebody_else_is() {
     let half = admin.request("GET", maps, &[("impersonate-group", "team-x")], b"").await;
     assert!(half.status >= 400 && half.json()["kind"] == "Status", "{half:?}");
 
-    let event = eventually("the audit log", || async {
+    let event = eventually("the audit log has the impersonated user", || async {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         let mut events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         events.find(|event| event["impersonatedUser"]["uid"] == "eve-uid")
@@ -496,9 +500,9 @@ async fn each_part_of_somebody_else_is_a_right_of_its_own() {
             "subjects": [{"apiGroup": rbac, "kind": "User", "name": "alice"}]});
         admin.post(&format!("/apis/{rbac}/v1/clusterroles"), &role).await.expect(201);
         admin.post(&format!("/apis/{rbac}/v1/clusterrolebindings"), &binding).await.expect(201);
-        assert_eq!(who(&plane, &alice, &headers).await.expect("an answer")["username"], "eve", "{resource}");
+        assert_eq!(who(&plane, &alice, &headers).await.expect("a response")["username"], "eve", "{resource}");
     }
-    // A service account is one of its namespace: a Role there is enough, and only there.
+    // A Role permits impersonation of service accounts in its own namespace only.
     let here = format!("/apis/{rbac}/v1/namespaces/default");
     let role = json!({"metadata": {"name": "as"}, "rules": [
         {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["impersonate"]}]});
@@ -508,7 +512,7 @@ async fn each_part_of_somebody_else_is_a_right_of_its_own() {
     alice.request("GET", "/version", &[("impersonate-user", account)], b"").await.expect(403);
     admin.post(&format!("{here}/roles"), &role).await.expect(201);
     admin.post(&format!("{here}/rolebindings"), &binding).await.expect(201);
-    let user = who(&plane, &alice, &[("impersonate-user", account)]).await.expect("an answer");
+    let user = who(&plane, &alice, &[("impersonate-user", account)]).await.expect("a response");
     assert_eq!(user["username"], account);
     let elsewhere = [("impersonate-user", "system:serviceaccount:svc-system:robot")];
     alice.request("GET", "/version", &elsewhere, b"").await.expect(403);
@@ -520,7 +524,7 @@ async fn everybody_who_is_known_may_ask_who_they_are() {
     let group = plane.names().group("authentication");
     let reviews = format!("/apis/{group}/v1/selfsubjectreviews");
     let bob = plane.user("bob");
-    let user = who(&plane, &bob, &[]).await.expect("an answer");
+    let user = who(&plane, &bob, &[]).await.expect("a response");
     assert_eq!(
         (&user["uid"], &user["groups"]),
         (&json!("bob-uid"), &json!(["team-a", "team-b", "system:authenticated"]))
@@ -528,7 +532,7 @@ async fn everybody_who_is_known_may_ask_who_they_are() {
     let listed = bob.get(&format!("/apis/{group}/v1")).await.expect(200);
     let resources = listed["resources"].as_array().expect("resources").clone();
     assert!(resources.iter().any(|resource| resource["name"] == "selfsubjectreviews"), "{listed}");
-    // Nothing can be told to it.
+    // The server ignores a spec in a SelfSubjectReview.
     let spec = json!({"spec": {"user": "admin"}});
     let answer = bob.post(&reviews, &spec).await.expect(201);
     assert_eq!((&answer["status"]["userInfo"]["username"], answer.get("spec")), (&json!("bob"), None));

@@ -1,5 +1,6 @@
-//! Services that are asked who somebody is and what they may do, over TLS with client certificates: honest, slow, failing
-//! and lying (requirements A-TWH, A-AZW, and A-AZC as far as it tells of webhooks).
+//! Authentication and authorization webhooks over TLS with client certificates.
+//!
+//! Responses are correct, slow, failing or invalid (requirements A-TWH, A-AZW, and A-AZC for webhooks).
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -21,21 +22,21 @@ use tempfile::TempDir;
 
 use crate::harness::{Client, ControlPlane, DEADLINE, Options, eventually};
 
-/// What the service says to a review: a status code and a body; None: nothing, for as long as the client waits.
+/// A webhook response: status code and body. `None` means that the webhook never responds.
 pub(crate) type Says = Option<(u16, Value)>;
 
 type Requests = Vec<(String, Value)>;
 
-/// A service in this process.
+/// A webhook server in the test process.
 pub(crate) struct Service {
     dir: TempDir,
     port: u16,
-    /// Paths and bodies of the requests since they were last taken; None: nobody will ask.
+    /// Paths and bodies of the requests since the last `take`; `None` after `forget`.
     asked: Arc<Mutex<Option<Requests>>>,
 }
 
 impl Service {
-    /// Answers each review as `says` makes of its path and body, and 401 to those without a client certificate.
+    /// Starts the server. It responds with the result of `says`, or with 401 without a client certificate.
     pub(crate) async fn start(says: impl Fn(&str, &Value) -> Says + Send + Sync + 'static) -> Service {
         let dir = tempfile::tempdir().expect("a folder");
         let at = |name: &str| dir.path().join(name);
@@ -61,21 +62,21 @@ impl Service {
                 let path = request.uri().path().to_owned();
                 let post = request.method() == "POST";
                 let body = body::read(request.into_body(), 1 << 20, Duration::from_secs(60)).await;
-                // Who asked may have been killed.
+                // The client process may have been killed.
                 let Ok(body) = body else {
-                    return Response::builder().status(400).body(Body::empty()).expect("an answer");
+                    return Response::builder().status(400).body(Body::empty()).expect("a response");
                 };
                 let review: Value = serde_json::from_slice(&body).expect("JSON");
                 if let Some(log) = &mut *log.lock() {
                     log.push((path.clone(), review.clone()));
                 }
                 if !post || connection.client_fingerprint.is_none() {
-                    return Response::builder().status(401).body(Body::empty()).expect("an answer");
+                    return Response::builder().status(401).body(Body::empty()).expect("a response");
                 }
                 match says(&path, &review) {
                     Some((code, body)) => {
                         let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
-                        Response::builder().status(code).body(Body::from(body)).expect("an answer")
+                        Response::builder().status(code).body(Body::from(body)).expect("a response")
                     }
                     None => std::future::pending().await,
                 }
@@ -86,7 +87,7 @@ impl Service {
         Service { dir, port, asked }
     }
 
-    /// A client configuration file for a path of it.
+    /// Writes a kubeconfig file for a path of the server.
     pub(crate) fn config(&self, path: &str, fields: &str) -> PathBuf {
         let name = if path.is_empty() { "root" } else { path };
         let file = self.dir.path().join(format!("{name}.yaml"));
@@ -105,18 +106,18 @@ impl Service {
         self.asked.lock().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// How many requests there were since they were last taken.
+    /// The number of requests since the last `take`.
     pub(crate) fn count(&self) -> usize {
         self.asked.lock().as_ref().map_or(0, Vec::len)
     }
 
-    /// Keeps nothing of the requests from now on: for runs of millions.
+    /// Stops recording requests, for runs with millions of them.
     pub(crate) fn forget(&self) {
         *self.asked.lock() = None;
     }
 }
 
-/// An answer in the version and kind of the question.
+/// A 200 response with the API version and kind of the review.
 pub(crate) fn answer(review: &Value, status: Value) -> Says {
     Some((200, json!({"apiVersion": review["apiVersion"], "kind": review["kind"], "status": status})))
 }
@@ -125,7 +126,7 @@ fn reviewed(says: fn(&str, &Value) -> Says) -> impl Fn(&str, &Value) -> Says + S
     move |_, review| says(review["spec"]["token"].as_str().unwrap_or_default(), review)
 }
 
-/// What the service says of each token.
+/// The webhook response for each test token.
 fn tokens(token: &str, review: &Value) -> Says {
     let jane = json!({"username": "jane"});
     let accepted = |more: Value| {
@@ -185,7 +186,7 @@ async fn a_service_says_whose_a_token_is() {
     for _ in 0..10 {
         assert_eq!(who(&plane.token("full")).await.0, 201);
     }
-    assert_eq!(service.take().len(), 0, "kept");
+    assert_eq!(service.take().len(), 0, "cache hits send no review");
     for (token, want) in [
         ("plain", 201),
         ("renamed", 201),
@@ -203,16 +204,16 @@ async fn a_service_says_whose_a_token_is() {
             assert_eq!(body["message"], "Unauthorized");
         }
     }
-    assert!(plane.log().contains("it was stolen"), "the reason is in the log");
-    assert!(plane.log().contains("authentication.k8s.io/v7"), "so is what was wrong with an answer");
+    assert!(plane.log().contains("it was stolen"), "the log contains the error of the webhook");
+    assert!(plane.log().contains("authentication.k8s.io/v7"), "the log contains the unexpected API version");
     for _ in 0..2 {
         assert_eq!(who(&plane.token("failing")).await.0, 401);
-        assert_eq!(service.take().len(), 5, "tried again, and asked anew by the next request");
+        assert_eq!(service.take().len(), 5, "a failing webhook is retried, and the failure is not cached");
     }
     assert_eq!(
         who(&plane.user("alice")).await.1["status"]["userInfo"]["username"],
         "alice",
-        "other methods go on"
+        "other authenticators still work"
     );
     let metrics = plane.authd_get("/metrics").await;
     assert!(metrics.contains("authd_token_webhook_requests_total{result=\"success\"} 4"), "{metrics}");
@@ -225,7 +226,7 @@ async fn an_accepted_token_is_asked_about_again_when_its_time_is_over() {
     let plane = ControlPlane::start(with_tokens(&service, &flags)).await;
     service.take();
     assert_eq!(who(&plane.token("plain")).await.0, 201);
-    eventually("the service is asked again", || async {
+    eventually("the webhook is called again", || async {
         assert_eq!(who(&plane.token("plain")).await.0, 201);
         (service.count() > 1).then_some(())
     })
@@ -233,8 +234,9 @@ async fn an_accepted_token_is_asked_about_again_when_its_time_is_over() {
     assert!(service.take().iter().all(|(_, review)| review["apiVersion"] == "authentication.k8s.io/v1"));
 }
 
-/// A watch lives on the service's answer no longer than that may be kept: it goes on while the service says so, and ends
-/// with 401 when it does not.
+/// apid re-authenticates a watch when the cached webhook response expires.
+///
+/// The watch ends with 401 when the webhook rejects the token.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_ends_when_the_service_no_longer_knows_its_token() {
     let revoked = Arc::new(AtomicBool::new(false));
@@ -250,7 +252,7 @@ async fn a_watch_ends_when_the_service_no_longer_knows_its_token() {
     let mut watch = plane.token("opaque").watch(&format!("{maps}?watch=1")).await;
     service.take();
     let mut made = 0;
-    eventually("the token of the idle watch is shown again and again", || async {
+    eventually("the webhook repeatedly reviews the token of the idle watch", || async {
         (service.count() > 2).then_some(())
     })
     .await;
@@ -287,10 +289,10 @@ async fn a_service_with_a_certificate_of_others_is_not_believed() {
     assert_eq!(service.take().len(), 0);
 }
 
-/// What the service says of a user: the name says it.
+/// The webhook response for a user, selected by its name.
 fn users(_: &str, review: &Value) -> Says {
     match review["spec"]["user"].as_str().unwrap_or_default() {
-        // The anonymous user is who asks whether the server is ready.
+        // The readiness checks of the harness are anonymous.
         name if name.starts_with("allowed") || name == "system:anonymous" => {
             answer(review, json!({"allowed": true, "reason": "it is so"}))
         }
@@ -303,7 +305,7 @@ fn users(_: &str, review: &Value) -> Says {
     }
 }
 
-/// A client of a group; each has a certificate of its own, of which the service is told.
+/// A client of the group `reviewed` with its own certificate, whose credential id the webhook receives.
 fn client(plane: &ControlPlane, user: &str) -> Client {
     plane.certificate(user, &["reviewed"])
 }
@@ -312,7 +314,7 @@ async fn nodes(client: &Client) -> u16 {
     client.get("/api/v1/nodes").await.status
 }
 
-/// Lets everybody of the group `reviewed` list and watch nodes.
+/// Grants the group `reviewed` list and watch on nodes.
 async fn grant(plane: &ControlPlane) {
     let group = plane.names().group("rbac.authorization");
     let rbac = plane.api("rbac.authorization", "v1");
@@ -340,17 +342,21 @@ async fn a_service_decides_and_roles_decide_what_it_leaves() {
         "spec": {"user": "allowed", "group": ["reviewed", "system:authenticated"],
                  "resourceAttributes": {"verb": "list", "version": "v1", "resource": "nodes"}},
     });
-    let [(path, mut review)] = <[_; 1]>::try_from(service.take()).expect("one question");
+    let [(path, mut review)] = <[_; 1]>::try_from(service.take()).expect("one review");
     assert!(review["spec"]["extra"].take().is_object() || review["spec"]["extra"].is_null());
     review["spec"].as_object_mut().expect("an object").remove("extra");
     assert_eq!((path.as_str(), review), ("/decide", want));
     for _ in 0..10 {
         assert_eq!(nodes(&allowed).await, 200);
     }
-    assert_eq!(service.take().len(), 0, "kept");
+    assert_eq!(service.take().len(), 0, "cache hits send no review");
     let denied = plane.certificate("denied", &["reviewed"]).get("/api/v1/nodes").await;
     assert_eq!(denied.status, 403);
-    assert!(denied.text().contains("never"), "the reason is told: {}", denied.text());
+    assert!(
+        denied.text().contains("never"),
+        "the response contains the reason of the webhook: {}",
+        denied.text()
+    );
     let before = [("none", 403, 1), ("both", 403, 1), ("garbage", 403, 1), ("failing", 403, 5)];
     for (user, want, asked) in before {
         service.take();
@@ -359,13 +365,17 @@ async fn a_service_decides_and_roles_decide_what_it_leaves() {
     }
     grant(&plane).await;
     for (user, want) in [("none", 200), ("both", 403), ("garbage", 200), ("failing", 200), ("denied", 403)] {
-        assert_eq!(nodes(&client(&plane, user)).await, want, "{user}: roles decide what was left open");
+        assert_eq!(
+            nodes(&client(&plane, user)).await,
+            want,
+            "{user}: RBAC decides after no opinion of the webhook"
+        );
     }
     service.take();
     assert_eq!(plane.admin().get("/healthz").await.status, 200);
-    assert_eq!(service.take().len(), 0, "masters are not asked about");
+    assert_eq!(service.take().len(), 0, "the webhook receives no reviews of system:masters");
     assert_eq!(plane.certificate("allowed-path", &[]).get("/version/").await.status / 100, 2);
-    let (_, review) = service.take().pop().expect("a question");
+    let (_, review) = service.take().pop().expect("a review");
     assert_eq!(review["spec"]["nonResourceAttributes"], json!({"path": "/version/", "verb": "get"}));
     let metrics = plane.authd_get("/metrics").await;
     for line in [
@@ -378,8 +388,9 @@ async fn a_service_decides_and_roles_decide_what_it_leaves() {
     }
 }
 
-/// What the service decides is kept by nobody, and still a busy watch does not ask it at every event; it ends soon after the
-/// service changed its mind.
+/// Without a decision cache, a busy watch is re-authorized about once a second, not at every event.
+///
+/// The watch ends soon after the webhook denies it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_asks_now_and_then_and_ends_when_the_service_refuses() {
     let revoked = Arc::new(AtomicBool::new(false));
@@ -410,13 +421,15 @@ async fn a_watch_asks_now_and_then_and_ends_when_the_service_refuses() {
     }
     let most = begun.elapsed().as_secs() + 2;
     let asked = service.take().iter().filter(|(_, review)| review["spec"]["user"] == "jane").count() as u64;
-    assert!(asked <= most, "{asked} questions for 300 events in {:?}", begun.elapsed());
+    assert!(asked <= most, "{asked} reviews for 300 events in {:?}", begun.elapsed());
     revoked.store(true, Ordering::SeqCst);
     let end = async { while watch.next().await.is_some() {} };
     tokio::time::timeout(DEADLINE, end).await.expect("the stream ends");
 }
 
-/// Two lose the right to watch with one write, and for one of them the service that might still allow it hangs.
+/// One write revokes the permission of two watches.
+///
+/// The webhook never responds to the re-authorization of one of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_ends_though_the_service_hangs_for_another_whose_right_ended_with_it() {
     let service = Service::start(|_, review| match review["spec"]["user"].as_str() {
@@ -439,13 +452,13 @@ async fn a_watch_ends_though_the_service_hangs_for_another_whose_right_ended_wit
     let mut waits = std::pin::pin!(slow.next());
     let end = tokio::select! {
         biased;
-        event = &mut waits => panic!("the service still hangs: {event:?}"),
-        end = tokio::time::timeout(DEADLINE, quick.next()) => end.expect("it ends").expect("it says why"),
+        event = &mut waits => panic!("the slow watch ended before the quick one: {event:?}"),
+        end = tokio::time::timeout(DEADLINE, quick.next()) => end.expect("the watch ends").expect("an ERROR event"),
     };
     assert_eq!((&end["type"], &end["object"]["code"]), (&json!("ERROR"), &json!(403)), "{end}");
-    // Nor did both end when authd gave the service up, which it does some seconds after the quick one must have ended.
+    // The quick watch ended before the webhook timeout of authd, so the slow watch is still open now.
     let too = tokio::time::timeout(Duration::from_secs(1), waits).await;
-    assert!(too.is_err(), "the quick one waited for the service: {too:?}");
+    assert!(too.is_err(), "the quick watch waited for the webhook: {too:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -461,7 +474,7 @@ async fn answers_end_with_their_time() {
     for (user, want) in [("allowed", 200), ("denied", 403)] {
         service.take();
         let client = client(&plane, user);
-        eventually("the service is asked again", || async {
+        eventually("the webhook is called again", || async {
             assert_eq!(nodes(&client).await, want);
             (service.count() > 1).then_some(())
         })
@@ -472,7 +485,7 @@ async fn answers_end_with_their_time() {
     }
 }
 
-/// A webhook of the configuration file for requests of one user.
+/// The YAML of a webhook authorizer that only matches requests of one user.
 fn authorizer(
     service: &Service,
     user: &str,
@@ -498,10 +511,11 @@ fn authorizer(
 #[tokio::test(flavor = "multi_thread")]
 async fn webhooks_of_a_file_follow_their_conditions_and_policies() {
     const FAILS: &str = "request.nonResourceAttributes.path == '/'";
-    const FALSE: &str = "request.uid == 'nobody'";
+    const FALSE: &str = "request.uid == 'other'";
     const TRUE: &str = "request.uid == ''";
     let service = Service::start(users).await;
-    // User, and so the answer; timeout; policy; conditions; the code with roles that allow; whether the service is asked.
+    // User (selects the response); webhook name; timeout; failure policy; match conditions; status with RBAC
+    // rules that allow; whether the webhook is called.
     let cases = [
         ("slow-refused", "slow-deny", "300ms", "Deny", vec![], 403, true),
         ("slow-left", "slow-open", "300ms", "NoOpinion", vec![], 200, true),

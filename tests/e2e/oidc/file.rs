@@ -1,4 +1,4 @@
-//! The authentication configuration file: what its fields make of tokens.
+//! Fields of the authentication configuration file and their effect on tokens.
 
 use serde_json::{Value, json};
 
@@ -6,23 +6,23 @@ use super::issuer::{ALGORITHMS, Issuer, Key};
 use super::{file, logged, name, who};
 use crate::harness::{ControlPlane, Options, eventually};
 
-/// What a token comes to.
+/// The expected result of a token.
 enum Want {
-    /// A user with these parts.
+    /// A user with these fields.
     User(Value),
-    /// 401, and the log says why.
+    /// 401, with this reason in the log.
     Refused(&'static str),
 }
 use Want::{Refused, User};
 
-/// A control plane with a configuration file.
+/// Starts a control plane with an authentication configuration file.
 async fn plane(dir: &std::path::Path, text: &str) -> ControlPlane {
     let path = dir.join("authentication.yaml");
     std::fs::write(&path, text).unwrap();
     ControlPlane::start(Options::default().flag(&format!("--authentication-config={}", path.display()))).await
 }
 
-/// For each authenticator its fields after `issuer`, and claims with what they come to.
+/// An authenticator: its name, its fields after `issuer`, and claims with the expected results.
 type Row = (&'static str, &'static str, Vec<(Value, Want)>);
 
 async fn check(rows: Vec<Row>) {
@@ -37,7 +37,7 @@ async fn check(rows: Vec<Row>) {
             let user = who(&plane, &token).await;
             match want {
                 User(parts) => {
-                    let user = user.unwrap_or_else(|| panic!("{name}: {claims} is refused"));
+                    let user = user.unwrap_or_else(|| panic!("{name}: {claims} is rejected"));
                     for (part, value) in parts.as_object().unwrap() {
                         assert_eq!(&user[part], value, "{name}: {claims}: {part} of {user}");
                     }
@@ -212,7 +212,8 @@ async fn several_authenticators_audiences_and_all_algorithms() {
     let nobody = rsa.sign("RS256", &issuer.claims("three", json!({})));
     assert_eq!(who(&plane, &nobody).await, None);
     logged(&plane, &format!("no authenticator for the issuer `{}`", issuer.url("three"))).await;
-    // A token that is nobody's is no anonymous request, and an identified user has no rights by that alone.
+    // An invalid token does not become an anonymous request. An authenticated user has no permissions by
+    // default.
     let good = plane.token(&rsa.sign("RS256", &issuer.claims("one", json!({}))));
     assert_eq!(good.get("/api/v1/namespaces/default/configmaps").await.status, 403);
     assert_eq!(plane.token(&nobody).get("/api/v1/namespaces/default/configmaps").await.status, 401);
@@ -276,7 +277,7 @@ async fn paths_that_anonymous_requests_may_ask_for() {
     }
     assert_eq!(name(&plane, &key.sign("ES256", &issuer.claims("one", json!({})))).await, "jane");
     std::fs::write(dir.path().join("authentication.yaml"), text.replace("/livez", "/version")).unwrap();
-    eventually("/version may be asked for", || async {
+    eventually("anonymous requests may get /version", || async {
         (nobody.get("/version").await.status == 200).then_some(())
     })
     .await;

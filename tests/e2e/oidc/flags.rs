@@ -1,4 +1,4 @@
-//! The `oidc-*` flags: one issuer without a file.
+//! The `--oidc-*` flags: one issuer without a configuration file.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::issuer::{ALGORITHMS, Issuer, Key};
 use super::{logged, name, who};
 use crate::harness::{ControlPlane, Options, program};
 
-/// A control plane with the issuer `one`, and further flags.
+/// Starts a control plane with the issuer `one` and additional flags.
 async fn plane(issuer: &Issuer, flags: &[&str]) -> ControlPlane {
     let mut options = Options::default()
         .flag(&format!("--oidc-issuer-url={}", issuer.url("one")))
@@ -28,7 +28,7 @@ async fn an_identity_token_is_a_user_with_the_issuers_prefix_and_no_rights() {
     assert_eq!(user["username"], format!("{}#jane", issuer.url("one")));
     assert_eq!(user["groups"], json!(["system:authenticated"]));
     assert_eq!(plane.token(&good).get("/api/v1/namespaces/default/configmaps").await.status, 403);
-    assert_eq!(plane.admin().get("/login").await.status, 404, "nobody gives out tokens here");
+    assert_eq!(plane.admin().get("/login").await.status, 404, "the server has no login endpoint");
     assert_eq!(issuer.asked("one"), ["/.well-known/openid-configuration", "/keys"]);
 
     let (head, tail) = good.rsplit_once('.').expect("three parts");
@@ -56,12 +56,12 @@ async fn an_identity_token_is_a_user_with_the_issuers_prefix_and_no_rights() {
     }
     assert_eq!(who(&plane, "an-opaque-access-token").await, None);
     logged(&plane, "token-file: the token is not in the file").await;
-    // The tampered signature made us look for newer keys; nothing else did.
+    // Only the tampered signature triggers another JWKS fetch.
     assert_eq!(issuer.asked("one"), ["/.well-known/openid-configuration", "/keys", "/keys"]);
 
     issuer.away(true);
     assert_eq!(name(&plane, &claims(json!({"sub": "joe"}))).await, format!("{}#joe", issuer.url("one")));
-    assert_eq!(issuer.asked("one").len(), 3, "a request asks nobody");
+    assert_eq!(issuer.asked("one").len(), 3, "authentication of a request sends no request to the issuer");
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn the_issuers_certificate_is_vouched_for_by_an_authority_that_is_named() 
     let issuer = Issuer::start(&[&key]).await;
     let token = key.sign("RS256", &issuer.claims("one", json!({})));
     let dir = tempfile::tempdir().unwrap();
-    // The server's own certificate is no authority, and no root of this machine vouches for it.
+    // The leaf certificate of the server is no CA certificate, and no system root has issued it.
     let own = issuer.certificate_file();
     let leaf = dir.path().join("leaf.crt");
     let pem = std::fs::read_to_string(own).unwrap();
@@ -154,7 +154,7 @@ async fn the_issuers_certificate_is_vouched_for_by_an_authority_that_is_named() 
     }
 }
 
-/// Runs apid until it ends by itself; what it says.
+/// Runs authd with invalid flags until it exits with code 64; returns its standard error.
 fn refused(flags: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let output = std::process::Command::new(program("authd"))

@@ -1,4 +1,4 @@
-//! Tokens that mean harm: each is refused, named in the log, and costs little.
+//! Forged and malformed tokens: each is rejected with a reason in the log.
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -43,63 +43,67 @@ async fn forged_and_absurd_tokens_are_refused_and_named() {
         ("an empty signature", unsigned(header), "no key of the issuer verifies the signature"),
         ("an HMAC with the public key", hmac(&key.public_der()), "the algorithm `HS256` is not supported"),
         ("an HMAC with its PEM", hmac(der.as_bytes()), "the algorithm `HS256` is not supported"),
-        ("another's key", other.sign_text(header, &good), "no key of the issuer verifies the signature"),
         (
-            "an EC key's name for RSA",
+            "the key of another issuer",
+            other.sign_text(header, &good),
+            "no key of the issuer verifies the signature",
+        ),
+        (
+            "the key id of an EC key for RSA",
             rs256(r#"{"alg":"RS256","kid":"ec"}"#, &good),
             "no key of the issuer verifies the signature (key id `ec`)",
         ),
         ("a key in the header", other.sign_text(&with_jwk(header, &other), &good), "no key of the issuer"),
         (
-            "a token for access",
+            "an access token",
             rs256(r#"{"alg":"RS256","kid":"k","typ":"at+jwt"}"#, &good),
             "the type is `at+jwt`",
         ),
         ("a critical header", rs256(r#"{"alg":"RS256","kid":"k","crit":["exp"]}"#, &good), "critical header"),
         (
-            "two algorithms",
+            "duplicate algorithm",
             rs256(r#"{"alg":"none","alg":"RS256","kid":"k"}"#, &good),
             "the header cannot be read",
         ),
-        ("a claim twice", rs256(header, &with(r#","sub":"admin""#)), "duplicate claim `sub`"),
-        ("a nested claim twice", rs256(header, &with(r#","a":{"b":1,"b":2}"#)), "duplicate claim `a.b`"),
+        ("duplicate claim", rs256(header, &with(r#","sub":"admin""#)), "duplicate claim `sub`"),
+        ("duplicate nested claim", rs256(header, &with(r#","a":{"b":1,"b":2}"#)), "duplicate claim `a.b`"),
         (
-            "deep claims",
+            "claims nested 60 levels",
             rs256(header, &with(&format!(",\"a\":{}{}", "[".repeat(60), "]".repeat(60)))),
             "the claims nest deeper than 32 levels",
         ),
         (
-            "very deep claims",
+            "claims nested 20000 levels",
             rs256(header, &with(&format!(",\"a\":{}{}", "[".repeat(20_000), "]".repeat(20_000)))),
             "the claims nest deeper than 32 levels",
         ),
         (
-            "from the future",
+            "issued in the future",
             rs256(header, &claims(json!({"iat": now + 3600}))),
             "the token will be issued in",
         ),
         (
-            "a clock that is far ahead",
+            "valid beyond the permitted clock skew",
             rs256(header, &claims(json!({"nbf": now + 400}))),
             "the token will be valid in",
         ),
-        ("expired a moment ago", rs256(header, &claims(json!({"exp": now - 1}))), "the token expired"),
-        ("no end", rs256(header, &claims(json!({"exp": null}))), "the claim `exp` is missing"),
+        ("expired one second ago", rs256(header, &claims(json!({"exp": now - 1}))), "the token expired"),
+        ("no expiry", rs256(header, &claims(json!({"exp": null}))), "the claim `exp` is missing"),
         (
-            "an end that is no number",
+            "an expiry that is not a number",
             rs256(header, &claims(json!({"exp": "9999999999"}))),
             "not a number of seconds",
         ),
-        ("no object", rs256(header, "[]"), "the claims cannot be read"),
-        ("two issuers", rs256(header, &with(r#","iss":"https://x""#)), "duplicate field `iss`"),
+        ("claims that are not an object", rs256(header, "[]"), "the claims cannot be read"),
+        ("duplicate issuer", rs256(header, &with(r#","iss":"https://x""#)), "duplicate field `iss`"),
         ("no issuer", rs256(header, r#"{"aud":"x"}"#), "the token has no issuer"),
-        ("no base64", format!("{}.!.x", encode(header)), "the payload is not base64url without padding"),
+        ("invalid base64", format!("{}.!.x", encode(header)), "the payload is not base64url without padding"),
     ] {
         assert_eq!(who(&plane, &token).await, None, "{what}");
         logged(&plane, reason).await;
     }
 
-    // Too large for a request's header, and small enough for a review's body.
+    // These tokens exceed the limit of a request header but fit into the body of a TokenReview.
     let group = plane.names().group("authentication");
     for (bytes, reason) in [(150_000, "duplicate claim `sub`"), (1_000_000, "the token is too long")] {
         let claims = with(&format!(",\"sub\":\"x\",\"a\":\"{}\"", "a".repeat(bytes)));
@@ -110,7 +114,7 @@ async fn forged_and_absurd_tokens_are_refused_and_named() {
         logged(&plane, reason).await;
     }
     assert_eq!(name(&plane, &key.sign_text(header, &good)).await, "jane");
-    // A good token is no secret of the log.
+    // The log does not contain the signature of a valid token.
     let signature = key.sign_text(header, &good).rsplit('.').next().unwrap().to_owned();
     assert!(!plane.log().contains(&signature[..40]));
 }
@@ -120,7 +124,7 @@ fn pem(der: &[u8]) -> String {
     format!("-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")
 }
 
-/// A header that brings its own key along.
+/// Adds a public key to a JWT header as `jwk`.
 fn with_jwk(header: &str, key: &Key) -> String {
     let mut header: Value = serde_json::from_str(header).unwrap();
     header["jwk"] = key.jwk();

@@ -1,4 +1,4 @@
-//! An OpenID Connect issuer of the tests' own: many issuers on one TLS server, and keys that sign anything.
+//! A test OpenID Connect issuer: several issuers on one TLS server, and keys for arbitrary tokens.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,11 +26,11 @@ use serving::tls::{ServingTls, TlsFiles};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-/// The nine algorithms.
+/// The nine supported signature algorithms.
 pub const ALGORITHMS: [&str; 9] =
     ["RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"];
 
-/// A private key.
+/// A signing key with its key id.
 pub struct Key {
     pub kid: String,
     pair: Pair,
@@ -47,7 +47,7 @@ impl Key {
         Key { kid: kid.to_owned(), pair: Pair::Rsa(Box::new(pair)) }
     }
 
-    /// On the curve of an ECDSA algorithm.
+    /// Generates a key on the curve of an ECDSA algorithm.
     pub fn ec(kid: &str, algorithm: &'static str) -> Key {
         let (curve, signing) = match algorithm {
             "ES256" => ("P-256", &ECDSA_P256_SHA256_FIXED_SIGNING),
@@ -75,7 +75,7 @@ impl Key {
         }
     }
 
-    /// The public key as a SubjectPublicKeyInfo: what a bad verifier takes for the secret of an HMAC.
+    /// The public key as a SubjectPublicKeyInfo. A vulnerable verifier uses these bytes as an HMAC secret.
     pub fn public_der(&self) -> Vec<u8> {
         match &self.pair {
             Pair::Rsa(pair) => {
@@ -113,7 +113,7 @@ impl Key {
         )
     }
 
-    /// Header and claims need not be good.
+    /// Signs an arbitrary header and arbitrary claims.
     pub fn sign_text(&self, header: &str, claims: &str) -> String {
         let algorithm = serde_json::from_str::<Value>(header).unwrap_or_default()["alg"].clone();
         let input = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
@@ -125,16 +125,16 @@ impl Key {
 #[derive(Default)]
 struct State {
     keys: Mutex<Vec<Value>>,
-    /// Answers for paths that are not the usual ones.
+    /// Responses that replace the default ones, by path.
     special: Mutex<BTreeMap<String, (u16, String)>>,
     asked: Mutex<Vec<String>>,
     away: Mutex<bool>,
 }
 
-/// The server. Each first segment of a path is an issuer; all have the same keys.
+/// The issuer server. The first path segment selects the issuer; all issuers publish the same keys.
 pub struct Issuer {
     port: u16,
-    /// Goes with the issuer.
+    /// Removed when the issuer is dropped.
     _dir: TempDir,
     tls: ServingPair,
     state: Arc<State>,
@@ -184,17 +184,17 @@ impl Issuer {
         Issuer { port, _dir: dir, tls: pair, state, task }
     }
 
-    /// The authority of the server's certificate.
+    /// The CA bundle of the server certificate.
     pub fn ca_file(&self) -> PathBuf {
         self.tls.ca.clone()
     }
 
-    /// The server's own certificate.
+    /// The server certificate.
     pub fn certificate_file(&self) -> PathBuf {
         self.tls.cert.clone()
     }
 
-    /// The authority as text, quoted for YAML.
+    /// The CA bundle as a quoted YAML string.
     pub fn ca(&self) -> String {
         let pem = std::fs::read_to_string(self.ca_file()).expect("the authority");
         serde_json::to_string(&pem).expect("JSON")
@@ -208,7 +208,7 @@ impl Issuer {
         *self.state.keys.lock() = keys.iter().map(|key| key.jwk()).collect();
     }
 
-    /// What is answered for a path; None: the usual.
+    /// Sets the response for a path; `None` restores the default.
     pub fn answer(&self, path: &str, answer: Option<(u16, String)>) {
         let mut special = self.state.special.lock();
         match answer {
@@ -217,18 +217,18 @@ impl Issuer {
         }
     }
 
-    /// Answers nothing but 503 while it is away.
+    /// Makes the server respond with 503 to every request, or ends that.
     pub fn away(&self, away: bool) {
         *self.state.away.lock() = away;
     }
 
-    /// The paths under a name that were asked for, in their order.
+    /// The requested paths of one issuer, in order.
     pub fn asked(&self, name: &str) -> Vec<String> {
         let asked = self.state.asked.lock();
         asked.iter().filter_map(|path| path.strip_prefix(&format!("/{name}")).map(str::to_owned)).collect()
     }
 
-    /// Claims that are good for an hour.
+    /// Claims that are valid for one hour; `more` replaces claims, and null removes one.
     pub fn claims(&self, name: &str, more: Value) -> Value {
         let now = Timestamp::now().as_second();
         let mut claims =

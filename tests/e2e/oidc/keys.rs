@@ -1,4 +1,4 @@
-//! Keys that change and issuers that go away.
+//! Key rotation and outages of issuers.
 
 use serde_json::json;
 
@@ -23,11 +23,11 @@ async fn a_new_key_is_accepted_at_once_and_strangers_make_us_ask_seldom() {
     issuer.publish(&[&old, &new]);
     assert_eq!(name(&plane, &token(&new, "rotated")).await, "rotated");
     assert_eq!(name(&plane, &token(&old, "still")).await, "still");
-    // The same name, another key.
+    // A different key with the same key id.
     let renewed = Key::ec("new", "ES256");
     issuer.publish(&[&renewed]);
     assert_eq!(name(&plane, &token(&renewed, "renewed")).await, "renewed");
-    assert_eq!(who(&plane, &token(&old, "gone")).await, None, "a key that is not published any more");
+    assert_eq!(who(&plane, &token(&old, "gone")).await, None, "the issuer no longer publishes the key");
 
     let before = issuer.asked("one").len();
     let stranger = Key::ec("stranger", "ES256");
@@ -35,7 +35,7 @@ async fn a_new_key_is_accepted_at_once_and_strangers_make_us_ask_seldom() {
         assert_eq!(who(&plane, &token(&stranger, &format!("s{at}"))).await, None);
     }
     let asked = issuer.asked("one").len() - before;
-    assert!(asked < 50, "{asked} fetches for 100 tokens of a stranger");
+    assert!(asked < 50, "{asked} JWKS fetches for 100 tokens with an unknown key");
     logged(&plane, "(key id `stranger`)").await;
 }
 
@@ -51,9 +51,9 @@ async fn identities_and_watches_end_with_their_key() {
     assert_eq!(first.get("/api/v1/namespaces").await.status, 200);
     let mut watch = first.watch("/api/v1/namespaces?watch=true").await;
     issuer.publish(&[&new]);
-    // Somebody comes with the new key, and so the old one is known to be gone.
+    // A token of the new key triggers a JWKS fetch, which removes the old key.
     assert_eq!(plane.token(&token(&new)).get("/api/v1/namespaces").await.status, 200);
-    eventually("the identity ends", || async {
+    eventually("the cached identity of the old key is dropped", || async {
         (first.get("/api/v1/namespaces").await.status == 401).then_some(())
     })
     .await;
@@ -75,19 +75,19 @@ async fn the_server_starts_without_its_issuer_and_knows_it_when_it_comes() {
     logged(&plane, "unexpected HTTP status 503 Service Unavailable").await;
     assert_eq!(plane.admin().get("/api/v1/namespaces").await.status, 200);
     issuer.away(false);
-    eventually("the issuer is known", || async {
+    eventually("the keys of the issuer are fetched", || async {
         (name(&plane, &token("late")).await == "late").then_some(())
     })
     .await;
     issuer.away(true);
     for at in 0..20 {
         let sub = format!("away-{at}");
-        assert_eq!(name(&plane, &token(&sub)).await, sub, "what is known stays known");
+        assert_eq!(name(&plane, &token(&sub)).await, sub, "fetched keys stay valid during an outage");
     }
     let expiring = issuer.claims("one", json!({"exp": jiff::Timestamp::now().as_second() + 2}));
     let client = plane.token(&key.sign("ES256", &expiring));
     assert_eq!(client.get("/api/v1/namespaces").await.status, 403);
-    eventually("a token ends with its time", || async {
+    eventually("an expired token is rejected", || async {
         (client.get("/api/v1/namespaces").await.status == 401).then_some(())
     })
     .await;

@@ -1,4 +1,4 @@
-//! A real OpenID provider: the npm package `oidc-provider`, over TLS with an authority of its own.
+//! A real OpenID provider: the npm package `oidc-provider` over TLS with a private CA.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use serving::client::{Client, Limits, Settings, Trust};
 use super::{name, who};
 use crate::harness::{ControlPlane, DEADLINE, Options, eventually};
 
-/// Where `.ci/run` installs the package; None, and a line, when it is not there.
+/// The folder where `.ci/run` installs the package; `None` with a skip line if it is missing.
 fn installed() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let folder = root.join("target/oidc-provider");
@@ -37,7 +37,7 @@ impl Drop for Provider {
 }
 
 impl Provider {
-    /// With new keys of this name, on a port, or on any when it is 0.
+    /// Starts the provider with new keys whose ids have this prefix. Port 0 selects a free port.
     fn start(folder: &Path, tls: &serving::certs::ServingPair, port: u16, keys: &str) -> Provider {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/oidc/provider/provider.mjs");
         let mut process = Command::new("node")
@@ -91,25 +91,25 @@ async fn tokens_of_a_real_provider_through_rotation_and_outage() {
     let mut old = Vec::new();
     for algorithm in ["RS256", "ES256", "PS256"] {
         let token = provider.token(&client, algorithm, "jane").await;
-        let user = who(&plane, &token).await.unwrap_or_else(|| panic!("{algorithm} is refused"));
+        let user = who(&plane, &token).await.unwrap_or_else(|| panic!("the {algorithm} token is rejected"));
         assert_eq!(user["username"], "op:jane");
         assert_eq!(user["groups"], json!(["op:staff", "system:authenticated"]));
         old.push(token);
     }
 
-    // Down: what is known stays known, also for tokens that were not seen before.
+    // During an outage the fetched keys verify new tokens as well.
     let unseen = provider.token(&client, "ES256", "joe").await;
     drop(provider);
     assert_eq!(name(&plane, &unseen).await, "op:joe");
 
-    // Back, with other keys.
+    // The provider restarts with different keys.
     let provider = Provider::start(&folder, &tls, port, "second");
     for algorithm in ["RS256", "ES256", "PS256"] {
         let token = provider.token(&client, algorithm, "kim").await;
         eventually(algorithm, || async { (name(&plane, &token).await == "op:kim").then_some(()) }).await;
     }
     for token in &old {
-        eventually("what the old keys signed ends", || async {
+        eventually("tokens of the old keys are rejected", || async {
             name(&plane, token).await.is_empty().then_some(())
         })
         .await;

@@ -1,5 +1,6 @@
-//! The configuration file edited a hundred times while requests come: no request is answered by half a file, and none
-//! fails that should pass (requirements A-JWT-3 to A-JWT-5).
+//! Hot reload of the authentication configuration under load (requirements A-JWT-3 to A-JWT-5).
+//!
+//! No request sees a partial file, and no valid request fails.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -12,7 +13,7 @@ use super::issuer::{Issuer, Key};
 use super::{file, name};
 use crate::harness::{ControlPlane, Options, eventually};
 
-/// Edits of the file.
+/// Number of edits of the file.
 const EDITS: usize = 100;
 
 fn renamed(dir: &Path, content: &str) {
@@ -24,7 +25,7 @@ fn written(dir: &Path, content: &str) {
     std::fs::write(dir.join("authentication.yaml"), content).unwrap();
 }
 
-/// As volumes of ConfigMaps are changed: a link to a folder of its own.
+/// Replaces the file as the kubelet updates ConfigMap volumes: by a symlink into a new folder.
 fn linked(dir: &Path, content: &str, at: usize) {
     let folder = dir.join(format!("..{at}"));
     std::fs::create_dir(&folder).unwrap();
@@ -38,7 +39,7 @@ async fn a_file_that_is_edited_a_hundred_times_is_taken_whole_or_not_at_all() {
     let key = Key::ec("k", "ES256");
     let issuer = Issuer::start(&[&key]).await;
     let dir = tempfile::tempdir().unwrap();
-    // Both parts of a mapping say the version: an answer of half a file would show two.
+    // Username and group both contain the version; a response from two versions would mix them.
     let version = |at: usize| {
         let mapping = format!(
             "  claimMappings:\n    username: {{expression: '\"v{at}:\" + claims.sub'}}\n    groups: {{expression: '[\"v{at}\"]'}}\n"
@@ -66,7 +67,11 @@ async fn a_file_that_is_edited_a_hundred_times_is_taken_whole_or_not_at_all() {
                 let user = client.post(&url, &review).await.expect(201)["status"]["userInfo"].clone();
                 let (username, group) =
                     (user["username"].as_str().unwrap(), user["groups"][0].as_str().unwrap());
-                assert_eq!(username, format!("{group}:w{worker}"), "an answer of two files");
+                assert_eq!(
+                    username,
+                    format!("{group}:w{worker}"),
+                    "the response mixes two versions of the file"
+                );
                 asked.fetch_add(1, Ordering::SeqCst);
             }
         }));
@@ -82,9 +87,9 @@ async fn a_file_that_is_edited_a_hundred_times_is_taken_whole_or_not_at_all() {
         match at % 5 {
             0 => renamed(dir.path(), &text),
             1 => linked(dir.path(), &text, at),
-            // Half of a file: cut in the middle of the second authenticator.
+            // A truncated file: cut in the middle of the second authenticator.
             2 => written(dir.path(), &text[..text.len() - 20]),
-            // Each at a line of its own: what is wrong already is not told again.
+            // The error is on a different line each time, because authd does not log the same error again.
             3 => {
                 let wrong = text.replace("claims.sub'", "claims.sub'}, nonsense: {");
                 renamed(dir.path(), &("\n".repeat(at) + &wrong));
@@ -94,7 +99,7 @@ async fn a_file_that_is_edited_a_hundred_times_is_taken_whole_or_not_at_all() {
                 written(dir.path(), &text);
             }
         }
-        // Edits come faster than they are taken; now and then all of them are waited for.
+        // Edits are faster than reloads. Every tenth edit waits until its version is active.
         if at % 10 == 0 {
             good += 1;
             let want = format!("v{at}:probe");
@@ -102,20 +107,18 @@ async fn a_file_that_is_edited_a_hundred_times_is_taken_whole_or_not_at_all() {
         }
         if at % 25 == 3 {
             bad += 1;
-            eventually("the log says that a file is not taken", || async {
-                (refusals() > refused).then_some(())
-            })
-            .await;
+            eventually("the log reports a failed reload", || async { (refusals() > refused).then_some(()) })
+                .await;
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     done.store(true, Ordering::SeqCst);
     for worker in load {
-        worker.await.expect("no request fails that should pass");
+        worker.await.expect("no valid request fails");
     }
     assert_eq!((good, bad), (10, 4));
     assert!(asked.load(Ordering::SeqCst) > 100, "{asked:?} requests");
-    // Issuers that stay were asked once, however often the file changed.
+    // authd fetches the keys of an unchanged issuer once, regardless of the number of reloads.
     assert_eq!(issuer.asked("one"), ["/.well-known/openid-configuration", "/keys"]);
 }
 
@@ -133,15 +136,21 @@ async fn an_issuer_that_comes_into_the_file_is_accepted_and_one_that_leaves_is_n
         ("one".into(), String::new())
     );
     renamed(dir.path(), &file(&issuer, &[("two", "")]));
-    eventually("the second is accepted", || async {
+    eventually("the added issuer is accepted", || async {
         (name(&plane, &token("two")).await == "two").then_some(())
     })
     .await;
     let first = token("one");
-    eventually("the first is not", || async { name(&plane, &first).await.is_empty().then_some(()) }).await;
+    eventually("the removed issuer is rejected", || async {
+        name(&plane, &first).await.is_empty().then_some(())
+    })
+    .await;
     renamed(
         dir.path(),
         "apiVersion: apiserver.config.svc.internal/v1beta1\nkind: AuthenticationConfiguration\n",
     );
-    eventually("nobody is", || async { name(&plane, &token("two")).await.is_empty().then_some(()) }).await;
+    eventually("tokens are rejected without issuers", || async {
+        name(&plane, &token("two")).await.is_empty().then_some(())
+    })
+    .await;
 }

@@ -1,7 +1,7 @@
 // OpenID provider for the tests: the package `oidc-provider` over TLS.
 //
-// Arguments: the files of the serving certificate and key, the port (0: the system chooses), and a name prefix for the keys,
-// which are generated at start. The program prints the port. Clients are named after the signing algorithm of their ID
+// Arguments: files of the serving certificate and key, port (0 selects a free one), and a prefix of the key ids,
+// which are generated at start. The program prints its port. Clients are named after the signing algorithm of their ID
 // tokens. A POST to /issue with {"client", "subject"} returns an ID token like that of the token endpoint.
 import { generateKeyPairSync } from 'node:crypto';
 import { readFileSync } from 'node:fs';
