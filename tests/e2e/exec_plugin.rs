@@ -1,5 +1,4 @@
-//! kubectl with a credential plugin against our server: tokens, client certificates, what is kept and what is asked anew
-//! (requirements A-EXEC).
+//! kubectl with an exec credential plugin: tokens, client certificates, plugin input (requirements A-EXEC).
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +12,9 @@ use serving::certs::Authority;
 use crate::harness::{ControlPlane, Options};
 use crate::kubectl::installed;
 
-/// A configuration whose user is a plugin `./bin/plugin`, which logs its runs and its input and prints the file `printed`.
+/// Writes a kubeconfig with the exec plugin `./bin/plugin`.
+///
+/// The plugin logs each run with its input and prints the file `printed`.
 fn configure(plane: &ControlPlane, version: &str) {
     let dir = plane.dir().join("exec");
     fs::create_dir_all(dir.join("bin")).expect("a folder");
@@ -56,7 +57,7 @@ fn whoami(plane: &ControlPlane, kubectl: &std::path::Path) -> Result<String, Str
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_logs_in_with_what_a_plugin_prints() {
-    // `kubectl auth whoami` asks the stable review since 1.28.
+    // `kubectl auth whoami` uses the stable SelfSubjectReview since 1.28.
     let Some(kubectl) = installed("1.33") else { return };
     let plane = ControlPlane::start(Options::kubernetes()).await;
     let now = Timestamp::now();
