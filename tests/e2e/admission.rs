@@ -76,7 +76,7 @@ async fn many_writers_never_exceed_a_quota_and_deletions_give_back() {
             let mut session = admin.connect().await.expect("a connection");
             for i in 0..8 {
                 let body = pod(&format!("p-{writer}-{i}"), "500m").to_string();
-                let answer = session.request("POST", pods, body.as_bytes()).await.expect("an answer");
+                let answer = session.request("POST", pods, body.as_bytes()).await.expect("a response");
                 match answer.status {
                     201 => {
                         made.fetch_add(1, Ordering::SeqCst);
@@ -147,10 +147,10 @@ async fn comings_and_goings_stay_within_a_quota_at_every_moment() {
             for i in 0..12 {
                 let name = format!("m-{writer}-{i}");
                 let body = json!({"metadata": {"name": name}}).to_string();
-                let made = session.request("POST", maps, body.as_bytes()).await.expect("an answer");
+                let made = session.request("POST", maps, body.as_bytes()).await.expect("a response");
                 if made.status == 201 {
                     let path = format!("{maps}/{name}");
-                    assert_eq!(session.request("DELETE", &path, b"").await.expect("an answer").status, 200);
+                    assert_eq!(session.request("DELETE", &path, b"").await.expect("a response").status, 200);
                 }
             }
         }

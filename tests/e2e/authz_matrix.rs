@@ -153,7 +153,7 @@ async fn the_default_policy_is_what_was_reviewed() {
                     for verb in &route.verbs {
                         let review = route.review(verb, user, groups).to_string();
                         let answer =
-                            session.request("POST", &reviews, review.as_bytes()).await.expect("an answer");
+                            session.request("POST", &reviews, review.as_bytes()).await.expect("a response");
                         if answer.expect(201)["status"]["allowed"] == true {
                             cell.extend(
                                 VERBS.iter().find(|(known, _)| known == verb).map(|(_, letter)| *letter),

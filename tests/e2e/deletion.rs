@@ -134,15 +134,16 @@ async fn an_owner_that_cannot_be_one_is_told() {
     assert_eq!(events["type"], "Warning");
     assert_eq!(events["involvedObject"]["uid"], child["metadata"]["uid"]);
 
-    // A cluster-scoped object cannot have a namespaced owner. The object stays after the owner is deleted, and
-    // does not block the deletion.
+    // A cluster-scoped object cannot have a namespaced owner. The object stays after the owner is deleted,
+    // and does not block the deletion.
     let roles = format!("{}/clusterroles", plane.api("rbac.authorization", "v1"));
     make(&admin, &roles, "everywhere", owners).await;
     eventually("the event", || async { told(&admin, "default").await.first().cloned() }).await;
     delete(&admin, "/api/v1/namespaces/b/configmaps/boss", json!({"propagationPolicy": "Foreground"})).await;
     gone(&admin, "/api/v1/namespaces/b/configmaps/boss").await;
 
-    // An owner of an unknown kind keeps its dependents; a dependent whose owner uid does not exist is deleted.
+    // An owner of an unknown kind keeps its dependents; a dependent whose owner uid does not exist is
+    // deleted.
     let mut unknown = owner("ConfigMap", &boss, false);
     unknown[0]["apiVersion"] = "example.com/v1".into();
     make(&admin, MAPS, "unknown", json!({"ownerReferences": unknown})).await;
@@ -348,7 +349,7 @@ async fn fill(plane: &ControlPlane, metadata: &Value) {
                 let mut body = json!({"metadata": metadata, "data": {"k": "v"}});
                 body["metadata"]["name"] = format!("m{i}").into();
                 let made =
-                    session.request("POST", MAPS, body.to_string().as_bytes()).await.expect("an answer");
+                    session.request("POST", MAPS, body.to_string().as_bytes()).await.expect("a response");
                 assert_eq!(made.status, 201);
             }
         }

@@ -142,7 +142,8 @@ async fn joins(admin: &Client, port: u16, preset: Preset, authority: &str) {
 fn a_mistake_ends_it_with_64() {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/up");
     for arguments in [&["--names", "other"][..], &["--nope"], &["--data-dir"]] {
-        let ended = Command::new(&script).args(arguments).stderr(Stdio::null()).status().expect("it runs");
+        let ended =
+            Command::new(&script).args(arguments).stderr(Stdio::null()).status().expect("the program runs");
         assert_eq!(ended.code(), Some(64), "{arguments:?}");
     }
 }

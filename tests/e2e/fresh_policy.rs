@@ -4,8 +4,8 @@
 //!
 //! Concurrent workers, each in a separate namespace, grant a right, use it, revoke it and use it again. They
 //! cover every way to grant a right in RBAC. The test with fault injection also covers pods of a node, tokens
-//! and webhook decisions. `ROUNDS` sets the number of rounds of two trials (default 2,000), `WORKERS` the number
-//! of workers (default 8). Each test prints its seed; `SEED` repeats the random choices of a run.
+//! and webhook decisions. `ROUNDS` sets the number of rounds of two trials (default 2,000), `WORKERS` the
+//! number of workers (default 8). Each test prints its seed; `SEED` repeats the random choices of a run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! End-to-end test of INVARIANT (fresh watches).
 //!
-//! A watch delivers no event of a write after the revocation of its user's right, and ends. The number of grants
-//! and revocations is a fiftieth of `ROUNDS` (default 2,000).
+//! A watch delivers no event of a write after the revocation of its user's right, and ends. The number of
+//! grants and revocations is a fiftieth of `ROUNDS` (default 2,000).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,7 @@ async fn an_open_watch_delivers_nothing_written_after_the_revocation() {
                 count += 1;
                 let body = json!({"metadata": {"name": "x"}, "data": {"n": count.to_string()}}).to_string();
                 let answer = session.request("PUT", &format!("{maps}/x"), body.as_bytes()).await;
-                assert_eq!(answer.expect("an answer").status, 200);
+                assert_eq!(answer.expect("a response").status, 200);
             }
             count
         }

@@ -17,7 +17,7 @@ async fn a_certificate_says_who_its_holder_is() {
     fs::write(&both, one.pem() + &two.pem()).expect("the CA bundle");
     let plane = ControlPlane::start(Options::default().flag(&path_flag("client-ca-file", &both))).await;
     for (ca, user) in [(&one, "jane"), (&two, "joe")] {
-        let said = who(&plane, &ca.client(&plane, user, &["a", "b"]), &[]).await.expect("an answer");
+        let said = who(&plane, &ca.client(&plane, user, &["a", "b"]), &[]).await.expect("a response");
         assert_eq!(said["username"], user);
         assert_eq!(said["groups"], json!(["a", "b", "system:authenticated"]), "one group per organization");
         let id = said["extra"][plane.names().credential_id_extra().as_str()][0].as_str().unwrap_or_default();
@@ -56,7 +56,8 @@ async fn a_new_authority_counts_and_an_old_one_does_not_without_a_restart() {
     .await;
     assert_eq!(name(&plane, &jane).await.as_deref(), Some("jane"));
 
-    // CA rotation: first both CAs, as during the replacement of the client certificates, then only the new CA.
+    // CA rotation: first both CAs, as during the replacement of the client certificates, then only the new
+    // CA.
     fs::write(&file, old.pem() + &new.pem()).expect("the CA bundle");
     eventually("authd accepts the new CA", || async { name(&plane, &joe).await }).await;
     assert_eq!(name(&plane, &jane).await.as_deref(), Some("jane"));

@@ -38,7 +38,7 @@ impl Caller {
         command.env("HOME", self.config.parent().expect("a folder"));
         let ran = tokio::task::spawn_blocking(move || command.output())
             .await
-            .expect("it runs")
+            .expect("the program runs")
             .expect("kubectl starts");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         if ran.status.success() { Ok(text(ran.stdout)) } else { Err(text(ran.stderr)) }

@@ -147,8 +147,9 @@ async fn a_token_comes_in_the_header_or_among_the_protocols_of_a_websocket() {
         assert_eq!(answer.status, code, "{headers:?}: {}", answer.text());
     }
     // With two credentials, authd uses the identity of exactly one of them.
-    let both =
-        who(&plane, &plane.certificate("jane", &[]), &header("Bearer alice-token")).await.expect("an answer");
+    let both = who(&plane, &plane.certificate("jane", &[]), &header("Bearer alice-token"))
+        .await
+        .expect("a response");
     let name = both["username"].as_str().unwrap_or_default();
     assert!(["jane", "alice"].contains(&name), "{both}");
 }

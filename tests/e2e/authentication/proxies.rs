@@ -77,9 +77,9 @@ async fn a_proxy_says_who_is_meant() {
 
     // authd ignores or rejects identity headers of all other clients.
     let root = [("x-remote-user", "root"), ("x-remote-group", "system:masters")];
-    let alice = who(&plane, &plane.user("alice"), &root).await.expect("an answer");
+    let alice = who(&plane, &plane.user("alice"), &root).await.expect("a response");
     assert_eq!(alice["username"], "alice", "the token has precedence over the headers");
-    let jane = who(&plane, &plane.certificate("jane", &["dev"]), &root).await.expect("an answer");
+    let jane = who(&plane, &plane.certificate("jane", &["dev"]), &root).await.expect("a response");
     assert_eq!(
         (&jane["username"], &jane["groups"]),
         (&json!("jane"), &json!(["dev", "system:authenticated"]))

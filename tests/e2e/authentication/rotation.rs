@@ -68,7 +68,7 @@ async fn static_tokens_are_read_at_the_start_and_never_again() {
     fs::write(&file, lines).expect("the tokens");
     let mut plane = ControlPlane::start(Options::default().flag(&path_flag("token-auth-file", &file))).await;
     for (token, user) in [("t-1._~+/=", "a b/ü:x"), ("t-2", "joe")] {
-        let said = who(&plane, &plane.token(token), &[]).await.expect("an answer");
+        let said = who(&plane, &plane.token(token), &[]).await.expect("a response");
         assert_eq!(said["username"], user);
         assert_eq!(
             said["groups"],
