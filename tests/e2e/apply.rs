@@ -30,8 +30,7 @@ fn get(kubectl: &Kubectl, what: &str) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// The field managers that own the field at this path of `managedFields` (for example `f:spec`,
-/// `f:replicas`).
+/// The field managers of the field at this path of `managedFields` (`f:spec`, `f:replicas`).
 fn owners(object: &Value, path: &[&str]) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array().expect("owners");
     let owns = |entry: &&Value| path.iter().try_fold(&entry["fieldsV1"], |at, name| at.get(*name)).is_some();

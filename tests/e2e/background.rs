@@ -1,4 +1,4 @@
-//! Background controllers: built-in namespaces, default service accounts, namespace deletion, audit events.
+//! Controllers of apid: built-in namespaces, default service accounts, namespace deletion, audit events.
 
 use serde_json::{Value, json};
 

@@ -137,7 +137,7 @@ async fn session(mut program: Command, options: Options) {
     assert!(status.success(), "{status}\n{complaints}");
 }
 
-/// Closes all connections, changes objects, and restarts the server after compaction of the old revisions.
+/// Closes all connections, changes objects, waits for compaction, and restarts the server.
 async fn trim(plane: &mut ControlPlane, door: &Door) {
     door.lead_to(0);
     let admin = plane.admin();

@@ -105,7 +105,7 @@ async fn one_command_starts_it_and_says_what_to_type() {
     }
 }
 
-/// Checks that `cluster-info` gives anonymous clients the server address, the CA bundle and the signature.
+/// Checks that anonymous clients read server address, CA bundle and signature from `cluster-info`.
 async fn joins(admin: &Client, port: u16, preset: Preset, authority: &str) {
     let names = Names::new(preset, DEFAULT_API_DOMAIN).expect("valid names");
     let info = format!("/api/v1/namespaces/{}/configmaps/cluster-info", names.public_namespace);

@@ -1,4 +1,4 @@
-//! kubectl with an exec credential plugin: tokens, client certificates, plugin input (requirements A-EXEC).
+//! kubectl with an exec credential plugin: tokens, certificates, plugin input (requirements A-EXEC).
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::fresh_policy::number;
 use crate::harness::{ControlPlane, DEADLINE, Options};
 
-/// Revokes watches under continuous writes: all delivered events precede the revocation, and the stream ends.
+/// Revokes watches under continuous writes: all events precede the revocation, and the stream ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_watch_delivers_nothing_written_after_the_revocation() {
     let plane = ControlPlane::start(Options::default()).await;

@@ -1,4 +1,4 @@
-//! kubectl authentication during key and CA rotation: client certificate, `kubectl create token`, `--as`.
+//! kubectl authentication during key and CA rotation: certificate, `kubectl create token`, `--as`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

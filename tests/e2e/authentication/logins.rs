@@ -1,4 +1,4 @@
-//! Rejected credentials: the log has the reason, the client receives only a 401 (requirements A-PRIN-13).
+//! Rejected credentials: the log has the reason, the client receives only 401 (requirements A-PRIN-13).
 //!
 //! The log line names the authenticator, the failed check and the audit id of the response.
 

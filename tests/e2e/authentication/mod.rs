@@ -1,4 +1,4 @@
-//! End-to-end tests of authentication: certificates, proxies, tokens, key rotation, rejected credentials.
+//! Tests of authentication: certificates, proxies, tokens, key rotation, rejected credentials.
 
 mod certificates;
 mod kubectl;

@@ -1,4 +1,4 @@
-//! Identities: users, service accounts, `system:authenticated`, anonymous requests (requirements A-PRIN).
+//! Identities: users, service accounts, groups, anonymous requests (requirements A-PRIN).
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Rotation of service-account token keys during use, and the static token file, which has no hot reload.
+//! Rotation of service-account token keys, and the static token file, which has no hot reload.
 
 use std::fs;
 

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use super::graph::{KINDS, NAMESPACES, PREFIX};
 use crate::harness::{Client, ControlPlane, eventually};
 
-/// Name of the last object in each collection; a watch up to its event has delivered all changes of the
-/// round.
+/// Name of the object that marks the end of a round in each collection.
+///
+/// A watch that has delivered this object has delivered all changes of the round.
 const LAST: &str = "last-of-round";
 
 /// The resourceVersion of each collection at the start of a round, in the order of the kinds.

@@ -199,8 +199,9 @@ impl Judge<'_> {
         }
     }
 
-    /// An owner reference is removed only if the owner is absent, orphans its dependents, or is in foreground
-    /// deletion.
+    /// Checks that each removed owner reference had a valid reason.
+    ///
+    /// The owner is absent, orphans its dependents, or is in foreground deletion.
     fn may_forget(&self, old: &Value, new: &Value) -> Result<(), String> {
         let kept = |reference: &Value| references(new).iter().any(|r| r["uid"] == reference["uid"]);
         for reference in references(old).iter().filter(|reference| !kept(reference)) {

@@ -1,5 +1,4 @@
-//! kubectl with a directory of manifests of more than forty kinds: create, apply, get, describe, change,
-//! delete.
+//! kubectl with a manifest directory of over forty kinds: create, apply, get, describe, change, delete.
 //!
 //! `tables.txt` has the expected `get -A -o wide` output of each kind; `UPDATE=1` rewrites the file.
 
@@ -132,8 +131,9 @@ fn creates_and_applies(_: &ControlPlane, kubectl: &Kubectl) {
     assert!(last.contains("shop:1.5.0"), "{last}");
 }
 
-/// Panics if a field of the manifest is absent from the live object. Secret text (`stringData`) is served as
-/// base64.
+/// Panics if a field of the manifest is absent from the live object.
+///
+/// The server returns Secret text (`stringData`) as base64.
 fn missing(live: &Value, sent: &Value, at: &str) {
     match (live, sent) {
         (Value::Object(live), Value::Object(sent)) => {

@@ -1,4 +1,4 @@
-//! `kubectl scale` on all kinds with a scale subresource, and `kubectl autoscale` with each API version.
+//! `kubectl scale` on all kinds with a scale subresource, and `kubectl autoscale`.
 
 use serde_json::{Value, json};
 
