@@ -54,7 +54,7 @@ async fn default_objects_are_there_and_marked() {
             assert_eq!(
                 all,
                 names_of(&admin, &format!("{base}/{collection}?{marked}")).await,
-                "all default objects have the label and the annotation"
+                "all default objects have the label"
             );
             assert!(
                 all.iter().all(|n| n.starts_with("system:")

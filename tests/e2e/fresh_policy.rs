@@ -110,7 +110,7 @@ struct Worker {
     rng: SmallRng,
 }
 
-/// A way to grant and to revoke a right.
+/// A kind of grant, by which the workers grant and revoke a right.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     /// Create and delete a RoleBinding to an existing Role.
@@ -135,7 +135,7 @@ enum Way {
     Webhook,
 }
 
-/// All ways; those of the modes Node and RBAC come first.
+/// All kinds of grants; those of the modes Node and RBAC come first.
 const WAYS: [Way; 10] = [
     Way::RoleBinding,
     Way::RoleBindingToClusterRole,
@@ -149,7 +149,7 @@ const WAYS: [Way; 10] = [
     Way::Webhook,
 ];
 
-/// The ways of the modes Node and RBAC.
+/// The kinds of grants of the modes Node and RBAC.
 const POLICY: &[Way] = WAYS.split_at(8).0;
 
 impl Worker {
@@ -179,7 +179,7 @@ impl Worker {
         })
     }
 
-    /// Creates the roles and bindings that the ways need and that alone grant nothing.
+    /// Creates the roles and bindings that the grants need and that alone grant nothing.
     async fn prepare(&mut self) {
         let name = self.name.clone();
         let namespace = json!({"metadata": {"name": name}});
