@@ -157,7 +157,7 @@ fn server_side(_: &ControlPlane, kubectl: &Kubectl) {
         json!({"a": "2"}),
         "server-side apply removes client-side applied fields that are absent from the manifest"
     );
-    let last = object["metadata"]["annotations"][LAST_APPLIED].as_str().expect("it is kept");
+    let last = object["metadata"]["annotations"][LAST_APPLIED].as_str().expect("the last-applied annotation");
     assert_eq!(serde_json::from_str::<Value>(last).expect("JSON")["data"], json!({"a": "2"}));
     // Migration back to client-side apply.
     assert_eq!(kubectl.ok("apply -f -", &config_map(&json!({"b": "3"}))), "configmap/one configured\n");
@@ -204,8 +204,10 @@ async fn a_package_upgrades_by_strategic_patches() {
         .await
         .expect(200);
     let containers = &upgraded["spec"]["template"]["spec"]["containers"];
-    let main =
-        containers.as_array().and_then(|all| all.iter().find(|c| c["name"] == "main")).expect("it is there");
+    let main = containers
+        .as_array()
+        .and_then(|all| all.iter().find(|c| c["name"] == "main"))
+        .expect("the container `main`");
     let env: Vec<&str> =
         main["env"].as_array().expect("a list").iter().map(|v| v["name"].as_str().expect("a name")).collect();
     assert!(env.contains(&"MINE") && !env.contains(&"B"), "{env:?}");

@@ -133,7 +133,7 @@ async fn session(mut program: Command, options: Options) {
         child.wait().await.expect("the session ends")
     };
     let status = tokio::time::timeout(SESSION, run).await.expect("the session ends in time");
-    let complaints = complaints.await.expect("read").expect("text");
+    let complaints = complaints.await.expect("the reader task").expect("text");
     assert!(status.success(), "{status}\n{complaints}");
 }
 

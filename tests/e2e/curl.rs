@@ -25,7 +25,7 @@ fn curl(plane: &ControlPlane, user: &str, method: &str, path: &str, body: Option
     }
     let output = command.arg(format!("{}{path}", plane.url())).output().expect("curl runs");
     let text = String::from_utf8(output.stdout).expect("text");
-    let (body, code) = text.rsplit_once('\n').expect("the code on a line of its own");
+    let (body, code) = text.rsplit_once('\n').expect("the status code on a separate line");
     (code.parse().expect("a number"), serde_json::from_str(body).unwrap_or(Value::Null))
 }
 

@@ -40,7 +40,7 @@ fn configure(plane: &ControlPlane, version: &str) {
 
 fn prints(plane: &ControlPlane, version: &str, status: &serde_json::Value) {
     let printed = json!({"kind": "ExecCredential", "apiVersion": version, "status": status});
-    fs::write(plane.dir().join("exec/printed"), printed.to_string()).expect("what it prints");
+    fs::write(plane.dir().join("exec/printed"), printed.to_string()).expect("the plugin output");
 }
 
 fn whoami(plane: &ControlPlane, kubectl: &std::path::Path) -> Result<String, String> {
@@ -62,8 +62,7 @@ async fn kubectl_logs_in_with_what_a_plugin_prints() {
     let plane = ControlPlane::start(Options::kubernetes()).await;
     let now = Timestamp::now();
     let dir = plane.dir().to_owned();
-    let authority =
-        Authority::load(&dir.join("client-ca.crt"), &dir.join("client-ca.key")).expect("the authority");
+    let authority = Authority::load(&dir.join("client-ca.crt"), &dir.join("client-ca.key")).expect("the CA");
     let jane = authority.client("jane", &[], Duration::from_secs(3600), now).expect("a certificate");
     for version in ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"] {
         configure(&plane, version);

@@ -34,7 +34,7 @@ pub fn installed(release: &str) -> Option<PathBuf> {
     let found = find(release);
     if found.is_none() {
         let name = format!("kubectl {release}");
-        prerequisites::skip(&name, "kubectl on PATH has another version, and no such file is beside it");
+        prerequisites::skip(&name, "kubectl on PATH has another version, and PATH has no such file");
     }
     found
 }

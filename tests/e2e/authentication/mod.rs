@@ -47,12 +47,12 @@ struct Ca {
 impl Ca {
     fn new(dir: &Path, name: &str) -> Ca {
         let (cert, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
-        let authority = Authority::ensure(&cert, &key, name, Timestamp::now()).expect("an authority");
+        let authority = Authority::ensure(&cert, &key, name, Timestamp::now()).expect("a CA");
         Ca { cert, key, authority }
     }
 
     fn pem(&self) -> String {
-        fs::read_to_string(&self.cert).expect("its certificate")
+        fs::read_to_string(&self.cert).expect("the CA certificate")
     }
 
     /// A client certificate that is valid now.
@@ -73,9 +73,9 @@ impl Ca {
 
     /// The same CA for certificates with properties that only tests need.
     fn issuer(&self) -> Issuer<'static, KeyPair> {
-        let key = fs::read_to_string(&self.key).expect("its key");
+        let key = fs::read_to_string(&self.key).expect("the CA key");
         let key = KeyPair::from_pem(&key).expect("a key");
-        Issuer::from_ca_cert_pem(&self.pem(), key).expect("its certificate")
+        Issuer::from_ca_cert_pem(&self.pem(), key).expect("the CA certificate")
     }
 
     /// A client whose certificate has this serial number.
@@ -107,7 +107,7 @@ impl Ca {
             revoked_certs: serials.iter().map(revoked).collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
-        params.signed_by(&self.issuer()).expect("a list").pem().expect("its text")
+        params.signed_by(&self.issuer()).expect("a CRL").pem().expect("PEM")
     }
 }
 

@@ -47,7 +47,7 @@ async fn the_authority_of_the_server_is_in_every_namespace_and_beside_every_toke
     };
     beside(&ca.pem()).await;
     let other = Ca::new(dir.path(), "other").pem();
-    std::fs::write(&ca.cert, &other).expect("another authority");
+    std::fs::write(&ca.cert, &other).expect("the CA bundle");
     published("team", &other).await;
     beside(&other).await;
 }
