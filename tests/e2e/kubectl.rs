@@ -34,12 +34,12 @@ pub fn installed(release: &str) -> Option<PathBuf> {
     let found = find(release);
     if found.is_none() {
         let name = format!("kubectl {release}");
-        prerequisites::skip(&name, "kubectl on PATH has another version, and PATH has no such file");
+        prerequisites::skip(&name, "kubectl on PATH has another version, and kubectl.<release> is not in its folder");
     }
     found
 }
 
-/// `kubectl` on PATH if it has this release, or `kubectl.<release>` on PATH.
+/// `kubectl.<release>` in the folder of `kubectl`, or `kubectl` on PATH if it has this release.
 fn find(release: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let first = std::env::split_paths(&path).map(|dir| dir.join("kubectl")).find(|file| file.exists())?;
