@@ -34,7 +34,10 @@ pub fn installed(release: &str) -> Option<PathBuf> {
     let found = find(release);
     if found.is_none() {
         let name = format!("kubectl {release}");
-        prerequisites::skip(&name, "kubectl on PATH has another version, and kubectl.<release> is not in its folder");
+        prerequisites::skip(
+            &name,
+            "kubectl on PATH has another version, and kubectl.<release> is not in its folder",
+        );
     }
     found
 }
