@@ -1,4 +1,4 @@
-//! Admission from the outside: quotas under many writers, plugins by flag and by configuration file, defaults that pods get.
+//! End-to-end tests of admission: quotas under concurrent writers, plugin configuration, pod defaults.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,21 +22,23 @@ fn pod(name: &str, cpu: &str) -> Value {
     })
 }
 
-/// A namespace with its default account.
+/// Creates a namespace and waits for its default service account.
 async fn namespace(admin: &Client, name: &str) {
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await.expect(201);
     let account = format!("/api/v1/namespaces/{name}/serviceaccounts/default");
-    eventually("the default account", || async { (admin.get(&account).await.status == 200).then_some(()) })
-        .await;
+    eventually("the default service account", || async {
+        (admin.get(&account).await.status == 200).then_some(())
+    })
+    .await;
 }
 
-/// A quota of `spec.hard`, counted for the first time.
+/// Creates a quota with this `spec.hard`, waits for its first status, and returns its path.
 async fn quota(admin: &Client, namespace: &str, hard: Value) -> String {
     let quotas = format!("/api/v1/namespaces/{namespace}/resourcequotas");
     let object = json!({"metadata": {"name": "q"}, "spec": {"hard": hard}});
     admin.post(&quotas, &object).await.expect(201);
     let path = format!("{quotas}/q");
-    eventually("the first count", || async {
+    eventually("the first quota status", || async {
         (admin.get(&path).await.json()["status"]["hard"] == object["spec"]["hard"]).then_some(())
     })
     .await;
@@ -66,7 +68,7 @@ async fn many_writers_never_exceed_a_quota_and_deletions_give_back() {
     let quota = quota(&admin, "team", hard).await;
     let pods = "/api/v1/namespaces/team/pods";
 
-    // More is asked for than there is room.
+    // The writers create more pods than the quota allows.
     let made = Arc::new(AtomicUsize::new(0));
     let writers = (0..CLIENTS).map(|writer| {
         let (admin, made) = (&admin, Arc::clone(&made));
@@ -74,7 +76,7 @@ async fn many_writers_never_exceed_a_quota_and_deletions_give_back() {
             let mut session = admin.connect().await.expect("a connection");
             for i in 0..8 {
                 let body = pod(&format!("p-{writer}-{i}"), "500m").to_string();
-                let answer = session.request("POST", pods, body.as_bytes()).await.expect("an answer");
+                let answer = session.request("POST", pods, body.as_bytes()).await.expect("a response");
                 match answer.status {
                     201 => {
                         made.fetch_add(1, Ordering::SeqCst);
@@ -88,11 +90,11 @@ async fn many_writers_never_exceed_a_quota_and_deletions_give_back() {
         }
     });
     futures_util::future::join_all(writers).await;
-    assert_eq!(made.load(Ordering::SeqCst), ROOM, "all the room is used, and no more");
+    assert_eq!(made.load(Ordering::SeqCst), ROOM, "the created pods use exactly the quota");
     assert_eq!(count(&admin, pods).await, ROOM);
     used_is(&admin, &quota, json!({"pods": "100", "requests.cpu": "50", "count/configmaps": "0"})).await;
 
-    // What fails after it was charged gives back: names that are taken.
+    // A create that fails after the quota charge (name conflict) releases the charge.
     let maps = "/api/v1/namespaces/team/configmaps";
     let map = json!({"metadata": {"name": "m"}});
     admin.post(maps, &map).await.expect(201);
@@ -101,7 +103,7 @@ async fn many_writers_never_exceed_a_quota_and_deletions_give_back() {
     }
     used_is(&admin, &quota, json!({"pods": "100", "requests.cpu": "50", "count/configmaps": "1"})).await;
 
-    // Pods that have ended use nothing; they may be followed by others.
+    // Terminated pods do not count against the quota; new pods can use the released capacity.
     let listed = admin.get(pods).await.expect(200);
     let names: Vec<String> = listed["items"]
         .as_array()
@@ -118,7 +120,7 @@ async fn many_writers_never_exceed_a_quota_and_deletions_give_back() {
     admin.post(pods, &pod("after", "500m")).await.expect(201);
     admin.post(pods, &pod("more", "500m")).await.expect(403);
 
-    // What is used is counted again after a crash.
+    // The quota controller recalculates the usage after a crash.
     plane.kill();
     plane.launch().await;
     let admin = plane.admin();
@@ -145,10 +147,10 @@ async fn comings_and_goings_stay_within_a_quota_at_every_moment() {
             for i in 0..12 {
                 let name = format!("m-{writer}-{i}");
                 let body = json!({"metadata": {"name": name}}).to_string();
-                let made = session.request("POST", maps, body.as_bytes()).await.expect("an answer");
+                let made = session.request("POST", maps, body.as_bytes()).await.expect("a response");
                 if made.status == 201 {
                     let path = format!("{maps}/{name}");
-                    assert_eq!(session.request("DELETE", &path, b"").await.expect("an answer").status, 200);
+                    assert_eq!(session.request("DELETE", &path, b"").await.expect("a response").status, 200);
                 }
             }
         }
@@ -170,7 +172,7 @@ async fn comings_and_goings_stay_within_a_quota_at_every_moment() {
             break;
         }
     }
-    assert!((1..=10).contains(&most), "at one moment there were {most}");
+    assert!((1..=10).contains(&most), "maximum number of config maps at one time: {most}");
 }
 
 fn names(list: &Value) -> BTreeSet<String> {
@@ -304,7 +306,7 @@ async fn a_dry_run_passes_admission_and_charges_nothing() {
     );
 }
 
-/// One effect of each plugin that runs without a flag, webhooks and policies apart.
+/// Checks one effect of each default-enabled plugin, except webhooks and policies.
 #[tokio::test]
 async fn each_plugin_that_is_on_by_default_has_its_effect() {
     let plane = ControlPlane::start(Options::kubernetes()).await;

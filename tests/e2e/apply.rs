@@ -1,4 +1,4 @@
-//! Applying with kubectl, on the client and on the server, and upgrading as package managers do.
+//! `kubectl apply` (client-side and server-side), and upgrades with strategic merge patches as in Helm.
 
 use apimachinery::names::Preset;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ fn get(kubectl: &Kubectl, what: &str) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Who owns a field of the first levels: `f:spec`, `f:replicas`.
+/// The field managers of the field at this path of `managedFields` (`f:spec`, `f:replicas`).
 fn owners(object: &Value, path: &[&str]) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array().expect("owners");
     let owns = |entry: &&Value| path.iter().try_fold(&entry["fieldsV1"], |at, name| at.get(*name)).is_some();
@@ -55,7 +55,7 @@ fn client_side(_: &ControlPlane, kubectl: &Kubectl) {
     assert!(shown.contains("-      - image: app:1") && shown.contains("+      - image: app:2"), "{shown}");
     assert_eq!(get(kubectl, "deployment web")["metadata"]["resourceVersion"], version, "diff is a dry run");
 
-    // What is not applied any more goes, and defaults come back.
+    // Apply removes fields that left the manifest, and defaulting sets their default values again.
     assert_eq!(apply(&second), "deployment.apps/web configured\n");
     let object = get(kubectl, "deployment web");
     assert_eq!(object["spec"]["replicas"], 1);
@@ -67,7 +67,7 @@ fn client_side(_: &ControlPlane, kubectl: &Kubectl) {
     );
     assert_eq!(owners(&object, &["f:spec", "f:strategy"]), ["kubectl-client-side-apply"]);
 
-    // What others wrote stays.
+    // Apply keeps the fields of other field managers.
     kubectl.ok("label deployment web -n default tier=front", "");
     kubectl.ok("annotate deployment web -n default note=mine", "");
     kubectl.ok("scale deployment web -n default --replicas=4", "");
@@ -83,7 +83,7 @@ fn client_side(_: &ControlPlane, kubectl: &Kubectl) {
         object["spec"]["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"]
             .is_string()
     );
-    // Nobody owned the number that came back as a default, and then nobody owns that of the scale.
+    // The defaulted replica count had no field manager; the count set through scale then has none either.
     assert_eq!(object["spec"]["replicas"], 4);
     assert_eq!(owners(&object, &["f:metadata", "f:annotations", "f:note"]), ["kubectl-annotate"]);
     assert_eq!(owners(&object, &["f:metadata", "f:labels", "f:level"]), ["kubectl-edit"]);
@@ -93,7 +93,7 @@ fn client_side(_: &ControlPlane, kubectl: &Kubectl) {
     assert_eq!(object["spec"]["template"]["spec"]["containers"][0]["image"], "app:2");
     assert_eq!(object["metadata"]["annotations"]["note"], "mine");
 
-    // Taints are a list that merges by a key of two parts.
+    // The taint list merges by a composite key (key and effect).
     kubectl.ok(
         "create -f -",
         &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}).to_string(),
@@ -137,12 +137,16 @@ fn server_side(_: &ControlPlane, kubectl: &Kubectl) {
     assert_eq!(object["data"], json!({"a": "2", "b": "1"}));
     assert_eq!(owners(&object, &["f:data", "f:a"]), ["two"]);
     ok("one", json!({}));
-    assert_eq!(get(kubectl, "configmap one")["data"], json!({"a": "2"}), "given up and gone");
+    assert_eq!(
+        get(kubectl, "configmap one")["data"],
+        json!({"a": "2"}),
+        "the field left the applied configuration and is removed"
+    );
     let shown =
         kubectl.refused_given("diff --server-side --field-manager=two -f -", &config_map(&json!({"a": "3"})));
     assert!(shown.contains("-  a: \"2\"") && shown.contains("+  a: \"3\""), "{shown}");
 
-    // From the client's own apply to the server's, and no conflict with oneself.
+    // Migration from client-side to server-side apply does not conflict with the own field manager.
     kubectl.ok("delete configmap one -n default", "");
     kubectl.ok("apply -f -", &config_map(&json!({"a": "1", "b": "1"})));
     kubectl.ok("apply --server-side -f -", &config_map(&json!({"a": "2"})));
@@ -151,16 +155,16 @@ fn server_side(_: &ControlPlane, kubectl: &Kubectl) {
     assert_eq!(
         object["data"],
         json!({"a": "2"}),
-        "what the client side applied before and the intent left out is gone"
+        "server-side apply removes client-side applied fields that are absent from the manifest"
     );
-    let last = object["metadata"]["annotations"][LAST_APPLIED].as_str().expect("it is kept");
+    let last = object["metadata"]["annotations"][LAST_APPLIED].as_str().expect("the last-applied annotation");
     assert_eq!(serde_json::from_str::<Value>(last).expect("JSON")["data"], json!({"a": "2"}));
-    // And back.
+    // Migration back to client-side apply.
     assert_eq!(kubectl.ok("apply -f -", &config_map(&json!({"b": "3"}))), "configmap/one configured\n");
     assert_eq!(get(kubectl, "configmap one")["data"], json!({"b": "3"}));
 }
 
-/// A three-way merge: what the last release had and the next has not goes, what others added stays.
+/// A three-way merge removes fields that left the release and keeps fields that other clients added.
 #[tokio::test]
 async fn a_package_upgrades_by_strategic_patches() {
     let plane = ControlPlane::start(Options::kubernetes()).await;
@@ -181,7 +185,7 @@ async fn a_package_upgrades_by_strategic_patches() {
         )
         .await
         .expect(201);
-    // A sidecar that was injected, and a variable that somebody set.
+    // An injected sidecar container, and a variable set by another client.
     let injected = json!({"spec": {"template": {"spec": {"containers": [
         {"name": "proxy", "image": "proxy:1"}, {"name": "main", "env": [{"name": "MINE", "value": "1"}]}]}}}});
     admin
@@ -200,8 +204,10 @@ async fn a_package_upgrades_by_strategic_patches() {
         .await
         .expect(200);
     let containers = &upgraded["spec"]["template"]["spec"]["containers"];
-    let main =
-        containers.as_array().and_then(|all| all.iter().find(|c| c["name"] == "main")).expect("it is there");
+    let main = containers
+        .as_array()
+        .and_then(|all| all.iter().find(|c| c["name"] == "main"))
+        .expect("the container `main`");
     let env: Vec<&str> =
         main["env"].as_array().expect("a list").iter().map(|v| v["name"].as_str().expect("a name")).collect();
     assert!(env.contains(&"MINE") && !env.contains(&"B"), "{env:?}");
@@ -215,11 +221,11 @@ async fn a_package_upgrades_by_strategic_patches() {
         .expect(200);
     assert_eq!(
         again["metadata"]["resourceVersion"], upgraded["metadata"]["resourceVersion"],
-        "the same upgrade again"
+        "a repeated upgrade changes nothing"
     );
 }
 
-/// An apply needs the right to patch what there is, and to create what there is not.
+/// Apply needs `patch` on existing objects, and also `create` on absent objects.
 #[tokio::test]
 async fn rights_to_apply() {
     for preset in [Preset::Kubernetes, Preset::Svc] {
@@ -246,7 +252,7 @@ async fn rights_to_apply() {
             "subjects": [{"apiGroup": group, "kind": "User", "name": "alice"}]});
         assert_eq!(apply(&user, "one").await, 403);
         admin.post(&format!("{rbac}/namespaces/default/rolebindings"), &binding).await.expect(201);
-        assert_eq!(apply(&user, "one").await, 403, "it does not exist yet");
+        assert_eq!(apply(&user, "one").await, 403, "the object does not exist, and the user lacks `create`");
         assert_eq!(apply(&admin, "one").await, 201);
         assert_eq!(apply(&user, "one").await, 200);
         let more = json!({"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch", "create"]}]});

@@ -1,5 +1,6 @@
-//! The authorization configuration file from the outside: what it puts in force, what a start refuses, and how it changes
-//! without a restart (requirements A-AZC, A-MODE-13 to 16). Webhooks in it are told of by tests/e2e/webhooks.rs.
+//! End-to-end tests of the authorization configuration file: effect, start-up errors, hot reload.
+//!
+//! Requirements A-AZC, A-MODE-13 to 16. tests/e2e/webhooks.rs tests the webhooks of the file.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -17,18 +18,18 @@ fn text(authorizers: &str) -> String {
     )
 }
 
-/// The file in a folder of its own, and a plane that is started with it.
+/// Writes the file to a temporary folder and returns options that refer to the file.
 fn with_file(content: &str) -> (tempfile::TempDir, PathBuf, Options) {
     let dir = tempfile::tempdir().expect("a folder for the file");
     let path = dir.path().join("authorization.yaml");
     std::fs::write(&path, content).expect("the file");
     let flag = format!("--authorization-config={}", path.display());
     let options = Options { mode: String::new(), ..Options::kubernetes() }.flag(&flag);
-    // AlwaysAllow comes and goes in these files, and who is anonymous stays.
+    // Some of these files contain AlwaysAllow; the flag keeps anonymous authentication enabled in all cases.
     (dir, path, options.flag("--metrics-address=127.0.0.1:0").flag("--anonymous-auth=true"))
 }
 
-/// Lets carol list namespaces.
+/// Grants carol the right to list namespaces.
 async fn grant(plane: &ControlPlane) {
     let group = plane.names().group("rbac.authorization");
     let rules = json!([{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]}]);
@@ -87,7 +88,7 @@ async fn a_start_refuses_what_contradicts_itself() {
         let child = plane.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let ended = tokio::task::spawn_blocking(|| child.expect("apid starts").wait_with_output());
         let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
-        let output = ended.expect("it ends by itself").expect("a thread").expect("its output");
+        let output = ended.expect("apid exits").expect("a thread").expect("its output");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(
             !output.status.success() && said.contains(want),
@@ -136,13 +137,18 @@ async fn a_changed_file_counts_without_a_restart_and_a_bad_one_does_not() {
             reloads(if good { "success" } else { "failure" }).await,
         );
         write(&path, &text(authorizers));
-        eventually("the change is looked at", || async { (reloads(status).await > before).then_some(()) })
-            .await;
-        eventually("apid decides by it", || async { (code(&plane, "bob").await == bob).then_some(()) }).await;
-        assert_eq!(code(&plane, "carol").await, 200, "round {round}: what the roles give stays");
+        eventually("authd processes the changed file", || async {
+            (reloads(status).await > before).then_some(())
+        })
+        .await;
+        eventually("apid decides with the new configuration", || async {
+            (code(&plane, "bob").await == bob).then_some(())
+        })
+        .await;
+        assert_eq!(code(&plane, "carol").await, 200, "round {round}: RBAC grants stay in force");
         let ready = plane.admin().get("/readyz?verbose").await;
         assert_eq!(ready.status, 200, "{}", ready.text());
-        eventually("the readiness tells of a bad file", || async {
+        eventually("/readyz reports the invalid file", || async {
             let told =
                 plane.admin().get("/readyz?verbose").await.text().contains("authorization configuration");
             (told != good).then_some(())
@@ -158,7 +164,7 @@ async fn a_changed_file_counts_without_a_restart_and_a_bad_one_does_not() {
     };
     let of_authd = reloads(plane.authd_get("/metrics").await);
     assert!(of_authd.iter().any(|line| line.contains("status=\"failure\"")), "{of_authd:#?}");
-    eventually("apid shows the counters of authd", || async {
+    eventually("apid serves the counters of authd", || async {
         (reloads(plane.admin().get("/metrics").await.text()) == of_authd).then_some(())
     })
     .await;
@@ -169,9 +175,10 @@ async fn a_watch_ends_with_the_mode_that_allowed_it() {
     let (_dir, path, options) = with_file(&text(RBAC));
     let plane = ControlPlane::start(options).await;
     swap(&path, &text(&format!("{RBAC}\n- {{type: AlwaysAllow, name: everybody}}")));
-    eventually("everybody is let in", || async { (code(&plane, "bob").await == 200).then_some(()) }).await;
+    eventually("AlwaysAllow is in force", || async { (code(&plane, "bob").await == 200).then_some(()) })
+        .await;
     let mut watch = plane.user("bob").watch("/api/v1/namespaces?watch=1").await;
-    assert_eq!(watch.next().await.expect("the namespaces that are there")["type"], "ADDED");
+    assert_eq!(watch.next().await.expect("the initial ADDED event")["type"], "ADDED");
     swap(&path, &text(RBAC));
     let ended = async {
         while let Some(event) = watch.next().await {

@@ -1,6 +1,8 @@
-//! Who may what under the default policy: every route that the server tells of, for each kind of caller, held to
-//! `authz_matrix.out`, which a security reviewer can read (requirements A-DEF). A route that has no row there, or a cell
-//! that changed, fails; `UPDATE=1` writes the file anew, and the diff is what there is to review.
+//! Compares the default policy with the reviewed access matrix `authz_matrix.out` (requirements A-DEF).
+//!
+//! The matrix has a row for each route of the discovery documents and a column for each kind of user.
+//! The test fails if a route has no row or a cell differs. `UPDATE=1` rewrites the file; security reviewers
+//! then review the diff.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,11 +15,12 @@ use crate::harness::{Client, ControlPlane, Options};
 const KNOWN: &str = include_str!("authz_matrix.out");
 
 const HEAD: &str = "\
-# Who may what under the default policy of a fresh server (--authorization-mode Node,RBAC), as SubjectAccessReviews answer.
-# A cell has a letter for each verb: g get, l list, w watch, c create, u update, p patch, d delete, D deletecollection;
-# a dot stands for none. Namespaced resources, and single namespaces, are asked for in the namespace `a`, where view, edit
-# and admin are bound to the roles of these names. Members of system:masters may do everything. Of what a node may do with single objects, the
-# objects of its own pods among them, tests/e2e/nodes.rs tells: here no pod is bound to it.
+# Access of each user under the default policy of a new server (--authorization-mode Node,RBAC), from SubjectAccessReviews.
+# A cell has a letter for each allowed verb: g get, l list, w watch, c create, u update, p patch, d delete,
+# D deletecollection; a dot means that no verb is allowed. Reviews of namespaced resources and of single namespaces use
+# the namespace `a`, where role bindings give the users view, edit and admin the roles of the same names. Members of
+# system:masters have full access. tests/e2e/nodes.rs tests the access of nodes to single objects, for example to objects
+# that the pods of the node use; in this matrix the node has no pods.
 #
 ";
 
@@ -32,10 +35,10 @@ const VERBS: [(&str, char); 8] = [
     ("deletecollection", 'D'),
 ];
 
-/// Questions asked at a time.
+/// Number of concurrent reviews.
 const AT_ONCE: usize = 8;
 
-/// Column, user, groups.
+/// Column title, user name and groups of each kind of user.
 const CALLERS: [(&str, &str, &[&str]); 12] = [
     ("anonymous", "system:anonymous", &["system:unauthenticated"]),
     ("nobody", "nobody", &["system:authenticated"]),
@@ -55,12 +58,12 @@ const CALLERS: [(&str, &str, &[&str]); 12] = [
     ("monitoring", "monitor", &["system:monitoring", "system:authenticated"]),
 ];
 
-/// What is asked for: a resource of the API, or a path outside it.
+/// A row of the matrix: a resource, or a non-resource path.
 #[derive(Clone, Debug)]
 struct Route {
-    /// Its row's first cell.
+    /// First cell of the row.
     shown: String,
-    /// Without the verb.
+    /// Review attributes without the verb.
     attributes: Value,
     verbs: Vec<&'static str>,
 }
@@ -69,7 +72,7 @@ impl Route {
     fn review(&self, verb: &str, user: &str, groups: &[&str]) -> Value {
         let mut attributes = self.attributes.clone();
         attributes["verb"] = verb.into();
-        // One namespace is asked for as `a` in itself.
+        // Reviews of a single namespace use the namespace `a` as name and as namespace.
         if attributes["resource"] == "namespaces" && ["get", "update", "patch", "delete"].contains(&verb) {
             (attributes["namespace"], attributes["name"]) = ("a".into(), "a".into());
         }
@@ -78,7 +81,7 @@ impl Route {
     }
 }
 
-/// Every resource and subresource that discovery lists, by group and name; then every path outside the API.
+/// All resources and subresources of discovery by group and name, then all non-resource paths.
 async fn routes(admin: &Client) -> Vec<Route> {
     let mut routes = Vec::new();
     let groups = admin.get("/apis").await.expect(200);
@@ -109,7 +112,7 @@ async fn routes(admin: &Client) -> Vec<Route> {
         .iter()
         .filter_map(|path| path.as_str().map(str::to_owned))
         .collect();
-    // A probe is one route, whatever its checks are called.
+    // The single checks of a health endpoint share one route.
     paths.retain(|path| !["/healthz/", "/livez/", "/readyz/"].iter().any(|probe| path.starts_with(probe)));
     paths.extend(["/healthz/ping", "/livez/ping", "/readyz/ping", "/", "/no/such/path"].map(str::to_owned));
     paths.sort();
@@ -135,7 +138,7 @@ async fn the_default_policy_is_what_was_reviewed() {
         admin.post(&path, &binding).await.expect(201);
     }
     let routes = Arc::new(routes(&admin).await);
-    assert!(routes.len() > 100, "discovery tells of {} routes", routes.len());
+    assert!(routes.len() > 100, "number of routes in discovery: {}", routes.len());
     let reviews = format!("{}/subjectaccessreviews", plane.api("authorization", "v1"));
     let mut tasks = tokio::task::JoinSet::new();
     for worker in 0..AT_ONCE {
@@ -150,7 +153,7 @@ async fn the_default_policy_is_what_was_reviewed() {
                     for verb in &route.verbs {
                         let review = route.review(verb, user, groups).to_string();
                         let answer =
-                            session.request("POST", &reviews, review.as_bytes()).await.expect("an answer");
+                            session.request("POST", &reviews, review.as_bytes()).await.expect("a response");
                         if answer.expect(201)["status"]["allowed"] == true {
                             cell.extend(
                                 VERBS.iter().find(|(known, _)| known == verb).map(|(_, letter)| *letter),
@@ -185,7 +188,7 @@ async fn the_default_policy_is_what_was_reviewed() {
         .collect();
     assert!(
         differ.is_empty(),
-        "the default policy is not what was reviewed (UPDATE=1 rewrites it):\n{}",
+        "the default policy differs from the reviewed matrix (UPDATE=1 rewrites the file):\n{}",
         differ.join("\n")
     );
 }

@@ -1,5 +1,4 @@
-//! What the process does by itself: built-in namespaces, default service accounts, the end of a namespace; and that the
-//! audit log shows it.
+//! Controllers of apid: built-in namespaces, default service accounts, namespace deletion, audit events.
 
 use serde_json::{Value, json};
 
@@ -45,7 +44,7 @@ async fn every_namespace_has_a_default_service_account_also_after_it_was_deleted
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
         let first = there(&admin, &path).await["metadata"]["uid"].clone();
         admin.delete(&path).await.expect(200);
-        eventually("another account", || async {
+        eventually("the recreated service account", || async {
             let answer = admin.get(&path).await;
             (answer.status == 200 && answer.json()["metadata"]["uid"] != first).then_some(())
         })
@@ -74,14 +73,14 @@ async fn a_deleted_namespace_is_emptied_and_goes() {
     assert_eq!(
         names_of(&admin, "/api/v1/namespaces/b/configmaps").await.len(),
         50,
-        "another namespace keeps its own"
+        "the other namespace keeps its objects"
     );
 
-    // Held by a finalizer, across a restart.
+    // A finalizer blocks the namespace deletion across a restart.
     let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
     admin.post("/api/v1/namespaces/b/configmaps", &held).await.expect(201);
     admin.delete("/api/v1/namespaces/b").await.expect(200);
-    eventually("only what is held is left", || async {
+    eventually("only the object with a finalizer remains", || async {
         (names_of(&admin, "/api/v1/namespaces/b/configmaps").await == ["held"]).then_some(())
     })
     .await;
@@ -114,7 +113,7 @@ async fn the_audit_log_names_who_wrote() {
         admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
         admin.delete("/api/v1/namespaces/a").await.expect(200);
         gone(&admin, "/api/v1/namespaces/a").await;
-        eventually("the line", || async {
+        eventually("the audit event", || async {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
             let finalized = |event: &Value| {

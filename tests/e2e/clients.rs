@@ -1,11 +1,18 @@
-//! Client libraries of others, unmodified, under Kubernetes' names: kube-rs (`kube-rs/`) and the Python package `kubernetes`
-//! (`python/`). Each session is a program of its own; one that is not installed is skipped with a line that says so.
+//! Unmodified client libraries with the Kubernetes preset.
+//!
+//! The libraries are kube-rs (`kube-rs/`) and the Python package `kubernetes` (`python/`). Each session is a
+//! separate program. The test skips a program that is not installed and prints the reason.
 //!
 //! # Contract
 //!
-//! A session finds the server through a configuration file. What it cannot do itself it asks for by a line of its output,
-//! and goes on when it reads `done`: `restart` (SIGTERM and start), `kill` (SIGKILL and start), `trim` (all connections
-//! are cut, objects change, and the history in which they did is dropped). It passes if it ends with 0.
+//! A session finds the server through a kubeconfig file. A line of its output requests an action of the test,
+//! and the session continues when it reads `done`. The actions are:
+//!
+//! - `restart`: SIGTERM, then start.
+//! - `kill`: SIGKILL, then start.
+//! - `trim`: close all connections, change objects, and compact the revisions of these changes.
+//!
+//! The test passes if the session exits with code 0.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,10 +30,10 @@ use tokio::task::JoinHandle;
 
 use crate::harness::{ControlPlane, Options, eventually};
 
-/// How long a whole session may take.
+/// Timeout of a session.
 const SESSION: Duration = Duration::from_secs(180);
 
-/// An address that stays, in front of a plane whose port changes with each start.
+/// TCP proxy with a fixed port in front of a server whose port changes with each start.
 struct Door {
     port: u16,
     inside: Arc<AtomicU16>,
@@ -56,7 +63,7 @@ impl Door {
         Door { port, inside, generation, accepting }
     }
 
-    /// Where new connections go; 0 refuses them. Those that are open are cut.
+    /// Sets the target port of new connections (0 rejects them) and closes all open connections.
     fn lead_to(&self, port: u16) {
         self.inside.store(port, Ordering::SeqCst);
         self.generation.send_modify(|generation| *generation += 1);
@@ -74,7 +81,7 @@ async fn through(mut outer: TcpStream, port: u16) -> io::Result<()> {
     tokio::io::copy_bidirectional(&mut outer, &mut inner).await.map(drop)
 }
 
-/// Runs one session to its end.
+/// Runs one session until it exits.
 async fn session(mut program: Command, options: Options) {
     let mut plane = ControlPlane::start(options).await;
     let door = Door::open(plane.admin().port()).await;
@@ -119,18 +126,18 @@ async fn session(mut program: Command, options: Options) {
                     door.lead_to(plane.admin().port());
                 }
                 "trim" => trim(&mut plane, &door).await,
-                other => panic!("the session asks for `{other}`"),
+                other => panic!("the session requested the unknown action `{other}`"),
             }
             stdin.write_all(b"done\n").await.expect("the session reads");
         }
         child.wait().await.expect("the session ends")
     };
     let status = tokio::time::timeout(SESSION, run).await.expect("the session ends in time");
-    let complaints = complaints.await.expect("read").expect("text");
+    let complaints = complaints.await.expect("the reader task").expect("text");
     assert!(status.success(), "{status}\n{complaints}");
 }
 
-/// Cuts everybody off, changes objects, and starts the server again until the history before is gone.
+/// Closes all connections, changes objects, waits for compaction, and restarts the server.
 async fn trim(plane: &mut ControlPlane, door: &Door) {
     door.lead_to(0);
     let admin = plane.admin();
@@ -142,19 +149,19 @@ async fn trim(plane: &mut ControlPlane, door: &Door) {
         let made = json!({"metadata": {"name": format!("made-{index}"), "labels": {"part": "reflected"}}});
         admin.post(maps, &made).await.expect(201);
     }
-    // What the server has not looked at yet it reads from its store.
+    // apid reads a kind without a watch cache from the store.
     let old = format!("/api/v1/podtemplates?resourceVersionMatch=Exact&resourceVersion={before}");
-    eventually("the store has dropped the history", || async {
+    eventually("the store has compacted the revision", || async {
         (admin.get(&old).await.status == 410).then_some(())
     })
     .await;
-    // A server that runs on still knows of its latest events; one that starts again knows what the store knows.
+    // A running server has recent events in memory; a restarted server has only the revisions of the store.
     plane.stop().await;
     plane.launch().await;
     door.lead_to(plane.admin().port());
 }
 
-/// The sessions of kube-rs, if they are built.
+/// The program with the kube-rs sessions, if it is built.
 fn kube_rs(session: &str) -> Option<Command> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
     let program = root.join("target/kube-rs/debug/kube-rs-session");
@@ -202,7 +209,7 @@ async fn kube_rs_lists_again_when_the_history_is_trimmed() {
     }
 }
 
-/// Python with the package, in the environment that `.ci/run` makes or on PATH.
+/// Python with the package `kubernetes`, from the environment that `.ci/run` creates or from PATH.
 fn python(session: &str) -> Option<Command> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
     let candidates = [root.join("target/python/bin/python"), PathBuf::from("python3")];

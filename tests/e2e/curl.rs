@@ -1,4 +1,4 @@
-//! curl under the neutral names: what kubectl does in `kubectl.rs`, by hand.
+//! curl with the neutral names: the same requests as kubectl in `kubectl.rs`.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{ControlPlane, Options};
 
-/// One curl invocation; gives the HTTP code and the body as JSON.
+/// Runs curl once and returns the HTTP status code and the JSON body.
 fn curl(plane: &ControlPlane, user: &str, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
     let mut command = Command::new("curl");
     command.args([
@@ -25,7 +25,7 @@ fn curl(plane: &ControlPlane, user: &str, method: &str, path: &str, body: Option
     }
     let output = command.arg(format!("{}{path}", plane.url())).output().expect("curl runs");
     let text = String::from_utf8(output.stdout).expect("text");
-    let (body, code) = text.rsplit_once('\n').expect("the code on a line of its own");
+    let (body, code) = text.rsplit_once('\n').expect("the status code on a separate line");
     (code.parse().expect("a number"), serde_json::from_str(body).unwrap_or(Value::Null))
 }
 
@@ -85,7 +85,7 @@ async fn curl_manages_objects_under_neutral_names() {
         let (code, made) = curl(&plane, "admin", "POST", &collection, Some(&object));
         assert_eq!((code, &made["kind"]), (201, &json!(kind)), "{made}");
         let (code, mut read) = curl(&plane, "admin", "GET", &item, None);
-        assert_eq!((code, &read), (200, &made), "{kind} is read as it was answered");
+        assert_eq!((code, &read), (200, &made), "{kind}: GET returns the object of the create response");
         let (code, list) = curl(&plane, "admin", "GET", &collection, None);
         assert_eq!((code, &list["kind"]), (200, &json!(format!("{kind}List"))), "{list}");
         read["metadata"]["labels"] = json!({"touched": "yes"});
@@ -94,7 +94,7 @@ async fn curl_manages_objects_under_neutral_names() {
         assert_eq!(
             curl(&plane, "admin", "PUT", &item, Some(&read)).0,
             409,
-            "{kind}: the old version is stale"
+            "{kind}: a stale resourceVersion conflicts"
         );
         assert_eq!(curl(&plane, "admin", "DELETE", &item, None).0, 200);
         assert_eq!(curl(&plane, "admin", "GET", &item, None).0, 404);
@@ -126,7 +126,7 @@ async fn curl_grants_and_asks_under_neutral_names() {
     assert_eq!(
         curl(&plane, "carol", "GET", "/api/v1/namespaces/default/configmaps", None).0,
         403,
-        "carol is in no team"
+        "carol has no role binding"
     );
     assert_eq!(curl(&plane, "admin", "DELETE", &format!("{path}/viewers"), None).0, 200);
     assert_eq!(curl(&plane, "alice", "GET", "/api/v1/namespaces/default/configmaps", None).0, 403);

@@ -1,5 +1,4 @@
-//! The default policy from the outside: what is there on a fresh store, what it gives and what it does not, and what a start
-//! restores (requirements A-DEF).
+//! End-to-end tests of the default RBAC policy: objects, access, reconciliation (requirements A-DEF).
 
 use serde_json::{Value, json};
 
@@ -18,14 +17,14 @@ fn roles(plane: &ControlPlane) -> String {
     plane.api("rbac.authorization", "v1")
 }
 
-/// The names of a collection's objects.
+/// The names of the objects in a list response.
 async fn names_of(client: &Client, path: &str) -> Vec<String> {
     let list = client.get(path).await.expect(200);
     let items = list["items"].as_array().expect("items");
     items.iter().map(|item| item["metadata"]["name"].as_str().expect("a name").to_owned()).collect()
 }
 
-/// `kind:name` of a binding's subjects.
+/// The subjects of a binding as `kind:name`.
 async fn subjects(client: &Client, path: &str) -> Vec<String> {
     let binding = client.get(path).await.expect(200);
     let list = binding["subjects"].as_array().cloned().unwrap_or_default();
@@ -34,7 +33,7 @@ async fn subjects(client: &Client, path: &str) -> Vec<String> {
         .collect()
 }
 
-/// Binds a user of the token file to a ClusterRole in `default`.
+/// Creates a RoleBinding in `default` from a user of the token file to a ClusterRole.
 async fn bind(plane: &ControlPlane, user: &str, role: &str) {
     let group = plane.names().group("rbac.authorization");
     let binding = json!({"metadata": {"name": format!("{user}-{role}")}, "subjects": [{"kind": "User", "name": user}],
@@ -55,7 +54,7 @@ async fn default_objects_are_there_and_marked() {
             assert_eq!(
                 all,
                 names_of(&admin, &format!("{base}/{collection}?{marked}")).await,
-                "all are marked"
+                "all default objects have the label"
             );
             assert!(
                 all.iter().all(|n| n.starts_with("system:")
@@ -185,7 +184,7 @@ async fn a_start_restores_what_was_taken_and_keeps_what_was_added() {
     let admin = plane.admin();
     let restored = admin.get(&discovery).await.expect(200);
     let rules = restored["rules"].as_array().expect("rules");
-    assert!(rules.contains(&own_rule), "what was added is kept: {rules:?}");
+    assert!(rules.contains(&own_rule), "reconciliation keeps added rules: {rules:?}");
     for rule in whole["rules"].as_array().expect("rules") {
         for url in rule["nonResourceURLs"].as_array().expect("paths") {
             assert!(
@@ -202,12 +201,12 @@ async fn a_start_restores_what_was_taken_and_keeps_what_was_added() {
     assert_eq!(
         admin.get(&basic).await.expect(200)["rules"],
         json!([own_rule]),
-        "autoupdate false: left alone"
+        "autoupdate=false: reconciliation skips the object"
     );
     assert_eq!(
         admin.get(&viewer).await.expect(200)["roleRef"]["name"],
         "system:public-info-viewer",
-        "made anew"
+        "reconciliation recreates the object"
     );
 }
 
@@ -259,47 +258,43 @@ async fn admin_edit_and_view_have_their_limits() {
     for user in ["alice", "bob", "carol"] {
         let (client, writes, sees_roles) = (plane.user(user), user != "carol", user == "alice");
         let make = client.post(&format!("{core}/configmaps"), &named(user)).await.status;
-        assert_eq!(make, if writes { 201 } else { 403 }, "{user} makes a config map");
-        assert_eq!(client.get(&format!("{core}/configmaps")).await.status, 200, "{user} reads");
-        assert_eq!(client.get(&format!("{core}/pods")).await.status, 200, "{user} reads pods");
+        assert_eq!(make, if writes { 201 } else { 403 }, "create config map as {user}");
+        assert_eq!(client.get(&format!("{core}/configmaps")).await.status, 200, "list config maps as {user}");
+        assert_eq!(client.get(&format!("{core}/pods")).await.status, 200, "list pods as {user}");
         assert_eq!(
             allowed(client.post(&format!("{core}/pods"), &named("p")).await.status),
             writes,
-            "{user} writes pods"
+            "create pod as {user}"
         );
         assert_eq!(
             allowed(client.post(&deployments, &named("d")).await.status),
             writes,
-            "{user} writes deployments"
+            "create deployment as {user}"
         );
         assert_eq!(
             client.get(&format!("{core}/secrets/s")).await.status,
             if writes { 200 } else { 403 },
-            "{user}: secrets"
+            "get secret as {user}"
         );
         for (path, what) in [(format!("{rbac}/roles"), "roles"), (format!("{rbac}/rolebindings"), "bindings")]
         {
             assert_eq!(
                 client.get(&path).await.status,
                 if sees_roles { 200 } else { 403 },
-                "{user} reads {what}"
+                "list {what} as {user}"
             );
         }
         let bind = client.post(&format!("{rbac}/rolebindings"), &binding(&format!("by-{user}"))).await.status;
-        assert_eq!(bind, if sees_roles { 201 } else { 403 }, "{user} makes a binding");
+        assert_eq!(bind, if sees_roles { 201 } else { 403 }, "create role binding as {user}");
         for (path, what) in [
             (format!("{core}/resourcequotas"), "quota"),
             (format!("{core}/endpoints"), "endpoints"),
             (slices.clone(), "slices"),
         ] {
-            assert_eq!(client.post(&path, &named("x")).await.status, 403, "{user} writes no {what}");
+            assert_eq!(client.post(&path, &named("x")).await.status, 403, "create {what} as {user}");
         }
-        assert_eq!(
-            client.put(core, &named("default")).await.status,
-            403,
-            "{user} leaves the namespace alone"
-        );
-        assert_eq!(client.delete(core).await.status, 403, "{user} does not delete the namespace");
+        assert_eq!(client.put(core, &named("default")).await.status, 403, "update namespace as {user}");
+        assert_eq!(client.delete(core).await.status, 403, "delete namespace as {user}");
     }
 }
 
@@ -319,12 +314,15 @@ async fn labelled_roles_join_view_edit_and_admin() {
             let path = format!("{base}/clusterroles/{aggregate}");
             let has = |object: &Value| object["rules"].as_array().is_some_and(|rules| rules.contains(&rule));
             if joined.contains(&aggregate) {
-                eventually(&format!("{to} joins {aggregate}"), || async {
+                eventually(&format!("{aggregate} aggregates the rule of {to}"), || async {
                     has(&admin.get(&path).await.json()).then_some(())
                 })
                 .await;
             } else {
-                assert!(!has(&admin.get(&path).await.expect(200)), "{to} does not join {aggregate}");
+                assert!(
+                    !has(&admin.get(&path).await.expect(200)),
+                    "{aggregate} does not aggregate the rule of {to}"
+                );
             }
         }
     }
@@ -363,6 +361,6 @@ async fn more_is_logged_at_a_higher_level() {
                 .count(),
         );
     }
-    assert_eq!(lines[0], 0, "no denial is told at level 0");
-    assert!(lines[1] > 0 && lines[2] > 0, "RBAC's denial is told at level 5: {lines:?}");
+    assert_eq!(lines[0], 0, "level 0 logs no RBAC denial");
+    assert!(lines[1] > 0 && lines[2] > 0, "level 5 logs RBAC denials: {lines:?}");
 }

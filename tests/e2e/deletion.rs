@@ -1,5 +1,4 @@
-//! What happens around a delete when all loops run: dependents, invalid owners, the end of namespaces, and kubectl's words
-//! for it.
+//! Deletion with all controllers running: dependents, invalid owners, namespaces, kubectl output.
 
 use std::time::Instant;
 
@@ -24,7 +23,7 @@ async fn make(client: &Client, path: &str, name: &str, metadata: Value) -> Value
     client.post(path, &body).await.expect(201)
 }
 
-/// A reference to an owner in stored form.
+/// An owner reference to a stored object.
 fn owner(kind: &str, object: &Value, blocks: bool) -> Value {
     let metadata = &object["metadata"];
     json!([{
@@ -80,7 +79,7 @@ async fn an_owner_in_the_foreground_waits_for_those_that_block_it_across_a_crash
     make(&admin, MAPS, "beside", held(false)).await;
     let answer = delete(&admin, &format!("{MAPS}/boss"), json!({"propagationPolicy": "Foreground"})).await;
     assert_eq!(answer["metadata"]["finalizers"], json!(["foregroundDeletion"]));
-    eventually("what blocks ends", || async {
+    eventually("the blocking dependent is terminating", || async {
         let blocking = admin.get(&format!("{MAPS}/blocking")).await.expect(200);
         blocking["metadata"]["deletionTimestamp"].is_string().then_some(())
     })
@@ -93,13 +92,13 @@ async fn an_owner_in_the_foreground_waits_for_those_that_block_it_across_a_crash
     let merge = "application/merge-patch+json";
     admin.patch(&format!("{MAPS}/blocking"), merge, &release).await.expect(200);
     gone(&admin, &format!("{MAPS}/boss")).await;
-    // Nobody waited for it, and it ends with its owner all the same.
-    eventually("the other ends", || async {
+    // A dependent without `blockOwnerDeletion` does not block, and the garbage collector deletes it too.
+    eventually("the other dependent is terminating", || async {
         let beside = admin.get(&format!("{MAPS}/beside")).await.expect(200);
         beside["metadata"]["deletionTimestamp"].is_string().then_some(())
     })
     .await;
-    // Two that wait for each other let go.
+    // Foreground deletion of a cycle completes.
     let one = make(&admin, MAPS, "one", json!({})).await;
     let two = make(&admin, MAPS, "two", json!({"ownerReferences": owner("ConfigMap", &one, true)})).await;
     let circle = json!({"metadata": {"ownerReferences": owner("ConfigMap", &two, true)}});
@@ -109,7 +108,7 @@ async fn an_owner_in_the_foreground_waits_for_those_that_block_it_across_a_crash
     gone(&admin, &format!("{MAPS}/two")).await;
 }
 
-/// The events of a namespace that tell of invalid owners.
+/// The events of a namespace about invalid owner references.
 async fn told(client: &Client, namespace: &str) -> Vec<Value> {
     let path =
         format!("/api/v1/namespaces/{namespace}/events?fieldSelector=reason%3DOwnerRefInvalidNamespace");
@@ -123,7 +122,7 @@ async fn an_owner_that_cannot_be_one_is_told() {
     let boss = make(&admin, "/api/v1/namespaces/b/configmaps", "boss", json!({})).await;
     let owners = json!({"ownerReferences": owner("ConfigMap", &boss, true)});
 
-    // From another namespace it is as good as gone.
+    // An owner in another namespace counts as absent.
     let child = make(&admin, MAPS, "child", owners.clone()).await;
     gone(&admin, &format!("{MAPS}/child")).await;
     let events = eventually("the event", || async { told(&admin, "a").await.first().cloned() }).await;
@@ -135,14 +134,16 @@ async fn an_owner_that_cannot_be_one_is_told() {
     assert_eq!(events["type"], "Warning");
     assert_eq!(events["involvedObject"]["uid"], child["metadata"]["uid"]);
 
-    // What is in no namespace can have no owner in one: it stays, whatever becomes of that, and does not hold it.
+    // A cluster-scoped object cannot have a namespaced owner. The object stays after the owner is deleted,
+    // and does not block the deletion.
     let roles = format!("{}/clusterroles", plane.api("rbac.authorization", "v1"));
     make(&admin, &roles, "everywhere", owners).await;
     eventually("the event", || async { told(&admin, "default").await.first().cloned() }).await;
     delete(&admin, "/api/v1/namespaces/b/configmaps/boss", json!({"propagationPolicy": "Foreground"})).await;
     gone(&admin, "/api/v1/namespaces/b/configmaps/boss").await;
 
-    // An owner of a kind that is not served keeps what it owns; one without an owner of its uid ends.
+    // An owner of an unknown kind keeps its dependents; a dependent whose owner uid does not exist is
+    // deleted.
     let mut unknown = owner("ConfigMap", &boss, false);
     unknown[0]["apiVersion"] = "example.com/v1".into();
     make(&admin, MAPS, "unknown", json!({"ownerReferences": unknown})).await;
@@ -167,7 +168,7 @@ async fn the_collector_writes_under_its_name_and_can_be_left_out() {
         make(&admin, MAPS, "child", json!({"ownerReferences": owner("ConfigMap", &boss, false)})).await;
         admin.delete(&format!("{MAPS}/boss")).await.expect(200);
         gone(&admin, &format!("{MAPS}/child")).await;
-        let users = eventually("the line", || async {
+        let users = eventually("the audit event", || async {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
             let of_child = |event: &Value| event["verb"] == "delete" && event["objectRef"]["name"] == "child";
@@ -184,7 +185,7 @@ async fn the_collector_writes_under_its_name_and_can_be_left_out() {
     let boss = make(&admin, MAPS, "boss", json!({})).await;
     make(&admin, MAPS, "child", json!({"ownerReferences": owner("ConfigMap", &boss, false)})).await;
     delete(&admin, &format!("{MAPS}/boss"), json!({"propagationPolicy": "Foreground"})).await;
-    // A namespace that was made, filled, deleted and is gone: had anybody collected, it was in that time.
+    // The creation and complete deletion of a namespace give a running garbage collector enough time to act.
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "c"}})).await.expect(201);
     admin.delete("/api/v1/namespaces/c").await.expect(200);
     gone(&admin, "/api/v1/namespaces/c").await;
@@ -226,7 +227,7 @@ async fn deleting_what_may_be_unreadable_needs_a_right_of_its_own() {
     alice.request("DELETE", &path, &headers, body.as_bytes()).await.expect(200);
     admin.get(&path).await.expect(404);
     let key = format!("{}/unsafe-delete-ignore-read-error", plane.names().group("apiserver"));
-    eventually("the annotation", || async {
+    eventually("the audit annotation", || async {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         let mut events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let noted = |event: &Value| event["verb"] == "delete" && event["annotations"][&key] == "";
@@ -235,27 +236,27 @@ async fn deleting_what_may_be_unreadable_needs_a_right_of_its_own() {
     .await;
 }
 
-/// Deletes a namespace and makes it anew as soon as it is gone.
+/// Deletes a namespace and recreates it after the deletion.
 async fn replace_namespace(admin: &Client, name: &str) {
     let path = format!("/api/v1/namespaces/{name}");
     admin.delete(&path).await.expect(200);
     let body = json!({"metadata": {"name": name}});
     let made = || async { (admin.post("/api/v1/namespaces", &body).await.status == 201).then_some(()) };
-    eventually("the namespace is made anew", made).await;
+    eventually("the namespace is recreated", made).await;
 }
 
 #[tokio::test]
 async fn a_namespace_made_anew_has_nothing_of_the_last_one() {
     let plane = with_namespaces(Options::default()).await;
     let admin = plane.admin();
-    // It keeps what was made in it, also when it was changed after that. Only time can show that nothing happens: the
-    // last deletion below is followed to its end after this one is.
+    // The new namespace keeps its objects, also after an update of the namespace. Before this check, the test
+    // waits for the deletion of another namespace.
     replace_namespace(&admin, "a").await;
     make(&admin, MAPS, "own", json!({})).await;
     let merge = [("content-type", "application/merge-patch+json")];
     let label = json!({"metadata": {"labels": {"tier": "new"}}}).to_string();
     admin.request("PATCH", "/api/v1/namespaces/a", &merge, label.as_bytes()).await.expect(200);
-    // Deleted again at once, it goes again.
+    // The namespace controller also deletes a recreated namespace that is deleted immediately.
     for _ in 0..3 {
         replace_namespace(&admin, "b").await;
     }
@@ -276,7 +277,7 @@ async fn a_namespace_tells_what_keeps_it_and_takes_pods_first() {
         "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}], "automountServiceAccountToken": false},
     });
     let pods = "/api/v1/namespaces/a/pods";
-    eventually("an account for pods", || async {
+    eventually("the default service account", || async {
         (admin.post(pods, &pod).await.status == 201).then_some(())
     })
     .await;
@@ -318,12 +319,12 @@ async fn a_namespace_tells_what_keeps_it_and_takes_pods_first() {
     admin.patch(&format!("{MAPS}/held"), "application/merge-patch+json", &release).await.expect(200);
     gone(&admin, "/api/v1/namespaces/a").await;
 
-    // Another may hold a namespace, and lets go through `finalize`.
+    // Other controllers can add a namespace finalizer and remove it through the `finalize` subresource.
     let hold = json!({"metadata": {"name": "c"}, "spec": {"finalizers": ["example.com/hold"]}});
     let made = admin.post("/api/v1/namespaces", &hold).await.expect(201);
     assert_eq!(made["spec"]["finalizers"], json!(["example.com/hold", "svc"]));
     admin.delete("/api/v1/namespaces/c").await.expect(200);
-    let mut last = eventually("only the other holds it", || async {
+    let mut last = eventually("only the other finalizer remains", || async {
         let namespace = admin.get("/api/v1/namespaces/c").await.expect(200);
         (namespace["spec"]["finalizers"] == json!(["example.com/hold"])).then_some(namespace)
     })
@@ -333,12 +334,12 @@ async fn a_namespace_tells_what_keeps_it_and_takes_pods_first() {
     gone(&admin, "/api/v1/namespaces/c").await;
 }
 
-/// `MANY_OBJECTS=5000` for the size of the requirement.
+/// Number of objects, 500 by default. `MANY_OBJECTS=5000` sets the size of the requirement.
 fn many() -> usize {
     std::env::var("MANY_OBJECTS").ok().map_or(500, |n| n.parse().expect("a number"))
 }
 
-/// Makes so many objects, several at a time.
+/// Creates [`many`] config maps with 16 concurrent connections.
 async fn fill(plane: &ControlPlane, metadata: &Value) {
     let makers = (0..16).map(|maker| {
         let admin = plane.admin();
@@ -348,7 +349,7 @@ async fn fill(plane: &ControlPlane, metadata: &Value) {
                 let mut body = json!({"metadata": metadata, "data": {"k": "v"}});
                 body["metadata"]["name"] = format!("m{i}").into();
                 let made =
-                    session.request("POST", MAPS, body.to_string().as_bytes()).await.expect("an answer");
+                    session.request("POST", MAPS, body.to_string().as_bytes()).await.expect("a response");
                 assert_eq!(made.status, 201);
             }
         }
@@ -356,7 +357,7 @@ async fn fill(plane: &ControlPlane, metadata: &Value) {
     futures_util::future::join_all(makers).await;
 }
 
-/// The time is printed and not judged.
+/// Prints the duration without a limit.
 #[tokio::test]
 async fn a_large_namespace_goes() {
     let plane = with_namespaces(Options::default()).await;
@@ -365,7 +366,7 @@ async fn a_large_namespace_goes() {
     let begun = Instant::now();
     admin.delete("/api/v1/namespaces/a").await.expect(200);
     gone(&admin, "/api/v1/namespaces/a").await;
-    println!("a namespace with {} objects was gone after {:?}", many(), begun.elapsed());
+    println!("deleted a namespace with {} objects in {:?}", many(), begun.elapsed());
     assert_eq!(admin.get(MAPS).await.expect(200)["items"], json!([]));
 }
 
@@ -380,7 +381,7 @@ async fn a_large_family_ends_in_each_way() {
         let begun = Instant::now();
         delete(&admin, &format!("{path}/boss"), json!({"propagationPolicy": policy})).await;
         gone(&admin, &format!("{path}/boss")).await;
-        let left = eventually("the last dependent", || async {
+        let left = eventually("the deletion of the last dependent", || async {
             let items = admin.get(MAPS).await.expect(200)["items"].as_array().cloned().unwrap_or_default();
             (policy == "Orphan" || items.is_empty()).then_some(items)
         })
@@ -394,7 +395,7 @@ async fn a_large_family_ends_in_each_way() {
     }
 }
 
-/// kubectl of the release that is followed, on a plane of its own.
+/// Runs a kubectl 1.33 session on a new server.
 async fn with_kubectl(session: impl FnOnce(&Kubectl) + Send + 'static) {
     let release = "1.33";
     let Some(program) = installed(release) else { return };
@@ -457,7 +458,7 @@ async fn kubectl_forces_pods_and_deletes_namespaces() {
         kubectl.ok("delete namespace work --timeout=60s", "");
         assert!(kubectl.refused("get namespace work").contains("not found"));
 
-        // One that is held says why.
+        // A namespace with a remaining finalizer shows the reason in its conditions.
         kubectl.ok("create namespace held", "");
         let held = json!({
             "apiVersion": "v1", "kind": "ConfigMap",

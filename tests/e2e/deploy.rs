@@ -1,4 +1,4 @@
-//! `deploy/up`: one command to a running control plane, and Ctrl-C to its end.
+//! `deploy/up`: starts a control plane with one command; Ctrl-C stops it.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::harness::{Client, eventually, program};
 
-/// The script's process, which is told to end with the test.
+/// The process of the script; the drop sends the stop signal.
 struct Up {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
@@ -37,7 +37,7 @@ impl Up {
         Up { child, lines }
     }
 
-    /// What it prints up to a line that begins so; that line is the last.
+    /// Returns the output lines up to and including the first line with this prefix.
     fn until(&mut self, begin: &str) -> Vec<String> {
         let mut read = Vec::new();
         for line in self.lines.by_ref() {
@@ -46,7 +46,7 @@ impl Up {
                 return read;
             }
         }
-        panic!("the script ended before `{begin}`: {read:#?}");
+        panic!("the script exited before the line `{begin}`: {read:#?}");
     }
 
     fn signal(&self) {
@@ -82,7 +82,7 @@ async fn one_command_starts_it_and_says_what_to_type() {
         let mode = std::os::unix::fs::PermissionsExt::mode(
             &std::fs::metadata(data.join("admin.kubeconfig")).expect("a file").permissions(),
         );
-        assert_eq!(mode & 0o777, 0o600, "the key is nobody else's");
+        assert_eq!(mode & 0o777, 0o600, "only the owner can read the key");
 
         let port = read("apid.port").trim().parse().expect("a port");
         let admin = Client::certificate(port, &read("certs/admin.crt"), &read("certs/admin.key"));
@@ -92,17 +92,20 @@ async fn one_command_starts_it_and_says_what_to_type() {
         joins(&admin, port, preset, &read("certs/ca.crt")).await;
 
         up.signal();
-        let ended = eventually("the script ends", || {
+        let ended = eventually("the script exits", || {
             let ended = up.child.try_wait().expect("the child is ours");
             async move { ended }
         })
         .await;
         assert!(ended.success(), "{ended}");
-        assert!(admin.try_request("GET", "/livez", &[], b"").await.is_err(), "nobody listens any more");
+        assert!(
+            admin.try_request("GET", "/livez", &[], b"").await.is_err(),
+            "no process listens on the port"
+        );
     }
 }
 
-/// Whoever knows a bootstrap token finds the server, and its authority, without credentials.
+/// Checks that anonymous clients read server address, CA bundle and signature from `cluster-info`.
 async fn joins(admin: &Client, port: u16, preset: Preset, authority: &str) {
     let names = Names::new(preset, DEFAULT_API_DOMAIN).expect("valid names");
     let info = format!("/api/v1/namespaces/{}/configmaps/cluster-info", names.public_namespace);
@@ -129,7 +132,7 @@ async fn joins(admin: &Client, port: u16, preset: Preset, authority: &str) {
         "{config}"
     );
     let root = "/api/v1/namespaces/default/configmaps/kube-root-ca.crt";
-    eventually("the authority is published", || async {
+    eventually("the published CA bundle", || async {
         (admin.get(root).await.json()["data"]["ca.crt"] == authority).then_some(())
     })
     .await;
@@ -139,7 +142,8 @@ async fn joins(admin: &Client, port: u16, preset: Preset, authority: &str) {
 fn a_mistake_ends_it_with_64() {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/up");
     for arguments in [&["--names", "other"][..], &["--nope"], &["--data-dir"]] {
-        let ended = Command::new(&script).args(arguments).stderr(Stdio::null()).status().expect("it runs");
+        let ended =
+            Command::new(&script).args(arguments).stderr(Stdio::null()).status().expect("the program runs");
         assert_eq!(ended.code(), Some(64), "{arguments:?}");
     }
 }

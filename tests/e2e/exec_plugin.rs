@@ -1,5 +1,4 @@
-//! kubectl with a credential plugin against our server: tokens, client certificates, what is kept and what is asked anew
-//! (requirements A-EXEC).
+//! kubectl with an exec credential plugin: tokens, certificates, plugin input (requirements A-EXEC).
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +12,9 @@ use serving::certs::Authority;
 use crate::harness::{ControlPlane, Options};
 use crate::kubectl::installed;
 
-/// A configuration whose user is a plugin `./bin/plugin`, which logs its runs and its input and prints the file `printed`.
+/// Writes a kubeconfig with the exec plugin `./bin/plugin`.
+///
+/// The plugin logs each run with its input and prints the file `printed`.
 fn configure(plane: &ControlPlane, version: &str) {
     let dir = plane.dir().join("exec");
     fs::create_dir_all(dir.join("bin")).expect("a folder");
@@ -39,7 +40,7 @@ fn configure(plane: &ControlPlane, version: &str) {
 
 fn prints(plane: &ControlPlane, version: &str, status: &serde_json::Value) {
     let printed = json!({"kind": "ExecCredential", "apiVersion": version, "status": status});
-    fs::write(plane.dir().join("exec/printed"), printed.to_string()).expect("what it prints");
+    fs::write(plane.dir().join("exec/printed"), printed.to_string()).expect("the plugin output");
 }
 
 fn whoami(plane: &ControlPlane, kubectl: &std::path::Path) -> Result<String, String> {
@@ -56,13 +57,12 @@ fn whoami(plane: &ControlPlane, kubectl: &std::path::Path) -> Result<String, Str
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_logs_in_with_what_a_plugin_prints() {
-    // `kubectl auth whoami` asks the stable review since 1.28.
+    // `kubectl auth whoami` uses the stable SelfSubjectReview since 1.28.
     let Some(kubectl) = installed("1.33") else { return };
     let plane = ControlPlane::start(Options::kubernetes()).await;
     let now = Timestamp::now();
     let dir = plane.dir().to_owned();
-    let authority =
-        Authority::load(&dir.join("client-ca.crt"), &dir.join("client-ca.key")).expect("the authority");
+    let authority = Authority::load(&dir.join("client-ca.crt"), &dir.join("client-ca.key")).expect("the CA");
     let jane = authority.client("jane", &[], Duration::from_secs(3600), now).expect("a certificate");
     for version in ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"] {
         configure(&plane, version);

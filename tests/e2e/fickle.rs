@@ -1,4 +1,4 @@
-//! An authorization webhook that fails in every way that one can, and changes its mind at once.
+//! Fault-injecting authorization webhook: several failure modes, and decisions that change immediately.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -10,25 +10,25 @@ use serde_json::{Value, json};
 
 use crate::webhooks::{Says, Service, answer};
 
-/// How it answers.
+/// Response mode of the webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mood {
-    /// What it thinks.
+    /// A correct review.
     Honest,
-    /// No review.
+    /// 200 with a body that is not a review.
     Babbling,
     /// 403.
     Rude,
-    /// 500, which is tried again.
+    /// 500, which authd retries.
     Broken,
-    /// Nothing, for as long as somebody waits.
+    /// No response until the client closes the connection.
     Silent,
 }
 
 struct Mind {
     mood: Mood,
     allowed: HashSet<String>,
-    /// By user, how often it failed them.
+    /// Number of failed reviews by user.
     failures: HashMap<String, u64>,
 }
 
@@ -48,7 +48,7 @@ impl Mind {
     }
 }
 
-/// See the module. It is honest until it is told otherwise, and allows nobody anything.
+/// The webhook; see the module. Initially it sends correct reviews and denies all requests.
 pub(crate) struct Fickle {
     service: Service,
     mind: Arc<Mutex<Mind>>,
@@ -64,12 +64,12 @@ impl Fickle {
         Arc::new(Fickle { service, mind })
     }
 
-    /// The client configuration file for it.
+    /// The kubeconfig file with which authd calls the webhook.
     pub(crate) fn config(&self) -> PathBuf {
         self.service.config("decide", "certificate-authority: ca.crt")
     }
 
-    /// Allows a user everything, or nothing.
+    /// Allows or denies all requests of a user.
     pub(crate) fn set(&self, user: &str, allowed: bool) {
         let mut mind = self.mind.lock();
         if allowed {
@@ -79,19 +79,19 @@ impl Fickle {
         }
     }
 
-    /// Is in a mood for a while.
+    /// Switches to a response mode for this time, then back to correct reviews.
     pub(crate) async fn be(&self, mood: Mood, time: Duration) {
         self.mind.lock().mood = mood;
         tokio::time::sleep(time).await;
         self.mind.lock().mood = Mood::Honest;
     }
 
-    /// How often it failed a user.
+    /// Number of failed reviews of a user.
     pub(crate) fn failures(&self, user: &str) -> u64 {
         self.mind.lock().failures.get(user).copied().unwrap_or(0)
     }
 
-    /// How often it failed somebody.
+    /// Number of failed reviews of all users.
     pub(crate) fn all_failures(&self) -> u64 {
         self.mind.lock().failures.values().sum()
     }

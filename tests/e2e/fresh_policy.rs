@@ -1,10 +1,11 @@
-//! INVARIANT (fresh policy), from the outside: a request that arrives after a policy write was acknowledged is never decided
-//! on policy older than that write.
+//! End-to-end test of INVARIANT (fresh policy).
 //!
-//! Workers grant, use, revoke, use, each in a namespace of its own and all at once: in every way that RBAC has to give and
-//! take a right, and where everything fails at times also with pods of a node, tokens, and a webhook's own mind. `ROUNDS`
-//! says how many rounds of two trials (default 2,000), `WORKERS` how many at a time (default 8); the seed is printed,
-//! `SEED` repeats a run's choices.
+//! A request that arrives after the acknowledgment of a policy write is never decided on older policy.
+//!
+//! Concurrent workers, each in a separate namespace, grant a right, use it, revoke it and use it again. They
+//! cover every way to grant a right in RBAC. The test with fault injection also covers pods of a node, tokens
+//! and webhook decisions. `ROUNDS` sets the number of rounds of two trials (default 2,000), `WORKERS` the
+//! number of workers (default 8). Each test prints its seed; `SEED` repeats the random choices of a run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -21,7 +22,7 @@ pub(super) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Workers at a time.
+/// Number of concurrent workers.
 fn workers() -> usize {
     usize::try_from(number("WORKERS", 8)).expect("a number of workers")
 }
@@ -32,12 +33,12 @@ fn seed() -> u64 {
     seed
 }
 
-/// A user of the plane whose server may go away and come back on another port.
+/// A client of a server that may restart on another port.
 struct Caller {
     token: String,
     port: Arc<AtomicU16>,
     session: Option<Session>,
-    /// Requests that found no server, or one that could not decide: neither is an answer.
+    /// Requests without a decision: connection errors and 503 responses.
     unanswered: Arc<AtomicU64>,
 }
 
@@ -58,7 +59,7 @@ impl Caller {
         answer.ok().filter(|answer| answer.status != 503)
     }
 
-    /// The first real answer.
+    /// Repeats a request until a response with a decision, and returns the response.
     async fn ask(&mut self, method: &str, path: &str, body: &Value) -> TestResponse {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let asked = async {
@@ -70,10 +71,14 @@ impl Caller {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(DEADLINE, asked).await.unwrap_or_else(|_| panic!("no answer to {method} {path}"))
+        tokio::time::timeout(DEADLINE, asked)
+            .await
+            .unwrap_or_else(|_| panic!("no response to {method} {path}"))
     }
 
-    /// A write that is acknowledged, or was by a server that went away before it could say so.
+    /// Writes until the write is acknowledged.
+    ///
+    /// A repeated write may find the effect of an earlier write whose response was lost.
     async fn write(&mut self, method: &str, path: &str, body: &Value) {
         let before = self.unanswered.load(Ordering::SeqCst);
         let answer = self.ask(method, path, body).await;
@@ -87,50 +92,50 @@ impl Caller {
     }
 }
 
-/// What a worker may do: everything in one namespace, and cluster-wide objects that bear its name.
+/// A worker owns one namespace and the cluster-scoped objects with its name.
 struct Worker {
     admin: Caller,
     user: Caller,
-    /// The agent of a node that bears the worker's name.
+    /// The kubelet of the node with the worker's name.
     node: Caller,
-    /// Whoever has the worker's bootstrap token.
+    /// A client with the worker's bootstrap token.
     token: Caller,
     name: String,
     rbac: String,
     ways: &'static [Way],
-    /// Where the mode Webhook is in force.
+    /// The webhook, if the mode Webhook is enabled.
     fickle: Option<Arc<Fickle>>,
-    /// Uses after a grant or a revocation.
+    /// Number of requests after a grant or a revocation.
     trials: Arc<AtomicU64>,
     rng: SmallRng,
 }
 
-/// The ways to give a right, and with the same to take it.
+/// A kind of grant, by which the workers grant and revoke a right.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// A RoleBinding comes and goes; the Role is there.
+    /// Create and delete a RoleBinding to an existing Role.
     RoleBinding,
-    /// A RoleBinding to a ClusterRole comes and goes.
+    /// Create and delete a RoleBinding to a ClusterRole.
     RoleBindingToClusterRole,
-    /// A ClusterRoleBinding comes and goes.
+    /// Create and delete a ClusterRoleBinding.
     ClusterRoleBinding,
-    /// The rules of a bound Role change.
+    /// Change the rules of a bound Role.
     Rules,
-    /// The subjects of a binding change.
+    /// Change the subjects of a binding.
     Subjects,
-    /// A bound Role comes and goes.
+    /// Create and delete a bound Role.
     Role,
-    /// A bound ClusterRole begins and ceases to be aggregated from another by a label.
+    /// Add and remove the label by which a bound ClusterRole aggregates another one.
     Aggregation,
-    /// A pod that refers to an object comes to a node and goes.
+    /// Create and delete a pod on a node that refers to an object.
     Pod,
-    /// A bootstrap token comes and goes.
+    /// Create and delete a bootstrap token.
     Token,
-    /// A webhook changes its mind, and nothing of what it says is kept.
+    /// Change the decision of a webhook without a decision cache.
     Webhook,
 }
 
-/// All; those of the policy of modes Node and RBAC come first.
+/// All kinds of grants; those of the modes Node and RBAC come first.
 const WAYS: [Way; 10] = [
     Way::RoleBinding,
     Way::RoleBindingToClusterRole,
@@ -144,7 +149,7 @@ const WAYS: [Way; 10] = [
     Way::Webhook,
 ];
 
-/// What modes Node and RBAC have.
+/// The kinds of grants of the modes Node and RBAC.
 const POLICY: &[Way] = WAYS.split_at(8).0;
 
 impl Worker {
@@ -174,7 +179,7 @@ impl Worker {
         })
     }
 
-    /// What every way finds there: roles and bindings that grant nothing by themselves.
+    /// Creates the roles and bindings that the grants need and that alone grant nothing.
     async fn prepare(&mut self) {
         let name = self.name.clone();
         let namespace = json!({"metadata": {"name": name}});
@@ -206,7 +211,7 @@ impl Worker {
         self.admin.write("POST", &bindings, &bound).await;
     }
 
-    /// The identifier of the worker's bootstrap token, and the token.
+    /// The id of the worker's bootstrap token, and the token.
     fn bootstrap_token(name: &str) -> (String, String) {
         let id = format!("{name:0>6}");
         let token = format!("{id}.0123456789abcdef");
@@ -232,7 +237,7 @@ impl Worker {
         })
     }
 
-    /// Gives or takes the right, and returns when that is acknowledged.
+    /// Grants or revokes the right and waits for the acknowledgment.
     async fn set(&mut self, way: Way, granted: bool) {
         let name = self.name.clone();
         let bindings = self.namespaced("rolebindings");
@@ -319,7 +324,7 @@ impl Worker {
                 _ => &mut self.user,
             };
             let answer = caller.ask("GET", path, &Value::Null).await;
-            // A refusal because the webhook failed is none of its mind.
+            // A 403 after a webhook failure is not a decision of the webhook.
             if matches!(way, Way::Webhook) && answer.status == 403 && failures() > before {
                 continue;
             }
@@ -335,12 +340,12 @@ struct Run {
     unanswered: Arc<AtomicU64>,
     trials: Arc<AtomicU64>,
     workers: Vec<Worker>,
-    /// Holds the token file, which is read again when authd starts again.
+    /// Keeps the token file, which authd reads again after a restart.
     _dir: tempfile::TempDir,
 }
 
 impl Run {
-    /// Modes Node and RBAC.
+    /// Starts a server with the modes Node and RBAC.
     async fn start(seed: u64) -> Run {
         Run::start_as(seed, Options::kubernetes(), POLICY, None).await
     }
@@ -375,12 +380,12 @@ impl Run {
         Run { plane, port, unanswered, trials, workers, _dir: dir }
     }
 
-    /// Requests without an answer, and trials.
+    /// Number of requests without a decision, and number of trials.
     fn counts(&self) -> (u64, u64) {
         (self.unanswered.load(Ordering::SeqCst), self.trials.load(Ordering::SeqCst))
     }
 
-    /// Runs the rounds; `disturb` is called again and again meanwhile.
+    /// Runs the rounds and calls `disturb` repeatedly until they end. Returns the number of calls.
     async fn rounds(
         &mut self,
         rounds: u64,
@@ -400,7 +405,7 @@ impl Run {
         let finished = Arc::clone(&over);
         let all = async move {
             while let Some(task) = tasks.join_next().await {
-                task.expect("a worker found stale policy");
+                task.expect("no worker finds stale policy");
             }
             finished.store(true, Ordering::SeqCst);
         };
@@ -422,7 +427,7 @@ async fn a_grant_and_a_revocation_count_from_their_answer_on() {
     let rounds = number("ROUNDS", 2000);
     run.rounds(rounds, async |_, _| tokio::time::sleep(Duration::from_millis(5)).await).await;
     let (unanswered, trials) = run.counts();
-    assert_eq!(unanswered, 0, "nothing was restarted: every request is decided");
+    assert_eq!(unanswered, 0, "without restarts, every request gets a decision");
     println!("{rounds} rounds, {trials} trials, no stale decision");
 }
 
@@ -438,7 +443,7 @@ async fn the_same_while_authd_is_killed_again_and_again() {
         .await;
     let (unanswered, trials) = run.counts();
     println!(
-        "{trials} trials, {kills} kills of authd, {unanswered} requests without an answer, no stale decision"
+        "{trials} trials, {kills} kills of authd, {unanswered} requests without a response, no stale decision"
     );
 }
 
@@ -454,7 +459,7 @@ async fn the_same_while_apid_is_killed_again_and_again() {
         .await;
     let (unanswered, trials) = run.counts();
     println!(
-        "{trials} trials, {kills} kills of apid, {unanswered} requests without an answer, no stale decision"
+        "{trials} trials, {kills} kills of apid, {unanswered} requests without a response, no stale decision"
     );
 }
 
@@ -464,8 +469,9 @@ async fn restart(plane: &mut ControlPlane, port: &AtomicU16) {
     port.store(plane.admin().port(), Ordering::SeqCst);
 }
 
-/// Modes Node, ABAC, RBAC and Webhook; both processes are killed and the webhook fails in every way that it has, all at
-/// random. What it says is not kept, so that it may change its mind as quickly as the policy.
+/// Modes Node, ABAC, RBAC and Webhook with random kills of both processes and random webhook failures.
+///
+/// The webhook decision cache is disabled, so that webhook decisions change as fast as the policy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_while_everything_fails_at_times() {
     let seed = seed();
@@ -520,7 +526,7 @@ async fn the_same_while_everything_fails_at_times() {
     let failures = fickle.all_failures();
     println!(
         "{rounds} rounds, {trials} trials in {:?}; kills: {authd} of authd, {apid} of apid, {both} of both; {failures} \
-         failures of the webhook; {unanswered} requests without an answer; no stale decision",
+         failures of the webhook; {unanswered} requests without a response; no stale decision",
         begun.elapsed()
     );
 }

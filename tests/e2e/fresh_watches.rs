@@ -1,5 +1,7 @@
-//! INVARIANT (fresh watches), from the outside: a watch delivers nothing that was written after its user lost the right to
-//! it, and ends. `ROUNDS` says how often it is given and taken (a fiftieth of it, default 2,000).
+//! End-to-end test of INVARIANT (fresh watches).
+//!
+//! A watch delivers no event of a write after the revocation of its user's right, and ends. The number of
+//! grants and revocations is a fiftieth of `ROUNDS` (default 2,000).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +11,7 @@ use serde_json::{Value, json};
 use super::fresh_policy::number;
 use crate::harness::{ControlPlane, DEADLINE, Options};
 
-/// Under steady writes a watch is revoked: everything delivered was written before the revocation, and the stream ends.
+/// Revokes watches under continuous writes: all events precede the revocation, and the stream ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_watch_delivers_nothing_written_after_the_revocation() {
     let plane = ControlPlane::start(Options::default()).await;
@@ -40,7 +42,7 @@ async fn an_open_watch_delivers_nothing_written_after_the_revocation() {
                 count += 1;
                 let body = json!({"metadata": {"name": "x"}, "data": {"n": count.to_string()}}).to_string();
                 let answer = session.request("PUT", &format!("{maps}/x"), body.as_bytes()).await;
-                assert_eq!(answer.expect("an answer").status, 200);
+                assert_eq!(answer.expect("a response").status, 200);
             }
             count
         }
@@ -50,7 +52,7 @@ async fn an_open_watch_delivers_nothing_written_after_the_revocation() {
         admin.put(&format!("{rbac}/rolebindings/b"), &binding(alice.clone())).await.expect(200);
         let mut watch = plane.user("alice").watch(&format!("{maps}?watch=1")).await;
         for _ in 0..round % 7 {
-            watch.next().await.expect("the watch goes on while it is allowed");
+            watch.next().await.expect("the watch continues while it is allowed");
         }
         let written = admin.put(&format!("{rbac}/rolebindings/b"), &binding(json!([]))).await.expect(200);
         let revoked: u64 = version(&written);
@@ -59,7 +61,10 @@ async fn an_open_watch_delivers_nothing_written_after_the_revocation() {
             while let Some(event) = watch.next().await {
                 if event["type"] != "ERROR" {
                     last = version(&event["object"]);
-                    assert!(last < revoked, "{last} was delivered, the revocation is {revoked}");
+                    assert!(
+                        last < revoked,
+                        "the watch delivered revision {last} after the revocation at revision {revoked}"
+                    );
                     delivered += 1;
                 }
             }
@@ -68,13 +73,13 @@ async fn an_open_watch_delivers_nothing_written_after_the_revocation() {
         tokio::time::timeout(DEADLINE, rest).await.expect("the stream ends");
     }
     stop.store(true, Ordering::SeqCst);
-    let written = writer.await.expect("the writer ends well");
+    let written = writer.await.expect("the writer succeeds");
     println!(
-        "{written} writes, {delivered} events delivered after a revocation was sent, none of them written after it"
+        "{written} writes, {delivered} events delivered after a revocation request, none of them written later"
     );
 }
 
-/// A watch on which nothing happens ends too.
+/// Watches without events end too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_watch_ends_when_it_is_revoked() {
     let plane = ControlPlane::start(Options::default()).await;
@@ -99,7 +104,7 @@ async fn an_idle_watch_ends_when_it_is_revoked() {
         let ended = async { while watch.next().await.is_some() {} };
         tokio::time::timeout(DEADLINE, ended).await.expect("the stream ends");
     }
-    println!("20 idle watches ended {:?} after the revocation was sent", asked.elapsed());
+    println!("20 idle watches ended {:?} after the revocation request", asked.elapsed());
     drop(other);
 }
 

@@ -1,4 +1,4 @@
-//! Hostile input: each gets the right Status, nothing panics, nothing hangs, memory does not grow.
+//! Malformed and hostile requests: correct Status, no panic, no hang, no memory growth.
 
 use std::fs;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::harness::{Client, ControlPlane, Options};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Bodies of creates with the code and reason that they must get.
+/// Bodies of create requests with the expected status code and reason.
 fn bodies() -> Vec<(&'static str, Vec<u8>, u16, &'static str)> {
     let object = |metadata: &str, rest: &str| {
         format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{metadata}{rest}}}"#).into_bytes()
@@ -32,7 +32,7 @@ fn bodies() -> Vec<(&'static str, Vec<u8>, u16, &'static str)> {
             "BadRequest",
         ),
         (
-            "deep in the data",
+            "deep nesting in the data",
             object(r#"{"name":"a"}"#, &format!(r#","data":{}"#, nested("[", "]", 5000))),
             400,
             "BadRequest",
@@ -45,7 +45,7 @@ fn bodies() -> Vec<(&'static str, Vec<u8>, u16, &'static str)> {
         ("labels are a list", object(r#"{"name":"a","labels":["x"]}"#, ""), 400, "BadRequest"),
         ("name is an object", object(r#"{"name":{}}"#, ""), 400, "BadRequest"),
         ("a huge number", object(r#"{"name":"a","generation":1e999}"#, ""), 400, "BadRequest"),
-        ("a whole object", object(r#"{"name":"a"}"#, ""), 201, ""),
+        ("a valid object", object(r#"{"name":"a"}"#, ""), 201, ""),
         ("a name with a slash", object(r#"{"name":"a/b"}"#, ""), 422, "Invalid"),
         ("a name with a NUL", object(r#"{"name":"a\u0000b"}"#, ""), 422, "Invalid"),
         ("no name", object("{}", ""), 422, "Invalid"),
@@ -70,7 +70,7 @@ async fn hostile_bodies_get_a_status() {
             assert_eq!(status["kind"], "Status", "{what}");
             assert_eq!(status["reason"], reason, "{what}: {status}");
             assert_eq!(status["code"], code, "{what}");
-            assert!(answer.body.len() < 16 * 1024, "{what}: the answer repeats the input");
+            assert!(answer.body.len() < 16 * 1024, "{what}: the response repeats the input");
         }
     }
     for (content_type, code) in
@@ -114,17 +114,17 @@ async fn malformed_credentials_are_401() {
         ["wrong", "a.b.c", "admin-tokem", "admin-token-", "Admin-Token", "%00", "\u{7f}x", "=", long.as_str()]
     {
         let Ok(answer) = plane.token(token).try_request("GET", "/api/v1/namespaces", &[], b"").await else {
-            // A header that HTTP itself does not allow never leaves the client.
-            assert!(token.bytes().any(|b| b < 0x20 || b == 0x7f), "{token}: no answer");
+            // The HTTP client does not send an invalid header value.
+            assert!(token.bytes().any(|b| b < 0x20 || b == 0x7f), "{token}: no response");
             continue;
         };
         assert!(answer.status == 401 || answer.status == 431, "{}: {}", token.len(), answer.text());
     }
-    // A bad token is refused where anonymous would be let in.
+    // An invalid token gets 401 on paths that anonymous requests may read.
     plane.token("wrong").get("/healthz").await.expect(401);
     plane.anonymous().get("/healthz").await.expect(200);
     plane.admin().get("/api/v1/namespaces").await.expect(200);
-    // A certificate of nobody we know: the handshake proves possession, authd refuses the chain.
+    // A certificate of an unknown CA: the TLS handshake succeeds, and authd rejects the chain.
     let key = rcgen::KeyPair::generate().expect("a key");
     let cert = rcgen::CertificateParams::new(vec!["stranger".to_owned()])
         .expect("parameters")

@@ -1,10 +1,11 @@
-//! kubectl of three releases, unmodified and without a special flag, under Kubernetes' names.
+//! Unmodified kubectl of three releases, without special flags, with the Kubernetes preset.
 //!
 //! # Contract
 //!
-//! A session is a function that gets a fresh plane and an administrator's kubectl; [`with_each_release`] runs it once for
-//! each of [`RELEASES`], and skips a release that is not installed with a line that says so. Configuration, discovery cache
-//! and everything else that kubectl writes stays in the plane's own directory.
+//! A session is a function with a new server and the kubectl of an administrator as arguments.
+//! [`with_each_release`] runs the session once for each of [`RELEASES`]; it skips a release that is not
+//! installed and prints the reason. kubectl writes its configuration, discovery cache and all other files to
+//! the directory of the server.
 
 mod access;
 mod changes;
@@ -25,20 +26,23 @@ use serde_json::{Value, json};
 
 use crate::harness::{ControlPlane, Options};
 
-/// The releases that have to work: the oldest and the newest, and one between.
+/// The tested releases: the oldest, the newest, and one in between.
 pub const RELEASES: [&str; 3] = ["1.27", "1.30", "1.33"];
 
-/// kubectl of one release; None when its tests are skipped.
+/// Path of the kubectl of a release, or `None` if its tests are skipped.
 pub fn installed(release: &str) -> Option<PathBuf> {
     let found = find(release);
     if found.is_none() {
         let name = format!("kubectl {release}");
-        prerequisites::skip(&name, "kubectl on PATH has another version, and no such file is beside it");
+        prerequisites::skip(
+            &name,
+            "kubectl on PATH has another version, and kubectl.<release> is not in its folder",
+        );
     }
     found
 }
 
-/// `kubectl` on PATH if it is of the release, or `kubectl.<release>` beside it.
+/// `kubectl.<release>` in the folder of `kubectl`, or `kubectl` on PATH if it has this release.
 fn find(release: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let first = std::env::split_paths(&path).map(|dir| dir.join("kubectl")).find(|file| file.exists())?;
@@ -52,7 +56,7 @@ fn find(release: &str) -> Option<PathBuf> {
     found.starts_with(&format!("v{release}.")).then_some(first)
 }
 
-/// Runs a session with each release, each on a fresh plane.
+/// Runs a session with each release, each on a new server.
 pub async fn with_each_release(session: fn(&ControlPlane, &Kubectl)) {
     for release in RELEASES {
         let Some(program) = installed(release) else {
@@ -67,7 +71,7 @@ pub async fn with_each_release(session: fn(&ControlPlane, &Kubectl)) {
     }
 }
 
-/// kubectl with a configuration file for one user of the plane.
+/// kubectl with the kubeconfig of one user.
 pub struct Kubectl {
     program: PathBuf,
     release: String,
@@ -75,7 +79,7 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// As a user of the plane.
+    /// Writes a kubeconfig with the static token of the user.
     pub fn new(program: PathBuf, release: &str, plane: &ControlPlane, user: &str) -> Self {
         let config = plane.dir().join(format!("{user}.kubeconfig"));
         let content = json!({
@@ -88,46 +92,46 @@ impl Kubectl {
         Kubectl { program, release: release.to_owned(), config }
     }
 
-    /// The same program as another user.
+    /// The same program with the kubeconfig of another user.
     pub fn user(&self, plane: &ControlPlane, user: &str) -> Self {
         Kubectl::new(self.program.clone(), &self.release, plane, user)
     }
 
-    /// Which of [`RELEASES`] this is.
+    /// The release, one of [`RELEASES`].
     pub fn release(&self) -> &str {
         &self.release
     }
 
-    /// Where this kubectl keeps what it writes.
+    /// The home directory, with all files that kubectl writes.
     pub fn home(&self) -> &Path {
         self.config.parent().expect("a folder")
     }
 
-    /// Runs a command line; `'…'` keeps blanks together.
+    /// Runs a command line; `'…'` quotes blanks.
     pub fn run(&self, line: &str, stdin: &str) -> Ran {
         Ran::new(line, self.output(self.command(line), stdin))
     }
 
-    /// Runs a command that must succeed; gives what it printed.
+    /// Runs a command that must succeed, and returns its standard output.
     pub fn ok(&self, line: &str, stdin: &str) -> String {
         let ran = self.run(line, stdin);
         assert!(ran.status.success(), "{ran}");
         ran.out
     }
 
-    /// Runs a command that must fail; gives what it complained of.
+    /// Runs a command that must fail, and returns its output.
     pub fn refused(&self, line: &str) -> String {
         self.refused_given(line, "")
     }
 
-    /// The same with something to read.
+    /// Runs a command with standard input that must fail, and returns its output.
     pub fn refused_given(&self, line: &str, stdin: &str) -> String {
         let ran = self.run(line, stdin);
-        assert!(!ran.status.success(), "it succeeded: {ran}");
+        assert!(!ran.status.success(), "the command succeeded, but must fail: {ran}");
         format!("{}{}", ran.out, ran.err)
     }
 
-    /// `kubectl edit` with a command that changes the file it is given; it must succeed.
+    /// Runs `kubectl edit` with this command as editor; the command must succeed.
     pub fn edit(&self, line: &str, editor: &str) -> String {
         let mut command = self.command(line);
         command.env("EDITOR", editor).env_remove("KUBE_EDITOR");
@@ -136,7 +140,7 @@ impl Kubectl {
         ran.out
     }
 
-    /// Starts a command that goes on; ended when dropped.
+    /// Starts a command in the background; the drop kills the process.
     pub fn start(&self, line: &str) -> Going {
         let mut command = self.command(line);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("kubectl starts");
@@ -164,15 +168,15 @@ impl Kubectl {
             .expect("kubectl starts");
         let mut pipe = child.stdin.take().expect("a pipe");
         let bytes = stdin.as_bytes().to_vec();
-        // A command that ends without reading closes the pipe: that is no failure of the test.
+        // A command may exit without reading its input; ignore the closed pipe.
         let writer = std::thread::spawn(move || drop(pipe.write_all(&bytes)));
-        let output = child.wait_with_output().expect("kubectl ends");
-        writer.join().expect("the writer ends");
+        let output = child.wait_with_output().expect("kubectl exits");
+        writer.join().expect("the writer exits");
         output
     }
 }
 
-/// The words of a line: blanks part them, except within `'…'`.
+/// Splits a line at blanks outside `'…'`.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for (index, part) in line.split('\'').enumerate() {
@@ -188,14 +192,14 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// What a command did.
+/// Result of a command.
 pub struct Ran {
     line: String,
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// What it printed.
+    /// Standard output.
     pub out: String,
-    /// What it complained of.
+    /// Standard error.
     pub err: String,
 }
 
@@ -217,21 +221,21 @@ impl std::fmt::Display for Ran {
     }
 }
 
-/// A command that goes on.
+/// A command that runs in the background.
 pub struct Going {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Going {
-    /// The next line that it prints.
+    /// Reads the next line of standard output.
     pub fn line(&mut self) -> String {
         self.lines.next().expect("a line").expect("text")
     }
 
-    /// Waits for its end: whether it succeeded.
+    /// Waits for the exit and returns whether the command succeeded.
     pub fn succeeded(mut self) -> bool {
-        self.child.wait().expect("kubectl ends").success()
+        self.child.wait().expect("kubectl exits").success()
     }
 }
 

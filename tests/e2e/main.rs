@@ -1,5 +1,7 @@
-//! The real programs, from the outside. Each test starts its own control plane on a port of the system's choice and a data
-//! directory of its own, and stops it by id.
+//! End-to-end tests with the real programs.
+//!
+//! Each test starts a separate control plane with a free port and a temporary data directory, and stops it by
+//! its process id.
 
 #![allow(
     clippy::expect_used,

@@ -1,5 +1,7 @@
-//! Many bindings: a restart refuses nobody for want of policy that is still on its way (issue of authorization, "fresh policy
-//! everywhere"). `MANY_BINDINGS` says how many (default 2,000).
+//! Restart with many role bindings: no request is denied because authd has not loaded the policy yet.
+//!
+//! Authorization issue "fresh policy everywhere". `MANY_BINDINGS` sets the number of bindings (default
+//! 2,000).
 
 use std::time::Duration;
 
@@ -7,7 +9,7 @@ use serde_json::json;
 
 use crate::harness::{ControlPlane, Options, eventually};
 
-/// Connections that write at a time.
+/// Number of concurrent write connections.
 const WRITERS: usize = 8;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -27,13 +29,13 @@ async fn requests_wait_for_the_policy_of_a_restarted_authd() {
         writers.spawn(async move {
             let mut session = client.connect().await.expect("a connection");
             for number in (writer..many).step_by(WRITERS) {
-                // The last is the one that counts.
+                // Only the last binding grants alice access.
                 let user = if number + 1 == many { "alice".to_owned() } else { format!("user-{number}") };
                 let binding = json!({"metadata": {"name": format!("b{number}")},
                     "subjects": [{"kind": "User", "name": user}],
                     "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "look"}});
                 let answer = session.request("POST", &path, binding.to_string().as_bytes()).await;
-                answer.expect("an answer").expect(201);
+                answer.expect("a response").expect(201);
             }
         });
     }
@@ -44,7 +46,7 @@ async fn requests_wait_for_the_policy_of_a_restarted_authd() {
         plane.kill_authd();
         let (alice, bob) = (plane.user("alice"), plane.user("bob"));
         let mut decided = 0;
-        // While there is no authd nothing is decided (503); as soon as something is, it is by the whole policy.
+        // Without authd, apid responds with 503; every decision after the restart uses the complete policy.
         while decided < 20 || plane.authd_pids() == before || plane.authd_pids().is_empty() {
             for (client, want) in [(&alice, 200), (&bob, 403)] {
                 let answer = client.get(maps).await;
@@ -52,7 +54,7 @@ async fn requests_wait_for_the_policy_of_a_restarted_authd() {
                 decided += usize::from(answer.status == want);
             }
         }
-        eventually("the readiness says so", || async {
+        eventually("/readyz reports readiness", || async {
             (plane.admin().get("/readyz").await.status == 200).then_some(())
         })
         .await;
@@ -62,5 +64,5 @@ async fn requests_wait_for_the_policy_of_a_restarted_authd() {
     plane.launch().await;
     plane.user("alice").get(maps).await.expect(200);
     println!("{many} bindings: ready {:?} after a kill of both processes", start.elapsed());
-    tokio::time::timeout(Duration::from_secs(60), plane.stop()).await.expect("it ends");
+    tokio::time::timeout(Duration::from_secs(60), plane.stop()).await.expect("the server stops");
 }

@@ -1,4 +1,4 @@
-//! Client certificates (requirements A-X509): what they say, several authorities, revocation and reload.
+//! Client certificates (requirements A-X509): identity, several CAs, revocation and hot reload.
 
 use std::fs;
 use std::process::Command;
@@ -14,16 +14,12 @@ async fn a_certificate_says_who_its_holder_is() {
     let dir = tempfile::tempdir().expect("a folder");
     let (one, two) = (Ca::new(dir.path(), "one"), Ca::new(dir.path(), "two"));
     let both = dir.path().join("both.crt");
-    fs::write(&both, one.pem() + &two.pem()).expect("the authorities");
+    fs::write(&both, one.pem() + &two.pem()).expect("the CA bundle");
     let plane = ControlPlane::start(Options::default().flag(&path_flag("client-ca-file", &both))).await;
     for (ca, user) in [(&one, "jane"), (&two, "joe")] {
-        let said = who(&plane, &ca.client(&plane, user, &["a", "b"]), &[]).await.expect("an answer");
+        let said = who(&plane, &ca.client(&plane, user, &["a", "b"]), &[]).await.expect("a response");
         assert_eq!(said["username"], user);
-        assert_eq!(
-            said["groups"],
-            json!(["a", "b", "system:authenticated"]),
-            "a group for each organization"
-        );
+        assert_eq!(said["groups"], json!(["a", "b", "system:authenticated"]), "one group per organization");
         let id = said["extra"][plane.names().credential_id_extra().as_str()][0].as_str().unwrap_or_default();
         assert!(id.starts_with("X509SHA256=") && id.len() == 11 + 64, "{said}");
     }
@@ -31,12 +27,12 @@ async fn a_certificate_says_who_its_holder_is() {
     let stranger = Ca::new(dir.path(), "stranger");
     let days = |days: i64| now.saturating_add(SignedDuration::from_hours(24 * days)).expect("a day");
     for (what, pair) in [
-        ("of another authority", stranger.pair("jane", &[])),
-        ("that has ended", one.pair_at("jane", &[], days(-2))),
-        ("that has not begun", one.pair_at("jane", &[], days(2))),
+        ("of an unknown CA", stranger.pair("jane", &[])),
+        ("that has expired", one.pair_at("jane", &[], days(-2))),
+        ("that is not yet valid", one.pair_at("jane", &[], days(2))),
     ] {
         let client = Client::certificate(plane.anonymous().port(), &pair.cert, &pair.key);
-        assert_eq!(name(&plane, &client).await, None, "a certificate {what}");
+        assert_eq!(name(&plane, &client).await, None, "certificate {what}");
     }
 }
 
@@ -45,31 +41,32 @@ async fn a_new_authority_counts_and_an_old_one_does_not_without_a_restart() {
     let dir = tempfile::tempdir().expect("a folder");
     let (old, new) = (Ca::new(dir.path(), "old"), Ca::new(dir.path(), "new"));
     let file = dir.path().join("ca.crt");
-    fs::write(&file, old.pem()).expect("the authority");
+    fs::write(&file, old.pem()).expect("the CA bundle");
     let plane = ControlPlane::start(Options::default().flag(&path_flag("client-ca-file", &file))).await;
     let (jane, joe) =
         (old.client(&plane, "jane", &["system:masters"]), new.client(&plane, "joe", &["system:masters"]));
     assert_eq!((name(&plane, &jane).await.as_deref(), name(&plane, &joe).await), (Some("jane"), None));
 
-    // Nonsense keeps what is in force, and is told.
-    fs::write(&file, "-----BEGIN CERTIFICATE-----\nhalf a certifi").expect("nonsense");
-    eventually("the fault is told", || async {
+    // An invalid file keeps the last-known-good CA bundle, and apid logs the failure.
+    fs::write(&file, "-----BEGIN CERTIFICATE-----\nhalf a certifi").expect("the invalid file");
+    eventually("the failure is logged", || async {
         let ready = plane.admin().get("/readyz?verbose").await.text();
         (plane.log().contains("file reload failed") && ready.contains("ok")).then_some(())
     })
     .await;
     assert_eq!(name(&plane, &jane).await.as_deref(), Some("jane"));
 
-    // Both, as while clients are given new certificates; then the new one alone.
-    fs::write(&file, old.pem() + &new.pem()).expect("the authorities");
-    eventually("the new authority counts", || async { name(&plane, &joe).await }).await;
+    // CA rotation: first both CAs, as during the replacement of the client certificates, then only the new
+    // CA.
+    fs::write(&file, old.pem() + &new.pem()).expect("the CA bundle");
+    eventually("authd accepts the new CA", || async { name(&plane, &joe).await }).await;
     assert_eq!(name(&plane, &jane).await.as_deref(), Some("jane"));
     let watched = "/api/v1/namespaces/default/configmaps?watch=1";
     let (mut of_jane, mut of_joe) = (jane.watch(watched).await, joe.watch(watched).await);
-    fs::write(&file, new.pem()).expect("the authority");
+    fs::write(&file, new.pem()).expect("the CA bundle");
     let ended = async { (of_jane.next().await, of_joe.next().await) };
     let ended = tokio::time::timeout(crate::harness::DEADLINE, ended).await.expect("the watches end");
-    assert_eq!(ended, (None, None), "without an error: whoever may comes again");
+    assert_eq!(ended, (None, None), "the watches end without an error event, so that clients reconnect");
     assert_eq!((name(&plane, &jane).await, name(&plane, &joe).await.as_deref()), (None, Some("joe")));
     drop(joe.watch(watched).await);
 }
@@ -79,7 +76,7 @@ async fn a_revoked_certificate_is_refused_within_a_second_whoever_it_names() {
     let dir = tempfile::tempdir().expect("a folder");
     let ca = Ca::new(dir.path(), "ca");
     let file = dir.path().join("revoked.pem");
-    fs::write(&file, ca.revoke(&[1])).expect("the list");
+    fs::write(&file, ca.revoke(&[1])).expect("the CRL");
     let options = Options::default()
         .flag(&path_flag("client-ca-file", &ca.cert))
         .flag(&path_flag("client-crl-file", &file));
@@ -90,15 +87,15 @@ async fn a_revoked_certificate_is_refused_within_a_second_whoever_it_names() {
     assert_eq!(name(&plane, &gone).await, None, "revoked from the start");
     let watched = "/api/v1/namespaces/default/configmaps?watch=1";
     let mut watch = root.watch(watched).await;
-    fs::write(&file, ca.revoke(&[1, 7])).expect("the list");
+    fs::write(&file, ca.revoke(&[1, 7])).expect("the CRL");
     let ended = tokio::time::timeout(crate::harness::DEADLINE, watch.next()).await.expect("the watch ends");
     assert_eq!(ended, None);
     assert_eq!((name(&plane, &root).await, name(&plane, &jane).await.as_deref()), (None, Some("jane")));
-    assert!(plane.log().contains("a certificate of the chain is revoked"), "named in the log");
-    // A list of an impostor is not taken.
+    assert!(plane.log().contains("a certificate of the chain is revoked"), "the log names the reason");
+    // authd rejects a CRL that another CA with the same name signed.
     let impostor = tempfile::tempdir().expect("a folder");
-    fs::write(&file, Ca::new(impostor.path(), "ca").revoke(&[8])).expect("the list");
-    eventually("the fault is told", || async {
+    fs::write(&file, Ca::new(impostor.path(), "ca").revoke(&[8])).expect("the CRL");
+    eventually("the failure is logged", || async {
         plane.log().contains("is not signed by the CA of that name").then_some(())
     })
     .await;
@@ -121,6 +118,6 @@ async fn the_server_shows_the_certificate_it_is_given() {
         curl.status().map(|status| status.success()).ok()
     };
     let Some(trusted) = curl(&pair.ca) else { return prerequisites::skip("curl", "it is not on PATH") };
-    assert!(trusted, "verified with the authority of the given certificate");
+    assert!(trusted, "the CA of the configured certificate verifies the server");
     assert_eq!(curl(&Ca::new(dir.path(), "other").cert), Some(false));
 }

@@ -1,5 +1,4 @@
-//! kubectl as people sign in with it: a client certificate, a token of `kubectl create token`, `--as`; while keys and
-//! authorities change.
+//! kubectl authentication during key and CA rotation: certificate, `kubectl create token`, `--as`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use super::{Ca, path_flag};
 use crate::harness::{ControlPlane, Options, eventually};
 use crate::kubectl::installed;
 
-/// kubectl with a configuration of its own.
+/// kubectl with a separate kubeconfig.
 struct Caller {
     program: PathBuf,
     config: PathBuf,
@@ -32,14 +31,14 @@ impl Caller {
         Caller { program: program.to_owned(), config }
     }
 
-    /// What a command prints; or what it complains of.
+    /// Runs a command and returns its standard output, or its standard error on failure.
     async fn run(&self, line: &str) -> Result<String, String> {
         let mut command = Command::new(&self.program);
         command.arg("--kubeconfig").arg(&self.config).args(line.split_whitespace());
         command.env("HOME", self.config.parent().expect("a folder"));
         let ran = tokio::task::spawn_blocking(move || command.output())
             .await
-            .expect("it runs")
+            .expect("the program runs")
             .expect("kubectl starts");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         if ran.status.success() { Ok(text(ran.stdout)) } else { Err(text(ran.stderr)) }
@@ -49,7 +48,7 @@ impl Caller {
         self.run(line).await.unwrap_or_else(|error| panic!("{line}: {error}"))
     }
 
-    /// `kubectl auth whoami`; None when it is nobody.
+    /// The user name that `kubectl auth whoami` prints, or `None` if authentication fails.
     async fn who(&self, more: &str) -> Option<String> {
         match self.run(&format!("auth whoami -o jsonpath={{.status.userInfo.username}} {more}")).await {
             Ok(name) => Some(name),
@@ -72,7 +71,7 @@ async fn people_sign_in_while_keys_and_authorities_change() {
     let dir = tempfile::tempdir().expect("a folder");
     let (old, new) = (Ca::new(dir.path(), "old"), Ca::new(dir.path(), "new"));
     let (authorities, keys) = (dir.path().join("ca.crt"), dir.path().join("keys.pem"));
-    fs::write(&authorities, old.pem()).expect("the authority");
+    fs::write(&authorities, old.pem()).expect("the CA bundle");
     let (first, second) =
         (rcgen::KeyPair::generate().expect("a key"), rcgen::KeyPair::generate().expect("a key"));
     fs::write(&keys, first.serialize_pem()).expect("the keys");
@@ -84,7 +83,7 @@ async fn people_sign_in_while_keys_and_authorities_change() {
     let root = Caller::new(&program, &plane, "root", certificate(&old, "root", &["system:masters"]));
     assert_eq!(root.who("").await.as_deref(), Some("root"));
     assert_eq!(root.who("--as=jane --as-group=dev").await.as_deref(), Some("jane"));
-    let refused = root.run("get configmaps --as=jane").await.expect_err("jane may not");
+    let refused = root.run("get configmaps --as=jane").await.expect_err("jane is forbidden");
     assert!(refused.contains("User \"jane\" cannot list"), "{refused}");
     root.ok("create serviceaccount robot").await;
     let issue = async || {
@@ -94,12 +93,12 @@ async fn people_sign_in_while_keys_and_authorities_change() {
     let robot = Caller::new(&program, &plane, "robot", issue().await);
     let account = Some("system:serviceaccount:default:robot");
     assert_eq!(robot.who("").await.as_deref(), account);
-    let refused = robot.run("get configmaps --as=jane").await.expect_err("the robot may not be jane");
+    let refused = robot.run("get configmaps --as=jane").await.expect_err("the robot cannot impersonate jane");
     assert!(refused.contains("cannot impersonate"), "{refused}");
 
-    // Another key: old tokens are good while their key is there.
+    // Key rotation: old tokens stay valid while the file contains their key.
     fs::write(&keys, second.serialize_pem() + &first.public_key_pem()).expect("the keys");
-    eventually("the new key", || async {
+    eventually("the new key in the JWKS", || async {
         let keys = plane.admin().get("/openid/v1/jwks").await.expect(200)["keys"].clone();
         (keys.as_array().map(Vec::len) == Some(2)).then_some(())
     })
@@ -109,15 +108,18 @@ async fn people_sign_in_while_keys_and_authorities_change() {
         assert_eq!(caller.who("").await.as_deref(), account);
     }
     fs::write(&keys, second.serialize_pem()).expect("the keys");
-    eventually("the old key is gone", || async { robot.who("").await.is_none().then_some(()) }).await;
+    eventually("authd rejects tokens of the old key", || async {
+        robot.who("").await.is_none().then_some(())
+    })
+    .await;
     assert_eq!(later.who("").await.as_deref(), account);
 
-    // Another authority: both count until the old one is taken away.
-    fs::write(&authorities, old.pem() + &new.pem()).expect("the authorities");
+    // CA rotation: both CAs are valid until the file no longer contains the old CA.
+    fs::write(&authorities, old.pem() + &new.pem()).expect("the CA bundle");
     let next = Caller::new(&program, &plane, "next", certificate(&new, "next", &["system:masters"]));
-    eventually("the new authority", || async { next.who("").await }).await;
+    eventually("authd accepts the new CA", || async { next.who("").await }).await;
     assert_eq!(root.who("").await.as_deref(), Some("root"));
-    fs::write(&authorities, new.pem()).expect("the authority");
-    eventually("the old authority is gone", || async { root.who("").await.is_none().then_some(()) }).await;
+    fs::write(&authorities, new.pem()).expect("the CA bundle");
+    eventually("authd rejects the old CA", || async { root.who("").await.is_none().then_some(()) }).await;
     next.ok("get namespaces").await;
 }

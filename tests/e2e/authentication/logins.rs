@@ -1,5 +1,6 @@
-//! What becomes of credentials that nobody accepts: the log says which method tried and which check failed, under the id
-//! that the client got; the client learns 401 and nothing else (requirements A-PRIN-13).
+//! Rejected credentials: the log has the reason, the client receives only 401 (requirements A-PRIN-13).
+//!
+//! The log line names the authenticator, the failed check and the audit id of the response.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,7 +9,7 @@ use serde_json::json;
 use super::{Ca, path_flag, who};
 use crate::harness::{Client, ControlPlane, Options};
 
-/// What it is, who asks with which headers, and the method and check that the log must name.
+/// Description, client, headers, and the authenticator and check that the log line must name.
 type Case<'a> = (&'a str, Client, Vec<(&'a str, &'a str)>, &'a str, &'a str);
 
 #[tokio::test]
@@ -40,10 +41,10 @@ async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
     };
     let many = "x".repeat(100_000);
     let cases: Vec<Case<'_>> = vec![
-        ("a token of nobody", token("nonsense"), vec![], "token-file", "the token is not in the file"),
+        ("an unknown token", token("nonsense"), vec![], "token-file", "the token is not in the file"),
         ("a token of another key", token(&forged), vec![], "service-account", "verifies the signature"),
         ("a token without a signature", token(&unsigned), vec![], "", ""),
-        ("a token for somebody else", token(&elsewhere), vec![], "service-account", "audiences"),
+        ("a token with a wrong audience", token(&elsewhere), vec![], "service-account", "audiences"),
         ("a very long token", token(&many), vec![], "token-file", "the token is not in the file"),
         (
             "a bootstrap token without its Secret",
@@ -53,35 +54,35 @@ async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
             "there is no token Secret",
         ),
         (
-            "a certificate of a stranger",
+            "a certificate of an unknown CA",
             strangers.client(&plane, "jane", &[]),
             vec![],
             "x509",
             "UnknownIssuer",
         ),
         (
-            "a proxy of another name",
+            "a proxy whose name is not allowed",
             proxies.client(&plane, "back", &[]),
             vec![("x-remote-user", "jane")],
             "request-header",
             "is not in --requestheader-allowed-names",
         ),
         (
-            "a proxy of a stranger",
+            "a proxy of an unknown CA",
             strangers.client(&plane, "front", &[]),
             vec![("x-remote-user", "jane")],
             "request-header",
             "UnknownIssuer",
         ),
         (
-            "a token alone among the sub-protocols",
+            "a websocket token without a further sub-protocol",
             plane.anonymous(),
             upgrade("base64url.bearer.authorization.svc.internal.YWRtaW4tdG9rZW4"),
             "bearer",
             "stands alone",
         ),
         (
-            "a token that is none among the sub-protocols",
+            "a websocket token that is not base64url",
             plane.anonymous(),
             upgrade("a, base64url.bearer.authorization.svc.internal.*"),
             "bearer",
@@ -89,7 +90,7 @@ async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
         ),
     ];
     for (what, client, headers, method, check) in cases {
-        // Open to the anonymous user, too: a bad credential is not the absence of one.
+        // Anonymous requests may read this path, but an invalid credential does not make a request anonymous.
         let answer = client.request("GET", "/livez", &headers, b"").await;
         if what == "a very long token" && answer.status == 431 {
             continue;
@@ -100,7 +101,7 @@ async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
         assert_eq!(status, want, "{what}");
         let id = answer.header("audit-id").to_owned();
         assert!(!id.is_empty(), "{what}");
-        let log = crate::harness::eventually("the log", || async {
+        let log = crate::harness::eventually("the log line", || async {
             let log = plane.log();
             let mut lines =
                 log.lines().filter(|line| line.contains(&id) && line.contains("credential rejected"));
@@ -145,9 +146,10 @@ async fn a_token_comes_in_the_header_or_among_the_protocols_of_a_websocket() {
         let answer = anonymous.request("GET", "/api/v1/namespaces", &headers, b"").await;
         assert_eq!(answer.status, code, "{headers:?}: {}", answer.text());
     }
-    // Whoever shows two credentials is one of the two, and only one.
-    let both =
-        who(&plane, &plane.certificate("jane", &[]), &header("Bearer alice-token")).await.expect("an answer");
+    // With two credentials, authd uses the identity of exactly one of them.
+    let both = who(&plane, &plane.certificate("jane", &[]), &header("Bearer alice-token"))
+        .await
+        .expect("a response");
     let name = both["username"].as_str().unwrap_or_default();
     assert!(["jane", "alice"].contains(&name), "{both}");
 }

@@ -1,5 +1,4 @@
-//! Who makes a request, by every method of its own: certificates, proxies, static tokens, keys that change under load;
-//! what a refused client learns, and what the log does.
+//! Tests of authentication: certificates, proxies, tokens, key rotation, rejected credentials.
 
 mod certificates;
 mod kubectl;
@@ -23,7 +22,7 @@ use serving::certs::{Authority, PemPair};
 
 use crate::harness::{Client, ControlPlane};
 
-/// Asks who a client is; None when it is nobody.
+/// The user of a client from a SelfSubjectReview, or `None` if authentication fails.
 async fn who(plane: &ControlPlane, client: &Client, headers: &[(&str, &str)]) -> Option<Value> {
     let group = plane.names().group("authentication");
     let body = json!({"apiVersion": format!("{group}/v1"), "kind": "SelfSubjectReview"}).to_string();
@@ -33,12 +32,12 @@ async fn who(plane: &ControlPlane, client: &Client, headers: &[(&str, &str)]) ->
     (answer.status != 401).then(|| answer.expect(201)["status"]["userInfo"].clone())
 }
 
-/// The name of whom a client is; None when it is nobody.
+/// The user name of a client, or `None` if authentication fails.
 async fn name(plane: &ControlPlane, client: &Client) -> Option<String> {
     who(plane, client, &[]).await.and_then(|user| user["username"].as_str().map(str::to_owned))
 }
 
-/// An authority with its files in a folder.
+/// A certificate authority with its files in a folder.
 struct Ca {
     cert: PathBuf,
     key: PathBuf,
@@ -48,20 +47,20 @@ struct Ca {
 impl Ca {
     fn new(dir: &Path, name: &str) -> Ca {
         let (cert, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
-        let authority = Authority::ensure(&cert, &key, name, Timestamp::now()).expect("an authority");
+        let authority = Authority::ensure(&cert, &key, name, Timestamp::now()).expect("a CA");
         Ca { cert, key, authority }
     }
 
     fn pem(&self) -> String {
-        fs::read_to_string(&self.cert).expect("its certificate")
+        fs::read_to_string(&self.cert).expect("the CA certificate")
     }
 
-    /// A certificate that is good now.
+    /// A client certificate that is valid now.
     fn pair(&self, user: &str, groups: &[&str]) -> PemPair {
         self.pair_at(user, groups, Timestamp::now())
     }
 
-    /// A certificate for an hour.
+    /// A client certificate that is valid for one hour from this time.
     fn pair_at(&self, user: &str, groups: &[&str], from: Timestamp) -> PemPair {
         let groups: Vec<String> = groups.iter().map(|&group| group.to_owned()).collect();
         self.authority.client(user, &groups, Duration::from_secs(3600), from).expect("a client certificate")
@@ -72,14 +71,14 @@ impl Ca {
         Client::certificate(plane.anonymous().port(), &pair.cert, &pair.key)
     }
 
-    /// The same authority for certificates that only tests make.
+    /// The same CA for certificates with properties that only tests need.
     fn issuer(&self) -> Issuer<'static, KeyPair> {
-        let key = fs::read_to_string(&self.key).expect("its key");
+        let key = fs::read_to_string(&self.key).expect("the CA key");
         let key = KeyPair::from_pem(&key).expect("a key");
-        Issuer::from_ca_cert_pem(&self.pem(), key).expect("its certificate")
+        Issuer::from_ca_cert_pem(&self.pem(), key).expect("the CA certificate")
     }
 
-    /// A certificate with a serial number.
+    /// A client whose certificate has this serial number.
     fn numbered(&self, plane: &ControlPlane, user: &str, group: &str, serial: u64) -> Client {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -92,7 +91,7 @@ impl Ca {
         Client::certificate(plane.anonymous().port(), &cert.pem(), &key.serialize_pem())
     }
 
-    /// A list that revokes these serial numbers.
+    /// A certificate revocation list (CRL) with these serial numbers.
     fn revoke(&self, serials: &[u64]) -> String {
         let revoked = |serial: &u64| RevokedCertParams {
             serial_number: SerialNumber::from(*serial),
@@ -108,11 +107,11 @@ impl Ca {
             revoked_certs: serials.iter().map(revoked).collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
-        params.signed_by(&self.issuer()).expect("a list").pem().expect("its text")
+        params.signed_by(&self.issuer()).expect("a CRL").pem().expect("PEM")
     }
 }
 
-/// A flag with a path.
+/// A flag whose value is a path.
 fn path_flag(flag: &str, path: &Path) -> String {
     format!("--{flag}={}", path.display())
 }

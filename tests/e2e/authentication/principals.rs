@@ -1,5 +1,4 @@
-//! Who there is: users are no objects, accounts are; everybody known is in one group; nobody is anonymous (requirements
-//! A-PRIN).
+//! Identities: users, service accounts, groups, anonymous requests (requirements A-PRIN).
 
 use serde_json::{Value, json};
 
@@ -38,7 +37,7 @@ async fn users_are_no_objects_and_accounts_are() {
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await.expect(201);
     let accounts = "/api/v1/namespaces/team/serviceaccounts";
     admin.post(accounts, &json!({"metadata": {"name": "x"}})).await.expect(201);
-    eventually("the account that comes with a namespace", || async {
+    eventually("the default service account of the namespace", || async {
         (admin.get(&format!("{accounts}/default")).await.status == 200).then_some(())
     })
     .await;
@@ -80,7 +79,7 @@ async fn nobody_is_anonymous_unless_everybody_may_do_everything() {
         "{refused}"
     );
     drop(plane);
-    // The harness asks for `/readyz` without credentials: `--anonymous-auth` says that it may.
+    // The harness reads `/readyz` without credentials and therefore needs `--anonymous-auth`.
     let everything = Options { mode: "AlwaysAllow".to_owned(), ..Options::default() };
     let plane = ControlPlane::start(everything.flag("--anonymous-auth=true")).await;
     assert_eq!(name(&plane, &plane.anonymous()).await.as_deref(), Some("system:anonymous"));

@@ -33,20 +33,24 @@ async fn a_proxy_says_who_is_meant() {
         Some(user)
     };
     for (what, headers, want) in [
-        ("a user", vec![("x-remote-user", "jane")], user("jane", None, &[], Value::Null)),
-        ("in any case", vec![("X-REMOTE-User", "jane")], user("jane", None, &[], Value::Null)),
+        ("a user name header", vec![("x-remote-user", "jane")], user("jane", None, &[], Value::Null)),
         (
-            "the first header with a value",
+            "header names are case-insensitive",
+            vec![("X-REMOTE-User", "jane")],
+            user("jane", None, &[], Value::Null),
+        ),
+        (
+            "the first header that is not empty",
             vec![("x-remote-user", ""), ("x-second-user", "joe")],
             user("joe", None, &[], Value::Null),
         ),
         (
-            "in the order of the flag",
+            "headers in the order of the flag",
             vec![("x-second-user", "joe"), ("x-remote-user", "jane")],
             user("jane", None, &[], Value::Null),
         ),
         (
-            "a uid and all groups of all headers",
+            "a uid and the groups of all headers",
             vec![
                 ("x-remote-user", "jane"),
                 ("x-remote-uid", "u-1"),
@@ -57,7 +61,7 @@ async fn a_proxy_says_who_is_meant() {
             user("jane", Some("u-1"), &["a", "b", "c"], Value::Null),
         ),
         (
-            "further attributes",
+            "extra attributes",
             vec![
                 ("x-remote-user", "jane"),
                 ("X-Remote-Extra-FOO", "v"),
@@ -69,34 +73,34 @@ async fn a_proxy_says_who_is_meant() {
     ] {
         assert_eq!(who(&plane, &front, &headers).await, want, "{what}");
     }
-    assert_eq!(who(&plane, &front, &[]).await, None, "the proxy itself is no client");
+    assert_eq!(who(&plane, &front, &[]).await, None, "a proxy certificate alone does not authenticate");
 
-    // Everybody else says in vain who they are.
+    // authd ignores or rejects identity headers of all other clients.
     let root = [("x-remote-user", "root"), ("x-remote-group", "system:masters")];
-    let alice = who(&plane, &plane.user("alice"), &root).await.expect("an answer");
-    assert_eq!(alice["username"], "alice", "a token decides, not headers of its bearer");
-    let jane = who(&plane, &plane.certificate("jane", &["dev"]), &root).await.expect("an answer");
+    let alice = who(&plane, &plane.user("alice"), &root).await.expect("a response");
+    assert_eq!(alice["username"], "alice", "the token has precedence over the headers");
+    let jane = who(&plane, &plane.certificate("jane", &["dev"]), &root).await.expect("a response");
     assert_eq!(
         (&jane["username"], &jane["groups"]),
         (&json!("jane"), &json!(["dev", "system:authenticated"]))
     );
     for (what, client) in [
-        ("a name that is not allowed", proxies.client(&plane, "back", &[])),
-        ("somebody else's authority", strangers.client(&plane, "front", &[])),
+        ("a proxy whose name is not allowed", proxies.client(&plane, "back", &[])),
+        ("a proxy of an unknown CA", strangers.client(&plane, "front", &[])),
     ] {
         assert_eq!(who(&plane, &client, &root).await, None, "{what}");
     }
     let refused = plane.anonymous().request("GET", "/api/v1/namespaces", &root, b"").await.expect(403);
     let message = refused["message"].as_str().unwrap_or_default().to_owned();
     assert!(message.contains("system:anonymous"), "{message}");
-    assert!(!plane.log().contains("\"root\""), "what an untrusted client says of itself is in no log");
+    assert!(!plane.log().contains("\"root\""), "the log has no identity headers of untrusted clients");
 
-    // For servers that extend this one.
+    // apid publishes the settings for extension API servers.
     let published = format!(
         "/api/v1/namespaces/{}/configmaps/extension-apiserver-authentication",
         plane.names().system_namespace
     );
-    let data = crate::harness::eventually("the settings are published", || async {
+    let data = crate::harness::eventually("the published settings", || async {
         let map = plane.admin().get(&published).await;
         (map.status == 200).then(|| map.json()["data"].clone())
     })
@@ -113,7 +117,7 @@ async fn a_proxy_says_who_is_meant() {
         assert_eq!(data[key], want, "{key}");
     }
     plane.admin().delete(&published).await.expect(200);
-    crate::harness::eventually("it comes back", || async {
+    crate::harness::eventually("the config map is recreated", || async {
         (plane.admin().get(&published).await.status == 200).then_some(())
     })
     .await;

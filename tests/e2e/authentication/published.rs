@@ -1,5 +1,4 @@
-//! What the server tells about itself: its authority, and what it counts of logins (requirements A-SA-26, D-METRIC-14, -15,
-//! -29).
+//! Published CA bundle and authentication metrics (requirements A-SA-26, D-METRIC-14, -15, -29).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,7 +16,7 @@ async fn the_authority_of_the_server_is_in_every_namespace_and_beside_every_toke
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await.expect(201);
     let published = async |namespace: &str, want: &str| {
         let path = format!("/api/v1/namespaces/{namespace}/configmaps/kube-root-ca.crt");
-        eventually("the authority is published", || async {
+        eventually("the published CA bundle", || async {
             let map = admin.get(&path).await;
             (map.status == 200 && map.json()["data"] == json!({"ca.crt": want})).then_some(())
         })
@@ -40,7 +39,7 @@ async fn the_authority_of_the_server_is_in_every_namespace_and_beside_every_toke
         "type": names.label_key("service-account-token")});
     admin.post("/api/v1/namespaces/team/secrets", &secret).await.expect(201);
     let beside = async |want: &str| {
-        eventually("the authority stands beside the token", || async {
+        eventually("the CA bundle in the token Secret", || async {
             let data = admin.get("/api/v1/namespaces/team/secrets/s").await.expect(200)["data"].clone();
             (data["token"].is_string() && data["ca.crt"] == STANDARD.encode(want)).then_some(())
         })
@@ -48,7 +47,7 @@ async fn the_authority_of_the_server_is_in_every_namespace_and_beside_every_toke
     };
     beside(&ca.pem()).await;
     let other = Ca::new(dir.path(), "other").pem();
-    std::fs::write(&ca.cert, &other).expect("another authority");
+    std::fs::write(&ca.cert, &other).expect("the CA bundle");
     published("team", &other).await;
     beside(&other).await;
 }
@@ -60,7 +59,7 @@ async fn since_when_the_use_of_tokens_is_noted_is_told() {
         "/api/v1/namespaces/{}/configmaps/kube-apiserver-legacy-service-account-token-tracking",
         plane.names().system_namespace
     );
-    let since = eventually("the day is told", || async {
+    let since = eventually("the date of `since`", || async {
         plane.admin().get(&path).await.json()["data"]["since"].as_str().map(str::to_owned)
     })
     .await;

@@ -1,4 +1,4 @@
-//! Keys of service-account tokens that change while tokens are used, and the file of static tokens, which does not.
+//! Rotation of service-account token keys, and the static token file, which has no hot reload.
 
 use std::fs;
 
@@ -32,9 +32,9 @@ async fn keys_of_tokens_rotate_without_an_outage_and_what_they_signed_ends_with_
     };
     assert_eq!(published().await.len(), 1);
 
-    // The new key signs, the old one still verifies: nobody is refused meanwhile.
+    // The new key signs and the old key still verifies, so that authd rejects no token during the rotation.
     fs::write(&keys, new.serialize_pem() + &old.public_key_pem()).expect("the keys");
-    eventually("both keys are published", || async {
+    eventually("both keys in the JWKS", || async {
         assert_eq!(name(&plane, &plane.token(&before)).await.as_deref(), Some(ROBOT));
         (published().await.len() == 2).then_some(())
     })
@@ -53,7 +53,7 @@ async fn keys_of_tokens_rotate_without_an_outage_and_what_they_signed_ends_with_
     fs::write(&keys, new.serialize_pem()).expect("the keys");
     let ended = tokio::time::timeout(crate::harness::DEADLINE, watch.next()).await.expect("the watch ends");
     assert_eq!(ended, None);
-    assert_eq!(name(&plane, &plane.token(&before)).await, None, "signed with a key that is gone");
+    assert_eq!(name(&plane, &plane.token(&before)).await, None, "the signing key was removed");
     assert_eq!(name(&plane, &plane.token(&after)).await.as_deref(), Some(ROBOT));
     assert_eq!(published().await.len(), 1);
 }
@@ -68,12 +68,16 @@ async fn static_tokens_are_read_at_the_start_and_never_again() {
     fs::write(&file, lines).expect("the tokens");
     let mut plane = ControlPlane::start(Options::default().flag(&path_flag("token-auth-file", &file))).await;
     for (token, user) in [("t-1._~+/=", "a b/ü:x"), ("t-2", "joe")] {
-        let said = who(&plane, &plane.token(token), &[]).await.expect("an answer");
+        let said = who(&plane, &plane.token(token), &[]).await.expect("a response");
         assert_eq!(said["username"], user);
-        assert_eq!(said["groups"], json!(["g1", "g2", "system:authenticated"]), "both forms of the column");
+        assert_eq!(
+            said["groups"],
+            json!(["g1", "g2", "system:authenticated"]),
+            "both forms of the groups column"
+        );
     }
     fs::write(&file, "t-3,eve,u-3\nadmin-token,admin,admin-uid,system:masters\n").expect("the tokens");
-    // A key that is made new shows that changed files have been looked at since.
+    // The reload of a new signing key shows that apid has checked the files since the change.
     let key = plane.data_dir().join("service-account.key");
     fs::write(&key, rcgen::KeyPair::generate().expect("a key").serialize_pem()).expect("the key");
     eventually("files reloaded", || async { plane.log().contains("files reloaded").then_some(()) }).await;

@@ -1,4 +1,4 @@
-//! What a round does to the objects, and what it remembers of that.
+//! The object graph of a round: random operations on objects, and a record of these operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use crate::harness::Client;
 
-/// The namespaces of all objects that are in one.
+/// The namespaces of all namespaced objects.
 pub const NAMESPACES: [&str; 2] = ["one", "two"];
-/// The finalizer of objects that are held.
+/// The finalizer that blocks the deletion of some objects.
 pub const HOLD: &str = "example.com/hold";
-/// What the names of all objects begin with; others are not the round's.
+/// Name prefix of the objects of a round; the test ignores other objects.
 pub const PREFIX: &str = "gc-";
 
-/// A kind of the graph: of three groups, in namespaces and not.
+/// A kind of the graph. The kinds belong to three API groups and are namespaced or cluster-scoped.
 pub struct Kind {
     pub kind: &'static str,
     pub plural: &'static str,
@@ -24,7 +24,7 @@ pub struct Kind {
     pub namespaced: bool,
 }
 
-/// All of them.
+/// All kinds of the graph.
 pub const KINDS: [Kind; 4] = [
     Kind { kind: "ConfigMap", plural: "configmaps", stem: "", namespaced: true },
     Kind { kind: "Secret", plural: "secrets", stem: "", namespaced: true },
@@ -33,12 +33,12 @@ pub const KINDS: [Kind; 4] = [
 ];
 
 impl Kind {
-    /// `apiVersion` under the neutral names.
+    /// `apiVersion` with the neutral names.
     pub fn api_version(&self) -> String {
         if self.stem.is_empty() { "v1".to_owned() } else { format!("{}.svc.internal/v1", self.stem) }
     }
 
-    /// The path of all objects, of a namespace or (`""`) of all.
+    /// The collection path in a namespace, or (`""`) across all namespaces.
     pub fn path(&self, namespace: &str) -> String {
         let root =
             if self.stem.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}", self.api_version()) };
@@ -48,24 +48,24 @@ impl Kind {
         }
     }
 
-    /// The kind of a name.
+    /// The kind with this name.
     pub fn of(kind: &str) -> &'static Kind {
         KINDS.iter().find(|k| k.kind == kind).expect("a kind of the graph")
     }
 }
 
-/// Whether an object's deletion has begun.
+/// Whether the object has a deletion timestamp.
 pub fn ends(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// The uid of no object.
+/// A random uid, which no object has.
 fn random_uid(rng: &mut SmallRng) -> String {
     let bits = format!("{:032x}", rng.random::<u128>());
     [&bits[..8], &bits[8..12], &bits[12..16], &bits[16..20], &bits[20..]].join("-")
 }
 
-/// An object that was made.
+/// A created object.
 #[derive(Clone)]
 struct Made {
     kind: &'static str,
@@ -90,20 +90,20 @@ impl Made {
     }
 }
 
-/// See the module.
+/// The objects of a round and the operations on them.
 pub struct Graph {
     round: usize,
     made: Vec<Made>,
-    /// Uids of objects whose deletion was asked for, here and not by the collector.
+    /// Uids of objects that the test deleted (not the garbage collector).
     pub deleted: BTreeSet<String>,
-    /// Uids of objects from which the hold was taken.
+    /// Uids of objects whose finalizer the test removed.
     pub released: BTreeSet<String>,
-    /// What was asked for with each delete of an object, by uid.
+    /// The propagation policy of each delete request, by object uid.
     asked: BTreeMap<String, Vec<String>>,
 }
 
 impl Graph {
-    /// Without an object.
+    /// A graph without objects.
     pub fn new(round: usize) -> Self {
         Graph {
             round,
@@ -114,7 +114,7 @@ impl Graph {
         }
     }
 
-    /// Makes an object: without owners, with living ones, or with some that are gone or never were.
+    /// Creates an object without owners, with live owners, or with deleted or never-existing owners.
     pub async fn create(&mut self, client: &Client, rng: &mut SmallRng) {
         let kind = KINDS.choose(rng).expect("kinds");
         let namespace = if kind.namespaced { *NAMESPACES.choose(rng).expect("namespaces") } else { "" };
@@ -140,7 +140,7 @@ impl Graph {
         self.made.push(Made { kind: kind.kind, namespace: namespace.to_owned(), name, uid });
     }
 
-    /// A reference that an object of the namespace may have: to one of the objects made, rarely to none.
+    /// A valid owner reference for an object of the namespace, rarely to an owner that never existed.
     fn owner(&self, namespace: &str, rng: &mut SmallRng) -> Option<Value> {
         if rng.random_ratio(1, 15) {
             let never =
@@ -152,13 +152,13 @@ impl Graph {
         let owner = fitting.choose(rng)?;
         let mut reference = owner.reference(rng);
         if rng.random_ratio(1, 30) {
-            // Another object of the name.
+            // Another object with the same name.
             reference["uid"] = random_uid(rng).into();
         }
         Some(reference)
     }
 
-    /// Deletes one of the objects, in any way.
+    /// Deletes a random object with a random propagation policy.
     pub async fn delete(&mut self, client: &Client, rng: &mut SmallRng) {
         let Some(made) = self.made.choose(rng).cloned() else { return };
         let how = match rng.random_range(0..6) {
@@ -176,17 +176,17 @@ impl Graph {
                 self.deleted.insert(made.uid);
             }
             404 => {}
-            other => panic!("{} answers {other}: {}", made.path(), answer.text()),
+            other => panic!("unexpected status from {}: {other} {}", made.path(), answer.text()),
         }
     }
 
-    /// Takes the hold from an object.
+    /// Removes the finalizer from a random object.
     pub async fn release(&mut self, client: &Client, rng: &mut SmallRng) {
         let Some(made) = self.made.choose(rng).cloned() else { return };
         self.release_object(client, &made).await;
     }
 
-    /// Takes the hold from all.
+    /// Removes the finalizer from all objects.
     pub async fn release_all(&mut self, client: &Client) {
         for made in self.made.clone() {
             self.release_object(client, &made).await;
@@ -194,7 +194,7 @@ impl Graph {
     }
 
     async fn release_object(&mut self, client: &Client, made: &Made) {
-        // The collector writes, too.
+        // The garbage collector writes concurrently; retry conflicts.
         loop {
             let answer = client.get(&made.path()).await;
             if answer.status == 404 {
@@ -215,12 +215,12 @@ impl Graph {
             match answer.status {
                 409 => {}
                 200 | 404 => return,
-                other => panic!("{} answers {other}: {}", made.path(), answer.text()),
+                other => panic!("unexpected status from {}: {other} {}", made.path(), answer.text()),
             }
         }
     }
 
-    /// Gives an object one more owner, which may be on its way out.
+    /// Adds an owner, possibly a terminating one, to a random object.
     pub async fn adopt(&mut self, client: &Client, rng: &mut SmallRng) {
         let Some(made) = self.made.choose(rng).cloned() else { return };
         let answer = client.get(&made.path()).await;
@@ -240,12 +240,12 @@ impl Graph {
         client.patch(&made.path(), "application/merge-patch+json", &patch).await;
     }
 
-    /// The propagation policies that deletes of an object asked for, `""` for none.
+    /// The propagation policies of the delete requests for an object, `""` for none.
     pub fn asked(&self, uid: &str) -> &[String] {
         self.asked.get(uid).map_or(&[], Vec::as_slice)
     }
 
-    /// Deletes what is left.
+    /// Deletes the remaining objects.
     pub async fn clear(&mut self, client: &Client) {
         for made in &self.made {
             client.delete(&made.path()).await;

@@ -1,26 +1,28 @@
-//! Everything that happened to the objects of a round, in the order of its versions.
+//! All changes of the objects of a round, ordered by revision.
 
 use serde_json::{Value, json};
 
 use super::graph::{KINDS, NAMESPACES, PREFIX};
 use crate::harness::{Client, ControlPlane, eventually};
 
-/// The object that is made in each collection when a round is over: whoever reads up to it has read all.
+/// Name of the object that marks the end of a round in each collection.
+///
+/// A watch that has delivered this object has delivered all changes of the round.
 const LAST: &str = "last-of-round";
 
-/// The version of each collection at the beginning of a round, in the order of the kinds.
+/// The resourceVersion of each collection at the start of a round, in the order of the kinds.
 pub struct Since(Vec<String>);
 
 /// A change of one object.
 pub struct Change {
     pub revision: u64,
-    /// `ADDED`, `MODIFIED`, `DELETED`
+    /// `ADDED`, `MODIFIED` or `DELETED`.
     pub event: String,
-    /// As it is now, or as it was.
+    /// The new object, or the last state of a deleted object.
     pub object: Value,
 }
 
-/// Where the histories of a round begin.
+/// Reads the resourceVersions at the start of a round.
 pub async fn begin(plane: &ControlPlane) -> Since {
     let admin = plane.admin();
     let mut versions = Vec::new();
@@ -31,7 +33,7 @@ pub async fn begin(plane: &ControlPlane) -> Since {
     Since(versions)
 }
 
-/// The objects of the round as they are.
+/// The current objects of the round.
 pub async fn objects(admin: &Client) -> Vec<Value> {
     let mut all = Vec::new();
     for kind in &KINDS {
@@ -47,18 +49,18 @@ pub async fn objects(admin: &Client) -> Vec<Value> {
     all
 }
 
-/// Waits until the objects are as wanted.
+/// Waits until the objects satisfy the condition.
 pub async fn settle(plane: &ControlPlane, wanted: impl Fn(&[Value]) -> bool) {
     let admin = plane.admin();
     let (admin, wanted) = (&admin, &wanted);
-    eventually("everything is where it belongs", || async move {
+    eventually("the expected objects", || async move {
         let objects = objects(admin).await;
         wanted(&objects).then_some(())
     })
     .await;
 }
 
-/// All changes since then.
+/// All changes since these resourceVersions.
 pub async fn read(plane: &ControlPlane, since: &Since) -> Vec<Change> {
     let admin = plane.admin();
     let mut changes = Vec::new();
@@ -72,7 +74,7 @@ pub async fn read(plane: &ControlPlane, since: &Since) -> Vec<Change> {
         let path = format!("{}?watch=1&resourceVersion={version}", kind.path(""));
         let mut watch = admin.watch(&path).await;
         loop {
-            let event = watch.next().await.expect("the history is kept that long");
+            let event = watch.next().await.expect("the watch reaches the last object");
             let object = &event["object"];
             if object["metadata"]["uid"] == last["metadata"]["uid"] {
                 break;

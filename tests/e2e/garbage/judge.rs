@@ -1,4 +1,4 @@
-//! The rules of garbage collection, as slow as they are obvious: over a state of all objects, and over each change.
+//! Reference model of garbage collection: simple rules for a state of all objects, and for each change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::history::Change;
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// Kind, namespace and name.
+/// Kind, namespace and name of an object.
 type Key = (String, String, String);
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
@@ -38,7 +38,7 @@ fn has(object: &Value, finalizer: &str) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|f| f.contains(&json!(finalizer)))
 }
 
-/// All objects at one moment.
+/// All objects at one revision.
 #[derive(Default)]
 struct State(BTreeMap<Key, Value>);
 
@@ -47,7 +47,7 @@ impl State {
         State(objects.iter().map(|object| (key(object), object.clone())).collect())
     }
 
-    /// The owner that a reference of an object means, if it is there.
+    /// The owner to which a reference of an object points, if it exists.
     fn owner(&self, object: &Value, reference: &Value) -> Option<&Value> {
         let kind = text(reference, "kind");
         let home = if Kind::of(kind).namespaced { text(&object["metadata"], "namespace") } else { "" };
@@ -55,7 +55,7 @@ impl State {
         (uid(found) == text(reference, "uid")).then_some(found)
     }
 
-    /// Who refers to an object: the dependent and whether it blocks.
+    /// The dependents of an object, each with its `blockOwnerDeletion`.
     fn dependents<'a>(&'a self, owner: &'a Value) -> impl Iterator<Item = (&'a Value, bool)> {
         self.0.values().flat_map(move |object| {
             let mine = references(object)
@@ -66,8 +66,10 @@ impl State {
     }
 }
 
-/// Whether nothing is left to do: nothing whose owners are all gone is there, no reference to what is gone, and what ends
-/// waits for somebody.
+/// Whether the garbage collector has completed all work.
+///
+/// In a settled state, every owner reference points to an existing owner, and every terminating object waits
+/// for a finalizer or for a blocking dependent.
 pub fn is_settled(objects: &[Value]) -> bool {
     let state = State::of(objects);
     objects.iter().all(|object| {
@@ -86,7 +88,7 @@ pub fn is_settled(objects: &[Value]) -> bool {
     })
 }
 
-/// Replays all that happened, and fails at the first change that should not have been.
+/// Replays all changes, and panics at the first change that the rules forbid.
 pub fn replay(graph: &Graph, changes: &[Change]) {
     let mut judge = Judge {
         graph,
@@ -111,11 +113,11 @@ pub fn replay(graph: &Graph, changes: &[Change]) {
 struct Judge<'a> {
     graph: &'a Graph,
     state: State,
-    /// Uids of objects that were seen waiting for their dependents.
+    /// Uids of objects that waited for their dependents (foreground deletion).
     waited: BTreeSet<String>,
-    /// Since when a dependent refers to an owner, by uids.
+    /// Revision of the first reference from a dependent to an owner, by their uids.
     referred: BTreeMap<(String, String), u64>,
-    /// Since when an object ends, by uid.
+    /// Revision at which the deletion of an object started, by uid.
     began: BTreeMap<String, u64>,
 }
 
@@ -123,14 +125,18 @@ impl Judge<'_> {
     fn allows(&self, change: &Change) -> Result<(), String> {
         let new = &change.object;
         let Some(old) = self.state.0.get(&key(new)) else {
-            return if change.event == "ADDED" { Ok(()) } else { Err("it was not there".to_owned()) };
+            return if change.event == "ADDED" {
+                Ok(())
+            } else {
+                Err("a change other than ADDED for an absent object".to_owned())
+            };
         };
         let gone = change.event == "DELETED";
         if (gone || ends(new)) && !ends(old) {
             self.may_end(old)?;
         }
         if gone && has(old, HOLD) && !self.graph.released.contains(uid(old)) {
-            return Err("it went though it was held".to_owned());
+            return Err("the object was deleted despite its finalizer".to_owned());
         }
         let lost = |finalizer: &str| has(old, finalizer) && (gone || !has(new, finalizer));
         let asked = self.graph.asked(uid(old));
@@ -143,25 +149,28 @@ impl Judge<'_> {
         if !gone { self.may_forget(old, new) } else { Ok(()) }
     }
 
-    /// Nothing with a living owner is deleted, but by those who may.
+    /// An object with a live owner is deleted only by the test, or in foreground deletion of the owner.
     fn may_end(&self, object: &Value) -> Result<(), String> {
         if self.graph.deleted.contains(uid(object)) {
             return Ok(());
         }
         if references(object).is_empty() {
-            return Err("it was deleted and had no owner".to_owned());
+            return Err("the object was deleted without a request and without an owner".to_owned());
         }
         for reference in references(object) {
             if let Some(owner) = self.state.owner(object, reference)
                 && !(ends(owner) && self.waited.contains(uid(owner)))
             {
-                return Err(format!("it was deleted and its owner lives: {}", owner["metadata"]));
+                return Err(format!(
+                    "the object was deleted although its owner is live: {}",
+                    owner["metadata"]
+                ));
             }
         }
         Ok(())
     }
 
-    /// What came after the owner's end began may be missed.
+    /// The collector may miss dependents whose reference is newer than the start of the owner's deletion.
     fn in_time(&self, dependent: &Value, owner: &Value) -> bool {
         let since = self.referred.get(&(uid(dependent).to_owned(), uid(owner).to_owned()));
         since.is_some_and(|since| self.began.get(uid(owner)).is_none_or(|began| since < began))
@@ -169,31 +178,40 @@ impl Judge<'_> {
 
     fn waits_for_none(&self, owner: &Value) -> Result<(), String> {
         let mut dependents = self.state.dependents(owner);
-        // Two that wait for each other wait for nobody.
+        // Foreground deletions in a cycle do not block each other.
         let blocking = dependents.find(|(dependent, blocks)| {
             *blocks && self.in_time(dependent, owner) && !(ends(dependent) && has(dependent, FOREGROUND))
         });
         match blocking {
             None => Ok(()),
-            Some((dependent, _)) => Err(format!("it did not wait for {}", dependent["metadata"])),
+            Some((dependent, _)) => {
+                Err(format!("foreground deletion did not wait for {}", dependent["metadata"]))
+            }
         }
     }
 
     fn is_forgotten(&self, owner: &Value) -> Result<(), String> {
         match self.state.dependents(owner).find(|(dependent, _)| self.in_time(dependent, owner)) {
             None => Ok(()),
-            Some((dependent, _)) => Err(format!("it was not forgotten by {}", dependent["metadata"])),
+            Some((dependent, _)) => {
+                Err(format!("orphaning left the owner reference of {}", dependent["metadata"]))
+            }
         }
     }
 
-    /// References go with their owner, or because it ends and lets them.
+    /// Checks that each removed owner reference had a valid reason.
+    ///
+    /// The owner is absent, orphans its dependents, or is in foreground deletion.
     fn may_forget(&self, old: &Value, new: &Value) -> Result<(), String> {
         let kept = |reference: &Value| references(new).iter().any(|r| r["uid"] == reference["uid"]);
         for reference in references(old).iter().filter(|reference| !kept(reference)) {
             if let Some(owner) = self.state.owner(old, reference)
                 && !(ends(owner) && (has(owner, ORPHAN) || self.waited.contains(uid(owner))))
             {
-                return Err(format!("it forgot an owner that lives: {}", owner["metadata"]));
+                return Err(format!(
+                    "the owner reference of a live owner was removed: {}",
+                    owner["metadata"]
+                ));
             }
         }
         Ok(())
@@ -288,12 +306,12 @@ fn the_judge_knows_right_from_wrong() {
             allowed
         })
     };
-    assert!(verdict(&graph, vec![change(3, "DELETED", b.clone())]).is_err(), "its owner lives");
-    assert!(verdict(&graph, vec![change(3, "DELETED", a.clone())]).is_err(), "nobody asked");
+    assert!(verdict(&graph, vec![change(3, "DELETED", b.clone())]).is_err(), "the owner is live");
+    assert!(verdict(&graph, vec![change(3, "DELETED", a.clone())]).is_err(), "no delete request");
     let after = vec![change(3, "DELETED", a.clone()), change(4, "DELETED", b.clone())];
     assert_eq!(verdict(&asked, after), Ok(()));
     let early = vec![change(3, "MODIFIED", waiting.clone()), change(4, "DELETED", waiting.clone())];
-    assert!(verdict(&asked, early).is_err(), "it has to wait");
+    assert!(verdict(&asked, early).is_err(), "foreground deletion waits for b");
     let waited = vec![
         change(3, "MODIFIED", waiting.clone()),
         change(4, "DELETED", b.clone()),
@@ -302,12 +320,12 @@ fn the_judge_knows_right_from_wrong() {
     assert_eq!(verdict(&asked, waited), Ok(()));
     let forgotten = object("b", "ub", json!({}));
     let early = vec![change(3, "MODIFIED", orphaning.clone()), change(4, "DELETED", orphaning.clone())];
-    assert!(verdict(&asked, early).is_err(), "b still refers to it");
+    assert!(verdict(&asked, early).is_err(), "b still has the owner reference");
     let orphaned = vec![
         change(3, "MODIFIED", orphaning.clone()),
         change(4, "MODIFIED", forgotten.clone()),
         change(5, "DELETED", orphaning),
     ];
     assert_eq!(verdict(&asked, orphaned), Ok(()));
-    assert!(verdict(&graph, vec![change(3, "MODIFIED", forgotten)]).is_err(), "a lives");
+    assert!(verdict(&graph, vec![change(3, "MODIFIED", forgotten)]).is_err(), "the owner a is live");
 }

@@ -1,8 +1,9 @@
-//! Random graphs of owners and random deletes, also with kill -9 midway, against a slow model: [`history`] reads all that
-//! happened, in order, and [`judge`] replays it change by change.
+//! Property test of the garbage collector: random owner graphs, random deletes and kill -9.
 //!
-//! `GC_SECONDS=3600` goes on for so long, otherwise some rounds are played; `GC_SEED` repeats the choices of an earlier run
-//! (which change comes first is the machine's).
+//! [`history`] reads all changes in order, and [`judge`] replays them against a reference model.
+//!
+//! `GC_SECONDS` sets the duration in seconds (default 12); at least two rounds run. `GC_SEED` repeats the
+//! random choices of an earlier run, but not the order of concurrent changes.
 
 mod graph;
 mod history;
@@ -17,11 +18,11 @@ use serde_json::json;
 use crate::harness::{ControlPlane, Options};
 use graph::Graph;
 
-/// How long rounds are played unless it is said.
+/// Default duration of the test.
 const BUDGET: Duration = Duration::from_secs(12);
-/// Objects of a round.
+/// Number of objects in a round.
 const OBJECTS: usize = 60;
-/// Deletes of a round.
+/// Number of delete requests in a round.
 const DELETES: usize = 25;
 
 #[tokio::test]
@@ -38,21 +39,21 @@ async fn random_graphs_end_as_their_owners_do() {
     let begun = Instant::now();
     let (mut rounds, mut kills) = (0, 0);
     while rounds < 2 || begun.elapsed() < budget {
-        // Every other round runs through without a crash.
+        // Every second round runs without kills.
         kills += round(&mut plane, &mut rng, rounds, rounds % 2 == 1).await;
         rounds += 1;
     }
     println!("{rounds} rounds, {kills} kills");
 }
 
-/// One graph, from its first object until nothing moves any more. Answers how often the process was killed.
+/// Runs one graph until the garbage collector has finished. Returns the number of kills.
 async fn round(plane: &mut ControlPlane, rng: &mut SmallRng, number: usize, crashes: bool) -> usize {
     let mut kills = 0;
     let mut graph = Graph::new(number);
     let since = history::begin(plane).await;
     for _ in 0..OBJECTS {
         graph.create(&plane.admin(), rng).await;
-        // Some deletes fall between creations.
+        // Some deletes happen between creations.
         if rng.random_ratio(1, 10) {
             graph.delete(&plane.admin(), rng).await;
         }
@@ -72,7 +73,7 @@ async fn round(plane: &mut ControlPlane, rng: &mut SmallRng, number: usize, cras
         }
     }
     history::settle(plane, judge::is_settled).await;
-    // Held by nobody any more, all that ends has to go.
+    // Without the test finalizer, all terminating objects must be deleted.
     graph.release_all(&plane.admin()).await;
     history::settle(plane, |objects| judge::is_settled(objects) && !objects.iter().any(graph::ends)).await;
     let changes = history::read(plane, &since).await;

@@ -1,4 +1,4 @@
-//! Rights: granting, taking away and asking for them.
+//! RBAC with kubectl: roles, bindings, `auth can-i`, `auth whoami` and `auth reconcile`.
 
 use super::{Kubectl, with_each_release};
 use crate::harness::ControlPlane;
@@ -10,7 +10,7 @@ async fn kubectl_grants_and_asks() {
 
 fn grants_and_asks(plane: &ControlPlane, admin: &Kubectl) {
     let alice = admin.user(plane, "alice");
-    // 1.27 knows only the versions of this question from before it was stable.
+    // kubectl 1.27 uses only alpha and beta versions of SelfSubjectReview.
     if alice.release() == "1.27" {
         assert!(alice.refused("auth whoami").contains("selfsubjectreviews API is not enabled"));
     } else {

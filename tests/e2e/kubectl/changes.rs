@@ -1,11 +1,11 @@
-//! One object at a time: patches, rollouts, editing, nodes, waiting and watching.
+//! kubectl commands on single objects: patch, rollout, edit, nodes, wait and watch.
 
 use serde_json::{Value, json};
 
 use super::{Kubectl, with_each_release};
 use crate::harness::ControlPlane;
 
-/// A Deployment with these containers.
+/// The Deployment `web` with these containers, as JSON text.
 pub(super) fn deployment(containers: &Value) -> String {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
@@ -18,7 +18,7 @@ pub(super) fn deployment(containers: &Value) -> String {
     .to_string()
 }
 
-/// A field of the Deployment by JSONPath.
+/// A field of the Deployment `web` by JSONPath.
 pub(super) fn field(kubectl: &Kubectl, path: &str) -> String {
     kubectl.ok(&format!("get deployment web -n default -o jsonpath={{{path}}}"), "")
 }
@@ -35,7 +35,8 @@ fn patches_and_edits(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok("apply -f -", &deployment(&two));
     let patch = |arguments: &str| kubectl.ok(&format!("patch deployment web -n default {arguments}"), "");
 
-    // A strategic merge knows the containers' key, a merge patch replaces the list, a JSON patch counts.
+    // A strategic merge patch uses the merge key of containers, a merge patch replaces the list, a JSON patch
+    // uses the index.
     let image = |image: &str| json!({"spec": {"template": {"spec": {"containers": [{"name": "b", "image": image}]}}}});
     assert_eq!(patch(&format!("-p '{}'", image("b:2"))), "deployment.apps/web patched\n");
     assert_eq!(field(kubectl, IMAGES), "a:1 b:2");
@@ -53,7 +54,7 @@ fn patches_and_edits(_: &ControlPlane, kubectl: &Kubectl) {
     let wrong = json!({"spec": {"replicas": "many"}});
     kubectl.refused(&format!("patch deployment web -n default -p '{wrong}'"));
 
-    // Status is a door of its own.
+    // A patch of the status subresource changes only the status.
     patch(
         r#"--type=merge --subresource=status -p {"status":{"readyReplicas":1,"replicas":2},"spec":{"replicas":9}}"#,
     );
@@ -65,7 +66,7 @@ fn patches_and_edits(_: &ControlPlane, kubectl: &Kubectl) {
             .expect("JSON");
     assert_eq!(status["status"]["replicas"], 2);
 
-    // Client-side apply remembers what it applied, and takes away what it applies no more.
+    // Client-side apply records the applied configuration, and removes fields that left the configuration.
     let one = json!([{"name": "a", "image": "a:3"}]);
     kubectl.ok(
         "apply -f -",
@@ -74,7 +75,7 @@ fn patches_and_edits(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok("apply -f -", &deployment(&one));
     let mut images: Vec<String> = field(kubectl, IMAGES).split(' ').map(str::to_owned).collect();
     images.sort_unstable();
-    assert_eq!(images, ["a:3", "c:1"], "the container that somebody else made stays");
+    assert_eq!(images, ["a:3", "c:1"], "apply keeps the container of another client");
 
     assert_eq!(kubectl.ok("label deployment web -n default tier=front", ""), "deployment.apps/web labeled\n");
     assert!(kubectl.refused("label deployment web -n default tier=back").contains("--overwrite is false"));
@@ -134,7 +135,7 @@ fn rolls_out(_: &ControlPlane, kubectl: &Kubectl) {
     let waiting = kubectl.refused("rollout status deployment/web -n default --timeout=1s");
     assert!(waiting.contains("Waiting for deployment"), "{waiting}");
 
-    // The history of a rollout is the ReplicaSets that the Deployment owns.
+    // The rollout history consists of the ReplicaSets that the Deployment owns.
     let mut set: Value =
         serde_json::from_str(&deployment(&json!([{"name": "a", "image": "a:0"}]))).expect("JSON");
     set["kind"] = json!("ReplicaSet");
@@ -149,7 +150,7 @@ fn rolls_out(_: &ControlPlane, kubectl: &Kubectl) {
     assert!(history.contains("REVISION") && history.contains("first loaf"), "{history}");
     assert!(kubectl.ok("rollout history deployment/web -n default --revision=1", "").contains("a:0"));
 
-    // Once the status says so, the rollout is over.
+    // The status completes the rollout.
     let seen = field(kubectl, ".metadata.generation");
     let status = json!({"status": {
         "observedGeneration": seen.parse::<i64>().expect("a number"),
@@ -190,7 +191,7 @@ fn cares_for_nodes(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok("create -f -", &pod.to_string());
     for how in ["client", "server"] {
         let refused = kubectl.refused(&format!("drain oven --dry-run={how}"));
-        assert!(refused.contains("default/loaf"), "nobody would make the pod again: {refused}");
+        assert!(refused.contains("default/loaf"), "drain rejects a pod without a controller: {refused}");
     }
     let drained = kubectl.ok("drain oven --dry-run=client --force", "");
     assert!(drained.contains("default/loaf") && drained.contains("node/oven drained (dry run)"), "{drained}");
@@ -204,7 +205,7 @@ async fn kubectl_watches_and_waits() {
 }
 
 fn watches_and_waits(_: &ControlPlane, kubectl: &Kubectl) {
-    // The watch is open when its first line came: what was there before is listed, what comes after is an event.
+    // The first output line shows that the watch is open: the list has the existing objects, events follow.
     kubectl.ok("create configmap first -n default --from-literal=a=b", "");
     let mut names = kubectl.start("get configmaps -n default --watch -o name");
     let mut events = kubectl.start("get configmaps -n default --watch --output-watch-events");
@@ -222,7 +223,8 @@ fn watches_and_waits(_: &ControlPlane, kubectl: &Kubectl) {
     assert_eq!(verdict(events.line()), "DELETED second");
     let mut one =
         kubectl.start("get configmap first -n default -w --watch-only -o jsonpath={.data.a}{\"\\n\"}");
-    // Nothing says when a watch without a list has begun, so the object changes until one change is seen.
+    // A watch without a list gives no sign of its start; the test changes the object until the watch shows a
+    // change.
     let seen = std::thread::spawn(move || one.line());
     let mut round = 0;
     while !seen.is_finished() {
@@ -232,7 +234,7 @@ fn watches_and_waits(_: &ControlPlane, kubectl: &Kubectl) {
     let value: u32 = seen.join().expect("a line").parse().expect("a round");
     assert!((1..=round).contains(&value), "{value} of {round}");
 
-    // Waiting sees what is already so, what becomes so, and what never does.
+    // `kubectl wait` with a condition that is already true, one that becomes true, and one that stays false.
     kubectl.ok("create -f -", &deployment(&json!([{"name": "a", "image": "a:1"}])));
     kubectl.ok("wait --for=jsonpath={.spec.replicas}=2 deployment/web -n default --timeout=30s", "");
     let waiting = kubectl.start("wait --for=condition=Available deployment/web -n default --timeout=30s");
@@ -247,7 +249,7 @@ fn watches_and_waits(_: &ControlPlane, kubectl: &Kubectl) {
     let never = kubectl.refused("wait --for=condition=Progressing deployment/web -n default --timeout=1s");
     assert!(never.contains("timed out"), "{never}");
 
-    // A finalizer keeps the object until somebody takes it away; then whoever waits for the end goes on.
+    // A finalizer blocks the deletion; its removal completes the deletion and the waiting commands.
     kubectl.ok(
         r#"patch configmap first -n default -p {"metadata":{"finalizers":["bakery.example/count"]}}"#,
         "",

@@ -1,6 +1,6 @@
-//! A directory of manifests of more than forty kinds: made, applied, looked at in every way, changed and deleted.
+//! kubectl with a manifest directory of over forty kinds: create, apply, get, describe, change, delete.
 //!
-//! `tables.txt` holds what `get -A -o wide` prints of each; `UPDATE=1` rewrites it.
+//! `tables.txt` has the expected `get -A -o wide` output of each kind; `UPDATE=1` rewrites the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -34,7 +34,7 @@ impl Manifest {
         self.field("/metadata/namespace")
     }
 
-    /// How kubectl is told the kind without any doubt: `ingress.v1.networking.k8s.io`.
+    /// The fully qualified resource argument, for example `ingress.v1.networking.k8s.io`.
     fn resource(&self) -> String {
         let kind = self.kind().to_lowercase();
         match self.field("/apiVersion").split_once('/') {
@@ -51,7 +51,7 @@ fn manifests(kubectl: &Kubectl) -> Vec<Manifest> {
     documents.map(|document| Manifest(document.expect("kubectl prints JSON"))).collect()
 }
 
-/// The lines that a command printed, each about one object, by their last words; warnings go elsewhere.
+/// Groups the objects of the output lines by the last word of the line. Standard error is not included.
 fn by_verdict(out: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut verdicts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (object, verdict) in out.lines().filter_map(|line| line.rsplit_once(' ')) {
@@ -60,7 +60,7 @@ fn by_verdict(out: &str) -> BTreeMap<String, BTreeSet<String>> {
     verdicts
 }
 
-/// A command over the whole directory says this one thing of each manifest.
+/// Runs a command on the whole directory, and checks that every output line ends with this word.
 fn all(kubectl: &Kubectl, line: &str, stdin: &str, verdict: &str, count: usize) {
     let out = kubectl.ok(line, stdin);
     let verdicts = by_verdict(&out);
@@ -77,7 +77,7 @@ fn creates_and_applies(_: &ControlPlane, kubectl: &Kubectl) {
     let manifests = manifests(kubectl);
     let count = manifests.len();
     let kinds: BTreeSet<&str> = manifests.iter().map(Manifest::kind).collect();
-    assert!(kinds.len() == count && count > 40, "one manifest a kind: {kinds:?}");
+    assert!(kinds.len() == count && count > 40, "one manifest per kind: {kinds:?}");
 
     all(kubectl, &format!("create -f {DIRECTORY}"), "", "created", count);
     let again = kubectl.refused(&format!("create -f {DIRECTORY}"));
@@ -91,9 +91,9 @@ fn creates_and_applies(_: &ControlPlane, kubectl: &Kubectl) {
         assert!(live["metadata"]["uid"].is_string(), "{live}");
     }
 
-    // kubectl leaves its annotation with the first apply. With the second it has nothing to say, but for what it never
-    // compares: a list that is replaced whole (with what the server filled in), a selector that is replaced whole, and
-    // text that the server keeps encoded. The server sees that nothing changes.
+    // The first apply adds the last-applied annotation. The second apply sends patches only for fields that
+    // kubectl does not compare: an atomic list with server defaults, an atomic selector, and Secret text that
+    // the server encodes. These patches change nothing on the server.
     let apply = format!("apply -f {DIRECTORY}");
     all(kubectl, &apply, "", "configured", count);
     let sent_again = ["poddisruptionbudget.policy/shop", "secret/till", "statefulset.apps/ledger"];
@@ -108,7 +108,7 @@ fn creates_and_applies(_: &ControlPlane, kubectl: &Kubectl) {
     assert!(configured.iter().all(|object| sent_again.contains(&object.as_str())), "{configured:?}");
     let unchanged = verdicts.get("unchanged").map_or(0, BTreeSet::len);
     assert_eq!(unchanged + configured.len(), count, "{verdicts:?}");
-    assert_eq!(versions(kubectl), before, "what changes nothing is not written");
+    assert_eq!(versions(kubectl), before, "a patch without changes keeps the resourceVersion");
 
     let same = kubectl.run(&format!("diff -f {DIRECTORY}"), "");
     assert_eq!((same.status.code(), same.out.as_str()), (Some(0), ""), "{same}");
@@ -131,7 +131,9 @@ fn creates_and_applies(_: &ControlPlane, kubectl: &Kubectl) {
     assert!(last.contains("shop:1.5.0"), "{last}");
 }
 
-/// Fails if something of the manifest is not in what is served. What was sent as text of a Secret is served encoded.
+/// Panics if a field of the manifest is absent from the live object.
+///
+/// The server returns Secret text (`stringData`) as base64.
 fn missing(live: &Value, sent: &Value, at: &str) {
     match (live, sent) {
         (Value::Object(live), Value::Object(sent)) => {
@@ -158,7 +160,7 @@ fn shows_every_kind(_: &ControlPlane, kubectl: &Kubectl) {
     let manifests = manifests(kubectl);
     kubectl.ok(&format!("create -f {DIRECTORY}"), "");
 
-    // What a quota counts is counted behind the scenes, and so are conditions found.
+    // Controllers update quota usage and conditions asynchronously.
     for awaited in [
         "jsonpath={.status.used.pods}=1 resourcequota/flour -n bakery",
         "jsonpath={.status.used.persistentvolumeclaims}=1 resourcequota/flour -n bakery",
@@ -187,7 +189,7 @@ fn shows_every_kind(_: &ControlPlane, kubectl: &Kubectl) {
     }
     assert_eq!(printed.len(), expected.len());
 
-    // The same objects in every other form of output.
+    // The same objects in all other output formats.
     let names = kubectl.ok(&format!("get -f {DIRECTORY} -o name"), "");
     let columns = "custom-columns=KIND:.kind,NAME:.metadata.name,UID:.metadata.uid";
     let cells = kubectl.ok(&format!("get -f {DIRECTORY} --no-headers -o {columns}"), "");
@@ -208,7 +210,7 @@ fn shows_every_kind(_: &ControlPlane, kubectl: &Kubectl) {
         assert!(yaml.contains(&format!("\n  kind: {kind}\n")), "{kind} in\n{yaml}");
         assert_eq!(filled.split(';').nth(index), Some(format!("{kind}/{name}").as_str()));
     }
-    // Sorted by the client, chosen by the server.
+    // kubectl sorts the objects, the server applies selectors.
     let sorted = kubectl.ok("get serviceaccounts -n bakery --sort-by=.metadata.name -o name", "");
     assert_eq!(sorted, "serviceaccount/baker\nserviceaccount/default\n");
     let chosen = kubectl.ok("get configmaps,deployments,pods -n bakery -l app=shop -o name", "");
@@ -224,11 +226,11 @@ fn shows_every_kind(_: &ControlPlane, kubectl: &Kubectl) {
     }
 }
 
-/// Kinds that these releases describe by asking for a version from before they were stable, which 1.33 does not serve.
+/// Kinds that these releases describe through a beta API version that Kubernetes 1.33 does not serve.
 const DESCRIBED_BY_OLD_VERSION: [(&str, &[&str]); 2] =
     [("1.27", &["IPAddress"]), ("1.30", &["IPAddress", "ServiceCIDR"])];
 
-/// What a description says beside the name: the kind, and lines without their blanks.
+/// Expected lines of `kubectl describe` by kind, without surrounding blanks.
 const DESCRIBED: [(&str, &[&str]); 20] = [
     ("Namespace", &["Status: Active", "Container cpu - 2 100m 500m -"]),
     ("Node", &["PodCIDR: 10.64.0.0/24", "Unschedulable: false"]),
@@ -289,7 +291,7 @@ fn describes_every_kind(_: &ControlPlane, kubectl: &Kubectl) {
             assert!(lines.contains(*line), "`{line}` of {kind}:\n{text}");
         }
     }
-    // kubectl counts on what the server fills in.
+    // kubectl relies on server defaults.
     let slice = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"name": "bare", "namespace": "bakery"},
@@ -309,11 +311,11 @@ fn changes_and_deletes(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok(&format!("create -f {DIRECTORY}"), "");
     let count = manifests(kubectl).len();
     all(kubectl, &format!("label -f {DIRECTORY} season=autumn"), "", "labeled", count);
-    // 1.27 says `annotate`.
+    // kubectl 1.27 prints `annotate`.
     let annotated = if kubectl.release() == "1.27" { "annotate" } else { "annotated" };
     all(kubectl, &format!("annotate -f {DIRECTORY} bakery.example/note=counted"), "", annotated, count);
 
-    // A list as it was read goes back with a change; going back a second time it is out of date.
+    // A changed list replaces the objects; a second replacement with the same resourceVersions conflicts.
     let mut list: Value =
         serde_json::from_str(&kubectl.ok(&format!("get -f {DIRECTORY} -o json"), "")).expect("JSON");
     for object in list["items"].as_array_mut().expect("items") {
@@ -327,10 +329,11 @@ fn changes_and_deletes(_: &ControlPlane, kubectl: &Kubectl) {
     let stale = kubectl.refused_given("replace -f -", &list.to_string());
     assert_eq!(stale.matches("(Conflict)").count(), count, "{stale}");
 
-    // The namespace goes first and takes what is in it along, so that some are gone when their turn comes.
+    // kubectl deletes the namespace first; the namespace controller may delete some objects before kubectl
+    // does.
     let deleted = kubectl.ok(&format!("delete -f {DIRECTORY} --ignore-not-found --wait=false"), "");
     assert!(deleted.contains("namespace \"bakery\" deleted"), "{deleted}");
-    // Volumes and claims wait for the word of whoever manages volumes, that nobody uses them.
+    // Protection finalizers keep volumes and claims until a volume controller removes the finalizers.
     for protected in ["persistentvolume/shelf-1", "persistentvolumeclaim/ledger -n bakery"] {
         let finalizers = kubectl.ok(&format!("get {protected} -o jsonpath={{.metadata.finalizers}}"), "");
         assert!(finalizers.contains("protection"), "{protected}: {finalizers}");

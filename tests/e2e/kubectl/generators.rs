@@ -1,4 +1,4 @@
-//! Objects that kubectl makes from its command line.
+//! Objects that kubectl generates from command-line arguments.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ async fn kubectl_generates_objects() {
     with_each_release(generates_objects).await;
 }
 
-/// A command line, the object that it makes, and what must stand in it at a JSON pointer.
+/// Command line, object name, and expected values at JSON pointers.
 type Generated = (&'static str, &'static str, Vec<(&'static str, Value)>);
 
 fn generated() -> Vec<Generated> {
@@ -152,7 +152,7 @@ fn generates_objects(_: &ControlPlane, kubectl: &Kubectl) {
             assert_eq!(live.pointer(pointer), Some(&value), "{pointer} of {object} by {line}:\n{live:#}");
         }
     }
-    // What is only tried leaves nothing behind.
+    // A dry run stores nothing.
     for how in ["client", "server"] {
         let said = kubectl.ok(&format!("create configmap tried -n mill --dry-run={how} -o json"), "");
         let tried: Value = serde_json::from_str(&said).expect("JSON");

@@ -1,4 +1,4 @@
-//! What is there: discovery, versions, raw paths, events.
+//! kubectl commands that read server information: discovery, versions, raw paths, events.
 
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ fn lists_what_is_served(plane: &ControlPlane, kubectl: &Kubectl) {
             "statefulsets.apps"
         ]
     );
-    // Everybody may ask.
+    // All authenticated users can read discovery.
     assert_eq!(plane_user_lists(plane, kubectl), text);
 
     let versions = kubectl.ok("api-versions", "");
@@ -156,7 +156,7 @@ fn shows_events(_: &ControlPlane, kubectl: &Kubectl) {
             .map(str::to_owned)
             .collect()
     };
-    assert_eq!(reasons("events -n default"), ["Lit", "Heated", "Wiped"], "in the order of time");
+    assert_eq!(reasons("events -n default"), ["Lit", "Heated", "Wiped"], "events are sorted by time");
     assert_eq!(reasons("events -n default --for configmap/oven"), ["Lit", "Heated"]);
     assert_eq!(reasons("events -n default --types Warning"), ["Heated"]);
     assert_eq!(reasons("get events -n default --field-selector involvedObject.name=table"), ["Wiped"]);

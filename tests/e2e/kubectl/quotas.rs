@@ -1,4 +1,4 @@
-//! Quotas and limits as kubectl describes them.
+//! `kubectl describe` of resource quotas and limit ranges.
 
 use serde_json::json;
 
@@ -10,12 +10,12 @@ async fn kubectl_describes_quotas_and_limits() {
     with_each_release(describes).await;
 }
 
-/// The lines of a description with single blanks.
+/// The lines of a description, with each run of blanks replaced by one blank.
 fn lines(text: &str) -> Vec<String> {
     text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
-/// Asks again until a line is there.
+/// Repeats a command until its output contains the line.
 fn until(kubectl: &Kubectl, command: &str, line: &str) -> Vec<String> {
     for _ in 0..200 {
         let lines = lines(&kubectl.ok(command, ""));
@@ -23,7 +23,7 @@ fn until(kubectl: &Kubectl, command: &str, line: &str) -> Vec<String> {
             return lines;
         }
     }
-    panic!("`{command}` never said `{line}`");
+    panic!("`{command}` never printed `{line}`");
 }
 
 fn describes(_: &ControlPlane, kubectl: &Kubectl) {

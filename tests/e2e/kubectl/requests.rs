@@ -1,4 +1,4 @@
-//! What a command line becomes on the wire: plain requests of the API, one for each object.
+//! API requests of kubectl commands: documented paths, one request per object.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::directory::DIRECTORY;
 use super::{Kubectl, with_each_release};
 use crate::harness::ControlPlane;
 
-/// A request that kubectl tells of with `-v=6`.
+/// A request from the `-v=6` log of kubectl.
 #[derive(Debug)]
 struct Request {
     method: String,
@@ -14,7 +14,7 @@ struct Request {
     status: u16,
 }
 
-/// The requests of a command, and what it printed.
+/// Runs a command, and returns its API requests and its standard output.
 fn requests(plane: &ControlPlane, kubectl: &Kubectl, line: &str) -> (Vec<Request>, String) {
     let ran = kubectl.run(&format!("{line} -v=6"), "");
     assert!(ran.status.success(), "{ran}");
@@ -49,10 +49,10 @@ fn makes_a_request_for_each_object(plane: &ControlPlane, kubectl: &Kubectl) {
     let (applied, out) = requests(plane, kubectl, &format!("apply -f {DIRECTORY}/04-settings.yaml"));
     let read = applied.iter().filter(|r| r.path.starts_with("/api/v1/namespaces/bakery/")).count();
     assert_eq!((out.lines().count(), count(&applied, "PATCH")), (2, 2), "{applied:?}");
-    assert_eq!(read, 4, "each object is read and patched: {applied:?}");
+    assert_eq!(read, 4, "one GET and one PATCH per object: {applied:?}");
     all.extend(applied);
 
-    // A list of several kinds is put together by the client.
+    // kubectl assembles a list of several kinds from several requests.
     let (lists, out) = requests(plane, kubectl, "get configmaps,secrets -n bakery -o json");
     let list: Value = serde_json::from_str(&out).expect("JSON");
     assert_eq!((&list["kind"], &list["apiVersion"]), (&"List".into(), &"v1".into()));

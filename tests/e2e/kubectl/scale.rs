@@ -1,4 +1,4 @@
-//! Sizes: the scale subresource of every kind that has one, and autoscalers in the version that a release asks for.
+//! `kubectl scale` on all kinds with a scale subresource, and `kubectl autoscale`.
 
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ async fn kubectl_autoscales() {
 fn autoscales(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok("create -f -", &deployment(&json!([{"name": "a", "image": "a:1"}])));
     kubectl.ok("autoscale deployment web -n default --min=2 --max=3 --cpu-percent=50", "");
-    // Old releases write v1, every release reads v2.
+    // Old releases write autoscaling/v1; every release reads v2.
     for (version, target) in [
         ("v1", "/spec/targetCPUUtilizationPercentage"),
         ("v2", "/spec/metrics/0/resource/target/averageUtilization"),

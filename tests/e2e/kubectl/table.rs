@@ -1,18 +1,20 @@
-//! Tables that kubectl printed, as cells.
+//! Parser of kubectl table output.
 
 use std::collections::BTreeMap;
 
-/// A row: its cells by their column.
+/// The cells of a row by column title.
 pub(super) type Row = BTreeMap<String, String>;
 
-/// Columns that tell the time.
+/// Columns that contain a time.
 const VOLATILE: [&str; 4] = ["AGE", "CREATED AT", "FIRST SEEN", "LAST SEEN"];
 
-/// What stands for the time in a row.
+/// Placeholder for a time.
 const SOME_TIME: &str = "(time)";
 
-/// The columns in their order, and the rows. A column starts where its title starts, as two blanks or more part titles. Cells
-/// that tell the time are replaced, and must not be empty.
+/// Parses the ordered columns and the rows.
+///
+/// A column starts at its title; at least two blanks separate titles. Time cells must not be empty and become
+/// a placeholder.
 pub(super) fn parse(text: &str) -> (Vec<String>, Vec<Row>) {
     let mut lines = text.lines();
     let header: Vec<char> = lines.next().unwrap_or_default().chars().collect();
@@ -44,7 +46,7 @@ pub(super) fn parse(text: &str) -> (Vec<String>, Vec<Row>) {
     (columns, rows)
 }
 
-/// One line of the columns, and one of a row's cells.
+/// Renders one line with the columns and one line with the cells of a row.
 pub(super) fn render(columns: &[String], row: &Row) -> String {
     let cells: Vec<&str> = columns.iter().map(|column| row.get(column).map_or("", String::as_str)).collect();
     format!("{}\n{}\n", columns.join(" | "), cells.join(" | "))
