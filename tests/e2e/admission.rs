@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::harness::{Client, ControlPlane, Options, eventually};
 
 const CLIENTS: usize = 32;
-const ROOM: usize = 100;
+const QUOTA: usize = 100;
 
 fn pod(name: &str, cpu: &str) -> Value {
     json!({
@@ -45,7 +45,7 @@ async fn quota(admin: &Client, namespace: &str, hard: Value) -> String {
     path
 }
 
-async fn used_is(admin: &Client, quota: &str, expected: Value) {
+async fn wait_for_usage(admin: &Client, quota: &str, expected: Value) {
     let last = std::cell::RefCell::new(Value::Null);
     eventually(&format!("usage {expected}"), || async {
         let used = admin.get(quota).await.json()["status"]["used"].clone();
@@ -60,11 +60,11 @@ async fn count(admin: &Client, path: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_writers_never_exceed_a_quota_and_deletions_give_back() {
+async fn concurrent_creates_never_exceed_quota_and_deletes_release_it() {
     let mut plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
-    let hard = json!({"pods": ROOM.to_string(), "requests.cpu": "50", "count/configmaps": "1k"});
+    let hard = json!({"pods": QUOTA.to_string(), "requests.cpu": "50", "count/configmaps": "1k"});
     let quota = quota(&admin, "team", hard).await;
     let pods = "/api/v1/namespaces/team/pods";
 
@@ -76,23 +76,28 @@ async fn many_writers_never_exceed_a_quota_and_deletions_give_back() {
             let mut session = admin.connect().await.expect("a connection");
             for i in 0..8 {
                 let body = pod(&format!("p-{writer}-{i}"), "500m").to_string();
-                let answer = session.request("POST", pods, body.as_bytes()).await.expect("a response");
-                match answer.status {
+                let response = session.request("POST", pods, body.as_bytes()).await.expect("a response");
+                match response.status {
                     201 => {
                         made.fetch_add(1, Ordering::SeqCst);
                     }
                     403 => {
-                        assert!(answer.text().contains("exceeded quota: q, requested: "), "{}", answer.text())
+                        assert!(
+                            response.text().contains("exceeded quota: q, requested: "),
+                            "{}",
+                            response.text()
+                        )
                     }
-                    other => panic!("{other}: {}", answer.text()),
+                    other => panic!("{other}: {}", response.text()),
                 }
             }
         }
     });
     futures_util::future::join_all(writers).await;
-    assert_eq!(made.load(Ordering::SeqCst), ROOM, "the created pods use exactly the quota");
-    assert_eq!(count(&admin, pods).await, ROOM);
-    used_is(&admin, &quota, json!({"pods": "100", "requests.cpu": "50", "count/configmaps": "0"})).await;
+    assert_eq!(made.load(Ordering::SeqCst), QUOTA, "the created pods use exactly the quota");
+    assert_eq!(count(&admin, pods).await, QUOTA);
+    wait_for_usage(&admin, &quota, json!({"pods": "100", "requests.cpu": "50", "count/configmaps": "0"}))
+        .await;
 
     // A create that fails after the quota charge (name conflict) releases the charge.
     let maps = "/api/v1/namespaces/team/configmaps";
@@ -101,7 +106,8 @@ async fn many_writers_never_exceed_a_quota_and_deletions_give_back() {
     for _ in 0..5 {
         admin.post(maps, &map).await.expect(409);
     }
-    used_is(&admin, &quota, json!({"pods": "100", "requests.cpu": "50", "count/configmaps": "1"})).await;
+    wait_for_usage(&admin, &quota, json!({"pods": "100", "requests.cpu": "50", "count/configmaps": "1"}))
+        .await;
 
     // Terminated pods do not count against the quota; new pods can use the released capacity.
     let listed = admin.get(pods).await.expect(200);
@@ -116,7 +122,8 @@ async fn many_writers_never_exceed_a_quota_and_deletions_give_back() {
         .patch(&format!("{pods}/{}/status", names[0]), "application/merge-patch+json", &ended)
         .await
         .expect(200);
-    used_is(&admin, &quota, json!({"pods": "99", "requests.cpu": "49500m", "count/configmaps": "1"})).await;
+    wait_for_usage(&admin, &quota, json!({"pods": "99", "requests.cpu": "49500m", "count/configmaps": "1"}))
+        .await;
     admin.post(pods, &pod("after", "500m")).await.expect(201);
     admin.post(pods, &pod("more", "500m")).await.expect(403);
 
@@ -127,11 +134,12 @@ async fn many_writers_never_exceed_a_quota_and_deletions_give_back() {
     for name in &names {
         admin.delete(&format!("{pods}/{name}")).await.expect(200);
     }
-    used_is(&admin, &quota, json!({"pods": "1", "requests.cpu": "500m", "count/configmaps": "1"})).await;
+    wait_for_usage(&admin, &quota, json!({"pods": "1", "requests.cpu": "500m", "count/configmaps": "1"}))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn comings_and_goings_stay_within_a_quota_at_every_moment() {
+async fn concurrent_creates_and_deletes_stay_within_quota() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
@@ -156,7 +164,7 @@ async fn comings_and_goings_stay_within_a_quota_at_every_moment() {
         }
     });
     futures_util::future::join_all(writers).await;
-    used_is(&admin, &quota, json!({"count/configmaps": before.len().to_string()})).await;
+    wait_for_usage(&admin, &quota, json!({"count/configmaps": before.len().to_string()})).await;
     admin.post(maps, &json!({"metadata": {"name": "last"}})).await.expect(201);
 
     let (mut there, mut most) = (BTreeSet::new(), 0);
@@ -181,7 +189,7 @@ fn names(list: &Value) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn a_configuration_file_tells_plugins_and_its_mistakes_end_the_start() {
+async fn admission_configuration_file_configures_plugins_and_errors_exit_64() {
     let dir = tempfile::Builder::new().prefix("admission-").tempdir().expect("a folder");
     let file = dir.path().join("admission.yaml");
     let flag = format!("--admission-control-config-file={}", file.display());
@@ -202,8 +210,8 @@ async fn a_configuration_file_tells_plugins_and_its_mistakes_end_the_start() {
         let event = json!({
             "metadata": {"name": format!("e{i}")}, "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
         });
-        let answer = admin.post("/api/v1/namespaces/default/events", &event).await;
-        answer.expect(status);
+        let response = admin.post("/api/v1/namespaces/default/events", &event).await;
+        response.expect(status);
     }
 
     for (text, mistake) in [
@@ -216,14 +224,14 @@ async fn a_configuration_file_tells_plugins_and_its_mistakes_end_the_start() {
             .expect("a file");
         fs::write(&file, &text).expect("a file");
         let output = plane.command().output().expect("apid runs");
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(64), "{text}: {told}");
-        assert!(told.contains(mistake), "{text}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(64), "{text}: {stderr}");
+        assert!(stderr.contains(mistake), "{text}: {stderr}");
     }
 }
 
 #[tokio::test]
-async fn plugins_are_added_and_left_out_by_flag() {
+async fn flags_enable_and_disable_admission_plugins() {
     let options = Options::default()
         .flag("--enable-admission-plugins=NamespaceAutoProvision")
         .flag("--disable-admission-plugins=LimitRanger,ServiceAccount,DefaultTolerationSeconds");
@@ -252,7 +260,7 @@ async fn plugins_are_added_and_left_out_by_flag() {
 }
 
 #[tokio::test]
-async fn images_are_always_pulled_when_the_server_is_told_so() {
+async fn always_pull_images_sets_image_pull_policy() {
     let plane =
         ControlPlane::start(Options::default().flag("--enable-admission-plugins=AlwaysPullImages")).await;
     let admin = plane.admin();
@@ -264,7 +272,7 @@ async fn images_are_always_pulled_when_the_server_is_told_so() {
 }
 
 #[tokio::test]
-async fn pods_find_the_token_of_their_account_where_they_look_for_it() {
+async fn pod_gets_service_account_token_volume_at_preset_path() {
     for (options, path) in [
         (Options::default(), "/var/run/secrets/svc.internal/serviceaccount"),
         (Options::kubernetes(), "/var/run/secrets/kubernetes.io/serviceaccount"),
@@ -284,7 +292,7 @@ async fn pods_find_the_token_of_their_account_where_they_look_for_it() {
 }
 
 #[tokio::test]
-async fn a_dry_run_passes_admission_and_charges_nothing() {
+async fn dry_run_passes_admission_and_charges_no_quota() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
@@ -296,19 +304,19 @@ async fn a_dry_run_passes_admission_and_charges_nothing() {
         let shown = admin.post(path, &pod("p", "1")).await.expect(201);
         assert_eq!(shown["spec"]["containers"][0]["resources"]["limits"]["memory"], "1Gi");
     }
-    used_is(&admin, &quota, json!({"pods": "0", "limits.memory": "0"})).await;
+    wait_for_usage(&admin, &quota, json!({"pods": "0", "limits.memory": "0"})).await;
     let mut large = pod("p", "1");
     large["spec"]["containers"][0]["resources"]["limits"] = json!({"memory": "2Gi"});
-    let refused = admin.post(path, &large).await.expect(403);
+    let rejected = admin.post(path, &large).await.expect(403);
     assert_eq!(
-        refused["message"],
+        rejected["message"],
         "pods \"p\" is forbidden: exceeded quota: q, requested: limits.memory=2Gi, used: limits.memory=0, limited: limits.memory=1Gi"
     );
 }
 
 /// Checks one effect of each default-enabled plugin, except webhooks and policies.
 #[tokio::test]
-async fn each_plugin_that_is_on_by_default_has_its_effect() {
+async fn each_default_admission_plugin_takes_effect() {
     let plane = ControlPlane::start(Options::kubernetes()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
@@ -334,8 +342,8 @@ async fn each_plugin_that_is_on_by_default_has_its_effect() {
     assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
     let larger = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
     let path = team("persistentvolumeclaims/c");
-    let refused = admin.patch(&path, "application/merge-patch+json", &larger).await;
-    assert!((400..500).contains(&refused.status), "{}", refused.text());
+    let rejected = admin.patch(&path, "application/merge-patch+json", &larger).await;
+    assert!((400..500).contains(&rejected.status), "{}", rejected.text());
 
     // DefaultIngressClass, TaintNodesByCondition.
     let backend = json!({"service": {"name": "s", "port": {"number": 80}}});
@@ -363,10 +371,10 @@ async fn each_plugin_that_is_on_by_default_has_its_effect() {
     admin.patch("/api/v1/namespaces/team", "application/merge-patch+json", &strict).await.expect(200);
     let mut privileged = pod("q", "1");
     privileged["spec"]["hostNetwork"] = json!(true);
-    let refused = admin.post(&team("pods"), &privileged).await.expect(403);
+    let rejected = admin.post(&team("pods"), &privileged).await.expect(403);
     assert!(
-        refused["message"].as_str().unwrap().contains("violates PodSecurity \"baseline:latest\""),
-        "{refused}"
+        rejected["message"].as_str().unwrap().contains("violates PodSecurity \"baseline:latest\""),
+        "{rejected}"
     );
 
     // ResourceQuota, NamespaceLifecycle.

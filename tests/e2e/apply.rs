@@ -38,7 +38,7 @@ fn owners(object: &Value, path: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_applies_on_the_client() {
+async fn kubectl_client_side_apply_merges_and_prunes_fields() {
     with_each_release(client_side).await;
 }
 
@@ -51,7 +51,7 @@ fn client_side(_: &ControlPlane, kubectl: &Kubectl) {
     assert_eq!(get(kubectl, "deployment web")["metadata"]["resourceVersion"], version);
     kubectl.ok("diff -f -", &first);
     let second = deployment(None, "app:2", None);
-    let shown = kubectl.refused_given("diff -f -", &second);
+    let shown = kubectl.must_fail_with_stdin("diff -f -", &second);
     assert!(shown.contains("-      - image: app:1") && shown.contains("+      - image: app:2"), "{shown}");
     assert_eq!(get(kubectl, "deployment web")["metadata"]["resourceVersion"], version, "diff is a dry run");
 
@@ -108,7 +108,7 @@ fn client_side(_: &ControlPlane, kubectl: &Kubectl) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_applies_on_the_server() {
+async fn kubectl_server_side_apply_detects_conflicts_and_migrates_managers() {
     with_each_release(server_side).await;
 }
 
@@ -126,9 +126,9 @@ fn server_side(_: &ControlPlane, kubectl: &Kubectl) {
     ok("one", json!({"a": "1", "b": "1"}));
     assert_eq!(get(kubectl, "configmap one")["metadata"]["resourceVersion"], version);
 
-    let refused = apply("two", &json!({"a": "2"}));
-    assert!(!refused.status.success());
-    assert!(refused.err.contains(r#"conflict with "one": .data.a"#), "{refused}");
+    let rejected = apply("two", &json!({"a": "2"}));
+    assert!(!rejected.status.success());
+    assert!(rejected.err.contains(r#"conflict with "one": .data.a"#), "{rejected}");
     kubectl.ok(
         "apply --server-side --field-manager=two --force-conflicts -f -",
         &config_map(&json!({"a": "2"})),
@@ -142,8 +142,8 @@ fn server_side(_: &ControlPlane, kubectl: &Kubectl) {
         json!({"a": "2"}),
         "the field left the applied configuration and is removed"
     );
-    let shown =
-        kubectl.refused_given("diff --server-side --field-manager=two -f -", &config_map(&json!({"a": "3"})));
+    let shown = kubectl
+        .must_fail_with_stdin("diff --server-side --field-manager=two -f -", &config_map(&json!({"a": "3"})));
     assert!(shown.contains("-  a: \"2\"") && shown.contains("+  a: \"3\""), "{shown}");
 
     // Migration from client-side to server-side apply does not conflict with the own field manager.
@@ -166,7 +166,7 @@ fn server_side(_: &ControlPlane, kubectl: &Kubectl) {
 
 /// A three-way merge removes fields that left the release and keeps fields that other clients added.
 #[tokio::test]
-async fn a_package_upgrades_by_strategic_patches() {
+async fn helm_like_upgrade_by_strategic_merge_patch_keeps_foreign_fields() {
     let plane = ControlPlane::start(Options::kubernetes()).await;
     let admin = plane.admin();
     let all = "/apis/apps/v1/namespaces/default/deployments";
@@ -227,7 +227,7 @@ async fn a_package_upgrades_by_strategic_patches() {
 
 /// Apply needs `patch` on existing objects, and also `create` on absent objects.
 #[tokio::test]
-async fn rights_to_apply() {
+async fn apply_requires_patch_and_create_permissions() {
     for preset in [Preset::Kubernetes, Preset::Svc] {
         let plane = ControlPlane::start(Options { preset, ..Options::kubernetes() }).await;
         let admin = plane.admin();

@@ -46,7 +46,7 @@ async fn code(plane: &ControlPlane, user: &str) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_puts_its_modes_in_force_under_their_names() {
+async fn authorization_config_enables_named_authorizers() {
     let (_dir, _path, options) = with_file(&text(&format!("- {{type: Node, name: agents}}\n{RBAC}")));
     let plane = ControlPlane::start(options).await;
     assert_eq!(code(&plane, "carol").await, 403);
@@ -64,7 +64,7 @@ async fn a_file_puts_its_modes_in_force_under_their_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_refuses_what_contradicts_itself() {
+async fn conflicting_or_invalid_authorization_config_fails_startup() {
     let good = text(RBAC);
     for (content, flags, want) in [
         (
@@ -89,10 +89,10 @@ async fn a_start_refuses_what_contradicts_itself() {
         let ended = tokio::task::spawn_blocking(|| child.expect("apid starts").wait_with_output());
         let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
         let output = ended.expect("apid exits").expect("a thread").expect("its output");
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(
-            !output.status.success() && said.contains(want),
-            "{flags:?} {content}: {}\n{said}",
+            !output.status.success() && stderr.contains(want),
+            "{flags:?} {content}: {}\n{stderr}",
             output.status
         );
     }
@@ -109,7 +109,7 @@ fn swap(path: &Path, content: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_changed_file_counts_without_a_restart_and_a_bad_one_does_not() {
+async fn authorization_config_hot_reload_keeps_last_known_good() {
     let (_dir, path, options) = with_file(&text(RBAC));
     let plane = ControlPlane::start(options).await;
     grant(&plane).await;
@@ -149,9 +149,9 @@ async fn a_changed_file_counts_without_a_restart_and_a_bad_one_does_not() {
         let ready = plane.admin().get("/readyz?verbose").await;
         assert_eq!(ready.status, 200, "{}", ready.text());
         eventually("/readyz reports the invalid file", || async {
-            let told =
+            let is_reported =
                 plane.admin().get("/readyz?verbose").await.text().contains("authorization configuration");
-            (told != good).then_some(())
+            (is_reported != good).then_some(())
         })
         .await;
     }
@@ -171,7 +171,7 @@ async fn a_changed_file_counts_without_a_restart_and_a_bad_one_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_ends_with_the_mode_that_allowed_it() {
+async fn removed_authorizer_ends_watch() {
     let (_dir, path, options) = with_file(&text(RBAC));
     let plane = ControlPlane::start(options).await;
     swap(&path, &text(&format!("{RBAC}\n- {{type: AlwaysAllow, name: everybody}}")));

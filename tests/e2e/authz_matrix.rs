@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Client, ControlPlane, Options};
 
-const KNOWN: &str = include_str!("authz_matrix.out");
+const REVIEWED: &str = include_str!("authz_matrix.out");
 
 const HEAD: &str = "\
 # Access of each user under the default policy of a new server (--authorization-mode Node,RBAC), from SubjectAccessReviews.
@@ -36,10 +36,10 @@ const VERBS: [(&str, char); 8] = [
 ];
 
 /// Number of concurrent reviews.
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 
 /// Column title, user name and groups of each kind of user.
-const CALLERS: [(&str, &str, &[&str]); 12] = [
+const USERS: [(&str, &str, &[&str]); 12] = [
     ("anonymous", "system:anonymous", &["system:unauthenticated"]),
     ("nobody", "nobody", &["system:authenticated"]),
     ("view", "view", &["system:authenticated"]),
@@ -62,7 +62,7 @@ const CALLERS: [(&str, &str, &[&str]); 12] = [
 #[derive(Clone, Debug)]
 struct Route {
     /// First cell of the row.
-    shown: String,
+    label: String,
     /// Review attributes without the verb.
     attributes: Value,
     verbs: Vec<&'static str>,
@@ -98,13 +98,13 @@ async fn routes(admin: &Client) -> Vec<Route> {
             let listed: Vec<&str> =
                 resource["verbs"].as_array().expect("verbs").iter().filter_map(Value::as_str).collect();
             routes.push(Route {
-                shown: if group.is_empty() { name.to_owned() } else { format!("{group} {name}") },
+                label: if group.is_empty() { name.to_owned() } else { format!("{group} {name}") },
                 attributes: json!({"group": group, "resource": plural, "subresource": part, "namespace": namespace}),
                 verbs: VERBS.iter().map(|(verb, _)| *verb).filter(|verb| listed.contains(verb)).collect(),
             });
         }
     }
-    routes.sort_by(|a, b| a.shown.cmp(&b.shown));
+    routes.sort_by(|a, b| a.label.cmp(&b.label));
     let paths = admin.get("/").await.expect(200);
     let mut paths: Vec<String> = paths["paths"]
         .as_array()
@@ -119,14 +119,14 @@ async fn routes(admin: &Client) -> Vec<Route> {
     paths.dedup();
     routes.extend(paths.into_iter().map(|path| Route {
         attributes: json!({"path": path}),
-        shown: path,
+        label: path,
         verbs: vec!["get"],
     }));
     routes
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_default_policy_is_what_was_reviewed() {
+async fn default_policy_equals_reviewed_matrix() {
     let plane = ControlPlane::start(Options::kubernetes()).await;
     let admin = plane.admin();
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
@@ -141,20 +141,20 @@ async fn the_default_policy_is_what_was_reviewed() {
     assert!(routes.len() > 100, "number of routes in discovery: {}", routes.len());
     let reviews = format!("{}/subjectaccessreviews", plane.api("authorization", "v1"));
     let mut tasks = tokio::task::JoinSet::new();
-    for worker in 0..AT_ONCE {
+    for worker in 0..CONCURRENCY {
         let (routes, admin, reviews) = (Arc::clone(&routes), admin.clone(), reviews.clone());
         tasks.spawn(async move {
             let mut session = admin.connect().await.expect("a connection");
             let mut rows = Vec::new();
-            for (at, route) in routes.iter().enumerate().skip(worker).step_by(AT_ONCE) {
-                let mut cells = Vec::with_capacity(CALLERS.len());
-                for (_, user, groups) in CALLERS {
+            for (at, route) in routes.iter().enumerate().skip(worker).step_by(CONCURRENCY) {
+                let mut cells = Vec::with_capacity(USERS.len());
+                for (_, user, groups) in USERS {
                     let mut cell = String::new();
                     for verb in &route.verbs {
                         let review = route.review(verb, user, groups).to_string();
-                        let answer =
+                        let response =
                             session.request("POST", &reviews, review.as_bytes()).await.expect("a response");
-                        if answer.expect(201)["status"]["allowed"] == true {
+                        if response.expect(201)["status"]["allowed"] == true {
                             cell.extend(
                                 VERBS.iter().find(|(known, _)| known == verb).map(|(_, letter)| *letter),
                             );
@@ -169,7 +169,7 @@ async fn the_default_policy_is_what_was_reviewed() {
     }
     let mut rows = tasks.join_all().await.concat();
     rows.sort();
-    let found = shown(&routes, &rows);
+    let found = render(&routes, &rows);
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/authz_matrix.out");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(file, &found).expect("the matrix");
@@ -177,10 +177,10 @@ async fn the_default_policy_is_what_was_reviewed() {
     }
     let differ: Vec<String> = found
         .lines()
-        .filter(|line| !KNOWN.lines().any(|known| known == *line))
+        .filter(|line| !REVIEWED.lines().any(|known| known == *line))
         .map(|line| format!("+ {line}"))
         .chain(
-            KNOWN
+            REVIEWED
                 .lines()
                 .filter(|known| !found.lines().any(|line| line == *known))
                 .map(|line| format!("- {line}")),
@@ -193,22 +193,22 @@ async fn the_default_policy_is_what_was_reviewed() {
     );
 }
 
-fn shown(routes: &[Route], rows: &[(usize, Vec<String>)]) -> String {
+fn render(routes: &[Route], rows: &[(usize, Vec<String>)]) -> String {
     let widest = |column: usize, head: &str| {
         rows.iter().map(|(_, cells)| cells[column].len()).max().unwrap_or(0).max(head.len())
     };
-    let first = routes.iter().map(|route| route.shown.len()).max().unwrap_or(0);
+    let first = routes.iter().map(|route| route.label.len()).max().unwrap_or(0);
     let mut text = HEAD.to_owned();
     let mut line = |name: &str, cells: Vec<&str>| {
         let mut row = format!("{name:first$}");
-        for (column, (head, ..)) in CALLERS.iter().enumerate() {
+        for (column, (head, ..)) in USERS.iter().enumerate() {
             let _ = write!(row, "  {:width$}", cells[column], width = widest(column, head));
         }
         let _ = writeln!(text, "{}", row.trim_end());
     };
-    line("", CALLERS.iter().map(|(head, ..)| *head).collect());
+    line("", USERS.iter().map(|(head, ..)| *head).collect());
     for (at, cells) in rows {
-        line(&routes[*at].shown, cells.iter().map(String::as_str).collect());
+        line(&routes[*at].label, cells.iter().map(String::as_str).collect());
     }
     text
 }

@@ -10,20 +10,20 @@ async fn names_of(client: &Client, path: &str) -> Vec<String> {
     items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-async fn gone(client: &Client, path: &str) {
+async fn wait_until_deleted(client: &Client, path: &str) {
     eventually(path, || async { (client.get(path).await.status == 404).then_some(()) }).await;
 }
 
-async fn there(client: &Client, path: &str) -> Value {
+async fn wait_until_exists(client: &Client, path: &str) -> Value {
     eventually(path, || async {
-        let answer = client.get(path).await;
-        (answer.status == 200).then(|| answer.json())
+        let response = client.get(path).await;
+        (response.status == 200).then(|| response.json())
     })
     .await
 }
 
 #[tokio::test]
-async fn the_built_in_namespaces_are_there_in_both_presets() {
+async fn built_in_namespaces_exist_in_both_presets() {
     for (options, prefix) in [(Options::default(), "svc"), (Options::kubernetes(), "kube")] {
         let plane = ControlPlane::start(options).await;
         let names = names_of(&plane.admin(), "/api/v1/namespaces").await;
@@ -36,24 +36,24 @@ async fn the_built_in_namespaces_are_there_in_both_presets() {
 }
 
 #[tokio::test]
-async fn every_namespace_has_a_default_service_account_also_after_it_was_deleted() {
+async fn deleted_default_service_account_is_recreated() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
     for namespace in ["default", "svc-system", "a"] {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
-        let first = there(&admin, &path).await["metadata"]["uid"].clone();
+        let first = wait_until_exists(&admin, &path).await["metadata"]["uid"].clone();
         admin.delete(&path).await.expect(200);
         eventually("the recreated service account", || async {
-            let answer = admin.get(&path).await;
-            (answer.status == 200 && answer.json()["metadata"]["uid"] != first).then_some(())
+            let response = admin.get(&path).await;
+            (response.status == 200 && response.json()["metadata"]["uid"] != first).then_some(())
         })
         .await;
     }
 }
 
 #[tokio::test]
-async fn a_deleted_namespace_is_emptied_and_goes() {
+async fn namespace_deletion_removes_content_and_waits_for_finalizers() {
     let mut plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let rbac = plane.api("rbac.authorization", "v1");
@@ -67,7 +67,7 @@ async fn a_deleted_namespace_is_emptied_and_goes() {
         admin.post(&format!("{rbac}/namespaces/{namespace}/roles"), &role).await.expect(201);
     }
     admin.delete("/api/v1/namespaces/a").await.expect(200);
-    gone(&admin, "/api/v1/namespaces/a").await;
+    wait_until_deleted(&admin, "/api/v1/namespaces/a").await;
     assert!(names_of(&admin, "/api/v1/namespaces/a/configmaps").await.is_empty());
     assert!(names_of(&admin, &format!("{rbac}/namespaces/a/roles")).await.is_empty());
     assert_eq!(
@@ -84,20 +84,21 @@ async fn a_deleted_namespace_is_emptied_and_goes() {
         (names_of(&admin, "/api/v1/namespaces/b/configmaps").await == ["held"]).then_some(())
     })
     .await;
-    let refused = admin.post("/api/v1/namespaces/b/configmaps", &json!({"metadata": {"name": "late"}})).await;
-    refused.expect(403);
+    let rejected =
+        admin.post("/api/v1/namespaces/b/configmaps", &json!({"metadata": {"name": "late"}})).await;
+    rejected.expect(403);
     plane.kill();
     plane.launch().await;
     let admin = plane.admin();
-    assert_eq!(there(&admin, "/api/v1/namespaces/b").await["status"]["phase"], "Terminating");
+    assert_eq!(wait_until_exists(&admin, "/api/v1/namespaces/b").await["status"]["phase"], "Terminating");
     let release = json!({"metadata": {"finalizers": null}});
     let path = "/api/v1/namespaces/b/configmaps/held";
     admin.patch(path, "application/merge-patch+json", &release).await.expect(200);
-    gone(&admin, "/api/v1/namespaces/b").await;
+    wait_until_deleted(&admin, "/api/v1/namespaces/b").await;
 }
 
 #[tokio::test]
-async fn the_audit_log_names_who_wrote() {
+async fn audit_log_names_controller_users() {
     for (flag, writer) in [
         ("", "system:kube-controller-manager"),
         ("--use-service-account-credentials", "system:serviceaccount:svc-system:namespace-controller"),
@@ -112,7 +113,7 @@ async fn the_audit_log_names_who_wrote() {
         let admin = plane.admin();
         admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
         admin.delete("/api/v1/namespaces/a").await.expect(200);
-        gone(&admin, "/api/v1/namespaces/a").await;
+        wait_until_deleted(&admin, "/api/v1/namespaces/a").await;
         eventually("the audit event", || async {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());

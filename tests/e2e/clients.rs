@@ -34,49 +34,49 @@ use crate::harness::{ControlPlane, Options, eventually};
 const SESSION: Duration = Duration::from_secs(180);
 
 /// TCP proxy with a fixed port in front of a server whose port changes with each start.
-struct Door {
+struct TcpProxy {
     port: u16,
-    inside: Arc<AtomicU16>,
+    target_port: Arc<AtomicU16>,
     generation: watch::Sender<u64>,
     accepting: JoinHandle<()>,
 }
 
-impl Door {
-    async fn open(inside: u16) -> Door {
+impl TcpProxy {
+    async fn open(target_port: u16) -> TcpProxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let inside = Arc::new(AtomicU16::new(inside));
+        let target_port = Arc::new(AtomicU16::new(target_port));
         let (generation, cut) = watch::channel(0);
-        let target = inside.clone();
+        let target = target_port.clone();
         let accepting = tokio::spawn(async move {
             while let Ok((outer, _)) = listener.accept().await {
                 let (target, mut cut) = (target.load(Ordering::SeqCst), cut.clone());
                 cut.mark_unchanged();
                 tokio::spawn(async move {
                     tokio::select! {
-                        _ = through(outer, target) => {}
+                        _ = forward(outer, target) => {}
                         _ = cut.changed() => {}
                     }
                 });
             }
         });
-        Door { port, inside, generation, accepting }
+        TcpProxy { port, target_port, generation, accepting }
     }
 
     /// Sets the target port of new connections (0 rejects them) and closes all open connections.
-    fn lead_to(&self, port: u16) {
-        self.inside.store(port, Ordering::SeqCst);
+    fn set_target(&self, port: u16) {
+        self.target_port.store(port, Ordering::SeqCst);
         self.generation.send_modify(|generation| *generation += 1);
     }
 }
 
-impl Drop for Door {
+impl Drop for TcpProxy {
     fn drop(&mut self) {
         self.accepting.abort();
     }
 }
 
-async fn through(mut outer: TcpStream, port: u16) -> io::Result<()> {
+async fn forward(mut outer: TcpStream, port: u16) -> io::Result<()> {
     let mut inner = TcpStream::connect(("127.0.0.1", port)).await?;
     tokio::io::copy_bidirectional(&mut outer, &mut inner).await.map(drop)
 }
@@ -84,12 +84,12 @@ async fn through(mut outer: TcpStream, port: u16) -> io::Result<()> {
 /// Runs one session until it exits.
 async fn session(mut program: Command, options: Options) {
     let mut plane = ControlPlane::start(options).await;
-    let door = Door::open(plane.admin().port()).await;
+    let tcp_proxy = TcpProxy::open(plane.admin().port()).await;
     let config = plane.dir().join("session.kubeconfig");
     let content = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "plane",
         "clusters": [{"name": "plane", "cluster": {
-            "server": format!("https://127.0.0.1:{}", door.port),
+            "server": format!("https://127.0.0.1:{}", tcp_proxy.port),
             "certificate-authority": plane.data_dir().join("certs/ca.crt"),
         }}],
         "users": [{"name": "admin", "user": {"token": "admin-token"}}],
@@ -118,14 +118,14 @@ async fn session(mut program: Command, options: Options) {
                 "restart" => {
                     plane.stop().await;
                     plane.launch().await;
-                    door.lead_to(plane.admin().port());
+                    tcp_proxy.set_target(plane.admin().port());
                 }
                 "kill" => {
                     plane.kill();
                     plane.launch().await;
-                    door.lead_to(plane.admin().port());
+                    tcp_proxy.set_target(plane.admin().port());
                 }
-                "trim" => trim(&mut plane, &door).await,
+                "trim" => trim(&mut plane, &tcp_proxy).await,
                 other => panic!("the session requested the unknown action `{other}`"),
             }
             stdin.write_all(b"done\n").await.expect("the session reads");
@@ -138,8 +138,8 @@ async fn session(mut program: Command, options: Options) {
 }
 
 /// Closes all connections, changes objects, waits for compaction, and restarts the server.
-async fn trim(plane: &mut ControlPlane, door: &Door) {
-    door.lead_to(0);
+async fn trim(plane: &mut ControlPlane, tcp_proxy: &TcpProxy) {
+    tcp_proxy.set_target(0);
     let admin = plane.admin();
     let maps = "/api/v1/namespaces/default/configmaps";
     let before = admin.get(maps).await.expect(200)["metadata"]["resourceVersion"].clone();
@@ -158,7 +158,7 @@ async fn trim(plane: &mut ControlPlane, door: &Door) {
     // A running server has recent events in memory; a restarted server has only the revisions of the store.
     plane.stop().await;
     plane.launch().await;
-    door.lead_to(plane.admin().port());
+    tcp_proxy.set_target(plane.admin().port());
 }
 
 /// The program with the kube-rs sessions, if it is built.
@@ -189,21 +189,21 @@ async fn kube_rs_discovers_kinds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kube_rs_reflects_a_thousand_objects_over_restarts() {
+async fn kube_rs_reflector_with_1000_objects_survives_restarts() {
     if let Some(program) = kube_rs("reflected") {
         session(program, Options::kubernetes()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kube_rs_reflects_a_streamed_list_over_restarts() {
+async fn kube_rs_reflector_with_streaming_list_survives_restarts() {
     if let Some(program) = kube_rs("reflected-streaming") {
         session(program, Options::kubernetes().flag("--feature-gates=WatchList=true")).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kube_rs_lists_again_when_the_history_is_trimmed() {
+async fn kube_rs_reflector_relists_after_compaction() {
     if let Some(program) = kube_rs("trimmed") {
         session(program, Options::kubernetes().flag("--history-retention=1s")).await;
     }
@@ -237,21 +237,21 @@ async fn python_manages_typed_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_manages_objects_of_any_kind() {
+async fn python_dynamic_client_manages_objects() {
     if let Some(program) = python("dynamic") {
         session(program, Options::kubernetes()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_watches_over_restarts() {
+async fn python_watch_survives_restarts() {
     if let Some(program) = python("watched") {
         session(program, Options::kubernetes()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_recovers_when_the_history_is_trimmed() {
+async fn python_watch_relists_after_compaction() {
     if let Some(program) = python("trimmed") {
         session(program, Options::kubernetes().flag("--history-retention=1s")).await;
     }

@@ -102,7 +102,7 @@ async fn curl_manages_objects_under_neutral_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn curl_grants_and_asks_under_neutral_names() {
+async fn curl_role_binding_and_access_reviews_under_neutral_names() {
     if !is_installed() {
         return;
     }
@@ -114,14 +114,14 @@ async fn curl_grants_and_asks_under_neutral_names() {
     let (code, me) = curl(&plane, "alice", "POST", &who, Some(&json!({})));
     assert_eq!((code, &me["status"]["userInfo"]["username"]), (201, &json!("alice")), "{me}");
     assert_eq!(curl(&plane, "alice", "GET", "/api/v1/namespaces/default/configmaps", None).0, 403);
-    let (_, answer) = curl(&plane, "alice", "POST", &reviews, Some(&review("list")));
-    assert_eq!(answer["status"]["allowed"], json!(false));
+    let (_, response) = curl(&plane, "alice", "POST", &reviews, Some(&review("list")));
+    assert_eq!(response["status"]["allowed"], json!(false));
     let path = format!("/apis/{rbac}/v1/namespaces/default/rolebindings");
     let binding = json!({"metadata": {"name": "viewers"}, "subjects": [{"kind": "Group", "name": "team-a"}],
                          "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "view"}});
     assert_eq!(curl(&plane, "admin", "POST", &path, Some(&binding)).0, 201);
-    let (_, answer) = curl(&plane, "alice", "POST", &reviews, Some(&review("list")));
-    assert_eq!(answer["status"]["allowed"], json!(true), "{answer}");
+    let (_, response) = curl(&plane, "alice", "POST", &reviews, Some(&review("list")));
+    assert_eq!(response["status"]["allowed"], json!(true), "{response}");
     assert_eq!(curl(&plane, "alice", "GET", "/api/v1/namespaces/default/configmaps", None).0, 200);
     assert_eq!(
         curl(&plane, "carol", "GET", "/api/v1/namespaces/default/configmaps", None).0,

@@ -43,7 +43,7 @@ async fn bind(plane: &ControlPlane, user: &str, role: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn default_objects_are_there_and_marked() {
+async fn default_roles_and_bindings_exist_with_bootstrapping_label() {
     for options in [Options::default(), Options::kubernetes()] {
         let plane = ControlPlane::start(options).await;
         let (admin, base, names) = (plane.admin(), roles(&plane), plane.names());
@@ -131,7 +131,7 @@ async fn default_objects_are_there_and_marked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn component_roles_allow_what_their_names_say() {
+async fn component_roles_grant_expected_rules() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let rules = |role: &str| {
@@ -149,7 +149,7 @@ async fn component_roles_allow_what_their_names_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_restores_what_was_taken_and_keeps_what_was_added() {
+async fn restart_reconciles_default_roles_and_keeps_added_rules() {
     let mut plane = ControlPlane::start(Options::default()).await;
     let base = roles(&plane);
     let (discovery, binding) = (
@@ -211,7 +211,7 @@ async fn a_start_restores_what_was_taken_and_keeps_what_was_added() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn discovery_is_for_the_authenticated_and_little_is_for_everyone() {
+async fn discovery_requires_authentication_and_health_is_anonymous() {
     let plane = ControlPlane::start(Options::default()).await;
     let (carol, nobody) = (plane.user("carol"), plane.anonymous());
     for path in ["/livez", "/readyz", "/healthz", "/version", "/version/"] {
@@ -236,7 +236,7 @@ async fn discovery_is_for_the_authenticated_and_little_is_for_everyone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn admin_edit_and_view_have_their_limits() {
+async fn admin_edit_and_view_roles_grant_only_their_access() {
     let plane = ControlPlane::start(Options::default()).await;
     for (user, role) in [("alice", "admin"), ("bob", "edit"), ("carol", "view")] {
         bind(&plane, user, role).await;
@@ -253,7 +253,7 @@ async fn admin_edit_and_view_have_their_limits() {
         json!({"metadata": {"name": name}, "subjects": [{"kind": "User", "name": "x"}],
                "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view"}})
     };
-    let allowed = |answer: u16| answer != 403;
+    let allowed = |response: u16| response != 403;
 
     for user in ["alice", "bob", "carol"] {
         let (client, writes, sees_roles) = (plane.user(user), user != "carol", user == "alice");
@@ -299,7 +299,7 @@ async fn admin_edit_and_view_have_their_limits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn labelled_roles_join_view_edit_and_admin() {
+async fn labelled_roles_are_aggregated_to_view_edit_and_admin() {
     let plane = ControlPlane::start(Options::default()).await;
     let (admin, base) = (plane.admin(), roles(&plane));
     for (to, joined) in
@@ -348,7 +348,7 @@ async fn monitoring_reads_health_and_metrics() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_is_logged_at_a_higher_level() {
+async fn rbac_denial_is_logged_at_verbosity_5() {
     let mut lines = Vec::new();
     for flag in ["-v=0", "-v=5", "--v=5"] {
         let plane = ControlPlane::start(Options::default().flag(flag)).await;

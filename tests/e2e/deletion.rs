@@ -31,7 +31,7 @@ fn owner(kind: &str, object: &Value, blocks: bool) -> Value {
     }])
 }
 
-async fn gone(client: &Client, path: &str) {
+async fn wait_until_deleted(client: &Client, path: &str) {
     eventually(path, || async { (client.get(path).await.status == 404).then_some(()) }).await;
 }
 
@@ -41,7 +41,7 @@ async fn delete(client: &Client, path: &str, options: Value) -> Value {
 }
 
 #[tokio::test]
-async fn dependents_end_or_stay_as_their_owner_is_deleted() {
+async fn propagation_policy_deletes_or_orphans_dependents() {
     let plane = with_namespaces(Options::default()).await;
     let admin = plane.admin();
     for (policy, stays) in [
@@ -56,7 +56,7 @@ async fn dependents_end_or_stay_as_their_owner_is_deleted() {
         let owners = json!({"ownerReferences": owner("Secret", &child, false)});
         make(&admin, MAPS, "grandchild", owners).await;
         delete(&admin, &format!("{MAPS}/boss"), json!({"propagationPolicy": policy})).await;
-        gone(&admin, &format!("{MAPS}/boss")).await;
+        wait_until_deleted(&admin, &format!("{MAPS}/boss")).await;
         let child = "/api/v1/namespaces/a/secrets/child";
         if stays {
             let child = admin.get(child).await.expect(200);
@@ -64,21 +64,21 @@ async fn dependents_end_or_stay_as_their_owner_is_deleted() {
             admin.get(&format!("{MAPS}/grandchild")).await.expect(200);
             admin.delete("/api/v1/namespaces/a/secrets/child").await.expect(200);
         }
-        gone(&admin, child).await;
-        gone(&admin, &format!("{MAPS}/grandchild")).await;
+        wait_until_deleted(&admin, child).await;
+        wait_until_deleted(&admin, &format!("{MAPS}/grandchild")).await;
     }
 }
 
 #[tokio::test]
-async fn an_owner_in_the_foreground_waits_for_those_that_block_it_across_a_crash() {
+async fn foreground_deletion_waits_for_blocking_dependents_across_crash() {
     let mut plane = with_namespaces(Options::default()).await;
     let admin = plane.admin();
     let boss = make(&admin, MAPS, "boss", json!({})).await;
     let held = |blocks| json!({"ownerReferences": owner("ConfigMap", &boss, blocks), "finalizers": ["example.com/hold"]});
     make(&admin, MAPS, "blocking", held(true)).await;
     make(&admin, MAPS, "beside", held(false)).await;
-    let answer = delete(&admin, &format!("{MAPS}/boss"), json!({"propagationPolicy": "Foreground"})).await;
-    assert_eq!(answer["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    let response = delete(&admin, &format!("{MAPS}/boss"), json!({"propagationPolicy": "Foreground"})).await;
+    assert_eq!(response["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     eventually("the blocking dependent is terminating", || async {
         let blocking = admin.get(&format!("{MAPS}/blocking")).await.expect(200);
         blocking["metadata"]["deletionTimestamp"].is_string().then_some(())
@@ -91,7 +91,7 @@ async fn an_owner_in_the_foreground_waits_for_those_that_block_it_across_a_crash
     let release = json!({"metadata": {"finalizers": null}});
     let merge = "application/merge-patch+json";
     admin.patch(&format!("{MAPS}/blocking"), merge, &release).await.expect(200);
-    gone(&admin, &format!("{MAPS}/boss")).await;
+    wait_until_deleted(&admin, &format!("{MAPS}/boss")).await;
     // A dependent without `blockOwnerDeletion` does not block, and the garbage collector deletes it too.
     eventually("the other dependent is terminating", || async {
         let beside = admin.get(&format!("{MAPS}/beside")).await.expect(200);
@@ -104,19 +104,19 @@ async fn an_owner_in_the_foreground_waits_for_those_that_block_it_across_a_crash
     let circle = json!({"metadata": {"ownerReferences": owner("ConfigMap", &two, true)}});
     admin.patch(&format!("{MAPS}/one"), merge, &circle).await.expect(200);
     delete(&admin, &format!("{MAPS}/one"), json!({"propagationPolicy": "Foreground"})).await;
-    gone(&admin, &format!("{MAPS}/one")).await;
-    gone(&admin, &format!("{MAPS}/two")).await;
+    wait_until_deleted(&admin, &format!("{MAPS}/one")).await;
+    wait_until_deleted(&admin, &format!("{MAPS}/two")).await;
 }
 
 /// The events of a namespace about invalid owner references.
-async fn told(client: &Client, namespace: &str) -> Vec<Value> {
+async fn invalid_owner_events(client: &Client, namespace: &str) -> Vec<Value> {
     let path =
         format!("/api/v1/namespaces/{namespace}/events?fieldSelector=reason%3DOwnerRefInvalidNamespace");
     client.get(&path).await.expect(200)["items"].as_array().cloned().unwrap_or_default()
 }
 
 #[tokio::test]
-async fn an_owner_that_cannot_be_one_is_told() {
+async fn invalid_owner_reference_emits_warning_event() {
     let plane = with_namespaces(Options::default()).await;
     let admin = plane.admin();
     let boss = make(&admin, "/api/v1/namespaces/b/configmaps", "boss", json!({})).await;
@@ -124,8 +124,9 @@ async fn an_owner_that_cannot_be_one_is_told() {
 
     // An owner in another namespace counts as absent.
     let child = make(&admin, MAPS, "child", owners.clone()).await;
-    gone(&admin, &format!("{MAPS}/child")).await;
-    let events = eventually("the event", || async { told(&admin, "a").await.first().cloned() }).await;
+    wait_until_deleted(&admin, &format!("{MAPS}/child")).await;
+    let events =
+        eventually("the event", || async { invalid_owner_events(&admin, "a").await.first().cloned() }).await;
     let uid = boss["metadata"]["uid"].as_str().expect("a uid");
     let text = format!(
         "ownerRef [v1/ConfigMap, namespace: a, name: boss, uid: {uid}] does not exist in namespace \"a\""
@@ -138,9 +139,10 @@ async fn an_owner_that_cannot_be_one_is_told() {
     // and does not block the deletion.
     let roles = format!("{}/clusterroles", plane.api("rbac.authorization", "v1"));
     make(&admin, &roles, "everywhere", owners).await;
-    eventually("the event", || async { told(&admin, "default").await.first().cloned() }).await;
+    eventually("the event", || async { invalid_owner_events(&admin, "default").await.first().cloned() })
+        .await;
     delete(&admin, "/api/v1/namespaces/b/configmaps/boss", json!({"propagationPolicy": "Foreground"})).await;
-    gone(&admin, "/api/v1/namespaces/b/configmaps/boss").await;
+    wait_until_deleted(&admin, "/api/v1/namespaces/b/configmaps/boss").await;
 
     // An owner of an unknown kind keeps its dependents; a dependent whose owner uid does not exist is
     // deleted.
@@ -148,13 +150,13 @@ async fn an_owner_that_cannot_be_one_is_told() {
     unknown[0]["apiVersion"] = "example.com/v1".into();
     make(&admin, MAPS, "unknown", json!({"ownerReferences": unknown})).await;
     make(&admin, MAPS, "late", json!({"ownerReferences": owner("ConfigMap", &boss, false)})).await;
-    gone(&admin, &format!("{MAPS}/late")).await;
+    wait_until_deleted(&admin, &format!("{MAPS}/late")).await;
     admin.get(&format!("{MAPS}/unknown")).await.expect(200);
     admin.get(&format!("{roles}/everywhere")).await.expect(200);
 }
 
 #[tokio::test]
-async fn the_collector_writes_under_its_name_and_can_be_left_out() {
+async fn garbage_collector_has_audit_identity_and_disable_flag() {
     for (flag, writer) in [
         ("--v=0", "system:kube-controller-manager"),
         ("--use-service-account-credentials", "system:serviceaccount:svc-system:generic-garbage-collector"),
@@ -167,7 +169,7 @@ async fn the_collector_writes_under_its_name_and_can_be_left_out() {
         let boss = make(&admin, MAPS, "boss", json!({})).await;
         make(&admin, MAPS, "child", json!({"ownerReferences": owner("ConfigMap", &boss, false)})).await;
         admin.delete(&format!("{MAPS}/boss")).await.expect(200);
-        gone(&admin, &format!("{MAPS}/child")).await;
+        wait_until_deleted(&admin, &format!("{MAPS}/child")).await;
         let users = eventually("the audit event", || async {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -188,13 +190,13 @@ async fn the_collector_writes_under_its_name_and_can_be_left_out() {
     // The creation and complete deletion of a namespace give a running garbage collector enough time to act.
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "c"}})).await.expect(201);
     admin.delete("/api/v1/namespaces/c").await.expect(200);
-    gone(&admin, "/api/v1/namespaces/c").await;
+    wait_until_deleted(&admin, "/api/v1/namespaces/c").await;
     admin.get(&format!("{MAPS}/boss")).await.expect(200);
     admin.get(&format!("{MAPS}/child")).await.expect(200);
 }
 
 #[tokio::test]
-async fn deleting_what_may_be_unreadable_needs_a_right_of_its_own() {
+async fn unsafe_delete_ignoring_read_errors_requires_own_verb() {
     let dir = tempfile::tempdir().expect("a folder");
     let log = dir.path().join("audit.log");
     let options = Options::default()
@@ -218,8 +220,8 @@ async fn deleting_what_may_be_unreadable_needs_a_right_of_its_own() {
     let path = format!("{MAPS}/x");
     let body = json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true}).to_string();
     let headers = [("content-type", "application/json")];
-    let refused = alice.request("DELETE", &path, &headers, body.as_bytes()).await.expect(403);
-    let text = refused["message"].as_str().expect("a message");
+    let rejected = alice.request("DELETE", &path, &headers, body.as_bytes()).await.expect(403);
+    let text = rejected["message"].as_str().expect("a message");
     assert!(text.contains("cannot unsafe-delete-ignore-read-errors resource \"configmaps\""), "{text}");
     admin.get(&path).await.expect(200);
     let patch = json!({"rules": rule(&["delete", "unsafe-delete-ignore-read-errors"])});
@@ -246,7 +248,7 @@ async fn replace_namespace(admin: &Client, name: &str) {
 }
 
 #[tokio::test]
-async fn a_namespace_made_anew_has_nothing_of_the_last_one() {
+async fn recreated_namespace_is_independent_of_deleted_one() {
     let plane = with_namespaces(Options::default()).await;
     let admin = plane.admin();
     // The new namespace keeps its objects, also after an update of the namespace. Before this check, the test
@@ -261,13 +263,13 @@ async fn a_namespace_made_anew_has_nothing_of_the_last_one() {
         replace_namespace(&admin, "b").await;
     }
     admin.delete("/api/v1/namespaces/b").await.expect(200);
-    gone(&admin, "/api/v1/namespaces/b").await;
+    wait_until_deleted(&admin, "/api/v1/namespaces/b").await;
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     admin.get(&format!("{MAPS}/own")).await.expect(200);
 }
 
 #[tokio::test]
-async fn a_namespace_tells_what_keeps_it_and_takes_pods_first() {
+async fn terminating_namespace_reports_conditions_and_deletes_pods_first() {
     let plane = with_namespaces(Options::default()).await;
     let admin = plane.admin();
     make(&admin, MAPS, "held", json!({"finalizers": ["example.com/hold"]})).await;
@@ -297,8 +299,8 @@ async fn a_namespace_tells_what_keeps_it_and_takes_pods_first() {
     let left = "NamespaceContentRemaining";
     holds(left, "True", "Some resources are remaining: pods. has 1 resource instances").await;
     admin.get(&format!("{MAPS}/plain")).await.expect(200);
-    let refused = admin.post(MAPS, &json!({"metadata": {"name": "late"}})).await.expect(403);
-    assert_eq!(refused["details"]["causes"][0]["reason"], "NamespaceTerminating");
+    let rejected = admin.post(MAPS, &json!({"metadata": {"name": "late"}})).await.expect(403);
+    assert_eq!(rejected["details"]["causes"][0]["reason"], "NamespaceTerminating");
     delete(&admin, &format!("{pods}/p"), json!({"gracePeriodSeconds": 0})).await;
     holds(left, "True", "Some resources are remaining: configmaps. has 1 resource instances").await;
     let text =
@@ -314,10 +316,10 @@ async fn a_namespace_tells_what_keeps_it_and_takes_pods_first() {
     ] {
         holds(kind, "False", text).await;
     }
-    gone(&admin, &format!("{MAPS}/plain")).await;
+    wait_until_deleted(&admin, &format!("{MAPS}/plain")).await;
     let release = json!({"metadata": {"finalizers": null}});
     admin.patch(&format!("{MAPS}/held"), "application/merge-patch+json", &release).await.expect(200);
-    gone(&admin, "/api/v1/namespaces/a").await;
+    wait_until_deleted(&admin, "/api/v1/namespaces/a").await;
 
     // Other controllers can add a namespace finalizer and remove it through the `finalize` subresource.
     let hold = json!({"metadata": {"name": "c"}, "spec": {"finalizers": ["example.com/hold"]}});
@@ -331,21 +333,21 @@ async fn a_namespace_tells_what_keeps_it_and_takes_pods_first() {
     .await;
     last["spec"]["finalizers"] = json!([]);
     admin.put("/api/v1/namespaces/c/finalize", &last).await.expect(200);
-    gone(&admin, "/api/v1/namespaces/c").await;
+    wait_until_deleted(&admin, "/api/v1/namespaces/c").await;
 }
 
 /// Number of objects, 500 by default. `MANY_OBJECTS=5000` sets the size of the requirement.
-fn many() -> usize {
+fn object_count() -> usize {
     std::env::var("MANY_OBJECTS").ok().map_or(500, |n| n.parse().expect("a number"))
 }
 
-/// Creates [`many`] config maps with 16 concurrent connections.
+/// Creates [`object_count`] config maps with 16 concurrent connections.
 async fn fill(plane: &ControlPlane, metadata: &Value) {
     let makers = (0..16).map(|maker| {
         let admin = plane.admin();
         async move {
             let mut session = admin.connect().await.expect("a connection");
-            for i in (maker..many()).step_by(16) {
+            for i in (maker..object_count()).step_by(16) {
                 let mut body = json!({"metadata": metadata, "data": {"k": "v"}});
                 body["metadata"]["name"] = format!("m{i}").into();
                 let made =
@@ -359,19 +361,19 @@ async fn fill(plane: &ControlPlane, metadata: &Value) {
 
 /// Prints the duration without a limit.
 #[tokio::test]
-async fn a_large_namespace_goes() {
+async fn large_namespace_is_deleted() {
     let plane = with_namespaces(Options::default()).await;
     let admin = plane.admin();
     fill(&plane, &json!({})).await;
     let begun = Instant::now();
     admin.delete("/api/v1/namespaces/a").await.expect(200);
-    gone(&admin, "/api/v1/namespaces/a").await;
-    println!("deleted a namespace with {} objects in {:?}", many(), begun.elapsed());
+    wait_until_deleted(&admin, "/api/v1/namespaces/a").await;
+    println!("deleted a namespace with {} objects in {:?}", object_count(), begun.elapsed());
     assert_eq!(admin.get(MAPS).await.expect(200)["items"], json!([]));
 }
 
 #[tokio::test]
-async fn a_large_family_ends_in_each_way() {
+async fn large_number_of_dependents_follows_each_propagation_policy() {
     let plane = with_namespaces(Options::default()).await;
     let admin = plane.admin();
     for policy in ["Background", "Foreground", "Orphan"] {
@@ -380,15 +382,15 @@ async fn a_large_family_ends_in_each_way() {
         fill(&plane, &json!({"ownerReferences": owner("Secret", &boss, true)})).await;
         let begun = Instant::now();
         delete(&admin, &format!("{path}/boss"), json!({"propagationPolicy": policy})).await;
-        gone(&admin, &format!("{path}/boss")).await;
+        wait_until_deleted(&admin, &format!("{path}/boss")).await;
         let left = eventually("the deletion of the last dependent", || async {
             let items = admin.get(MAPS).await.expect(200)["items"].as_array().cloned().unwrap_or_default();
             (policy == "Orphan" || items.is_empty()).then_some(items)
         })
         .await;
-        println!("{} dependents, {policy}: {:?}", many(), begun.elapsed());
+        println!("{} dependents, {policy}: {:?}", object_count(), begun.elapsed());
         if policy == "Orphan" {
-            assert_eq!(left.len(), many());
+            assert_eq!(left.len(), object_count());
             assert!(left.iter().all(|item| item["metadata"].get("ownerReferences").is_none()));
         }
         admin.delete(MAPS).await.expect(200);
@@ -410,7 +412,7 @@ async fn with_kubectl(session: impl FnOnce(&Kubectl) + Send + 'static) {
 }
 
 #[tokio::test]
-async fn kubectl_cascades_in_three_ways() {
+async fn kubectl_delete_cascade_foreground_background_and_orphan() {
     with_kubectl(|kubectl| {
         kubectl.ok("create namespace work", "");
         for cascade in ["foreground", "background", "orphan"] {
@@ -436,7 +438,7 @@ async fn kubectl_cascades_in_three_ways() {
 }
 
 #[tokio::test]
-async fn kubectl_forces_pods_and_deletes_namespaces() {
+async fn kubectl_force_deletes_pod_and_deletes_namespace() {
     with_kubectl(|kubectl| {
         kubectl.ok("create namespace work", "");
         let pod = json!({
@@ -448,7 +450,7 @@ async fn kubectl_forces_pods_and_deletes_namespaces() {
         kubectl.ok("delete pod p -n work --wait=false", "");
         assert_eq!(kubectl.ok("get pod p -n work -o jsonpath={.metadata.deletionGracePeriodSeconds}", ""), "30");
         kubectl.ok("delete pod p -n work --grace-period=0 --force", "");
-        assert!(kubectl.refused("get pod p -n work").contains("not found"));
+        assert!(kubectl.must_fail("get pod p -n work").contains("not found"));
 
         let maps: Vec<_> = (0..300)
             .map(|i| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{i}")}}))
@@ -456,7 +458,7 @@ async fn kubectl_forces_pods_and_deletes_namespaces() {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": maps});
         kubectl.ok("create -n work -f -", &list.to_string());
         kubectl.ok("delete namespace work --timeout=60s", "");
-        assert!(kubectl.refused("get namespace work").contains("not found"));
+        assert!(kubectl.must_fail("get namespace work").contains("not found"));
 
         // A namespace with a remaining finalizer shows the reason in its conditions.
         kubectl.ok("create namespace held", "");
@@ -471,7 +473,7 @@ async fn kubectl_forces_pods_and_deletes_namespaces() {
         assert!(described.contains("example.com/hold in 1 resource instances"), "{described}");
         kubectl.ok("patch configmap held -n held --type=merge -p '{\"metadata\":{\"finalizers\":null}}'", "");
         kubectl.ok("wait --for=delete namespace/held --timeout=30s", "");
-        assert!(kubectl.refused("delete namespace kube-system").contains("this namespace may not be deleted"));
+        assert!(kubectl.must_fail("delete namespace kube-system").contains("this namespace may not be deleted"));
     })
     .await;
 }

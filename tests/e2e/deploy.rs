@@ -12,13 +12,13 @@ use serde_json::json;
 use crate::harness::{Client, eventually, program};
 
 /// The process of the script; the drop sends the stop signal.
-struct Up {
+struct UpScript {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
 
-impl Up {
-    fn start(preset: Preset, data_dir: &Path, flags: &[&str]) -> Up {
+impl UpScript {
+    fn start(preset: Preset, data_dir: &Path, flags: &[&str]) -> UpScript {
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/up");
         let target = program("apid").parent().and_then(Path::parent).expect("target/<profile>").to_owned();
         let mut child = Command::new(script)
@@ -34,11 +34,11 @@ impl Up {
             .spawn()
             .expect("the script starts");
         let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        Up { child, lines }
+        UpScript { child, lines }
     }
 
     /// Returns the output lines up to and including the first line with this prefix.
-    fn until(&mut self, begin: &str) -> Vec<String> {
+    fn read_until(&mut self, begin: &str) -> Vec<String> {
         let mut read = Vec::new();
         for line in self.lines.by_ref() {
             read.push(line.expect("a line"));
@@ -55,7 +55,7 @@ impl Up {
     }
 }
 
-impl Drop for Up {
+impl Drop for UpScript {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
             self.signal();
@@ -65,13 +65,13 @@ impl Drop for Up {
 }
 
 #[tokio::test]
-async fn one_command_starts_it_and_says_what_to_type() {
+async fn deploy_up_starts_server_and_prints_usage() {
     for (preset, word) in [(Preset::Svc, "curl"), (Preset::Kubernetes, "kubectl")] {
         let dir = tempfile::tempdir().expect("a folder");
         let data = dir.path().join("a folder");
-        let mut up = Up::start(preset, &data, &["--v=1"]);
-        let said = up.until("Ctrl-C").join("\n");
-        assert!(said.contains("ready at https://127.0.0.1:") && said.contains(word), "{said}");
+        let mut up = UpScript::start(preset, &data, &["--v=1"]);
+        let lines = up.read_until("Ctrl-C").join("\n");
+        assert!(lines.contains("ready at https://127.0.0.1:") && lines.contains(word), "{lines}");
 
         let read = |name: &str| std::fs::read_to_string(data.join(name)).expect("a file");
         let config = read("admin.kubeconfig");
@@ -89,7 +89,7 @@ async fn one_command_starts_it_and_says_what_to_type() {
         admin.get("/api/v1/namespaces").await.expect(200);
         Client::new(port, None).get("/api/v1/namespaces").await.expect(403);
 
-        joins(&admin, port, preset, &read("certs/ca.crt")).await;
+        check_cluster_info(&admin, port, preset, &read("certs/ca.crt")).await;
 
         up.signal();
         let ended = eventually("the script exits", || {
@@ -106,7 +106,7 @@ async fn one_command_starts_it_and_says_what_to_type() {
 }
 
 /// Checks that anonymous clients read server address, CA bundle and signature from `cluster-info`.
-async fn joins(admin: &Client, port: u16, preset: Preset, authority: &str) {
+async fn check_cluster_info(admin: &Client, port: u16, preset: Preset, authority: &str) {
     let names = Names::new(preset, DEFAULT_API_DOMAIN).expect("valid names");
     let info = format!("/api/v1/namespaces/{}/configmaps/cluster-info", names.public_namespace);
     let secret = json!({"metadata": {"name": "bootstrap-token-abcdef"},
@@ -139,7 +139,7 @@ async fn joins(admin: &Client, port: u16, preset: Preset, authority: &str) {
 }
 
 #[test]
-fn a_mistake_ends_it_with_64() {
+fn deploy_up_with_invalid_flag_exits_64() {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/up");
     for arguments in [&["--names", "other"][..], &["--nope"], &["--data-dir"]] {
         let ended =

@@ -56,7 +56,7 @@ fn whoami(plane: &ControlPlane, kubectl: &std::path::Path) -> Result<String, Str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_logs_in_with_what_a_plugin_prints() {
+async fn kubectl_authenticates_with_exec_plugin_credentials() {
     // `kubectl auth whoami` uses the stable SelfSubjectReview since 1.28.
     let Some(kubectl) = installed("1.33") else { return };
     let plane = ControlPlane::start(Options::kubernetes()).await;
@@ -80,8 +80,8 @@ async fn kubectl_logs_in_with_what_a_plugin_prints() {
             }
             let runs = fs::read_to_string(dir.join("exec/runs")).expect("the log of runs");
             assert!(runs.starts_with("given word {"), "{runs}");
-            for told in [version, "\"audience\":\"it\"", "\"interactive\":false", plane.url().as_str()] {
-                assert!(runs.contains(told), "{told} in {runs}");
+            for expected in [version, "\"audience\":\"it\"", "\"interactive\":false", plane.url().as_str()] {
+                assert!(runs.contains(expected), "{expected} in {runs}");
             }
         }
     }

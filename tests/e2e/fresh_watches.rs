@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
-use super::fresh_policy::number;
+use super::fresh_policy::env_number;
 use crate::harness::{ControlPlane, DEADLINE, Options};
 
 /// Revokes watches under continuous writes: all events precede the revocation, and the stream ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_watch_delivers_nothing_written_after_the_revocation() {
+async fn revoked_watch_delivers_no_later_writes_and_ends() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let rbac = format!("{}/namespaces/default", plane.api("rbac.authorization", "v1"));
@@ -41,14 +41,14 @@ async fn an_open_watch_delivers_nothing_written_after_the_revocation() {
             while !stop.load(Ordering::SeqCst) {
                 count += 1;
                 let body = json!({"metadata": {"name": "x"}, "data": {"n": count.to_string()}}).to_string();
-                let answer = session.request("PUT", &format!("{maps}/x"), body.as_bytes()).await;
-                assert_eq!(answer.expect("a response").status, 200);
+                let response = session.request("PUT", &format!("{maps}/x"), body.as_bytes()).await;
+                assert_eq!(response.expect("a response").status, 200);
             }
             count
         }
     });
     let mut delivered = 0;
-    for round in 0..number("ROUNDS", 2000) / 50 {
+    for round in 0..env_number("ROUNDS", 2000) / 50 {
         admin.put(&format!("{rbac}/rolebindings/b"), &binding(alice.clone())).await.expect(200);
         let mut watch = plane.user("alice").watch(&format!("{maps}?watch=1")).await;
         for _ in 0..round % 7 {
@@ -81,7 +81,7 @@ async fn an_open_watch_delivers_nothing_written_after_the_revocation() {
 
 /// Watches without events end too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_watch_ends_when_it_is_revoked() {
+async fn idle_watch_ends_after_revocation() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let rbac = plane.api("rbac.authorization", "v1");

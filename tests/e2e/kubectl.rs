@@ -9,12 +9,12 @@
 
 mod access;
 mod changes;
-mod directory;
 mod generators;
-mod questions;
+mod manifest_directory;
 mod quotas;
 mod requests;
 mod scale;
+mod server_info;
 mod table;
 
 use std::fs;
@@ -108,8 +108,8 @@ impl Kubectl {
     }
 
     /// Runs a command line; `'…'` quotes blanks.
-    pub fn run(&self, line: &str, stdin: &str) -> Ran {
-        Ran::new(line, self.output(self.command(line), stdin))
+    pub fn run(&self, line: &str, stdin: &str) -> CommandResult {
+        CommandResult::new(line, self.output(self.command(line), stdin))
     }
 
     /// Runs a command that must succeed, and returns its standard output.
@@ -120,12 +120,12 @@ impl Kubectl {
     }
 
     /// Runs a command that must fail, and returns its output.
-    pub fn refused(&self, line: &str) -> String {
-        self.refused_given(line, "")
+    pub fn must_fail(&self, line: &str) -> String {
+        self.must_fail_with_stdin(line, "")
     }
 
     /// Runs a command with standard input that must fail, and returns its output.
-    pub fn refused_given(&self, line: &str, stdin: &str) -> String {
+    pub fn must_fail_with_stdin(&self, line: &str, stdin: &str) -> String {
         let ran = self.run(line, stdin);
         assert!(!ran.status.success(), "the command succeeded, but must fail: {ran}");
         format!("{}{}", ran.out, ran.err)
@@ -135,17 +135,17 @@ impl Kubectl {
     pub fn edit(&self, line: &str, editor: &str) -> String {
         let mut command = self.command(line);
         command.env("EDITOR", editor).env_remove("KUBE_EDITOR");
-        let ran = Ran::new(line, self.output(command, ""));
+        let ran = CommandResult::new(line, self.output(command, ""));
         assert!(ran.status.success(), "{ran}");
         ran.out
     }
 
     /// Starts a command in the background; the drop kills the process.
-    pub fn start(&self, line: &str) -> Going {
+    pub fn start(&self, line: &str) -> BackgroundCommand {
         let mut command = self.command(line);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("kubectl starts");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        Going { child, lines }
+        BackgroundCommand { child, lines }
     }
 
     fn command(&self, line: &str) -> Command {
@@ -193,7 +193,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// Result of a command.
-pub struct Ran {
+pub struct CommandResult {
     line: String,
     /// Exit status.
     pub status: ExitStatus,
@@ -203,10 +203,10 @@ pub struct Ran {
     pub err: String,
 }
 
-impl Ran {
+impl CommandResult {
     fn new(line: &str, output: Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ran {
+        CommandResult {
             line: line.to_owned(),
             status: output.status,
             out: text(&output.stdout),
@@ -215,19 +215,19 @@ impl Ran {
     }
 }
 
-impl std::fmt::Display for Ran {
+impl std::fmt::Display for CommandResult {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "kubectl {} ({})\n{}{}", self.line, self.status, self.out, self.err)
     }
 }
 
 /// A command that runs in the background.
-pub struct Going {
+pub struct BackgroundCommand {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
-impl Going {
+impl BackgroundCommand {
     /// Reads the next line of standard output.
     pub fn line(&mut self) -> String {
         self.lines.next().expect("a line").expect("text")
@@ -239,7 +239,7 @@ impl Going {
     }
 }
 
-impl Drop for Going {
+impl Drop for BackgroundCommand {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());

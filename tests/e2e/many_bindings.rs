@@ -13,7 +13,7 @@ use crate::harness::{ControlPlane, Options, eventually};
 const WRITERS: usize = 8;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_wait_for_the_policy_of_a_restarted_authd() {
+async fn restarted_authd_decides_only_with_complete_policy() {
     let many: usize = std::env::var("MANY_BINDINGS").ok().and_then(|text| text.parse().ok()).unwrap_or(2000);
     let mut plane = ControlPlane::start(Options::kubernetes()).await;
     let admin = plane.admin();
@@ -34,8 +34,8 @@ async fn requests_wait_for_the_policy_of_a_restarted_authd() {
                 let binding = json!({"metadata": {"name": format!("b{number}")},
                     "subjects": [{"kind": "User", "name": user}],
                     "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "look"}});
-                let answer = session.request("POST", &path, binding.to_string().as_bytes()).await;
-                answer.expect("a response").expect(201);
+                let response = session.request("POST", &path, binding.to_string().as_bytes()).await;
+                response.expect("a response").expect(201);
             }
         });
     }
@@ -49,9 +49,9 @@ async fn requests_wait_for_the_policy_of_a_restarted_authd() {
         // Without authd, apid responds with 503; every decision after the restart uses the complete policy.
         while decided < 20 || plane.authd_pids() == before || plane.authd_pids().is_empty() {
             for (client, want) in [(&alice, 200), (&bob, 403)] {
-                let answer = client.get(maps).await;
-                assert!([want, 503].contains(&answer.status), "restart {restart}: {}", answer.text());
-                decided += usize::from(answer.status == want);
+                let response = client.get(maps).await;
+                assert!([want, 503].contains(&response.status), "restart {restart}: {}", response.text());
+                decided += usize::from(response.status == want);
             }
         }
         eventually("/readyz reports readiness", || async {

@@ -48,7 +48,7 @@ async fn check(client: &Client, rows: &[(&str, u16)]) {
     }
 }
 
-async fn code(client: &Client, method: &str, path: &str, body: &Value, status: u16) -> Value {
+async fn expect_status(client: &Client, method: &str, path: &str, body: &Value, status: u16) -> Value {
     let kind = if method == "PATCH" { MERGE } else { "application/json" };
     let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
     let answer = client.request(method, path, &[("content-type", kind)], &body).await;
@@ -58,7 +58,7 @@ async fn code(client: &Client, method: &str, path: &str, body: &Value, status: u
 
 /// A node may read the objects that its pods reference, from the creation of the pod to its deletion.
 #[tokio::test]
-async fn a_node_reads_what_its_pods_refer_to_while_they_are_there() {
+async fn node_reads_objects_of_its_pods_until_pod_deletion() {
     let plane = ControlPlane::start(options()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
@@ -115,7 +115,7 @@ async fn a_node_reads_what_its_pods_refer_to_while_they_are_there() {
             json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": created["metadata"]["uid"]});
         let request = json!({"spec": {"boundObjectRef": bound, "audiences": ["unnamed"]}});
         let token = format!("{TEAM}/serviceaccounts/robot/token");
-        code(&n1, "POST", &token, &request, 403).await;
+        expect_status(&n1, "POST", &token, &request, 403).await;
         admin.delete(&format!("{TEAM}/pods/p")).await.expect(200);
         all(n1.clone(), "used", 403).await;
     }
@@ -142,7 +142,7 @@ async fn a_node_reads_what_its_pods_refer_to_while_they_are_there() {
 
 /// Permissions of nodes that do not depend on a pod.
 #[tokio::test]
-async fn every_node_may_do_what_nodes_do() {
+async fn node_permissions_independent_of_pods_are_granted() {
     let plane = ControlPlane::start(options()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
@@ -151,30 +151,51 @@ async fn every_node_may_do_what_nodes_do() {
     admin.post(&format!("{TEAM}/pods"), &pod("mine", "n1", json!([]))).await.expect(201);
     admin.post(&format!("{TEAM}/pods"), &pod("theirs", "n2", json!([]))).await.expect(201);
 
-    code(&n1, "POST", "/api/v1/nodes", &json!({"metadata": {"name": "n1"}}), 201).await;
-    code(&n1, "PATCH", "/api/v1/nodes/n1", &json!({"metadata": {"labels": {"rack": "7"}}}), 200).await;
-    code(&n1, "PATCH", "/api/v1/nodes/n1/status", &json!({"status": {"capacity": {"cpu": "1"}}}), 200).await;
-    code(&n1, "DELETE", "/api/v1/nodes/n1", &Value::Null, 403).await;
+    expect_status(&n1, "POST", "/api/v1/nodes", &json!({"metadata": {"name": "n1"}}), 201).await;
+    expect_status(&n1, "PATCH", "/api/v1/nodes/n1", &json!({"metadata": {"labels": {"rack": "7"}}}), 200)
+        .await;
+    expect_status(
+        &n1,
+        "PATCH",
+        "/api/v1/nodes/n1/status",
+        &json!({"status": {"capacity": {"cpu": "1"}}}),
+        200,
+    )
+    .await;
+    expect_status(&n1, "DELETE", "/api/v1/nodes/n1", &Value::Null, 403).await;
     let event = json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "mine", "namespace": "team"}, "reason": "Started", "type": "Normal"});
-    code(&n1, "POST", &format!("{TEAM}/events"), &event, 201).await;
+    expect_status(&n1, "POST", &format!("{TEAM}/events"), &event, 201).await;
     let review = json!({"spec": {"token": "alice-token"}});
-    code(&n1, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", &review, 201).await;
+    expect_status(&n1, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", &review, 201).await;
     let review =
         json!({"spec": {"user": "alice", "resourceAttributes": {"verb": "get", "resource": "nodes"}}});
-    code(&n1, "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", &review, 201).await;
+    expect_status(&n1, "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", &review, 201).await;
     let status = json!({"status": {"phase": "Running"}});
-    code(&n1, "PATCH", &format!("{TEAM}/pods/mine/status"), &status, 200).await;
+    expect_status(&n1, "PATCH", &format!("{TEAM}/pods/mine/status"), &status, 200).await;
 
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-    code(&n1, "POST", leases, &json!({"metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1"}}), 201)
+    expect_status(
+        &n1,
+        "POST",
+        leases,
+        &json!({"metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1"}}),
+        201,
+    )
+    .await;
+    expect_status(
+        &n1,
+        "POST",
+        leases,
+        &json!({"metadata": {"name": "n2"}, "spec": {"holderIdentity": "n2"}}),
+        403,
+    )
+    .await;
+    expect_status(&n1, "PATCH", &format!("{leases}/n1"), &json!({"spec": {"leaseDurationSeconds": 40}}), 200)
         .await;
-    code(&n1, "POST", leases, &json!({"metadata": {"name": "n2"}, "spec": {"holderIdentity": "n2"}}), 403)
-        .await;
-    code(&n1, "PATCH", &format!("{leases}/n1"), &json!({"spec": {"leaseDurationSeconds": 40}}), 200).await;
     let csi_nodes = "/apis/storage.k8s.io/v1/csinodes";
     let csi = |name: &str| json!({"metadata": {"name": name}, "spec": {"drivers": [{"name": "d.example.com", "nodeID": name}]}});
-    code(&n1, "POST", csi_nodes, &csi("n1"), 201).await;
-    code(&n1, "POST", csi_nodes, &csi("n2"), 403).await;
+    expect_status(&n1, "POST", csi_nodes, &csi("n1"), 201).await;
+    expect_status(&n1, "POST", csi_nodes, &csi("n2"), 403).await;
 
     check(
         &n1,
@@ -212,10 +233,10 @@ async fn every_node_may_do_what_nodes_do() {
         json!({"metadata": {"generateName": "node-"}, "spec": {
         "request": request, "signerName": "kubernetes.io/kube-apiserver-client-kubelet", "usages": ["client auth"]}})
     };
-    let made = code(&n1, "POST", certificates, &of(&request), 201).await;
+    let made = expect_status(&n1, "POST", certificates, &of(&request), 201).await;
     let name = made["metadata"]["name"].as_str().unwrap_or_default();
     check(&n1, &[(&format!("{certificates}/{name}"), 200)]).await;
-    code(&n1, "POST", certificates, &of(&certificate_request("system:node:n2")), 403).await;
+    expect_status(&n1, "POST", certificates, &of(&certificate_request("system:node:n2")), 403).await;
 }
 
 /// A base64-encoded PEM certificate signing request of a node agent.
@@ -231,7 +252,7 @@ fn certificate_request(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn without_the_gates_a_node_reads_all_nodes_and_pods() {
+async fn node_without_selector_gates_reads_all_nodes_and_pods() {
     let gates = "--feature-gates=AuthorizeNodeWithSelectors=false,AuthorizeWithSelectors=false";
     let plane = ControlPlane::start(options().flag(gates)).await;
     let admin = plane.admin();
@@ -253,7 +274,7 @@ async fn without_the_gates_a_node_reads_all_nodes_and_pods() {
 }
 
 #[tokio::test]
-async fn only_the_right_name_in_the_right_group_is_a_node_agent() {
+async fn node_identity_requires_node_name_and_nodes_group() {
     let plane = ControlPlane::start(options()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
@@ -294,13 +315,13 @@ async fn only_the_right_name_in_the_right_group_is_a_node_agent() {
     {
         let client = plane.certificate(user, &[group]);
         check(&client, &[(&secret, 200)]).await;
-        code(&client, "PATCH", "/api/v1/nodes/n2", &label, status).await;
+        expect_status(&client, "PATCH", "/api/v1/nodes/n2", &label, status).await;
     }
 }
 
 /// NodeRestriction rejects writes that the authorizer allows because it does not see the object.
 #[tokio::test]
-async fn node_restriction_keeps_a_node_to_its_own_objects() {
+async fn node_restriction_limits_node_to_its_own_objects() {
     for restricted in [true, false] {
         let plane = ControlPlane::start(if restricted { options() } else { Options::kubernetes() }).await;
         let refused = |status: u16| if restricted { 403 } else { status };
@@ -313,9 +334,9 @@ async fn node_restriction_keeps_a_node_to_its_own_objects() {
         for (name, node) in [("mine", "n1"), ("theirs", "n2")] {
             admin.post(&format!("{TEAM}/pods"), &pod(name, node, json!([]))).await.expect(201);
         }
-        code(&n1, "PATCH", "/api/v1/nodes/n1", &label, 200).await;
-        code(&n1, "PATCH", "/api/v1/nodes/n2", &label, refused(200)).await;
-        code(
+        expect_status(&n1, "PATCH", "/api/v1/nodes/n1", &label, 200).await;
+        expect_status(&n1, "PATCH", "/api/v1/nodes/n2", &label, refused(200)).await;
+        expect_status(
             &n1,
             "PATCH",
             "/api/v1/nodes/n2/status",
@@ -324,27 +345,28 @@ async fn node_restriction_keeps_a_node_to_its_own_objects() {
         )
         .await;
         let own = json!({"metadata": {"labels": {"node-restriction.kubernetes.io/x": "y"}}});
-        code(&n1, "PATCH", "/api/v1/nodes/n1", &own, refused(200)).await;
-        code(&n1, "PATCH", "/api/v1/nodes/n1", &json!({"spec": {"taints": null}}), refused(200)).await;
+        expect_status(&n1, "PATCH", "/api/v1/nodes/n1", &own, refused(200)).await;
+        expect_status(&n1, "PATCH", "/api/v1/nodes/n1", &json!({"spec": {"taints": null}}), refused(200))
+            .await;
         let status = json!({"status": {"phase": "Running"}});
-        code(&n1, "PATCH", &format!("{TEAM}/pods/theirs/status"), &status, refused(200)).await;
-        code(&n1, "DELETE", &format!("{TEAM}/pods/theirs"), &Value::Null, refused(200)).await;
-        code(&n1, "DELETE", &format!("{TEAM}/pods/mine"), &Value::Null, 200).await;
+        expect_status(&n1, "PATCH", &format!("{TEAM}/pods/theirs/status"), &status, refused(200)).await;
+        expect_status(&n1, "DELETE", &format!("{TEAM}/pods/theirs"), &Value::Null, refused(200)).await;
+        expect_status(&n1, "DELETE", &format!("{TEAM}/pods/mine"), &Value::Null, 200).await;
         let not_a_mirror = pod("made", "n1", json!([]));
-        code(&n1, "POST", &format!("{TEAM}/pods"), &not_a_mirror, refused(201)).await;
+        expect_status(&n1, "POST", &format!("{TEAM}/pods"), &not_a_mirror, refused(201)).await;
         let node = admin.get("/api/v1/nodes/n1").await.expect(200);
         let mirror = json!({
             "metadata": {"name": "static", "annotations": {"kubernetes.io/config.mirror": "h"}, "ownerReferences": [
                 {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": node["metadata"]["uid"], "controller": true}]},
             "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "registry.example/c:1"}]},
         });
-        code(&n1, "POST", &format!("{TEAM}/pods"), &mirror, 201).await;
+        expect_status(&n1, "POST", &format!("{TEAM}/pods"), &mirror, 201).await;
     }
 }
 
 /// A mirror pod that a node creates grants no reads, even if no admission plugin rejects it.
 #[tokio::test]
-async fn a_node_cannot_give_itself_rights_by_a_mirror_pod() {
+async fn mirror_pod_grants_node_no_reads() {
     let plane =
         ControlPlane::start(Options::kubernetes().flag("--disable-admission-plugins=ServiceAccount")).await;
     let admin = plane.admin();
@@ -353,13 +375,13 @@ async fn a_node_cannot_give_itself_rights_by_a_mirror_pod() {
     let n1 = agent(&plane, "n1");
     let mut mirror = pod("static", "n1", json!([{"name": "c", "configMap": {"name": "c"}}]));
     mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "h"});
-    code(&n1, "POST", &format!("{TEAM}/pods"), &mirror, 201).await;
+    expect_status(&n1, "POST", &format!("{TEAM}/pods"), &mirror, 201).await;
     check(&n1, &[(&format!("{TEAM}/configmaps/c"), 403), (&format!("{TEAM}/pods/static"), 200)]).await;
 }
 
 /// A watch of a Secret ends when the last pod that references the Secret is deleted.
 #[tokio::test]
-async fn a_watch_of_a_secret_ends_with_the_pod_that_named_it() {
+async fn secret_watch_of_node_ends_with_last_referencing_pod() {
     let plane = ControlPlane::start(options()).await;
     let admin = plane.admin();
     namespace(&admin, "team").await;
@@ -392,7 +414,7 @@ fn number(name: &str, default: u64) -> u64 {
 ///
 /// Pods are created and deleted on several nodes concurrently.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_answer_is_older_than_the_last_pod() {
+async fn node_authorization_is_never_stale_after_pod_write() {
     let seed = number("SEED", rand::random());
     println!("SEED={seed}");
     let plane = Arc::new(ControlPlane::start(options()).await);
@@ -416,25 +438,25 @@ async fn race(plane: Arc<ControlPlane>, worker: u64, rounds: u64, mut random: Sm
     let mut admin = admin.connect().await.expect("a connection");
     let mut agent = agent(&plane, &name).connect().await.expect("a connection");
     let volumes = json!([{"name": "s", "secret": {"secretName": "s"}}]);
-    // Which of three pods that reference the Secret exist.
-    let mut there = [false; 3];
+    // Existence of the three pods that reference the Secret.
+    let mut present = [false; 3];
     for round in 0..rounds {
-        let i = random.random_range(0..there.len());
-        let (method, path, body, done) = if there[i] {
+        let i = random.random_range(0..present.len());
+        let (method, path, body, done) = if present[i] {
             ("DELETE", format!("{place}/pods/p{i}"), String::new(), 200)
         } else {
             ("POST", format!("{place}/pods"), pod(&format!("p{i}"), &name, volumes.clone()).to_string(), 201)
         };
         let answer = admin.request(method, &path, body.as_bytes()).await.expect("a response");
         assert_eq!(answer.status, done, "{method} {path}: {}", answer.text());
-        there[i] = !there[i];
-        let wanted = if there.contains(&true) { 200 } else { 403 };
+        present[i] = !present[i];
+        let wanted = if present.contains(&true) { 200 } else { 403 };
         for _ in 0..2 {
             let answer = agent.request("GET", &format!("{place}/secrets/s"), b"").await.expect("a response");
             assert_eq!(
                 answer.status,
                 wanted,
-                "worker {worker}, round {round}, pods {there:?}: {}",
+                "worker {worker}, round {round}, pods {present:?}: {}",
                 answer.text()
             );
         }

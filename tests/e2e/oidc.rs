@@ -1,12 +1,12 @@
 //! End-to-end tests of OpenID Connect and JWT authenticators (requirements A-OIDC, A-JWT).
 
-mod file;
+mod configuration_file;
 mod flags;
-mod hostile;
+mod forged_tokens;
+mod hot_reload;
 mod issuer;
-mod keys;
-mod node;
-mod reload;
+mod key_rotation;
+mod node_provider;
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use crate::harness::{ControlPlane, eventually};
 use issuer::Issuer;
 
 /// The user of a token from a SelfSubjectReview; `None` if the response is 401.
-async fn who(plane: &ControlPlane, token: &str) -> Option<Value> {
+async fn token_user(plane: &ControlPlane, token: &str) -> Option<Value> {
     let group = plane.names().group("authentication");
     let review = json!({"apiVersion": format!("{group}/v1"), "kind": "SelfSubjectReview"});
     let answer = plane.token(token).post(&format!("/apis/{group}/v1/selfsubjectreviews"), &review).await;
@@ -22,13 +22,13 @@ async fn who(plane: &ControlPlane, token: &str) -> Option<Value> {
 }
 
 /// The username of a token; `""` if the token is rejected.
-async fn name(plane: &ControlPlane, token: &str) -> String {
-    let user = who(plane, token).await.unwrap_or_default();
+async fn token_username(plane: &ControlPlane, token: &str) -> String {
+    let user = token_user(plane, token).await.unwrap_or_default();
     user["username"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Waits until the log of the processes contains a text.
-async fn logged(plane: &ControlPlane, text: &str) {
+async fn wait_for_log(plane: &ControlPlane, text: &str) {
     let plain = |log: String| log.replace("\\\"", "\"");
     eventually(&format!("the log contains: {text}"), || async {
         plain(plane.log()).contains(text).then_some(())
@@ -40,7 +40,7 @@ async fn logged(plane: &ControlPlane, text: &str) {
 ///
 /// Each entry is an issuer name and the YAML after `issuer`, indented by two spaces. `""` maps the username
 /// from `sub`.
-fn file(issuer: &Issuer, entries: &[(&str, &str)]) -> String {
+fn authentication_config(issuer: &Issuer, entries: &[(&str, &str)]) -> String {
     let mut text =
         "apiVersion: apiserver.config.svc.internal/v1beta1\nkind: AuthenticationConfiguration\njwt:\n"
             .to_owned();

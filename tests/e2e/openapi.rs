@@ -10,13 +10,18 @@ use crate::kubectl::{Kubectl, RELEASES, installed};
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// Sends a GET; returns the status and one response header.
-async fn asked(client: &Client, path: &str, headers: &[(&str, &str)], header: &str) -> (u16, String) {
+async fn get_with_header(
+    client: &Client,
+    path: &str,
+    headers: &[(&str, &str)],
+    header: &str,
+) -> (u16, String) {
     let answer = client.request("GET", path, headers, b"").await;
     (answer.status, answer.header(header).to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn documents_are_kept_by_their_hash() {
+async fn openapi_documents_are_cacheable_by_hash_and_etag() {
     let plane = ControlPlane::start(Options::default()).await;
     let client = plane.user("alice");
     let index = client.get("/openapi/v3").await;
@@ -33,14 +38,20 @@ async fn documents_are_kept_by_their_hash() {
         assert!(document.header("expires").ends_with("GMT"), "{}", document.header("expires"));
         let etag = document.header("etag").to_owned();
         assert_eq!(etag, format!("\"{hash}\""));
-        let known = asked(&client, path, &[("if-none-match", &etag)], "etag").await;
+        let known = get_with_header(&client, path, &[("if-none-match", &etag)], "etag").await;
         assert_eq!(known, (304, etag.clone()));
-        let other = asked(&client, &format!("{path}?hash=00"), &[], "location").await;
+        let other = get_with_header(&client, &format!("{path}?hash=00"), &[], "location").await;
         assert_eq!(other, (301, url.to_owned()));
-        assert_eq!(asked(&client, path, &[], "cache-control").await, (200, "no-cache, private".to_owned()));
+        assert_eq!(
+            get_with_header(&client, path, &[], "cache-control").await,
+            (200, "no-cache, private".to_owned())
+        );
     }
     let known = index.header("etag").to_owned();
-    assert_eq!(asked(&client, "/openapi/v3", &[("if-none-match", &known)], "etag").await, (304, known));
+    assert_eq!(
+        get_with_header(&client, "/openapi/v3", &[("if-none-match", &known)], "etag").await,
+        (304, known)
+    );
 
     for (path, headers, status, media_type) in [
         ("/openapi/v2", &[][..], 200, "application/json"),
@@ -58,12 +69,13 @@ async fn documents_are_kept_by_their_hash() {
         ("/openapi/v4", &[], 404, "text/plain; charset=utf-8"),
     ] {
         assert_eq!(
-            asked(&client, path, headers, "content-type").await,
+            get_with_header(&client, path, headers, "content-type").await,
             (status, media_type.to_owned()),
             "{path} {headers:?}"
         );
     }
-    let compressed = asked(&client, "/openapi/v2", &[("accept-encoding", "gzip")], "content-encoding").await;
+    let compressed =
+        get_with_header(&client, "/openapi/v2", &[("accept-encoding", "gzip")], "content-encoding").await;
     assert_eq!(compressed, (200, "gzip".to_owned()));
     assert_eq!(
         client.post("/openapi/v2", &json!({})).await.status,
@@ -104,7 +116,7 @@ fn deployment(name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_checks_and_explains() {
+async fn kubectl_validates_and_explains_with_openapi() {
     let plane = ControlPlane::start(Options::kubernetes()).await;
     for release in RELEASES {
         let Some(program) = installed(release) else {
@@ -119,7 +131,7 @@ async fn kubectl_checks_and_explains() {
             );
         }
         kubectl.ok(&format!("explain {}", "deployments.spec.template.spec.containers.env"), "");
-        assert!(kubectl.refused("explain pods.spec.nothing").contains("does not exist"));
+        assert!(kubectl.must_fail("explain pods.spec.nothing").contains("does not exist"));
 
         let name = format!("web-{}", release.replace('.', "-"));
         kubectl.ok(&format!("create configmap {name} -n default --from-literal=a=b"), "");
@@ -129,13 +141,16 @@ async fn kubectl_checks_and_explains() {
         // The server validates fields of kinds that support it; kubectl validates the others.
         let mut wrong = deployment(&format!("{name}-wrong"));
         wrong["spec"]["template"]["spec"]["containers"][0]["imagee"] = "a:1".into();
-        let said = kubectl.refused_given("create -n default -f -", &wrong.to_string());
-        assert!(said.contains("unknown field") && said.contains("imagee"), "{release}: {said}");
+        let message = kubectl.must_fail_with_stdin("create -n default -f -", &wrong.to_string());
+        assert!(message.contains("unknown field") && message.contains("imagee"), "{release}: {message}");
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {"verbo": "get"}},
         });
-        let said = kubectl.refused_given("create -f -", &review.to_string());
-        assert!(said.contains("error validating data") && said.contains("verbo"), "{release}: {said}");
+        let message = kubectl.must_fail_with_stdin("create -f -", &review.to_string());
+        assert!(
+            message.contains("error validating data") && message.contains("verbo"),
+            "{release}: {message}"
+        );
     }
 }

@@ -39,7 +39,7 @@ fn warnings(answer: &TestResponse) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_keep_to_the_standard_of_their_namespace() {
+async fn pod_violating_namespace_standard_is_rejected_warned_and_audited() {
     let dir = tempfile::Builder::new().prefix("pod-security-").tempdir().expect("a folder");
     for options in [Options::default(), Options::kubernetes()] {
         let audit = dir.path().join("audit.log");
@@ -124,7 +124,7 @@ async fn pods_keep_to_the_standard_of_their_namespace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plugins_that_are_off_by_default_do_their_work_once_they_are_named() {
+async fn admission_plugins_off_by_default_work_when_enabled() {
     let plugins = "AlwaysAdmit,AlwaysPullImages,DenyServiceExternalIPs,ExtendedResourceToleration,\
                    LimitPodHardAntiAffinityTopology,OwnerReferencesPermissionEnforcement,PodNodeSelector,\
                    PodTolerationRestriction";

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::harness::{Client, ControlPlane, Options, eventually, program};
 
 /// Runs a start that fails; returns the exit code and standard error.
-fn fails(mut command: Command) -> (i32, String) {
+fn failed_startup(mut command: Command) -> (i32, String) {
     let output = command.stdin(Stdio::null()).output().expect("the program runs");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code().expect("an exit code"), text)
@@ -22,7 +22,7 @@ fn apid(data_dir: &Path, flags: &[&str]) -> Command {
 }
 
 #[test]
-fn mistakes_are_told_together_and_end_the_start_with_64() {
+fn invalid_flags_are_reported_together_with_exit_code_64() {
     let dir = tempfile::tempdir().expect("a folder");
     let data = dir.path().join("data");
     for (flags, words) in [
@@ -46,7 +46,7 @@ fn mistakes_are_told_together_and_end_the_start_with_64() {
         (&["--spawn-authd", "--authorization-mode=RBAC,RBAC,Foo"], &["Foo", "RBAC"]),
         (&["--spawn-authd", "--token-auth-file=/nowhere/at/all"], &["/nowhere/at/all"]),
     ] {
-        let (code, text) = fails(apid(&data, flags));
+        let (code, text) = failed_startup(apid(&data, flags));
         assert_eq!(code, 64, "{flags:?}: {text}");
         for word in words {
             assert!(text.contains(word), "{flags:?}: `{word}` is missing in: {text}");
@@ -56,7 +56,7 @@ fn mistakes_are_told_together_and_end_the_start_with_64() {
 }
 
 #[test]
-fn a_store_is_not_opened_under_other_names() {
+fn store_with_different_names_is_rejected() {
     let dir = tempfile::tempdir().expect("a folder");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let data = runtime.block_on(async {
@@ -68,16 +68,16 @@ fn a_store_is_not_opened_under_other_names() {
         copy
     });
     for flags in [&["--names=kubernetes"][..], &["--api-domain=other.test"]] {
-        let (code, text) = fails(apid(&data, &[&["--spawn-authd"], flags].concat()));
+        let (code, text) = failed_startup(apid(&data, &[&["--spawn-authd"], flags].concat()));
         assert_eq!(code, 1, "{text}");
         assert!(text.contains("svc.internal"), "{text}");
     }
 }
 
 /// A process that is killed when the test ends.
-struct Running(std::process::Child);
+struct KillOnDrop(std::process::Child);
 
-impl Drop for Running {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -85,12 +85,12 @@ impl Drop for Running {
 }
 
 #[tokio::test]
-async fn without_authd_everything_fails_closed_and_only_health_is_told() {
+async fn requests_without_authd_return_503_except_health() {
     let dir = tempfile::tempdir().expect("a folder");
     let data = dir.path().join("data");
     let socket = format!("--authd-socket={}", dir.path().join("missing").display());
     let mut command = apid(&data, &[&socket, "--authorization-mode=RBAC"]);
-    let _running = Running(command.stderr(Stdio::null()).spawn().expect("apid starts"));
+    let _running = KillOnDrop(command.stderr(Stdio::null()).spawn().expect("apid starts"));
     let port = eventually("apid writes its port", || async {
         std::fs::read_to_string(data.join("apid.port")).ok()?.trim().parse().ok()
     })
@@ -112,7 +112,7 @@ async fn without_authd_everything_fails_closed_and_only_health_is_told() {
 }
 
 #[tokio::test]
-async fn sigterm_ends_watches_finishes_and_leaves_no_authd() {
+async fn sigterm_ends_watches_and_stops_authd() {
     let mut plane = ControlPlane::start(Options::default()).await;
     plane
         .admin()
@@ -130,13 +130,13 @@ async fn sigterm_ends_watches_finishes_and_leaves_no_authd() {
         plane.stop()
     );
     assert!(ended);
-    assert!(!alive(authd[0]), "authd ends with apid");
+    assert!(!is_running(authd[0]), "authd ends with apid");
     plane.launch().await;
     plane.admin().get("/api/v1/namespaces/default/configmaps/x").await.expect(200);
 }
 
 #[tokio::test]
-async fn during_the_shutdown_delay_requests_are_served_and_readyz_fails() {
+async fn shutdown_delay_serves_requests_and_fails_readyz() {
     let plane = ControlPlane::start(Options::default().flag("--shutdown-delay-duration=3s")).await;
     let admin = plane.admin();
     let pid = i32::try_from(plane.pid()).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
@@ -147,15 +147,15 @@ async fn during_the_shutdown_delay_requests_are_served_and_readyz_fails() {
 }
 
 #[tokio::test]
-async fn authd_ends_when_apid_is_killed() {
+async fn authd_exits_when_apid_is_killed() {
     let mut plane = ControlPlane::start(Options::default()).await;
     let authd = plane.authd_pids();
     plane.kill();
-    eventually("authd ends", || async { (!alive(authd[0])).then_some(()) }).await;
+    eventually("authd ends", || async { (!is_running(authd[0])).then_some(()) }).await;
 }
 
 #[tokio::test]
-async fn authd_is_started_again_when_it_is_killed() {
+async fn killed_authd_is_restarted() {
     let plane = ControlPlane::start(Options::default()).await;
     for _ in 0..3 {
         let before = plane.authd_pids();
@@ -175,13 +175,13 @@ async fn authd_is_started_again_when_it_is_killed() {
 }
 
 /// Whether a process exists and is no zombie.
-fn alive(pid: u32) -> bool {
+fn is_running(pid: u32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_stored_is_for_its_owner_alone() {
+async fn data_directory_has_mode_0700() {
     use std::os::unix::fs::PermissionsExt as _;
     let plane = ControlPlane::start(Options::default()).await;
     let mode = std::fs::metadata(plane.data_dir()).expect("the data directory").permissions().mode();
@@ -189,7 +189,7 @@ async fn what_is_stored_is_for_its_owner_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_authd_that_hangs_is_lost() {
+async fn readyz_fails_while_authd_is_unresponsive() {
     let plane = ControlPlane::start(Options::default()).await;
     plane.user("carol").get("/api").await.expect(200);
     plane.signal_authd(rustix::process::Signal::STOP);
@@ -206,7 +206,7 @@ async fn an_authd_that_hangs_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn authd_that_hangs_is_killed_and_started_again() {
+async fn unresponsive_authd_process_is_replaced() {
     let plane = ControlPlane::start(Options::default()).await;
     // apid waits 30 s for the first health response of authd. The sleep lets authd respond once.
     tokio::time::sleep(Duration::from_secs(2)).await;

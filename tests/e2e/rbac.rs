@@ -9,17 +9,17 @@ use crate::harness::{Client, ControlPlane, Options, TestResponse, eventually};
 pub(crate) const MERGE: &str = "application/merge-patch+json";
 
 /// A control plane with the same fixture objects in the namespaces `a` and `b`.
-pub(crate) struct World {
+pub(crate) struct RbacFixture {
     pub(crate) plane: ControlPlane,
     pub(crate) admin: Client,
     rbac: String,
     group: String,
 }
 
-impl World {
-    pub(crate) async fn start() -> World {
+impl RbacFixture {
+    pub(crate) async fn start() -> RbacFixture {
         let plane = ControlPlane::start(Options::kubernetes()).await;
-        let world = World {
+        let fixture = RbacFixture {
             admin: plane.admin(),
             rbac: plane.api("rbac.authorization", "v1"),
             group: plane.names().group("rbac.authorization"),
@@ -31,7 +31,7 @@ impl World {
             let scaled = json!({"selector": {"matchLabels": {"app": "x"}}, "template": template});
             let mut set = scaled.clone();
             set["serviceName"] = "x".into();
-            world.made("/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await;
+            fixture.create("/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await;
             for (collection, object) in [
                 (format!("{core}/configmaps"), json!({"metadata": {"name": "x"}})),
                 (format!("{core}/configmaps"), json!({"metadata": {"name": "y"}})),
@@ -50,13 +50,13 @@ impl World {
                     json!({"metadata": {"name": "x"}, "spec": set}),
                 ),
             ] {
-                world.made(&collection, object).await;
+                fixture.create(&collection, object).await;
             }
         }
-        world
+        fixture
     }
 
-    pub(crate) async fn made(&self, collection: &str, object: Value) -> Value {
+    pub(crate) async fn create(&self, collection: &str, object: Value) -> Value {
         self.admin.post(collection, &object).await.expect(201)
     }
 
@@ -83,17 +83,17 @@ impl World {
 
     /// Creates a Role and a RoleBinding in a namespace for one user, both with the name of the user.
     pub(crate) async fn grant(&self, namespace: &str, user: &str, rules: Value) {
-        self.made(&self.roles(namespace), json!({"metadata": {"name": user}, "rules": rules})).await;
+        self.create(&self.roles(namespace), json!({"metadata": {"name": user}, "rules": rules})).await;
         let binding = self.binding(user, "Role", user, json!([self.user(user)]));
-        self.made(&self.bindings(namespace), binding).await;
+        self.create(&self.bindings(namespace), binding).await;
     }
 
     /// Creates a ClusterRole and a ClusterRoleBinding for one user, both with the name of the user.
     pub(crate) async fn grant_cluster(&self, user: &str, rules: Value) {
         let role = json!({"metadata": {"name": user}, "rules": rules});
-        self.made(&self.cluster("clusterroles"), role).await;
+        self.create(&self.cluster("clusterroles"), role).await;
         let binding = self.binding(user, "ClusterRole", user, json!([self.user(user)]));
-        self.made(&self.cluster("clusterrolebindings"), binding).await;
+        self.create(&self.cluster("clusterrolebindings"), binding).await;
     }
 
     pub(crate) fn client(&self, user: &str) -> Client {
@@ -112,7 +112,7 @@ pub(crate) fn rule(groups: &[&str], resources: &[&str], names: &[&str], verbs: &
 /// Sends a request `METHOD path`.
 ///
 /// `:rest` is a path in the namespace in the core group, `apps:rest` one in `apps`.
-async fn ask(client: &Client, request: &str, namespace: &str) -> TestResponse {
+async fn send_request(client: &Client, request: &str, namespace: &str) -> TestResponse {
     let (method, path) = request.split_once(' ').expect("a method and a path");
     let path = match path.split_once(':') {
         Some(("", rest)) => format!("/api/v1/namespaces/{namespace}/{rest}"),
@@ -130,8 +130,8 @@ async fn ask(client: &Client, request: &str, namespace: &str) -> TestResponse {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rule_covers_what_it_says_and_nothing_else() {
-    let world = World::start().await;
+async fn rbac_rule_covers_only_its_groups_resources_names_and_verbs() {
+    let fixture = RbacFixture::start().await;
     let get = &["get"][..];
     let table: &[(&str, Value, &[&str], &[&str])] = &[
         (
@@ -254,38 +254,38 @@ async fn a_rule_covers_what_it_says_and_nothing_else() {
         ("empty", rule(&[""], &["pods"], &[], &["proxy", "redirect"]), &[], &["GET :pods", "GET :pods/x"]),
     ];
     for (user, rule, allowed, refused) in table {
-        world.grant("a", user, json!([rule])).await;
-        let client = world.client(user);
+        fixture.grant("a", user, json!([rule])).await;
+        let client = fixture.client(user);
         for request in *allowed {
-            let answer = ask(&client, request, "a").await;
+            let answer = send_request(&client, request, "a").await;
             assert!(answer.status < 300, "{user}: {request}: {} {}", answer.status, answer.text());
             assert_eq!(
-                ask(&client, request, "b").await.status,
+                send_request(&client, request, "b").await.status,
                 403,
                 "{user}: {request} in another namespace"
             );
         }
         for request in *refused {
-            assert_eq!(ask(&client, request, "a").await.status, 403, "{user}: {request}");
+            assert_eq!(send_request(&client, request, "a").await.status, 403, "{user}: {request}");
         }
     }
     // Verbs without a request, such as `proxy`, are still granted in access reviews.
     for verb in ["proxy", "redirect"] {
         let attributes = json!({"namespace": "a", "resource": "pods", "name": "x", "verb": verb});
         let review = json!({"spec": {"user": "empty", "resourceAttributes": attributes}});
-        let path = format!("{}/subjectaccessreviews", world.plane.api("authorization", "v1"));
-        let answer = world.admin.post(&path, &review).await.expect(201);
+        let path = format!("{}/subjectaccessreviews", fixture.plane.api("authorization", "v1"));
+        let answer = fixture.admin.post(&path, &review).await.expect(201);
         assert_eq!(answer["status"]["allowed"], true, "{verb}");
     }
-    let nobody = world.client("nobody");
+    let unbound_user = fixture.client("nobody");
     for request in ["GET :pods", "GET :configmaps/x", "POST :configmaps", "GET /metrics"] {
-        assert_eq!(ask(&nobody, request, "a").await.status, 403, "{request}");
+        assert_eq!(send_request(&unbound_user, request, "a").await.status, 403, "{request}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn paths_outside_the_api_are_covered_by_cluster_roles() {
-    let world = World::start().await;
+async fn non_resource_urls_are_granted_by_cluster_roles_only() {
+    let fixture = RbacFixture::start().await;
     for (user, urls, allowed, refused) in [
         (
             "one",
@@ -297,13 +297,13 @@ async fn paths_outside_the_api_are_covered_by_cluster_roles() {
         ("all", json!(["*"]), &["GET /metrics", "GET /livez/ping"], &["GET /api/v1/nodes"]),
     ] {
         let rule = json!({"nonResourceURLs": urls, "verbs": ["get"]});
-        world.grant_cluster(user, json!([rule])).await;
-        let client = world.client(user);
+        fixture.grant_cluster(user, json!([rule])).await;
+        let client = fixture.client(user);
         for request in allowed {
-            assert_eq!(ask(&client, request, "a").await.status, 200, "{user}: {request}");
+            assert_eq!(send_request(&client, request, "a").await.status, 200, "{user}: {request}");
         }
         for request in refused {
-            let status = ask(&client, request, "a").await.status;
+            let status = send_request(&client, request, "a").await.status;
             assert!(
                 [403, 404].contains(&status) && (status == 403 || *request == "GET /metrics/x"),
                 "{user}: {request}: {status}"
@@ -312,54 +312,54 @@ async fn paths_outside_the_api_are_covered_by_cluster_roles() {
         let path = if user == "all" { "*" } else { "/metrics" };
         let role =
             json!({"metadata": {"name": "paths"}, "rules": [{"nonResourceURLs": [path], "verbs": ["get"]}]});
-        world.admin.post(&world.roles("a"), &role).await.expect(422);
+        fixture.admin.post(&fixture.roles("a"), &role).await.expect(422);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bindings_reach_whom_and_where_they_say() {
-    let world = World::start().await;
+async fn binding_grants_only_its_subjects_in_its_scope() {
+    let fixture = RbacFixture::start().await;
     let read = json!([rule(&[""], &["configmaps"], &[], &["get"]), rule(&[""], &["nodes"], &[], &["list"])]);
     let role = json!({"metadata": {"name": "read"}, "rules": read});
-    world.made(&world.cluster("clusterroles"), role.clone()).await;
-    world.made(&world.roles("a"), role).await;
+    fixture.create(&fixture.cluster("clusterroles"), role.clone()).await;
+    fixture.create(&fixture.roles("a"), role).await;
     let mut clients = std::collections::HashMap::from([
-        ("jane", world.plane.certificate("jane", &["dev"])),
-        ("JANE", world.plane.certificate("JANE", &["DEV"])),
-        ("odd", world.plane.certificate("oidc:1234", &["any string"])),
-        ("mail", world.plane.certificate("jane@example.com", &[])),
-        ("anonymous", world.plane.anonymous()),
+        ("jane", fixture.plane.certificate("jane", &["dev"])),
+        ("JANE", fixture.plane.certificate("JANE", &["DEV"])),
+        ("odd", fixture.plane.certificate("oidc:1234", &["any string"])),
+        ("mail", fixture.plane.certificate("jane@example.com", &[])),
+        ("anonymous", fixture.plane.anonymous()),
     ]);
     let default = "/api/v1/namespaces/a/serviceaccounts/default";
     eventually("the default service account exists", || async {
-        (world.admin.get(default).await.status == 200).then_some(())
+        (fixture.admin.get(default).await.status == 200).then_some(())
     })
     .await;
     // A pod without a service account gets the default one.
-    let pod = world.admin.get("/api/v1/namespaces/a/pods/x").await.expect(200);
+    let pod = fixture.admin.get("/api/v1/namespaces/a/pods/x").await.expect(200);
     assert_eq!(pod["spec"]["serviceAccountName"], "default");
     let bound = json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "x", "uid": pod["metadata"]["uid"]}});
     for (name, namespace, account, spec) in
         [("a:x", "a", "x", json!({})), ("b:x", "b", "x", json!({})), ("a:default", "a", "default", bound)]
     {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
-        let issued = world.admin.post(&path, &json!({"spec": spec})).await.expect(201);
-        clients.insert(name, world.plane.token(issued["status"]["token"].as_str().expect("a token")));
+        let issued = fixture.admin.post(&path, &json!({"spec": spec})).await.expect(201);
+        clients.insert(name, fixture.plane.token(issued["status"]["token"].as_str().expect("a token")));
     }
     // `CLIENT TARGET`: the client reads a ConfigMap in `a` (here) or `b` (there), or lists the cluster's
     // nodes.
-    let status = async |deed: &str| {
-        let (who, what) = deed.split_once(' ').expect("a client and a target");
+    let status = async |target: &str| {
+        let (who, what) = target.split_once(' ').expect("a client and a target");
         let (request, namespace) = match what {
             "here" => ("GET :configmaps/x", "a"),
             "there" => ("GET :configmaps/x", "b"),
             _ => ("GET /api/v1/nodes", ""),
         };
-        ask(&clients[who], request, namespace).await.status
+        send_request(&clients[who], request, namespace).await.status
     };
     let (user, group) = (
-        |name: &str| world.user(name),
-        |name: &str| json!({"kind": "Group", "apiGroup": world.group, "name": name}),
+        |name: &str| fixture.user(name),
+        |name: &str| json!({"kind": "Group", "apiGroup": fixture.group, "name": name}),
     );
     let account = |name: &str| json!({"kind": "ServiceAccount", "namespace": "a", "name": name});
     // The subject; a Role, a ClusterRole in the namespace, or one cluster-wide; permitted and forbidden
@@ -386,27 +386,27 @@ async fn bindings_reach_whom_and_where_they_say() {
         (account("x"), "everywhere", &["a:x here", "a:x there", "a:x nodes"], &["b:x here", "jane here"]),
     ] {
         let all = || may.iter().chain(may_not);
-        for deed in all() {
-            assert_eq!(status(deed).await, 403, "{subject}, {to}: {deed}, before");
+        for target in all() {
+            assert_eq!(status(target).await, 403, "{subject}, {to}: {target}, before");
         }
         let (collection, kind) = match to {
-            "everywhere" => (world.cluster("clusterrolebindings"), "ClusterRole"),
-            kind => (world.bindings("a"), kind),
+            "everywhere" => (fixture.cluster("clusterrolebindings"), "ClusterRole"),
+            kind => (fixture.bindings("a"), kind),
         };
-        world.made(&collection, world.binding("b", kind, "read", json!([subject]))).await;
-        for deed in may {
-            assert_eq!(status(deed).await, 200, "{subject}, {to}: {deed}");
+        fixture.create(&collection, fixture.binding("b", kind, "read", json!([subject]))).await;
+        for target in may {
+            assert_eq!(status(target).await, 200, "{subject}, {to}: {target}");
         }
-        for deed in may_not {
-            assert_eq!(status(deed).await, 403, "{subject}, {to}: {deed}");
+        for target in may_not {
+            assert_eq!(status(target).await, 403, "{subject}, {to}: {target}");
         }
-        world.admin.delete(&format!("{collection}/b")).await.expect(200);
-        for deed in all() {
-            assert_eq!(status(deed).await, 403, "{subject}, {to}: {deed}, after");
+        fixture.admin.delete(&format!("{collection}/b")).await.expect(200);
+        for target in all() {
+            assert_eq!(status(target).await, 403, "{subject}, {to}: {target}, after");
         }
     }
     // A service account without bindings may read discovery documents only.
-    assert_eq!(ask(&clients["a:x"], "GET /apis", "").await.status, 200);
+    assert_eq!(send_request(&clients["a:x"], "GET /apis", "").await.status, 200);
 }
 
 /// The fields in the causes of a 422 response.
@@ -416,9 +416,9 @@ fn fields(answer: &TestResponse) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_keep_what_they_are_given_and_wrong_ones_are_refused() {
-    let world = World::start().await;
-    let resources = world.admin.get(&world.rbac).await.expect(200);
+async fn rbac_objects_are_stored_and_invalid_ones_return_422() {
+    let fixture = RbacFixture::start().await;
+    let resources = fixture.admin.get(&fixture.rbac).await.expect(200);
     for (resource, namespaced) in
         [("roles", true), ("clusterroles", false), ("rolebindings", true), ("clusterrolebindings", false)]
     {
@@ -426,23 +426,23 @@ async fn objects_keep_what_they_are_given_and_wrong_ones_are_refused() {
         let found = listed.iter().find(|held| held["name"] == resource).expect("it is listed");
         assert_eq!(found["namespaced"], namespaced, "{resource}");
     }
-    let (roles, bindings) = (world.roles("a"), world.bindings("a"));
+    let (roles, bindings) = (fixture.roles("a"), fixture.bindings("a"));
     let (cluster_roles, cluster_bindings) =
-        (world.cluster("clusterroles"), world.cluster("clusterrolebindings"));
+        (fixture.cluster("clusterroles"), fixture.cluster("clusterrolebindings"));
     let rules =
         json!([rule(&[""], &["pods"], &[], &["get"]), rule(&["apps"], &["*"], &["x"], &["list", "watch"])]);
-    let subjects = json!([world.user("jane"), {"kind": "ServiceAccount", "namespace": "b", "name": "x"}]);
+    let subjects = json!([fixture.user("jane"), {"kind": "ServiceAccount", "namespace": "b", "name": "x"}]);
     let aggregated = json!({"metadata": {"name": "sum"}, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}});
     for (collection, object, kept) in [
         (&roles, json!({"metadata": {"name": "a:b"}, "rules": rules}), "rules"),
         (&cluster_roles, json!({"metadata": {"name": "a:b"}, "rules": rules}), "rules"),
         (&cluster_roles, aggregated, "aggregationRule"),
-        (&bindings, world.binding("a:b", "Role", "nosuch", subjects.clone()), "subjects"),
-        (&cluster_bindings, world.binding("a:b", "ClusterRole", "nosuch", subjects), "subjects"),
+        (&bindings, fixture.binding("a:b", "Role", "nosuch", subjects.clone()), "subjects"),
+        (&cluster_bindings, fixture.binding("a:b", "ClusterRole", "nosuch", subjects), "subjects"),
     ] {
-        world.made(collection, object.clone()).await;
+        fixture.create(collection, object.clone()).await;
         let name = object["metadata"]["name"].as_str().expect("a name");
-        let read = world.admin.get(&format!("{collection}/{name}")).await.expect(200);
+        let read = fixture.admin.get(&format!("{collection}/{name}")).await.expect(200);
         assert_eq!(read[kept], object[kept], "{collection}");
         let namespace = if collection.contains("/namespaces/") { json!("a") } else { Value::Null };
         assert_eq!(read["metadata"]["namespace"], namespace, "{collection}");
@@ -452,7 +452,7 @@ async fn objects_keep_what_they_are_given_and_wrong_ones_are_refused() {
     }
     let role = |name: &str, rules: Value| json!({"metadata": {"name": name}, "rules": rules});
     let bound = |change: &dyn Fn(&mut Value)| {
-        let mut binding = world.binding("w", "ClusterRole", "view", json!([world.user("jane")]));
+        let mut binding = fixture.binding("w", "ClusterRole", "view", json!([fixture.user("jane")]));
         change(&mut binding);
         binding
     };
@@ -491,7 +491,7 @@ async fn objects_keep_what_they_are_given_and_wrong_ones_are_refused() {
         refused.push((&cluster_bindings, bound(&|b| b["metadata"]["name"] = name.into()), "metadata.name"));
     }
     for (collection, object, field) in refused {
-        let answer = world.admin.post(collection, &object).await;
+        let answer = fixture.admin.post(collection, &object).await;
         assert_eq!(answer.status, 422, "{object}: {}", answer.text());
         assert!(
             fields(&answer).iter().any(|found| found == field),
@@ -500,48 +500,48 @@ async fn objects_keep_what_they_are_given_and_wrong_ones_are_refused() {
         );
     }
     // User and Group subjects default to the RBAC API group.
-    let bare = world.binding("bare", "ClusterRole", "view", json!([{"kind": "Group", "name": "dev"}]));
-    let made = world.made(&bindings, bare).await;
-    assert_eq!(made["subjects"][0]["apiGroup"], world.group.as_str());
+    let bare = fixture.binding("bare", "ClusterRole", "view", json!([{"kind": "Group", "name": "dev"}]));
+    let made = fixture.create(&bindings, bare).await;
+    assert_eq!(made["subjects"][0]["apiGroup"], fixture.group.as_str());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_binding_keeps_its_role_until_it_is_made_anew() {
-    let world = World::start().await;
+async fn binding_role_ref_is_immutable_until_recreated() {
+    let fixture = RbacFixture::start().await;
     for (name, resource) in [("maps", "configmaps"), ("secrets", "secrets")] {
         let rules = json!([rule(&[""], &[resource], &[], &["get"])]);
-        world.made(&world.roles("a"), json!({"metadata": {"name": name}, "rules": rules})).await;
+        fixture.create(&fixture.roles("a"), json!({"metadata": {"name": name}, "rules": rules})).await;
     }
-    let (jane, bindings) = (world.client("jane"), world.bindings("a"));
-    let to = |role: &str| world.binding("b", "Role", role, json!([world.user("jane")]));
+    let (jane, bindings) = (fixture.client("jane"), fixture.bindings("a"));
+    let to = |role: &str| fixture.binding("b", "Role", role, json!([fixture.user("jane")]));
     let may = async |maps: u16, secrets: u16| {
         let got = (
-            ask(&jane, "GET :configmaps/x", "a").await.status,
-            ask(&jane, "GET :secrets/x", "a").await.status,
+            send_request(&jane, "GET :configmaps/x", "a").await.status,
+            send_request(&jane, "GET :secrets/x", "a").await.status,
         );
         assert_eq!(got, (maps, secrets));
     };
-    world.made(&bindings, to("maps")).await;
+    fixture.create(&bindings, to("maps")).await;
     may(200, 403).await;
-    let answer = world.admin.put(&format!("{bindings}/b"), &to("secrets")).await;
+    let answer = fixture.admin.put(&format!("{bindings}/b"), &to("secrets")).await;
     assert_eq!((answer.status, fields(&answer)), (422, vec!["roleRef".to_owned()]), "{}", answer.text());
     assert!(answer.text().contains("cannot change roleRef"), "{}", answer.text());
     may(200, 403).await;
-    world.admin.delete(&format!("{bindings}/b")).await.expect(200);
+    fixture.admin.delete(&format!("{bindings}/b")).await.expect(200);
     may(403, 403).await;
-    world.made(&bindings, to("secrets")).await;
+    fixture.create(&bindings, to("secrets")).await;
     may(403, 200).await;
     // Permissions of two bindings are added.
     let mut second = to("maps");
     second["metadata"]["name"] = "c".into();
-    world.made(&bindings, second).await;
+    fixture.create(&bindings, second).await;
     may(200, 200).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_grants_what_they_do_not_hold() {
-    let world = World::start().await;
-    let group = world.group.as_str();
+async fn user_cannot_grant_permissions_not_held_without_escalate_or_bind() {
+    let fixture = RbacFixture::start().await;
+    let group = fixture.group.as_str();
     let all = &["get", "create", "update", "patch", "delete"][..];
     let writer = rule(&[group], &["roles", "rolebindings", "clusterroles", "clusterrolebindings"], &[], all);
     let pods = rule(&[""], &["pods"], &[], &["get"]);
@@ -560,20 +560,20 @@ async fn nobody_grants_what_they_do_not_hold() {
         let mut rules = vec![writer.clone(), pods.clone()];
         rules.extend(more);
         if everywhere {
-            world.grant_cluster(user, json!(rules)).await
+            fixture.grant_cluster(user, json!(rules)).await
         } else {
-            world.grant("a", user, json!(rules)).await
+            fixture.grant("a", user, json!(rules)).await
         }
     }
-    for collection in [world.roles("a"), world.cluster("clusterroles")] {
-        world.made(&collection, json!({"metadata": {"name": "big"}, "rules": [secrets]})).await;
-        world.made(&collection, json!({"metadata": {"name": "held"}, "rules": [pods]})).await;
+    for collection in [fixture.roles("a"), fixture.cluster("clusterroles")] {
+        fixture.create(&collection, json!({"metadata": {"name": "big"}, "rules": [secrets]})).await;
+        fixture.create(&collection, json!({"metadata": {"name": "held"}, "rules": [pods]})).await;
     }
     let role = |rules: &[&Value]| json!({"metadata": {"name": "new"}, "rules": rules});
-    let binding = |kind: &str, role: &str| world.binding("new", kind, role, json!([world.user("joe")]));
-    let (roles, bindings) = (world.roles("a"), world.bindings("a"));
+    let binding = |kind: &str, role: &str| fixture.binding("new", kind, role, json!([fixture.user("joe")]));
+    let (roles, bindings) = (fixture.roles("a"), fixture.bindings("a"));
     let (cluster_roles, cluster_bindings) =
-        (world.cluster("clusterroles"), world.cluster("clusterrolebindings"));
+        (fixture.cluster("clusterroles"), fixture.cluster("clusterrolebindings"));
     let star = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
     for (user, collection, object, want) in [
         ("plain", &roles, role(&[&pods]), 201),
@@ -604,17 +604,18 @@ async fn nobody_grants_what_they_do_not_hold() {
         ("cluster-binder", &bindings, binding("ClusterRole", "big"), 201),
         ("cluster-binder", &bindings, binding("Role", "big"), 403),
     ] {
-        let answer = world.client(user).post(collection, &object).await;
+        let answer = fixture.client(user).post(collection, &object).await;
         assert_eq!(answer.status, want, "{user} creates {object} in {collection}: {}", answer.text());
         if want == 201 {
-            world.admin.delete(&format!("{collection}/new")).await.expect(200);
+            fixture.admin.delete(&format!("{collection}/new")).await.expect(200);
         }
     }
     // Updates need all permissions of the new role as well, except for updates of metadata for garbage
     // collection.
-    world.made(&roles, role(&[&secrets])).await;
-    world.made(&bindings, binding("Role", "big")).await;
-    let more_subjects = world.binding("new", "Role", "big", json!([world.user("joe"), world.user("plain")]));
+    fixture.create(&roles, role(&[&secrets])).await;
+    fixture.create(&bindings, binding("Role", "big")).await;
+    let more_subjects =
+        fixture.binding("new", "Role", "big", json!([fixture.user("joe"), fixture.user("plain")]));
     let labels = json!({"metadata": {"name": "new", "labels": {"a": "b"}}, "rules": [secrets]});
     let held = json!({"metadata": {"name": "new", "finalizers": ["example.com/held"]}, "rules": [secrets]});
     let released = role(&[&secrets]);
@@ -628,30 +629,30 @@ async fn nobody_grants_what_they_do_not_hold() {
         ("plain", &bindings, more_subjects.clone(), 403),
         ("binder", &bindings, more_subjects, 200),
     ] {
-        let answer = world.client(user).put(&format!("{collection}/new"), &object).await;
+        let answer = fixture.client(user).put(&format!("{collection}/new"), &object).await;
         assert_eq!(answer.status, want, "{user} changes to {object} in {collection}: {}", answer.text());
     }
     // The check also covers patches of one's own role, aggregation rules, and aggregation labels.
     let mine = format!("{roles}/plain");
-    let answer = world.client("plain").patch(&mine, MERGE, &json!({"rules": [star]})).await;
+    let answer = fixture.client("plain").patch(&mine, MERGE, &json!({"rules": [star]})).await;
     assert_eq!(answer.status, 403, "{}", answer.text());
     let sum = json!({"metadata": {"name": "sum"}, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}});
-    let answer = world.client("cluster-plain").post(&cluster_roles, &sum).await;
+    let answer = fixture.client("cluster-plain").post(&cluster_roles, &sum).await;
     assert_eq!(answer.status, 403, "{}", answer.text());
-    let into_admin = world.plane.names().aggregate_to_label("admin");
+    let into_admin = fixture.plane.names().aggregate_to_label("admin");
     let labelled = json!({"metadata": {"name": "new", "labels": {into_admin: "true"}}, "rules": [secrets]});
-    let answer = world.client("cluster-plain").post(&cluster_roles, &labelled).await;
+    let answer = fixture.client("cluster-plain").post(&cluster_roles, &labelled).await;
     assert_eq!(answer.status, 403, "{}", answer.text());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_aggregated_role_holds_the_rules_of_its_parts() {
-    let world = World::start().await;
-    let cluster_roles = world.cluster("clusterroles");
+async fn aggregated_cluster_role_has_rules_of_selected_roles() {
+    let fixture = RbacFixture::start().await;
+    let cluster_roles = fixture.cluster("clusterroles");
     let part = |name: &str, resource: &str, label: &str| json!({"metadata": {"name": name, "labels": {"part": label}}, "rules": [rule(&[""], &[resource], &[], &["get"])]});
     let holds = async |want: &[&str]| {
         eventually("the aggregated rules are updated", || async {
-            let held = world.admin.get(&format!("{cluster_roles}/sum")).await.expect(200);
+            let held = fixture.admin.get(&format!("{cluster_roles}/sum")).await.expect(200);
             let rules = held["rules"].as_array().cloned().unwrap_or_default();
             let mut found: Vec<String> = rules
                 .iter()
@@ -662,34 +663,34 @@ async fn an_aggregated_role_holds_the_rules_of_its_parts() {
         })
         .await;
     };
-    world.made(&cluster_roles, part("one", "pods", "yes")).await;
+    fixture.create(&cluster_roles, part("one", "pods", "yes")).await;
     let selectors = json!([{"matchLabels": {"part": "yes"}}, {"matchLabels": {"part": "too"}}]);
     let sum = json!({"metadata": {"name": "sum"}, "aggregationRule": {"clusterRoleSelectors": selectors}, "rules": []});
-    world.made(&cluster_roles, sum).await;
+    fixture.create(&cluster_roles, sum).await;
     holds(&["pods"]).await;
-    world.made(&cluster_roles, part("two", "secrets", "too")).await;
-    world.made(&cluster_roles, part("three", "nodes", "no")).await;
+    fixture.create(&cluster_roles, part("two", "secrets", "too")).await;
+    fixture.create(&cluster_roles, part("three", "nodes", "no")).await;
     holds(&["pods", "secrets"]).await;
-    let mut written = world.admin.get(&format!("{cluster_roles}/sum")).await.expect(200);
+    let mut written = fixture.admin.get(&format!("{cluster_roles}/sum")).await.expect(200);
     written["rules"] = json!([rule(&[""], &["services"], &[], &["get"])]);
-    world.admin.put(&format!("{cluster_roles}/sum"), &written).await.expect(200);
+    fixture.admin.put(&format!("{cluster_roles}/sum"), &written).await.expect(200);
     holds(&["pods", "secrets"]).await;
-    world.admin.delete(&format!("{cluster_roles}/one")).await.expect(200);
+    fixture.admin.delete(&format!("{cluster_roles}/one")).await.expect(200);
     holds(&["secrets"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_of_two_kinds_needs_both_rights() {
-    let world = World::start().await;
+async fn create_on_update_requires_both_verbs_and_pod_binding_its_own() {
+    let fixture = RbacFixture::start().await;
     let lease = |name: &str| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}});
     for (user, verbs, want) in [("updates", &["update"][..], 403), ("both", &["update", "create"], 201)] {
-        world.grant("a", user, json!([rule(&["coordination.k8s.io"], &["leases"], &[], verbs)])).await;
+        fixture.grant("a", user, json!([rule(&["coordination.k8s.io"], &["leases"], &[], verbs)])).await;
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/a/leases/{user}");
-        let answer = world.client(user).put(&path, &lease(user)).await;
+        let answer = fixture.client(user).put(&path, &lease(user)).await;
         assert_eq!(answer.status, want, "{user}: {}", answer.text());
     }
     // In the default policy, the scheduler may bind pods but not update them.
-    let scheduler = world.client("system:kube-scheduler");
+    let scheduler = fixture.client("system:kube-scheduler");
     let binding = json!({"metadata": {"name": "x"}, "target": {"kind": "Node", "name": "n"}});
     scheduler.post("/api/v1/namespaces/a/pods/x/binding", &binding).await.expect(201);
     let bound = scheduler.get("/api/v1/namespaces/a/pods/x").await.expect(200);

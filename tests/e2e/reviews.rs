@@ -4,34 +4,35 @@ use serde_json::{Value, json};
 
 use crate::harness::{Client, ControlPlane, Options};
 
-struct World {
+struct ReviewFixture {
     plane: ControlPlane,
     admin: Client,
     reviews: String,
 }
 
-impl World {
+impl ReviewFixture {
     /// Starts a server with permissions for alice in the namespace `a` only.
     ///
     /// She may get deployments, pod logs and the ConfigMap `x`.
-    async fn start(options: Options) -> World {
+    async fn start(options: Options) -> ReviewFixture {
         let plane = ControlPlane::start(options).await;
-        let world = World { admin: plane.admin(), reviews: plane.api("authorization", "v1"), plane };
+        let fixture =
+            ReviewFixture { admin: plane.admin(), reviews: plane.api("authorization", "v1"), plane };
         for namespace in ["a", "b"] {
-            world
+            fixture
                 .admin
                 .post("/api/v1/namespaces", &json!({"metadata": {"name": namespace}}))
                 .await
                 .expect(201);
         }
-        let group = world.plane.names().group("rbac.authorization");
-        let rbac = format!("{}/namespaces/a", world.plane.api("rbac.authorization", "v1"));
+        let group = fixture.plane.names().group("rbac.authorization");
+        let rbac = format!("{}/namespaces/a", fixture.plane.api("rbac.authorization", "v1"));
         let rules = json!([
             {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
             {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["x"], "verbs": ["get"]},
             {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
         ]);
-        world
+        fixture
             .admin
             .post(&format!("{rbac}/roles"), &json!({"metadata": {"name": "r"}, "rules": rules}))
             .await
@@ -39,8 +40,8 @@ impl World {
         let binding = json!({"metadata": {"name": "b"},
             "subjects": [{"kind": "User", "name": "alice"}, {"kind": "ServiceAccount", "namespace": "a", "name": "x"}],
             "roleRef": {"apiGroup": group, "kind": "Role", "name": "r"}});
-        world.admin.post(&format!("{rbac}/rolebindings"), &binding).await.expect(201);
-        world
+        fixture.admin.post(&format!("{rbac}/rolebindings"), &binding).await.expect(201);
+        fixture
     }
 
     fn path(&self, review: &str) -> String {
@@ -64,9 +65,9 @@ fn deployments() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_attribute_counts() {
-    let world = World::start(Options::kubernetes()).await;
-    let alice = world.plane.user("alice");
+async fn access_review_depends_on_every_attribute() {
+    let fixture = ReviewFixture::start(Options::kubernetes()).await;
+    let alice = fixture.plane.user("alice");
     let maps = json!({"resource": "configmaps", "namespace": "a", "verb": "get", "name": "x"});
     for (attributes, field, other) in [
         (deployments(), "group", json!("")),
@@ -79,13 +80,13 @@ async fn every_attribute_counts() {
         (maps, "name", json!("")),
     ] {
         for (review, who) in [(SELF, json!({})), (ANY, json!({"user": "alice"}))] {
-            let client = if review == SELF { &alice } else { &world.admin };
+            let client = if review == SELF { &alice } else { &fixture.admin };
             let asked = |attributes: &Value| {
                 let mut spec = who.clone();
                 spec["resourceAttributes"] = attributes.clone();
                 spec
             };
-            let held = world.review(client, review, asked(&attributes)).await;
+            let held = fixture.review(client, review, asked(&attributes)).await;
             assert_eq!(held["allowed"], true, "{attributes}");
             let reason = held["reason"].as_str().expect("a reason");
             assert!(reason.contains("RoleBinding \"b/a\"") && reason.contains("Role \"r\""), "{reason}");
@@ -94,19 +95,19 @@ async fn every_attribute_counts() {
             if other == "" {
                 changed.as_object_mut().expect("attributes").remove(field);
             }
-            let refused = world.review(client, review, asked(&changed)).await;
+            let refused = fixture.review(client, review, asked(&changed)).await;
             assert_eq!((&refused["allowed"], refused.get("denied")), (&json!(false), None), "{changed}");
         }
     }
     // RBAC rules have no API version, so the version is ignored.
     let mut versioned = deployments();
     versioned["version"] = "v7".into();
-    assert_eq!(world.review(&alice, SELF, json!({"resourceAttributes": versioned})).await["allowed"], true);
+    assert_eq!(fixture.review(&alice, SELF, json!({"resourceAttributes": versioned})).await["allowed"], true);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn anybody_may_be_asked_about_by_those_who_may_ask() {
-    let world = World::start(Options::kubernetes()).await;
+async fn access_review_of_other_user_requires_permission() {
+    let fixture = ReviewFixture::start(Options::kubernetes()).await;
     let attributes = deployments();
     for (who, allowed) in [
         (json!({"user": "alice"}), true),
@@ -119,42 +120,42 @@ async fn anybody_may_be_asked_about_by_those_who_may_ask() {
     ] {
         let mut spec = who.clone();
         spec["resourceAttributes"] = attributes.clone();
-        assert_eq!(world.review(&world.admin, ANY, spec.clone()).await["allowed"], allowed, "{who}");
+        assert_eq!(fixture.review(&fixture.admin, ANY, spec.clone()).await["allowed"], allowed, "{who}");
         let local = "namespaces/a/localsubjectaccessreviews";
         let object = json!({"metadata": {"namespace": "a"}, "spec": spec});
-        let answer = world.admin.post(&world.path(local), &object).await.expect(201);
+        let answer = fixture.admin.post(&fixture.path(local), &object).await.expect(201);
         assert_eq!(
             (&answer["status"]["allowed"], &answer["metadata"]["namespace"]),
             (&json!(allowed), &json!("a"))
         );
-        world.plane.user("alice").post(&world.path(ANY), &json!({"spec": spec})).await.expect(403);
+        fixture.plane.user("alice").post(&fixture.path(ANY), &json!({"spec": spec})).await.expect(403);
     }
     // Self reviews with impersonation are about the impersonated user.
     for (user, allowed) in [("alice", true), ("system:serviceaccount:a:x", true), ("bob", false)] {
         let headers = [("Impersonate-User", user), ("Content-Type", "application/json")];
         let body = json!({"spec": {"resourceAttributes": attributes}}).to_string();
-        let answer = world.admin.request("POST", &world.path(SELF), &headers, body.as_bytes()).await;
+        let answer = fixture.admin.request("POST", &fixture.path(SELF), &headers, body.as_bytes()).await;
         assert_eq!(answer.expect(201)["status"]["allowed"], allowed, "{user}");
     }
     // Reviews of paths; a binding to a missing role is reported in the status.
     let spec = |path: &str| json!({"user": "carol", "groups": ["system:authenticated"], "nonResourceAttributes": {"path": path, "verb": "get"}});
-    assert_eq!(world.review(&world.admin, ANY, spec("/version")).await["allowed"], true);
-    assert_eq!(world.review(&world.admin, ANY, spec("/metrics")).await["allowed"], false);
-    let group = world.plane.names().group("rbac.authorization");
+    assert_eq!(fixture.review(&fixture.admin, ANY, spec("/version")).await["allowed"], true);
+    assert_eq!(fixture.review(&fixture.admin, ANY, spec("/metrics")).await["allowed"], false);
+    let group = fixture.plane.names().group("rbac.authorization");
     let dangling = json!({"metadata": {"name": "dangling"}, "subjects": [{"kind": "User", "name": "carol"}],
         "roleRef": {"apiGroup": group, "kind": "Role", "name": "nosuch"}});
-    let bindings = format!("{}/namespaces/a/rolebindings", world.plane.api("rbac.authorization", "v1"));
-    world.admin.post(&bindings, &dangling).await.expect(201);
+    let bindings = format!("{}/namespaces/a/rolebindings", fixture.plane.api("rbac.authorization", "v1"));
+    fixture.admin.post(&bindings, &dangling).await.expect(201);
     let status =
-        world.review(&world.admin, ANY, json!({"user": "carol", "resourceAttributes": attributes})).await;
-    let said = format!("{} {}", status["reason"], status["evaluationError"]);
-    assert!(said.contains("nosuch") && said.contains("not found"), "{status}");
+        fixture.review(&fixture.admin, ANY, json!({"user": "carol", "resourceAttributes": attributes})).await;
+    let evaluation = format!("{} {}", status["reason"], status["evaluationError"]);
+    assert!(evaluation.contains("nosuch") && evaluation.contains("not found"), "{status}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reviews_are_created_checked_and_never_kept() {
-    let world = World::start(Options::kubernetes()).await;
-    let listed = world.admin.get(&world.reviews).await.expect(200);
+async fn reviews_are_create_only_validated_and_not_stored() {
+    let fixture = ReviewFixture::start(Options::kubernetes()).await;
+    let listed = fixture.admin.get(&fixture.reviews).await.expect(200);
     let mut found: Vec<(&str, Value)> = Vec::new();
     for resource in listed["resources"].as_array().expect("resources") {
         found.push((resource["name"].as_str().expect("a name"), resource["verbs"].clone()));
@@ -165,23 +166,23 @@ async fn reviews_are_created_checked_and_never_kept() {
     assert!(found.iter().all(|(_, verbs)| *verbs == json!(["create"])), "{found:?}");
     let revision =
         |list: Value| -> u64 { list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap() };
-    let before = revision(world.admin.get("/api/v1/namespaces").await.expect(200));
+    let before = revision(fixture.admin.get("/api/v1/namespaces").await.expect(200));
     for review in [SELF, ANY, "selfsubjectrulesreviews", "namespaces/a/localsubjectaccessreviews"] {
         for method in ["GET", "DELETE", "PUT"] {
-            let answer = world.admin.request(method, &world.path(review), &[], b"{}").await;
+            let answer = fixture.admin.request(method, &fixture.path(review), &[], b"{}").await;
             assert_eq!(answer.status, 405, "{method} {review}");
         }
     }
-    let dry = format!("{}?dryRun=All", world.path(SELF));
+    let dry = format!("{}?dryRun=All", fixture.path(SELF));
     let asked =
         json!({"metadata": {"creationTimestamp": null}, "spec": {"resourceAttributes": deployments()}});
-    assert_eq!(world.plane.user("alice").post(&dry, &asked).await.expect(201)["status"]["allowed"], true);
+    assert_eq!(fixture.plane.user("alice").post(&dry, &asked).await.expect(201)["status"]["allowed"], true);
     for _ in 0..50 {
         let asked = json!({"spec": {"resourceAttributes": deployments()}});
-        world.plane.user("alice").post(&world.path(SELF), &asked).await.expect(201);
+        fixture.plane.user("alice").post(&fixture.path(SELF), &asked).await.expect(201);
     }
     // Controllers may still write a few objects after the start.
-    let after = revision(world.admin.get("/api/v1/namespaces").await.expect(200));
+    let after = revision(fixture.admin.get("/api/v1/namespaces").await.expect(200));
     assert!(after - before < 50, "reviews must not be stored: revision {before} to {after}");
 
     let path = json!({"path": "/x", "verb": "get"});
@@ -199,18 +200,18 @@ async fn reviews_are_created_checked_and_never_kept() {
         let namespace =
             if review.contains('/') { json!({"namespace": review.split('/').nth(1)}) } else { json!({}) };
         let answer =
-            world.admin.post(&world.path(review), &json!({"metadata": namespace, "spec": spec})).await;
+            fixture.admin.post(&fixture.path(review), &json!({"metadata": namespace, "spec": spec})).await;
         assert_eq!(answer.status, 422, "{review} {spec}: {}", answer.text());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rules_of_a_caller_are_all_they_may_do() {
-    let world = World::start(Options::kubernetes()).await;
+async fn self_subject_rules_review_lists_all_rules_of_user() {
+    let fixture = ReviewFixture::start(Options::kubernetes()).await;
     let rules = async |user: &str, namespace: &str| {
         let body = json!({"spec": {"namespace": namespace}});
-        let path = world.path("selfsubjectrulesreviews");
-        world.plane.user(user).post(&path, &body).await.expect(201)["status"].clone()
+        let path = fixture.path("selfsubjectrulesreviews");
+        fixture.plane.user(user).post(&path, &body).await.expect(201)["status"].clone()
     };
     let has = |status: &Value, resource: &str| {
         let rules = status["resourceRules"].as_array().cloned().unwrap_or_default();
@@ -235,30 +236,30 @@ async fn the_rules_of_a_caller_are_all_they_may_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn masters_need_no_role_and_every_decision_is_audited() {
+async fn system_masters_need_no_role_and_decisions_are_audited() {
     let dir = tempfile::tempdir().expect("a folder for the log");
     let log = dir.path().join("audit.log");
     let options = Options::kubernetes().flag(&format!("--audit-log-path={}", log.display()));
-    let world = World::start(options).await;
-    let bindings = format!("{}/clusterrolebindings", world.plane.api("rbac.authorization", "v1"));
-    let master = world.plane.certificate("root", &["system:masters"]);
-    let granted = world.plane.certificate("op", &["ops"]);
+    let fixture = ReviewFixture::start(options).await;
+    let bindings = format!("{}/clusterrolebindings", fixture.plane.api("rbac.authorization", "v1"));
+    let master = fixture.plane.certificate("root", &["system:masters"]);
+    let granted = fixture.plane.certificate("op", &["ops"]);
     let secrets = "/api/v1/namespaces/a/secrets";
     // Permissions of a group bound to cluster-admin can be revoked; those of system:masters cannot.
     let binding = json!({"metadata": {"name": "ops"}, "subjects": [{"kind": "Group", "name": "ops"}],
-        "roleRef": {"apiGroup": world.plane.names().group("rbac.authorization"), "kind": "ClusterRole", "name": "cluster-admin"}});
-    world.admin.post(&bindings, &binding).await.expect(201);
+        "roleRef": {"apiGroup": fixture.plane.names().group("rbac.authorization"), "kind": "ClusterRole", "name": "cluster-admin"}});
+    fixture.admin.post(&bindings, &binding).await.expect(201);
     granted.get(secrets).await.expect(200);
     for name in ["cluster-admin", "ops"] {
-        world.admin.delete(&format!("{bindings}/{name}")).await.expect(200);
+        fixture.admin.delete(&format!("{bindings}/{name}")).await.expect(200);
     }
     granted.get(secrets).await.expect(403);
     master.get(secrets).await.expect(200);
-    let refused = world.plane.user("carol").get("/api/v1/namespaces/a/pods").await.expect(403);
+    let refused = fixture.plane.user("carol").get("/api/v1/namespaces/a/pods").await.expect(403);
     let message = "pods is forbidden: User \"carol\" cannot list resource \"pods\" in API group \"\" in the namespace \"a\"";
     assert!(refused["message"].as_str().is_some_and(|text| text.starts_with(message)), "{refused}");
-    world.plane.user("alice").get("/api/v1/namespaces/a/configmaps/x").await.expect(404);
-    let group = world.plane.names().group("authorization");
+    fixture.plane.user("alice").get("/api/v1/namespaces/a/configmaps/x").await.expect(404);
+    let group = fixture.plane.names().group("authorization");
     let decided = |user: &str, decision: &str| {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         let events: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -280,18 +281,19 @@ async fn masters_need_no_role_and_every_decision_is_audited() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_is_reviewed_for_those_who_may_ask() {
-    let world = World::start(Options::kubernetes()).await;
+async fn token_review_requires_permission() {
+    let fixture = ReviewFixture::start(Options::kubernetes()).await;
     let account = "/api/v1/namespaces/a/serviceaccounts";
-    world.admin.post(account, &json!({"metadata": {"name": "robot"}})).await.expect(201);
-    let issued = world.admin.post(&format!("{account}/robot/token"), &json!({"spec": {}})).await.expect(201);
+    fixture.admin.post(account, &json!({"metadata": {"name": "robot"}})).await.expect(201);
+    let issued =
+        fixture.admin.post(&format!("{account}/robot/token"), &json!({"spec": {}})).await.expect(201);
     let token = issued["status"]["token"].as_str().expect("a token");
-    let path = format!("{}/tokenreviews", world.plane.api("authentication", "v1"));
+    let path = format!("{}/tokenreviews", fixture.plane.api("authentication", "v1"));
     let review = |token: &str| json!({"spec": {"token": token}});
-    let status = world.admin.post(&path, &review(token)).await.expect(201)["status"].clone();
+    let status = fixture.admin.post(&path, &review(token)).await.expect(201)["status"].clone();
     assert_eq!(status["authenticated"], true, "{status}");
     assert_eq!(status["user"]["username"], "system:serviceaccount:a:robot");
-    let status = world.admin.post(&path, &review(&format!("{token}x"))).await.expect(201)["status"].clone();
+    let status = fixture.admin.post(&path, &review(&format!("{token}x"))).await.expect(201)["status"].clone();
     assert!(status["authenticated"] != true && status["error"].is_string(), "{status}");
-    world.plane.user("alice").post(&path, &review(token)).await.expect(403);
+    fixture.plane.user("alice").post(&path, &review(token)).await.expect(403);
 }

@@ -19,7 +19,7 @@ fn map(name: &str, size: usize) -> Value {
 }
 
 /// Waits for the next watch event of a type.
-async fn event(watch: &mut WatchStream, kind: &str) -> Value {
+async fn next_event(watch: &mut WatchStream, kind: &str) -> Value {
     let next = async {
         loop {
             let event = watch.next().await.expect("the watch goes on");
@@ -36,7 +36,7 @@ fn version(object: &Value) -> u64 {
 }
 
 /// Asserts a 503 Status for full storage with a Retry-After header.
-fn assert_full(answer: &crate::harness::TestResponse) {
+fn assert_storage_full(answer: &crate::harness::TestResponse) {
     let status = answer.expect(503);
     assert_eq!(
         (&status["kind"], &status["reason"]),
@@ -48,8 +48,8 @@ fn assert_full(answer: &crate::harness::TestResponse) {
 }
 
 #[test]
-fn a_full_disk_refuses_writes_and_goes_on_by_itself() {
-    run_inside("storage::a_full_disk_refuses_writes_and_goes_on_by_itself", || {
+fn full_disk_returns_503_and_recovers_automatically() {
+    run_inside("storage::full_disk_returns_503_and_recovers_automatically", || {
         let dir = tempfile::tempdir().expect("a folder");
         let mount = Mount::new(Disk::new(), dir.path()).expect("a mount");
         mount.limit(Some(2048 * MIB));
@@ -74,7 +74,7 @@ async fn fill_and_free(mount: &Mount) {
     let mut watch = client.watch(&format!("{MAPS}?watch=1")).await;
     client.post(MAPS, &map("first", 10)).await.expect(201);
     client.post(MAPS, &map("second", 10)).await.expect(201);
-    event(&mut watch, "ADDED").await;
+    next_event(&mut watch, "ADDED").await;
     for free in [200 * MIB, 0] {
         let (size, left) = room();
         mount.limit(Some(size - left + free));
@@ -89,8 +89,8 @@ async fn fill_and_free(mount: &Mount) {
             answer.text().contains("storage is full").then_some(answer)
         })
         .await;
-        assert_full(&refused);
-        assert_full(&client.put(&format!("{MAPS}/first"), &map("first", 20)).await);
+        assert_storage_full(&refused);
+        assert_storage_full(&client.put(&format!("{MAPS}/first"), &map("first", 20)).await);
         client.get(&format!("{MAPS}/first")).await.expect(200);
         let list = client.get(MAPS).await.expect(200);
         assert!(list["items"].as_array().is_some_and(|items| items.len() >= 2), "{list}");
@@ -102,9 +102,9 @@ async fn fill_and_free(mount: &Mount) {
             deleted.expect(200);
             // With 200 MiB left, deletes are permitted because they free space. Earlier deletes of this test
             // may precede this event.
-            while event(&mut watch, "DELETED").await["metadata"]["name"] != "second" {}
+            while next_event(&mut watch, "DELETED").await["metadata"]["name"] != "second" {}
         } else {
-            assert_full(&deleted);
+            assert_storage_full(&deleted);
         }
         mount.limit(Some(2048 * MIB));
         let back = format!("back-{free}");
@@ -112,7 +112,7 @@ async fn fill_and_free(mount: &Mount) {
             (client.post(MAPS, &map(&back, 10)).await.status == 201).then_some(())
         })
         .await;
-        while event(&mut watch, "ADDED").await["metadata"]["name"] != back.as_str() {}
+        while next_event(&mut watch, "ADDED").await["metadata"]["name"] != back.as_str() {}
         assert_eq!(plane.pid(), pid);
     }
     plane.stop().await;
@@ -124,7 +124,7 @@ async fn fill_and_free(mount: &Mount) {
 }
 
 #[tokio::test]
-async fn a_full_quota_refuses_writes_until_objects_are_deleted() {
+async fn full_storage_quota_returns_503_until_objects_are_deleted() {
     let plane =
         ControlPlane::start(Options::default().flag("--storage-quota=12Mi").flag("--history-retention=1s"))
             .await;
@@ -138,32 +138,32 @@ async fn a_full_quota_refuses_writes_until_objects_are_deleted() {
         made += 1;
         assert!(made < 40, "the quota is not enforced");
     };
-    assert_full(&refused);
+    assert_storage_full(&refused);
     assert!(made > 4, "the quota rejected object {made}");
     client.get(&format!("{MAPS}/large-0")).await.expect(200);
     let mut watch = client.watch(&format!("{MAPS}?watch=1")).await;
     for number in 0..made {
         client.delete(&format!("{MAPS}/large-{number}")).await.expect(200);
-        event(&mut watch, "DELETED").await;
+        next_event(&mut watch, "DELETED").await;
     }
     eventually("writes are accepted again", || async {
         (client.post(MAPS, &map("again", 900_000)).await.status == 201).then_some(())
     })
     .await;
-    assert_eq!(event(&mut watch, "ADDED").await["metadata"]["name"], "again");
+    assert_eq!(next_event(&mut watch, "ADDED").await["metadata"]["name"], "again");
 }
 
-fn about() -> Value {
+fn involved_object() -> Value {
     json!({"kind": "Namespace", "namespace": "default", "name": "default"})
 }
 
 #[tokio::test]
-async fn events_end_with_a_deletion_in_both_versions_also_after_a_restart() {
+async fn expired_events_are_deleted_in_both_api_groups_after_restart() {
     let mut plane = ControlPlane::start(Options::kubernetes().flag("--event-ttl=3s")).await;
     let core = "/api/v1/namespaces/default/events";
     let newer = format!("{}/namespaces/default/events", plane.api("events", "v1"));
     let post = async |client: &Client, name: &str| {
-        let event = json!({"metadata": {"name": name}, "involvedObject": about(), "reason": "Tested", "type": "Normal"});
+        let event = json!({"metadata": {"name": name}, "involvedObject": involved_object(), "reason": "Tested", "type": "Normal"});
         client.post(core, &event).await.expect(201)
     };
     let client = plane.admin();
@@ -174,8 +174,8 @@ async fn events_end_with_a_deletion_in_both_versions_also_after_a_restart() {
     let old = post(&client, "old").await;
     client.post("/api/v1/namespaces/default/configmaps", &map("stays", 10)).await.expect(201);
     for (watch, api) in watches.iter_mut().zip(["v1", "events.k8s.io/v1"]) {
-        event(watch, "ADDED").await;
-        let deleted = event(watch, "DELETED").await;
+        next_event(watch, "ADDED").await;
+        let deleted = next_event(watch, "DELETED").await;
         assert_eq!((&deleted["metadata"]["name"], &deleted["apiVersion"]), (&json!("old"), &json!(api)));
         assert!(version(&deleted) > version(&old), "the revision of the deletion");
     }
@@ -201,7 +201,7 @@ fn store(word: &str, data: &Path, flags: &[String]) -> Output {
         .expect("the program runs")
 }
 
-fn told(output: &Output) -> (Option<i32>, String) {
+fn exit_code_and_output(output: &Output) -> (Option<i32>, String) {
     let text = [&output.stdout[..], &output.stderr[..]].concat();
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
@@ -210,22 +210,22 @@ fn told(output: &Output) -> (Option<i32>, String) {
 ///
 /// No resourceVersion is reused.
 #[tokio::test]
-async fn a_restored_store_goes_on_above_all_that_clients_have_seen() {
+async fn restored_store_continues_above_all_seen_revisions() {
     let mut plane = ControlPlane::start(Options::default()).await;
     let (data, file) = (plane.data_dir(), plane.dir().join("backup"));
     let client = plane.admin();
     for number in 0..5 {
         client.post(MAPS, &map(&format!("kept-{number}"), 100)).await.expect(201);
     }
-    let (code, text) = told(&store("check", &data, &[]));
+    let (code, text) = exit_code_and_output(&store("check", &data, &[]));
     assert_eq!(code, Some(1), "a running server locks the store: {text}");
     assert!(text.contains("in use"), "{text}");
     plane.stop().await;
-    let (code, text) = told(&store("check", &data, &[]));
+    let (code, text) = exit_code_and_output(&store("check", &data, &[]));
     assert_eq!(code, Some(0), "{text}");
     assert!(text.ends_with("sound\n"), "{text}");
     let to = [format!("--to={}", file.display())];
-    let (code, text) = told(&store("backup", &data, &to));
+    let (code, text) = exit_code_and_output(&store("backup", &data, &to));
     assert_eq!(code, Some(0), "{text}");
     // Clients see writes after the backup, which the restore loses.
     plane.launch().await;
@@ -239,9 +239,9 @@ async fn a_restored_store_goes_on_above_all_that_clients_have_seen() {
     plane.stop().await;
     std::fs::remove_dir_all(data.join("store")).expect("the store was there");
     let from = [format!("--from={}", file.display())];
-    let (code, text) = told(&store("restore", &data, &from));
+    let (code, text) = exit_code_and_output(&store("restore", &data, &from));
     assert_eq!(code, Some(0), "{text}");
-    let (code, text) = told(&store("restore", &data, &from));
+    let (code, text) = exit_code_and_output(&store("restore", &data, &from));
     assert_eq!(code, Some(1), "restore must not replace an existing store: {text}");
     plane.launch().await;
     let client = plane.admin();
@@ -256,7 +256,7 @@ async fn a_restored_store_goes_on_above_all_that_clients_have_seen() {
     assert!(version(&list) > newest + 1_000_000, "{} after {newest}", version(&list));
     let mut watch = client.watch(&format!("{MAPS}?watch=1&resourceVersion={}", version(&list))).await;
     let made = client.post(MAPS, &map("anew", 10)).await.expect(201);
-    let added = event(&mut watch, "ADDED").await;
+    let added = next_event(&mut watch, "ADDED").await;
     assert_eq!((version(&added), &added["metadata"]["name"]), (version(&made), &json!("anew")));
     assert!(version(&made) > version(&list));
     let kept = client.get(&format!("{MAPS}/kept-0")).await.expect(200);
@@ -271,7 +271,7 @@ async fn a_restored_store_goes_on_above_all_that_clients_have_seen() {
 ///
 /// `apid store repair` keeps all other changes, including later ones.
 #[tokio::test]
-async fn a_damaged_store_is_refused_and_repaired() {
+async fn damaged_store_fails_startup_and_is_repaired() {
     let mut plane = ControlPlane::start(Options::default()).await;
     let data = plane.data_dir();
     for number in 0..20 {
@@ -285,7 +285,7 @@ async fn a_damaged_store_is_refused_and_repaired() {
     bytes[at + 1000] ^= 1;
     std::fs::write(&journal, &bytes).expect("written");
     let refused = plane.command().output().expect("the program runs");
-    let (code, text) = told(&refused);
+    let (code, text) = exit_code_and_output(&refused);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("revisions") && text.contains("are missing"), "{text}");
     assert_eq!(
@@ -293,18 +293,18 @@ async fn a_damaged_store_is_refused_and_repaired() {
         bytes,
         "a failed start must not change the journal"
     );
-    let (code, text) = told(&store("check", &data, &[]));
+    let (code, text) = exit_code_and_output(&store("check", &data, &[]));
     assert_eq!(code, Some(2), "{text}");
     for words in ["lost: changes among revisions", "readable after that", "apid store repair"] {
         assert!(text.contains(words), "{text}");
     }
     assert!(!text.contains("harmless"), "{text}");
     let backup = store("backup", &data, &[format!("--to={}", data.join("file").display())]);
-    assert_eq!(told(&backup).0, Some(2), "a damaged store is not backed up");
-    let (code, text) = told(&store("repair", &data, &[]));
+    assert_eq!(exit_code_and_output(&backup).0, Some(2), "a damaged store is not backed up");
+    let (code, text) = exit_code_and_output(&store("repair", &data, &[]));
     assert_eq!(code, Some(3), "repair reports lost changes: {text}");
     assert!(data.join("store.damaged").is_dir());
-    let (code, text) = told(&store("repair", &data, &[]));
+    let (code, text) = exit_code_and_output(&store("repair", &data, &[]));
     assert_eq!(code, Some(0), "a second repair finds nothing to repair: {text}");
     plane.launch().await;
     let client = plane.admin();
@@ -316,7 +316,7 @@ async fn a_damaged_store_is_refused_and_repaired() {
 
 /// The first batch of the journal contains the identity of the store: preset and API domain.
 #[tokio::test]
-async fn a_store_that_does_not_say_whose_it_is_is_repaired_only_with_names() {
+async fn store_without_identity_is_repaired_only_with_names_flags() {
     let mut plane = ControlPlane::start(Options::kubernetes()).await;
     let data = plane.data_dir();
     plane.admin().post(MAPS, &map("kept", 10)).await.expect(201);
@@ -326,11 +326,11 @@ async fn a_store_that_does_not_say_whose_it_is_is_repaired_only_with_names() {
     let at = bytes.windows(11).position(|window| window == b"kubernetes\n").expect("the identity");
     bytes[at] ^= 1;
     std::fs::write(&journal, &bytes).expect("written");
-    let (code, text) = told(&store("repair", &data, &[]));
+    let (code, text) = exit_code_and_output(&store("repair", &data, &[]));
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("--names") && text.contains("--api-domain"), "{text}");
     assert!(!data.join("store.damaged").exists());
-    let (code, text) = told(&store("repair", &data, &["--names=kubernetes".to_owned()]));
+    let (code, text) = exit_code_and_output(&store("repair", &data, &["--names=kubernetes".to_owned()]));
     assert_eq!(code, Some(0), "repair must lose nothing: {text}");
     plane.launch().await;
     plane.admin().get(&format!("{MAPS}/kept")).await.expect(200);
@@ -338,7 +338,7 @@ async fn a_store_that_does_not_say_whose_it_is_is_repaired_only_with_names() {
 
 /// The Event expiry task stops before the store is closed, so that a clean shutdown logs no error.
 #[tokio::test]
-async fn the_expiry_of_events_says_nothing_of_a_clean_stop() {
+async fn event_expiry_logs_nothing_at_graceful_shutdown() {
     let mut plane = ControlPlane::start(Options::default()).await;
     plane.admin().post(MAPS, &map("any", 10)).await.expect(201);
     plane.stop().await;

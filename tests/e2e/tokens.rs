@@ -23,7 +23,7 @@ async fn issue(admin: &Client, spec: Value) -> String {
 }
 
 /// The user of a client from a SelfSubjectReview; `None` if the response is 401.
-async fn who(plane: &ControlPlane, client: &Client, headers: &[(&str, &str)]) -> Option<Value> {
+async fn self_review(plane: &ControlPlane, client: &Client, headers: &[(&str, &str)]) -> Option<Value> {
     let group = plane.names().group("authentication");
     let body = json!({"apiVersion": format!("{group}/v1"), "kind": "SelfSubjectReview"}).to_string();
     let url = format!("/apis/{group}/v1/selfsubjectreviews");
@@ -46,12 +46,12 @@ fn jwt(token: &str) -> (Value, Value, String, Vec<u8>) {
 }
 
 #[tokio::test]
-async fn a_token_of_an_account_says_what_was_asked_for_and_dies_with_the_account() {
+async fn service_account_token_has_requested_claims_and_ends_with_account() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let uid = robot(&admin).await;
     let token = issue(&admin, json!({})).await;
-    let user = who(&plane, &plane.token(&token), &[]).await.expect("the token is good");
+    let user = self_review(&plane, &plane.token(&token), &[]).await.expect("the token is good");
     assert_eq!((&user["username"], &user["uid"]), (&json!("system:serviceaccount:default:robot"), &uid));
     assert_eq!(
         user["groups"],
@@ -99,22 +99,26 @@ async fn a_token_of_an_account_says_what_was_asked_for_and_dies_with_the_account
     );
     let short = json!({"spec": {"expirationSeconds": 599}});
     admin.post(&format!("{ACCOUNTS}/robot/token"), &short).await.expect(422);
-    let elsewhere = issue(&admin, json!({"audiences": ["elsewhere"]})).await;
-    assert_eq!(jwt(&elsewhere).1["aud"], json!(["elsewhere"]));
-    assert_eq!(who(&plane, &plane.token(&elsewhere), &[]).await, None, "the token has another audience");
+    let other_audience = issue(&admin, json!({"audiences": ["elsewhere"]})).await;
+    assert_eq!(jwt(&other_audience).1["aud"], json!(["elsewhere"]));
+    assert_eq!(
+        self_review(&plane, &plane.token(&other_audience), &[]).await,
+        None,
+        "the token has another audience"
+    );
 
     admin.delete(&format!("{ACCOUNTS}/robot")).await.expect(200);
-    assert_eq!(who(&plane, &plane.token(&token), &[]).await, None);
+    assert_eq!(self_review(&plane, &plane.token(&token), &[]).await, None);
     robot(&admin).await;
     assert_eq!(
-        who(&plane, &plane.token(&token), &[]).await,
+        self_review(&plane, &plane.token(&token), &[]).await,
         None,
         "a new service account with the same name has another uid"
     );
 }
 
 #[tokio::test]
-async fn a_bound_token_dies_with_its_object() {
+async fn bound_token_is_rejected_after_object_deletion() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     robot(&admin).await;
@@ -133,7 +137,7 @@ async fn a_bound_token_dies_with_its_object() {
         let reference = json!({"apiVersion": "v1", "kind": kind, "name": name});
         let token = issue(&admin, json!({"boundObjectRef": reference})).await;
         let client = plane.token(&token);
-        let user = who(&plane, &client, &[]).await.expect(kind);
+        let user = self_review(&plane, &client, &[]).await.expect(kind);
         let (one, uid) = match kind {
             "Pod" => ("pod", &pod["metadata"]["uid"]),
             "Node" => ("node", &node["metadata"]["uid"]),
@@ -146,14 +150,14 @@ async fn a_bound_token_dies_with_its_object() {
             }
         }
         admin.delete(&path).await.expect(200);
-        assert_eq!(who(&plane, &client, &[]).await, None, "{kind}");
+        assert_eq!(self_review(&plane, &client, &[]).await, None, "{kind}");
         let again = json!({"spec": {"boundObjectRef": reference}});
         admin.post(&format!("{ACCOUNTS}/robot/token"), &again).await.expect(404);
     }
 }
 
 #[tokio::test]
-async fn pods_run_as_an_account_of_their_namespace() {
+async fn pods_get_existing_service_account_of_their_namespace() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     robot(&admin).await;
@@ -178,7 +182,7 @@ async fn pods_run_as_an_account_of_their_namespace() {
 }
 
 #[tokio::test]
-async fn flags_of_service_account_tokens() {
+async fn service_account_token_flags_are_applied() {
     let flags = [
         "--service-account-issuer=https://issuer.example",
         "--api-audiences=one,two",
@@ -201,13 +205,13 @@ async fn flags_of_service_account_tokens() {
     assert_eq!(found["jwks_uri"], "https://keys.example/jwks");
     admin.delete(&format!("{ACCOUNTS}/robot")).await.expect(200);
     assert!(
-        who(&plane, &plane.token(&token), &[]).await.is_some(),
+        self_review(&plane, &plane.token(&token), &[]).await.is_some(),
         "the server does not check that the service account exists"
     );
 }
 
 #[tokio::test]
-async fn a_secret_of_an_account_is_filled_with_a_token_without_end() {
+async fn service_account_secret_gets_token_without_expiry() {
     let plane = ControlPlane::start(Options::default()).await;
     let (admin, names) = (plane.admin(), plane.names());
     let uid = robot(&admin).await;
@@ -226,7 +230,7 @@ async fn a_secret_of_an_account_is_filled_with_a_token_without_end() {
     let token = STANDARD.decode(secret["data"]["token"].as_str().expect("text")).expect("base64");
     let token = String::from_utf8(token).expect("text");
     assert!(jwt(&token).1.get("exp").is_none());
-    let user = who(&plane, &plane.token(&token), &[]).await.expect("the token is good");
+    let user = self_review(&plane, &plane.token(&token), &[]).await.expect("the token is good");
     assert_eq!(user["username"], "system:serviceaccount:default:robot");
     let used = names.label_key("legacy-token-last-used");
     eventually("the label of the last use is set", || async {
@@ -234,7 +238,7 @@ async fn a_secret_of_an_account_is_filled_with_a_token_without_end() {
     })
     .await;
     admin.delete(&format!("{ACCOUNTS}/robot")).await.expect(200);
-    assert_eq!(who(&plane, &plane.token(&token), &[]).await, None);
+    assert_eq!(self_review(&plane, &plane.token(&token), &[]).await, None);
     eventually("the Secret is deleted with its service account", || async {
         (admin.get(&path).await.status == 404).then_some(())
     })
@@ -252,7 +256,7 @@ fn bootstrap(plane: &ControlPlane) -> Value {
 const BOOTSTRAP: &str = "abcdef.0123456789abcdef";
 
 #[tokio::test]
-async fn bootstrap_tokens_are_good_as_their_secret_says() {
+async fn bootstrap_token_follows_its_secret() {
     let plane =
         ControlPlane::start(Options::default().flag("--enable-bootstrap-token-auth").flag("-v=8")).await;
     let (admin, client) = (plane.admin(), plane.token(BOOTSTRAP));
@@ -291,30 +295,30 @@ async fn bootstrap_tokens_are_good_as_their_secret_says() {
         let secrets = format!("/api/v1/namespaces/{namespace}/secrets");
         let stored = admin.post(&secrets, &secret).await.expect(201);
         assert_eq!(stored["data"]["token-id"], STANDARD.encode("abcdef"), "{what}");
-        let user = who(&plane, &client, &[]).await;
+        let user = self_review(&plane, &client, &[]).await;
         assert_eq!(user.as_ref().map(|user| user["groups"].clone()), expected, "{what}");
         assert!(user.is_none_or(|user| user["username"] == "system:bootstrap:abcdef"), "{what}");
         let name = secret["metadata"]["name"].as_str().expect("a name");
         admin.delete(&format!("{secrets}/{name}")).await.expect(200);
-        assert_eq!(who(&plane, &client, &[]).await, None, "{what}: its Secret is gone");
+        assert_eq!(self_review(&plane, &client, &[]).await, None, "{what}: its Secret is gone");
     }
     // A Secret with a deletion timestamp no longer authenticates.
     let mut held = good.clone();
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     admin.post(SECRETS, &held).await.expect(201);
-    assert!(who(&plane, &client, &[]).await.is_some());
+    assert!(self_review(&plane, &client, &[]).await.is_some());
     admin.delete(&format!("{SECRETS}/bootstrap-token-abcdef")).await.expect(200);
     admin.get(&format!("{SECRETS}/bootstrap-token-abcdef")).await.expect(200);
-    assert_eq!(who(&plane, &client, &[]).await, None);
+    assert_eq!(self_review(&plane, &client, &[]).await, None);
     assert!(!plane.log().contains("0123456789abcdef"), "the log contains no token secret");
 }
 
 #[tokio::test]
-async fn without_the_flag_there_are_no_bootstrap_tokens() {
+async fn bootstrap_tokens_are_off_without_flag() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     admin.post(SECRETS, &bootstrap(&plane)).await.expect(201);
-    assert_eq!(who(&plane, &plane.token(BOOTSTRAP), &[]).await, None);
+    assert_eq!(self_review(&plane, &plane.token(BOOTSTRAP), &[]).await, None);
 
     // The signer and the cleaner are off without their flag. The Secret that gets a token shows that
     // controllers run.
@@ -340,7 +344,7 @@ async fn without_the_flag_there_are_no_bootstrap_tokens() {
 }
 
 #[tokio::test]
-async fn cluster_info_is_signed_for_who_knows_a_token() {
+async fn cluster_info_is_signed_with_bootstrap_tokens() {
     let plane =
         ControlPlane::start(Options::default().flag("--controllers=*,tokencleaner,bootstrapsigner")).await;
     let admin = plane.admin();
@@ -414,7 +418,7 @@ async fn cluster_info_is_signed_for_who_knows_a_token() {
 }
 
 #[tokio::test]
-async fn who_may_be_somebody_else_is() {
+async fn impersonation_replaces_user_and_is_audited() {
     let dir = tempfile::tempdir().expect("a folder");
     let log = dir.path().join("audit.log");
     let plane =
@@ -428,7 +432,7 @@ async fn who_may_be_somebody_else_is() {
         ("impersonate-extra-scopes", "read"),
         ("impersonate-extra-scopes", "write"),
     ];
-    let user = who(&plane, &admin, &other).await.expect("a response");
+    let user = self_review(&plane, &admin, &other).await.expect("a response");
     assert_eq!(
         user,
         json!({"username": "eve", "uid": "eve-uid", "groups": ["team-x", "team-y", "system:authenticated"],
@@ -441,7 +445,7 @@ async fn who_may_be_somebody_else_is() {
             json!(["system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"]),
         ),
     ] {
-        let user = who(&plane, &admin, &[("impersonate-user", name)]).await.expect("a response");
+        let user = self_review(&plane, &admin, &[("impersonate-user", name)]).await.expect("a response");
         assert_eq!((&user["username"], &user["groups"]), (&json!(name), &groups));
     }
 
@@ -469,7 +473,7 @@ async fn who_may_be_somebody_else_is() {
 }
 
 #[tokio::test]
-async fn each_part_of_somebody_else_is_a_right_of_its_own() {
+async fn impersonation_of_each_attribute_requires_its_own_permission() {
     let plane = ControlPlane::start(Options::default()).await;
     let (admin, alice) = (plane.admin(), plane.user("alice"));
     let (rbac, authentication) =
@@ -500,7 +504,11 @@ async fn each_part_of_somebody_else_is_a_right_of_its_own() {
             "subjects": [{"apiGroup": rbac, "kind": "User", "name": "alice"}]});
         admin.post(&format!("/apis/{rbac}/v1/clusterroles"), &role).await.expect(201);
         admin.post(&format!("/apis/{rbac}/v1/clusterrolebindings"), &binding).await.expect(201);
-        assert_eq!(who(&plane, &alice, &headers).await.expect("a response")["username"], "eve", "{resource}");
+        assert_eq!(
+            self_review(&plane, &alice, &headers).await.expect("a response")["username"],
+            "eve",
+            "{resource}"
+        );
     }
     // A Role permits impersonation of service accounts in its own namespace only.
     let here = format!("/apis/{rbac}/v1/namespaces/default");
@@ -512,19 +520,19 @@ async fn each_part_of_somebody_else_is_a_right_of_its_own() {
     alice.request("GET", "/version", &[("impersonate-user", account)], b"").await.expect(403);
     admin.post(&format!("{here}/roles"), &role).await.expect(201);
     admin.post(&format!("{here}/rolebindings"), &binding).await.expect(201);
-    let user = who(&plane, &alice, &[("impersonate-user", account)]).await.expect("a response");
+    let user = self_review(&plane, &alice, &[("impersonate-user", account)]).await.expect("a response");
     assert_eq!(user["username"], account);
-    let elsewhere = [("impersonate-user", "system:serviceaccount:svc-system:robot")];
-    alice.request("GET", "/version", &elsewhere, b"").await.expect(403);
+    let other_namespace = [("impersonate-user", "system:serviceaccount:svc-system:robot")];
+    alice.request("GET", "/version", &other_namespace, b"").await.expect(403);
 }
 
 #[tokio::test]
-async fn everybody_who_is_known_may_ask_who_they_are() {
+async fn self_subject_review_is_open_to_authenticated_users() {
     let plane = ControlPlane::start(Options::default()).await;
     let group = plane.names().group("authentication");
     let reviews = format!("/apis/{group}/v1/selfsubjectreviews");
     let bob = plane.user("bob");
-    let user = who(&plane, &bob, &[]).await.expect("a response");
+    let user = self_review(&plane, &bob, &[]).await.expect("a response");
     assert_eq!(
         (&user["uid"], &user["groups"]),
         (&json!("bob-uid"), &json!(["team-a", "team-b", "system:authenticated"]))

@@ -23,21 +23,23 @@ use tempfile::TempDir;
 use crate::harness::{Client, ControlPlane, DEADLINE, Options, eventually};
 
 /// A webhook response: status code and body. `None` means that the webhook never responds.
-pub(crate) type Says = Option<(u16, Value)>;
+pub(crate) type WebhookResponse = Option<(u16, Value)>;
 
 type Requests = Vec<(String, Value)>;
 
 /// A webhook server in the test process.
-pub(crate) struct Service {
+pub(crate) struct WebhookServer {
     dir: TempDir,
     port: u16,
     /// Paths and bodies of the requests since the last `take`; `None` after `forget`.
     asked: Arc<Mutex<Option<Requests>>>,
 }
 
-impl Service {
+impl WebhookServer {
     /// Starts the server. It responds with the result of `says`, or with 401 without a client certificate.
-    pub(crate) async fn start(says: impl Fn(&str, &Value) -> Says + Send + Sync + 'static) -> Service {
+    pub(crate) async fn start(
+        says: impl Fn(&str, &Value) -> WebhookResponse + Send + Sync + 'static,
+    ) -> WebhookServer {
         let dir = tempfile::tempdir().expect("a folder");
         let at = |name: &str| dir.path().join(name);
         let pair =
@@ -84,7 +86,7 @@ impl Service {
         };
         let options = ServerOptions::default();
         tokio::spawn(serve(listener, Some(tls), Arc::new(handler), options, std::future::pending::<()>()));
-        Service { dir, port, asked }
+        WebhookServer { dir, port, asked }
     }
 
     /// Writes a kubeconfig file for a path of the server.
@@ -118,21 +120,23 @@ impl Service {
 }
 
 /// A 200 response with the API version and kind of the review.
-pub(crate) fn answer(review: &Value, status: Value) -> Says {
+pub(crate) fn review_response(review: &Value, status: Value) -> WebhookResponse {
     Some((200, json!({"apiVersion": review["apiVersion"], "kind": review["kind"], "status": status})))
 }
 
-fn reviewed(says: fn(&str, &Value) -> Says) -> impl Fn(&str, &Value) -> Says + Send + Sync {
+fn by_token(
+    says: fn(&str, &Value) -> WebhookResponse,
+) -> impl Fn(&str, &Value) -> WebhookResponse + Send + Sync {
     move |_, review| says(review["spec"]["token"].as_str().unwrap_or_default(), review)
 }
 
 /// The webhook response for each test token.
-fn tokens(token: &str, review: &Value) -> Says {
+fn tokens(token: &str, review: &Value) -> WebhookResponse {
     let jane = json!({"username": "jane"});
     let accepted = |more: Value| {
         let mut status = json!({"authenticated": true, "user": jane});
         status.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
-        answer(review, status)
+        review_response(review, status)
     };
     let mut other = review.clone();
     other["apiVersion"] = "authentication.k8s.io/v7".into();
@@ -146,35 +150,35 @@ fn tokens(token: &str, review: &Value) -> Says {
         }),
         "elsewhere" => accepted(json!({"audiences": ["c"]})),
         "nameless" => accepted(json!({"user": {"username": ""}})),
-        "version" => answer(&other, json!({"authenticated": true, "user": jane})),
-        "reason" => answer(review, json!({"authenticated": false, "error": "it was stolen"})),
+        "version" => review_response(&other, json!({"authenticated": true, "user": jane})),
+        "reason" => review_response(review, json!({"authenticated": false, "error": "it was stolen"})),
         "failing" => Some((500, json!({}))),
         "garbage" => Some((200, "garbage".into())),
-        _ => answer(review, json!({"authenticated": false})),
+        _ => review_response(review, json!({"authenticated": false})),
     }
 }
 
-async fn who(client: &Client) -> (u16, Value) {
+async fn self_review(client: &Client) -> (u16, Value) {
     let url = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let answer = client.post(url, &body).await;
     (answer.status, answer.json())
 }
 
-fn with_tokens(service: &Service, more: &[&str]) -> Options {
+fn with_tokens(service: &WebhookServer, more: &[&str]) -> Options {
     let config = service.config("tokens", "certificate-authority: ca.crt");
     let flag = format!("--authentication-token-webhook-config-file={}", config.display());
     more.iter().fold(Options::kubernetes().flag(&flag), |options, flag| options.flag(flag))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_says_whose_a_token_is() {
-    let service = Service::start(reviewed(tokens)).await;
+async fn token_webhook_authenticates_and_response_is_cached() {
+    let service = WebhookServer::start(by_token(tokens)).await;
     let plane =
         ControlPlane::start(with_tokens(&service, &["--api-audiences=a,b", "--metrics-address=127.0.0.1:0"]))
             .await;
     service.take();
-    let (code, review) = who(&plane.token("full")).await;
+    let (code, review) = self_review(&plane.token("full")).await;
     assert_eq!(code, 201, "{review}");
     let want = json!({"username": "jane", "uid": "u1", "groups": ["team", "system:authenticated"],
                       "extra": {"k.test/x": ["v", "w"]}});
@@ -184,7 +188,7 @@ async fn a_service_says_whose_a_token_is() {
                       "spec": {"token": "full", "audiences": ["a", "b"]}});
     assert_eq!(asked, [("/tokens".to_owned(), want)]);
     for _ in 0..10 {
-        assert_eq!(who(&plane.token("full")).await.0, 201);
+        assert_eq!(self_review(&plane.token("full")).await.0, 201);
     }
     assert_eq!(service.take().len(), 0, "cache hits send no review");
     for (token, want) in [
@@ -197,7 +201,7 @@ async fn a_service_says_whose_a_token_is() {
         ("unknown", 401),
         ("garbage", 401),
     ] {
-        let (code, body) = who(&plane.token(token)).await;
+        let (code, body) = self_review(&plane.token(token)).await;
         assert_eq!(code, want, "{token}: {body}");
         assert_eq!(service.take().len(), 1, "{token}");
         if code == 401 {
@@ -207,11 +211,11 @@ async fn a_service_says_whose_a_token_is() {
     assert!(plane.log().contains("it was stolen"), "the log contains the error of the webhook");
     assert!(plane.log().contains("authentication.k8s.io/v7"), "the log contains the unexpected API version");
     for _ in 0..2 {
-        assert_eq!(who(&plane.token("failing")).await.0, 401);
+        assert_eq!(self_review(&plane.token("failing")).await.0, 401);
         assert_eq!(service.take().len(), 5, "a failing webhook is retried, and the failure is not cached");
     }
     assert_eq!(
-        who(&plane.user("alice")).await.1["status"]["userInfo"]["username"],
+        self_review(&plane.user("alice")).await.1["status"]["userInfo"]["username"],
         "alice",
         "other authenticators still work"
     );
@@ -220,14 +224,14 @@ async fn a_service_says_whose_a_token_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_accepted_token_is_asked_about_again_when_its_time_is_over() {
-    let service = Service::start(reviewed(tokens)).await;
+async fn token_webhook_response_expires_after_cache_ttl() {
+    let service = WebhookServer::start(by_token(tokens)).await;
     let flags = ["--authentication-token-webhook-cache-ttl=1s", "--authentication-token-webhook-version=v1"];
     let plane = ControlPlane::start(with_tokens(&service, &flags)).await;
     service.take();
-    assert_eq!(who(&plane.token("plain")).await.0, 201);
+    assert_eq!(self_review(&plane.token("plain")).await.0, 201);
     eventually("the webhook is called again", || async {
-        assert_eq!(who(&plane.token("plain")).await.0, 201);
+        assert_eq!(self_review(&plane.token("plain")).await.0, 201);
         (service.count() > 1).then_some(())
     })
     .await;
@@ -238,12 +242,12 @@ async fn an_accepted_token_is_asked_about_again_when_its_time_is_over() {
 ///
 /// The watch ends with 401 when the webhook rejects the token.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_ends_when_the_service_no_longer_knows_its_token() {
+async fn watch_ends_with_401_when_token_webhook_rejects_token() {
     let revoked = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&revoked);
-    let service = Service::start(move |_, review| {
+    let service = WebhookServer::start(move |_, review| {
         let user = json!({"username": "jane", "groups": ["system:masters"]});
-        answer(review, json!({"authenticated": !now.load(Ordering::SeqCst), "user": user}))
+        review_response(review, json!({"authenticated": !now.load(Ordering::SeqCst), "user": user}))
     })
     .await;
     let plane =
@@ -279,29 +283,31 @@ async fn a_watch_ends_when_the_service_no_longer_knows_its_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_with_a_certificate_of_others_is_not_believed() {
-    let service = Service::start(reviewed(tokens)).await;
+async fn webhook_with_untrusted_certificate_is_rejected() {
+    let service = WebhookServer::start(by_token(tokens)).await;
     let config = service.config("tokens", "certificate-authority: strangers.crt");
     let flag = format!("--authentication-token-webhook-config-file={}", config.display());
     let plane = ControlPlane::start(Options::kubernetes().flag(&flag)).await;
-    assert_eq!(who(&plane.token("plain")).await.0, 401);
+    assert_eq!(self_review(&plane.token("plain")).await.0, 401);
     assert!(plane.log().contains("invalid peer certificate"), "{}", plane.log());
     assert_eq!(service.take().len(), 0);
 }
 
 /// The webhook response for a user, selected by its name.
-fn users(_: &str, review: &Value) -> Says {
+fn users(_: &str, review: &Value) -> WebhookResponse {
     match review["spec"]["user"].as_str().unwrap_or_default() {
         // The readiness checks of the harness are anonymous.
         name if name.starts_with("allowed") || name == "system:anonymous" => {
-            answer(review, json!({"allowed": true, "reason": "it is so"}))
+            review_response(review, json!({"allowed": true, "reason": "it is so"}))
         }
-        name if name.starts_with("denied") => answer(review, json!({"denied": true, "reason": "never"})),
-        "both" => answer(review, json!({"allowed": true, "denied": true})),
+        name if name.starts_with("denied") => {
+            review_response(review, json!({"denied": true, "reason": "never"}))
+        }
+        "both" => review_response(review, json!({"allowed": true, "denied": true})),
         "failing" => Some((500, json!({}))),
         "garbage" => Some((200, "garbage".into())),
         name if name.starts_with("slow") => None,
-        _ => answer(review, json!({"allowed": false})),
+        _ => review_response(review, json!({"allowed": false})),
     }
 }
 
@@ -327,8 +333,8 @@ async fn grant(plane: &ControlPlane) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_decides_and_roles_decide_what_it_leaves() {
-    let service = Service::start(users).await;
+async fn authorization_webhook_decides_and_rbac_decides_no_opinion() {
+    let service = WebhookServer::start(users).await;
     let config = service.config("decide", "certificate-authority: ca.crt");
     let options = Options { mode: "Webhook,RBAC".to_owned(), ..Options::kubernetes() }
         .flag(&format!("--authorization-webhook-config-file={}", config.display()))
@@ -392,12 +398,12 @@ async fn a_service_decides_and_roles_decide_what_it_leaves() {
 ///
 /// The watch ends soon after the webhook denies it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_asks_now_and_then_and_ends_when_the_service_refuses() {
+async fn watch_is_reauthorized_periodically_and_ends_on_webhook_denial() {
     let revoked = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&revoked);
-    let service = Service::start(move |_, review| {
+    let service = WebhookServer::start(move |_, review| {
         let refused = review["spec"]["user"] == "jane" && now.load(Ordering::SeqCst);
-        answer(review, json!({"allowed": !refused}))
+        review_response(review, json!({"allowed": !refused}))
     })
     .await;
     let config = service.config("decide", "certificate-authority: ca.crt");
@@ -431,10 +437,10 @@ async fn a_watch_asks_now_and_then_and_ends_when_the_service_refuses() {
 ///
 /// The webhook never responds to the re-authorization of one of them.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_ends_though_the_service_hangs_for_another_whose_right_ended_with_it() {
-    let service = Service::start(|_, review| match review["spec"]["user"].as_str() {
+async fn watch_ends_while_webhook_is_unresponsive_for_another_watch() {
+    let service = WebhookServer::start(|_, review| match review["spec"]["user"].as_str() {
         Some("slow") => None,
-        _ => answer(review, json!({"allowed": false})),
+        _ => review_response(review, json!({"allowed": false})),
     })
     .await;
     let config = service.config("decide", "certificate-authority: ca.crt");
@@ -462,8 +468,8 @@ async fn a_watch_ends_though_the_service_hangs_for_another_whose_right_ended_wit
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_end_with_their_time() {
-    let service = Service::start(users).await;
+async fn authorization_webhook_decisions_expire_after_cache_ttl() {
+    let service = WebhookServer::start(users).await;
     let config = service.config("decide", "certificate-authority: ca.crt");
     let options = Options { mode: "Webhook".to_owned(), ..Options::kubernetes() }
         .flag(&format!("--authorization-webhook-config-file={}", config.display()))
@@ -487,7 +493,7 @@ async fn answers_end_with_their_time() {
 
 /// The YAML of a webhook authorizer that only matches requests of one user.
 fn authorizer(
-    service: &Service,
+    service: &WebhookServer,
     user: &str,
     name: &str,
     timeout: &str,
@@ -509,11 +515,11 @@ fn authorizer(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn webhooks_of_a_file_follow_their_conditions_and_policies() {
+async fn configured_webhooks_follow_match_conditions_and_failure_policy() {
     const FAILS: &str = "request.nonResourceAttributes.path == '/'";
     const FALSE: &str = "request.uid == 'other'";
     const TRUE: &str = "request.uid == ''";
-    let service = Service::start(users).await;
+    let service = WebhookServer::start(users).await;
     // User (selects the response); webhook name; timeout; failure policy; match conditions; status with RBAC
     // rules that allow; whether the webhook is called.
     let cases = [
@@ -544,8 +550,8 @@ async fn webhooks_of_a_file_follow_their_conditions_and_policies() {
     for (user, name, _, _, _, want, asked) in &cases {
         service.take();
         assert_eq!(nodes(&client(&plane, user)).await, *want, "{name}");
-        let asked_it = service.take().iter().any(|(path, _)| *path == format!("/{name}"));
-        assert_eq!(asked_it, *asked, "{name}");
+        let called = service.take().iter().any(|(path, _)| *path == format!("/{name}"));
+        assert_eq!(called, *asked, "{name}");
     }
     let metrics = plane.authd_get("/metrics").await;
     for line in [

@@ -8,8 +8,7 @@
 use super::{Source, report, rust_sources};
 
 /// First words of a comment that make its first sentence a relative clause or a question.
-const RELATIVE_WORDS: [&str; 10] =
-    ["Who", "Whoever", "Whom", "Whose", "What", "Whatever", "Which", "Where", "Wherever", "How"];
+const RELATIVE_WORDS: [&str; 7] = ["Who", "Whoever", "Whom", "Whose", "What", "Whatever", "Which"];
 
 /// Words that a test name must not contain: pronouns, question words and private verbs.
 const TEST_WORDS: [&str; 20] = [
@@ -146,8 +145,10 @@ fn test_names_use_standard_words() {
 
 #[test]
 fn retired_names_do_not_return() {
+    // The samples of this file are violations.
     let violations: Vec<String> = rust_sources()
         .iter()
+        .filter(|source| !source.path.starts_with("tests/tidy/"))
         .flat_map(|source| {
             retired_types(source)
                 .into_iter()

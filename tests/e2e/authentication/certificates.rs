@@ -6,22 +6,27 @@ use std::process::Command;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use super::{Ca, name, path_flag, who};
+use super::{Ca, path_flag, user_name, whoami};
 use crate::harness::{Client, ControlPlane, Options, eventually};
 
 #[tokio::test]
-async fn a_certificate_says_who_its_holder_is() {
+async fn client_certificate_maps_subject_to_user_and_groups() {
     let dir = tempfile::tempdir().expect("a folder");
     let (one, two) = (Ca::new(dir.path(), "one"), Ca::new(dir.path(), "two"));
     let both = dir.path().join("both.crt");
     fs::write(&both, one.pem() + &two.pem()).expect("the CA bundle");
     let plane = ControlPlane::start(Options::default().flag(&path_flag("client-ca-file", &both))).await;
     for (ca, user) in [(&one, "jane"), (&two, "joe")] {
-        let said = who(&plane, &ca.client(&plane, user, &["a", "b"]), &[]).await.expect("a response");
-        assert_eq!(said["username"], user);
-        assert_eq!(said["groups"], json!(["a", "b", "system:authenticated"]), "one group per organization");
-        let id = said["extra"][plane.names().credential_id_extra().as_str()][0].as_str().unwrap_or_default();
-        assert!(id.starts_with("X509SHA256=") && id.len() == 11 + 64, "{said}");
+        let user_info = whoami(&plane, &ca.client(&plane, user, &["a", "b"]), &[]).await.expect("a response");
+        assert_eq!(user_info["username"], user);
+        assert_eq!(
+            user_info["groups"],
+            json!(["a", "b", "system:authenticated"]),
+            "one group per organization"
+        );
+        let id =
+            user_info["extra"][plane.names().credential_id_extra().as_str()][0].as_str().unwrap_or_default();
+        assert!(id.starts_with("X509SHA256=") && id.len() == 11 + 64, "{user_info}");
     }
     let now = Timestamp::now();
     let stranger = Ca::new(dir.path(), "stranger");
@@ -32,12 +37,12 @@ async fn a_certificate_says_who_its_holder_is() {
         ("that is not yet valid", one.pair_at("jane", &[], days(2))),
     ] {
         let client = Client::certificate(plane.anonymous().port(), &pair.cert, &pair.key);
-        assert_eq!(name(&plane, &client).await, None, "certificate {what}");
+        assert_eq!(user_name(&plane, &client).await, None, "certificate {what}");
     }
 }
 
 #[tokio::test]
-async fn a_new_authority_counts_and_an_old_one_does_not_without_a_restart() {
+async fn client_ca_hot_reload_adds_and_removes_cas() {
     let dir = tempfile::tempdir().expect("a folder");
     let (old, new) = (Ca::new(dir.path(), "old"), Ca::new(dir.path(), "new"));
     let file = dir.path().join("ca.crt");
@@ -45,7 +50,10 @@ async fn a_new_authority_counts_and_an_old_one_does_not_without_a_restart() {
     let plane = ControlPlane::start(Options::default().flag(&path_flag("client-ca-file", &file))).await;
     let (jane, joe) =
         (old.client(&plane, "jane", &["system:masters"]), new.client(&plane, "joe", &["system:masters"]));
-    assert_eq!((name(&plane, &jane).await.as_deref(), name(&plane, &joe).await), (Some("jane"), None));
+    assert_eq!(
+        (user_name(&plane, &jane).await.as_deref(), user_name(&plane, &joe).await),
+        (Some("jane"), None)
+    );
 
     // An invalid file keeps the last-known-good CA bundle, and apid logs the failure.
     fs::write(&file, "-----BEGIN CERTIFICATE-----\nhalf a certifi").expect("the invalid file");
@@ -54,25 +62,28 @@ async fn a_new_authority_counts_and_an_old_one_does_not_without_a_restart() {
         (plane.log().contains("file reload failed") && ready.contains("ok")).then_some(())
     })
     .await;
-    assert_eq!(name(&plane, &jane).await.as_deref(), Some("jane"));
+    assert_eq!(user_name(&plane, &jane).await.as_deref(), Some("jane"));
 
     // CA rotation: first both CAs, as during the replacement of the client certificates, then only the new
     // CA.
     fs::write(&file, old.pem() + &new.pem()).expect("the CA bundle");
-    eventually("authd accepts the new CA", || async { name(&plane, &joe).await }).await;
-    assert_eq!(name(&plane, &jane).await.as_deref(), Some("jane"));
+    eventually("authd accepts the new CA", || async { user_name(&plane, &joe).await }).await;
+    assert_eq!(user_name(&plane, &jane).await.as_deref(), Some("jane"));
     let watched = "/api/v1/namespaces/default/configmaps?watch=1";
     let (mut of_jane, mut of_joe) = (jane.watch(watched).await, joe.watch(watched).await);
     fs::write(&file, new.pem()).expect("the CA bundle");
     let ended = async { (of_jane.next().await, of_joe.next().await) };
     let ended = tokio::time::timeout(crate::harness::DEADLINE, ended).await.expect("the watches end");
     assert_eq!(ended, (None, None), "the watches end without an error event, so that clients reconnect");
-    assert_eq!((name(&plane, &jane).await, name(&plane, &joe).await.as_deref()), (None, Some("joe")));
+    assert_eq!(
+        (user_name(&plane, &jane).await, user_name(&plane, &joe).await.as_deref()),
+        (None, Some("joe"))
+    );
     drop(joe.watch(watched).await);
 }
 
 #[tokio::test]
-async fn a_revoked_certificate_is_refused_within_a_second_whoever_it_names() {
+async fn revoked_client_certificate_is_rejected_after_crl_reload() {
     let dir = tempfile::tempdir().expect("a folder");
     let ca = Ca::new(dir.path(), "ca");
     let file = dir.path().join("revoked.pem");
@@ -81,16 +92,21 @@ async fn a_revoked_certificate_is_refused_within_a_second_whoever_it_names() {
         .flag(&path_flag("client-ca-file", &ca.cert))
         .flag(&path_flag("client-crl-file", &file));
     let plane = ControlPlane::start(options).await;
-    let (root, jane) =
-        (ca.numbered(&plane, "root", "system:masters", 7), ca.numbered(&plane, "jane", "system:masters", 8));
-    let gone = ca.numbered(&plane, "gone", "system:masters", 1);
-    assert_eq!(name(&plane, &gone).await, None, "revoked from the start");
+    let (root, jane) = (
+        ca.client_with_serial(&plane, "root", "system:masters", 7),
+        ca.client_with_serial(&plane, "jane", "system:masters", 8),
+    );
+    let gone = ca.client_with_serial(&plane, "gone", "system:masters", 1);
+    assert_eq!(user_name(&plane, &gone).await, None, "revoked from the start");
     let watched = "/api/v1/namespaces/default/configmaps?watch=1";
     let mut watch = root.watch(watched).await;
     fs::write(&file, ca.revoke(&[1, 7])).expect("the CRL");
     let ended = tokio::time::timeout(crate::harness::DEADLINE, watch.next()).await.expect("the watch ends");
     assert_eq!(ended, None);
-    assert_eq!((name(&plane, &root).await, name(&plane, &jane).await.as_deref()), (None, Some("jane")));
+    assert_eq!(
+        (user_name(&plane, &root).await, user_name(&plane, &jane).await.as_deref()),
+        (None, Some("jane"))
+    );
     assert!(plane.log().contains("a certificate of the chain is revoked"), "the log names the reason");
     // authd rejects a CRL that another CA with the same name signed.
     let impostor = tempfile::tempdir().expect("a folder");
@@ -99,11 +115,14 @@ async fn a_revoked_certificate_is_refused_within_a_second_whoever_it_names() {
         plane.log().contains("is not signed by the CA of that name").then_some(())
     })
     .await;
-    assert_eq!((name(&plane, &root).await, name(&plane, &jane).await.as_deref()), (None, Some("jane")));
+    assert_eq!(
+        (user_name(&plane, &root).await, user_name(&plane, &jane).await.as_deref()),
+        (None, Some("jane"))
+    );
 }
 
 #[tokio::test]
-async fn the_server_shows_the_certificate_it_is_given() {
+async fn server_presents_configured_serving_certificate() {
     let dir = tempfile::tempdir().expect("a folder");
     let pair =
         serving::certs::ensure_serving_pair(dir.path(), &[], Timestamp::now()).expect("a serving pair");

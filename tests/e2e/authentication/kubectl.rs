@@ -13,13 +13,13 @@ use crate::harness::{ControlPlane, Options, eventually};
 use crate::kubectl::installed;
 
 /// kubectl with a separate kubeconfig.
-struct Caller {
+struct KubectlUser {
     program: PathBuf,
     config: PathBuf,
 }
 
-impl Caller {
-    fn new(program: &Path, plane: &ControlPlane, name: &str, user: Value) -> Caller {
+impl KubectlUser {
+    fn new(program: &Path, plane: &ControlPlane, name: &str, user: Value) -> KubectlUser {
         let config = plane.dir().join(format!("{name}.kubeconfig"));
         let content = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "plane",
@@ -28,7 +28,7 @@ impl Caller {
             "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": name}}],
         });
         fs::write(&config, content.to_string()).expect("the configuration file");
-        Caller { program: program.to_owned(), config }
+        KubectlUser { program: program.to_owned(), config }
     }
 
     /// Runs a command and returns its standard output, or its standard error on failure.
@@ -49,7 +49,7 @@ impl Caller {
     }
 
     /// The user name that `kubectl auth whoami` prints, or `None` if authentication fails.
-    async fn who(&self, more: &str) -> Option<String> {
+    async fn whoami(&self, more: &str) -> Option<String> {
         match self.run(&format!("auth whoami -o jsonpath={{.status.userInfo.username}} {more}")).await {
             Ok(name) => Some(name),
             Err(error) => {
@@ -66,7 +66,7 @@ fn certificate(ca: &Ca, user: &str, groups: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn people_sign_in_while_keys_and_authorities_change() {
+async fn kubectl_authenticates_during_key_and_ca_rotation() {
     let Some(program) = installed("1.33") else { return };
     let dir = tempfile::tempdir().expect("a folder");
     let (old, new) = (Ca::new(dir.path(), "old"), Ca::new(dir.path(), "new"));
@@ -80,21 +80,22 @@ async fn people_sign_in_while_keys_and_authorities_change() {
         .flag(&path_flag("service-account-key-file", &keys));
     let plane = ControlPlane::start(options).await;
 
-    let root = Caller::new(&program, &plane, "root", certificate(&old, "root", &["system:masters"]));
-    assert_eq!(root.who("").await.as_deref(), Some("root"));
-    assert_eq!(root.who("--as=jane --as-group=dev").await.as_deref(), Some("jane"));
-    let refused = root.run("get configmaps --as=jane").await.expect_err("jane is forbidden");
-    assert!(refused.contains("User \"jane\" cannot list"), "{refused}");
+    let root = KubectlUser::new(&program, &plane, "root", certificate(&old, "root", &["system:masters"]));
+    assert_eq!(root.whoami("").await.as_deref(), Some("root"));
+    assert_eq!(root.whoami("--as=jane --as-group=dev").await.as_deref(), Some("jane"));
+    let rejected = root.run("get configmaps --as=jane").await.expect_err("jane is forbidden");
+    assert!(rejected.contains("User \"jane\" cannot list"), "{rejected}");
     root.ok("create serviceaccount robot").await;
     let issue = async || {
         let token = root.ok("create token robot").await;
         json!({"token": token.trim()})
     };
-    let robot = Caller::new(&program, &plane, "robot", issue().await);
+    let robot = KubectlUser::new(&program, &plane, "robot", issue().await);
     let account = Some("system:serviceaccount:default:robot");
-    assert_eq!(robot.who("").await.as_deref(), account);
-    let refused = robot.run("get configmaps --as=jane").await.expect_err("the robot cannot impersonate jane");
-    assert!(refused.contains("cannot impersonate"), "{refused}");
+    assert_eq!(robot.whoami("").await.as_deref(), account);
+    let rejected =
+        robot.run("get configmaps --as=jane").await.expect_err("the robot cannot impersonate jane");
+    assert!(rejected.contains("cannot impersonate"), "{rejected}");
 
     // Key rotation: old tokens stay valid while the file contains their key.
     fs::write(&keys, second.serialize_pem() + &first.public_key_pem()).expect("the keys");
@@ -103,23 +104,23 @@ async fn people_sign_in_while_keys_and_authorities_change() {
         (keys.as_array().map(Vec::len) == Some(2)).then_some(())
     })
     .await;
-    let later = Caller::new(&program, &plane, "later", issue().await);
-    for caller in [&robot, &later] {
-        assert_eq!(caller.who("").await.as_deref(), account);
+    let later = KubectlUser::new(&program, &plane, "later", issue().await);
+    for user in [&robot, &later] {
+        assert_eq!(user.whoami("").await.as_deref(), account);
     }
     fs::write(&keys, second.serialize_pem()).expect("the keys");
     eventually("authd rejects tokens of the old key", || async {
-        robot.who("").await.is_none().then_some(())
+        robot.whoami("").await.is_none().then_some(())
     })
     .await;
-    assert_eq!(later.who("").await.as_deref(), account);
+    assert_eq!(later.whoami("").await.as_deref(), account);
 
     // CA rotation: both CAs are valid until the file no longer contains the old CA.
     fs::write(&authorities, old.pem() + &new.pem()).expect("the CA bundle");
-    let next = Caller::new(&program, &plane, "next", certificate(&new, "next", &["system:masters"]));
-    eventually("authd accepts the new CA", || async { next.who("").await }).await;
-    assert_eq!(root.who("").await.as_deref(), Some("root"));
+    let next = KubectlUser::new(&program, &plane, "next", certificate(&new, "next", &["system:masters"]));
+    eventually("authd accepts the new CA", || async { next.whoami("").await }).await;
+    assert_eq!(root.whoami("").await.as_deref(), Some("root"));
     fs::write(&authorities, new.pem()).expect("the CA bundle");
-    eventually("authd rejects the old CA", || async { root.who("").await.is_none().then_some(()) }).await;
+    eventually("authd rejects the old CA", || async { root.whoami("").await.is_none().then_some(()) }).await;
     next.ok("get namespaces").await;
 }

@@ -1,11 +1,11 @@
 //! Tests of authentication: certificates, proxies, tokens, key rotation, rejected credentials.
 
+mod ca_and_metrics;
 mod certificates;
+mod identities;
 mod kubectl;
-mod logins;
-mod principals;
 mod proxies;
-mod published;
+mod rejected_credentials;
 mod rotation;
 
 use std::fs;
@@ -23,18 +23,18 @@ use serving::certs::{Authority, PemPair};
 use crate::harness::{Client, ControlPlane};
 
 /// The user of a client from a SelfSubjectReview, or `None` if authentication fails.
-async fn who(plane: &ControlPlane, client: &Client, headers: &[(&str, &str)]) -> Option<Value> {
+async fn whoami(plane: &ControlPlane, client: &Client, headers: &[(&str, &str)]) -> Option<Value> {
     let group = plane.names().group("authentication");
     let body = json!({"apiVersion": format!("{group}/v1"), "kind": "SelfSubjectReview"}).to_string();
     let url = format!("/apis/{group}/v1/selfsubjectreviews");
     let headers = [&[("content-type", "application/json")], headers].concat();
-    let answer = client.request("POST", &url, &headers, body.as_bytes()).await;
-    (answer.status != 401).then(|| answer.expect(201)["status"]["userInfo"].clone())
+    let response = client.request("POST", &url, &headers, body.as_bytes()).await;
+    (response.status != 401).then(|| response.expect(201)["status"]["userInfo"].clone())
 }
 
 /// The user name of a client, or `None` if authentication fails.
-async fn name(plane: &ControlPlane, client: &Client) -> Option<String> {
-    who(plane, client, &[]).await.and_then(|user| user["username"].as_str().map(str::to_owned))
+async fn user_name(plane: &ControlPlane, client: &Client) -> Option<String> {
+    whoami(plane, client, &[]).await.and_then(|user| user["username"].as_str().map(str::to_owned))
 }
 
 /// A certificate authority with its files in a folder.
@@ -79,7 +79,7 @@ impl Ca {
     }
 
     /// A client whose certificate has this serial number.
-    fn numbered(&self, plane: &ControlPlane, user: &str, group: &str, serial: u64) -> Client {
+    fn client_with_serial(&self, plane: &ControlPlane, user: &str, group: &str, serial: u64) -> Client {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, user);

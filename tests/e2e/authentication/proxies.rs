@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Ca, path_flag, who};
+use super::{Ca, path_flag, whoami};
 use crate::harness::{Client, ControlPlane, Options};
 
 const FLAGS: [&str; 5] = [
@@ -14,7 +14,7 @@ const FLAGS: [&str; 5] = [
 ];
 
 #[tokio::test]
-async fn a_proxy_says_who_is_meant() {
+async fn trusted_proxy_headers_set_identity() {
     let dir = tempfile::tempdir().expect("a folder");
     let (proxies, strangers) = (Ca::new(dir.path(), "proxies"), Ca::new(dir.path(), "strangers"));
     let options = FLAGS.iter().fold(Options::default(), |options, flag| options.flag(flag));
@@ -71,15 +71,15 @@ async fn a_proxy_says_who_is_meant() {
             user("jane", None, &[], json!({"foo": ["v", "w"], "example.org/foo": ["x"]})),
         ),
     ] {
-        assert_eq!(who(&plane, &front, &headers).await, want, "{what}");
+        assert_eq!(whoami(&plane, &front, &headers).await, want, "{what}");
     }
-    assert_eq!(who(&plane, &front, &[]).await, None, "a proxy certificate alone does not authenticate");
+    assert_eq!(whoami(&plane, &front, &[]).await, None, "a proxy certificate alone does not authenticate");
 
     // authd ignores or rejects identity headers of all other clients.
     let root = [("x-remote-user", "root"), ("x-remote-group", "system:masters")];
-    let alice = who(&plane, &plane.user("alice"), &root).await.expect("a response");
+    let alice = whoami(&plane, &plane.user("alice"), &root).await.expect("a response");
     assert_eq!(alice["username"], "alice", "the token has precedence over the headers");
-    let jane = who(&plane, &plane.certificate("jane", &["dev"]), &root).await.expect("a response");
+    let jane = whoami(&plane, &plane.certificate("jane", &["dev"]), &root).await.expect("a response");
     assert_eq!(
         (&jane["username"], &jane["groups"]),
         (&json!("jane"), &json!(["dev", "system:authenticated"]))
@@ -88,10 +88,10 @@ async fn a_proxy_says_who_is_meant() {
         ("a proxy whose name is not allowed", proxies.client(&plane, "back", &[])),
         ("a proxy of an unknown CA", strangers.client(&plane, "front", &[])),
     ] {
-        assert_eq!(who(&plane, &client, &root).await, None, "{what}");
+        assert_eq!(whoami(&plane, &client, &root).await, None, "{what}");
     }
-    let refused = plane.anonymous().request("GET", "/api/v1/namespaces", &root, b"").await.expect(403);
-    let message = refused["message"].as_str().unwrap_or_default().to_owned();
+    let rejected = plane.anonymous().request("GET", "/api/v1/namespaces", &root, b"").await.expect(403);
+    let message = rejected["message"].as_str().unwrap_or_default().to_owned();
     assert!(message.contains("system:anonymous"), "{message}");
     assert!(!plane.log().contains("\"root\""), "the log has no identity headers of untrusted clients");
 
@@ -124,7 +124,7 @@ async fn a_proxy_says_who_is_meant() {
 }
 
 #[tokio::test]
-async fn without_names_any_proxy_is_believed_and_without_headers_none() {
+async fn request_header_allowed_names_and_username_headers_defaults() {
     let dir = tempfile::tempdir().expect("a folder");
     let proxies = Ca::new(dir.path(), "proxies");
     let headers = [("x-remote-user", "jane")];
@@ -134,7 +134,7 @@ async fn without_names_any_proxy_is_believed_and_without_headers_none() {
             ControlPlane::start(options.flag(&path_flag("requestheader-client-ca-file", &proxies.cert)))
                 .await;
         let client: Client = proxies.client(&plane, "whoever", &[]);
-        who(&plane, &client, &headers).await.map(|user| user["username"].clone())
+        whoami(&plane, &client, &headers).await.map(|user| user["username"].clone())
     };
     assert_eq!(name(&["--requestheader-username-headers=X-Remote-User"]).await, Some(json!("jane")));
     assert_eq!(name(&["--requestheader-group-headers=X-Remote-Group"]).await, None);

@@ -4,19 +4,19 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::{name, path_flag, who};
+use super::{path_flag, user_name, whoami};
 use crate::harness::{Client, ControlPlane, Options, eventually};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const ROBOT: &str = "system:serviceaccount:default:robot";
 
 async fn issue(admin: &Client) -> String {
-    let answer = admin.post(&format!("{ACCOUNTS}/robot/token"), &json!({"spec": {}})).await.expect(201);
-    answer["status"]["token"].as_str().expect("a token").to_owned()
+    let response = admin.post(&format!("{ACCOUNTS}/robot/token"), &json!({"spec": {}})).await.expect(201);
+    response["status"]["token"].as_str().expect("a token").to_owned()
 }
 
 #[tokio::test]
-async fn keys_of_tokens_rotate_without_an_outage_and_what_they_signed_ends_with_them() {
+async fn service_account_key_rotation_keeps_tokens_until_key_removal() {
     let dir = tempfile::tempdir().expect("a folder");
     let keys = dir.path().join("keys.pem");
     let (old, new) = (rcgen::KeyPair::generate().expect("a key"), rcgen::KeyPair::generate().expect("a key"));
@@ -35,13 +35,13 @@ async fn keys_of_tokens_rotate_without_an_outage_and_what_they_signed_ends_with_
     // The new key signs and the old key still verifies, so that authd rejects no token during the rotation.
     fs::write(&keys, new.serialize_pem() + &old.public_key_pem()).expect("the keys");
     eventually("both keys in the JWKS", || async {
-        assert_eq!(name(&plane, &plane.token(&before)).await.as_deref(), Some(ROBOT));
+        assert_eq!(user_name(&plane, &plane.token(&before)).await.as_deref(), Some(ROBOT));
         (published().await.len() == 2).then_some(())
     })
     .await;
     let after = issue(&admin).await;
     for token in [&before, &after] {
-        assert_eq!(name(&plane, &plane.token(token)).await.as_deref(), Some(ROBOT));
+        assert_eq!(user_name(&plane, &plane.token(token)).await.as_deref(), Some(ROBOT));
     }
     let rbac = plane.names().group("rbac.authorization");
     let binding = json!({"metadata": {"name": "robot"},
@@ -53,13 +53,13 @@ async fn keys_of_tokens_rotate_without_an_outage_and_what_they_signed_ends_with_
     fs::write(&keys, new.serialize_pem()).expect("the keys");
     let ended = tokio::time::timeout(crate::harness::DEADLINE, watch.next()).await.expect("the watch ends");
     assert_eq!(ended, None);
-    assert_eq!(name(&plane, &plane.token(&before)).await, None, "the signing key was removed");
-    assert_eq!(name(&plane, &plane.token(&after)).await.as_deref(), Some(ROBOT));
+    assert_eq!(user_name(&plane, &plane.token(&before)).await, None, "the signing key was removed");
+    assert_eq!(user_name(&plane, &plane.token(&after)).await.as_deref(), Some(ROBOT));
     assert_eq!(published().await.len(), 1);
 }
 
 #[tokio::test]
-async fn static_tokens_are_read_at_the_start_and_never_again() {
+async fn static_token_file_is_read_only_at_startup() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("tokens.csv");
     let lines = "admin-token,admin,admin-uid,system:masters\n\
@@ -68,10 +68,10 @@ async fn static_tokens_are_read_at_the_start_and_never_again() {
     fs::write(&file, lines).expect("the tokens");
     let mut plane = ControlPlane::start(Options::default().flag(&path_flag("token-auth-file", &file))).await;
     for (token, user) in [("t-1._~+/=", "a b/ü:x"), ("t-2", "joe")] {
-        let said = who(&plane, &plane.token(token), &[]).await.expect("a response");
-        assert_eq!(said["username"], user);
+        let user_info = whoami(&plane, &plane.token(token), &[]).await.expect("a response");
+        assert_eq!(user_info["username"], user);
         assert_eq!(
-            said["groups"],
+            user_info["groups"],
             json!(["g1", "g2", "system:authenticated"]),
             "both forms of the groups column"
         );
@@ -81,10 +81,10 @@ async fn static_tokens_are_read_at_the_start_and_never_again() {
     let key = plane.data_dir().join("service-account.key");
     fs::write(&key, rcgen::KeyPair::generate().expect("a key").serialize_pem()).expect("the key");
     eventually("files reloaded", || async { plane.log().contains("files reloaded").then_some(()) }).await;
-    assert_eq!(name(&plane, &plane.token("t-2")).await.as_deref(), Some("joe"));
-    assert_eq!(name(&plane, &plane.token("t-3")).await, None);
+    assert_eq!(user_name(&plane, &plane.token("t-2")).await.as_deref(), Some("joe"));
+    assert_eq!(user_name(&plane, &plane.token("t-3")).await, None);
     plane.stop().await;
     plane.launch().await;
-    assert_eq!(name(&plane, &plane.token("t-2")).await, None);
-    assert_eq!(name(&plane, &plane.token("t-3")).await.as_deref(), Some("eve"));
+    assert_eq!(user_name(&plane, &plane.token("t-2")).await, None);
+    assert_eq!(user_name(&plane, &plane.token("t-3")).await.as_deref(), Some("eve"));
 }

@@ -12,9 +12,9 @@ use crate::harness::Client;
 /// The namespaces of all namespaced objects.
 pub const NAMESPACES: [&str; 2] = ["one", "two"];
 /// The finalizer that blocks the deletion of some objects.
-pub const HOLD: &str = "example.com/hold";
+pub const FINALIZER: &str = "example.com/hold";
 /// Name prefix of the objects of a round; the test ignores other objects.
-pub const PREFIX: &str = "gc-";
+pub const NAME_PREFIX: &str = "gc-";
 
 /// A kind of the graph. The kinds belong to three API groups and are namespaced or cluster-scoped.
 pub struct Kind {
@@ -55,7 +55,7 @@ impl Kind {
 }
 
 /// Whether the object has a deletion timestamp.
-pub fn ends(object: &Value) -> bool {
+pub fn is_terminating(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
@@ -67,14 +67,14 @@ fn random_uid(rng: &mut SmallRng) -> String {
 
 /// A created object.
 #[derive(Clone)]
-struct Made {
+struct CreatedObject {
     kind: &'static str,
     namespace: String,
     name: String,
     uid: String,
 }
 
-impl Made {
+impl CreatedObject {
     fn path(&self) -> String {
         format!("{}/{}", Kind::of(self.kind).path(&self.namespace), self.name)
     }
@@ -93,13 +93,13 @@ impl Made {
 /// The objects of a round and the operations on them.
 pub struct Graph {
     round: usize,
-    made: Vec<Made>,
+    created: Vec<CreatedObject>,
     /// Uids of objects that the test deleted (not the garbage collector).
     pub deleted: BTreeSet<String>,
     /// Uids of objects whose finalizer the test removed.
     pub released: BTreeSet<String>,
     /// The propagation policy of each delete request, by object uid.
-    asked: BTreeMap<String, Vec<String>>,
+    requested_policies: BTreeMap<String, Vec<String>>,
 }
 
 impl Graph {
@@ -107,10 +107,10 @@ impl Graph {
     pub fn new(round: usize) -> Self {
         Graph {
             round,
-            made: Vec::new(),
+            created: Vec::new(),
             deleted: BTreeSet::new(),
             released: BTreeSet::new(),
-            asked: BTreeMap::new(),
+            requested_policies: BTreeMap::new(),
         }
     }
 
@@ -118,7 +118,7 @@ impl Graph {
     pub async fn create(&mut self, client: &Client, rng: &mut SmallRng) {
         let kind = KINDS.choose(rng).expect("kinds");
         let namespace = if kind.namespaced { *NAMESPACES.choose(rng).expect("namespaces") } else { "" };
-        let name = format!("{PREFIX}{}-{}", self.round, self.made.len());
+        let name = format!("{NAME_PREFIX}{}-{}", self.round, self.created.len());
         let mut owners: Vec<Value> = Vec::new();
         let many = *[0, 1, 1, 1, 2, 3].choose(rng).expect("numbers");
         for _ in 0..many {
@@ -129,7 +129,7 @@ impl Graph {
             metadata["ownerReferences"] = owners.into();
         }
         if rng.random_ratio(1, 6) {
-            metadata["finalizers"] = json!([HOLD]);
+            metadata["finalizers"] = json!([FINALIZER]);
         }
         let mut body = json!({"metadata": metadata});
         if kind.kind == "IngressClass" {
@@ -137,7 +137,7 @@ impl Graph {
         }
         let object = client.post(&kind.path(namespace), &body).await.expect(201);
         let uid = object["metadata"]["uid"].as_str().expect("a uid").to_owned();
-        self.made.push(Made { kind: kind.kind, namespace: namespace.to_owned(), name, uid });
+        self.created.push(CreatedObject { kind: kind.kind, namespace: namespace.to_owned(), name, uid });
     }
 
     /// A valid owner reference for an object of the namespace, rarely to an owner that never existed.
@@ -147,8 +147,8 @@ impl Graph {
                 json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": random_uid(rng)});
             return Some(never).filter(|_| !namespace.is_empty());
         }
-        let fits = |made: &&Made| made.namespace.is_empty() || made.namespace == namespace;
-        let fitting: Vec<_> = self.made.iter().filter(fits).collect();
+        let fits = |created: &&CreatedObject| created.namespace.is_empty() || created.namespace == namespace;
+        let fitting: Vec<_> = self.created.iter().filter(fits).collect();
         let owner = fitting.choose(rng)?;
         let mut reference = owner.reference(rng);
         if rng.random_ratio(1, 30) {
@@ -160,7 +160,7 @@ impl Graph {
 
     /// Deletes a random object with a random propagation policy.
     pub async fn delete(&mut self, client: &Client, rng: &mut SmallRng) {
-        let Some(made) = self.made.choose(rng).cloned() else { return };
+        let Some(created) = self.created.choose(rng).cloned() else { return };
         let how = match rng.random_range(0..6) {
             0 => json!({}),
             1 | 2 => json!({"propagationPolicy": "Background"}),
@@ -168,66 +168,66 @@ impl Graph {
             _ => json!({"propagationPolicy": "Foreground"}),
         };
         let headers = [("content-type", "application/json")];
-        let answer = client.request("DELETE", &made.path(), &headers, how.to_string().as_bytes()).await;
-        match answer.status {
+        let response = client.request("DELETE", &created.path(), &headers, how.to_string().as_bytes()).await;
+        match response.status {
             200 => {
                 let policy = how["propagationPolicy"].as_str().unwrap_or("").to_owned();
-                self.asked.entry(made.uid.clone()).or_default().push(policy);
-                self.deleted.insert(made.uid);
+                self.requested_policies.entry(created.uid.clone()).or_default().push(policy);
+                self.deleted.insert(created.uid);
             }
             404 => {}
-            other => panic!("unexpected status from {}: {other} {}", made.path(), answer.text()),
+            other => panic!("unexpected status from {}: {other} {}", created.path(), response.text()),
         }
     }
 
     /// Removes the finalizer from a random object.
     pub async fn release(&mut self, client: &Client, rng: &mut SmallRng) {
-        let Some(made) = self.made.choose(rng).cloned() else { return };
-        self.release_object(client, &made).await;
+        let Some(created) = self.created.choose(rng).cloned() else { return };
+        self.release_object(client, &created).await;
     }
 
     /// Removes the finalizer from all objects.
     pub async fn release_all(&mut self, client: &Client) {
-        for made in self.made.clone() {
-            self.release_object(client, &made).await;
+        for created in self.created.clone() {
+            self.release_object(client, &created).await;
         }
     }
 
-    async fn release_object(&mut self, client: &Client, made: &Made) {
+    async fn release_object(&mut self, client: &Client, created: &CreatedObject) {
         // The garbage collector writes concurrently; retry conflicts.
         loop {
-            let answer = client.get(&made.path()).await;
-            if answer.status == 404 {
+            let response = client.get(&created.path()).await;
+            if response.status == 404 {
                 return;
             }
-            let object = answer.expect(200);
+            let object = response.expect(200);
             let finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-            if !finalizers.contains(&json!(HOLD)) {
+            if !finalizers.contains(&json!(FINALIZER)) {
                 return;
             }
-            let rest: Vec<_> = finalizers.into_iter().filter(|f| f != HOLD).collect();
+            let rest: Vec<_> = finalizers.into_iter().filter(|f| f != FINALIZER).collect();
             let metadata = &object["metadata"];
             let patch = json!({"metadata": {
                 "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "finalizers": rest,
             }});
-            self.released.insert(made.uid.clone());
-            let answer = client.patch(&made.path(), "application/merge-patch+json", &patch).await;
-            match answer.status {
+            self.released.insert(created.uid.clone());
+            let response = client.patch(&created.path(), "application/merge-patch+json", &patch).await;
+            match response.status {
                 409 => {}
                 200 | 404 => return,
-                other => panic!("unexpected status from {}: {other} {}", made.path(), answer.text()),
+                other => panic!("unexpected status from {}: {other} {}", created.path(), response.text()),
             }
         }
     }
 
     /// Adds an owner, possibly a terminating one, to a random object.
     pub async fn adopt(&mut self, client: &Client, rng: &mut SmallRng) {
-        let Some(made) = self.made.choose(rng).cloned() else { return };
-        let answer = client.get(&made.path()).await;
-        let Some(owner) = self.owner(&made.namespace, rng).filter(|_| answer.status == 200) else {
+        let Some(created) = self.created.choose(rng).cloned() else { return };
+        let response = client.get(&created.path()).await;
+        let Some(owner) = self.owner(&created.namespace, rng).filter(|_| response.status == 200) else {
             return;
         };
-        let object = answer.json();
+        let object = response.json();
         if object["metadata"]["uid"] == owner["uid"] {
             return;
         }
@@ -237,18 +237,18 @@ impl Graph {
         owners.push(owner);
         let patch =
             json!({"metadata": {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}});
-        client.patch(&made.path(), "application/merge-patch+json", &patch).await;
+        client.patch(&created.path(), "application/merge-patch+json", &patch).await;
     }
 
     /// The propagation policies of the delete requests for an object, `""` for none.
-    pub fn asked(&self, uid: &str) -> &[String] {
-        self.asked.get(uid).map_or(&[], Vec::as_slice)
+    pub fn requested_policies(&self, uid: &str) -> &[String] {
+        self.requested_policies.get(uid).map_or(&[], Vec::as_slice)
     }
 
     /// Deletes the remaining objects.
     pub async fn clear(&mut self, client: &Client) {
-        for made in &self.made {
-            client.delete(&made.path()).await;
+        for created in &self.created {
+            client.delete(&created.path()).await;
         }
     }
 }

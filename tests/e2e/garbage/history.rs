@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::graph::{KINDS, NAMESPACES, PREFIX};
+use super::graph::{KINDS, NAME_PREFIX, NAMESPACES};
 use crate::harness::{Client, ControlPlane, eventually};
 
 /// Name of the object that marks the end of a round in each collection.
 ///
 /// A watch that has delivered this object has delivered all changes of the round.
-const LAST: &str = "last-of-round";
+const END_MARKER: &str = "last-of-round";
 
 /// The resourceVersion of each collection at the start of a round, in the order of the kinds.
-pub struct Since(Vec<String>);
+pub struct StartVersions(Vec<String>);
 
 /// A change of one object.
 pub struct Change {
@@ -23,14 +23,14 @@ pub struct Change {
 }
 
 /// Reads the resourceVersions at the start of a round.
-pub async fn begin(plane: &ControlPlane) -> Since {
+pub async fn start_versions(plane: &ControlPlane) -> StartVersions {
     let admin = plane.admin();
     let mut versions = Vec::new();
     for kind in &KINDS {
         let list = admin.get(&kind.path("")).await.expect(200);
         versions.push(list["metadata"]["resourceVersion"].as_str().expect("a version").to_owned());
     }
-    Since(versions)
+    StartVersions(versions)
 }
 
 /// The current objects of the round.
@@ -39,7 +39,7 @@ pub async fn objects(admin: &Client) -> Vec<Value> {
     for kind in &KINDS {
         let list = admin.get(&kind.path("")).await.expect(200);
         for item in list["items"].as_array().expect("items") {
-            if item["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(PREFIX)) {
+            if item["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(NAME_PREFIX)) {
                 let mut item = item.clone();
                 item["kind"] = kind.kind.into();
                 all.push(item);
@@ -61,12 +61,12 @@ pub async fn settle(plane: &ControlPlane, wanted: impl Fn(&[Value]) -> bool) {
 }
 
 /// All changes since these resourceVersions.
-pub async fn read(plane: &ControlPlane, since: &Since) -> Vec<Change> {
+pub async fn changes_since(plane: &ControlPlane, since: &StartVersions) -> Vec<Change> {
     let admin = plane.admin();
     let mut changes = Vec::new();
     for (kind, version) in KINDS.iter().zip(&since.0) {
         let home = if kind.namespaced { NAMESPACES[0] } else { "" };
-        let mut last = json!({"metadata": {"name": LAST}});
+        let mut last = json!({"metadata": {"name": END_MARKER}});
         if kind.kind == "IngressClass" {
             last["spec"] = json!({"controller": "example.com/none"});
         }
@@ -80,7 +80,7 @@ pub async fn read(plane: &ControlPlane, since: &Since) -> Vec<Change> {
                 break;
             }
             let name = object["metadata"]["name"].as_str().expect("a name");
-            if name.starts_with(PREFIX) {
+            if name.starts_with(NAME_PREFIX) {
                 let revision = object["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok());
                 let event = event["type"].as_str().expect("a type").to_owned();
                 changes.push(Change {
@@ -90,7 +90,7 @@ pub async fn read(plane: &ControlPlane, since: &Since) -> Vec<Change> {
                 });
             }
         }
-        admin.delete(&format!("{}/{LAST}", kind.path(home))).await.expect(200);
+        admin.delete(&format!("{}/{END_MARKER}", kind.path(home))).await.expect(200);
     }
     changes.sort_by_key(|change| change.revision);
     changes

@@ -1,13 +1,13 @@
 //! Property test of the garbage collector: random owner graphs, random deletes and kill -9.
 //!
-//! [`history`] reads all changes in order, and [`judge`] replays them against a reference model.
+//! [`history`] reads all changes in order, and [`reference_model`] replays them against a reference model.
 //!
 //! `GC_SECONDS` sets the duration in seconds (default 12); at least two rounds run. `GC_SEED` repeats the
 //! random choices of an earlier run, but not the order of concurrent changes.
 
 mod graph;
 mod history;
-mod judge;
+mod reference_model;
 
 use std::time::{Duration, Instant};
 
@@ -19,17 +19,17 @@ use crate::harness::{ControlPlane, Options};
 use graph::Graph;
 
 /// Default duration of the test.
-const BUDGET: Duration = Duration::from_secs(12);
+const DEFAULT_DURATION: Duration = Duration::from_secs(12);
 /// Number of objects in a round.
 const OBJECTS: usize = 60;
 /// Number of delete requests in a round.
 const DELETES: usize = 25;
 
 #[tokio::test]
-async fn random_graphs_end_as_their_owners_do() {
+async fn random_owner_graphs_match_reference_model() {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let seed = number("GC_SEED").unwrap_or_else(|| rand::random::<u32>().into());
-    let budget = number("GC_SECONDS").map_or(BUDGET, Duration::from_secs);
+    let budget = number("GC_SECONDS").map_or(DEFAULT_DURATION, Duration::from_secs);
     println!("GC_SEED={seed}");
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut plane = ControlPlane::start(Options::default()).await;
@@ -50,7 +50,7 @@ async fn random_graphs_end_as_their_owners_do() {
 async fn round(plane: &mut ControlPlane, rng: &mut SmallRng, number: usize, crashes: bool) -> usize {
     let mut kills = 0;
     let mut graph = Graph::new(number);
-    let since = history::begin(plane).await;
+    let since = history::start_versions(plane).await;
     for _ in 0..OBJECTS {
         graph.create(&plane.admin(), rng).await;
         // Some deletes happen between creations.
@@ -72,12 +72,15 @@ async fn round(plane: &mut ControlPlane, rng: &mut SmallRng, number: usize, cras
             kills += 1;
         }
     }
-    history::settle(plane, judge::is_settled).await;
+    history::settle(plane, reference_model::is_settled).await;
     // Without the test finalizer, all terminating objects must be deleted.
     graph.release_all(&plane.admin()).await;
-    history::settle(plane, |objects| judge::is_settled(objects) && !objects.iter().any(graph::ends)).await;
-    let changes = history::read(plane, &since).await;
-    judge::replay(&graph, &changes);
+    history::settle(plane, |objects| {
+        reference_model::is_settled(objects) && !objects.iter().any(graph::is_terminating)
+    })
+    .await;
+    let changes = history::changes_since(plane, &since).await;
+    reference_model::replay(&graph, &changes);
     graph.clear(&plane.admin()).await;
     history::settle(plane, |objects| objects.is_empty()).await;
     kills

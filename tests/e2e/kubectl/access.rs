@@ -4,28 +4,28 @@ use super::{Kubectl, with_each_release};
 use crate::harness::ControlPlane;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_grants_and_asks() {
-    with_each_release(grants_and_asks).await;
+async fn kubectl_auth_can_i_follows_role_bindings() {
+    with_each_release(auth_can_i).await;
 }
 
-fn grants_and_asks(plane: &ControlPlane, admin: &Kubectl) {
+fn auth_can_i(plane: &ControlPlane, admin: &Kubectl) {
     let alice = admin.user(plane, "alice");
     // kubectl 1.27 uses only alpha and beta versions of SelfSubjectReview.
     if alice.release() == "1.27" {
-        assert!(alice.refused("auth whoami").contains("selfsubjectreviews API is not enabled"));
+        assert!(alice.must_fail("auth whoami").contains("selfsubjectreviews API is not enabled"));
     } else {
         let whoami = alice.ok("auth whoami", "");
         for shown in ["alice", "alice-uid", "[team-a system:authenticated]"] {
             assert!(whoami.contains(shown), "{whoami}");
         }
     }
-    assert!(alice.refused("get configmaps -n default").contains("Forbidden"));
-    assert!(alice.refused("auth can-i get configmaps -n default").contains("no"));
+    assert!(alice.must_fail("get configmaps -n default").contains("Forbidden"));
+    assert!(alice.must_fail("auth can-i get configmaps -n default").contains("no"));
     admin.ok("create role reader -n default --verb=get,list,watch --resource=configmaps,pods/log", "");
     admin.ok("create rolebinding readers -n default --role=reader --user=alice", "");
     assert!(alice.ok("auth can-i get configmaps -n default", "").contains("yes"));
     assert!(alice.ok("auth can-i get pods -n default --subresource=log", "").contains("yes"));
-    assert!(alice.refused("auth can-i get pods -n default").contains("no"));
+    assert!(alice.must_fail("auth can-i get pods -n default").contains("no"));
     alice.ok("get configmaps -n default", "");
 
     let rules = alice.ok("auth can-i --list -n default", "");
@@ -43,15 +43,15 @@ fn grants_and_asks(plane: &ControlPlane, admin: &Kubectl) {
     admin.ok("set subject rolebinding/readers -n default --user=bob", "");
     admin.user(plane, "bob").ok("get configmaps -n default", "");
     admin.ok("delete rolebinding readers -n default", "");
-    assert!(alice.refused("get configmaps -n default").contains("Forbidden"));
+    assert!(alice.must_fail("get configmaps -n default").contains("Forbidden"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_reconciles_roles() {
-    with_each_release(reconciles_roles).await;
+async fn kubectl_auth_reconcile_updates_cluster_role() {
+    with_each_release(auth_reconcile).await;
 }
 
-fn reconciles_roles(_: &ControlPlane, kubectl: &Kubectl) {
+fn auth_reconcile(_: &ControlPlane, kubectl: &Kubectl) {
     let role = |verbs: &str| {
         format!(
             "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: counters}}\n\

@@ -26,11 +26,11 @@ pub(super) fn field(kubectl: &Kubectl, path: &str) -> String {
 const IMAGES: &str = ".spec.template.spec.containers[*].image";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_patches_and_edits() {
-    with_each_release(patches_and_edits).await;
+async fn kubectl_patch_label_annotate_and_edit() {
+    with_each_release(patch_label_annotate_and_edit).await;
 }
 
-fn patches_and_edits(_: &ControlPlane, kubectl: &Kubectl) {
+fn patch_label_annotate_and_edit(_: &ControlPlane, kubectl: &Kubectl) {
     let two = json!([{"name": "a", "image": "a:1"}, {"name": "b", "image": "b:1"}]);
     kubectl.ok("apply -f -", &deployment(&two));
     let patch = |arguments: &str| kubectl.ok(&format!("patch deployment web -n default {arguments}"), "");
@@ -50,9 +50,9 @@ fn patches_and_edits(_: &ControlPlane, kubectl: &Kubectl) {
     patch(&format!("--type=json -p '{operations}'"));
     assert_eq!(field(kubectl, IMAGES), "b:3 c:1");
     let failed = json!([{"op": "test", "path": "/spec/replicas", "value": 7}]);
-    kubectl.refused(&format!("patch deployment web -n default --type=json -p '{failed}'"));
+    kubectl.must_fail(&format!("patch deployment web -n default --type=json -p '{failed}'"));
     let wrong = json!({"spec": {"replicas": "many"}});
-    kubectl.refused(&format!("patch deployment web -n default -p '{wrong}'"));
+    kubectl.must_fail(&format!("patch deployment web -n default -p '{wrong}'"));
 
     // A patch of the status subresource changes only the status.
     patch(
@@ -78,14 +78,16 @@ fn patches_and_edits(_: &ControlPlane, kubectl: &Kubectl) {
     assert_eq!(images, ["a:3", "c:1"], "apply keeps the container of another client");
 
     assert_eq!(kubectl.ok("label deployment web -n default tier=front", ""), "deployment.apps/web labeled\n");
-    assert!(kubectl.refused("label deployment web -n default tier=back").contains("--overwrite is false"));
+    assert!(kubectl.must_fail("label deployment web -n default tier=back").contains("--overwrite is false"));
     kubectl.ok("label deployment web -n default tier=back --overwrite", "");
     kubectl.ok("annotate deployment web -n default note=x other=y", "");
     assert_eq!(field(kubectl, ".metadata.labels.tier}{.metadata.annotations.note"), "backx");
     kubectl.ok("label deployment web -n default tier-", "");
     kubectl.ok("annotate deployment web -n default note-", "");
     assert_eq!(field(kubectl, ".metadata.labels.tier}{.metadata.annotations.note"), "");
-    assert!(kubectl.refused("label deployment web -n default tier=-bad-").contains("a valid label must be"));
+    assert!(
+        kubectl.must_fail("label deployment web -n default tier=-bad-").contains("a valid label must be")
+    );
 
     let edited = kubectl.edit("edit deployment web -n default", "sed -i s/a:3/a:4/");
     assert_eq!(edited, "deployment.apps/web edited\n");
@@ -101,11 +103,11 @@ fn patches_and_edits(_: &ControlPlane, kubectl: &Kubectl) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_rolls_out() {
-    with_each_release(rolls_out).await;
+async fn kubectl_set_and_rollout() {
+    with_each_release(set_and_rollout).await;
 }
 
-fn rolls_out(_: &ControlPlane, kubectl: &Kubectl) {
+fn set_and_rollout(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok(
         "create -f -",
         &deployment(&json!([{"name": "a", "image": "a:1"}, {"name": "b", "image": "b:1"}])),
@@ -131,8 +133,8 @@ fn rolls_out(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok("rollout pause deployment/web -n default", "");
     assert_eq!(field(kubectl, ".spec.paused"), "true");
     kubectl.ok("rollout resume deployment/web -n default", "");
-    assert!(kubectl.refused("rollout undo deployment/web -n default").contains("no rollout history found"));
-    let waiting = kubectl.refused("rollout status deployment/web -n default --timeout=1s");
+    assert!(kubectl.must_fail("rollout undo deployment/web -n default").contains("no rollout history found"));
+    let waiting = kubectl.must_fail("rollout status deployment/web -n default --timeout=1s");
     assert!(waiting.contains("Waiting for deployment"), "{waiting}");
 
     // The rollout history consists of the ReplicaSets that the Deployment owns.
@@ -165,11 +167,11 @@ fn rolls_out(_: &ControlPlane, kubectl: &Kubectl) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_cares_for_nodes() {
-    with_each_release(cares_for_nodes).await;
+async fn kubectl_cordon_taint_and_drain_nodes() {
+    with_each_release(cordon_taint_and_drain).await;
 }
 
-fn cares_for_nodes(_: &ControlPlane, kubectl: &Kubectl) {
+fn cordon_taint_and_drain(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok(
         "create -f -",
         &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "oven"}}).to_string(),
@@ -190,8 +192,8 @@ fn cares_for_nodes(_: &ControlPlane, kubectl: &Kubectl) {
     });
     kubectl.ok("create -f -", &pod.to_string());
     for how in ["client", "server"] {
-        let refused = kubectl.refused(&format!("drain oven --dry-run={how}"));
-        assert!(refused.contains("default/loaf"), "drain rejects a pod without a controller: {refused}");
+        let rejected = kubectl.must_fail(&format!("drain oven --dry-run={how}"));
+        assert!(rejected.contains("default/loaf"), "drain rejects a pod without a controller: {rejected}");
     }
     let drained = kubectl.ok("drain oven --dry-run=client --force", "");
     assert!(drained.contains("default/loaf") && drained.contains("node/oven drained (dry run)"), "{drained}");
@@ -200,11 +202,11 @@ fn cares_for_nodes(_: &ControlPlane, kubectl: &Kubectl) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_watches_and_waits() {
-    with_each_release(watches_and_waits).await;
+async fn kubectl_watch_and_wait() {
+    with_each_release(watch_and_wait).await;
 }
 
-fn watches_and_waits(_: &ControlPlane, kubectl: &Kubectl) {
+fn watch_and_wait(_: &ControlPlane, kubectl: &Kubectl) {
     // The first output line shows that the watch is open: the list has the existing objects, events follow.
     kubectl.ok("create configmap first -n default --from-literal=a=b", "");
     let mut names = kubectl.start("get configmaps -n default --watch -o name");
@@ -246,7 +248,7 @@ fn watches_and_waits(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl
         .ok(&format!("patch deployment web -n default --subresource=status --type=merge -p '{status}'"), "");
     assert!(waiting.succeeded() && ready.succeeded());
-    let never = kubectl.refused("wait --for=condition=Progressing deployment/web -n default --timeout=1s");
+    let never = kubectl.must_fail("wait --for=condition=Progressing deployment/web -n default --timeout=1s");
     assert!(never.contains("timed out"), "{never}");
 
     // A finalizer blocks the deletion; its removal completes the deletion and the waiting commands.
@@ -264,9 +266,9 @@ fn watches_and_waits(_: &ControlPlane, kubectl: &Kubectl) {
     let gone = kubectl.start("wait --for=delete configmap/first -n default --timeout=30s");
     kubectl.ok(r#"patch configmap first -n default --type=merge -p {"metadata":{"finalizers":null}}"#, "");
     assert!(gone.succeeded() && deleted.succeeded());
-    assert!(kubectl.refused("get configmap first -n default").contains("NotFound"));
+    assert!(kubectl.must_fail("get configmap first -n default").contains("NotFound"));
     kubectl.ok("create namespace brief", "");
     kubectl.ok("create configmap inside -n brief", "");
     kubectl.ok("delete namespace brief --timeout=30s", "");
-    assert!(kubectl.refused("get configmap inside -n brief").contains("NotFound"));
+    assert!(kubectl.must_fail("get configmap inside -n brief").contains("NotFound"));
 }

@@ -7,7 +7,7 @@ use crate::harness::ControlPlane;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_generates_objects() {
-    with_each_release(generates_objects).await;
+    with_each_release(generate_objects).await;
 }
 
 /// Command line, object name, and expected values at JSON pointers.
@@ -141,10 +141,10 @@ fn generated() -> Vec<Generated> {
     ]
 }
 
-fn generates_objects(_: &ControlPlane, kubectl: &Kubectl) {
+fn generate_objects(_: &ControlPlane, kubectl: &Kubectl) {
     for (line, object, facts) in generated() {
-        let said = kubectl.ok(line, "");
-        assert!(said.starts_with(object), "kubectl {line}: {said}");
+        let output = kubectl.ok(line, "");
+        assert!(output.starts_with(object), "kubectl {line}: {output}");
         let namespace = if line.contains("-n mill") { "-n mill" } else { "" };
         let live: Value = serde_json::from_str(&kubectl.ok(&format!("get {object} {namespace} -o json"), ""))
             .expect("JSON");
@@ -154,11 +154,11 @@ fn generates_objects(_: &ControlPlane, kubectl: &Kubectl) {
     }
     // A dry run stores nothing.
     for how in ["client", "server"] {
-        let said = kubectl.ok(&format!("create configmap tried -n mill --dry-run={how} -o json"), "");
-        let tried: Value = serde_json::from_str(&said).expect("JSON");
-        assert_eq!(tried["metadata"]["uid"].is_string(), how == "server", "{said}");
-        assert!(kubectl.refused("get configmap tried -n mill").contains("NotFound"));
+        let output = kubectl.ok(&format!("create configmap tried -n mill --dry-run={how} -o json"), "");
+        let tried: Value = serde_json::from_str(&output).expect("JSON");
+        assert_eq!(tried["metadata"]["uid"].is_string(), how == "server", "{output}");
+        assert!(kubectl.must_fail("get configmap tried -n mill").contains("NotFound"));
     }
-    assert!(kubectl.refused("create deployment web -n mill --image=web:1").contains("already exists"));
-    assert!(kubectl.refused("create configmap x -n nowhere").contains("namespaces \"nowhere\" not found"));
+    assert!(kubectl.must_fail("create deployment web -n mill --image=web:1").contains("already exists"));
+    assert!(kubectl.must_fail("create configmap x -n nowhere").contains("namespaces \"nowhere\" not found"));
 }

@@ -7,7 +7,7 @@ use crate::harness::ControlPlane;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_describes_quotas_and_limits() {
-    with_each_release(describes).await;
+    with_each_release(describe_quotas_and_limits).await;
 }
 
 /// The lines of a description, with each run of blanks replaced by one blank.
@@ -16,7 +16,7 @@ fn lines(text: &str) -> Vec<String> {
 }
 
 /// Repeats a command until its output contains the line.
-fn until(kubectl: &Kubectl, command: &str, line: &str) -> Vec<String> {
+fn wait_for_line(kubectl: &Kubectl, command: &str, line: &str) -> Vec<String> {
     for _ in 0..200 {
         let lines = lines(&kubectl.ok(command, ""));
         if lines.iter().any(|have| have == line) {
@@ -26,7 +26,7 @@ fn until(kubectl: &Kubectl, command: &str, line: &str) -> Vec<String> {
     panic!("`{command}` never printed `{line}`");
 }
 
-fn describes(_: &ControlPlane, kubectl: &Kubectl) {
+fn describe_quotas_and_limits(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok("create namespace team", "");
     kubectl.ok("create quota q -n team --hard=pods=2,requests.memory=1Gi,count/deployments.apps=3", "");
     let limits = json!({
@@ -38,35 +38,35 @@ fn describes(_: &ControlPlane, kubectl: &Kubectl) {
     });
     kubectl.ok("create -f -", &limits.to_string());
 
-    until(kubectl, "describe quota q -n team", "pods 0 2");
+    wait_for_line(kubectl, "describe quota q -n team", "pods 0 2");
     kubectl.ok("create deployment web -n team --image=a:1", "");
     kubectl.ok("run one -n team --image=a:1", "");
-    let told = until(kubectl, "describe quota q -n team", "requests.memory 512Mi 1Gi");
+    let description = wait_for_line(kubectl, "describe quota q -n team", "requests.memory 512Mi 1Gi");
     for line in ["Name: q", "Namespace: team", "Resource Used Hard", "count/deployments.apps 1 3", "pods 1 2"]
     {
-        assert!(told.iter().any(|have| have == line), "`{line}` in {told:#?}");
+        assert!(description.iter().any(|have| have == line), "`{line}` in {description:#?}");
     }
-    let refused = kubectl.refused("run two -n team --image=a:1 --overrides={\"spec\":{\"containers\":[{\"name\":\"two\",\"image\":\"a:1\",\"resources\":{\"limits\":{\"memory\":\"1Gi\"}}}]}}");
-    assert!(refused.contains("maximum memory usage per Container is 512Mi, but limit is 1Gi"), "{refused}");
+    let rejected = kubectl.must_fail("run two -n team --image=a:1 --overrides={\"spec\":{\"containers\":[{\"name\":\"two\",\"image\":\"a:1\",\"resources\":{\"limits\":{\"memory\":\"1Gi\"}}}]}}");
+    assert!(rejected.contains("maximum memory usage per Container is 512Mi, but limit is 1Gi"), "{rejected}");
     kubectl.ok("run two -n team --image=a:1", "");
-    let refused = kubectl.refused("run three -n team --image=a:1");
+    let rejected = kubectl.must_fail("run three -n team --image=a:1");
     let full = "pods \"three\" is forbidden: exceeded quota: q, requested: pods=1,requests.memory=512Mi, used: pods=2,requests.memory=1Gi, limited: pods=2,requests.memory=1Gi";
-    assert!(refused.contains(full), "{refused}");
+    assert!(rejected.contains(full), "{rejected}");
     kubectl.ok("delete pod two -n team --now", "");
-    until(kubectl, "describe quota q -n team", "pods 1 2");
+    wait_for_line(kubectl, "describe quota q -n team", "pods 1 2");
 
-    let told = lines(&kubectl.ok("describe limits l -n team", ""));
+    let description = lines(&kubectl.ok("describe limits l -n team", ""));
     for line in [
         "Type Resource Min Max Default Request Default Limit Max Limit/Request Ratio",
         "Container memory - 512Mi 512Mi 512Mi 4",
         "Container cpu 10m - 10m - -",
         "Pod memory - 1Gi - - -",
     ] {
-        assert!(told.iter().any(|have| have == line), "`{line}` in {told:#?}");
+        assert!(description.iter().any(|have| have == line), "`{line}` in {description:#?}");
     }
-    let told = lines(&kubectl.ok("describe namespace team", ""));
+    let description = lines(&kubectl.ok("describe namespace team", ""));
     assert!(
-        told.iter().any(|line| line == "Resource Quotas")
-            && told.iter().any(|line| line == "Resource Limits")
+        description.iter().any(|line| line == "Resource Quotas")
+            && description.iter().any(|line| line == "Resource Limits")
     );
 }

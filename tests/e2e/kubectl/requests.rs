@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::directory::DIRECTORY;
+use super::manifest_directory::DIRECTORY;
 use super::{Kubectl, with_each_release};
 use crate::harness::ControlPlane;
 
@@ -34,11 +34,11 @@ fn requests(plane: &ControlPlane, kubectl: &Kubectl, line: &str) -> (Vec<Request
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_makes_a_request_for_each_object() {
-    with_each_release(makes_a_request_for_each_object).await;
+async fn kubectl_sends_one_request_per_object() {
+    with_each_release(one_request_per_object).await;
 }
 
-fn makes_a_request_for_each_object(plane: &ControlPlane, kubectl: &Kubectl) {
+fn one_request_per_object(plane: &ControlPlane, kubectl: &Kubectl) {
     let count = |requests: &[Request], method: &str| requests.iter().filter(|r| r.method == method).count();
     let mut all = Vec::new();
 

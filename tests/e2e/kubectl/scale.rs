@@ -8,10 +8,10 @@ use crate::harness::ControlPlane;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_scales() {
-    with_each_release(scales).await;
+    with_each_release(scale).await;
 }
 
-fn scales(_: &ControlPlane, kubectl: &Kubectl) {
+fn scale(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok("create -f -", &deployment(&json!([{"name": "a", "image": "a:1"}])));
     let generation = || field(kubectl, ".metadata.generation");
     assert_eq!(generation(), "1");
@@ -23,7 +23,7 @@ fn scales(_: &ControlPlane, kubectl: &Kubectl) {
     assert_eq!(generation(), "2");
     assert!(
         kubectl
-            .refused("scale deployment web -n default --current-replicas=4 --replicas=6")
+            .must_fail("scale deployment web -n default --current-replicas=4 --replicas=6")
             .contains("Expected replicas to be 4")
     );
     let scale: Value =
@@ -56,10 +56,10 @@ fn scales(_: &ControlPlane, kubectl: &Kubectl) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_autoscales() {
-    with_each_release(autoscales).await;
+    with_each_release(autoscale).await;
 }
 
-fn autoscales(_: &ControlPlane, kubectl: &Kubectl) {
+fn autoscale(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok("create -f -", &deployment(&json!([{"name": "a", "image": "a:1"}])));
     kubectl.ok("autoscale deployment web -n default --min=2 --max=3 --cpu-percent=50", "");
     // Old releases write autoscaling/v1; every release reads v2.

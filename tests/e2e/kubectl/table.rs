@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 pub(super) type Row = BTreeMap<String, String>;
 
 /// Columns that contain a time.
-const VOLATILE: [&str; 4] = ["AGE", "CREATED AT", "FIRST SEEN", "LAST SEEN"];
+const TIME_COLUMNS: [&str; 4] = ["AGE", "CREATED AT", "FIRST SEEN", "LAST SEEN"];
 
 /// Placeholder for a time.
-const SOME_TIME: &str = "(time)";
+const TIME_PLACEHOLDER: &str = "(time)";
 
 /// Parses the ordered columns and the rows.
 ///
@@ -34,10 +34,10 @@ pub(super) fn parse(text: &str) -> (Vec<String>, Vec<Row>) {
     let rows = lines.map(|line| {
         let cells = cells(&line.chars().collect::<Vec<_>>());
         let mut row: Row = columns.iter().cloned().zip(cells).collect();
-        for column in VOLATILE {
+        for column in TIME_COLUMNS {
             if let Some(cell) = row.get_mut(column) {
                 assert!(!cell.is_empty(), "{column} is empty in\n{text}");
-                SOME_TIME.clone_into(cell);
+                TIME_PLACEHOLDER.clone_into(cell);
             }
         }
         row
@@ -53,7 +53,7 @@ pub(super) fn render(columns: &[String], row: &Row) -> String {
 }
 
 #[test]
-fn a_table_is_cut_at_its_titles() {
+fn table_columns_start_at_titles() {
     let (columns, rows) =
         parse("NAME   NOMINATED NODE   AGE\na      <none>           5d\nb                       1s\n");
     assert_eq!(columns, ["NAME", "NOMINATED NODE", "AGE"]);

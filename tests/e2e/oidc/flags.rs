@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::issuer::{ALGORITHMS, Issuer, Key};
-use super::{logged, name, who};
+use super::{token_user, token_username, wait_for_log};
 use crate::harness::{ControlPlane, Options, program};
 
 /// Starts a control plane with the issuer `one` and additional flags.
@@ -19,17 +19,17 @@ async fn plane(issuer: &Issuer, flags: &[&str]) -> ControlPlane {
 }
 
 #[tokio::test]
-async fn an_identity_token_is_a_user_with_the_issuers_prefix_and_no_rights() {
+async fn id_token_maps_to_prefixed_user_without_permissions() {
     let key = Key::rsa("k");
     let issuer = Issuer::start(&[&key]).await;
     let plane = plane(&issuer, &[]).await;
     let good = key.sign("RS256", &issuer.claims("one", json!({})));
-    let user = who(&plane, &good).await.expect("the token is good");
+    let user = token_user(&plane, &good).await.expect("the token is good");
     assert_eq!(user["username"], format!("{}#jane", issuer.url("one")));
     assert_eq!(user["groups"], json!(["system:authenticated"]));
     assert_eq!(plane.token(&good).get("/api/v1/namespaces/default/configmaps").await.status, 403);
     assert_eq!(plane.admin().get("/login").await.status, 404, "the server has no login endpoint");
-    assert_eq!(issuer.asked("one"), ["/.well-known/openid-configuration", "/keys"]);
+    assert_eq!(issuer.requested_paths("one"), ["/.well-known/openid-configuration", "/keys"]);
 
     let (head, tail) = good.rsplit_once('.').expect("three parts");
     let bent = format!("{head}.{}{}", if tail.starts_with('A') { 'B' } else { 'A' }, &tail[1..]);
@@ -51,21 +51,28 @@ async fn an_identity_token_is_a_user_with_the_issuers_prefix_and_no_rights() {
             "the algorithm `ES256` is not accepted",
         ),
     ] {
-        assert_eq!(who(&plane, &token).await, None, "{reason}");
-        logged(&plane, &format!("issuer {}: {reason}", issuer.url("one"))).await;
+        assert_eq!(token_user(&plane, &token).await, None, "{reason}");
+        wait_for_log(&plane, &format!("issuer {}: {reason}", issuer.url("one"))).await;
     }
-    assert_eq!(who(&plane, "an-opaque-access-token").await, None);
-    logged(&plane, "token-file: the token is not in the file").await;
+    assert_eq!(token_user(&plane, "an-opaque-access-token").await, None);
+    wait_for_log(&plane, "token-file: the token is not in the file").await;
     // Only the tampered signature triggers another JWKS fetch.
-    assert_eq!(issuer.asked("one"), ["/.well-known/openid-configuration", "/keys", "/keys"]);
+    assert_eq!(issuer.requested_paths("one"), ["/.well-known/openid-configuration", "/keys", "/keys"]);
 
-    issuer.away(true);
-    assert_eq!(name(&plane, &claims(json!({"sub": "joe"}))).await, format!("{}#joe", issuer.url("one")));
-    assert_eq!(issuer.asked("one").len(), 3, "authentication of a request sends no request to the issuer");
+    issuer.set_unavailable(true);
+    assert_eq!(
+        token_username(&plane, &claims(json!({"sub": "joe"}))).await,
+        format!("{}#joe", issuer.url("one"))
+    );
+    assert_eq!(
+        issuer.requested_paths("one").len(),
+        3,
+        "authentication of a request sends no request to the issuer"
+    );
 }
 
 #[tokio::test]
-async fn claims_prefixes_and_required_claims() {
+async fn oidc_flags_set_claims_prefixes_and_required_claims() {
     let key = Key::rsa("k");
     let issuer = Issuer::start(&[&key]).await;
     let one = issuer.url("one");
@@ -97,7 +104,7 @@ async fn claims_prefixes_and_required_claims() {
     ] {
         let plane = plane(&issuer, flags).await;
         for (claims, want) in cases {
-            let user = who(&plane, &key.sign("RS256", &issuer.claims("one", claims.clone()))).await;
+            let user = token_user(&plane, &key.sign("RS256", &issuer.claims("one", claims.clone()))).await;
             let shown = user.map(|user| {
                 let groups = user["groups"].as_array().cloned().unwrap_or_default();
                 let words = std::iter::once(&user["username"]).chain(&groups);
@@ -109,7 +116,7 @@ async fn claims_prefixes_and_required_claims() {
 }
 
 #[tokio::test]
-async fn each_of_the_nine_algorithms_is_accepted_when_it_is_named() {
+async fn signing_algorithms_are_accepted_only_if_configured() {
     let rsa = Key::rsa("rsa");
     let ec = ["ES256", "ES384", "ES512"].map(|name| Key::ec(name, name));
     let issuer = Issuer::start(&[&rsa, &ec[0], &ec[1], &ec[2]]).await;
@@ -120,14 +127,14 @@ async fn each_of_the_nine_algorithms_is_accepted_when_it_is_named() {
     for some in ALGORITHMS.chunks(3) {
         let plane = plane(&issuer, &[&format!("--oidc-signing-algs={}", some.join(","))]).await;
         for algorithm in ALGORITHMS {
-            let accepted = who(&plane, &token(algorithm)).await.is_some();
+            let accepted = token_user(&plane, &token(algorithm)).await.is_some();
             assert_eq!(accepted, some.contains(&algorithm), "{algorithm} of {some:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn the_issuers_certificate_is_vouched_for_by_an_authority_that_is_named() {
+async fn issuer_certificate_without_configured_ca_is_rejected() {
     let key = Key::rsa("k");
     let issuer = Issuer::start(&[&key]).await;
     let token = key.sign("RS256", &issuer.claims("one", json!({})));
@@ -149,13 +156,13 @@ async fn the_issuers_certificate_is_vouched_for_by_an_authority_that_is_named() 
             options = options.flag(flag);
         }
         let plane = ControlPlane::start(options).await;
-        assert_eq!(who(&plane, &token).await, None, "{reason}");
-        logged(&plane, reason).await;
+        assert_eq!(token_user(&plane, &token).await, None, "{reason}");
+        wait_for_log(&plane, reason).await;
     }
 }
 
 /// Runs authd with invalid flags until it exits with code 64; returns its standard error.
-fn refused(flags: &[&str]) -> String {
+fn failed_startup(flags: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let output = std::process::Command::new(program("authd"))
         .arg(format!("--socket={}", dir.path().join("s").display()))
@@ -168,7 +175,7 @@ fn refused(flags: &[&str]) -> String {
 }
 
 #[test]
-fn mistakes_end_the_start() {
+fn invalid_oidc_flags_or_file_fail_startup() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("authentication.yaml");
     let write = |text: &str| {
@@ -178,7 +185,7 @@ fn mistakes_end_the_start() {
     };
     let one = "--oidc-issuer-url=https://a.test";
     let config = write("");
-    for (flags, told) in [
+    for (flags, fault) in [
         (&[one][..], "--oidc-issuer-url and --oidc-client-id must be set"),
         (&["--oidc-client-id=x"], "--oidc-issuer-url and --oidc-client-id must be set"),
         (&["--oidc-issuer-url=http://a.test", "--oidc-client-id=x"], "URL scheme must be https"),
@@ -192,20 +199,22 @@ fn mistakes_end_the_start() {
         (&[&config, "--feature-gates=StructuredAuthenticationConfiguration=false"], "needs --feature-gates"),
         (&["--authentication-config=/nonexistent"], "/nonexistent: No such file"),
     ] {
-        let said = refused(flags);
-        assert!(said.contains(told), "{flags:?}\n{said}");
+        let output = failed_startup(flags);
+        assert!(output.contains(fault), "{flags:?}\n{output}");
     }
     let config = write("anonymous: {enabled: true}\n");
-    assert!(refused(&[&config, "--anonymous-auth=true"]).contains("excludes the flag --anonymous-auth"));
+    assert!(
+        failed_startup(&[&config, "--anonymous-auth=true"]).contains("excludes the flag --anonymous-auth")
+    );
     let config = write("jwt:\n- issuer: {url: https://own.test, audiences: [x]}\n  claimMappings: {}\n");
-    let said = refused(&[&config]);
+    let output = failed_startup(&[&config]);
     for fault in ["line 4: jwt[0].issuer.url: ", "line 5: jwt[0].claimMappings.username: "] {
-        assert!(said.contains(fault), "{said}");
+        assert!(output.contains(fault), "{output}");
     }
 }
 
 #[test]
-fn files_are_checked_without_a_server() {
+fn authd_check_validates_configuration_files_offline() {
     let dir = tempfile::tempdir().unwrap();
     let (good, bad) = (dir.path().join("good.yaml"), dir.path().join("bad.yaml"));
     let head = "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\n";
@@ -226,8 +235,8 @@ fn files_are_checked_without_a_server() {
             String::new()
         )
     );
-    let (code, said, faults) = check(&[&good, &bad, &dir.path().join("absent")]);
-    assert_eq!((code, said.lines().count()), (Some(1), 1));
+    let (code, output, faults) = check(&[&good, &bad, &dir.path().join("absent")]);
+    assert_eq!((code, output.lines().count()), (Some(1), 1));
     let unknown = format!("{}:4: strict decoding error: unknown field \"jwt[0].issuers\"", bad.display());
     assert!(faults.contains(&unknown) && faults.contains("absent: No such file"), "{faults}");
     assert_eq!(check(&[]).0, Some(64));

@@ -127,8 +127,8 @@ struct State {
     keys: Mutex<Vec<Value>>,
     /// Responses that replace the default ones, by path.
     special: Mutex<BTreeMap<String, (u16, String)>>,
-    asked: Mutex<Vec<String>>,
-    away: Mutex<bool>,
+    requested: Mutex<Vec<String>>,
+    unavailable: Mutex<bool>,
 }
 
 /// The issuer server. The first path segment selects the issuer; all issuers publish the same keys.
@@ -162,9 +162,9 @@ impl Issuer {
         let port = listener.address().expect("an address").port();
         let state = Arc::new(State::default());
         *state.keys.lock() = keys.iter().map(|key| key.jwk()).collect();
-        let answering = Arc::clone(&state);
+        let server_state = Arc::clone(&state);
         let handler = move |request: Request<Incoming>, _: Arc<ConnectionInfo>| {
-            let (status, body) = answering.answer(port, request.uri().path());
+            let (status, body) = server_state.respond(port, request.uri().path());
             async move {
                 let mut response = Response::new(Body::from(body));
                 *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
@@ -209,7 +209,7 @@ impl Issuer {
     }
 
     /// Sets the response for a path; `None` restores the default.
-    pub fn answer(&self, path: &str, answer: Option<(u16, String)>) {
+    pub fn set_response(&self, path: &str, answer: Option<(u16, String)>) {
         let mut special = self.state.special.lock();
         match answer {
             Some(answer) => drop(special.insert(path.to_owned(), answer)),
@@ -218,14 +218,17 @@ impl Issuer {
     }
 
     /// Makes the server respond with 503 to every request, or ends that.
-    pub fn away(&self, away: bool) {
-        *self.state.away.lock() = away;
+    pub fn set_unavailable(&self, unavailable: bool) {
+        *self.state.unavailable.lock() = unavailable;
     }
 
     /// The requested paths of one issuer, in order.
-    pub fn asked(&self, name: &str) -> Vec<String> {
-        let asked = self.state.asked.lock();
-        asked.iter().filter_map(|path| path.strip_prefix(&format!("/{name}")).map(str::to_owned)).collect()
+    pub fn requested_paths(&self, name: &str) -> Vec<String> {
+        let requested = self.state.requested.lock();
+        requested
+            .iter()
+            .filter_map(|path| path.strip_prefix(&format!("/{name}")).map(str::to_owned))
+            .collect()
     }
 
     /// Claims that are valid for one hour; `more` replaces claims, and null removes one.
@@ -244,9 +247,9 @@ impl Issuer {
 }
 
 impl State {
-    fn answer(&self, port: u16, path: &str) -> (u16, String) {
-        self.asked.lock().push(path.to_owned());
-        if *self.away.lock() {
+    fn respond(&self, port: u16, path: &str) -> (u16, String) {
+        self.requested.lock().push(path.to_owned());
+        if *self.unavailable.lock() {
             return (503, String::new());
         }
         if let Some(answer) = self.special.lock().get(path) {

@@ -16,7 +16,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_exact_lists_and_watches_outlast_a_restart() {
+async fn continue_tokens_exact_lists_and_watches_survive_restart() {
     for gates in ["ListFromCacheSnapshot=false", "ListFromCacheSnapshot=true"] {
         let mut plane =
             ControlPlane::start(Options::default().flag(&format!("--feature-gates={gates}"))).await;
@@ -57,7 +57,7 @@ async fn tokens_exact_lists_and_watches_outlast_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn history_is_kept_as_long_as_the_flag_says() {
+async fn compacted_history_returns_410_after_history_retention() {
     let mut plane = ControlPlane::start(Options::default().flag("--history-retention=1s")).await;
     let admin = plane.admin();
     for name in ["a", "b", "c"] {

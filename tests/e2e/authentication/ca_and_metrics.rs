@@ -8,7 +8,7 @@ use super::{Ca, path_flag};
 use crate::harness::{ControlPlane, Options, eventually};
 
 #[tokio::test]
-async fn the_authority_of_the_server_is_in_every_namespace_and_beside_every_token() {
+async fn root_ca_is_published_in_each_namespace_and_token_secret() {
     let dir = tempfile::tempdir().expect("a folder");
     let ca = Ca::new(dir.path(), "root");
     let plane = ControlPlane::start(Options::default().flag(&path_flag("root-ca-file", &ca.cert))).await;
@@ -53,7 +53,7 @@ async fn the_authority_of_the_server_is_in_every_namespace_and_beside_every_toke
 }
 
 #[tokio::test]
-async fn since_when_the_use_of_tokens_is_noted_is_told() {
+async fn legacy_token_tracking_config_map_has_since_date() {
     let plane = ControlPlane::start(Options::default()).await;
     let path = format!(
         "/api/v1/namespaces/{}/configmaps/kube-apiserver-legacy-service-account-token-tracking",
@@ -67,7 +67,7 @@ async fn since_when_the_use_of_tokens_is_noted_is_told() {
 }
 
 #[tokio::test]
-async fn logins_are_counted_by_both_processes_for_who_may_see_it() {
+async fn both_processes_export_authentication_metrics() {
     let plane = ControlPlane::start(Options::default().flag("--metrics-address=127.0.0.1:0")).await;
     plane.anonymous().get("/metrics").await.expect(403);
     assert_eq!(plane.token("nobody").get("/metrics").await.status, 401);

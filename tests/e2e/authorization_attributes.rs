@@ -5,17 +5,17 @@
 use serde_json::{Value, json};
 
 use crate::harness::{Client, ControlPlane, Options};
-use crate::webhooks::{Says, Service, answer};
+use crate::webhooks::{WebhookResponse, WebhookServer, review_response};
 
 /// Allows every user except `mallory`.
-fn nearly_all(_: &str, review: &Value) -> Says {
+fn allow_all_but_mallory(_: &str, review: &Value) -> WebhookResponse {
     match review["spec"]["user"].as_str() {
-        Some("mallory") => answer(review, json!({"denied": true, "reason": "not you"})),
-        _ => answer(review, json!({"allowed": true})),
+        Some("mallory") => review_response(review, json!({"denied": true, "reason": "not you"})),
+        _ => review_response(review, json!({"allowed": true})),
     }
 }
 
-async fn start(service: &Service) -> ControlPlane {
+async fn start(service: &WebhookServer) -> ControlPlane {
     let config = service.config("decide", "certificate-authority: ca.crt");
     let options = Options { mode: "Webhook".to_owned(), ..Options::kubernetes() }
         .flag(&format!("--authorization-webhook-config-file={}", config.display()))
@@ -24,14 +24,14 @@ async fn start(service: &Service) -> ControlPlane {
 }
 
 /// The reviews of one user since the last call.
-fn asked(service: &Service, user: &str) -> Vec<Value> {
-    let questions = service.take().into_iter().map(|(_, review)| review["spec"].clone());
-    questions.filter(|spec| spec["user"] == user).collect()
+fn reviews_of(service: &WebhookServer, user: &str) -> Vec<Value> {
+    let reviews = service.take().into_iter().map(|(_, review)| review["spec"].clone());
+    reviews.filter(|spec| spec["user"] == user).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_request_is_asked_as_what_it_is() {
-    let service = Service::start(nearly_all).await;
+async fn webhook_receives_authorization_attributes_of_each_request() {
+    let service = WebhookServer::start(allow_all_but_mallory).await;
     let plane = start(&service).await;
     let alice = plane.user("alice");
     alice.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
@@ -101,8 +101,8 @@ async fn every_request_is_asked_as_what_it_is() {
     ] {
         service.take();
         alice.request(method, url, &[], b"").await;
-        let questions = asked(&service, "alice");
-        let Some(first) = questions.first() else {
+        let reviews = reviews_of(&service, "alice");
+        let Some(first) = reviews.first() else {
             panic!("the webhook received no review for {method} {url}")
         };
         assert_eq!(first["groups"], json!(["team-a", "system:authenticated"]), "{method} {url}");
@@ -113,8 +113,8 @@ async fn every_request_is_asked_as_what_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_service_refuses_is_refused_in_reviews_too() {
-    let service = Service::start(nearly_all).await;
+async fn webhook_denial_is_reported_in_access_reviews() {
+    let service = WebhookServer::start(allow_all_but_mallory).await;
     let plane = start(&service).await;
     let mallory = plane.certificate("mallory", &[]);
     let refused = mallory.get("/api/v1/nodes").await;
@@ -149,8 +149,8 @@ async fn what_a_service_refuses_is_refused_in_reviews_too() {
     let issued = plane.admin().post(&format!("{accounts}/token"), &json!({"spec": {}})).await.expect(201);
     service.take();
     plane.token(issued["status"]["token"].as_str().expect("a token")).get("/api/v1/nodes").await.expect(200);
-    let questions = asked(&service, "system:serviceaccount:default:default");
-    let extra = &questions.first().expect("a review")["extra"];
+    let reviews = reviews_of(&service, "system:serviceaccount:default:default");
+    let extra = &reviews.first().expect("a review")["extra"];
     let id = extra["authentication.kubernetes.io/credential-id"][0].as_str().expect("an id");
     assert!(id.starts_with("JTI="), "{extra}");
 }

@@ -17,7 +17,7 @@ fn map(name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_follow_the_preset() {
+async fn api_names_follow_preset() {
     let svc = || Options::default().flag("--api-domain=example.test");
     for (options, groups, label, namespaces) in [
         (
@@ -88,7 +88,7 @@ async fn names_follow_the_preset() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_outlive_the_process() {
+async fn objects_survive_restart() {
     let mut plane = ControlPlane::start(Options::default()).await;
     plane.admin().post(MAPS, &map("kept")).await.expect(201);
     let before = plane.admin().get(&format!("{MAPS}/kept")).await.expect(200);
@@ -98,7 +98,7 @@ async fn objects_outlive_the_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_lists_its_checks() {
+async fn health_endpoints_list_their_checks() {
     for (options, store) in [(Options::default(), "storage"), (Options::kubernetes(), "etcd")] {
         let own_name = options.preset == Preset::Kubernetes;
         let plane = ControlPlane::start(options.flag("--livez-grace-period=1h")).await;
@@ -141,7 +141,7 @@ async fn health_lists_its_checks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_check_is_named_and_its_reason_logged() {
+async fn failed_health_check_is_named_and_logged() {
     let plane = ControlPlane::start(Options::default()).await;
     let client = plane.anonymous();
     plane.signal_authd(rustix::process::Signal::STOP);
@@ -166,7 +166,7 @@ async fn a_failed_check_is_named_and_its_reason_logged() {
 }
 
 /// Creates a user with a client certificate and a Role for one verb on ConfigMaps.
-async fn allowed(plane: &ControlPlane, verb: &str) -> Client {
+async fn user_with_verb(plane: &ControlPlane, verb: &str) -> Client {
     let (group, admin) = (plane.names().group("rbac.authorization"), plane.admin());
     let base = format!("/apis/{group}/v1/namespaces/default");
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": [verb]}]);
@@ -182,7 +182,7 @@ async fn allowed(plane: &ControlPlane, verb: &str) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_verb_is_authorized_for_itself() {
+async fn each_verb_is_authorized_separately() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let item = format!("{MAPS}/x");
@@ -205,7 +205,7 @@ async fn each_verb_is_authorized_for_itself() {
         ("DELETE", &format!("{MAPS}?dryRun=All"), "deletecollection"),
     ];
     for verb in ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"] {
-        let user = allowed(&plane, verb).await;
+        let user = user_with_verb(&plane, verb).await;
         admin.post(MAPS, &map("x")).await;
         for (method, path, needed) in &requests {
             let media_type =
@@ -228,7 +228,7 @@ async fn each_verb_is_authorized_for_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_part_of_an_object_is_a_right_of_its_own() {
+async fn subresources_are_authorized_separately() {
     let plane = ControlPlane::start(Options::default()).await;
     let (admin, alice, group) =
         (plane.admin(), plane.user("alice"), plane.names().group("rbac.authorization"));
@@ -248,7 +248,7 @@ async fn a_part_of_an_object_is_a_right_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_much_at_once_is_429() {
+async fn requests_above_inflight_limit_return_429() {
     let plane = ControlPlane::start(Options::default().flag("--max-requests-inflight=1")).await;
     let group = plane.names().group("rbac.authorization");
     let binding = json!({"metadata": {"name": "readers"}, "subjects": [{"kind": "User", "name": "alice"}],
@@ -279,7 +279,7 @@ async fn what_is_too_much_at_once_is_429() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn compression_has_a_gate() {
+async fn response_compression_follows_feature_gate() {
     let large = json!({"metadata": {"name": "large"}, "data": {"k": "text ".repeat(60_000)}});
     for (gates, encoding) in
         [("", "gzip"), ("APIResponseCompression=true", "gzip"), ("APIResponseCompression=false", "")]
@@ -295,7 +295,7 @@ async fn compression_has_a_gate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watches_are_chunked_on_http_1() {
+async fn watch_on_http1_uses_chunked_encoding() {
     let plane = ControlPlane::start(Options::default()).await;
     let url = format!("{}{MAPS}?watch=1&timeoutSeconds=1", plane.url());
     let seconds = DEADLINE.as_secs().to_string();

@@ -3,17 +3,17 @@
 use serde_json::{Value, json};
 
 use super::issuer::{ALGORITHMS, Issuer, Key};
-use super::{file, logged, name, who};
+use super::{authentication_config, token_user, token_username, wait_for_log};
 use crate::harness::{ControlPlane, Options, eventually};
 
 /// The expected result of a token.
-enum Want {
+enum Expected {
     /// A user with these fields.
     User(Value),
     /// 401, with this reason in the log.
-    Refused(&'static str),
+    Rejected(&'static str),
 }
-use Want::{Refused, User};
+use Expected::{Rejected, User};
 
 /// Starts a control plane with an authentication configuration file.
 async fn plane(dir: &std::path::Path, text: &str) -> ControlPlane {
@@ -23,18 +23,18 @@ async fn plane(dir: &std::path::Path, text: &str) -> ControlPlane {
 }
 
 /// An authenticator: its name, its fields after `issuer`, and claims with the expected results.
-type Row = (&'static str, &'static str, Vec<(Value, Want)>);
+type Row = (&'static str, &'static str, Vec<(Value, Expected)>);
 
 async fn check(rows: Vec<Row>) {
     let key = Key::ec("k", "ES256");
     let issuer = Issuer::start(&[&key]).await;
     let dir = tempfile::tempdir().unwrap();
     let entries: Vec<(&str, &str)> = rows.iter().map(|(name, fields, _)| (*name, *fields)).collect();
-    let plane = plane(dir.path(), &file(&issuer, &entries)).await;
+    let plane = plane(dir.path(), &authentication_config(&issuer, &entries)).await;
     for (name, _, cases) in &rows {
         for (claims, want) in cases {
             let token = key.sign("ES256", &issuer.claims(name, claims.clone()));
-            let user = who(&plane, &token).await;
+            let user = token_user(&plane, &token).await;
             match want {
                 User(parts) => {
                     let user = user.unwrap_or_else(|| panic!("{name}: {claims} is rejected"));
@@ -42,9 +42,9 @@ async fn check(rows: Vec<Row>) {
                         assert_eq!(&user[part], value, "{name}: {claims}: {part} of {user}");
                     }
                 }
-                Refused(reason) => {
+                Rejected(reason) => {
                     assert_eq!(user, None, "{name}: {claims}");
-                    logged(&plane, &format!("issuer {}: {reason}", issuer.url(name))).await;
+                    wait_for_log(&plane, &format!("issuer {}: {reason}", issuer.url(name))).await;
                 }
             }
         }
@@ -52,7 +52,7 @@ async fn check(rows: Vec<Row>) {
 }
 
 #[tokio::test]
-async fn claims_are_mapped_to_a_user() {
+async fn claim_mappings_set_username_groups_uid_and_extra() {
     let groups = |groups: Value| json!({"groups": groups});
     check(vec![
         (
@@ -65,14 +65,14 @@ async fn claims_are_mapped_to_a_user() {
                 ),
                 (json!({"oid": "7", "roles": "a"}), User(groups(json!(["g:a", "system:authenticated"])))),
                 (json!({"oid": "7"}), User(groups(json!(["system:authenticated"])))),
-                (json!({"oid": "7", "roles": [1]}), Refused("groups: the claim `roles` is neither a string nor a list")),
-                (json!({}), Refused("uid: the claim `oid` is missing")),
-                (json!({"oid": "7", "sub": null}), Refused("username: the claim `sub` is missing")),
-                (json!({"oid": "7", "sub": 3}), Refused("username: the claim `sub` is not a string")),
-                (json!({"oid": "7", "sub": ""}), Refused("username: empty")),
+                (json!({"oid": "7", "roles": [1]}), Rejected("groups: the claim `roles` is neither a string nor a list")),
+                (json!({}), Rejected("uid: the claim `oid` is missing")),
+                (json!({"oid": "7", "sub": null}), Rejected("username: the claim `sub` is missing")),
+                (json!({"oid": "7", "sub": 3}), Rejected("username: the claim `sub` is not a string")),
+                (json!({"oid": "7", "sub": ""}), Rejected("username: empty")),
                 (
                     json!({"oid": "7", "_claim_names": {"roles": "s"}, "_claim_sources": {"s": {"endpoint": "https://x"}}}),
-                    Refused("groups: the claim `roles` is a distributed claim, which is not supported"),
+                    Rejected("groups: the claim `roles` is a distributed claim, which is not supported"),
                 ),
             ],
         ),
@@ -93,7 +93,7 @@ async fn claims_are_mapped_to_a_user() {
                 ),
                 (
                     json!({"oid": "7", "roles": [], "t": null, "m": null, "jti": "id"}),
-                    Refused("extra `example.org/tenant`: `claims.t`: no such key: t"),
+                    Rejected("extra `example.org/tenant`: `claims.t`: no such key: t"),
                 ),
                 (
                     json!({"oid": "7", "roles": [], "t": "a", "jti": "id"}),
@@ -101,11 +101,11 @@ async fn claims_are_mapped_to_a_user() {
                         "example.org/tenant": ["a"], "authentication.svc.internal/credential-id": ["JTI=id"],
                     }})),
                 ),
-                (json!({"oid": "7", "roles": {"a": "b"}, "t": "a"}), Refused("groups: `claims.roles`: must evaluate to string or list of strings")),
-                (json!({"oid": 7, "roles": [], "t": "a"}), Refused("uid: `claims.oid + \"-x\"`: ")),
+                (json!({"oid": "7", "roles": {"a": "b"}, "t": "a"}), Rejected("groups: `claims.roles`: must evaluate to string or list of strings")),
+                (json!({"oid": 7, "roles": [], "t": "a"}), Rejected("uid: `claims.oid + \"-x\"`: ")),
                 (
                     json!({"oid": "7", "t": "a", "_claim_names": {"roles": "s"}}),
-                    Refused("groups: `claims.roles`: no such key: roles"),
+                    Rejected("groups: `claims.roles`: no such key: roles"),
                 ),
             ],
         ),
@@ -113,7 +113,7 @@ async fn claims_are_mapped_to_a_user() {
             "empty",
             "  claimMappings: {username: {expression: 'claims.sub == \"jane\" ? \"\" : claims.sub'}}\n",
             vec![
-                (json!({}), Refused("username: empty")),
+                (json!({}), Rejected("username: empty")),
                 (json!({"sub": "joe"}), User(json!({"username": "joe"}))),
             ],
         ),
@@ -123,8 +123,8 @@ async fn claims_are_mapped_to_a_user() {
             vec![
                 (json!({"email": "a@b"}), User(json!({"username": "a@b"}))),
                 (json!({"email": "a@b", "email_verified": true}), User(json!({"username": "a@b"}))),
-                (json!({"email": "a@b", "email_verified": false}), Refused("username: the email is not verified")),
-                (json!({"email": "a@b", "email_verified": "true"}), Refused("username: the claim `email_verified` is not true or false")),
+                (json!({"email": "a@b", "email_verified": false}), Rejected("username: the email is not verified")),
+                (json!({"email": "a@b", "email_verified": "true"}), Rejected("username: the claim `email_verified` is not true or false")),
             ],
         ),
     ])
@@ -132,7 +132,7 @@ async fn claims_are_mapped_to_a_user() {
 }
 
 #[tokio::test]
-async fn rules_on_claims_and_on_the_user_must_all_be_met() {
+async fn claim_and_user_validation_rules_must_all_pass() {
     const USERNAME: &str =
         "  claimMappings: {username: {claim: sub, prefix: ''}, groups: {claim: roles, prefix: ''}}\n";
     let with = |rules: &str| -> &'static str { Box::leak(format!("{USERNAME}{rules}").into_boxed_str()) };
@@ -142,11 +142,11 @@ async fn rules_on_claims_and_on_the_user_must_all_be_met() {
             with("  claimValidationRules:\n  - {claim: hd, requiredValue: x}\n  - {expression: 'claims.n < 10', message: n is too large}\n"),
             vec![
                 (json!({"hd": "x", "n": 9}), User(json!({"username": "jane"}))),
-                (json!({"hd": "y", "n": 9}), Refused("the claim `hd` does not have the required value")),
-                (json!({"n": 9}), Refused("the required claim `hd` is missing")),
-                (json!({"hd": ["x"], "n": 9}), Refused("the required claim `hd` is not a string")),
-                (json!({"hd": "x", "n": 10}), Refused("claim rule `claims.n < 10` is not met: n is too large")),
-                (json!({"hd": "x"}), Refused("claim rule `claims.n < 10` cannot be evaluated: no such key: n")),
+                (json!({"hd": "y", "n": 9}), Rejected("the claim `hd` does not have the required value")),
+                (json!({"n": 9}), Rejected("the required claim `hd` is missing")),
+                (json!({"hd": ["x"], "n": 9}), Rejected("the required claim `hd` is not a string")),
+                (json!({"hd": "x", "n": 10}), Rejected("claim rule `claims.n < 10` is not met: n is too large")),
+                (json!({"hd": "x"}), Rejected("claim rule `claims.n < 10` cannot be evaluated: no such key: n")),
             ],
         ),
         (
@@ -154,8 +154,8 @@ async fn rules_on_claims_and_on_the_user_must_all_be_met() {
             with("  userValidationRules:\n  - {expression: '!user.username.startsWith(\"system:\")', message: reserved name}\n  - {expression: 'user.groups.all(g, !g.startsWith(\"system:\"))', message: reserved group}\n"),
             vec![
                 (json!({"roles": ["a"]}), User(json!({"username": "jane"}))),
-                (json!({"sub": "system:admin"}), Refused("user rule `!user.username.startsWith(\"system:\")` is not met: reserved name")),
-                (json!({"roles": ["a", "system:masters"]}), Refused("user rule `user.groups.all(g, !g.startsWith(\"system:\"))` is not met: reserved group")),
+                (json!({"sub": "system:admin"}), Rejected("user rule `!user.username.startsWith(\"system:\")` is not met: reserved name")),
+                (json!({"roles": ["a", "system:masters"]}), Rejected("user rule `user.groups.all(g, !g.startsWith(\"system:\"))` is not met: reserved group")),
             ],
         ),
     ])
@@ -163,7 +163,7 @@ async fn rules_on_claims_and_on_the_user_must_all_be_met() {
 }
 
 #[tokio::test]
-async fn issuer_audience_time_and_signature() {
+async fn token_audience_and_times_are_validated() {
     let now = jiff::Timestamp::now().as_second();
     check(vec![(
         "plain",
@@ -171,12 +171,12 @@ async fn issuer_audience_time_and_signature() {
         vec![
             (json!({}), User(json!({"username": "jane"}))),
             (json!({"aud": ["y", "x"]}), User(json!({"username": "jane"}))),
-            (json!({"aud": "y"}), Refused("the token has none of the audiences x")),
-            (json!({"aud": null}), Refused("the claim `aud` is missing")),
-            (json!({"exp": null}), Refused("the claim `exp` is missing")),
-            (json!({"exp": now - 60}), Refused("the token expired ")),
-            (json!({"nbf": now + 3600}), Refused("the token will be valid in ")),
-            (json!({"iat": now + 3600}), Refused("the token will be issued in ")),
+            (json!({"aud": "y"}), Rejected("the token has none of the audiences x")),
+            (json!({"aud": null}), Rejected("the claim `aud` is missing")),
+            (json!({"exp": null}), Rejected("the claim `exp` is missing")),
+            (json!({"exp": now - 60}), Rejected("the token expired ")),
+            (json!({"nbf": now + 3600}), Rejected("the token will be valid in ")),
+            (json!({"iat": now + 3600}), Rejected("the token will be issued in ")),
             (json!({"iat": now + 60, "nbf": now + 60}), User(json!({"username": "jane"}))),
         ],
     )])
@@ -184,12 +184,12 @@ async fn issuer_audience_time_and_signature() {
 }
 
 #[tokio::test]
-async fn several_authenticators_audiences_and_all_algorithms() {
+async fn multiple_authenticators_accept_their_audiences_with_all_algorithms() {
     let (rsa, [p256, p384, p521]) =
         (Key::rsa("rsa"), ["ES256", "ES384", "ES512"].map(|name| Key::ec(name, name)));
     let issuer = Issuer::start(&[&rsa, &p256, &p384, &p521]).await;
     let dir = tempfile::tempdir().unwrap();
-    let text = file(&issuer, &[("one", ""), ("two", "")]).replacen(
+    let text = authentication_config(&issuer, &[("one", ""), ("two", "")]).replacen(
         "audiences: [x]",
         "audiences: [x, z]\n    audienceMatchPolicy: MatchAny",
         1,
@@ -204,82 +204,86 @@ async fn several_authenticators_audiences_and_all_algorithms() {
         };
         for (of, audience) in [("one", "x"), ("one", "z"), ("two", "x")] {
             let claims = issuer.claims(of, json!({"aud": audience, "sub": algorithm}));
-            assert_eq!(name(&plane, &key.sign(algorithm, &claims)).await, algorithm, "{of}");
+            assert_eq!(token_username(&plane, &key.sign(algorithm, &claims)).await, algorithm, "{of}");
         }
     }
     let other = rsa.sign("RS256", &issuer.claims("two", json!({"aud": "z"})));
-    assert_eq!(who(&plane, &other).await, None);
-    let nobody = rsa.sign("RS256", &issuer.claims("three", json!({})));
-    assert_eq!(who(&plane, &nobody).await, None);
-    logged(&plane, &format!("no authenticator for the issuer `{}`", issuer.url("three"))).await;
+    assert_eq!(token_user(&plane, &other).await, None);
+    let unknown_issuer = rsa.sign("RS256", &issuer.claims("three", json!({})));
+    assert_eq!(token_user(&plane, &unknown_issuer).await, None);
+    wait_for_log(&plane, &format!("no authenticator for the issuer `{}`", issuer.url("three"))).await;
     // An invalid token does not become an anonymous request. An authenticated user has no permissions by
     // default.
     let good = plane.token(&rsa.sign("RS256", &issuer.claims("one", json!({}))));
     assert_eq!(good.get("/api/v1/namespaces/default/configmaps").await.status, 403);
-    assert_eq!(plane.token(&nobody).get("/api/v1/namespaces/default/configmaps").await.status, 401);
-    assert_eq!(plane.token(&nobody).get("/healthz").await.status, 401);
+    assert_eq!(plane.token(&unknown_issuer).get("/api/v1/namespaces/default/configmaps").await.status, 401);
+    assert_eq!(plane.token(&unknown_issuer).get("/healthz").await.status, 401);
 }
 
 #[tokio::test]
-async fn metadata_comes_from_where_the_file_says() {
+async fn discovery_url_overrides_issuer_and_discovery_failures_are_logged() {
     let key = Key::ec("k", "ES256");
     let issuer = Issuer::start(&[&key]).await;
     let dir = tempfile::tempdir().unwrap();
-    issuer.answer(
+    issuer.set_response(
         "/elsewhere/meta",
         Some((
             200,
             json!({"issuer": "https://away.test", "jwks_uri": issuer.url("elsewhere/keys")}).to_string(),
         )),
     );
-    issuer.answer(
+    issuer.set_response(
         "/liar/.well-known/openid-configuration",
         Some((200, json!({"issuer": issuer.url("other"), "jwks_uri": issuer.url("liar/keys")}).to_string())),
     );
-    issuer.answer("/silent/.well-known/openid-configuration", Some((404, String::new())));
-    let mut text = file(&issuer, &[("override", ""), ("liar", ""), ("silent", ""), ("untrusted", "")])
-        .replace(
-            &issuer.url("override"),
-            &format!("https://away.test\n    discoveryURL: {}", issuer.url("elsewhere/meta")),
-        );
+    issuer.set_response("/silent/.well-known/openid-configuration", Some((404, String::new())));
+    let mut text =
+        authentication_config(&issuer, &[("override", ""), ("liar", ""), ("silent", ""), ("untrusted", "")])
+            .replace(
+                &issuer.url("override"),
+                &format!("https://away.test\n    discoveryURL: {}", issuer.url("elsewhere/meta")),
+            );
     let at = text.rfind("    certificateAuthority").unwrap();
     let end = at + text[at..].find('\n').unwrap() + 1;
     text.replace_range(at..end, "");
     let plane = plane(dir.path(), &text).await;
     let token = |iss: &str| key.sign("ES256", &issuer.claims("", json!({"iss": iss})));
-    assert_eq!(name(&plane, &token("https://away.test")).await, "jane");
-    assert_eq!(issuer.asked("elsewhere"), ["/meta", "/keys"]);
+    assert_eq!(token_username(&plane, &token("https://away.test")).await, "jane");
+    assert_eq!(issuer.requested_paths("elsewhere"), ["/meta", "/keys"]);
     for (of, reason) in [
         ("liar", "issuer mismatch: `"),
         ("silent", "unexpected HTTP status 404 Not Found"),
         ("untrusted", "cannot connect: "),
     ] {
-        assert_eq!(who(&plane, &token(&issuer.url(of))).await, None, "{of}");
-        logged(&plane, &format!("issuer {}: the keys of the issuer are not known yet: ", issuer.url(of)))
-            .await;
-        logged(&plane, reason).await;
+        assert_eq!(token_user(&plane, &token(&issuer.url(of))).await, None, "{of}");
+        wait_for_log(
+            &plane,
+            &format!("issuer {}: the keys of the issuer are not known yet: ", issuer.url(of)),
+        )
+        .await;
+        wait_for_log(&plane, reason).await;
     }
 }
 
 #[tokio::test]
-async fn paths_that_anonymous_requests_may_ask_for() {
+async fn anonymous_conditions_limit_paths_and_are_reloaded() {
     let key = Key::ec("k", "ES256");
     let issuer = Issuer::start(&[&key]).await;
     let dir = tempfile::tempdir().unwrap();
-    let text = file(&issuer, &[("one", "")])
+    let text = authentication_config(&issuer, &[("one", "")])
         + "anonymous:\n  enabled: true\n  conditions:\n  - path: /livez\n  - path: /readyz\n";
     let plane = plane(dir.path(), &text).await;
-    let nobody = plane.anonymous();
+    let anonymous = plane.anonymous();
     for (path, want) in
         [("/livez", 200), ("/readyz", 200), ("/healthz", 401), ("/version", 401), ("/api", 401)]
     {
-        assert_eq!(nobody.get(path).await.status, want, "{path}");
+        assert_eq!(anonymous.get(path).await.status, want, "{path}");
     }
-    assert_eq!(name(&plane, &key.sign("ES256", &issuer.claims("one", json!({})))).await, "jane");
+    assert_eq!(token_username(&plane, &key.sign("ES256", &issuer.claims("one", json!({})))).await, "jane");
     std::fs::write(dir.path().join("authentication.yaml"), text.replace("/livez", "/version")).unwrap();
     eventually("anonymous requests may get /version", || async {
-        (nobody.get("/version").await.status == 200).then_some(())
+        (anonymous.get("/version").await.status == 200).then_some(())
     })
     .await;
-    assert_eq!(nobody.get("/livez").await.status, 401);
+    assert_eq!(anonymous.get("/livez").await.status, 401);
 }

@@ -38,7 +38,7 @@ async fn all(plane: &ControlPlane) -> BTreeMap<String, Value> {
 /// Waits until all 13 flow schemas have the condition `Dangling` with status False.
 ///
 /// This is the last write after a start. Returns all bootstrap objects.
-async fn settled(plane: &ControlPlane) -> BTreeMap<String, Value> {
+async fn wait_until_initialized(plane: &ControlPlane) -> BTreeMap<String, Value> {
     eventually("the status of flow schemas", || async {
         let all = all(plane).await;
         let schemas = all.iter().filter(|(path, _)| path.contains("/flowschemas/"));
@@ -54,11 +54,11 @@ fn options(preset: Options) -> Options {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fresh_server_has_them_and_a_restart_writes_nothing() {
+async fn bootstrap_objects_exist_and_restart_writes_nothing() {
     for preset in [Options::default(), Options::kubernetes()] {
         let mut plane = ControlPlane::start(options(preset)).await;
         let names = plane.names();
-        let before = settled(&plane).await;
+        let before = wait_until_initialized(&plane).await;
         let own = names.api_service;
         let at = |stem: &str, rest: &str| {
             let path = format!(
@@ -148,7 +148,7 @@ async fn a_fresh_server_has_them_and_a_restart_writes_nothing() {
         // The system selects the port, so it may differ after the restart. Then only the endpoints change.
         plane.stop().await;
         plane.launch().await;
-        let after = settled(&plane).await;
+        let after = wait_until_initialized(&plane).await;
         for (path, object) in &before {
             if !path.contains("endpoint") {
                 assert_eq!(after.get(path), Some(object), "the restart wrote {path}");
@@ -162,7 +162,7 @@ async fn a_fresh_server_has_them_and_a_restart_writes_nothing() {
 }
 
 /// Waits until the object at a path exists and satisfies a predicate.
-async fn becomes(client: &Client, path: &str, what: &str, good: impl Fn(&Value) -> bool) -> Value {
+async fn wait_for_object(client: &Client, path: &str, what: &str, good: impl Fn(&Value) -> bool) -> Value {
     eventually(what, || async {
         let answer = client.get(path).await;
         (answer.status == 200).then(|| answer.json()).filter(|object| good(object))
@@ -171,9 +171,9 @@ async fn becomes(client: &Client, path: &str, what: &str, good: impl Fn(&Value) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_kept_comes_back_and_what_is_somebody_elses_stays() {
+async fn managed_objects_are_restored_and_user_changes_are_kept() {
     let mut plane = ControlPlane::start(options(Options::default())).await;
-    settled(&plane).await;
+    wait_until_initialized(&plane).await;
     let admin = plane.admin();
     let names = plane.names();
     let merge = "application/merge-patch+json";
@@ -186,7 +186,7 @@ async fn what_is_kept_comes_back_and_what_is_somebody_elses_stays() {
     // Deleted mandatory and suggested objects are created again.
     for name in ["exempt", "probes"] {
         admin.delete(&schema(name)).await.expect(200);
-        becomes(&admin, &schema(name), "a deleted flow schema", |_| true).await;
+        wait_for_object(&admin, &schema(name), "a deleted flow schema", |_| true).await;
     }
     // A changed mandatory object is restored, regardless of its autoupdate annotation.
     let change = json!({
@@ -195,18 +195,18 @@ async fn what_is_kept_comes_back_and_what_is_somebody_elses_stays() {
     admin.patch(&level("catch-all"), merge, &change).await.expect(200);
     let shares =
         |wanted: i64| move |level: &Value| level["spec"]["limited"]["nominalConcurrencyShares"] == wanted;
-    becomes(&admin, &level("catch-all"), "a mandatory level", shares(5)).await;
+    wait_for_object(&admin, &level("catch-all"), "a mandatory level", shares(5)).await;
     // A suggested object is restored only if its annotation permits that.
     let change = json!({"spec": {"limited": {"nominalConcurrencyShares": 77}}});
     admin.patch(&level("system"), merge, &change).await.expect(200);
-    becomes(&admin, &level("system"), "a suggested level", shares(30)).await;
+    wait_for_object(&admin, &level("system"), "a suggested level", shares(30)).await;
     let change = json!({
         "metadata": {"annotations": {&annotation: "false"}}, "spec": {"limited": {"nominalConcurrencyShares": 78}},
     });
     admin.patch(&level("node-high"), merge, &change).await.expect(200);
     // The object that is created again shows that the controller has processed the earlier changes.
     admin.delete(&level("global-default")).await.expect(200);
-    becomes(&admin, &level("global-default"), "a deleted level", |_| true).await;
+    wait_for_object(&admin, &level("global-default"), "a deleted level", |_| true).await;
     assert!(shares(78)(&admin.get(&level("node-high")).await.expect(200)));
 
     // A flow schema without its priority level gets the condition `Dangling`.
@@ -216,7 +216,7 @@ async fn what_is_kept_comes_back_and_what_is_somebody_elses_stays() {
     admin.post(&schemas, &dangling).await.expect(201);
     let said =
         |wanted: &'static str| move |schema: &Value| schema["status"]["conditions"][0]["status"] == wanted;
-    let lost = becomes(&admin, &schema("lost"), "a dangling schema", said("True")).await;
+    let lost = wait_for_object(&admin, &schema("lost"), "a dangling schema", said("True")).await;
     assert_eq!(lost["status"]["conditions"][0]["reason"], "NotFound");
 
     // Objects that are created only at start stay deleted until the next start.
@@ -226,19 +226,19 @@ async fn what_is_kept_comes_back_and_what_is_somebody_elses_stays() {
     for path in [&class, &service, &own] {
         admin.delete(path).await.expect(200);
     }
-    becomes(&admin, &own, "the API's own Service", |_| true).await;
+    wait_for_object(&admin, &own, "the API's own Service", |_| true).await;
     for path in [&class, &service] {
         admin.get(path).await.expect(404);
     }
     plane.stop().await;
     plane.launch().await;
     for path in [&class, &service] {
-        becomes(&plane.admin(), path, "the next start creates the object", |_| true).await;
+        wait_for_object(&plane.admin(), path, "the next start creates the object", |_| true).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn api_services_of_custom_kinds_come_and_go_with_their_definitions() {
+async fn api_services_follow_custom_resource_definitions() {
     let plane = ControlPlane::start(Options::kubernetes()).await;
     let admin = plane.admin();
     let version = |name: &str, served: bool, storage: bool| {
@@ -261,24 +261,29 @@ async fn api_services_of_custom_kinds_come_and_go_with_their_definitions() {
     admin.post(&definitions, &definition).await.expect(201);
     let path = format!("{services}/v1.g.example.com");
     let available = |service: &Value| service["status"]["conditions"][0]["status"] == "True";
-    let service = becomes(&admin, &path, "an APIService of a custom kind", available).await;
+    let service = wait_for_object(&admin, &path, "an APIService of a custom kind", available).await;
     assert_eq!(
         service["spec"],
         json!({"group": "g.example.com", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 100})
     );
     admin.get(&format!("{services}/v1beta1.g.example.com")).await.expect(404);
     admin.delete(&path).await.expect(200);
-    becomes(&admin, &path, "a deleted APIService", available).await;
+    wait_for_object(&admin, &path, "a deleted APIService", available).await;
     admin.delete(&format!("{definitions}/things.g.example.com")).await.expect(200);
     eventually("the end of an APIService", || async { (admin.get(&path).await.status == 404).then_some(()) })
         .await;
-    let own =
-        becomes(&admin, &format!("{services}/v2.g.example.com"), "an APIService of a user", available).await;
+    let own = wait_for_object(
+        &admin,
+        &format!("{services}/v2.g.example.com"),
+        "an APIService of a user",
+        available,
+    )
+    .await;
     assert_eq!(own["spec"]["groupPriorityMinimum"], 7);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stored_objects_without_effect_are_logged_once_at_start() {
+async fn unserved_or_unenforced_objects_are_logged_once_at_startup() {
     const LINE: &str = "objects are stored that this release does not serve or enforce";
     let mut plane = ControlPlane::start(Options::default()).await;
     assert!(!plane.log().contains(LINE), "{}", plane.log());

@@ -26,7 +26,7 @@ fn with_policies(modes: &str, file: &tempfile::NamedTempFile) -> Options {
 }
 
 #[tokio::test]
-async fn always_allow_lets_everybody_do_everything() {
+async fn always_allow_mode_permits_every_request() {
     // Without the flag anonymous requests are rejected, including the readiness checks of the harness.
     let plane = ControlPlane::start(mode("AlwaysAllow").flag("--anonymous-auth=true")).await;
     let maps = "/api/v1/namespaces/default/configmaps";
@@ -37,7 +37,7 @@ async fn always_allow_lets_everybody_do_everything() {
 }
 
 #[tokio::test]
-async fn rbac_and_node_decide_for_their_own() {
+async fn rbac_mode_and_node_mode_authorize_their_own_users() {
     for (modes, node, bound) in [("RBAC", 403, 200), ("Node,RBAC", 200, 200)] {
         let plane = ControlPlane::start(mode(modes)).await;
         let admin = plane.admin();
@@ -59,7 +59,7 @@ async fn rbac_and_node_decide_for_their_own() {
 }
 
 #[tokio::test]
-async fn abac_decides_by_the_lines_of_its_file() {
+async fn abac_policy_file_authorizes_by_user_group_and_path() {
     let file = policies(&[
         r#"{"user":"alice","namespace":"a","resource":"configmaps","readonly":true}"#,
         r#"{"group":"team-b","namespace":"*","resource":"configmaps"}"#,
@@ -87,7 +87,7 @@ async fn abac_decides_by_the_lines_of_its_file() {
 
 /// Migration from ABAC to RBAC: with both modes active, an allow of either one is enough.
 #[tokio::test]
-async fn with_rbac_and_abac_either_allows() {
+async fn rbac_and_abac_modes_allow_if_either_allows() {
     let file = policies(&[r#"{"user":"alice","namespace":"*","resource":"configmaps"}"#]);
     let plane = ControlPlane::start(with_policies("RBAC,ABAC", &file)).await;
     let group = "rbac.authorization.k8s.io";
@@ -104,7 +104,7 @@ async fn with_rbac_and_abac_either_allows() {
 
 /// authd exits with code 64 and names the fault in the modes or in the ABAC policy file.
 #[tokio::test]
-async fn what_is_wrong_with_modes_ends_the_start() {
+async fn invalid_authorization_mode_or_policy_file_fails_startup() {
     let bad = policies(&[r#"{"user":"alice"}"#, r#"{"usr":"bob"}"#]);
     let file = format!("--authorization-policy-file={}", bad.path().display());
     for (modes, flag, expected) in [

@@ -59,30 +59,31 @@ fn bodies() -> Vec<(&'static str, Vec<u8>, u16, &'static str)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hostile_bodies_get_a_status() {
+async fn malformed_bodies_return_status() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     for (what, body, code, reason) in bodies() {
-        let answer = admin.request("POST", CONFIG_MAPS, &[("content-type", "application/json")], &body).await;
-        assert_eq!(answer.status, code, "{what}: {}", answer.text());
+        let response =
+            admin.request("POST", CONFIG_MAPS, &[("content-type", "application/json")], &body).await;
+        assert_eq!(response.status, code, "{what}: {}", response.text());
         if code >= 400 {
-            let status = answer.json();
+            let status = response.json();
             assert_eq!(status["kind"], "Status", "{what}");
             assert_eq!(status["reason"], reason, "{what}: {status}");
             assert_eq!(status["code"], code, "{what}");
-            assert!(answer.body.len() < 16 * 1024, "{what}: the response repeats the input");
+            assert!(response.body.len() < 16 * 1024, "{what}: the response repeats the input");
         }
     }
     for (content_type, code) in
         [("text/plain", 415), ("application/xml", 415), ("application/vnd.unknown", 415), ("///", 415)]
     {
-        let answer = admin.request("POST", CONFIG_MAPS, &[("content-type", content_type)], b"{}").await;
-        answer.expect(code);
+        let response = admin.request("POST", CONFIG_MAPS, &[("content-type", content_type)], b"{}").await;
+        response.expect(code);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn duplicate_keys_are_noticed() {
+async fn duplicate_json_and_yaml_keys_are_rejected_or_warned() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let json =
@@ -107,18 +108,18 @@ async fn duplicate_keys_are_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn malformed_credentials_are_401() {
+async fn malformed_credentials_return_401() {
     let plane = ControlPlane::start(Options::default()).await;
     let long = "x".repeat(60_000);
     for token in
         ["wrong", "a.b.c", "admin-tokem", "admin-token-", "Admin-Token", "%00", "\u{7f}x", "=", long.as_str()]
     {
-        let Ok(answer) = plane.token(token).try_request("GET", "/api/v1/namespaces", &[], b"").await else {
+        let Ok(response) = plane.token(token).try_request("GET", "/api/v1/namespaces", &[], b"").await else {
             // The HTTP client does not send an invalid header value.
             assert!(token.bytes().any(|b| b < 0x20 || b == 0x7f), "{token}: no response");
             continue;
         };
-        assert!(answer.status == 401 || answer.status == 431, "{}: {}", token.len(), answer.text());
+        assert!(response.status == 401 || response.status == 431, "{}: {}", token.len(), response.text());
     }
     // An invalid token gets 401 on paths that anonymous requests may read.
     plane.token("wrong").get("/healthz").await.expect(401);
@@ -137,17 +138,17 @@ async fn malformed_credentials_are_401() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn impersonation_is_refused_never_ignored() {
+async fn impersonation_headers_are_never_ignored() {
     let plane = ControlPlane::start(Options::default()).await;
     for header in ["impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-x"] {
-        let answer = plane.admin().request("GET", "/api/v1/namespaces", &[(header, "someone")], b"").await;
-        assert!(answer.status >= 400, "{header}: {}", answer.status);
-        assert_eq!(answer.json()["kind"], "Status", "{header}");
+        let response = plane.admin().request("GET", "/api/v1/namespaces", &[(header, "someone")], b"").await;
+        assert!(response.status >= 400, "{header}: {}", response.status);
+        assert_eq!(response.json()["kind"], "Status", "{header}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn path_tricks_have_one_reading() {
+async fn path_traversal_and_encoded_slashes_are_rejected() {
     let plane = ControlPlane::start(Options::default()).await;
     let rbac = plane.names().group("rbac.authorization");
     let binding = json!({"metadata": {"name": "viewers"}, "subjects": [{"kind": "User", "name": "carol"}],
@@ -172,14 +173,14 @@ async fn path_tricks_have_one_reading() {
         "/api/v1/namespaces/default/secrets".to_owned(),
         "/api/v1/namespaces/default/configmaps/../secrets".to_owned(),
     ] {
-        let answer = carol.get(&path).await;
-        assert!((400..500).contains(&answer.status), "{path}: {} {}", answer.status, answer.text());
-        assert!(answer.json().get("items").is_none(), "{path}");
+        let response = carol.get(&path).await;
+        assert!((400..500).contains(&response.status), "{path}: {} {}", response.status, response.text());
+        assert!(response.json().get("items").is_none(), "{path}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_binding_to_no_kind_of_role_is_invalid() {
+async fn role_binding_without_valid_role_ref_returns_422() {
     let plane = ControlPlane::start(Options::default()).await;
     let rbac = plane.names().group("rbac.authorization");
     let path = format!("/apis/{rbac}/v1/namespaces/default/rolebindings");
@@ -195,14 +196,14 @@ async fn a_binding_to_no_kind_of_role_is_invalid() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_representation_that_nobody_can_have_writes_nothing() {
+async fn create_with_invalid_table_options_returns_400_and_stores_nothing() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let table = format!("application/json;as=Table;g={};v=v1", plane.names().meta_group());
     let headers = [("accept", table.as_str()), ("content-type", "application/json")];
     let body = br#"{"metadata":{"name":"unseen"}}"#;
-    let answer = admin.request("POST", &format!("{CONFIG_MAPS}?includeObject=bad"), &headers, body).await;
-    answer.expect(400);
+    let response = admin.request("POST", &format!("{CONFIG_MAPS}?includeObject=bad"), &headers, body).await;
+    response.expect(400);
     admin.get(&format!("{CONFIG_MAPS}/unseen")).await.expect(404);
 }
 
@@ -213,11 +214,11 @@ async fn memory_does_not_grow_under_hostile_input() {
     let bodies = bodies();
     let round = || async {
         for (_, body, code, _) in bodies.iter().filter(|b| b.2 >= 400) {
-            let answer =
+            let response =
                 admin.request("POST", CONFIG_MAPS, &[("content-type", "application/json")], body).await;
-            assert_eq!(answer.status, *code);
-            let answer = plane.token(&format!("wrong-{}", body.len())).get("/api").await;
-            assert_eq!(answer.status, 401);
+            assert_eq!(response.status, *code);
+            let response = plane.token(&format!("wrong-{}", body.len())).get("/api").await;
+            assert_eq!(response.status, 401);
         }
     };
     for _ in 0..5 {

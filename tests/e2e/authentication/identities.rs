@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{name, who};
+use super::{user_name, whoami};
 use crate::harness::{ControlPlane, Options, eventually};
 
 #[tokio::test]
-async fn users_are_no_objects_and_accounts_are() {
+async fn users_are_not_resources_and_service_accounts_are() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
     let groups = admin.get("/apis").await.expect(200);
@@ -44,7 +44,7 @@ async fn users_are_no_objects_and_accounts_are() {
 }
 
 #[tokio::test]
-async fn several_methods_work_at_once_and_everybody_known_is_in_one_group() {
+async fn all_authenticators_add_system_authenticated_group() {
     let dir = tempfile::tempdir().expect("a folder");
     let proxies = super::Ca::new(dir.path(), "proxies");
     let options = Options::default()
@@ -62,7 +62,7 @@ async fn several_methods_work_at_once_and_everybody_known_is_in_one_group() {
         ("system:serviceaccount:default:x", plane.token(&token), vec![]),
         ("joe", proxies.client(&plane, "front", &[]), vec![("x-remote-user", "joe")]),
     ] {
-        let user = who(&plane, &client, &headers).await.expect(want);
+        let user = whoami(&plane, &client, &headers).await.expect(want);
         assert_eq!(user["username"], want);
         let groups = user["groups"].as_array().expect("groups");
         assert_eq!(groups.iter().filter(|group| **group == "system:authenticated").count(), 1, "{user}");
@@ -70,19 +70,19 @@ async fn several_methods_work_at_once_and_everybody_known_is_in_one_group() {
 }
 
 #[tokio::test]
-async fn nobody_is_anonymous_unless_everybody_may_do_everything() {
+async fn anonymous_request_without_permission_returns_403() {
     let plane = ControlPlane::start(Options::default()).await;
     assert_eq!(plane.anonymous().get("/livez").await.status, 200);
-    let refused = plane.anonymous().get("/api/v1/namespaces").await.expect(403);
+    let rejected = plane.anonymous().get("/api/v1/namespaces").await.expect(403);
     assert!(
-        refused["message"].as_str().is_some_and(|text| text.contains("\"system:anonymous\"")),
-        "{refused}"
+        rejected["message"].as_str().is_some_and(|text| text.contains("\"system:anonymous\"")),
+        "{rejected}"
     );
     drop(plane);
     // The harness reads `/readyz` without credentials and therefore needs `--anonymous-auth`.
     let everything = Options { mode: "AlwaysAllow".to_owned(), ..Options::default() };
     let plane = ControlPlane::start(everything.flag("--anonymous-auth=true")).await;
-    assert_eq!(name(&plane, &plane.anonymous()).await.as_deref(), Some("system:anonymous"));
-    let user = who(&plane, &plane.anonymous(), &[]).await.unwrap_or(Value::Null);
+    assert_eq!(user_name(&plane, &plane.anonymous()).await.as_deref(), Some("system:anonymous"));
+    let user = whoami(&plane, &plane.anonymous(), &[]).await.unwrap_or(Value::Null);
     assert_eq!(user["groups"], json!(["system:unauthenticated"]));
 }

@@ -7,14 +7,14 @@
 use serde_json::{Value, json};
 
 use crate::harness::Client;
-use crate::rbac::{MERGE, World, rule};
+use crate::rbac::{MERGE, RbacFixture, rule};
 
 const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 
 /// The server authorizes the object in the path, and rejects a body that names another object.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_names_what_the_path_names() {
-    let world = World::start().await;
+async fn body_with_other_name_or_namespace_than_path_is_rejected() {
+    let fixture = RbacFixture::start().await;
     let verbs = &["get", "create", "update", "patch", "delete"][..];
     let rules = json!([
         rule(
@@ -26,9 +26,9 @@ async fn a_body_names_what_the_path_names() {
         rule(&[""], &["configmaps"], &[], &["create"]),
         rule(&["apps"], &["deployments", "deployments/scale"], &["x"], verbs),
     ]);
-    world.grant("a", "jane", rules).await;
-    let jane = world.client("jane");
-    let before = world.admin.get(&format!("{MAPS}/y")).await.expect(200);
+    fixture.grant("a", "jane", rules).await;
+    let jane = fixture.client("jane");
+    let before = fixture.admin.get(&format!("{MAPS}/y")).await.expect(200);
     let named = |name: &str, namespace: &str| json!({"metadata": {"name": name, "namespace": namespace}, "data": {"k": "v"}});
     let json = "application/json";
     let intent =
@@ -71,10 +71,10 @@ async fn a_body_names_what_the_path_names() {
         );
         assert_ne!(answer.status, 403, "{method} {path}: must fail after authorization: {}", answer.text());
     }
-    assert_eq!(world.admin.get(&format!("{MAPS}/y")).await.expect(200), before);
-    world.admin.get("/api/v1/namespaces/b/configmaps/z").await.expect(404);
-    world.admin.get("/api/v1/namespaces/b/pods/x").await.expect(200);
-    let x = world.admin.get(&format!("{MAPS}/x")).await.expect(200);
+    assert_eq!(fixture.admin.get(&format!("{MAPS}/y")).await.expect(200), before);
+    fixture.admin.get("/api/v1/namespaces/b/configmaps/z").await.expect(404);
+    fixture.admin.get("/api/v1/namespaces/b/pods/x").await.expect(200);
+    let x = fixture.admin.get(&format!("{MAPS}/x")).await.expect(200);
     assert_eq!((&x["metadata"]["namespace"], &x["data"]), (&json!("a"), &Value::Null));
 }
 
@@ -82,13 +82,13 @@ async fn a_body_names_what_the_path_names() {
 ///
 /// Encodings and dot segments reach no object outside the rules of the user.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_way_of_writing_a_path_leads_elsewhere() {
-    let world = World::start().await;
+async fn path_encodings_do_not_bypass_authorization() {
+    let fixture = RbacFixture::start().await;
     let get = &["get", "list", "watch"][..];
-    world.grant("a", "jane", json!([rule(&[""], &["configmaps"], &["x"], get)])).await;
+    fixture.grant("a", "jane", json!([rule(&[""], &["configmaps"], &["x"], get)])).await;
     let paths = json!([{"nonResourceURLs": ["/version", "/api", "/api/*"], "verbs": ["get"]}]);
-    world.grant_cluster("joe", paths).await;
-    let (jane, joe) = (world.client("jane"), world.client("joe"));
+    fixture.grant_cluster("joe", paths).await;
+    let (jane, joe) = (fixture.client("jane"), fixture.client("joe"));
     jane.get(&format!("{MAPS}/x")).await.expect(200);
     for path in [
         "/api/v1/namespaces/a/configmaps/x/../y",
@@ -173,18 +173,20 @@ async fn no_way_of_writing_a_path_leads_elsewhere() {
 
 /// All permissions in a namespace grant nothing at cluster scope or in other namespaces.
 #[tokio::test(flavor = "multi_thread")]
-async fn all_of_a_namespace_is_nothing_of_the_cluster() {
-    let world = World::start().await;
+async fn namespace_admin_has_no_cluster_scope_access() {
+    let fixture = RbacFixture::start().await;
     let all = json!([rule(&["*"], &["*"], &[], &["*"])]);
-    world.grant("a", "jane", all.clone()).await;
+    fixture.grant("a", "jane", all.clone()).await;
     // A ClusterRole bound by a RoleBinding in the namespace.
-    world.made(&world.cluster("clusterroles"), json!({"metadata": {"name": "all"}, "rules": all})).await;
-    let bound = world.binding("all", "ClusterRole", "all", json!([world.user("joe")]));
-    world.made(&world.bindings("a"), bound).await;
+    fixture
+        .create(&fixture.cluster("clusterroles"), json!({"metadata": {"name": "all"}, "rules": all}))
+        .await;
+    let bound = fixture.binding("all", "ClusterRole", "all", json!([fixture.user("joe")]));
+    fixture.create(&fixture.bindings("a"), bound).await;
     let node = json!({"metadata": {"name": "n", "namespace": "a"}});
-    world.made("/api/v1/nodes", json!({"metadata": {"name": "n"}})).await;
+    fixture.create("/api/v1/nodes", json!({"metadata": {"name": "n"}})).await;
     for user in ["jane", "joe"] {
-        let client = world.client(user);
+        let client = fixture.client(user);
         client.get("/api/v1/namespaces/a/secrets/x").await.expect(200);
         for path in [
             "/api/v1/nodes",
@@ -227,15 +229,15 @@ async fn all_of_a_namespace_is_nothing_of_the_cluster() {
         client.delete("/api/v1/nodes").await.expect(403);
         client.delete("/api/v1/namespaces/b").await.expect(403);
     }
-    world.admin.get("/api/v1/secrets/x").await.expect(404);
+    fixture.admin.get("/api/v1/secrets/x").await.expect(404);
     // A Role that names cluster-scoped resources grants nothing.
     let nodes = json!([rule(&[""], &["nodes", "persistentvolumes"], &[], &["get", "list"])]);
-    world.grant("b", "jill", nodes).await;
-    world.client("jill").get("/api/v1/nodes/n").await.expect(403);
+    fixture.grant("b", "jill", nodes).await;
+    fixture.client("jill").get("/api/v1/nodes/n").await.expect(403);
 }
 
 /// The status of a GET by `admin` with impersonation headers.
-async fn be(admin: &Client, user: &str, groups: &[&str], extra: &[(&str, &str)]) -> u16 {
+async fn impersonated_status(admin: &Client, user: &str, groups: &[&str], extra: &[(&str, &str)]) -> u16 {
     let mut headers = vec![("impersonate-user".to_owned(), user.to_owned())];
     headers.extend(groups.iter().map(|group| ("impersonate-group".to_owned(), (*group).to_owned())));
     headers
@@ -251,25 +253,25 @@ type Case = (&'static str, &'static [&'static str], &'static [(&'static str, &'s
 ///
 /// The test alternates them so that each decision is cached before the next request.
 #[tokio::test(flavor = "multi_thread")]
-async fn users_that_look_alike_share_no_answer() {
-    let world = World::start().await;
+async fn similar_users_do_not_share_cached_decisions() {
+    let fixture = RbacFixture::start().await;
     let maps = json!([rule(&[""], &["configmaps"], &[], &["get"])]);
-    world.made(&world.roles("a"), json!({"metadata": {"name": "maps"}, "rules": maps})).await;
+    fixture.create(&fixture.roles("a"), json!({"metadata": {"name": "maps"}, "rules": maps})).await;
     let group = |name: &str| json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": name});
     let subjects = json!([
-        world.user("u:g"),
-        world.user("u,g"),
-        world.user("u"),
+        fixture.user("u:g"),
+        fixture.user("u,g"),
+        fixture.user("u"),
         group("g,h"),
         group("g\nh"),
         group("gh"),
         group("G")
     ]);
-    let mut binding = world.binding("alike", "Role", "maps", subjects);
+    let mut binding = fixture.binding("alike", "Role", "maps", subjects);
     // The binding has the group `u-as-a-group` instead of the user `u`: permissions of a group do not apply
     // to a user of that name.
     binding["subjects"][2] = group("u-as-a-group");
-    world.made(&world.bindings("a"), binding).await;
+    fixture.create(&fixture.bindings("a"), binding).await;
     let cases: [Case; 20] = [
         ("u:g", &[], &[], 200),
         ("u", &["g"], &[], 403),
@@ -295,14 +297,14 @@ async fn users_that_look_alike_share_no_answer() {
     for round in 0..3 {
         for (user, groups, extra, want) in cases {
             assert_eq!(
-                be(&world.admin, user, groups, extra).await,
+                impersonated_status(&fixture.admin, user, groups, extra).await,
                 want,
                 "round {round}: {user} {groups:?} {extra:?}"
             );
         }
         for (user, groups, extra, want) in cases.into_iter().rev() {
             assert_eq!(
-                be(&world.admin, user, groups, extra).await,
+                impersonated_status(&fixture.admin, user, groups, extra).await,
                 want,
                 "reverse order: {user} {groups:?} {extra:?}"
             );
@@ -310,7 +312,7 @@ async fn users_that_look_alike_share_no_answer() {
     }
     // The same for request attributes: names with separators, subresources, equal resource names in other API
     // groups.
-    world
+    fixture
         .grant(
             "a",
             "joe",
@@ -321,7 +323,7 @@ async fn users_that_look_alike_share_no_answer() {
             ]),
         )
         .await;
-    let joe = world.client("joe");
+    let joe = fixture.client("joe");
     for _ in 0..3 {
         for (path, refused) in [
             ("/api/v1/namespaces/a/pods/x/log", false),
@@ -341,30 +343,30 @@ async fn users_that_look_alike_share_no_answer() {
 
 /// Privilege escalation by each way to write roles and bindings, and by impersonation.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_right_leads_to_more_than_it_says() {
-    let world = World::start().await;
+async fn role_and_binding_writes_and_impersonation_do_not_escalate() {
+    let fixture = RbacFixture::start().await;
     let rbac = "rbac.authorization.k8s.io";
     let all = &["get", "list", "create", "update", "patch", "delete", "deletecollection", "watch"][..];
     let writer = rule(&[rbac], &["*"], &[], all);
     let own = rule(&[""], &["configmaps"], &[], &["get"]);
-    world.grant_cluster("mallory", json!([writer, own])).await;
-    let mallory = world.client("mallory");
+    fixture.grant_cluster("mallory", json!([writer, own])).await;
+    let mallory = fixture.client("mallory");
     let star = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
-    let roles = world.cluster("clusterroles");
-    let bindings = world.cluster("clusterrolebindings");
+    let roles = fixture.cluster("clusterroles");
+    let bindings = fixture.cluster("clusterrolebindings");
     let mine = format!("{roles}/mallory");
     let named = |name: &str| json!({"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": star});
     let more = json!([{"op": "add", "path": "/rules/-", "value": star[0]}]);
     let aggregates = json!({"aggregationRule": {"clusterRoleSelectors": [{}]}});
     let labelled = json!({"metadata": {"labels": {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}}});
     let to = |role: &str, subjects: Value| {
-        let mut binding = world.binding("more", "ClusterRole", role, subjects);
+        let mut binding = fixture.binding("more", "ClusterRole", role, subjects);
         binding["apiVersion"] = format!("{rbac}/v1").into();
         binding["kind"] = "ClusterRoleBinding".into();
         binding
     };
-    let me = json!([world.user("mallory")]);
-    let add_me = json!([{"op": "add", "path": "/subjects/-", "value": world.user("mallory")}]);
+    let me = json!([fixture.user("mallory")]);
+    let add_me = json!([{"op": "add", "path": "/subjects/-", "value": fixture.user("mallory")}]);
     let apply = "application/apply-patch+yaml";
     let ops = "application/json-patch+json";
     let json = "application/json";
@@ -398,11 +400,11 @@ async fn no_right_leads_to_more_than_it_says() {
         ("PATCH", format!("{bindings}/cluster-admin"), MERGE, json!({"subjects": me})),
         (
             "POST",
-            world.bindings("kube-system"),
+            fixture.bindings("kube-system"),
             json,
-            world.binding("more", "ClusterRole", "cluster-admin", me.clone()),
+            fixture.binding("more", "ClusterRole", "cluster-admin", me.clone()),
         ),
-        ("POST", world.bindings("a"), json, world.binding("more", "ClusterRole", "edit", me.clone())),
+        ("POST", fixture.bindings("a"), json, fixture.binding("more", "ClusterRole", "edit", me.clone())),
         // A binding to a group that contains mallory.
         (
             "POST",
@@ -419,10 +421,10 @@ async fn no_right_leads_to_more_than_it_says() {
         mallory.get("/api/v1/namespaces/a/secrets/x").await.expect(403);
     }
     // Permissions in `b` do not permit a Role in `a`.
-    world.grant("b", "mallory", json!([rule(&[""], &["secrets"], &[], &["get"])])).await;
+    fixture.grant("b", "mallory", json!([rule(&[""], &["secrets"], &[], &["get"])])).await;
     let secrets = json!({"metadata": {"name": "s"}, "rules": [rule(&[""], &["secrets"], &[], &["get"])]});
-    mallory.post(&world.roles("b"), &secrets).await.expect(201);
-    mallory.post(&world.roles("a"), &secrets).await.expect(403);
+    mallory.post(&fixture.roles("b"), &secrets).await.expect(201);
+    mallory.post(&fixture.roles("a"), &secrets).await.expect(403);
     mallory.post(&roles, &secrets).await.expect(403);
     // A resource name does not cover all names, and a resource does not cover its subresources.
     for (given, wanted) in [
@@ -433,24 +435,24 @@ async fn no_right_leads_to_more_than_it_says() {
         (rule(&[""], &["pods", "pods/log"], &[], &["get"]), rule(&[""], &["*/log"], &[], &["get"])),
     ] {
         let user = format!("holder-{}", rand::random::<u32>());
-        world.grant("a", &user, json!([given, rule(&[rbac], &["roles"], &[], all)])).await;
+        fixture.grant("a", &user, json!([given, rule(&[rbac], &["roles"], &[], all)])).await;
         let role = |rule: &Value| json!({"metadata": {"name": format!("{user}-new")}, "rules": [rule]});
-        world.client(&user).post(&world.roles("a"), &role(&wanted)).await.expect(403);
-        world.client(&user).post(&world.roles("a"), &role(&given)).await.expect(201);
+        fixture.client(&user).post(&fixture.roles("a"), &role(&wanted)).await.expect(403);
+        fixture.client(&user).post(&fixture.roles("a"), &role(&given)).await.expect(201);
     }
-    impersonation(&world).await;
+    impersonation(&fixture).await;
 }
 
 /// Impersonation is limited to the granted identities, and replaces the permissions of the user.
-async fn impersonation(world: &World) {
+async fn impersonation(fixture: &RbacFixture) {
     let be = |resource: &str, names: &[&str]| rule(&[""], &[resource], names, &["impersonate"]);
     let extra = rule(&["authentication.k8s.io"], &["userextras/scopes"], &["few"], &["impersonate"]);
     let rules =
         json!([be("users", &["jane"]), be("groups", &["team"]), be("serviceaccounts", &["x"]), extra]);
-    world.grant_cluster("eve", rules).await;
-    world.grant("a", "jane", json!([rule(&[""], &["configmaps"], &[], &["get"])])).await;
-    world.grant("a", "eve", json!([rule(&[""], &["secrets"], &[], &["get"])])).await;
-    let eve = world.client("eve");
+    fixture.grant_cluster("eve", rules).await;
+    fixture.grant("a", "jane", json!([rule(&[""], &["configmaps"], &[], &["get"])])).await;
+    fixture.grant("a", "eve", json!([rule(&[""], &["secrets"], &[], &["get"])])).await;
+    let eve = fixture.client("eve");
     let (map, secret) = (format!("{MAPS}/x"), "/api/v1/namespaces/a/secrets/x".to_owned());
     let account = "system:serviceaccount:a:x";
     for (path, headers, want) in [

@@ -50,7 +50,7 @@ async fn attempt(client: &Client, verb: &str) -> u16 {
 
 /// A rule allows exactly the verb that it names, and only in its namespace.
 #[tokio::test(flavor = "multi_thread")]
-async fn verbs_are_told_apart() {
+async fn rule_allows_only_its_verb_in_its_namespace() {
     let plane = start().await;
     let (admin, alice) = (plane.admin(), plane.user("alice"));
     let verbs = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
@@ -83,7 +83,7 @@ async fn verbs_are_told_apart() {
 ///
 /// An update that creates an object needs the `create` verb as well.
 #[tokio::test(flavor = "multi_thread")]
-async fn namespaces_and_creating_updates() {
+async fn namespace_requests_use_their_namespace_and_create_on_update_needs_both_verbs() {
     let plane = start().await;
     let alice = plane.user("alice");
     grant(&plane, json!([{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]}])).await;
@@ -111,7 +111,7 @@ async fn namespaces_and_creating_updates() {
 
 /// Access reviews and token reviews are served in version v1 only.
 #[tokio::test(flavor = "multi_thread")]
-async fn reviews_are_of_version_1() {
+async fn reviews_are_served_in_v1_only() {
     let plane = start().await;
     let admin = plane.admin();
     let resource = json!({"verb": "get", "resource": "configmaps", "namespace": "a"});

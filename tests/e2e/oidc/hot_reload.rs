@@ -10,23 +10,23 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use serde_json::json;
 
 use super::issuer::{Issuer, Key};
-use super::{file, name};
+use super::{authentication_config, token_username};
 use crate::harness::{ControlPlane, Options, eventually};
 
 /// Number of edits of the file.
 const EDITS: usize = 100;
 
-fn renamed(dir: &Path, content: &str) {
+fn replace_by_rename(dir: &Path, content: &str) {
     std::fs::write(dir.join("next"), content).unwrap();
     std::fs::rename(dir.join("next"), dir.join("authentication.yaml")).unwrap();
 }
 
-fn written(dir: &Path, content: &str) {
+fn overwrite(dir: &Path, content: &str) {
     std::fs::write(dir.join("authentication.yaml"), content).unwrap();
 }
 
 /// Replaces the file as the kubelet updates ConfigMap volumes: by a symlink into a new folder.
-fn linked(dir: &Path, content: &str, at: usize) {
+fn replace_by_symlink(dir: &Path, content: &str, at: usize) {
     let folder = dir.join(format!("..{at}"));
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("file"), content).unwrap();
@@ -35,7 +35,7 @@ fn linked(dir: &Path, content: &str, at: usize) {
 }
 
 #[tokio::test]
-async fn a_file_that_is_edited_a_hundred_times_is_taken_whole_or_not_at_all() {
+async fn hot_reload_under_load_is_atomic() {
     let key = Key::ec("k", "ES256");
     let issuer = Issuer::start(&[&key]).await;
     let dir = tempfile::tempdir().unwrap();
@@ -44,9 +44,9 @@ async fn a_file_that_is_edited_a_hundred_times_is_taken_whole_or_not_at_all() {
         let mapping = format!(
             "  claimMappings:\n    username: {{expression: '\"v{at}:\" + claims.sub'}}\n    groups: {{expression: '[\"v{at}\"]'}}\n"
         );
-        file(&issuer, &[("one", &mapping), ("two", "")])
+        authentication_config(&issuer, &[("one", &mapping), ("two", "")])
     };
-    written(dir.path(), &version(0));
+    overwrite(dir.path(), &version(0));
     let path = dir.path().join("authentication.yaml");
     let plane = Arc::new(
         ControlPlane::start(Options::default().flag(&format!("--authentication-config={}", path.display())))
@@ -80,35 +80,40 @@ async fn a_file_that_is_edited_a_hundred_times_is_taken_whole_or_not_at_all() {
     let token = |sub: &str| key.sign("ES256", &issuer.claims("one", json!({"sub": sub})));
     let mut good = 0;
     let mut bad = 0;
-    let refusals = || plane.log().matches("file reload failed").count();
+    let failed_reloads = || plane.log().matches("file reload failed").count();
     for at in 1..=EDITS {
         let text = version(at);
-        let refused = refusals();
+        let refused = failed_reloads();
         match at % 5 {
-            0 => renamed(dir.path(), &text),
-            1 => linked(dir.path(), &text, at),
+            0 => replace_by_rename(dir.path(), &text),
+            1 => replace_by_symlink(dir.path(), &text, at),
             // A truncated file: cut in the middle of the second authenticator.
-            2 => written(dir.path(), &text[..text.len() - 20]),
+            2 => overwrite(dir.path(), &text[..text.len() - 20]),
             // The error is on a different line each time, because authd does not log the same error again.
             3 => {
                 let wrong = text.replace("claims.sub'", "claims.sub'}, nonsense: {");
-                renamed(dir.path(), &("\n".repeat(at) + &wrong));
+                replace_by_rename(dir.path(), &("\n".repeat(at) + &wrong));
             }
             _ => {
                 std::fs::remove_file(&path).unwrap();
-                written(dir.path(), &text);
+                overwrite(dir.path(), &text);
             }
         }
         // Edits are faster than reloads. Every tenth edit waits until its version is active.
         if at % 10 == 0 {
             good += 1;
             let want = format!("v{at}:probe");
-            eventually(&want, || async { (name(&plane, &token("probe")).await == want).then_some(()) }).await;
+            eventually(&want, || async {
+                (token_username(&plane, &token("probe")).await == want).then_some(())
+            })
+            .await;
         }
         if at % 25 == 3 {
             bad += 1;
-            eventually("the log reports a failed reload", || async { (refusals() > refused).then_some(()) })
-                .await;
+            eventually("the log reports a failed reload", || async {
+                (failed_reloads() > refused).then_some(())
+            })
+            .await;
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
@@ -119,38 +124,38 @@ async fn a_file_that_is_edited_a_hundred_times_is_taken_whole_or_not_at_all() {
     assert_eq!((good, bad), (10, 4));
     assert!(asked.load(Ordering::SeqCst) > 100, "{asked:?} requests");
     // authd fetches the keys of an unchanged issuer once, regardless of the number of reloads.
-    assert_eq!(issuer.asked("one"), ["/.well-known/openid-configuration", "/keys"]);
+    assert_eq!(issuer.requested_paths("one"), ["/.well-known/openid-configuration", "/keys"]);
 }
 
 #[tokio::test]
-async fn an_issuer_that_comes_into_the_file_is_accepted_and_one_that_leaves_is_not() {
+async fn hot_reload_accepts_added_issuer_and_rejects_removed_issuer() {
     let key = Key::ec("k", "ES256");
     let issuer = Issuer::start(&[&key]).await;
     let dir = tempfile::tempdir().unwrap();
-    written(dir.path(), &file(&issuer, &[("one", "")]));
+    overwrite(dir.path(), &authentication_config(&issuer, &[("one", "")]));
     let flag = format!("--authentication-config={}", dir.path().join("authentication.yaml").display());
     let plane = ControlPlane::start(Options::default().flag(&flag)).await;
     let token = |of: &str| key.sign("ES256", &issuer.claims(of, json!({"sub": of})));
     assert_eq!(
-        (name(&plane, &token("one")).await, name(&plane, &token("two")).await),
+        (token_username(&plane, &token("one")).await, token_username(&plane, &token("two")).await),
         ("one".into(), String::new())
     );
-    renamed(dir.path(), &file(&issuer, &[("two", "")]));
+    replace_by_rename(dir.path(), &authentication_config(&issuer, &[("two", "")]));
     eventually("the added issuer is accepted", || async {
-        (name(&plane, &token("two")).await == "two").then_some(())
+        (token_username(&plane, &token("two")).await == "two").then_some(())
     })
     .await;
     let first = token("one");
     eventually("the removed issuer is rejected", || async {
-        name(&plane, &first).await.is_empty().then_some(())
+        token_username(&plane, &first).await.is_empty().then_some(())
     })
     .await;
-    renamed(
+    replace_by_rename(
         dir.path(),
         "apiVersion: apiserver.config.svc.internal/v1beta1\nkind: AuthenticationConfiguration\n",
     );
     eventually("tokens are rejected without issuers", || async {
-        name(&plane, &token("two")).await.is_empty().then_some(())
+        token_username(&plane, &token("two")).await.is_empty().then_some(())
     })
     .await;
 }

@@ -131,7 +131,7 @@ fn difference(path: &str, left: &Value, right: &Value) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_presets_tell_the_same() {
+async fn discovery_and_openapi_of_both_presets_are_equal_except_names() {
     let (svc, kubernetes) =
         tokio::join!(ControlPlane::start(Options::default()), ControlPlane::start(Options::kubernetes()));
     assert_eq!((svc.names().preset(), kubernetes.names().preset()), (Preset::Svc, Preset::Kubernetes));

@@ -6,14 +6,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
 
-use super::{Ca, path_flag, who};
+use super::{Ca, path_flag, whoami};
 use crate::harness::{Client, ControlPlane, Options};
 
 /// Description, client, headers, and the authenticator and check that the log line must name.
 type Case<'a> = (&'a str, Client, Vec<(&'a str, &'a str)>, &'a str, &'a str);
 
 #[tokio::test]
-async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
+async fn rejected_credential_is_logged_with_reason_and_client_gets_plain_401() {
     let dir = tempfile::tempdir().expect("a folder");
     let (proxies, strangers) = (Ca::new(dir.path(), "proxies"), Ca::new(dir.path(), "strangers"));
     let options = Options::default()
@@ -26,8 +26,9 @@ async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     admin.post(accounts, &json!({"metadata": {"name": "robot"}})).await.expect(201);
     let issued = async |spec| {
-        let answer = admin.post(&format!("{accounts}/robot/token"), &json!({"spec": spec})).await.expect(201);
-        answer["status"]["token"].as_str().expect("a token").to_owned()
+        let response =
+            admin.post(&format!("{accounts}/robot/token"), &json!({"spec": spec})).await.expect(201);
+        response["status"]["token"].as_str().expect("a token").to_owned()
     };
     let good = issued(json!({})).await;
     let elsewhere = issued(json!({"audiences": ["elsewhere"]})).await;
@@ -91,15 +92,15 @@ async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
     ];
     for (what, client, headers, method, check) in cases {
         // Anonymous requests may read this path, but an invalid credential does not make a request anonymous.
-        let answer = client.request("GET", "/livez", &headers, b"").await;
-        if what == "a very long token" && answer.status == 431 {
+        let response = client.request("GET", "/livez", &headers, b"").await;
+        if what == "a very long token" && response.status == 431 {
             continue;
         }
-        let status = answer.expect(401);
+        let status = response.expect(401);
         let want = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": "Unauthorized", "reason": "Unauthorized", "code": 401});
         assert_eq!(status, want, "{what}");
-        let id = answer.header("audit-id").to_owned();
+        let id = response.header("audit-id").to_owned();
         assert!(!id.is_empty(), "{what}");
         let log = crate::harness::eventually("the log line", || async {
             let log = plane.log();
@@ -108,14 +109,14 @@ async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
             lines.next().map(|_| log.clone())
         })
         .await;
-        let told = |line: &str| {
+        let is_rejection = |line: &str| {
             line.contains(&id)
                 && line.contains("credential rejected")
                 && (method.is_empty() || line.contains(&format!("method=\"{method}\"")))
                 && line.contains(check)
         };
         let about: Vec<&str> = log.lines().filter(|line| line.contains(&id)).collect();
-        assert!(log.lines().any(told), "{what}: {about:#?}");
+        assert!(log.lines().any(is_rejection), "{what}: {about:#?}");
     }
     let log = plane.log();
     for secret in ["nonsense", "0123456789abcdef", parts[2].as_str(), good.as_str()] {
@@ -124,7 +125,7 @@ async fn a_failed_login_is_told_to_the_log_and_not_to_the_client() {
 }
 
 #[tokio::test]
-async fn a_token_comes_in_the_header_or_among_the_protocols_of_a_websocket() {
+async fn bearer_token_is_read_from_header_or_websocket_subprotocol() {
     let plane = ControlPlane::start(Options::default()).await;
     let anonymous = plane.anonymous();
     let header = |value: &'static str| vec![("authorization", value)];
@@ -143,11 +144,11 @@ async fn a_token_comes_in_the_header_or_among_the_protocols_of_a_websocket() {
         (protocols("v4.channel.k8s.io"), 403),
         (protocols("base64url.bearer.authorization.svc.internal.YWRtaW4tdG9rZW4"), 401),
     ] {
-        let answer = anonymous.request("GET", "/api/v1/namespaces", &headers, b"").await;
-        assert_eq!(answer.status, code, "{headers:?}: {}", answer.text());
+        let response = anonymous.request("GET", "/api/v1/namespaces", &headers, b"").await;
+        assert_eq!(response.status, code, "{headers:?}: {}", response.text());
     }
     // With two credentials, authd uses the identity of exactly one of them.
-    let both = who(&plane, &plane.certificate("jane", &[]), &header("Bearer alice-token"))
+    let both = whoami(&plane, &plane.certificate("jane", &[]), &header("Bearer alice-token"))
         .await
         .expect("a response");
     let name = both["username"].as_str().unwrap_or_default();

@@ -9,7 +9,7 @@ use http::{Method, Request};
 use serde_json::json;
 use serving::client::{Client, Limits, Settings, Trust};
 
-use super::{name, who};
+use super::{token_user, token_username};
 use crate::harness::{ControlPlane, DEADLINE, Options, eventually};
 
 /// The folder where `.ci/run` installs the package; `None` with a skip line if it is missing.
@@ -67,7 +67,7 @@ impl Provider {
 }
 
 #[tokio::test]
-async fn tokens_of_a_real_provider_through_rotation_and_outage() {
+async fn oidc_provider_tokens_survive_outage_until_key_rotation() {
     let Some(folder) = installed() else { return };
     let dir = tempfile::tempdir().unwrap();
     let tls =
@@ -91,7 +91,8 @@ async fn tokens_of_a_real_provider_through_rotation_and_outage() {
     let mut old = Vec::new();
     for algorithm in ["RS256", "ES256", "PS256"] {
         let token = provider.token(&client, algorithm, "jane").await;
-        let user = who(&plane, &token).await.unwrap_or_else(|| panic!("the {algorithm} token is rejected"));
+        let user =
+            token_user(&plane, &token).await.unwrap_or_else(|| panic!("the {algorithm} token is rejected"));
         assert_eq!(user["username"], "op:jane");
         assert_eq!(user["groups"], json!(["op:staff", "system:authenticated"]));
         old.push(token);
@@ -100,17 +101,18 @@ async fn tokens_of_a_real_provider_through_rotation_and_outage() {
     // During an outage the fetched keys verify new tokens as well.
     let unseen = provider.token(&client, "ES256", "joe").await;
     drop(provider);
-    assert_eq!(name(&plane, &unseen).await, "op:joe");
+    assert_eq!(token_username(&plane, &unseen).await, "op:joe");
 
     // The provider restarts with different keys.
     let provider = Provider::start(&folder, &tls, port, "second");
     for algorithm in ["RS256", "ES256", "PS256"] {
         let token = provider.token(&client, algorithm, "kim").await;
-        eventually(algorithm, || async { (name(&plane, &token).await == "op:kim").then_some(()) }).await;
+        eventually(algorithm, || async { (token_username(&plane, &token).await == "op:kim").then_some(()) })
+            .await;
     }
     for token in &old {
         eventually("tokens of the old keys are rejected", || async {
-            name(&plane, token).await.is_empty().then_some(())
+            token_username(&plane, token).await.is_empty().then_some(())
         })
         .await;
     }

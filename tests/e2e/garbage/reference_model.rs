@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::graph::{Graph, HOLD, Kind, ends};
+use super::graph::{FINALIZER, Graph, Kind, is_terminating};
 use super::history::Change;
 
 const ORPHAN: &str = "orphan";
@@ -73,15 +73,15 @@ impl State {
 pub fn is_settled(objects: &[Value]) -> bool {
     let state = State::of(objects);
     objects.iter().all(|object| {
-        if ends(object) {
+        if is_terminating(object) {
             let waits = state.dependents(object).any(|(_, blocks)| blocks);
             return !has(object, ORPHAN)
-                && (has(object, HOLD) || (has(object, FOREGROUND) && waits))
+                && (has(object, FINALIZER) || (has(object, FOREGROUND) && waits))
                 && (!has(object, FOREGROUND) || waits);
         }
         references(object).iter().all(|reference| match state.owner(object, reference) {
             None => false,
-            Some(owner) if !ends(owner) => true,
+            Some(owner) if !is_terminating(owner) => true,
             Some(owner) if has(owner, ORPHAN) => false,
             Some(owner) => !has(owner, FOREGROUND) || reference["blockOwnerDeletion"] != json!(true),
         })
@@ -90,15 +90,15 @@ pub fn is_settled(objects: &[Value]) -> bool {
 
 /// Replays all changes, and panics at the first change that the rules forbid.
 pub fn replay(graph: &Graph, changes: &[Change]) {
-    let mut judge = Judge {
+    let mut model = ReferenceModel {
         graph,
         state: State::default(),
         waited: BTreeSet::new(),
-        referred: BTreeMap::new(),
-        began: BTreeMap::new(),
+        reference_revisions: BTreeMap::new(),
+        deletion_revisions: BTreeMap::new(),
     };
     for change in changes {
-        if let Err(why) = judge.allows(change) {
+        if let Err(why) = model.check(change) {
             let last: Vec<_> = changes
                 .iter()
                 .filter(|c| c.revision <= change.revision)
@@ -106,23 +106,23 @@ pub fn replay(graph: &Graph, changes: &[Change]) {
                 .collect();
             panic!("{why}\nat {} of {:?}\n{}", change.revision, key(&change.object), last.join("\n"));
         }
-        judge.take(change);
+        model.apply(change);
     }
 }
 
-struct Judge<'a> {
+struct ReferenceModel<'a> {
     graph: &'a Graph,
     state: State,
     /// Uids of objects that waited for their dependents (foreground deletion).
     waited: BTreeSet<String>,
     /// Revision of the first reference from a dependent to an owner, by their uids.
-    referred: BTreeMap<(String, String), u64>,
+    reference_revisions: BTreeMap<(String, String), u64>,
     /// Revision at which the deletion of an object started, by uid.
-    began: BTreeMap<String, u64>,
+    deletion_revisions: BTreeMap<String, u64>,
 }
 
-impl Judge<'_> {
-    fn allows(&self, change: &Change) -> Result<(), String> {
+impl ReferenceModel<'_> {
+    fn check(&self, change: &Change) -> Result<(), String> {
         let new = &change.object;
         let Some(old) = self.state.0.get(&key(new)) else {
             return if change.event == "ADDED" {
@@ -132,25 +132,25 @@ impl Judge<'_> {
             };
         };
         let gone = change.event == "DELETED";
-        if (gone || ends(new)) && !ends(old) {
-            self.may_end(old)?;
+        if (gone || is_terminating(new)) && !is_terminating(old) {
+            self.check_deletion(old)?;
         }
-        if gone && has(old, HOLD) && !self.graph.released.contains(uid(old)) {
+        if gone && has(old, FINALIZER) && !self.graph.released.contains(uid(old)) {
             return Err("the object was deleted despite its finalizer".to_owned());
         }
         let lost = |finalizer: &str| has(old, finalizer) && (gone || !has(new, finalizer));
-        let asked = self.graph.asked(uid(old));
-        if lost(FOREGROUND) && asked.iter().all(|policy| policy.is_empty() || policy == "Foreground") {
-            self.waits_for_none(old)?;
+        let policies = self.graph.requested_policies(uid(old));
+        if lost(FOREGROUND) && policies.iter().all(|policy| policy.is_empty() || policy == "Foreground") {
+            self.check_foreground_deletion(old)?;
         }
-        if lost(ORPHAN) && asked.iter().all(|policy| policy.is_empty() || policy == "Orphan") {
-            self.is_forgotten(old)?;
+        if lost(ORPHAN) && policies.iter().all(|policy| policy.is_empty() || policy == "Orphan") {
+            self.check_orphaning(old)?;
         }
-        if !gone { self.may_forget(old, new) } else { Ok(()) }
+        if !gone { self.check_reference_removal(old, new) } else { Ok(()) }
     }
 
     /// An object with a live owner is deleted only by the test, or in foreground deletion of the owner.
-    fn may_end(&self, object: &Value) -> Result<(), String> {
+    fn check_deletion(&self, object: &Value) -> Result<(), String> {
         if self.graph.deleted.contains(uid(object)) {
             return Ok(());
         }
@@ -159,7 +159,7 @@ impl Judge<'_> {
         }
         for reference in references(object) {
             if let Some(owner) = self.state.owner(object, reference)
-                && !(ends(owner) && self.waited.contains(uid(owner)))
+                && !(is_terminating(owner) && self.waited.contains(uid(owner)))
             {
                 return Err(format!(
                     "the object was deleted although its owner is live: {}",
@@ -171,16 +171,22 @@ impl Judge<'_> {
     }
 
     /// The collector may miss dependents whose reference is newer than the start of the owner's deletion.
-    fn in_time(&self, dependent: &Value, owner: &Value) -> bool {
-        let since = self.referred.get(&(uid(dependent).to_owned(), uid(owner).to_owned()));
-        since.is_some_and(|since| self.began.get(uid(owner)).is_none_or(|began| since < began))
+    fn precedes_deletion(&self, dependent: &Value, owner: &Value) -> bool {
+        let since = self.reference_revisions.get(&(uid(dependent).to_owned(), uid(owner).to_owned()));
+        since.is_some_and(|since| {
+            self.deletion_revisions
+                .get(uid(owner))
+                .is_none_or(|deletion_revisions| since < deletion_revisions)
+        })
     }
 
-    fn waits_for_none(&self, owner: &Value) -> Result<(), String> {
+    fn check_foreground_deletion(&self, owner: &Value) -> Result<(), String> {
         let mut dependents = self.state.dependents(owner);
         // Foreground deletions in a cycle do not block each other.
         let blocking = dependents.find(|(dependent, blocks)| {
-            *blocks && self.in_time(dependent, owner) && !(ends(dependent) && has(dependent, FOREGROUND))
+            *blocks
+                && self.precedes_deletion(dependent, owner)
+                && !(is_terminating(dependent) && has(dependent, FOREGROUND))
         });
         match blocking {
             None => Ok(()),
@@ -190,8 +196,8 @@ impl Judge<'_> {
         }
     }
 
-    fn is_forgotten(&self, owner: &Value) -> Result<(), String> {
-        match self.state.dependents(owner).find(|(dependent, _)| self.in_time(dependent, owner)) {
+    fn check_orphaning(&self, owner: &Value) -> Result<(), String> {
+        match self.state.dependents(owner).find(|(dependent, _)| self.precedes_deletion(dependent, owner)) {
             None => Ok(()),
             Some((dependent, _)) => {
                 Err(format!("orphaning left the owner reference of {}", dependent["metadata"]))
@@ -202,11 +208,11 @@ impl Judge<'_> {
     /// Checks that each removed owner reference had a valid reason.
     ///
     /// The owner is absent, orphans its dependents, or is in foreground deletion.
-    fn may_forget(&self, old: &Value, new: &Value) -> Result<(), String> {
+    fn check_reference_removal(&self, old: &Value, new: &Value) -> Result<(), String> {
         let kept = |reference: &Value| references(new).iter().any(|r| r["uid"] == reference["uid"]);
         for reference in references(old).iter().filter(|reference| !kept(reference)) {
             if let Some(owner) = self.state.owner(old, reference)
-                && !(ends(owner) && (has(owner, ORPHAN) || self.waited.contains(uid(owner))))
+                && !(is_terminating(owner) && (has(owner, ORPHAN) || self.waited.contains(uid(owner))))
             {
                 return Err(format!(
                     "the owner reference of a live owner was removed: {}",
@@ -217,7 +223,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    fn take(&mut self, change: &Change) {
+    fn apply(&mut self, change: &Change) {
         let object = &change.object;
         if change.event == "DELETED" {
             self.state.0.remove(&key(object));
@@ -226,19 +232,19 @@ impl Judge<'_> {
         if has(object, FOREGROUND) {
             self.waited.insert(uid(object).to_owned());
         }
-        if ends(object) {
-            self.began.entry(uid(object).to_owned()).or_insert(change.revision);
+        if is_terminating(object) {
+            self.deletion_revisions.entry(uid(object).to_owned()).or_insert(change.revision);
         }
         for reference in references(object) {
             let pair = (uid(object).to_owned(), text(reference, "uid").to_owned());
-            self.referred.entry(pair).or_insert(change.revision);
+            self.reference_revisions.entry(pair).or_insert(change.revision);
         }
         self.state.0.insert(key(object), object.clone());
     }
 }
 
 #[test]
-fn the_judge_knows_right_from_wrong() {
+fn reference_model_rejects_invalid_histories() {
     let object = |name: &str, id: &str, metadata: Value| {
         let mut object = json!({"kind": "ConfigMap", "metadata": metadata});
         for (field, value) in [("namespace", "one"), ("name", name), ("uid", id)] {
@@ -258,16 +264,19 @@ fn the_judge_knows_right_from_wrong() {
             vec![object("a", "other", json!({})), object("b", "ub", json!({"ownerReferences": owner(true)}))],
             false,
         ),
-        (vec![object("a", "ua", json!({"deletionTimestamp": now, "finalizers": [HOLD]}))], true),
+        (vec![object("a", "ua", json!({"deletionTimestamp": now, "finalizers": [FINALIZER]}))], true),
         (vec![object("a", "ua", json!({"deletionTimestamp": now, "finalizers": [FOREGROUND]}))], false),
-        (vec![object("a", "ua", json!({"deletionTimestamp": now, "finalizers": [HOLD, ORPHAN]}))], false),
+        (
+            vec![object("a", "ua", json!({"deletionTimestamp": now, "finalizers": [FINALIZER, ORPHAN]}))],
+            false,
+        ),
         (
             vec![
                 object("a", "ua", json!({"deletionTimestamp": now, "finalizers": [FOREGROUND]})),
                 object(
                     "b",
                     "ub",
-                    json!({"ownerReferences": owner(true), "deletionTimestamp": now, "finalizers": [HOLD]}),
+                    json!({"ownerReferences": owner(true), "deletionTimestamp": now, "finalizers": [FINALIZER]}),
                 ),
             ],
             true,
@@ -289,43 +298,43 @@ fn the_judge_knows_right_from_wrong() {
     let b = object("b", "ub", json!({"ownerReferences": owner(true)}));
     let waiting = object("a", "ua", json!({"deletionTimestamp": now, "finalizers": [FOREGROUND]}));
     let orphaning = object("a", "ua", json!({"deletionTimestamp": now, "finalizers": [ORPHAN]}));
-    let mut asked = Graph::new(0);
-    asked.deleted.insert("ua".to_owned());
+    let mut graph_with_delete = Graph::new(0);
+    graph_with_delete.deleted.insert("ua".to_owned());
     let start = || vec![change(1, "ADDED", a.clone()), change(2, "ADDED", b.clone())];
     let verdict = |graph: &Graph, more: Vec<Change>| {
-        let mut judge = Judge {
+        let mut model = ReferenceModel {
             graph,
             state: State::default(),
             waited: BTreeSet::new(),
-            referred: BTreeMap::new(),
-            began: BTreeMap::new(),
+            reference_revisions: BTreeMap::new(),
+            deletion_revisions: BTreeMap::new(),
         };
         start().into_iter().chain(more).try_for_each(|change| {
-            let allowed = judge.allows(&change);
-            judge.take(&change);
+            let allowed = model.check(&change);
+            model.apply(&change);
             allowed
         })
     };
     assert!(verdict(&graph, vec![change(3, "DELETED", b.clone())]).is_err(), "the owner is live");
     assert!(verdict(&graph, vec![change(3, "DELETED", a.clone())]).is_err(), "no delete request");
     let after = vec![change(3, "DELETED", a.clone()), change(4, "DELETED", b.clone())];
-    assert_eq!(verdict(&asked, after), Ok(()));
+    assert_eq!(verdict(&graph_with_delete, after), Ok(()));
     let early = vec![change(3, "MODIFIED", waiting.clone()), change(4, "DELETED", waiting.clone())];
-    assert!(verdict(&asked, early).is_err(), "foreground deletion waits for b");
+    assert!(verdict(&graph_with_delete, early).is_err(), "foreground deletion waits for b");
     let waited = vec![
         change(3, "MODIFIED", waiting.clone()),
         change(4, "DELETED", b.clone()),
         change(5, "DELETED", waiting),
     ];
-    assert_eq!(verdict(&asked, waited), Ok(()));
+    assert_eq!(verdict(&graph_with_delete, waited), Ok(()));
     let forgotten = object("b", "ub", json!({}));
     let early = vec![change(3, "MODIFIED", orphaning.clone()), change(4, "DELETED", orphaning.clone())];
-    assert!(verdict(&asked, early).is_err(), "b still has the owner reference");
+    assert!(verdict(&graph_with_delete, early).is_err(), "b still has the owner reference");
     let orphaned = vec![
         change(3, "MODIFIED", orphaning.clone()),
         change(4, "MODIFIED", forgotten.clone()),
         change(5, "DELETED", orphaning),
     ];
-    assert_eq!(verdict(&asked, orphaned), Ok(()));
+    assert_eq!(verdict(&graph_with_delete, orphaned), Ok(()));
     assert!(verdict(&graph, vec![change(3, "MODIFIED", forgotten)]).is_err(), "the owner a is live");
 }

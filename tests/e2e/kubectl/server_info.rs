@@ -11,11 +11,11 @@ fn rows(text: &str) -> Vec<Vec<&str>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_lists_what_is_served() {
-    with_each_release(lists_what_is_served).await;
+async fn kubectl_api_resources_and_api_versions() {
+    with_each_release(api_resources_and_api_versions).await;
 }
 
-fn lists_what_is_served(plane: &ControlPlane, kubectl: &Kubectl) {
+fn api_resources_and_api_versions(plane: &ControlPlane, kubectl: &Kubectl) {
     let text = kubectl.ok("api-resources", "");
     let all = rows(&text);
     for row in [
@@ -69,7 +69,7 @@ fn lists_what_is_served(plane: &ControlPlane, kubectl: &Kubectl) {
         ]
     );
     // All authenticated users can read discovery.
-    assert_eq!(plane_user_lists(plane, kubectl), text);
+    assert_eq!(api_resources_as_user(plane, kubectl), text);
 
     let versions = kubectl.ok("api-versions", "");
     for version in
@@ -85,16 +85,16 @@ fn lists_what_is_served(plane: &ControlPlane, kubectl: &Kubectl) {
     assert_eq!(versions.lines().collect::<Vec<_>>(), sorted);
 }
 
-fn plane_user_lists(plane: &ControlPlane, kubectl: &Kubectl) -> String {
+fn api_resources_as_user(plane: &ControlPlane, kubectl: &Kubectl) -> String {
     kubectl.user(plane, "carol").ok("api-resources", "")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_asks_the_server_about_itself() {
-    with_each_release(asks_the_server_about_itself).await;
+async fn kubectl_version_cluster_info_and_raw_paths() {
+    with_each_release(version_cluster_info_and_raw_paths).await;
 }
 
-fn asks_the_server_about_itself(plane: &ControlPlane, kubectl: &Kubectl) {
+fn version_cluster_info_and_raw_paths(plane: &ControlPlane, kubectl: &Kubectl) {
     let version: Value = serde_json::from_str(&kubectl.ok("version -o json", "")).expect("JSON");
     assert_eq!(version["serverVersion"]["major"], "1");
     assert_eq!(version["serverVersion"]["minor"], "33");
@@ -105,16 +105,16 @@ fn asks_the_server_about_itself(plane: &ControlPlane, kubectl: &Kubectl) {
     let namespace: Value =
         serde_json::from_str(&kubectl.ok("get --raw /api/v1/namespaces/default", "")).expect("JSON");
     assert_eq!(namespace["metadata"]["name"], "default");
-    assert!(kubectl.refused("get --raw /apis/nothing/v1").contains("NotFound"));
+    assert!(kubectl.must_fail("get --raw /apis/nothing/v1").contains("NotFound"));
     let made = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "raw"}}).to_string();
     kubectl.ok("create --raw /api/v1/namespaces/default/configmaps -f -", &made);
     kubectl.ok("replace --raw /api/v1/namespaces/default/configmaps/raw -f -", &made);
     kubectl.ok("delete --raw /api/v1/namespaces/default/configmaps/raw", "");
-    assert!(kubectl.refused("get configmap raw -n default").contains("NotFound"));
+    assert!(kubectl.must_fail("get configmap raw -n default").contains("NotFound"));
 
-    assert!(kubectl.refused("get nothing").contains("the server doesn't have a resource type \"nothing\""));
-    assert!(kubectl.refused("get pod absent -n default").contains("(NotFound): pods \"absent\" not found"));
-    assert!(kubectl.refused("top nodes").contains("Metrics API not available"));
+    assert!(kubectl.must_fail("get nothing").contains("the server doesn't have a resource type \"nothing\""));
+    assert!(kubectl.must_fail("get pod absent -n default").contains("(NotFound): pods \"absent\" not found"));
+    assert!(kubectl.must_fail("top nodes").contains("Metrics API not available"));
     let empty = kubectl.run("get pods -n default", "");
     assert!(
         empty.status.success() && empty.err.contains("No resources found in default namespace"),
@@ -128,10 +128,10 @@ fn asks_the_server_about_itself(plane: &ControlPlane, kubectl: &Kubectl) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_shows_events() {
-    with_each_release(shows_events).await;
+    with_each_release(list_events).await;
 }
 
-fn shows_events(_: &ControlPlane, kubectl: &Kubectl) {
+fn list_events(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok("create configmap oven -n default", "");
     let uid = kubectl.ok("get configmap oven -n default -o jsonpath={.metadata.uid}", "");
     let event = |name: &str, kind: &str, reason: &str, object: &str, hour: u32| {

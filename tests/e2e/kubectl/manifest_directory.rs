@@ -64,30 +64,31 @@ fn by_verdict(out: &str) -> BTreeMap<String, BTreeSet<String>> {
 fn all(kubectl: &Kubectl, line: &str, stdin: &str, verdict: &str, count: usize) {
     let out = kubectl.ok(line, stdin);
     let verdicts = by_verdict(&out);
-    let said: Vec<(&str, usize)> = verdicts.iter().map(|(v, objects)| (v.as_str(), objects.len())).collect();
-    assert_eq!(said, [(verdict, count)], "kubectl {line}\n{out}");
+    let counts: Vec<(&str, usize)> =
+        verdicts.iter().map(|(v, objects)| (v.as_str(), objects.len())).collect();
+    assert_eq!(counts, [(verdict, count)], "kubectl {line}\n{out}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_creates_and_applies_a_directory() {
-    with_each_release(creates_and_applies).await;
+async fn kubectl_create_apply_and_diff_of_manifest_directory() {
+    with_each_release(create_apply_and_diff).await;
 }
 
-fn creates_and_applies(_: &ControlPlane, kubectl: &Kubectl) {
+fn create_apply_and_diff(_: &ControlPlane, kubectl: &Kubectl) {
     let manifests = manifests(kubectl);
     let count = manifests.len();
     let kinds: BTreeSet<&str> = manifests.iter().map(Manifest::kind).collect();
     assert!(kinds.len() == count && count > 40, "one manifest per kind: {kinds:?}");
 
     all(kubectl, &format!("create -f {DIRECTORY}"), "", "created", count);
-    let again = kubectl.refused(&format!("create -f {DIRECTORY}"));
+    let again = kubectl.must_fail(&format!("create -f {DIRECTORY}"));
     assert_eq!(again.matches("(AlreadyExists)").count(), count, "{again}");
 
     let list: Value =
         serde_json::from_str(&kubectl.ok(&format!("get -f {DIRECTORY} -o json"), "")).expect("JSON");
     let live = list["items"].as_array().expect("items");
     for (manifest, live) in manifests.iter().zip(live) {
-        missing(live, &manifest.0, manifest.kind());
+        assert_contains(live, &manifest.0, manifest.kind());
         assert!(live["metadata"]["uid"].is_string(), "{live}");
     }
 
@@ -134,17 +135,17 @@ fn creates_and_applies(_: &ControlPlane, kubectl: &Kubectl) {
 /// Panics if a field of the manifest is absent from the live object.
 ///
 /// The server returns Secret text (`stringData`) as base64.
-fn missing(live: &Value, sent: &Value, at: &str) {
+fn assert_contains(live: &Value, sent: &Value, at: &str) {
     match (live, sent) {
         (Value::Object(live), Value::Object(sent)) => {
             for (key, value) in sent.iter().filter(|(key, _)| *key != "stringData") {
-                missing(live.get(key).unwrap_or(&Value::Null), value, &format!("{at}.{key}"));
+                assert_contains(live.get(key).unwrap_or(&Value::Null), value, &format!("{at}.{key}"));
             }
         }
         (Value::Array(live), Value::Array(sent)) => {
             assert_eq!(live.len(), sent.len(), "{at}");
             for (index, (live, sent)) in live.iter().zip(sent).enumerate() {
-                missing(live, sent, &format!("{at}[{index}]"));
+                assert_contains(live, sent, &format!("{at}[{index}]"));
             }
         }
         _ => assert_eq!(live, sent, "{at}"),
@@ -152,11 +153,11 @@ fn missing(live: &Value, sent: &Value, at: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_shows_every_kind() {
-    with_each_release(shows_every_kind).await;
+async fn kubectl_get_prints_expected_tables_of_every_kind() {
+    with_each_release(get_tables_of_every_kind).await;
 }
 
-fn shows_every_kind(_: &ControlPlane, kubectl: &Kubectl) {
+fn get_tables_of_every_kind(_: &ControlPlane, kubectl: &Kubectl) {
     let manifests = manifests(kubectl);
     kubectl.ok(&format!("create -f {DIRECTORY}"), "");
 
@@ -262,10 +263,10 @@ const DESCRIBED: [(&str, &[&str]); 20] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_describes_every_kind() {
-    with_each_release(describes_every_kind).await;
+    with_each_release(describe_every_kind).await;
 }
 
-fn describes_every_kind(_: &ControlPlane, kubectl: &Kubectl) {
+fn describe_every_kind(_: &ControlPlane, kubectl: &Kubectl) {
     let by_old_version = DESCRIBED_BY_OLD_VERSION.iter().find(|(release, _)| *release == kubectl.release());
     let by_old_version = by_old_version.map_or(&[][..], |(_, kinds)| kinds);
     let manifests = manifests(kubectl);
@@ -278,7 +279,7 @@ fn describes_every_kind(_: &ControlPlane, kubectl: &Kubectl) {
         };
         let line = format!("describe {} {name} {namespace}", manifest.resource());
         if by_old_version.contains(&kind) {
-            assert!(kubectl.refused(&line).contains("NotFound"), "{kind}");
+            assert!(kubectl.must_fail(&line).contains("NotFound"), "{kind}");
             continue;
         }
         let text = kubectl.ok(&line, "");
@@ -303,11 +304,11 @@ fn describes_every_kind(_: &ControlPlane, kubectl: &Kubectl) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_changes_and_deletes_a_directory() {
-    with_each_release(changes_and_deletes).await;
+async fn kubectl_annotate_replace_and_delete_of_manifest_directory() {
+    with_each_release(annotate_replace_and_delete).await;
 }
 
-fn changes_and_deletes(_: &ControlPlane, kubectl: &Kubectl) {
+fn annotate_replace_and_delete(_: &ControlPlane, kubectl: &Kubectl) {
     kubectl.ok(&format!("create -f {DIRECTORY}"), "");
     let count = manifests(kubectl).len();
     all(kubectl, &format!("label -f {DIRECTORY} season=autumn"), "", "labeled", count);
@@ -326,7 +327,7 @@ fn changes_and_deletes(_: &ControlPlane, kubectl: &Kubectl) {
     let seasons =
         kubectl.ok(&format!("get -f {DIRECTORY} -o jsonpath={{.items[*].metadata.labels.season}}"), "");
     assert_eq!(seasons.split(' ').filter(|season| *season == "winter").count(), count, "{seasons}");
-    let stale = kubectl.refused_given("replace -f -", &list.to_string());
+    let stale = kubectl.must_fail_with_stdin("replace -f -", &list.to_string());
     assert_eq!(stale.matches("(Conflict)").count(), count, "{stale}");
 
     // kubectl deletes the namespace first; the namespace controller may delete some objects before kubectl

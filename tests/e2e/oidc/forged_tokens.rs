@@ -6,22 +6,22 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use super::issuer::{Issuer, Key};
-use super::{file, logged, name, who};
+use super::{authentication_config, token_user, token_username, wait_for_log};
 use crate::harness::{ControlPlane, Options};
 
 #[tokio::test]
-async fn forged_and_absurd_tokens_are_refused_and_named() {
+async fn forged_and_malformed_tokens_are_rejected_with_logged_reason() {
     let key = Key::rsa("k");
     let ec = Key::ec("ec", "ES256");
     let issuer = Issuer::start(&[&key, &ec]).await;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("authentication.yaml");
-    std::fs::write(&path, file(&issuer, &[("one", "")])).unwrap();
+    std::fs::write(&path, authentication_config(&issuer, &[("one", "")])).unwrap();
     let plane =
         ControlPlane::start(Options::default().flag(&format!("--authentication-config={}", path.display())))
             .await;
     let good = issuer.claims("one", json!({})).to_string();
-    assert_eq!(name(&plane, &key.sign_text(r#"{"alg":"RS256","kid":"k"}"#, &good)).await, "jane");
+    assert_eq!(token_username(&plane, &key.sign_text(r#"{"alg":"RS256","kid":"k"}"#, &good)).await, "jane");
 
     let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
     let unsigned = |header: &str| format!("{}.{}.", encode(header), encode(&good));
@@ -99,8 +99,8 @@ async fn forged_and_absurd_tokens_are_refused_and_named() {
         ("no issuer", rs256(header, r#"{"aud":"x"}"#), "the token has no issuer"),
         ("invalid base64", format!("{}.!.x", encode(header)), "the payload is not base64url without padding"),
     ] {
-        assert_eq!(who(&plane, &token).await, None, "{what}");
-        logged(&plane, reason).await;
+        assert_eq!(token_user(&plane, &token).await, None, "{what}");
+        wait_for_log(&plane, reason).await;
     }
 
     // These tokens exceed the limit of a request header but fit into the body of a TokenReview.
@@ -111,9 +111,9 @@ async fn forged_and_absurd_tokens_are_refused_and_named() {
                             "spec": {"token": rs256(header, &claims)}});
         let answer = plane.admin().post(&format!("/apis/{group}/v1/tokenreviews"), &review).await.expect(201);
         assert_ne!(answer["status"]["authenticated"], true, "{bytes}");
-        logged(&plane, reason).await;
+        wait_for_log(&plane, reason).await;
     }
-    assert_eq!(name(&plane, &key.sign_text(header, &good)).await, "jane");
+    assert_eq!(token_username(&plane, &key.sign_text(header, &good)).await, "jane");
     // The log does not contain the signature of a valid token.
     let signature = key.sign_text(header, &good).rsplit('.').next().unwrap().to_owned();
     assert!(!plane.log().contains(&signature[..40]));
