@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use bench::client::{Error, Target};
 use bench::control_plane::{ControlPlane, programs};
-use bench::objects::{self, collection, watch_from_now};
 use bench::figure::{self, verdict};
+use bench::objects::{self, collection, watch_from_now};
 use bench::process;
 use bytes::Bytes;
 use clap::{Parser, Subcommand};
