@@ -183,6 +183,7 @@ impl Api {
     }
 
     async fn run(&self, context: &Arc<RequestContext>, body: RequestBody) -> Result<ApiResponse, Status> {
+        context.query.check()?;
         head_limits::check_path(&context.head.uri)?;
         head_limits::check(context.head.version, &context.head.headers, &context.header_credentials)?;
         let credentials = Credentials {

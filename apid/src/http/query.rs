@@ -2,7 +2,11 @@
 
 use std::borrow::Cow;
 
+use apimachinery::status::Status;
 use percent_encoding::percent_decode_str;
+
+/// Maximum parameters of a request. Further parameters are not decoded.
+const MAX_PARAMETERS: usize = 1_000;
 
 /// Decoded parameters, in the order of the URL.
 ///
@@ -20,8 +24,21 @@ impl Query {
                     let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
                     Some((decode(name)?, decode(value)?))
                 })
+                .take(MAX_PARAMETERS + 1)
                 .collect(),
         )
+    }
+
+    /// Rejects a request with too many parameters.
+    ///
+    /// # Errors
+    ///
+    /// 400 with the limit in the message.
+    pub(super) fn check(&self) -> Result<(), Status> {
+        if self.0.len() <= MAX_PARAMETERS {
+            return Ok(());
+        }
+        Err(Status::bad_request(format!("the request has more than {MAX_PARAMETERS} query parameters")))
     }
 
     /// The first value of a parameter.
@@ -77,6 +94,15 @@ pub(super) fn is_well_formed(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn query_with_more_than_1000_parameters_is_rejected() {
+        let of = |pairs: usize| Query::parse(Some(&"a=b&".repeat(pairs)));
+        assert_eq!(of(MAX_PARAMETERS).check(), Ok(()));
+        let status = of(20 * MAX_PARAMETERS).check().unwrap_err();
+        assert_eq!(status.code, 400);
+        assert!(status.message.contains("more than 1000 query parameters"), "{}", status.message);
+    }
 
     #[test]
     fn invalid_query_pairs_are_skipped() {

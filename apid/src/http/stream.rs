@@ -47,8 +47,8 @@ pub(super) struct Encoder {
 impl Encoder {
     /// Returns the cache key of an encoded event: the kind and version, and the other parameters.
     ///
-    /// Returns None for the first Table of a watch, because it has the column definitions. Other Tables are
-    /// shared within one second, because cells show ages.
+    /// `first`: the first event of the watch. The first Table of a watch has the column definitions. Tables are shared
+    /// within one second, because cells show ages. None: the event is never shared.
     fn form(&self, kind: EventType, first: bool) -> Option<(usize, u64)> {
         let encoding: u64 = match self.negotiated.format {
             Format::Json | Format::Yaml => 0,
@@ -59,15 +59,16 @@ impl Encoder {
             Shape::Own => (0, 0),
             Shape::Metadata("v1") => (1, 0),
             Shape::Metadata(_) => (2, 0),
-            Shape::Table(version) if !first => {
+            Shape::Table(version) => {
                 let include = match self.include_object.as_str() {
                     "None" => 0,
                     "Object" => 1,
                     _ => 2,
                 };
-                (3 + 3 * u64::from(version == "v1") + include, self.server_state.clock.monotonic().as_secs())
+                let table = 6 * u64::from(first) + 3 * u64::from(version == "v1") + include;
+                (3 + table, self.server_state.clock.monotonic().as_secs())
             }
-            Shape::Table(_) | Shape::AggregatedDiscovery(_) => return None,
+            Shape::AggregatedDiscovery(_) => return None,
         };
         let shown = Arc::as_ptr(&self.resource).addr();
         Some((shown, (((second << 8) | shape) * 3 + encoding) * 3 + kind as u64))
