@@ -112,23 +112,30 @@ fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
         return None;
     }
     let (mut recorded, mut have) = (answer["body"].clone(), have);
-    if quotes_long_value(&recorded) {
-        [&mut recorded, &mut have].into_iter().for_each(drop_messages);
-    }
+    drop_long_messages(&mut recorded, &mut have);
     compare(&recorded, &have, "", &ignored)
 }
 
-/// Whether a message of the reference quotes a value that our messages shorten to 100 characters.
-fn quotes_long_value(status: &Value) -> bool {
-    let causes = status["details"]["causes"].as_array().into_iter().flatten();
-    causes.filter_map(|cause| cause["message"].as_str()).any(|message| message.len() > 200)
-}
-
-/// Removes the messages of a Status: its fields, reasons and codes remain.
-fn drop_messages(status: &mut Value) {
-    status["message"] = Value::Null;
-    for cause in status["details"]["causes"].as_array_mut().into_iter().flatten() {
-        cause["message"] = Value::Null;
+/// Removes each message that quotes a value of more than 100 characters, which our messages shorten.
+///
+/// The fields, reasons and codes of those causes, and the messages of the others, are still compared.
+fn drop_long_messages(recorded: &mut Value, have: &mut Value) {
+    let causes = recorded["details"]["causes"].as_array().into_iter().flatten();
+    let long: Vec<usize> = causes
+        .enumerate()
+        .filter(|(_, cause)| cause["message"].as_str().is_some_and(|message| message.len() > 200))
+        .map(|(index, _)| index)
+        .collect();
+    if long.is_empty() {
+        return;
+    }
+    for status in [recorded, have] {
+        status["message"] = Value::Null;
+        for index in &long {
+            if let Some(cause) = status["details"]["causes"].get_mut(*index) {
+                cause["message"] = Value::Null;
+            }
+        }
     }
 }
 

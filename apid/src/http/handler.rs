@@ -145,11 +145,11 @@ impl Api {
             response_options,
             send: &send,
         });
-        response.map(|body| match is_stream {
-            true => self.chunk_producer(&context).track_stream(body),
-            false if response_chunks::is_uncounted(&body) || body.as_whole().is_none() => body,
-            false => self.chunk_producer(&context).track(body),
-        })
+        if !is_stream && !response_chunks::is_counted(response.body()) {
+            return response;
+        }
+        let producer = self.chunk_producer(&context);
+        response.map(|body| if is_stream { producer.track_stream(body) } else { producer.track(body) })
     }
 
     /// Returns a producer that makes response chunks in the name of the authenticated user.

@@ -3,9 +3,11 @@
 //! # Contract
 //!
 //! [`expected_cost`] uses the length and density of the body, the size of the named stored object and the
-//! number of objects in the collection. It takes time proportional to the body and uses no parser. The
-//! estimate is an upper bound for JSON and YAML; for binary formats it assumes the densest content.
+//! number of objects in the collection. It takes time proportional to the body and uses no parser. The costs
+//! of values are those of the decode budget, which also stops what the estimate misses, such as long lists of
+//! nulls. For binary formats the estimate assumes the densest content.
 
+use apimachinery::codec::Cost;
 use kinds::Storage;
 
 use super::negotiate::{self, BodySyntax};
@@ -23,10 +25,6 @@ const MAX_INLINE_OBJECT_BYTES: usize = 64 << 10;
 /// Maximum number of objects that an I/O thread lists.
 const MAX_INLINE_LIST_ITEMS: usize = 1_000;
 
-/// Memory of an object or list in a body after defaulting, in bytes.
-const COLLECTION_BYTES: usize = 1_000;
-/// Memory of a scalar in a body with its key, in bytes.
-const SCALAR_BYTES: usize = 150;
 /// Memory per byte of a text body: the body, the tree and the encoded object.
 const TEXT_FACTOR: usize = 4;
 /// Memory per byte of a binary body that consists of empty messages.
@@ -75,7 +73,11 @@ fn body_cost(body: &[u8], is_binary: bool) -> Option<usize> {
     let collections = count(body, |byte| matches!(byte, b'{' | b'['));
     let scalars = count(body, |byte| matches!(byte, b',' | b':' | b'\n' | b'\r'));
     let light = collections + scalars <= MAX_INLINE_VALUES && body.len() <= MAX_INLINE_TEXT_BYTES;
-    (!light).then(|| collections * COLLECTION_BYTES + scalars * SCALAR_BYTES + body.len() * TEXT_FACTOR)
+    (!light).then(|| {
+        collections * Cost::EMPTY_ITEM.tree_bytes
+            + scalars * Cost::NAMED_SCALAR.tree_bytes
+            + body.len() * TEXT_FACTOR
+    })
 }
 
 /// Counts matching bytes, 255 at a time, so that the compiler can vectorize with one-byte counters.

@@ -106,7 +106,7 @@ async fn stored(
     };
     let other = subresource.filter(|s| !kind.is_part(s)).filter(|_| call.view().is_none());
     let result = match verb {
-        _ if other.is_some() => other_subresource(context, &call, other, body).await,
+        _ if other.is_some() => handle_other_subresource(context, &call, other, body).await,
         Verb::Get => get(context, &call).await,
         Verb::List => list(context, &call).await,
         Verb::Watch => watch(context, &call).await,
@@ -318,7 +318,7 @@ async fn review(
             notes: &notes,
             request_id: &context.id,
         };
-        let result = order(context, &call, resource, body).await;
+        let result = handle_binding_like(context, &call, resource, body).await;
         return with_notes(result, &notes, context);
     }
     let CreateRequest { negotiated, format, options } = context.create_request()?;
@@ -331,7 +331,7 @@ async fn review(
 /// Handles subresources with a body of another kind: bindings, evictions, token requests.
 ///
 /// Subresources that discovery lists but that are not implemented return 501.
-async fn other_subresource(
+async fn handle_other_subresource(
     context: &RequestContext,
     call: &Call<'_>,
     subresource: Option<&Subresource>,
@@ -344,7 +344,7 @@ async fn other_subresource(
         kind.kind.storage == Storage::Eviction || kind.kind.strategy.binding_action().is_some()
     };
     if let Some(kind) = kind.filter(carried_out) {
-        return order(context, call, kind, body).await;
+        return handle_binding_like(context, call, kind, body).await;
     }
     if let Some(kind) = kind.filter(|kind| kind.kind.storage == Storage::Review) {
         return token_request(context, call, kind, body).await;
@@ -356,7 +356,7 @@ async fn other_subresource(
     Err(Status::not_implemented(&served.group_resource, call.subresource))
 }
 
-async fn order(
+async fn handle_binding_like(
     context: &RequestContext,
     call: &Call<'_>,
     kind: &Resource,

@@ -34,9 +34,9 @@ pub(super) struct ChunkProducer {
     counters: Arc<UnsentCounters>,
 }
 
-/// Whether a body is complete and small enough not to count as unsent.
-pub(super) fn is_uncounted(body: &Body) -> bool {
-    body.as_whole().is_some_and(|bytes| bytes.len() <= MAX_UNCOUNTED_BYTES)
+/// Whether a body is complete and so large that it counts as unsent.
+pub(super) fn is_counted(body: &Body) -> bool {
+    body.as_whole().is_some_and(|bytes| bytes.len() > MAX_UNCOUNTED_BYTES)
 }
 
 impl ChunkProducer {
@@ -257,7 +257,7 @@ mod tests {
         for (size, counted) in [(MAX_UNCOUNTED_BYTES, 0), (MAX_UNCOUNTED_BYTES + 1, MAX_UNCOUNTED_BYTES + 1)]
         {
             let body = Body::from(vec![0; size]);
-            let body = if is_uncounted(&body) { body } else { producer.track(body) };
+            let body = if is_counted(&body) { producer.track(body) } else { body };
             assert_eq!(producer.counters.connection.load(Ordering::Relaxed), counted);
             drop(body);
             assert_eq!(producer.counters.connection.load(Ordering::Relaxed), 0);

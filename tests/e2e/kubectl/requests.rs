@@ -35,10 +35,10 @@ fn requests(plane: &ControlPlane, kubectl: &Kubectl, line: &str) -> (Vec<Request
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_sends_one_request_per_object() {
-    with_each_release(one_request_per_object).await;
+    with_each_release(assert_one_request_per_object).await;
 }
 
-fn one_request_per_object(plane: &ControlPlane, kubectl: &Kubectl) {
+fn assert_one_request_per_object(plane: &ControlPlane, kubectl: &Kubectl) {
     let count = |requests: &[Request], method: &str| requests.iter().filter(|r| r.method == method).count();
     let mut all = Vec::new();
 

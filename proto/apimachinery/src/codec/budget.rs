@@ -47,6 +47,10 @@ impl Cost {
     pub const LIST: Cost = Cost { elements: 1, tree_bytes: VALUE + LIST };
     /// Object without its keys.
     pub const OBJECT: Cost = Cost { elements: 1, tree_bytes: VALUE };
+    /// Empty object in a list: the densest content of a text body.
+    pub const EMPTY_ITEM: Cost = Cost { elements: 1, tree_bytes: VALUE + 2 * NODE };
+    /// Number with an empty key in a large object.
+    pub const NAMED_SCALAR: Cost = Cost { elements: 1, tree_bytes: VALUE + TEXT + NODE_SHARE };
 
     /// Returns the cost of a text of a length.
     pub const fn text(bytes: usize) -> Cost {

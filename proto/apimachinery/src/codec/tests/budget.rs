@@ -105,3 +105,9 @@ fn largest_real_objects_are_within_the_body_limits() {
         assert!(json::decode(&text, Limits::BODY).is_ok(), "{what}: {} bytes", text.len());
     }
 }
+
+#[test]
+fn constant_costs_equal_charges_of_the_values() {
+    assert_eq!(Cost::EMPTY_ITEM, Cost::OBJECT.plus(Cost::object_end(0, None)));
+    assert_eq!(Cost::NAMED_SCALAR, Cost::SCALAR.plus(Cost::key(0, NODE_KEYS)));
+}
