@@ -77,8 +77,8 @@ impl Attributes<'_> {
     }
 
     /// 403: `configmaps "x" is forbidden: <why>`.
-    pub fn forbidden(&self, why: &str) -> Status {
-        Status::forbidden(&self.resource.group_resource, self.name, why)
+    pub fn forbidden(&self, reason: &str) -> Status {
+        Status::forbidden(&self.resource.group_resource, self.name, reason)
     }
 }
 

@@ -21,10 +21,10 @@ impl CertificateSubjectRestriction {
     fn check(&self, attributes: &Attributes<'_>, request: &Object) -> Result<(), Status> {
         let encoded = request.str_at(&["spec", "request"]).unwrap_or("");
         let subject = certificate_request::subject(encoded)
-            .map_err(|why| attributes.forbidden(&format!("failed to parse CSR: {why}")))?;
+            .map_err(|reason| attributes.forbidden(&format!("failed to parse CSR: {reason}")))?;
         if subject.organizations.iter().any(|group| group == MASTERS) {
-            let why = format!("use of {} signer with {MASTERS} group is not allowed", self.signer);
-            return Err(attributes.forbidden(&why));
+            let reason = format!("use of {} signer with {MASTERS} group is not allowed", self.signer);
+            return Err(attributes.forbidden(&reason));
         }
         Ok(())
     }
@@ -91,7 +91,9 @@ mod tests {
             let answer = fake.ask(&plugin, write, object).await;
             let expected = match refusal {
                 "" => String::new(),
-                why => format!("certificatesigningrequests.certificates.k8s.io \"r\" is forbidden: {why}"),
+                reason => {
+                    format!("certificatesigningrequests.certificates.k8s.io \"r\" is forbidden: {reason}")
+                }
             };
             assert_eq!(answer.message(), expected);
         }

@@ -82,7 +82,7 @@ impl Chain {
                 State::Implemented(build) => plugins.push((entry.name, build(environment))),
                 State::Configured(build) => match build(environment, given) {
                     Ok(plugin) => plugins.push((entry.name, plugin)),
-                    Err(why) => errors.push(ConfigError::Configuration(entry.name, why)),
+                    Err(reason) => errors.push(ConfigError::Configuration(entry.name, reason)),
                 },
                 State::NotImplemented if named(enabled) => {
                     errors.push(ConfigError::NotImplemented(entry.name))
@@ -151,7 +151,7 @@ impl Chain {
     ) -> impl Iterator<Item = &'a dyn Plugin> {
         let kind = attributes.resource.kind;
         let plan = self.plans.of((kind.group, kind.kind, attributes.subresource), attributes.operation);
-        plan.iter().filter_map(|place| self.plugins.get(*place)).map(|(_, plugin)| &**plugin)
+        plan.iter().filter_map(|index| self.plugins.get(*index)).map(|(_, plugin)| &**plugin)
     }
 }
 
@@ -190,7 +190,7 @@ impl Plans {
                     };
                     concerned && plugin.handles(operation)
                 })
-                .map(|(place, _)| place)
+                .map(|(index, _)| index)
                 .collect()
             })
         };

@@ -23,7 +23,7 @@ pub struct Configuration(BTreeMap<String, PluginConfiguration>);
 #[derive(Clone, Debug)]
 pub struct PluginConfiguration {
     /// Location for error messages, such as ``file `admission.yaml`, plugins[0].configuration``.
-    place: String,
+    path: String,
     value: Value,
 }
 
@@ -40,29 +40,29 @@ impl Configuration {
         names: &Names,
         read: &dyn Fn(&str) -> Result<Vec<u8>, String>,
     ) -> Result<Self, Vec<String>> {
-        let whole = PluginConfiguration::read(name, text).map_err(|mistake| vec![mistake])?;
+        let whole = PluginConfiguration::read(name, text).map_err(|error| vec![error])?;
         let mut fields = whole
             .typed(names, "apiserver.config", &["v1", "v1alpha1"], "AdmissionConfiguration")
-            .map_err(|mistake| vec![mistake])?;
-        let mut mistakes = Vec::new();
+            .map_err(|error| vec![error])?;
+        let mut errors = Vec::new();
         let mut plugins = BTreeMap::new();
-        for mut entry in fields.objects("plugins").unwrap_or_else(|mistake| {
-            mistakes.push(mistake);
+        for mut entry in fields.objects("plugins").unwrap_or_else(|error| {
+            errors.push(error);
             Vec::new()
         }) {
             match plugin(&mut entry, read) {
                 Ok((plugin, given)) => {
                     if !PLUGINS.iter().any(|known| known.name == plugin) {
-                        mistakes.push(format!("{}: plugin `{plugin}` is unknown", entry.place));
+                        errors.push(format!("{}: plugin `{plugin}` is unknown", entry.path));
                     } else if plugins.insert(plugin.clone(), given).is_some() {
-                        mistakes.push(format!("{}: plugin `{plugin}` is configured twice", entry.place));
+                        errors.push(format!("{}: plugin `{plugin}` is configured twice", entry.path));
                     }
                 }
-                Err(mistake) => mistakes.push(mistake),
+                Err(error) => errors.push(error),
             }
         }
-        mistakes.extend(fields.end().err());
-        if mistakes.is_empty() { Ok(Configuration(plugins)) } else { Err(mistakes) }
+        errors.extend(fields.end().err());
+        if errors.is_empty() { Ok(Configuration(plugins)) } else { Err(errors) }
     }
 
     /// Configuration of a plugin, if the file has one.
@@ -84,12 +84,12 @@ fn plugin(
     let path: Option<String> = entry.text("path")?.filter(|path| !path.is_empty());
     let given = match (entry.take("configuration"), path) {
         (Some(_), Some(_)) => return Err(entry.error("path", "excludes `configuration`")),
-        (Some(value), None) => PluginConfiguration { place: entry.place_of("configuration"), value },
+        (Some(value), None) => PluginConfiguration { path: entry.path_of("configuration"), value },
         (None, Some(path)) => {
-            let text = read(&path).map_err(|why| entry.error("path", &why))?;
+            let text = read(&path).map_err(|reason| entry.error("path", &reason))?;
             PluginConfiguration::read(&path, &text)?
         }
-        (None, None) => PluginConfiguration { place: entry.place.clone(), value: Value::Null },
+        (None, None) => PluginConfiguration { path: entry.path.clone(), value: Value::Null },
     };
     entry.end()?;
     Ok((name, given))
@@ -98,11 +98,11 @@ fn plugin(
 impl PluginConfiguration {
     /// Parses the single document of a file.
     fn read(name: &str, text: &[u8]) -> Result<Self, String> {
-        let place = format!("file `{name}`");
-        let decoded = yaml::decode(text, Limits::BODY).map_err(|error| format!("{place}: {error}"))?;
+        let path = format!("file `{name}`");
+        let decoded = yaml::decode(text, Limits::BODY).map_err(|error| format!("{path}: {error}"))?;
         match decoded.duplicates.first() {
-            Some(key) => Err(format!("{place}: duplicate key `{key}`")),
-            None => Ok(PluginConfiguration { place, value: decoded.value }),
+            Some(key) => Err(format!("{path}: duplicate key `{key}`")),
+            None => Ok(PluginConfiguration { path, value: decoded.value }),
         }
     }
 
@@ -112,7 +112,7 @@ impl PluginConfiguration {
     ///
     /// The configuration is not an object.
     pub fn fields(&self) -> Result<Fields, String> {
-        Fields::of(self.place.clone(), self.value.clone())
+        Fields::of(self.path.clone(), self.value.clone())
     }
 
     /// Fields of a configuration object of a kind, in one of the versions of a group with the given stem.
@@ -130,7 +130,7 @@ impl PluginConfiguration {
             let versions: Vec<_> = versions.iter().map(|version| format!("`{group}/{version}`")).collect();
             return Err(format!(
                 "{}: is kind `{}` of `{}`, expected kind `{kind}` of {}",
-                self.place,
+                self.path,
                 have.1,
                 have.0,
                 versions.join(" or ")
@@ -144,28 +144,27 @@ impl PluginConfiguration {
 /// The caller takes each field once; a field that remains is an error. A null field counts as absent.
 #[derive(Clone, Debug)]
 pub struct Fields {
-    place: String,
+    path: String,
     map: Map<String, Value>,
 }
 
 impl Fields {
-    fn of(place: String, value: Value) -> Result<Self, String> {
+    fn of(path: String, value: Value) -> Result<Self, String> {
         match value {
-            Value::Object(map) => Ok(Fields { place, map }),
-            Value::Null => Ok(Fields { place, map: Map::new() }),
-            _ => Err(format!("{place}: must be an object")),
+            Value::Object(map) => Ok(Fields { path, map }),
+            Value::Null => Ok(Fields { path, map: Map::new() }),
+            _ => Err(format!("{path}: must be an object")),
         }
     }
 
     /// Formats an error message about a field.
-    pub fn error(&self, field: &str, what: &str) -> String {
-        format!("{}: {what}", self.place_of(field))
+    pub fn error(&self, field: &str, reason: &str) -> String {
+        format!("{}: {reason}", self.path_of(field))
     }
 
-    fn place_of(&self, field: &str) -> String {
-        let separator =
-            if self.place.starts_with("file `") && self.place.ends_with('`') { ", " } else { "." };
-        format!("{}{separator}{field}", self.place)
+    fn path_of(&self, field: &str) -> String {
+        let separator = if self.path.starts_with("file `") && self.path.ends_with('`') { ", " } else { "." };
+        format!("{}{separator}{field}", self.path)
     }
 
     /// Takes a field; None if absent.
@@ -176,12 +175,12 @@ impl Fields {
     fn typed<T>(
         &mut self,
         field: &str,
-        what: &str,
+        reason: &str,
         convert: impl FnOnce(Value) -> Option<T>,
     ) -> Result<Option<T>, String> {
         match self.take(field) {
             None => Ok(None),
-            Some(value) => convert(value).map(Some).ok_or_else(|| self.error(field, what)),
+            Some(value) => convert(value).map(Some).ok_or_else(|| self.error(field, reason)),
         }
     }
 
@@ -259,9 +258,9 @@ impl Fields {
     ///
     /// The field has another type.
     pub fn object(&mut self, field: &str) -> Result<Fields, String> {
-        let place = self.place_of(field);
+        let path = self.path_of(field);
         let value = self.take(field).unwrap_or(Value::Null);
-        Fields::of(place, value)
+        Fields::of(path, value)
     }
 
     /// Takes a list of objects; empty if absent.
@@ -270,14 +269,14 @@ impl Fields {
     ///
     /// The field has another type.
     pub fn objects(&mut self, field: &str) -> Result<Vec<Fields>, String> {
-        let place = self.place_of(field);
+        let path = self.path_of(field);
         let items = match self.take(field) {
             None => Vec::new(),
             Some(Value::Array(items)) => items,
-            Some(_) => return Err(format!("{place}: must be a list")),
+            Some(_) => return Err(format!("{path}: must be a list")),
         };
         let each = items.into_iter().enumerate();
-        each.map(|(i, item)| Fields::of(format!("{place}[{i}]"), item)).collect()
+        each.map(|(i, item)| Fields::of(format!("{path}[{i}]"), item)).collect()
     }
 
     /// Checks that no field remains.

@@ -60,8 +60,8 @@ mod tests {
             let operation = if old.is_some() { Operation::Update } else { Operation::Create };
             let write = Write { kind: ("", "Service"), operation, old, ..Write::default() };
             let answer = fake.ask(&DenyServiceExternalIps, write, new.clone()).await;
-            let wanted = "services \"s\" is forbidden: Use of external IPs is denied by admission control.";
-            assert_eq!(answer.message(), if refused { wanted } else { "" }, "{new}");
+            let expected = "services \"s\" is forbidden: Use of external IPs is denied by admission control.";
+            assert_eq!(answer.message(), if refused { expected } else { "" }, "{new}");
         }
     }
 }

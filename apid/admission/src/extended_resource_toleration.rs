@@ -50,10 +50,10 @@ impl Plugin for ExtendedResourceToleration {
     ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
         for resource in self.requested_resources(pod) {
-            let wanted = json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
+            let expected = json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
             let have = tolerations::of(pod);
-            if !have.iter().any(|toleration| tolerations::equal(toleration, &wanted)) {
-                let all = have.iter().cloned().chain([wanted]).collect();
+            if !have.iter().any(|toleration| tolerations::equal(toleration, &expected)) {
+                let all = have.iter().cloned().chain([expected]).collect();
                 tolerations::set(pod, all);
             }
         }
@@ -79,7 +79,7 @@ mod tests {
         };
         let tolerates = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoSchedule"});
         let other = json!({"key": "x", "operator": "Exists"});
-        for (spec, wanted) in [
+        for (spec, expected) in [
             (json!({"containers": [asks(&["cpu", "hugepages-2Mi"])]}), Value::Null),
             (json!({"containers": [asks(&["kubernetes.io/x", "requests.example.com/x"])]}), Value::Null),
             (
@@ -99,7 +99,7 @@ mod tests {
             let pod = json!({"metadata": {"name": "p"}, "spec": spec});
             let answer = fake.ask(&plugin, Write::default(), pod).await;
             let have = answer.object["spec"].get("tolerations").cloned().unwrap_or_default();
-            assert_eq!(have, wanted, "{spec}");
+            assert_eq!(have, expected, "{spec}");
         }
     }
 }

@@ -87,13 +87,13 @@ impl Plugin for LimitRanger {
         let ranges = self.reader.list(LIMIT_RANGE, attributes.namespace);
         MaybeFuture::later(async move {
             for range in ranges.get().await? {
-                let wrong = if attributes.is_of(ObjectKind::POD) {
+                let errors = if attributes.is_of(ObjectKind::POD) {
                     check_pod(&range, object)
                 } else {
                     check_claim(&range, object)
                 };
-                if !wrong.is_empty() {
-                    return Err(attributes.forbidden(&join_messages(wrong)));
+                if !errors.is_empty() {
+                    return Err(attributes.forbidden(&join_messages(errors)));
                 }
             }
             Ok(())
@@ -104,7 +104,7 @@ impl Plugin for LimitRanger {
 /// Maximum number of messages in a rejection.
 const MESSAGES_MAX: usize = 100;
 
-/// Joins distinct messages, at most the first hundred.
+/// Joins distinct messages, at max the first hundred.
 fn join_messages(messages: Vec<String>) -> String {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let unique: Vec<String> =
@@ -123,22 +123,22 @@ fn limits<'a>(range: &'a Object, of: &'a str) -> impl Iterator<Item = &'a Value>
 
 /// Sets default requests and limits of containers; returns a description of the changes.
 fn apply_defaults(range: &Object, pod: &mut Object) -> Vec<String> {
-    let (mut requests, mut most) = (Vec::new(), Vec::new());
+    let (mut requests, mut max) = (Vec::new(), Vec::new());
     for limit in limits(range, "Container") {
-        for (field, all) in [("defaultRequest", &mut requests), ("default", &mut most)] {
+        for (field, all) in [("defaultRequest", &mut requests), ("default", &mut max)] {
             let entries = limit.get(field).and_then(Value::as_object).into_iter().flatten();
             all.extend(entries.map(|(resource, amount)| (resource.clone(), amount.clone())));
         }
     }
     let mut given = Vec::new();
-    for (list, what) in [(CONTAINERS, "container"), (INIT_CONTAINERS, "init container")] {
+    for (list, container_type) in [(CONTAINERS, "container"), (INIT_CONTAINERS, "init container")] {
         for container in items_mut(pod, list) {
             for (sort, defaults, word) in
-                [(ResourceList::Requests, &requests, "request"), (ResourceList::Limits, &most, "limit")]
+                [(ResourceList::Requests, &requests, "request"), (ResourceList::Limits, &max, "limit")]
             {
                 let set = fill_resources(container, sort, defaults);
                 if !set.is_empty() {
-                    given.push(format!("{} {word} for {what} {}", set.join(", "), name(container)));
+                    given.push(format!("{} {word} for {container_type} {}", set.join(", "), name(container)));
                 }
             }
         }
@@ -166,50 +166,50 @@ fn fill_resources(container: &mut Value, sort: ResourceList, defaults: &[(String
 }
 
 fn check_pod(range: &Object, pod: &Object) -> Vec<String> {
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     let all = range.at(&["spec", "limits"]).and_then(Value::as_array).into_iter().flatten();
     for limit in all {
         match limit.get("type").and_then(Value::as_str) {
             Some("Container") => {
                 for container in containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS)) {
-                    let asked = PodAmounts {
+                    let requested = PodAmounts {
                         requests: of_container(container, ResourceList::Requests),
                         limits: of_container(container, ResourceList::Limits),
                     };
-                    asked.check(limit, "Container", &mut wrong);
+                    requested.check(limit, "Container", &mut errors);
                 }
             }
             Some("Pod") => {
-                let asked = PodAmounts {
+                let requested = PodAmounts {
                     requests: of_pod(pod, ResourceList::Requests),
                     limits: of_pod(pod, ResourceList::Limits),
                 };
-                asked.check(limit, "Pod", &mut wrong);
+                requested.check(limit, "Pod", &mut errors);
             }
             _ => {}
         }
     }
-    wrong
+    errors
 }
 
 fn check_claim(range: &Object, claim: &Object) -> Vec<String> {
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     let requests = amounts(claim.at(&["spec", "resources", "requests"]));
     for limit in limits(range, "PersistentVolumeClaim") {
-        let asked = PodAmounts { requests: requests.clone(), limits: Amounts::new() };
-        for (resource, least) in amounts(limit.get("min")) {
-            asked.at_least(&resource, least, "PersistentVolumeClaim", &mut wrong);
+        let requested = PodAmounts { requests: requests.clone(), limits: Amounts::new() };
+        for (resource, min) in amounts(limit.get("min")) {
+            requested.at_least(&resource, min, "PersistentVolumeClaim", &mut errors);
         }
-        for (resource, most) in amounts(limit.get("max")) {
-            let told = format!("maximum {resource} usage per PersistentVolumeClaim is {most}");
+        for (resource, max) in amounts(limit.get("max")) {
+            let bound = format!("maximum {resource} usage per PersistentVolumeClaim is {max}");
             match requests.get(&resource) {
-                None => wrong.push(format!("{told}.  No request is specified")),
-                Some(request) if *request > most => wrong.push(format!("{told}, but request is {request}")),
+                None => errors.push(format!("{bound}.  No request is specified")),
+                Some(request) if *request > max => errors.push(format!("{bound}, but request is {request}")),
                 Some(_) => {}
             }
         }
     }
-    wrong
+    errors
 }
 
 /// Requests and limits of a container or pod.
@@ -219,15 +219,15 @@ struct PodAmounts {
 }
 
 impl PodAmounts {
-    fn check(&self, limit: &Value, of: &str, wrong: &mut Vec<String>) {
-        for (resource, least) in amounts(limit.get("min")) {
-            self.at_least(&resource, least, of, wrong);
+    fn check(&self, limit: &Value, of: &str, errors: &mut Vec<String>) {
+        for (resource, min) in amounts(limit.get("min")) {
+            self.at_least(&resource, min, of, errors);
         }
-        for (resource, most) in amounts(limit.get("max")) {
-            self.at_most(&resource, most, of, wrong);
+        for (resource, max) in amounts(limit.get("max")) {
+            self.at_most(&resource, max, of, errors);
         }
         for (resource, ratio) in amounts(limit.get("maxLimitRequestRatio")) {
-            self.within(&resource, ratio, of, wrong);
+            self.within(&resource, ratio, of, errors);
         }
     }
 
@@ -235,37 +235,37 @@ impl PodAmounts {
         (self.requests.get(resource).copied(), self.limits.get(resource).copied())
     }
 
-    fn at_least(&self, resource: &str, least: Quantity, of: &str, wrong: &mut Vec<String>) {
-        let told = format!("minimum {resource} usage per {of} is {least}");
+    fn at_least(&self, resource: &str, min: Quantity, of: &str, errors: &mut Vec<String>) {
+        let bound = format!("minimum {resource} usage per {of} is {min}");
         match self.of(resource) {
-            (None, _) => wrong.push(format!("{told}.  No request is specified")),
-            (Some(request), _) if request < least => wrong.push(format!("{told}, but request is {request}")),
-            (_, Some(limit)) if limit < least => wrong.push(format!("{told}, but limit is {limit}")),
+            (None, _) => errors.push(format!("{bound}.  No request is specified")),
+            (Some(request), _) if request < min => errors.push(format!("{bound}, but request is {request}")),
+            (_, Some(limit)) if limit < min => errors.push(format!("{bound}, but limit is {limit}")),
             _ => {}
         }
     }
 
-    fn at_most(&self, resource: &str, most: Quantity, of: &str, wrong: &mut Vec<String>) {
-        let told = format!("maximum {resource} usage per {of} is {most}");
+    fn at_most(&self, resource: &str, max: Quantity, of: &str, errors: &mut Vec<String>) {
+        let bound = format!("maximum {resource} usage per {of} is {max}");
         match self.of(resource) {
-            (_, None) => wrong.push(format!("{told}.  No limit is specified")),
-            (_, Some(limit)) if limit > most => wrong.push(format!("{told}, but limit is {limit}")),
-            (Some(request), _) if request > most => wrong.push(format!("{told}, but request is {request}")),
+            (_, None) => errors.push(format!("{bound}.  No limit is specified")),
+            (_, Some(limit)) if limit > max => errors.push(format!("{bound}, but limit is {limit}")),
+            (Some(request), _) if request > max => errors.push(format!("{bound}, but request is {request}")),
             _ => {}
         }
     }
 
-    fn within(&self, resource: &str, ratio: Quantity, of: &str, wrong: &mut Vec<String>) {
-        let told = format!("{resource} max limit to request ratio per {of} is {ratio}");
+    fn within(&self, resource: &str, ratio: Quantity, of: &str, errors: &mut Vec<String>) {
+        let bound = format!("{resource} max limit to request ratio per {of} is {ratio}");
         let something = |amount: Option<Quantity>| amount.filter(|amount| !amount.is_zero());
         let (request, limit) = self.of(resource);
         match (something(request), something(limit)) {
-            (None, _) => wrong.push(format!("{told}, but no request is specified or request is 0")),
-            (_, None) => wrong.push(format!("{told}, but no limit is specified or limit is 0")),
+            (None, _) => errors.push(format!("{bound}, but no request is specified or request is 0")),
+            (_, None) => errors.push(format!("{bound}, but no limit is specified or limit is 0")),
             (Some(request), Some(limit)) => {
                 let have = limit.ratio(request);
                 if have > ratio.ratio(Quantity::whole(1)) {
-                    wrong.push(format!("{told}, but provided ratio is {have:.6}"));
+                    errors.push(format!("{bound}, but provided ratio is {have:.6}"));
                 }
             }
         }

@@ -76,10 +76,10 @@ fn decide(attributes: &Attributes<'_>, stored: Option<&Object>) -> Result<(), St
             Err(Status::not_found(&namespaces, namespace))
         }
         (Some(stored), Operation::Create) if stored.is_terminating() => {
-            let why = format!(
+            let message = format!(
                 "unable to create new content in namespace {namespace} because it is being terminated"
             );
-            let mut status = attributes.forbidden(&why);
+            let mut status = attributes.forbidden(&message);
             if let Some(details) = &mut status.details {
                 details.causes.push(Cause {
                     reason: "NamespaceTerminating".to_owned(),

@@ -32,21 +32,21 @@ impl OwnerReferencesPermissionEnforcement {
     async fn check(&self, attributes: &Attributes<'_>, new: &Object) -> Result<(), Status> {
         let decision = self.authorizer.decide(attributes.user, delete(attributes)).get().await?;
         if !decision.allowed() {
-            let why = format!(
+            let message = format!(
                 "cannot set an ownerRef on a resource you can't delete: {}",
                 denial_message(&decision)
             );
-            return Err(attributes.forbidden(&why));
+            return Err(attributes.forbidden(&message));
         }
         for owner in newly_blocking(new, attributes.old) {
             for question in self.update_finalizers(attributes, owner)? {
                 let decision = self.authorizer.decide(attributes.user, question).get().await?;
                 if !decision.allowed() {
-                    let why = format!(
+                    let message = format!(
                         "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: {}",
                         denial_message(&decision)
                     );
-                    return Err(attributes.forbidden(&why));
+                    return Err(attributes.forbidden(&message));
                 }
             }
         }
@@ -177,7 +177,7 @@ mod tests {
         let cannot_delete =
             "pods \"p\" is forbidden: cannot set an ownerRef on a resource you can't delete: , <nil>";
         let cannot_hold = "pods \"p\" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>";
-        for (old, new, rights, wanted) in [
+        for (old, new, rights, expected) in [
             (None, object(&[]), [nothing, nothing], ""),
             (None, object(&[set("1", false)]), [nothing, nothing], cannot_delete),
             (None, object(&[set("1", false)]), [delete, nothing], ""),
@@ -203,7 +203,7 @@ mod tests {
             let plugin = OwnerReferencesPermissionEnforcement::new(&fake.environment());
             let operation = if old.is_some() { Operation::Update } else { Operation::Create };
             let answer = fake.ask(&plugin, Write { operation, old, ..Write::default() }, new.clone()).await;
-            assert_eq!(answer.message(), wanted, "{new} {rights:?}");
+            assert_eq!(answer.message(), expected, "{new} {rights:?}");
         }
     }
 

@@ -46,7 +46,7 @@ impl PodNodeSelector {
             let mut fields = configuration.fields()?;
             for (namespace, text) in fields.text_map("podNodeSelectorPluginConfig")? {
                 let selector =
-                    parse(&text).map_err(|why| fields.error("podNodeSelectorPluginConfig", &why))?;
+                    parse(&text).map_err(|reason| fields.error("podNodeSelectorPluginConfig", &reason))?;
                 limits.insert(namespace, selector);
             }
             fields.end()?;
@@ -60,10 +60,10 @@ impl PodNodeSelector {
     }
 
     /// Node selector of the namespace.
-    async fn wanted(&self, namespace: &str) -> Result<Selector, Status> {
+    async fn expected(&self, namespace: &str) -> Result<Selector, Status> {
         match self.reader.namespace(namespace).get().await?.annotation(&self.annotation) {
             Some(text) => {
-                parse(text).map_err(|why| Status::internal(format!("namespace {namespace:?}: {why}")))
+                parse(text).map_err(|reason| Status::internal(format!("namespace {namespace:?}: {reason}")))
             }
             None => Ok(self.default.clone()),
         }
@@ -73,9 +73,10 @@ impl PodNodeSelector {
         &self,
         attributes: &Attributes<'_>,
         pod: &Object,
-        wanted: &Selector,
+        expected: &Selector,
     ) -> Result<(), Status> {
-        let differs = |(key, value): (&str, &str)| wanted.get(key).is_some_and(|wanted| wanted != value);
+        let differs =
+            |(key, value): (&str, &str)| expected.get(key).is_some_and(|expected| expected != value);
         match selected(pod).any(differs) {
             true => Err(attributes
                 .forbidden("pod node label selector conflicts with its namespace node label selector")),
@@ -100,13 +101,13 @@ impl Plugin for PodNodeSelector {
     ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
         MaybeFuture::later(async move {
-            let wanted = self.wanted(attributes.namespace).await?;
-            self.refuse_conflict(attributes, pod, &wanted)?;
-            if let (false, Some(Value::Object(spec))) = (wanted.is_empty(), pod.get_mut("spec")) {
+            let expected = self.expected(attributes.namespace).await?;
+            self.refuse_conflict(attributes, pod, &expected)?;
+            if let (false, Some(Value::Object(spec))) = (expected.is_empty(), pod.get_mut("spec")) {
                 let selector =
                     spec.entry("nodeSelector").or_insert_with(|| Value::Object(Default::default()));
                 if let Value::Object(selector) = selector {
-                    selector.extend(wanted.into_iter().map(|(key, value)| (key, Value::String(value))));
+                    selector.extend(expected.into_iter().map(|(key, value)| (key, Value::String(value))));
                 }
             }
             Ok(())
@@ -120,8 +121,8 @@ impl Plugin for PodNodeSelector {
     ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
         MaybeFuture::later(async move {
-            let wanted = self.wanted(attributes.namespace).await?;
-            self.refuse_conflict(attributes, pod, &wanted)?;
+            let expected = self.expected(attributes.namespace).await?;
+            self.refuse_conflict(attributes, pod, &expected)?;
             let limit = self.limits.get(attributes.namespace).filter(|limit| !limit.is_empty());
             let is_in = |limit: &Selector| {
                 selected(pod).all(|(key, value)| limit.get(key).is_some_and(|allowed| allowed == value))
@@ -150,9 +151,9 @@ fn parse(text: &str) -> Result<Selector, String> {
                 Some((key, value)) if !value.contains('=') => (key.trim(), value.trim()),
                 _ => return Err(format!("invalid selector: [{}]", part.replace('=', " "))),
             };
-            let mistakes = format::qualified_name(key).into_iter().chain(format::label_value(value));
-            match mistakes.into_iter().next() {
-                Some(why) => Err(format!("invalid selector `{part}`: {why}")),
+            let errors = format::qualified_name(key).into_iter().chain(format::label_value(value));
+            match errors.into_iter().next() {
+                Some(reason) => Err(format!("invalid selector `{part}`: {reason}")),
                 None => Ok((key.to_owned(), value.to_owned())),
             }
         })
@@ -182,7 +183,7 @@ mod tests {
         let conflict = "pods \"p\" is forbidden: pod node label selector conflicts with its namespace node label selector";
         let beyond =
             "pods \"p\" is forbidden: pod node label selector labels conflict with its namespace whitelist";
-        for (annotations, selectors, selector, wanted, message) in [
+        for (annotations, selectors, selector, expected, message) in [
             (json!({}), "{}", json!(null), json!(null), ""),
             (annotated(""), "{clusterDefaultNodeSelector: a=b}", json!(null), json!(null), ""),
             (annotated(" a = b ,c=d"), "{}", json!(null), json!({"a": "b", "c": "d"}), ""),
@@ -205,7 +206,7 @@ mod tests {
             let answer = fake.ask(&plugin, Write::default(), pod).await;
             assert_eq!(answer.message(), message, "{annotations} {selectors}");
             let have = answer.object["spec"].get("nodeSelector").cloned().unwrap_or_default();
-            assert_eq!(have, wanted, "{annotations} {selectors}");
+            assert_eq!(have, expected, "{annotations} {selectors}");
         }
     }
 

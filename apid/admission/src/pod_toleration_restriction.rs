@@ -60,14 +60,15 @@ impl PodTolerationRestriction {
 
     /// Tolerations in a namespace annotation, or the configured default.
     async fn annotated(&self, namespace: &str, key: &str, absent: &[Value]) -> Result<Vec<Value>, Status> {
-        let wrong = |why: String| Status::internal(format!("namespace {namespace:?}: {key}: {why}"));
+        let internal_error =
+            |reason: String| Status::internal(format!("namespace {namespace:?}: {key}: {reason}"));
         match self.reader.namespace(namespace).get().await?.annotation(key) {
             None => Ok(absent.to_vec()),
             Some("") => Ok(Vec::new()),
             Some(text) => {
                 let decoded =
-                    json::decode(text.as_bytes(), Limits::BODY).map_err(|e| wrong(e.to_string()))?;
-                tolerations::check(&decoded.value).map_err(wrong)
+                    json::decode(text.as_bytes(), Limits::BODY).map_err(|e| internal_error(e.to_string()))?;
+                tolerations::check(&decoded.value).map_err(internal_error)
             }
         }
     }
@@ -79,7 +80,7 @@ fn read(configuration: &PluginConfiguration, names: &Names) -> Result<(Vec<Value
         configuration.typed(names, "podtolerationrestriction.admission", &["v1alpha1"], "Configuration")?;
     let list = |fields: &mut Fields, field: &str| match fields.take(field) {
         None => Ok(Vec::new()),
-        Some(list) => tolerations::check(&list).map_err(|why| fields.error(field, &why)),
+        Some(list) => tolerations::check(&list).map_err(|reason| fields.error(field, &reason)),
     };
     let lists = (list(&mut fields, "default")?, list(&mut fields, "whitelist")?);
     fields.end()?;
@@ -166,7 +167,7 @@ mod tests {
         let limit = |text: &str| json!({"scheduler.alpha.kubernetes.io/tolerationsWhitelist": text});
         let of_a = r#"[{"key": "a", "operator": "Exists"}]"#;
         let update = || Write { operation: Operation::Update, old: Some(json!({})), ..Write::default() };
-        for (annotations, lists, write, quality, have, wanted, message) in [
+        for (annotations, lists, write, quality, have, expected, message) in [
             (json!({}), "", Write::default(), "BestEffort", json!([]), json!([]), ""),
             (
                 default(of_a),
@@ -218,7 +219,7 @@ mod tests {
             });
             let answer = fake.ask(&plugin, write, pod).await;
             assert_eq!(answer.message(), message, "{annotations} {lists}");
-            assert_eq!(answer.object["spec"]["tolerations"], wanted, "{annotations} {lists}");
+            assert_eq!(answer.object["spec"]["tolerations"], expected, "{annotations} {lists}");
         }
     }
 

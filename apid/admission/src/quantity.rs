@@ -174,8 +174,8 @@ mod tests {
             let of_schema = schema::quantity::canonical(text, schema::quantity::NANO).unwrap();
             assert_eq!(of_schema.as_deref().unwrap_or(text), canonical, "{text}: as the schema has it");
         }
-        for wrong in ["", "x", "1.2.3", "1Xi", "--1", "Ki", "1e", "1 "] {
-            assert!(Quantity::parse(wrong).is_none(), "{wrong}");
+        for invalid in ["", "x", "1.2.3", "1Xi", "--1", "Ki", "1e", "1 "] {
+            assert!(Quantity::parse(invalid).is_none(), "{invalid}");
         }
     }
 

@@ -109,10 +109,10 @@ fn schedule(
     class: &Object,
     spec: &mut Map<String, Value>,
 ) -> Result<(), Status> {
-    let wanted = class.at(&["scheduling", "nodeSelector"]).and_then(Value::as_object);
-    if let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) {
+    let required = class.at(&["scheduling", "nodeSelector"]).and_then(Value::as_object);
+    if let Some(required) = required.filter(|required| !required.is_empty()) {
         let mut selector = spec.get("nodeSelector").and_then(Value::as_object).cloned().unwrap_or_default();
-        for (key, value) in wanted {
+        for (key, value) in required {
             let text = value.as_str().unwrap_or("");
             match selector.get(key).and_then(Value::as_str) {
                 Some(other) if other != text => {
@@ -126,12 +126,12 @@ fn schedule(
         }
         spec.insert("nodeSelector".to_owned(), Value::Object(selector));
     }
-    let wanted = class.at(&["scheduling", "tolerations"]).and_then(Value::as_array);
-    if let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) {
+    let required = class.at(&["scheduling", "tolerations"]).and_then(Value::as_array);
+    if let Some(required) = required.filter(|required| !required.is_empty()) {
         let mut tolerations = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
         let mut present: HashSet<&Value> = tolerations.iter().collect();
         let missing: Vec<Value> =
-            wanted.iter().filter(|toleration| present.insert(toleration)).cloned().collect();
+            required.iter().filter(|toleration| present.insert(toleration)).cloned().collect();
         tolerations.extend(missing);
         spec.insert("tolerations".to_owned(), Value::Array(tolerations));
     }
@@ -201,7 +201,9 @@ mod tests {
                     assert_eq!(answer.message(), "", "{spec}");
                     assert_eq!(answer.object["spec"], expected, "{spec}");
                 }
-                Err(why) => assert_eq!(answer.message(), format!("pods \"p\" is forbidden: {why}"), "{spec}"),
+                Err(reason) => {
+                    assert_eq!(answer.message(), format!("pods \"p\" is forbidden: {reason}"), "{spec}")
+                }
             }
         }
     }

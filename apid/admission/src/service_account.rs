@@ -153,19 +153,20 @@ impl ServiceAccount {
             return check_mirror(attributes, pod);
         }
         let Some(account_name) = named(pod) else {
-            let why = format!("no service account specified for pod {}/{}", attributes.namespace, pod.name());
-            return Err(attributes.forbidden(&why));
+            let reason =
+                format!("no service account specified for pod {}/{}", attributes.namespace, pod.name());
+            return Err(attributes.forbidden(&reason));
         };
         let account = self.account(attributes, account_name).await?;
         if account.annotation(&self.preset_names.mountable) != Some("true") {
             return Ok(());
         }
-        let wrong = if attributes.subresource.is_empty() {
+        let violation = if attributes.subresource.is_empty() {
             unlisted_secret(&account, pod)
         } else {
             unlisted_in_containers(&account, pod, EPHEMERAL_CONTAINERS)
         };
-        wrong.map_or(Ok(()), |why| Err(attributes.forbidden(&why)))
+        violation.map_or(Ok(()), |reason| Err(attributes.forbidden(&reason)))
     }
 }
 
@@ -210,7 +211,7 @@ fn check_mirror(attributes: &Attributes<'_>, pod: &Object) -> Result<(), Status>
         volume.get("projected").and_then(|p| p.get("sources")).and_then(Value::as_array).into_iter().flatten()
     });
     let mut tokens = sources.filter(|source| source.get("serviceAccountToken").is_some_and(|t| !t.is_null()));
-    let why = if named(pod).is_some() {
+    let reason = if named(pod).is_some() {
         "a mirror pod may not reference service accounts"
     } else if refers_to_secret(pod) {
         "a mirror pod may not reference secrets"
@@ -219,7 +220,7 @@ fn check_mirror(attributes: &Attributes<'_>, pod: &Object) -> Result<(), Status>
     } else {
         return Ok(());
     };
-    Err(attributes.forbidden(why))
+    Err(attributes.forbidden(reason))
 }
 
 /// Whether the pod spec references a secret.
@@ -260,8 +261,8 @@ fn unlisted_secret(account: &Object, pod: &Object) -> Option<String> {
         }
     }
     for list in [INIT_CONTAINERS, CONTAINERS] {
-        if let Some(why) = unlisted_in_containers(account, pod, list) {
-            return Some(why);
+        if let Some(reason) = unlisted_in_containers(account, pod, list) {
+            return Some(reason);
         }
     }
     let pullable = listed(account, "imagePullSecrets");

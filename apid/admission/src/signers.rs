@@ -154,8 +154,8 @@ mod tests {
             let answer = fake.ask(&plugin, write, new).await;
             let expected = match refusal {
                 "" => String::new(),
-                what => format!(
-                    "certificatesigningrequests.certificates.k8s.io \"r\" is forbidden: user not permitted to {what} with signerName \"x.io/own\""
+                verb => format!(
+                    "certificatesigningrequests.certificates.k8s.io \"r\" is forbidden: user not permitted to {verb} with signerName \"x.io/own\""
                 ),
             };
             assert_eq!(answer.message(), expected, "{right} {subresource}");

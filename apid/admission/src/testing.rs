@@ -188,8 +188,9 @@ impl Reader for World {
         namespace: &'a str,
     ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
         let objects = self.objects.lock();
-        let of_kind = objects.iter().filter(|((group, name, place, _), _)| {
-            (*group, *name) == (kind.group, kind.kind) && (namespace.is_empty() || place == namespace)
+        let of_kind = objects.iter().filter(|((group, name, object_namespace, _), _)| {
+            (*group, *name) == (kind.group, kind.kind)
+                && (namespace.is_empty() || object_namespace == namespace)
         });
         MaybeFuture::Ready(Ok(of_kind.map(|(_, object)| Arc::clone(object)).collect()))
     }
@@ -216,12 +217,13 @@ impl Writer for World {
         kind: ObjectKind,
         mut object: Object,
     ) -> MaybeFuture<'a, Result<Arc<Object>, Status>> {
-        let what = GroupResource { group: kind.group.to_owned(), resource: kind.kind.to_lowercase() };
+        let group_resource =
+            GroupResource { group: kind.group.to_owned(), resource: kind.kind.to_lowercase() };
         let current = self.find(kind, object.namespace(), object.name());
         MaybeFuture::Ready(match current {
-            None => Err(Status::not_found(&what, object.name())),
+            None => Err(Status::not_found(&group_resource, object.name())),
             Some(current) if current.resource_version() != object.resource_version() => {
-                Err(Status::stale(&what, object.name()))
+                Err(Status::stale(&group_resource, object.name()))
             }
             Some(current) => {
                 let next = current.resource_version().parse::<u64>().unwrap_or(0) + 1;
@@ -243,10 +245,11 @@ impl Authorizer for World {
             "" => question.resource.clone(),
             subresource => format!("{}/{subresource}", question.resource),
         };
-        let asked = [user.name.as_str(), &question.verb, &resource, &question.name];
+        let requested = [user.name.as_str(), &question.verb, &resource, &question.name];
         let allowed = self.rights.lock().iter().any(|right| {
             let words: Vec<&str> = right.split(' ').collect();
-            words.len() == 4 && words.iter().zip(asked).all(|(word, asked)| *word == "*" || *word == asked)
+            words.len() == 4
+                && words.iter().zip(requested).all(|(word, requested)| *word == "*" || *word == requested)
         });
         let verdict = if allowed { Verdict::Allow } else { Verdict::NoOpinion };
         MaybeFuture::Ready(Ok(Decision { verdict, ..Decision::default() }))

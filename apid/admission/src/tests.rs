@@ -116,13 +116,13 @@ fn plugin_table_is_unique_and_ordered() {
     unique.dedup();
     assert_eq!(unique.len(), names.len());
     assert_eq!(names.last(), Some(&"AlwaysDeny"));
-    let place = |name: &str| names.iter().position(|n| *n == name).unwrap();
+    let index_of = |name: &str| names.iter().position(|n| *n == name).unwrap();
     for (first, second) in [
         ("NamespaceLifecycle", "LimitRanger"),
         ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"),
         ("ValidatingAdmissionWebhook", "ResourceQuota"),
     ] {
-        assert!(place(first) < place(second), "{first} before {second}");
+        assert!(index_of(first) < index_of(second), "{first} before {second}");
     }
     assert!(PLUGINS.iter().any(|entry| matches!(entry.state, State::Implemented(_))));
 }

@@ -74,37 +74,37 @@ pub(crate) fn check(list: &Value) -> Result<Vec<Value>, String> {
     const FIELDS: [&str; 5] = ["key", "operator", "value", "effect", "tolerationSeconds"];
     let Some(items) = list.as_array() else { return Err("must be a list of tolerations".to_owned()) };
     for (i, item) in items.iter().enumerate() {
-        let wrong = |what: String| Err(format!("toleration {i} {what}"));
-        let Some(fields) = item.as_object() else { return wrong("must be an object".to_owned()) };
+        let invalid = |reason: String| Err(format!("toleration {i} {reason}"));
+        let Some(fields) = item.as_object() else { return invalid("must be an object".to_owned()) };
         let fields: BTreeMap<&str, &Value> =
             fields.iter().map(|(key, value)| (key.as_str(), value)).collect();
         for (field, value) in &fields {
             let fits = match *field {
                 "tolerationSeconds" => value.is_i64() || value.is_null(),
                 field if FIELDS.contains(&field) => value.is_string() || value.is_null(),
-                _ => return wrong(format!("has an unknown field `{field}`")),
+                _ => return invalid(format!("has an unknown field `{field}`")),
             };
             if !fits {
-                return wrong(format!("has a `{field}` of the wrong type"));
+                return invalid(format!("has a `{field}` of the wrong type"));
             }
         }
         let [key, operator, value, effect] = words(item);
         match operator {
             "" | "Equal" if key.is_empty() => {
-                return wrong("must have operator `Exists` when it has no key".to_owned());
+                return invalid("must have operator `Exists` when it has no key".to_owned());
             }
             "" | "Equal" => {}
             "Exists" if !value.is_empty() => {
-                return wrong("may not have a value with operator `Exists`".to_owned());
+                return invalid("may not have a value with operator `Exists`".to_owned());
             }
             "Exists" => {}
-            other => return wrong(format!("has the unknown operator `{other}`")),
+            other => return invalid(format!("has the unknown operator `{other}`")),
         }
         if !matches!(effect, "" | "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
-            return wrong(format!("has the unknown effect `{effect}`"));
+            return invalid(format!("has the unknown effect `{effect}`"));
         }
         if seconds(item).is_some() && effect != "NoExecute" {
-            return wrong("may have `tolerationSeconds` only with effect `NoExecute`".to_owned());
+            return invalid("may have `tolerationSeconds` only with effect `NoExecute`".to_owned());
         }
     }
     Ok(items.clone())
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn toleration_covers_narrower_tolerations() {
-        for (more, less, wanted) in [
+        for (more, less, expected) in [
             ("a Exists", "a Equal v NoSchedule", true),
             ("- Exists", "a Equal v NoExecute 5", true),
             ("- Exists - NoSchedule", "a Exists - NoSchedule", true),
@@ -149,21 +149,21 @@ mod tests {
             ("a Exists - NoExecute", "a Exists - NoExecute 5", true),
             ("a Odd", "a Equal v", false),
         ] {
-            assert_eq!(covers(&toleration(more), &toleration(less)), wanted, "{more} over {less}");
+            assert_eq!(covers(&toleration(more), &toleration(less)), expected, "{more} over {less}");
         }
     }
 
     #[test]
     fn merged_tolerations_omit_covered_ones() {
         let list = |texts: &[&str]| texts.iter().map(|text| toleration(text)).collect::<Vec<_>>();
-        for (first, second, wanted) in [
+        for (first, second, expected) in [
             (vec![], vec!["a Exists"], vec!["a Exists"]),
             (vec!["a Exists"], vec!["a Exists"], vec!["a Exists"]),
             (vec!["a Equal v"], vec!["b Exists", "a Exists"], vec!["b Exists", "a Exists"]),
             (vec!["a Exists", "a Equal v"], vec!["- Exists"], vec!["- Exists"]),
             (vec!["a Exists - NoExecute 5"], vec!["a Exists - NoExecute 9"], vec!["a Exists - NoExecute 9"]),
         ] {
-            assert_eq!(merge(&list(&first), &list(&second)), list(&wanted));
+            assert_eq!(merge(&list(&first), &list(&second)), list(&expected));
         }
     }
 
@@ -183,8 +183,8 @@ mod tests {
             (json!([{"key": "a", "effect": "Odd"}]), "effect `Odd`"),
             (json!([{"key": "a", "tolerationSeconds": 5}]), "NoExecute"),
         ] {
-            let mistake = check(&list).err().unwrap_or_default();
-            assert!(mistake.contains(word) && mistake.is_empty() == word.is_empty(), "{list}: {mistake}");
+            let error = check(&list).err().unwrap_or_default();
+            assert!(error.contains(word) && error.is_empty() == word.is_empty(), "{list}: {error}");
         }
     }
 }

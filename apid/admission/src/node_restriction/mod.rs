@@ -102,8 +102,8 @@ impl Plugin for NodeRestriction {
     ) -> MaybeFuture<'a, Result<(), Status>> {
         let Some(node) = node_of(attributes.user) else { return MaybeFuture::Ready(Ok(())) };
         if node.is_empty() {
-            let why = format!("could not determine node from user {:?}", attributes.user.name);
-            return MaybeFuture::Ready(Err(attributes.forbidden(&why)));
+            let reason = format!("could not determine node from user {:?}", attributes.user.name);
+            return MaybeFuture::Ready(Err(attributes.forbidden(&reason)));
         }
         KubeletWrite { plugin: self, attributes, node, object: object.map(|object| &*object) }.admit()
     }
@@ -142,16 +142,16 @@ impl<'a> KubeletWrite<'a> {
         MaybeFuture::Ready(verdict)
     }
 
-    fn reject(&self, why: &str) -> Result<(), Status> {
-        Err(self.attributes.forbidden(why))
+    fn reject(&self, reason: &str) -> Result<(), Status> {
+        Err(self.attributes.forbidden(reason))
     }
 
     fn unexpected_operation(&self) -> Result<(), Status> {
         self.reject(&format!("unexpected operation {:?}", self.attributes.operation.as_str()))
     }
 
-    fn own_name(&self, why: &str) -> Result<(), Status> {
-        if self.attributes.name == self.node { Ok(()) } else { self.reject(why) }
+    fn own_name(&self, reason: &str) -> Result<(), Status> {
+        if self.attributes.name == self.node { Ok(()) } else { self.reject(reason) }
     }
 
     fn lease(&self) -> Result<(), Status> {
@@ -186,11 +186,11 @@ impl<'a> KubeletWrite<'a> {
         if !self.plugin.preset_names.signers.iter().any(|of_nodes| of_nodes == signer) {
             return Ok(());
         }
-        let wanted = &self.attributes.user.name;
+        let expected = &self.attributes.user.name;
         match certificate_request::subject(request.str_at(&["spec", "request"]).unwrap_or_default()) {
-            Err(why) => self.reject(&format!("unable to parse csr: {why}")),
-            Ok(subject) if subject.common_name != *wanted => {
-                self.reject(&format!("can only create a node CSR with CN={wanted}"))
+            Err(reason) => self.reject(&format!("unable to parse csr: {reason}")),
+            Ok(subject) if subject.common_name != *expected => {
+                self.reject(&format!("can only create a node CSR with CN={expected}"))
             }
             Ok(_) => Ok(()),
         }
@@ -230,9 +230,10 @@ impl<'a> KubeletWrite<'a> {
 }
 
 /// 404 for a referenced object; only the message contains the kind.
-fn not_found(what: &str, name: &str) -> Status {
-    let what = apimachinery::gvk::GroupResource { group: String::new(), resource: what.to_owned() };
-    let mut status = Status::not_found(&what, name);
+fn not_found(resource: &str, name: &str) -> Status {
+    let group_resource =
+        apimachinery::gvk::GroupResource { group: String::new(), resource: resource.to_owned() };
+    let mut status = Status::not_found(&group_resource, name);
     if let Some(details) = &mut status.details {
         details.kind.clear();
     }

@@ -21,8 +21,8 @@ impl KubeletWrite<'_> {
 
     fn register(&self, new: &Object) -> Result<(), Status> {
         if part(new, &["spec", "configSource"]).is_some() {
-            let why = "is not allowed to create pods with a non-nil configSource";
-            return self.reject(&format!("node {:?} {why}", self.node));
+            let reason = "is not allowed to create pods with a non-nil configSource";
+            return self.reject(&format!("node {:?} {reason}", self.node));
         }
         let forbidden: Vec<&str> = self.plugin.preset_names.labels.forbidden(new, None).into_iter().collect();
         if !forbidden.is_empty() {
@@ -38,7 +38,7 @@ impl KubeletWrite<'_> {
     fn update_node(&self, new: &Object, old: &Object) -> Result<(), Status> {
         let changed = |path: &[&str]| part(new, path) != part(old, path);
         let source: &[&str] = &["spec", "configSource"];
-        let what = if part(new, source).is_some() && changed(source) {
+        let forbidden_change = if part(new, source).is_some() && changed(source) {
             Some("update configSource to a new non-nil configSource")
         } else if changed(&["spec", "taints"]) {
             Some("modify taints")
@@ -48,8 +48,8 @@ impl KubeletWrite<'_> {
         } else {
             None
         };
-        if let Some(what) = what {
-            return self.reject(&format!("node {:?} is not allowed to {what}", self.node));
+        if let Some(forbidden_change) = forbidden_change {
+            return self.reject(&format!("node {:?} is not allowed to {forbidden_change}", self.node));
         }
         let forbidden: Vec<&str> =
             self.plugin.preset_names.labels.forbidden(new, Some(old)).into_iter().collect();

@@ -34,7 +34,7 @@ impl KubeletWrite<'_> {
         }
         self.check_owner(pod).await?;
         match reference(pod) {
-            Some(what) => self.reject(&format!("node {node:?} can not create pods that reference {what}")),
+            Some(kind) => self.reject(&format!("node {node:?} can not create pods that reference {kind}")),
             None => Ok(()),
         }
     }
@@ -45,18 +45,18 @@ impl KubeletWrite<'_> {
         let owners: Vec<&Value> = items(pod, &["metadata", "ownerReferences"]).collect();
         let owner = match owners.as_slice() {
             [] => {
-                let why = "can only create pods with an owner reference set to itself";
-                return self.reject(&format!("node {node:?} {why}"));
+                let reason = "can only create pods with an owner reference set to itself";
+                return self.reject(&format!("node {node:?} {reason}"));
             }
             [owner] => *owner,
             _ => {
-                let why = "can only create pods with a single owner reference set to itself";
-                return self.reject(&format!("node {node:?} {why}"));
+                let reason = "can only create pods with a single owner reference set to itself";
+                return self.reject(&format!("node {node:?} {reason}"));
             }
         };
         let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
         let is = |field: &str| owner.get(field).and_then(Value::as_bool) == Some(true);
-        let why = if (text("apiVersion"), text("kind"), text("name")) != ("v1", "Node", node) {
+        let reason = if (text("apiVersion"), text("kind"), text("name")) != ("v1", "Node", node) {
             Some("can only create pods with an owner reference set to itself")
         } else if !is("controller") {
             Some("can only create pods with a controller owner reference set to itself")
@@ -65,8 +65,8 @@ impl KubeletWrite<'_> {
         } else {
             None
         };
-        if let Some(why) = why {
-            return self.reject(&format!("node {node:?} {why}"));
+        if let Some(reason) = reason {
+            return self.reject(&format!("node {node:?} {reason}"));
         }
         let stored = self.plugin.reader.get(NODE, "", node).get().await?;
         let stored = stored.ok_or_else(|| not_found("node", node))?;
@@ -100,8 +100,8 @@ impl KubeletWrite<'_> {
             return self.unexpected_operation();
         };
         if !self.runs(Some(old)) {
-            let why = "can only update pod status for pods with spec.nodeName set to itself";
-            return self.reject(&format!("node {node:?} {why}"));
+            let reason = "can only update pod status for pods with spec.nodeName set to itself";
+            return self.reject(&format!("node {node:?} {reason}"));
         }
         let labels = |pod: &Object| -> BTreeMap<String, String> {
             pod.labels().map(|(label, value)| (label.to_owned(), value.to_owned())).collect()

@@ -16,7 +16,7 @@ fn agent(name: &str, group: &str) -> UserInfo {
     UserInfo { name: name.to_owned(), groups: vec![group.to_owned()], ..UserInfo::default() }
 }
 
-/// Nodes `n1` and `n2`, and in namespace `team` the pods `mine` and `theirs`.
+/// Nodes `n1` and `n2`, and in namespace `team` the pods `own` and `foreign`.
 fn fake() -> Fake {
     let pod = |name: &str, node: &str| {
         json!({
@@ -43,12 +43,8 @@ fn fake() -> Fake {
                 json!({"metadata": {"name": "n2", "uid": "x"}}),
             ],
         )
-        .with("", "Pod", &[pod("mine", "n1"), pod("theirs", "n2")])
-        .with(
-            "",
-            "PersistentVolumeClaim",
-            &[claim("data", "v1"), claim("mine-e", "v2"), claim("unbound", "")],
-        )
+        .with("", "Pod", &[pod("own", "n1"), pod("foreign", "n2")])
+        .with("", "PersistentVolumeClaim", &[claim("data", "v1"), claim("own-e", "v2"), claim("unbound", "")])
         .with("", "PersistentVolume", &[volume("v1", "claimed"), volume("v2", "scratch")])
         .with("storage", "CSIDriver", &["direct", "claimed", "scratch", "unused"].map(driver))
 }
@@ -57,7 +53,7 @@ fn fake() -> Fake {
 /// `expected` is `""` or the end of the message after `forbidden: `.
 async fn check(fake: &Fake, write: Write<'_>, object: Value, expected: &str) {
     let plugin = NodeRestriction::new(&fake.environment());
-    let what = format!(
+    let request = format!(
         "{} {:?} {} {object} of {:?}",
         write.operation.as_str(),
         write.kind,
@@ -67,10 +63,10 @@ async fn check(fake: &Fake, write: Write<'_>, object: Value, expected: &str) {
     let user = agent("system:node:n1", GROUP);
     let answer = fake.ask(&plugin, Write { user, ..write }, object).await;
     let message = answer.message();
-    let why = message.split_once("is forbidden: ").map_or(message, |(_, why)| why);
-    assert_eq!(why, expected, "{what}");
+    let reason = message.split_once("is forbidden: ").map_or(message, |(_, reason)| reason);
+    assert_eq!(reason, expected, "{request}");
     if let Err(status) = &answer.result {
-        assert_eq!(status.code, if message.ends_with("not found") { 404 } else { 403 }, "{what}");
+        assert_eq!(status.code, if message.ends_with("not found") { 404 } else { 403 }, "{request}");
     }
 }
 
@@ -293,9 +289,9 @@ async fn mirror_pod_with_api_references_is_rejected() {
         ("volumes", json!([{"ephemeral": {"volumeClaimTemplate": {}}}]), claims),
         ("resourceClaims", json!([{"name": "gpu"}]), "resourceclaims"),
     ];
-    for (field, value, what) in rows {
+    for (field, value, reference) in rows {
         let pod = mirror_pod(|pod| pod["spec"][field] = value);
-        let expected = format!("node \"n1\" can not create pods that reference {what}");
+        let expected = format!("node \"n1\" can not create pods that reference {reference}");
         check(&fake, Write { namespace: "team", kind: ("", "Pod"), ..OF_NODE }, pod, &expected).await;
     }
     for harmless in [
@@ -312,7 +308,7 @@ async fn mirror_pod_with_api_references_is_rejected() {
 async fn kubelet_updates_deletes_and_evicts_own_pods_only() {
     let fake = fake();
     let pod = |name: &str, node: &str| json!({"metadata": {"namespace": "team", "name": name, "labels": {"a": "b"}}, "spec": {"nodeName": node}, "status": {}});
-    let (mine, theirs) = (pod("mine", "n1"), pod("theirs", "n2"));
+    let (own, foreign) = (pod("own", "n1"), pod("foreign", "n2"));
     let of_pod = |operation, subresource, old: Option<&Value>| Write {
         operation,
         subresource,
@@ -322,56 +318,61 @@ async fn kubelet_updates_deletes_and_evicts_own_pods_only() {
         ..OF_NODE
     };
     let with = |pointer: &str, value: Value| {
-        let mut new = mine.clone();
+        let mut new = own.clone();
         *new.pointer_mut(pointer).unwrap() = value;
         new
     };
     let status = |old: &Value| of_pod(Operation::Update, "status", Some(old));
-    check(&fake, status(&mine), with("/status", json!({"phase": "Running"})), "").await;
+    check(&fake, status(&own), with("/status", json!({"phase": "Running"})), "").await;
     check(
         &fake,
-        status(&theirs),
-        theirs.clone(),
+        status(&foreign),
+        foreign.clone(),
         "node \"n1\" can only update pod status for pods with spec.nodeName set to itself",
     )
     .await;
     check(
         &fake,
-        status(&mine),
+        status(&own),
         with("/metadata/labels", json!({})),
         "node \"n1\" cannot update labels through pod status",
     )
     .await;
     let claims = json!({"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "x"}]});
-    check(&fake, status(&mine), with("/status", claims), "node \"n1\" cannot update resource claim statues")
+    check(&fake, status(&own), with("/status", claims), "node \"n1\" cannot update resource claim statues")
         .await;
 
-    check(&fake, of_pod(Operation::Delete, "", Some(&mine)), Value::Null, "").await;
+    check(&fake, of_pod(Operation::Delete, "", Some(&own)), Value::Null, "").await;
     check(
         &fake,
-        of_pod(Operation::Delete, "", Some(&theirs)),
+        of_pod(Operation::Delete, "", Some(&foreign)),
         Value::Null,
         "node \"n1\" can only delete pods with spec.nodeName set to itself",
     )
     .await;
     check(
         &fake,
-        of_pod(Operation::Update, "", Some(&mine)),
-        mine.clone(),
+        of_pod(Operation::Update, "", Some(&own)),
+        own.clone(),
         "unexpected operation \"UPDATE\", node \"n1\" can only create and delete mirror pods",
     )
     .await;
 
     let eviction = |name: &str| json!({"metadata": {"namespace": "team", "name": name}});
     let evict = || of_pod(Operation::Create, "eviction", None);
-    check(&fake, evict(), eviction("mine"), "").await;
-    check(&fake, evict(), eviction("theirs"), "node n1 can only evict pods with spec.nodeName set to itself")
-        .await;
+    check(&fake, evict(), eviction("own"), "").await;
+    check(
+        &fake,
+        evict(),
+        eviction("foreign"),
+        "node n1 can only evict pods with spec.nodeName set to itself",
+    )
+    .await;
     check(&fake, evict(), eviction("gone"), "pod \"gone\" not found").await;
     check(
         &fake,
         of_pod(Operation::Create, "binding", None),
-        eviction("mine"),
+        eviction("own"),
         "unexpected pod subresource \"binding\", only 'status' and 'eviction' are allowed",
     )
     .await;
@@ -381,7 +382,7 @@ async fn kubelet_updates_deletes_and_evicts_own_pods_only() {
 async fn kubelet_token_request_requires_own_pod_and_named_audience() {
     let fake = fake().with_right("system:node:n1 request-serviceaccounts-token-audience granted robot");
     let bound = |name: &str, uid: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid});
-    let mine = bound("mine", "uid-of-mine");
+    let own = bound("own", "uid-of-own");
     let unnamed = |audience: &str| {
         format!(
             "audience {audience:?} not found in pod spec volume, system:node:n1 is not authorized to request tokens for this audience"
@@ -393,20 +394,20 @@ async fn kubelet_token_request_requires_own_pod_and_named_audience() {
         (json!({"apiVersion": "v1", "kind": "Secret", "name": "s", "uid": "u"}), json!(["vault"]), unbound.clone()),
         (json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": NODE_UID}), json!(["vault"]), unbound.clone()),
         (json!({"apiVersion": "v1", "kind": "Pod", "uid": "u"}), json!(["vault"]), unbound),
-        (json!({"apiVersion": "v1", "kind": "Pod", "name": "mine"}), json!(["vault"]), "node requested token with a pod binding without a uid".to_owned()),
-        (bound("mine", "other"), json!(["vault"]), "the UID in the bound object reference (other) does not match the UID in record. The object might have been deleted and then recreated".to_owned()),
-        (bound("theirs", "uid-of-theirs"), json!(["vault"]), "node requested token bound to a pod scheduled on a different node".to_owned()),
+        (json!({"apiVersion": "v1", "kind": "Pod", "name": "own"}), json!(["vault"]), "node requested token with a pod binding without a uid".to_owned()),
+        (bound("own", "other"), json!(["vault"]), "the UID in the bound object reference (other) does not match the UID in record. The object might have been deleted and then recreated".to_owned()),
+        (bound("foreign", "uid-of-foreign"), json!(["vault"]), "node requested token bound to a pod scheduled on a different node".to_owned()),
         (bound("gone", "u"), json!(["vault"]), "pod \"gone\" not found".to_owned()),
-        (mine.clone(), json!(["vault"]), String::new()),
-        (mine.clone(), json!(["for-direct"]), String::new()),
-        (mine.clone(), json!(["for-claimed"]), String::new()),
-        (mine.clone(), json!(["for-scratch"]), String::new()),
-        (mine.clone(), json!(["granted"]), String::new()),
-        (mine.clone(), json!(["for-unused"]), unnamed("for-unused")),
-        (mine.clone(), json!(["other"]), unnamed("other")),
-        (mine.clone(), json!([]), unnamed("")),
-        (mine.clone(), json!(null), unnamed("")),
-        (mine.clone(), json!(["vault", "other"]), "node may only request 0 or 1 audiences".to_owned()),
+        (own.clone(), json!(["vault"]), String::new()),
+        (own.clone(), json!(["for-direct"]), String::new()),
+        (own.clone(), json!(["for-claimed"]), String::new()),
+        (own.clone(), json!(["for-scratch"]), String::new()),
+        (own.clone(), json!(["granted"]), String::new()),
+        (own.clone(), json!(["for-unused"]), unnamed("for-unused")),
+        (own.clone(), json!(["other"]), unnamed("other")),
+        (own.clone(), json!([]), unnamed("")),
+        (own.clone(), json!(null), unnamed("")),
+        (own.clone(), json!(["vault", "other"]), "node may only request 0 or 1 audiences".to_owned()),
     ] {
         let request = json!({"metadata": {"namespace": "team", "name": "robot"}, "spec": {"boundObjectRef": reference, "audiences": audiences}});
         let write = Write { kind: ("", "ServiceAccount"), subresource: "token", namespace: "team", ..OF_NODE };
@@ -487,19 +488,19 @@ async fn kubelet_csr_requires_own_common_name() {
         params.distinguished_name.push(DnType::CommonName, name);
         STANDARD.encode(params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap())
     };
-    let (mine, theirs) = (request("system:node:n1"), request("system:node:n2"));
-    let own = "can only create a node CSR with CN=system:node:n1";
+    let (own, foreign) = (request("system:node:n1"), request("system:node:n2"));
+    let rejection = "can only create a node CSR with CN=system:node:n1";
     for (signer, request, expected) in [
-        ("kubernetes.io/kubelet-serving", &mine, ""),
-        ("kubernetes.io/kube-apiserver-client-kubelet", &mine, ""),
-        ("kubernetes.io/kubelet-serving", &theirs, own),
-        ("kubernetes.io/kube-apiserver-client-kubelet", &theirs, own),
+        ("kubernetes.io/kubelet-serving", &own, ""),
+        ("kubernetes.io/kube-apiserver-client-kubelet", &own, ""),
+        ("kubernetes.io/kubelet-serving", &foreign, rejection),
+        ("kubernetes.io/kube-apiserver-client-kubelet", &foreign, rejection),
         (
             "kubernetes.io/kube-apiserver-client-kubelet",
             &"bm90IHBlbQ==".to_owned(),
             "unable to parse csr: not a PEM block",
         ),
-        ("example.com/other", &theirs, ""),
+        ("example.com/other", &foreign, ""),
     ] {
         let object = json!({"metadata": {"name": "r"}, "spec": {"signerName": signer, "request": request}});
         check(

@@ -29,11 +29,11 @@ impl PodSecurity {
         let new = self.read(object);
         let old = attributes.old.filter(|_| attributes.operation == Operation::Update);
         let old = old.map(|old| self.read(old));
-        let was_so = old.as_ref().is_some_and(|old| old.mistakes == new.mistakes);
-        if !new.mistakes.is_empty() && !was_so {
+        let had_errors = old.as_ref().is_some_and(|old| old.errors == new.errors);
+        if !new.errors.is_empty() && !had_errors {
             let kind = &attributes.resource.kind;
             let kind = GroupKind { group: String::new(), kind: kind.kind.to_owned() };
-            return MaybeFuture::Ready(Err(Status::invalid(&kind, attributes.name, &new.mistakes)));
+            return MaybeFuture::Ready(Err(Status::invalid(&kind, attributes.name, &new.errors)));
         }
         let asks_more = old.is_none_or(|old| is_stricter(new.policy.enforce, old.policy.enforce));
         if !asks_more {
@@ -66,13 +66,13 @@ impl PodSecurity {
         if policy.is_equivalent(&self.settings.defaults) || policy.is_equivalent(&Policy::default()) {
             return None;
         }
-        let said = self.labels.labelled_modes(|key| namespace.label(key), policy);
-        let said: Vec<String> =
-            said.iter().map(|(mode, standard)| format!("{}={standard}", mode.as_str())).collect();
+        let modes = self.labels.labelled_modes(|key| namespace.label(key), policy);
+        let modes: Vec<String> =
+            modes.iter().map(|(mode, standard)| format!("{}={standard}", mode.as_str())).collect();
         Some(format!(
             "namespace {:?} is exempt from Pod Security, and the policy ({}) will be ignored",
             namespace.name(),
-            said.join(", ")
+            modes.join(", ")
         ))
     }
 

@@ -120,14 +120,14 @@ impl PodSecurity {
     /// Whether the write is exempt; adds an audit annotation if so.
     fn is_exempt(&self, attributes: &Attributes<'_>) -> bool {
         let is_listed = |list: &[String], name: &str| list.iter().any(|listed| listed == name);
-        let why = if is_listed(&self.settings.namespaces, attributes.namespace) {
+        let reason = if is_listed(&self.settings.namespaces, attributes.namespace) {
             "namespace"
         } else if is_listed(&self.settings.users, &attributes.user.name) {
             "user"
         } else {
             return false;
         };
-        attributes.notes.annotate(self.audit.exempt.clone(), why);
+        attributes.notes.annotate(self.audit.exempt.clone(), reason);
         true
     }
 
@@ -146,7 +146,7 @@ impl PodSecurity {
         }
         self.reader.namespace(attributes.namespace).map(move |namespace| {
             let reading = self.read(&*namespace?);
-            if reading.mistakes.is_empty() && reading.policy.is_privileged(&Mode::ALL) {
+            if reading.errors.is_empty() && reading.policy.is_privileged(&Mode::ALL) {
                 attributes.notes.annotate(self.audit.enforced.clone(), Standard::default().to_string());
                 return Ok(());
             }
@@ -171,12 +171,12 @@ impl PodSecurity {
         self.reader.namespace(attributes.namespace).map(move |namespace| {
             let Ok(namespace) = namespace else {
                 // The object cannot create pods in this state, so the plugin does not reject it.
-                let why = format!("failed to lookup namespace {:?}", attributes.namespace);
-                attributes.notes.annotate(self.audit.error.clone(), why);
+                let reason = format!("failed to lookup namespace {:?}", attributes.namespace);
+                attributes.notes.annotate(self.audit.error.clone(), reason);
                 return Ok(());
             };
             let reading = self.read(&namespace);
-            if reading.mistakes.is_empty() && reading.policy.is_privileged(&[Mode::Audit, Mode::Warn]) {
+            if reading.errors.is_empty() && reading.policy.is_privileged(&[Mode::Audit, Mode::Warn]) {
                 return Ok(());
             }
             let path: &[&str] = match attributes.resource.kind.kind {
@@ -206,9 +206,9 @@ impl PodSecurity {
             return Ok(());
         }
         let policy = &reading.policy;
-        if !reading.mistakes.is_empty() {
-            let why = format!("Failed to parse policy: {}", format_errors(&reading.mistakes));
-            notes.annotate(self.audit.error.clone(), why);
+        if !reading.errors.is_empty() {
+            let reason = format!("Failed to parse policy: {}", format_errors(&reading.errors));
+            notes.annotate(self.audit.error.clone(), reason);
         }
         let mut judged = EvaluationCache::default();
         if enforce {
@@ -219,12 +219,12 @@ impl PodSecurity {
             false => None,
         };
         if let Some(faults) = judged.faults(policy.audit, pod) {
-            let said = format!("would violate PodSecurity \"{}\": {faults}", policy.audit);
-            notes.annotate(self.audit.violations.clone(), said);
+            let message = format!("would violate PodSecurity \"{}\": {faults}", policy.audit);
+            notes.annotate(self.audit.violations.clone(), message);
         }
         if let Some(faults) = refusal {
-            let why = format!("violates PodSecurity \"{}\": {faults}", policy.enforce);
-            return Err(attributes.forbidden(&why));
+            let reason = format!("violates PodSecurity \"{}\": {faults}", policy.enforce);
+            return Err(attributes.forbidden(&reason));
         }
         if let Some(faults) = judged.faults(policy.warn, pod) {
             notes.warn(format!("would violate PodSecurity \"{}\": {faults}", policy.warn));
@@ -279,8 +279,8 @@ fn format_with_details(violations: &[Violation]) -> String {
 }
 
 /// Formats one error plainly, several errors in brackets.
-fn format_errors(mistakes: &[FieldError]) -> String {
-    let texts: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+fn format_errors(errors: &[FieldError]) -> String {
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     match texts.as_slice() {
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),

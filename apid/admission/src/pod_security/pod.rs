@@ -92,8 +92,8 @@ impl<'a> Pod<'a> {
     }
 
     /// Names of the containers that violate a rule.
-    pub(super) fn containers_that(&self, fault: impl FnMut(&Container<'a>) -> bool) -> Vec<&'a str> {
-        self.containers().filter(fault).map(|container| container.name).collect()
+    pub(super) fn containers_that(&self, is_faulty: impl FnMut(&Container<'a>) -> bool) -> Vec<&'a str> {
+        self.containers().filter(is_faulty).map(|container| container.name).collect()
     }
 }
 

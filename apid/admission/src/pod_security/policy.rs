@@ -168,7 +168,7 @@ pub(super) struct ParsedPolicy {
     /// If a label is invalid, enforce falls back to the strictest level, and audit and warn to `privileged`.
     pub(super) policy: Policy,
     /// Errors of the invalid labels.
-    pub(super) mistakes: Vec<FieldError>,
+    pub(super) errors: Vec<FieldError>,
 }
 
 impl Labels {
@@ -183,13 +183,13 @@ impl Labels {
     /// Parses the labels of a namespace. Defaults replace absent labels.
     /// Without a warn label, warn takes the standard of the enforce label if that is stricter.
     pub(super) fn read<'a>(&self, label: impl Fn(&str) -> Option<&'a str>, defaults: Policy) -> ParsedPolicy {
-        let mut reading = ParsedPolicy { policy: defaults, mistakes: Vec::new() };
+        let mut reading = ParsedPolicy { policy: defaults, errors: Vec::new() };
         let path = FieldPath::new("metadata").child("labels");
         let (mut enforces, mut warns, mut warns_version) = (false, false, false);
         for (mode, level_key, version_key) in &self.0 {
             let standard = reading.policy.of_mut(*mode);
-            let mut mistake = |key: &str, value: &str, why: &str| {
-                reading.mistakes.push(FieldError::invalid(&path.key(key), value, why));
+            let mut error = |key: &str, value: &str, reason: &str| {
+                reading.errors.push(FieldError::invalid(&path.key(key), value, reason));
             };
             if let Some(value) = label(level_key) {
                 let parsed = Level::parse(value);
@@ -200,16 +200,16 @@ impl Labels {
                     Mode::Warn => warns = true,
                     Mode::Audit => {}
                 }
-                if let Err(why) = parsed {
-                    mistake(level_key, value, why);
+                if let Err(reason) = parsed {
+                    error(level_key, value, reason);
                 }
             }
             if let Some(value) = label(version_key) {
                 let parsed = Version::parse(value);
                 standard.version = parsed.unwrap_or(Version::Latest);
                 warns_version |= *mode == Mode::Warn;
-                if let Err(why) = parsed {
-                    mistake(version_key, value, why);
+                if let Err(reason) = parsed {
+                    error(version_key, value, reason);
                 }
             }
         }

@@ -39,11 +39,13 @@ impl Settings {
         for mode in Mode::ALL {
             let standard = settings.defaults.of_mut(mode);
             if let Some(level) = non_empty_text(&mut defaults, mode.as_str())? {
-                standard.level = Level::parse(&level).map_err(|why| defaults.error(mode.as_str(), why))?;
+                standard.level =
+                    Level::parse(&level).map_err(|reason| defaults.error(mode.as_str(), reason))?;
             }
             let field = format!("{}-version", mode.as_str());
             if let Some(version) = non_empty_text(&mut defaults, &field)? {
-                standard.version = Version::parse(&version).map_err(|why| defaults.error(&field, why))?;
+                standard.version =
+                    Version::parse(&version).map_err(|reason| defaults.error(&field, reason))?;
             }
         }
         defaults.end()?;
@@ -72,12 +74,12 @@ fn exempt(
 ) -> Result<Vec<String>, String> {
     let mut all: Vec<String> = Vec::new();
     for (i, name) in fields.texts(field)?.into_iter().enumerate() {
-        let place = format!("{field}[{i}]");
-        if let Some(why) = check(&name).first() {
-            return Err(fields.error(&place, why));
+        let path = format!("{field}[{i}]");
+        if let Some(reason) = check(&name).first() {
+            return Err(fields.error(&path, reason));
         }
         if all.contains(&name) {
-            return Err(fields.error(&place, &format!("duplicate entry `{name}`")));
+            return Err(fields.error(&path, &format!("duplicate entry `{name}`")));
         }
         all.push(name);
     }

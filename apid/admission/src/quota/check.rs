@@ -69,10 +69,10 @@ pub(super) fn check(
             continue;
         }
         if rule(request.resource) == Rule::Pods
-            && let Some(why) =
+            && let Some(reason) =
                 missing_resources(request.object, about.iter().map(|name| name.as_str()), request.names)
         {
-            return Err(format!("failed quota: {}: {why}", quota.name()));
+            return Err(format!("failed quota: {}: {reason}", quota.name()));
         }
         let used = amounts(quota.at(&["status", "used"]));
         if about.iter().any(|name| !used.contains_key(*name)) {
@@ -124,12 +124,12 @@ fn limited_without_quota(
     }
     let in_scope = limited.iter().flat_map(|l| &l.scopes).filter(|scope| request.measured.is_in(scope));
     let uncovered = in_scope.filter(|scope| !matched.iter().any(|have| have.name == scope.name));
-    let told: Vec<String> = uncovered
+    let selectors: Vec<String> = uncovered
         .map(|scope| format!("{{{} {} [{}]}}", scope.name, scope.operator, scope.values.join(" ")))
         .collect();
-    match told.is_empty() {
+    match selectors.is_empty() {
         true => Ok(()),
-        false => Err(format!("insufficient quota to match these scopes: [{}]", told.join(" "))),
+        false => Err(format!("insufficient quota to match these scopes: [{}]", selectors.join(" "))),
     }
 }
 

@@ -349,21 +349,21 @@ impl Scopes {
 /// Example: `must specify requests.cpu for: a,b; requests.memory for: a`.
 pub(super) fn missing_resources<'a>(
     pod: &Object,
-    wanted: impl Iterator<Item = &'a str>,
+    required: impl Iterator<Item = &'a str>,
     names: &Names,
 ) -> Option<String> {
-    let wanted: BTreeSet<&str> = wanted.filter(|name| REQUIRED_IN_CONTAINERS.contains(name)).collect();
+    let required: BTreeSet<&str> = required.filter(|name| REQUIRED_IN_CONTAINERS.contains(name)).collect();
     let all: Vec<&Value> = containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS)).collect();
-    let missing = wanted.into_iter().filter_map(|resource| {
+    let missing = required.into_iter().filter_map(|resource| {
         let silent: BTreeSet<&str> = all
             .iter()
             .filter(|container| {
-                let said = compute(
+                let amounts = compute(
                     &of_container(container, ResourceList::Requests),
                     &of_container(container, ResourceList::Limits),
                     names,
                 );
-                !said.contains_key(resource)
+                !amounts.contains_key(resource)
             })
             .map(|container| crate::pod_containers::name(container))
             .collect();

@@ -73,7 +73,7 @@ impl ResourceQuota {
     ) -> Result<(), Status> {
         let now = self.clock.now();
         let request = Request::new(attributes.resource, &self.names, object, attributes.old, now);
-        let refused = |why: String| attributes.forbidden(&why);
+        let refused = |message: String| attributes.forbidden(&message);
         let charges = check(&quotas, &request, &self.limited).map_err(refused)?;
         if charges.is_empty() || attributes.dry_run {
             return Ok(());
@@ -109,7 +109,7 @@ impl ResourceQuota {
             let mut quotas = self.quotas(attributes.namespace, fresh).await?;
             quotas.retain(|quota| !charged.contains(quota.uid()));
             let charges = check(&quotas, request, self.limited_if(charged.is_empty()))
-                .map_err(|why| attributes.forbidden(&why))?;
+                .map_err(|message| attributes.forbidden(&message))?;
             let mut conflict = false;
             for Charge { quota, used } in charges {
                 let uid = quota.uid().to_owned();
@@ -128,8 +128,8 @@ impl ResourceQuota {
             }
             fresh = true;
         }
-        let why = "unable to charge the quota: repeated conflicts with other writers, try again";
-        Err(Status::unavailable(why, 1))
+        let message = "unable to charge the quota: repeated conflicts with other writers, try again";
+        Err(Status::unavailable(message, 1))
     }
 
     /// Limited resources for the check. Only the attempt with all quotas checks coverage.

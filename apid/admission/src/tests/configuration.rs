@@ -39,7 +39,7 @@ fn plugin_configuration_is_read_inline_or_from_path() {
 
 #[test]
 fn configuration_errors_name_file_and_field() {
-    for (text, mistakes) in [
+    for (text, errors) in [
         (file("[{name: Nothing}]"), vec!["file `f.yaml`, plugins[0]: plugin `Nothing` is unknown"]),
         (
             file("[{name: PodSecurity}, {name: PodSecurity}, {path: x}]"),
@@ -67,7 +67,7 @@ fn configuration_errors_name_file_and_field() {
         ),
         ("[]".to_owned(), vec!["file `f.yaml`: must be an object"]),
     ] {
-        assert_eq!(parse(&text).unwrap_err(), mistakes, "{text}");
+        assert_eq!(parse(&text).unwrap_err(), errors, "{text}");
     }
     assert!(parse("a: [").unwrap_err()[0].starts_with("file `f.yaml`: "));
 }
@@ -82,7 +82,7 @@ fn configuration_fields_are_type_checked() {
     assert_eq!(fields().text_map("c").unwrap().get("d").map(String::as_str), Some("e"));
     assert_eq!(fields().boolean("f"), Ok(Some(true)));
     let at = "file `f.yaml`, plugins[0].configuration";
-    for (have, why) in [
+    for (have, reason) in [
         (fields().text("a").err(), "a: must be a string"),
         (fields().integer("b").err(), "b: must be an integer"),
         (fields().boolean("a").err(), "a: must be true or false"),
@@ -91,6 +91,6 @@ fn configuration_fields_are_type_checked() {
         (fields().objects("c").err(), "c: must be a list"),
         (fields().object("f").err(), "f: must be an object"),
     ] {
-        assert_eq!(have, Some(format!("{at}.{why}")));
+        assert_eq!(have, Some(format!("{at}.{reason}")));
     }
 }

@@ -37,7 +37,7 @@ async fn containers_get_default_requests_and_limits() {
     let half = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}});
     let half_after =
         json!({"requests": {"cpu": "1", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}});
-    for (spec, after, told) in [
+    for (spec, after, text) in [
         (
             json!({"containers": [container("c", json!({}))]}),
             json!({"containers": [container("c", default.clone())]}),
@@ -60,7 +60,7 @@ async fn containers_get_default_requests_and_limits() {
         assert_eq!(answer.message(), "");
         assert_eq!(answer.object["spec"], after);
         let annotation = answer.object["metadata"]["annotations"]["kubernetes.io/limit-ranger"].as_str();
-        assert_eq!(annotation.map(str::to_owned), told.map(|told| format!("LimitRanger plugin set: {told}")));
+        assert_eq!(annotation.map(str::to_owned), text.map(|text| format!("LimitRanger plugin set: {text}")));
     }
 }
 
@@ -77,7 +77,7 @@ async fn limit_range_rejection_lists_all_violations() {
     let two = json!({"containers": [
         container("c", json!({"limits": {"cpu": "1"}, "requests": {"memory": "1Gi"}})), container("d", json!({"limits": {"cpu": "1"}}))]});
     let storage = |amount: &str| json!({"resources": {"requests": {"storage": amount}}});
-    for (limits, kind, spec, why) in [
+    for (limits, kind, spec, reason) in [
         (&per_container, "Pod", cpu("500m", "1"), ""),
         (&per_container, "Pod", cpu("1", "2"), "maximum cpu usage per Container is 1, but limit is 2"),
         (
@@ -128,8 +128,11 @@ async fn limit_range_rejection_lists_all_violations() {
     ] {
         let answer = create(limits.clone(), kind, spec.clone()).await;
         let resource = if kind == "Pod" { "pods" } else { "persistentvolumeclaims" };
-        let expected =
-            if why.is_empty() { String::new() } else { format!("{resource} \"x\" is forbidden: {why}") };
+        let expected = if reason.is_empty() {
+            String::new()
+        } else {
+            format!("{resource} \"x\" is forbidden: {reason}")
+        };
         assert_eq!(answer.message(), expected, "{spec}");
     }
 }

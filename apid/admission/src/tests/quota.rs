@@ -126,7 +126,7 @@ async fn write_over_quota_is_rejected_with_reason() {
             json!({"pods": "1", "requests.cpu": "600m"}),
         )
     };
-    let forbidden = |why: &str| format!("pods \"p\" is forbidden: {why}");
+    let forbidden = |reason: &str| format!("pods \"p\" is forbidden: {reason}");
     for (quotas, object, message, after) in [
         (vec![both()], pod("p", json!({"cpu": "400m"})), String::new(), "pods=2,requests.cpu=1"),
         (
@@ -309,7 +309,7 @@ async fn limited_resource_without_covering_quota_is_rejected() {
         json!({"hard": {"pods": "5"}, "scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}}),
         json!({"pods": "0"}),
     );
-    for (limited, quotas, kind, object, why) in [
+    for (limited, quotas, kind, object, reason) in [
         (
             gold,
             vec![],
@@ -332,10 +332,10 @@ async fn limited_resource_without_covering_quota_is_rejected() {
         let fake = fake(&quotas);
         let plugin = plugin(&fake, limited).unwrap();
         let answer = fake.ask(&plugin, Write { kind: ("", kind), ..Write::default() }, object).await;
-        assert_eq!(answer.result.is_err(), !why.is_empty(), "{limited} {kind}: {}", answer.message());
-        assert!(answer.message().ends_with(why));
+        assert_eq!(answer.result.is_err(), !reason.is_empty(), "{limited} {kind}: {}", answer.message());
+        assert!(answer.message().ends_with(reason));
     }
-    for (limited, mistake) in [
+    for (limited, error) in [
         ("[{matchContains: [x]}]", "limitedResources[0].resource: must be set"),
         (
             "[{resource: pods, matchScopes: [{scopeName: PriorityClass, operator: Has}]}]",
@@ -344,7 +344,7 @@ async fn limited_resource_without_covering_quota_is_rejected() {
         ("[{resource: pods, matchcontains: []}]", "limitedResources[0].matchcontains: is unknown"),
     ] {
         let have = plugin(&fake(&[]), limited).err().unwrap();
-        assert_eq!(have, format!("file `f.yaml`, plugins[0].configuration.{mistake}"));
+        assert_eq!(have, format!("file `f.yaml`, plugins[0].configuration.{error}"));
     }
 }
 

@@ -91,7 +91,7 @@ async fn token_mount_respects_opt_out_and_existing_mounts() {
 #[tokio::test]
 async fn missing_account_or_unlisted_secret_is_rejected() {
     let of = |secret: &str| json!({"valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}, "name": "E"});
-    for (spec, why) in [
+    for (spec, reason) in [
         (
             json!({"serviceAccountName": "nobody"}),
             "error looking up service account team/nobody: serviceaccount \"nobody\" not found",
@@ -118,14 +118,15 @@ async fn missing_account_or_unlisted_secret_is_rejected() {
         ),
     ] {
         let answer = create(spec.clone()).await;
-        let expected = if why.is_empty() { String::new() } else { format!("pods \"p\" is forbidden: {why}") };
+        let expected =
+            if reason.is_empty() { String::new() } else { format!("pods \"p\" is forbidden: {reason}") };
         assert_eq!(answer.message(), expected, "{spec}");
     }
 }
 
 #[tokio::test]
 async fn mirror_pod_with_account_or_secret_is_rejected() {
-    for (spec, why) in [
+    for (spec, reason) in [
         (json!({}), ""),
         (json!({"serviceAccountName": "default"}), "a mirror pod may not reference service accounts"),
         (json!({"volumes": [{"secret": {"secretName": "s"}}]}), "a mirror pod may not reference secrets"),
@@ -140,7 +141,8 @@ async fn mirror_pod_with_account_or_secret_is_rejected() {
         let meta = json!({"name": "p", "annotations": {"kubernetes.io/config.mirror": "x"}});
         let answer =
             fake.ask(&plugin, Write::default(), json!({"metadata": meta, "spec": spec.clone()})).await;
-        let expected = if why.is_empty() { String::new() } else { format!("pods \"p\" is forbidden: {why}") };
+        let expected =
+            if reason.is_empty() { String::new() } else { format!("pods \"p\" is forbidden: {reason}") };
         assert_eq!(answer.message(), expected, "{spec}");
         assert_eq!(answer.object["spec"], spec, "the pod is unchanged");
     }

@@ -8,8 +8,8 @@ use crate::pod_security::pod::Pod;
 pub(super) fn not_root(pod: &Pod<'_>) -> Option<Violation> {
     let says = |value: Option<&Value>| value.and_then(Value::as_bool);
     let of_pod = says(pod.security(&["runAsNonRoot"]));
-    let of_container = |wanted: Option<bool>| {
-        pod.containers_that(|container| says(container.security(&["runAsNonRoot"])) == wanted)
+    let of_container = |expected: Option<bool>| {
+        pod.containers_that(|container| says(container.security(&["runAsNonRoot"])) == expected)
     };
     const REASON: &str = "runAsNonRoot != true";
     if let Some(setters) = setters(of_pod == Some(false), &of_container(Some(false))) {

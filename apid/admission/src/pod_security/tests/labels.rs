@@ -27,7 +27,7 @@ fn namespace_labels_are_parsed_to_policy() {
         Settings::read(file.of("PodSecurity").unwrap(), &names).unwrap().defaults
     };
     let none = Policy::default();
-    for (said, given, wanted, mistakes) in [
+    for (label_pairs, given, expected, errors) in [
         ("", none, "privileged:latest privileged:latest privileged:latest", 0),
         ("enforce=baseline", none, "baseline:latest privileged:latest baseline:latest", 0),
         (
@@ -60,21 +60,21 @@ fn namespace_labels_are_parsed_to_policy() {
             1,
         ),
     ] {
-        let said: Vec<(String, &str)> = said
+        let label_pairs: Vec<(String, &str)> = label_pairs
             .split_whitespace()
             .map(|pair| pair.split_once('=').unwrap())
             .map(|(key, value)| (format!("pod-security.kubernetes.io/{key}"), value))
             .collect();
-        let label = |key: &str| said.iter().find(|(k, _)| k == key).map(|(_, value)| *value);
+        let label = |key: &str| label_pairs.iter().find(|(k, _)| k == key).map(|(_, value)| *value);
         let reading = labels.read(label, given);
-        assert_eq!(show(&reading.policy), wanted, "{said:?}");
-        assert_eq!(reading.mistakes.len(), mistakes, "{said:?}");
+        assert_eq!(show(&reading.policy), expected, "{label_pairs:?}");
+        assert_eq!(reading.errors.len(), errors, "{label_pairs:?}");
     }
 }
 
 #[test]
 fn version_label_accepts_latest_and_v1_minor() {
-    for (text, wanted) in [
+    for (text, expected) in [
         ("latest", Some(Version::Latest)),
         ("v1.0", Some(Version::Minor(0))),
         ("v1.33", Some(Version::Minor(33))),
@@ -90,7 +90,7 @@ fn version_label_accepts_latest_and_v1_minor() {
         ("", None),
         ("Latest", None),
     ] {
-        assert_eq!(Version::parse(text).ok(), wanted, "{text}");
+        assert_eq!(Version::parse(text).ok(), expected, "{text}");
     }
     assert!(Version::Minor(u64::MAX) < Version::Latest);
 }

@@ -158,7 +158,7 @@ async fn exempt_write_is_allowed_with_audit_annotation() {
     let labels = [("enforce", "restricted")];
     let root = || UserInfo { name: "root".to_owned(), ..UserInfo::default() };
     let kata = over(privileged(), &json!({"spec": {"runtimeClassName": "kata"}}));
-    for (write, object, why) in [
+    for (write, object, reason) in [
         (Write { user: root(), ..Write::default() }, privileged(), "user"),
         (Write { namespace: "loose", ..Write::default() }, privileged(), "namespace"),
         (Write::default(), kata, "runtimeClass"),
@@ -169,7 +169,7 @@ async fn exempt_write_is_allowed_with_audit_annotation() {
         ),
     ] {
         let answer = ask(&labels, write, object).await;
-        assert_eq!((answer.message(), annotation(&answer, "exempt")), ("", Some(why)));
+        assert_eq!((answer.message(), annotation(&answer, "exempt")), ("", Some(reason)));
         assert!(answer.warnings.is_empty());
     }
     let other = over(privileged(), &json!({"spec": {"runtimeClassName": "runc"}}));

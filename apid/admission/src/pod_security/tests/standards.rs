@@ -286,7 +286,7 @@ fn restricted() -> Vec<Row> {
 #[test]
 fn every_control_allows_and_rejects_its_example_pods() {
     let rows: Vec<Row> = baseline().into_iter().chain(restricted()).collect();
-    for (id, since, good, bad, wanted) in &rows {
+    for (id, since, good, bad, expected) in &rows {
         let control = CONTROLS.iter().find(|control| control.id == *id).unwrap();
         let (good, bad) = (pod(good), pod(bad));
         // A rule applies from its release until the release before the next rule.
@@ -295,7 +295,7 @@ fn every_control_allows_and_rejects_its_example_pods() {
         for version in [Version::Minor(*since), last] {
             let of = |level| Standard { level, version };
             assert_eq!(faults(of(control.level), &good), "", "{id} {version} allows: {good}");
-            assert_eq!(faults(of(control.level), &bad), *wanted, "{id} {version} finds fault with: {bad}");
+            assert_eq!(faults(of(control.level), &bad), *expected, "{id} {version} finds fault with: {bad}");
             assert_eq!(faults(of(Level::Privileged), &bad), "", "{id} is not in privileged");
             match control.level {
                 Level::Baseline => assert_ne!(faults(of(Level::Restricted), &bad), "", "{id} in restricted"),
@@ -306,10 +306,10 @@ fn every_control_allows_and_rejects_its_example_pods() {
             }
         }
     }
-    let shown: BTreeSet<(&str, u64)> = rows.iter().map(|(id, since, ..)| (*id, *since)).collect();
+    let covered: BTreeSet<(&str, u64)> = rows.iter().map(|(id, since, ..)| (*id, *since)).collect();
     for control in CONTROLS {
         for (since, _) in control.rules {
-            assert!(shown.contains(&(control.id, *since)), "{} since v1.{since} has no row", control.id);
+            assert!(covered.contains(&(control.id, *since)), "{} since v1.{since} has no row", control.id);
         }
     }
 }
