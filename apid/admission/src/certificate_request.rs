@@ -21,8 +21,10 @@ pub(crate) struct Subject {
 /// The defect of the request.
 pub(crate) fn subject(encoded: &str) -> Result<Subject, String> {
     let text = STANDARD.decode(encoded).map_err(|error| error.to_string())?;
-    let (_, pem) = x509_parser::pem::parse_x509_pem(&text).map_err(|_| "not a PEM block".to_owned())?;
-    let malformed = |_| "PEM block type must be CERTIFICATE REQUEST".to_owned();
+    let pem = x509_parser::pem::parse_x509_pem(&text).ok().map(|(_, pem)| pem);
+    let pem = pem.filter(|pem| pem.label == "CERTIFICATE REQUEST");
+    let pem = pem.ok_or("PEM block type must be CERTIFICATE REQUEST")?;
+    let malformed = |error| format!("malformed certificate request: {error}");
     let (_, request) = X509CertificationRequest::from_der(&pem.contents).map_err(malformed)?;
     let subject = &request.certification_request_info.subject;
     let organizations = subject.iter_organization().filter_map(|group| group.as_str().ok());

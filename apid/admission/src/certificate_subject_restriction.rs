@@ -75,6 +75,8 @@ mod tests {
         let fake = Fake::new(Preset::Kubernetes);
         let plugin = CertificateSubjectRestriction::new(&fake.environment());
         let clients = "kubernetes.io/kube-apiserver-client";
+        const WRONG_BLOCK: &str = "failed to parse CSR: PEM block type must be CERTIFICATE REQUEST";
+        const CERTIFICATE_BLOCK: &str = "-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n";
         for (signer, request, refusal) in [
             (clients, request("team-a"), ""),
             (
@@ -83,7 +85,8 @@ mod tests {
                 "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed",
             ),
             ("example.com/own", request(MASTERS), ""),
-            (clients, "bm8=".to_owned(), "failed to parse CSR: not a PEM block"),
+            (clients, "bm8=".to_owned(), WRONG_BLOCK),
+            (clients, STANDARD.encode(CERTIFICATE_BLOCK), WRONG_BLOCK),
         ] {
             let write = Write { kind: ("certificates", "CertificateSigningRequest"), ..Write::default() };
             let object =

@@ -498,7 +498,7 @@ async fn kubelet_csr_requires_own_common_name() {
         (
             "kubernetes.io/kube-apiserver-client-kubelet",
             &"bm90IHBlbQ==".to_owned(),
-            "unable to parse csr: not a PEM block",
+            "unable to parse csr: PEM block type must be CERTIFICATE REQUEST",
         ),
         ("example.com/other", &foreign, ""),
     ] {
