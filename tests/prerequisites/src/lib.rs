@@ -48,6 +48,21 @@ pub fn recordings() -> Option<PathBuf> {
     None
 }
 
+/// The folder of recorded facts about single fields, beside the recorded exchanges; None when the test is skipped.
+///
+/// # Panics
+///
+/// As [`recordings`].
+#[must_use]
+pub fn probes() -> Option<PathBuf> {
+    let folder = recordings()?.join("../probes");
+    if folder.join("bases").is_dir() {
+        return Some(folder);
+    }
+    skip("probes", &format!("no recorded facts in {}", folder.display()));
+    None
+}
+
 /// Reports that a test is skipped because a prerequisite is missing.
 ///
 /// # Panics

@@ -1,0 +1,136 @@
+//! Recorded facts about single fields, compared with the rules of the kinds.
+//!
+//! A fact is a base object with edits, and the answer of kube-apiserver: refused with which causes, or accepted with which
+//! defaults. The facts are in the folder `probes` beside `CONFORMANCE_DIR`; its README describes the format. This test runs
+//! the rules of a kind without HTTP, authorization and admission. Facts that depend on these stay different here.
+//!
+//! `probes/equal.csv` lists for each kind the number of facts, of equal facts, and of refusals with equal messages. The test
+//! fails when a number is smaller. It also fails when a number is larger: `PROBES_UPDATE=1` writes the larger numbers.
+//!
+//! `PROBES_ONLY=batch.Job PROBES_SHOW=50 cargo test -p kinds --test probes -- --nocapture` prints differences of a kind.
+//! `PROBES_PATH=/spec/template` restricts the facts to fields below a pointer.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+#[path = "probes/answer.rs"]
+mod answer;
+#[path = "probes/edits.rs"]
+mod edits;
+#[path = "probes/pipeline.rs"]
+mod pipeline;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use apimachinery::names::{Names, Preset};
+use kinds::Registry;
+use serde_json::Value;
+
+use answer::Comparison;
+use pipeline::Probe;
+
+/// Numbers of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    facts: usize,
+    equal: usize,
+    refusals: usize,
+    equal_messages: usize,
+}
+
+#[test]
+fn rules_of_kinds_agree_with_recorded_facts() {
+    let Some(folder) = prerequisites::probes() else { return };
+    let only = std::env::var("PROBES_ONLY").ok();
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
+    let registry = Registry::new(&names);
+    let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "jsonl"));
+    files.sort();
+    let mut counts = BTreeMap::new();
+    for file in files {
+        let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+        if only.as_ref().is_some_and(|only| !only.split(',').any(|kind| kind == name)) {
+            continue;
+        }
+        let base = folder.join("bases").join(format!("{name}.json"));
+        let Some(probe) = Probe::new(&registry, &names, &read_json(&base)) else { continue };
+        counts.insert(name.clone(), compare(&name, &probe, &file));
+    }
+    if only.is_none() {
+        compare_with_list(&counts);
+    }
+}
+
+/// Compares the facts of one kind, and prints differences on request.
+fn compare(name: &str, probe: &Probe<'_>, file: &Path) -> Counts {
+    let limit: usize = std::env::var("PROBES_SHOW").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let below = std::env::var("PROBES_PATH").unwrap_or_default();
+    let mut counts = Counts::default();
+    let mut printed = 0;
+    for line in fs::read_to_string(file).unwrap().lines() {
+        let fact: Value = serde_json::from_str(line).unwrap();
+        if !fact["p"].as_str().unwrap_or("").starts_with(&below) {
+            continue;
+        }
+        let Some(answer) = probe.answer(&fact) else { continue };
+        let Comparison { differences, same_messages } = answer::compare(&fact, &answer);
+        counts.facts += 1;
+        counts.equal += usize::from(differences.is_empty());
+        if fact["code"].as_u64() >= Some(400) {
+            counts.refusals += 1;
+            counts.equal_messages += usize::from(same_messages);
+        }
+        if (!differences.is_empty() || (fact["c"].is_array() && !same_messages)) && printed < limit {
+            printed += 1;
+            let edit = &line[..line.len().min(200)];
+            println!("{name}: {edit}\n    {}", differences.join("\n    "));
+            if differences.is_empty() {
+                println!("    messages: expected {}, actual {:?}", fact["c"], answer.causes);
+            }
+        }
+    }
+    println!("{name}: {counts:?}");
+    counts
+}
+
+/// Compares the numbers with the checked-in list.
+fn compare_with_list(counts: &BTreeMap<String, Counts>) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/probes/equal.csv");
+    let mut text = "kind,facts,equal,refusals,equal_messages\n".to_owned();
+    for (kind, Counts { facts, equal, refusals, equal_messages }) in counts {
+        writeln!(text, "{kind},{facts},{equal},{refusals},{equal_messages}").unwrap();
+    }
+    if std::env::var_os("PROBES_UPDATE").is_some() {
+        fs::write(&file, text).unwrap();
+        return;
+    }
+    let listed = fs::read_to_string(&file).unwrap();
+    let differences: Vec<String> = text
+        .lines()
+        .filter(|line| !listed.lines().any(|listed| listed == *line))
+        .map(|line| {
+            let kind = line.split(',').next().unwrap();
+            let listed = listed.lines().find(|listed| listed.starts_with(&format!("{kind},")));
+            format!("{line} (listed: {})", listed.unwrap_or("none"))
+        })
+        .collect();
+    assert!(
+        differences.is_empty(),
+        "the numbers of equal facts changed. Fewer: mend the rule. More: run with PROBES_UPDATE=1.\n{}",
+        differences.join("\n")
+    );
+}
+
+fn read_json(file: &Path) -> Value {
+    let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    serde_json::from_str(&text).unwrap()
+}

@@ -1,0 +1,203 @@
+//! The write path of a kind without HTTP, authorization and admission.
+
+use std::collections::BTreeMap;
+
+use apimachinery::clock::{ManualClock, SeededRng};
+use apimachinery::field::FieldErrors;
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use apimachinery::time;
+use kinds::{Context, Registry, Resource, Storage};
+use serde_json::Value;
+
+use super::answer::{Answer, changed, clean};
+use super::edits::{apply, edits_of, expand, value_at};
+
+/// A kind with the base objects of its facts.
+pub(super) struct Probe<'a> {
+    resource: &'a Resource,
+    names: &'a Names,
+    clock: ManualClock,
+    rng: SeededRng,
+    bases: BTreeMap<String, Value>,
+    samples: Value,
+    live: BTreeMap<String, Result<Object, String>>,
+}
+
+/// The result of a write.
+enum Written {
+    Stored(Object),
+    /// 400 with a message.
+    Malformed(String),
+    /// 422.
+    Invalid(FieldErrors),
+}
+
+impl<'a> Probe<'a> {
+    /// Reads the base objects. None for kinds that apid does not store.
+    pub(super) fn new(registry: &'a Registry, names: &'a Names, document: &Value) -> Option<Self> {
+        let mut path = document["path"].as_str()?.trim_start_matches('/').split('/');
+        let (group, version) = match path.next()? {
+            "api" => ("", path.next()?),
+            _ => (path.next()?, path.next()?),
+        };
+        let plural = path.next_back()?;
+        let resource = registry.find(group, version, plural)?;
+        if resource.kind.storage != Storage::Stored {
+            return None;
+        }
+        let objects = document["objects"].as_object()?;
+        let bases = objects.iter().map(|(name, object)| (name.clone(), expand(object))).collect();
+        let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
+        let mut probe = Probe {
+            resource,
+            names,
+            clock,
+            rng: SeededRng::new(1),
+            bases,
+            samples: document["samples"].clone(),
+            live: BTreeMap::new(),
+        };
+        for (base, edits) in document["live"].as_object().into_iter().flatten() {
+            let live = probe.live(base, edits, &document["prepare"][base]);
+            probe.live.insert(base.clone(), live);
+        }
+        Some(probe)
+    }
+
+    /// The live object of a base, from which updates start.
+    fn live(&self, base: &str, edits: &Value, prepare: &Value) -> Result<Object, String> {
+        let mut object = self.bases.get(base).ok_or("no base")?.clone();
+        for edit in edits.as_array().into_iter().flatten() {
+            apply(&mut object, edit).ok_or("edit")?;
+        }
+        let mut live = match self.create(object) {
+            Written::Stored(object) => object,
+            Written::Malformed(message) => return Err(message),
+            Written::Invalid(errors) => return Err(errors.iter().map(ToString::to_string).collect()),
+        };
+        for step in prepare.as_array().into_iter().flatten() {
+            let subresource = step[0].as_str().unwrap_or("").trim_start_matches('/');
+            let mut value = live.clone().into_value();
+            for edit in step[1].as_array().into_iter().flatten() {
+                apply(&mut value, edit).ok_or("edit")?;
+            }
+            if let Written::Stored(object) = self.update(value, &live, subresource) {
+                live = object;
+            }
+        }
+        Ok(live)
+    }
+
+    fn context<'c>(&'c self, subresource: &'c str) -> Context<'c> {
+        Context { names: self.names, clock: &self.clock, rng: &self.rng, subresource }
+    }
+
+    fn decode(&self, value: Value) -> Result<Object, String> {
+        let mut object = Object::from_value(value).map_err(|error| error.to_string())?;
+        // The checks of the decode step and of the request path.
+        let (api_version, kind) = (self.resource.api_version(), self.resource.kind.kind);
+        let differs = |field, expected| {
+            !matches!(object.str_at(&[field]), None | Some("")) && object.str_at(&[field]) != Some(expected)
+        };
+        if differs("apiVersion", &api_version) || differs("kind", kind) {
+            return Err("another kind or version".to_owned());
+        }
+        if self.resource.kind.namespaced && !matches!(object.namespace(), "" | "probe") {
+            return Err("another namespace".to_owned());
+        }
+        object.set_type(&api_version, kind);
+        self.resource.conform(&mut object).map_err(|error| error.to_string())?;
+        Ok(object)
+    }
+
+    fn create(&self, value: Value) -> Written {
+        let ctx = self.context("");
+        let mut object = match self.decode(value) {
+            Ok(object) => object,
+            Err(message) => return Written::Malformed(message),
+        };
+        self.resource.default(&mut object, &ctx);
+        self.resource.prepare_create(&mut object, "probe", &ctx);
+        self.resource.canonicalize(&mut object, &ctx);
+        let errors = self.resource.validate_create(&object, &ctx);
+        if errors.is_empty() { Written::Stored(object) } else { Written::Invalid(errors) }
+    }
+
+    fn update(&self, value: Value, old: &Object, subresource: &str) -> Written {
+        let ctx = self.context(subresource);
+        let mut object = match self.decode(value) {
+            Ok(object) => object,
+            Err(message) => return Written::Malformed(message),
+        };
+        self.resource.default(&mut object, &ctx);
+        self.resource.prepare_update(&mut object, old, &ctx);
+        self.resource.canonicalize(&mut object, &ctx);
+        let errors = self.resource.validate_update(&object, old, &ctx);
+        if errors.is_empty() { Written::Stored(object) } else { Written::Invalid(errors) }
+    }
+
+    /// The answer to the request of a fact. None for subresources with a body of their own.
+    pub(super) fn answer(&self, fact: &Value) -> Option<Answer> {
+        let verb = fact["v"].as_str().unwrap();
+        let base = fact["b"].as_str().unwrap();
+        let subresource = if matches!(verb, "create" | "update") { "" } else { verb };
+        let kind = self.resource.kind;
+        let is_part = kind.subresources.iter().any(|s| s.name == subresource && kind.is_part(s));
+        if !subresource.is_empty() && !is_part {
+            return None;
+        }
+        let old = match (verb, self.live.get(base)) {
+            ("create", _) => None,
+            (_, Some(Ok(object))) => Some(object),
+            (_, live) => return Some(Answer::failed(format!("no live object: {live:?}"))),
+        };
+        let mut sent = match old {
+            Some(object) => object.clone().into_value(),
+            None => self.bases.get(base)?.clone(),
+        };
+        let mut edits = Vec::new();
+        if let Some(sample) = fact.get("s") {
+            let sample = sample.as_str().unwrap_or(verb);
+            edits.extend(self.samples[format!("{base}:{sample}")].as_array().cloned().unwrap_or_default());
+        }
+        edits.extend(edits_of(fact));
+        for edit in &edits {
+            if apply(&mut sent, edit).is_none() {
+                return Some(Answer::failed("edit".to_owned()));
+            }
+        }
+        let written = match old {
+            None => self.create(sent.clone()),
+            Some(old) => self.update(sent.clone(), old, subresource),
+        };
+        let object = match written {
+            Written::Malformed(message) => return Some(Answer::malformed(message)),
+            Written::Invalid(errors) => return Some(Answer::invalid(self.resource, &errors)),
+            Written::Stored(object) => object.into_value(),
+        };
+        let pointer = fact.get("p").and_then(Value::as_str);
+        let mut answer = Answer::default();
+        match old {
+            Some(old) if !(fact.get("s").is_some() && pointer.is_some()) => {
+                answer.code = 200;
+                answer.changed = Some(changed(&clean(&old.clone().into_value()), &clean(&object)));
+            }
+            old => {
+                answer.code = if old.is_some() { 200 } else { 201 };
+                answer.value = pointer.and_then(|pointer| {
+                    let (sent, object) = (clean(&sent), clean(&object));
+                    match (value_at(&sent, pointer), value_at(&object, pointer)) {
+                        (sent, Some(value)) if sent != Some(value) => Some(value.clone()),
+                        (Some(_), None) => Some("$absent".into()),
+                        _ => None,
+                    }
+                });
+                if verb == "create" {
+                    answer.object = Some(clean(&object));
+                }
+            }
+        }
+        Some(answer)
+    }
+}
