@@ -13,6 +13,14 @@ const SUBDOMAIN_MAX: usize = 253;
 /// Maximum characters of a DNS label.
 const LABEL_MAX: usize = 63;
 
+/// Maximum characters of a port name.
+const PORT_NAME_MAX: usize = 15;
+
+const VARIABLE_NAME: &str =
+    "a valid environment variable name must consist only of printable ASCII characters other than '='";
+const HTTP_HEADER_NAME: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
+/// Message for an invalid sysctl name.
+pub const SYSCTL: &str = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
@@ -106,6 +114,50 @@ pub fn config_key(text: &str) -> Vec<String> {
         _ => {}
     }
     errors
+}
+
+/// Validates a port name: an IANA service name.
+pub fn port_name(text: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if text.len() > PORT_NAME_MAX {
+        errors.push(too_long(PORT_NAME_MAX));
+    }
+    if !text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+        errors.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+    }
+    if !text.bytes().any(|b| b.is_ascii_lowercase()) {
+        errors.push("must contain at least one letter (a-z)".to_owned());
+    }
+    if text.contains("--") {
+        errors.push("must not contain consecutive hyphens".to_owned());
+    }
+    if text.starts_with('-') || text.ends_with('-') {
+        errors.push("must not begin or end with a hyphen".to_owned());
+    }
+    errors
+}
+
+/// Validates the name of an environment variable: printable ASCII characters other than `=`.
+pub fn variable_name(text: &str) -> Vec<String> {
+    let is_valid = !text.is_empty() && text.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=');
+    if is_valid { Vec::new() } else { vec![VARIABLE_NAME.to_owned()] }
+}
+
+/// Validates the name of an HTTP header.
+pub fn http_header_name(text: &str) -> Vec<String> {
+    let is_valid = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    if is_valid { Vec::new() } else { vec![HTTP_HEADER_NAME.to_owned()] }
+}
+
+/// Whether a text is the name of a sysctl, with dots or slashes.
+pub fn is_sysctl(text: &str) -> bool {
+    let is_word = |word: &str| {
+        let edge = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        edge(word.bytes().next())
+            && edge(word.bytes().next_back())
+            && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_'))
+    };
+    text.len() <= SUBDOMAIN_MAX && text.split(['.', '/']).all(is_word)
 }
 
 fn check(text: &str, max: usize, message: &str, valid: impl Fn(&str) -> bool) -> Vec<String> {

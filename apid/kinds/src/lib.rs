@@ -40,6 +40,8 @@ mod status;
 pub mod strategy;
 pub mod table;
 mod unenforced;
+mod validation;
+mod volume_sources;
 
 mod admissionregistration;
 mod apiextensions;

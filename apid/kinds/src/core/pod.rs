@@ -1,7 +1,7 @@
 //! Pod: containers that run together on a node.
 
 use apimachinery::clock::Clock;
-use apimachinery::field::{FieldErrors, FieldPath};
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
@@ -173,13 +173,13 @@ impl Strategy for Pod {
             pod_parts::EPHEMERAL => pod_parts::validate_ephemeral(new, old),
             pod_parts::RESIZE => pod_parts::validate_resize(new, old),
             "" => pods::validation::update(new, old),
+            "status" => pods::validation::status(new, old),
             _ => FieldErrors::new(),
         }
     }
 
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        let nothing = Value::Null;
-        pods::validation::spec(object.get("spec").unwrap_or(&nothing), &FieldPath::new("spec"))
+        pods::validation::pod(object)
     }
 
     fn revalidates(&self, subresource: &str) -> bool {

@@ -2,13 +2,14 @@
 //!
 //! Each subresource ignores all other fields of a body.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath, quote};
 use apimachinery::object::{Map, Object};
 use serde_json::Value;
 
 use super::pod_status;
+use crate::pods;
 use crate::table::cell::PathReader;
 
 /// Subresource that adds ephemeral containers.
@@ -19,19 +20,6 @@ pub(super) const RESIZE: &str = "resize";
 const EPHEMERAL_FIELD: &str = "ephemeralContainers";
 /// Container lists that are fixed at creation.
 const FIXED_CONTAINER_LISTS: [&str; 2] = ["containers", "initContainers"];
-
-/// Container fields that ephemeral containers cannot have.
-/// Ephemeral containers are never restarted, probed or scheduled.
-const FORBIDDEN_EPHEMERAL_FIELDS: [&str; 8] = [
-    "ports",
-    "resources",
-    "resizePolicy",
-    "restartPolicy",
-    "livenessProbe",
-    "readinessProbe",
-    "startupProbe",
-    "lifecycle",
-];
 
 /// Container fields that a resize changes.
 const RESIZE_FIELDS: [&str; 2] = ["resources", "resizePolicy"];
@@ -79,33 +67,8 @@ pub(super) fn keep_resources(new: &mut Object, old: &Object) {
 pub(super) fn validate_ephemeral(new: &Object, old: &Object) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let path = FieldPath::new("spec").child(EPHEMERAL_FIELD);
-    let lasting: BTreeSet<&str> = FIXED_CONTAINER_LISTS
-        .iter()
-        .flat_map(|list| new.items(&format!("spec.{list}")))
-        .map(|container| container.text("name"))
-        .collect();
-    let mut names = lasting.clone();
+    errors.extend(pods::validation::ephemeral_containers(new));
     let containers = new.items("spec.ephemeralContainers");
-    for (i, container) in containers.iter().enumerate() {
-        let path = path.index(i);
-        let (name, target) = (container.text("name"), container.text("targetContainerName"));
-        if name.is_empty() {
-            errors.push(FieldError::required(&path.child("name"), ""));
-        } else if !names.insert(name) {
-            errors.push(FieldError::duplicate(&path.child("name"), name));
-        }
-        if container.text("image").is_empty() {
-            errors.push(FieldError::required(&path.child("image"), ""));
-        }
-        let present = |field: &&&str| container.get(**field).is_some_and(|value| !is_empty(value));
-        for field in FORBIDDEN_EPHEMERAL_FIELDS.iter().filter(present) {
-            errors
-                .push(FieldError::forbidden(&path.child(field), "cannot be set for an Ephemeral Container"));
-        }
-        if !target.is_empty() && !lasting.contains(target) {
-            errors.push(FieldError::not_found(&path.child("targetContainerName"), target));
-        }
-    }
     let mut by_name: BTreeMap<&str, &Value> = BTreeMap::new();
     for container in containers {
         by_name.entry(container.text("name")).or_insert(container);
@@ -126,7 +89,24 @@ pub(super) fn validate_ephemeral(new: &Object, old: &Object) -> FieldErrors {
 /// Validates a resize.
 pub(super) fn validate_resize(new: &Object, old: &Object) -> FieldErrors {
     let path = FieldPath::new("spec");
-    let mut errors = FieldErrors::new();
+    let mut errors = pods::validation::resources_of_containers(new);
+    for list in FIXED_CONTAINER_LISTS {
+        let before = old.items(&format!("spec.{list}"));
+        for (i, container) in new.items(&format!("spec.{list}")).iter().enumerate() {
+            let Some(before) = before.get(i) else { continue };
+            for kind in ["limits", "requests"] {
+                let (before, after) = (
+                    before.entries(&format!("resources.{kind}")),
+                    container.entries(&format!("resources.{kind}")),
+                );
+                let is_removed = |(name, _): &(&str, &Value)| !after.iter().any(|(kept, _)| kept == name);
+                if before.iter().any(is_removed) {
+                    let path = path.child(list).index(i).child("resources").child(kind);
+                    errors.push(FieldError::forbidden(&path, &format!("resource {kind} cannot be removed")));
+                }
+            }
+        }
+    }
     let quality = pod_status::qos_class(new);
     if quality != pod_status::qos_class(old) {
         let detail = "Pod QOS Class may not change as a result of resizing";
@@ -176,16 +156,6 @@ fn spec(pod: &mut Object) -> Option<&mut Map<String, Value>> {
     pod.get_mut("spec").and_then(Value::as_object_mut)
 }
 
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Object(map) => map.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::String(text) => text.is_empty(),
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -206,9 +176,9 @@ mod tests {
     #[test]
     fn ephemeral_containers_can_only_be_added() {
         let old = pod(
-            json!({"containers": [{"name": "c", "image": "a"}], "ephemeralContainers": [{"name": "e", "image": "a"}]}),
+            json!({"containers": [{"name": "c", "image": "a"}], "ephemeralContainers": [{"name": "e", "image": "a", "terminationMessagePolicy": "File", "imagePullPolicy": "Always"}]}),
         );
-        for (ephemeral, wrong) in [
+        for (mut ephemeral, expected) in [
             (
                 json!([{"name": "e", "image": "a"}, {"name": "f", "image": "a", "targetContainerName": "c"}]),
                 vec![],
@@ -216,23 +186,27 @@ mod tests {
             (json!([]), vec!["spec.ephemeralContainers"]),
             (json!([{"name": "e", "image": "b"}]), vec!["spec.ephemeralContainers"]),
             (
-                json!([{"name": "e", "image": "a"}, {"name": "c", "image": "a", "ports": [{}], "resources": {}},
+                json!([{"name": "e", "image": "a"}, {"name": "c", "image": "a", "ports": [{"containerPort": 1, "protocol": "TCP"}], "resources": {}},
                     {"name": "g", "targetContainerName": "e", "livenessProbe": {"x": 1}}]),
                 vec![
                     "spec.ephemeralContainers[1].name",
                     "spec.ephemeralContainers[1].ports",
                     "spec.ephemeralContainers[2].image",
-                    "spec.ephemeralContainers[2].livenessProbe",
                     "spec.ephemeralContainers[2].targetContainerName",
+                    "spec.ephemeralContainers[2].livenessProbe",
                 ],
             ),
         ] {
+            for container in ephemeral.as_array_mut().unwrap() {
+                container["terminationMessagePolicy"] = json!("File");
+                container["imagePullPolicy"] = json!("Always");
+            }
             let mut new = pod(json!({"containers": [], "ephemeralContainers": ephemeral}));
             new.set_meta("labels", json!({"not": "kept"}));
             keep_ephemeral(&mut new, &old);
             assert_eq!(new.items("spec.containers"), old.items("spec.containers"));
             assert!(new.label("not").is_none());
-            assert_eq!(fields(&validate_ephemeral(&new, &old)), wrong, "{ephemeral}");
+            assert_eq!(fields(&validate_ephemeral(&new, &old)), expected, "{ephemeral}");
         }
     }
 

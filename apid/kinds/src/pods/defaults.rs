@@ -8,6 +8,7 @@
 use apimachinery::object::{Object, Value};
 use serde_json::json;
 
+use super::disabled;
 use crate::defaults::{Fields, each, fill, fill_text, map_at, map_or_insert, part};
 
 /// Default file mode: the owner reads and writes, all others read.
@@ -16,6 +17,7 @@ const MODE: i64 = 0o644;
 /// Sets the defaults of a pod.
 pub(crate) fn pod(object: &mut Object) {
     let Some(spec) = part(object, "spec") else { return };
+    disabled::remove(spec);
     fill(spec, "enableServiceLinks", true);
     let on_host = spec.get("hostNetwork") == Some(&Value::Bool(true));
     for list in ["containers", "initContainers"] {
@@ -32,6 +34,7 @@ pub(crate) fn pod(object: &mut Object) {
 /// Sets the defaults of the pod template at a path, such as `spec.template`.
 pub(crate) fn template(object: &mut Object, path: &str) {
     if let Some(spec) = part(object, &format!("{path}.spec")) {
+        disabled::remove(spec);
         complete(spec);
     }
 }

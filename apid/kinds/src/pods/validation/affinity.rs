@@ -1,0 +1,146 @@
+//! Node affinity, pod affinity and pod anti-affinity.
+
+use apimachinery::field::FieldErrors;
+
+use super::label_selector;
+use crate::format;
+use crate::validation::{Field, text};
+
+/// Validates the affinity of a pod.
+pub(super) fn validate(affinity: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let node = affinity.child("nodeAffinity");
+    let required = node.child("requiredDuringSchedulingIgnoredDuringExecution");
+    if required.is_present() {
+        node_selector(&required, errors);
+        label_values(&required, errors);
+    }
+    for preferred in node.child("preferredDuringSchedulingIgnoredDuringExecution").items() {
+        weight(&preferred, errors);
+        node_selector_term(&preferred.child("preference"), errors);
+    }
+    for field in ["podAffinity", "podAntiAffinity"] {
+        let pod = affinity.child(field);
+        for term in pod.child("requiredDuringSchedulingIgnoredDuringExecution").items() {
+            pod_affinity_term(&term, errors);
+        }
+        for preferred in pod.child("preferredDuringSchedulingIgnoredDuringExecution").items() {
+            weight(&preferred, errors);
+            pod_affinity_term(&preferred.child("podAffinityTerm"), errors);
+        }
+    }
+}
+
+fn weight(preferred: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let weight = preferred.child("weight");
+    if !(1..=100).contains(&weight.integer().unwrap_or(0)) {
+        errors.push(weight.invalid("must be in the range 1-100"));
+    }
+}
+
+/// Validates a node selector.
+pub(crate) fn node_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let terms = selector.child("nodeSelectorTerms");
+    if terms.list().is_empty() {
+        errors.push(terms.required("must have at least one node selector term"));
+    }
+    for term in terms.items() {
+        node_selector_term(&term, errors);
+    }
+}
+
+fn node_selector_term(term: &Field<'_, '_>, errors: &mut FieldErrors) {
+    for requirement in term.child("matchExpressions").items() {
+        label_requirement(&requirement, errors);
+    }
+    for requirement in term.child("matchFields").items() {
+        field_requirement(&requirement, errors);
+    }
+}
+
+/// Validates the values of a required node affinity as label values.
+fn label_values(selector: &Field<'_, '_>, errors: &mut FieldErrors) {
+    for term in selector.child("nodeSelectorTerms").items() {
+        for requirement in term.child("matchExpressions").items() {
+            for value in requirement.child("values").items() {
+                text::formatted(&value, format::label_value, errors);
+            }
+        }
+    }
+}
+
+fn label_requirement(requirement: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let (operator, values) = (requirement.child("operator"), requirement.child("values"));
+    match operator.text() {
+        "In" | "NotIn" if values.list().is_empty() => {
+            errors.push(values.required("must be specified when `operator` is 'In' or 'NotIn'"));
+        }
+        "Exists" | "DoesNotExist" if !values.list().is_empty() => {
+            errors
+                .push(values.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'"));
+        }
+        "Gt" | "Lt" if values.list().len() != 1 => {
+            errors.push(values.required("must be specified single value when `operator` is 'Lt' or 'Gt'"));
+        }
+        "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+        _ => errors.push(operator.invalid_value(operator.text(), "not a valid selector operator")),
+    }
+    text::formatted(&requirement.child("key"), format::qualified_name, errors);
+}
+
+fn field_requirement(requirement: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let (operator, values) = (requirement.child("operator"), requirement.child("values"));
+    match operator.text() {
+        "In" | "NotIn" => {
+            if values.list().len() != 1 {
+                errors.push(values.required(
+                    "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
+                ));
+            }
+        }
+        _ => errors.push(operator.invalid_value(operator.text(), "not a valid selector operator")),
+    }
+    let key = requirement.child("key");
+    if key.text() == "metadata.name" {
+        for value in values.items() {
+            text::formatted(&value, format::subdomain, errors);
+        }
+    } else {
+        errors.push(key.invalid_value(key.text(), "not a valid field selector key"));
+    }
+}
+
+fn pod_affinity_term(term: &Field<'_, '_>, errors: &mut FieldErrors) {
+    label_selector(&term.child("labelSelector"), errors);
+    label_selector(&term.child("namespaceSelector"), errors);
+    for namespace in term.child("namespaces").items() {
+        let field = term.child("namespace");
+        for message in format::label(namespace.text()) {
+            errors.push(field.invalid_value(namespace.text(), &message));
+        }
+    }
+    label_keys(term, errors);
+    let key = term.child("topologyKey");
+    if key.text().is_empty() {
+        errors.push(key.required("can not be empty"));
+    }
+    text::formatted(&key, format::qualified_name, errors);
+}
+
+/// Validates `matchLabelKeys` and `mismatchLabelKeys`.
+fn label_keys(term: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let selector = term.child("labelSelector");
+    let (matching, mismatching) = (term.child("matchLabelKeys"), term.child("mismatchLabelKeys"));
+    for keys in [&matching, &mismatching] {
+        for key in keys.items() {
+            text::formatted(&key, format::qualified_name, errors);
+            if !selector.is_present() {
+                errors.push(key.forbidden("must not be specified when labelSelector is not set"));
+            }
+        }
+    }
+    for key in matching.items() {
+        if mismatching.list().iter().any(|other| other.as_str() == Some(key.text())) {
+            errors.push(key.invalid_value(key.text(), "exists in both matchLabelKeys and mismatchLabelKeys"));
+        }
+    }
+}

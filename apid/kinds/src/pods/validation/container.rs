@@ -1,0 +1,74 @@
+//! Rules that containers of all lists share.
+
+use std::collections::BTreeSet;
+
+use apimachinery::field::FieldErrors;
+
+use super::{PodFacts, environment, mounts, resources, security};
+use crate::format;
+use crate::validation::{Field, network, text};
+
+/// Validates a container.
+pub(super) fn validate(container: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &mut FieldErrors) {
+    text::required_formatted(&container.child("name"), format::label, errors);
+    text::required(&container.child("image"), errors);
+    text::one_of(&container.child("terminationMessagePolicy"), &["FallbackToLogsOnError", "File"], errors);
+    ports(&container.child("ports"), errors);
+    environment::variables(&container.child("env"), errors);
+    environment::sources(&container.child("envFrom"), errors);
+    mounts::mounts(container, &facts.volumes, errors);
+    mounts::devices(container, &facts.volumes, errors);
+    pull_policy(&container.child("imagePullPolicy"), errors);
+    resources::container(&container.child("resources"), errors);
+    resources::resize_policy(&container.child("resizePolicy"), facts, errors);
+    security::container(&container.child("securityContext"), facts, errors);
+}
+
+/// Validates a pull policy of an image.
+pub(super) fn pull_policy(policy: &Field<'_, '_>, errors: &mut FieldErrors) {
+    text::one_of(policy, &["Always", "IfNotPresent", "Never"], errors);
+}
+
+fn ports(ports: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let mut names = BTreeSet::new();
+    for port in ports.items() {
+        let name = port.child("name");
+        if !name.text().is_empty() {
+            let messages = format::port_name(name.text());
+            for message in &messages {
+                errors.push(name.invalid(message));
+            }
+            if messages.is_empty() && !names.insert(name.text()) {
+                errors.push(name.duplicate());
+            }
+        }
+        let number = port.child("containerPort");
+        if number.integer().unwrap_or(0) == 0 {
+            errors.push(number.required(""));
+        } else {
+            network::port(&number, errors);
+        }
+        let host = port.child("hostPort");
+        if host.integer().unwrap_or(0) != 0 {
+            network::port(&host, errors);
+        }
+        text::one_of(&port.child("protocol"), &["SCTP", "TCP", "UDP"], errors);
+    }
+}
+
+/// Reports host ports that occur twice in containers. Each item of `lists` is a container.
+pub(super) fn host_port_conflicts<'v, 'p>(
+    container: &'p Field<'v, 'p>,
+    seen: &mut BTreeSet<(&'v str, &'v str, i64)>,
+    errors: &mut FieldErrors,
+) {
+    for port in container.child("ports").items() {
+        let host = port.child("hostPort");
+        let number = host.integer().unwrap_or(0);
+        let (protocol, address) = (port.child("protocol").text(), port.child("hostIP").text());
+        if number != 0 && !seen.insert((protocol, address, number)) {
+            let shown = format!("{protocol}/{address}/{number}");
+            errors.push(apimachinery::field::FieldError::duplicate(&host.path(), shown));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The lists of containers of a pod: containers, init containers and ephemeral containers.
+
+use std::collections::BTreeSet;
+
+use apimachinery::field::FieldErrors;
+
+use super::probe::{ProbeKind, lifecycle, probe};
+use super::{PodFacts, container};
+use crate::validation::Field;
+
+/// Probes of a container, in the order of validation.
+const PROBES: [(&str, ProbeKind); 3] = [
+    ("livenessProbe", ProbeKind::Liveness),
+    ("readinessProbe", ProbeKind::Readiness),
+    ("startupProbe", ProbeKind::Startup),
+];
+
+/// Fields that an ephemeral container can have.
+const EPHEMERAL_FIELDS: [&str; 16] = [
+    "name",
+    "image",
+    "command",
+    "args",
+    "workingDir",
+    "env",
+    "envFrom",
+    "volumeMounts",
+    "volumeDevices",
+    "terminationMessagePath",
+    "terminationMessagePolicy",
+    "imagePullPolicy",
+    "securityContext",
+    "stdin",
+    "stdinOnce",
+    "tty",
+];
+
+/// Validates the lists of containers.
+pub(super) fn validate(spec: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &mut FieldErrors) {
+    let containers = spec.child("containers");
+    let mut names = BTreeSet::new();
+    if containers.list().is_empty() {
+        errors.push(containers.required(""));
+    }
+    for container in containers.items() {
+        container::validate(&container, facts, errors);
+        let name = container.child("name");
+        if !names.insert(name.text()) {
+            errors.push(name.duplicate());
+        }
+        handlers(&container, facts, errors);
+        let policy = container.child("restartPolicy");
+        if policy.is_present() {
+            errors.push(policy.forbidden("may not be set for non-init containers"));
+        }
+    }
+    let mut host_ports = BTreeSet::new();
+    let items: Vec<_> = containers.items().collect();
+    for container in &items {
+        container::host_port_conflicts(container, &mut host_ports, errors);
+    }
+    for container in spec.child("initContainers").items() {
+        init_container(&container, facts, &mut names, errors);
+    }
+    ephemeral_containers(&spec.child("ephemeralContainers"), &names, facts, errors);
+}
+
+/// Validates the lifecycle and the probes of a container that runs as long as the pod.
+fn handlers(container: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &mut FieldErrors) {
+    lifecycle(&container.child("lifecycle"), facts, errors);
+    for (field, kind) in PROBES {
+        probe(&container.child(field), kind, facts, errors);
+    }
+}
+
+fn init_container<'v>(
+    container: &Field<'v, '_>,
+    facts: &PodFacts<'_>,
+    names: &mut BTreeSet<&'v str>,
+    errors: &mut FieldErrors,
+) {
+    container::validate(container, facts, errors);
+    let policy = container.child("restartPolicy");
+    if policy.is_present() && policy.text() != "Always" {
+        errors.push(policy.not_supported(&["Always"]));
+    }
+    let name = container.child("name");
+    if names.contains(name.text()) {
+        errors.push(name.duplicate());
+    } else if !name.text().is_empty() {
+        names.insert(name.text());
+    }
+    container::host_port_conflicts(container, &mut BTreeSet::new(), errors);
+    if policy.text() == "Always" {
+        handlers(container, facts, errors);
+        return;
+    }
+    for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+        let field = container.child(field);
+        if field.is_present() {
+            errors.push(field.forbidden("may not be set for init containers without restartPolicy=Always"));
+        }
+    }
+    let resize = container.child("resizePolicy");
+    if !resize.list().is_empty() {
+        errors.push(resize.invalid("must not be set for init containers"));
+    }
+}
+
+/// Validates ephemeral containers. `names` are the names of the other containers.
+pub(crate) fn ephemeral_containers(
+    containers: &Field<'_, '_>,
+    names: &BTreeSet<&str>,
+    facts: &PodFacts<'_>,
+    errors: &mut FieldErrors,
+) {
+    let mut all = names.clone();
+    for container in containers.items() {
+        container::validate(&container, facts, errors);
+        let name = container.child("name");
+        if !name.text().is_empty() && !all.insert(name.text()) {
+            errors.push(name.duplicate());
+        }
+        let target = container.child("targetContainerName");
+        if !target.text().is_empty() && !names.contains(target.text()) {
+            errors.push(target.not_found());
+        }
+        for (field, value) in container.value().and_then(serde_json::Value::as_object).into_iter().flatten() {
+            let is_empty = value.as_object().is_some_and(serde_json::Map::is_empty);
+            if !EPHEMERAL_FIELDS.contains(&field.as_str()) && field != "targetContainerName" && !is_empty {
+                errors.push(container.child(field).forbidden("cannot be set for an Ephemeral Container"));
+            }
+        }
+        for mount in container.child("volumeMounts").items() {
+            for field in ["subPath", "subPathExpr"] {
+                let field = mount.child(field);
+                if !field.text().is_empty() {
+                    errors.push(field.forbidden("cannot be set for an Ephemeral Container"));
+                }
+            }
+        }
+    }
+}
+
+/// Reports image names with white space, which pod templates may have.
+pub(super) fn validate_for_pod(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    for list in ["containers", "initContainers"] {
+        for container in spec.child(list).items() {
+            let image = container.child("image");
+            if image.text().trim() != image.text() {
+                errors.push(image.invalid("must not have leading or trailing whitespace"));
+            }
+        }
+    }
+}

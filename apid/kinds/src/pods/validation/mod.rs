@@ -1,0 +1,250 @@
+//! Validation of pod specs and pod templates.
+//!
+//! # Contract
+//!
+//! [`pod`] validates a new pod, [`template`] a pod template, and [`spec`] the rules that both share. [`update`] validates
+//! the changes of a pod. One file contains the rules of one part of a pod.
+//!
+//! # Reference
+//!
+//! Rules, messages and their order are those of kube-apiserver 1.33.
+
+mod affinity;
+mod container;
+mod container_lists;
+mod dns;
+mod environment;
+mod mounts;
+mod operating_system;
+mod probe;
+mod resources;
+mod security;
+mod status;
+mod topology;
+mod update;
+mod volume_files;
+mod volumes;
+mod windows;
+mod workload;
+
+pub(crate) use status::status;
+pub(crate) use update::update;
+pub(crate) use workload::workload;
+
+use std::collections::BTreeMap;
+
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::object::{Object, Value};
+
+use crate::table::cell::PathReader as _;
+use crate::validation::{Field, number, text};
+use crate::{format, labels};
+
+/// Facts about a pod that rules of its parts need.
+struct PodFacts<'v> {
+    /// Volumes without errors, by name.
+    volumes: BTreeMap<&'v str, &'v Value>,
+    restart_policy: &'v str,
+    grace_period_seconds: i64,
+    /// Whether the pod uses the user namespace of the host.
+    has_host_users: bool,
+}
+
+impl<'v> PodFacts<'v> {
+    /// Collects the facts, and validates the volumes.
+    fn new(spec: &Field<'v, '_>, errors: &mut FieldErrors) -> Self {
+        PodFacts {
+            volumes: volumes::validate(&spec.child("volumes"), errors),
+            restart_policy: spec.child("restartPolicy").text(),
+            grace_period_seconds: spec.child("terminationGracePeriodSeconds").integer().unwrap_or(30),
+            has_host_users: spec.child("hostUsers").value() != Some(&Value::Bool(false)),
+        }
+    }
+}
+
+/// Validates a new pod.
+pub(crate) fn pod(pod: &Object) -> FieldErrors {
+    let path = FieldPath::new("spec");
+    let spec = Field::new(pod.get("spec"), &path);
+    let mut errors = FieldErrors::new();
+    self::spec(&spec, &mut errors);
+    container_lists::validate_for_pod(&spec, &mut errors);
+    let ephemeral = spec.child("ephemeralContainers");
+    if !ephemeral.list().is_empty() {
+        errors.push(ephemeral.forbidden("cannot be set on create"));
+    }
+    let node = spec.child("nodeName");
+    if !node.text().is_empty() && !spec.child("schedulingGates").list().is_empty() {
+        errors.push(node.forbidden("cannot be set until all schedulingGates have been cleared"));
+    }
+    errors
+}
+
+/// Validates the ephemeral containers of a pod.
+pub(crate) fn ephemeral_containers(pod: &Object) -> FieldErrors {
+    let path = FieldPath::new("spec");
+    let spec = Field::new(pod.get("spec"), &path);
+    let mut errors = FieldErrors::new();
+    let facts = PodFacts::new(&spec, &mut FieldErrors::new());
+    let names = ["spec.containers", "spec.initContainers"].iter().flat_map(|list| pod.items(list));
+    let names = names.filter_map(|container| container.get("name")?.as_str()).collect();
+    container_lists::ephemeral_containers(&spec.child("ephemeralContainers"), &names, &facts, &mut errors);
+    errors
+}
+
+/// Validates the resources of the containers of a pod.
+pub(crate) fn resources_of_containers(pod: &Object) -> FieldErrors {
+    let path = FieldPath::new("spec");
+    let spec = Field::new(pod.get("spec"), &path);
+    let mut errors = FieldErrors::new();
+    for list in ["containers", "initContainers"] {
+        for container in spec.child(list).items() {
+            resources::container(&container.child("resources"), &mut errors);
+        }
+    }
+    errors
+}
+
+/// Validates a pod template.
+pub(crate) fn template(template: &Value, path: &FieldPath) -> FieldErrors {
+    let template = Field::new(Some(template), path);
+    let mut errors = FieldErrors::new();
+    let metadata = template.child("metadata");
+    let labels = metadata.child("labels");
+    text::labels(&labels, &mut errors);
+    let spec = template.child("spec");
+    self::spec(&spec, &mut errors);
+    let ephemeral = spec.child("ephemeralContainers");
+    if !ephemeral.list().is_empty() {
+        errors.push(ephemeral.forbidden("ephemeral containers not allowed in pod template"));
+    }
+    errors
+}
+
+/// Validates a pod spec.
+fn spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let facts = PodFacts::new(spec, errors);
+    container_lists::validate(spec, &facts, errors);
+    text::one_of(&spec.child("restartPolicy"), &["Always", "OnFailure", "Never"], errors);
+    text::one_of(
+        &spec.child("dnsPolicy"),
+        &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
+        errors,
+    );
+    text::labels(&spec.child("nodeSelector"), errors);
+    security::pod(spec, errors);
+    affinity::validate(&spec.child("affinity"), errors);
+    dns::validate(spec, errors);
+    for gate in spec.child("readinessGates").items() {
+        text::formatted(&gate.child("conditionType"), format::qualified_name, errors);
+    }
+    scheduling_gates(&spec.child("schedulingGates"), errors);
+    topology::validate(&spec.child("topologySpreadConstraints"), errors);
+    windows::host_process(spec, errors);
+    security::host_users(spec, &facts, errors);
+    for (field, format) in [
+        ("serviceAccountName", format::subdomain as fn(&str) -> Vec<String>),
+        ("nodeName", format::subdomain),
+        ("hostname", format::label),
+        ("subdomain", format::label),
+    ] {
+        let field = spec.child(field);
+        if !field.text().is_empty() {
+            text::formatted(&field, format, errors);
+        }
+    }
+    number::in_range(&spec.child("activeDeadlineSeconds"), 1, i64::from(i32::MAX), errors);
+    tolerations(&spec.child("tolerations"), errors);
+    for alias in spec.child("hostAliases").items() {
+        dns::ip_address(&alias.child("ip"), errors);
+        for hostname in alias.child("hostnames").items() {
+            text::formatted(&hostname, format::subdomain, errors);
+        }
+    }
+    for field in ["priorityClassName", "runtimeClassName"] {
+        let field = spec.child(field);
+        if !field.text().is_empty() {
+            text::formatted(&field, format::subdomain, errors);
+        }
+    }
+    let preemption = spec.child("preemptionPolicy");
+    if preemption.is_present() {
+        text::one_of(&preemption, &["Never", "PreemptLowerPriority"], errors);
+    }
+    resources::overhead(&spec.child("overhead"), errors);
+    operating_system::validate(spec, errors);
+}
+
+fn scheduling_gates(gates: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let mut seen = std::collections::BTreeSet::new();
+    for gate in gates.items() {
+        let name = gate.child("name").text();
+        for message in format::qualified_name(name) {
+            errors.push(gate.invalid_value(name, &message));
+        }
+        if !seen.insert(name) {
+            errors.push(gate.duplicate_value(name));
+        }
+    }
+}
+
+/// Validates tolerations.
+pub(crate) fn tolerations(tolerations: &Field<'_, '_>, errors: &mut FieldErrors) {
+    for toleration in tolerations.items() {
+        let (key, operator) = (toleration.child("key"), toleration.child("operator"));
+        let (value, effect) = (toleration.child("value"), toleration.child("effect"));
+        if !key.text().is_empty() {
+            text::formatted(&key, format::qualified_name, errors);
+        } else if operator.text() != "Exists" {
+            errors.push(operator.invalid_value(
+                operator.text(),
+                "operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
+            ));
+        }
+        if toleration.child("tolerationSeconds").is_present() && effect.text() != "NoExecute" {
+            errors.push(
+                effect.invalid_value(
+                    effect.text(),
+                    "effect must be 'NoExecute' when `tolerationSeconds` is set",
+                ),
+            );
+        }
+        match operator.text() {
+            "Equal" | "" => {
+                let messages = format::label_value(value.text());
+                if !messages.is_empty() {
+                    errors.push(operator.invalid_value(value.text(), &messages.join(";")));
+                }
+            }
+            "Exists" => {
+                if !value.text().is_empty() {
+                    let shown = toleration.value().cloned().unwrap_or_default();
+                    errors.push(
+                        operator.invalid_value(shown, "value must be empty when `operator` is 'Exists'"),
+                    );
+                }
+            }
+            _ => errors.push(operator.not_supported(&["Equal", "Exists"])),
+        }
+        if !effect.text().is_empty() {
+            text::one_of(&effect, &["NoExecute", "NoSchedule", "PreferNoSchedule"], errors);
+        }
+    }
+}
+
+/// Error if a whole number is negative.
+pub(crate) fn not_negative(object: &Object, path: &str) -> Option<FieldError> {
+    let number = object.integer(path);
+    let detail = "must be greater than or equal to 0";
+    (number < 0).then(|| FieldError::invalid(&FieldPath::new(path), number, detail))
+}
+
+/// Validates a label selector.
+fn label_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if let Some(value) = selector.value() {
+        errors.extend(labels::validate_selector(value, &selector.path()));
+    }
+}
+
+#[cfg(test)]
+mod tests;

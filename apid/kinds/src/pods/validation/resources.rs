@@ -1,0 +1,120 @@
+//! Resources of containers and the overhead of pods.
+
+use apimachinery::field::FieldErrors;
+use schema::quantity;
+
+use super::PodFacts;
+use crate::validation::{Field, resource};
+
+/// Validates the resources of a container.
+pub(super) fn container(resources: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let (limits, requests) = (resources.child("limits"), resources.child("requests"));
+    let mut has_cpu_or_memory = false;
+    let mut has_huge_pages = false;
+    for (is_request, amounts) in [(false, &limits), (true, &requests)] {
+        for (name, amount) in amounts.entries() {
+            resource::container_resource_name(&amount, name, errors);
+            self::amount(&amount, name, errors);
+            has_cpu_or_memory |= matches!(name, "cpu" | "memory");
+            has_huge_pages |= resource::is_huge_page(name);
+            if is_request {
+                compare_with_limit(&requests, &limits, name, &amount, errors);
+            }
+        }
+    }
+    if has_huge_pages && !has_cpu_or_memory {
+        errors.push(resources.forbidden("HugePages require cpu or memory"));
+    }
+}
+
+fn compare_with_limit(
+    requests: &Field<'_, '_>,
+    limits: &Field<'_, '_>,
+    name: &str,
+    request: &Field<'_, '_>,
+    errors: &mut FieldErrors,
+) {
+    let limit = limits.child(name);
+    if !limit.is_present() {
+        if !resource::allows_overcommit(name) {
+            errors.push(limits.required("Limit must be set for non overcommitable resources"));
+        }
+        return;
+    }
+    let (Ok((requested, _)), Ok((allowed, _))) =
+        (quantity::nanos(request.text()), quantity::nanos(limit.text()))
+    else {
+        return;
+    };
+    if requested != allowed && !resource::allows_overcommit(name) {
+        let detail = format!("must be equal to {name} limit of {}", limit.text());
+        errors.push(requests.invalid_value(request.text(), &detail));
+    } else if requested > allowed {
+        let detail = format!("must be less than or equal to {name} limit of {}", limit.text());
+        errors.push(requests.invalid_value(request.text(), &detail));
+    }
+}
+
+/// Validates an amount of a resource.
+fn amount(amount: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) {
+    let Ok((nanos, _)) = quantity::nanos(amount.text()) else { return };
+    if nanos < 0 {
+        errors.push(amount.invalid("must be greater than or equal to 0"));
+    }
+    const UNIT: i128 = 1_000_000_000;
+    if resource::is_extended(name) && nanos % UNIT != 0 {
+        errors.push(amount.invalid("must be an integer"));
+    }
+    if let Some(size) = name.strip_prefix(resource::HUGE_PAGES)
+        && let Ok((size, _)) = quantity::nanos(size)
+        && size > 0
+        && nanos % size != 0
+    {
+        let detail = format!("{} is not positive integer multiple of {name}", nanos / UNIT);
+        errors.push(amount.invalid(&detail));
+    }
+}
+
+/// Validates the overhead of a pod, which kube-apiserver validates as limits.
+pub(super) fn overhead(overhead: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let limits = overhead.child("limits");
+    let (mut has_cpu_or_memory, mut has_huge_pages) = (false, false);
+    for (name, value) in overhead.entries() {
+        let limits = limits.entry(name, value.value());
+        resource::container_resource_name(&limits, name, errors);
+        amount(&limits, name, errors);
+        has_cpu_or_memory |= matches!(name, "cpu" | "memory");
+        has_huge_pages |= resource::is_huge_page(name);
+    }
+    if has_huge_pages && !has_cpu_or_memory {
+        errors.push(overhead.forbidden("HugePages require cpu or memory"));
+    }
+}
+
+/// Validates the resize policy of a container.
+pub(super) fn resize_policy(policies: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &mut FieldErrors) {
+    let mut seen = std::collections::BTreeSet::new();
+    for policy in policies.items() {
+        let (resource, restart) = (policy.child("resourceName"), policy.child("restartPolicy"));
+        if !seen.insert(resource.text()) {
+            errors.push(apimachinery::field::FieldError::duplicate(&policies.path(), resource.text()));
+        }
+        for (field, supported) in
+            [(&resource, ["cpu", "memory"]), (&restart, ["NotRequired", "RestartContainer"])]
+        {
+            match field.text() {
+                "" => errors.push(policies.required("")),
+                text if supported.contains(&text) => {}
+                text => errors.push(apimachinery::field::FieldError::not_supported(
+                    &policies.path(),
+                    text,
+                    &supported,
+                )),
+            }
+        }
+        if facts.restart_policy == "Never" && restart.text() != "NotRequired" {
+            let detail = "must be 'NotRequired' when `restartPolicy` is 'Never'";
+            errors.push(policies.invalid_value(restart.text(), detail));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Validation of writes to the status of a pod.
+
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::object::Object;
+
+use crate::format;
+use crate::validation::{Field, network, number, text};
+
+/// Highest user and group id.
+const ID_MAX: i64 = i32::MAX as i64;
+
+/// Validates a new status and its change.
+pub(crate) fn status(new: &Object, old: &Object) -> FieldErrors {
+    let path = FieldPath::new("status");
+    let (new_status, old_status) =
+        (Field::new(new.get("status"), &path), Field::new(old.get("status"), &path));
+    let mut errors = FieldErrors::new();
+    for condition in new_status.child("conditions").items() {
+        // The reference spells this field as in its source.
+        let kind = condition.child("type");
+        text::formatted(
+            &condition.child("Type").with_value(kind.value()),
+            format::qualified_name,
+            &mut errors,
+        );
+    }
+    addresses(&new_status, "podIP", "podIPs", &mut errors);
+    addresses(&new_status, "hostIP", "hostIPs", &mut errors);
+    terminated_containers(new, &new_status, &old_status, &mut errors);
+    for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+        for container in new_status.child(list).items() {
+            user(&container.child("user"), &mut errors);
+        }
+    }
+    errors
+}
+
+/// Validates that a list of addresses begins with the single address, and has at most one address of each family.
+fn addresses(status: &Field<'_, '_>, single: &str, list: &str, errors: &mut FieldErrors) {
+    let addresses = status.child(list);
+    for (i, address) in addresses.items().enumerate() {
+        let ip = address.child("ip");
+        if i == 0 && list == "hostIPs" && ip.text() != status.child(single).text() {
+            errors.push(ip.invalid_value(ip.text(), &format!("must be equal to `{single}`")));
+        }
+    }
+    let mut families = Vec::new();
+    for address in addresses.items() {
+        let ip = address.child("ip");
+        match network::parse_ip(ip.text()) {
+            Some(ip) => families.push(ip.is_ipv6()),
+            None => network::ip(&address.with_value(ip.value()), errors),
+        }
+    }
+    if addresses.list().len() < 2 {
+        return;
+    }
+    if families.len() < addresses.list().len() {
+        let bad =
+            addresses.items().position(|address| network::parse_ip(address.child("ip").text()).is_none());
+        let at = bad.unwrap_or_default();
+        let shown = addresses.items().nth(at).map(|address| address.child("ip").text()).unwrap_or_default();
+        errors.push(FieldError::internal(
+            &addresses.path(),
+            &format!("failed to check for dual stack with error:invalid IP[{at}]: {shown}"),
+        ));
+    } else if addresses.list().len() > 2 || families.first() == families.get(1) {
+        errors.push(addresses.invalid("may specify no more than one IP for each IP family"));
+    }
+}
+
+/// Reports terminated containers that start again although the pod must not restart them.
+fn terminated_containers(pod: &Object, new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let path = FieldPath::new("spec");
+    let spec = Field::new(pod.get("spec"), &path);
+    let policy = spec.child("restartPolicy").text();
+    if policy == "Always" {
+        return;
+    }
+    for list in ["containerStatuses", "initContainerStatuses"] {
+        let statuses = new.child(list);
+        for before in old.child(list).items() {
+            let name = before.child("name").text();
+            let state = before.child("state");
+            let terminated = state.child("terminated");
+            let has_failed = terminated.child("exitCode").integer().unwrap_or(0) != 0;
+            if !terminated.is_present() || (has_failed && policy == "OnFailure") {
+                continue;
+            }
+            let is_sidecar = list == "initContainerStatuses"
+                && spec.child("initContainers").items().any(|container| {
+                    container.child("name").text() == name
+                        && container.child("restartPolicy").text() == "Always"
+                });
+            if is_sidecar {
+                continue;
+            }
+            for after in statuses.items().filter(|after| after.child("name").text() == name) {
+                let state = after.child("state");
+                if !state.child("terminated").is_present() {
+                    errors.push(state.forbidden("may not be transitioned to non-terminated state"));
+                }
+            }
+        }
+    }
+}
+
+/// Validates the user of a container.
+fn user(user: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let linux = user.child("linux");
+    for field in ["uid", "gid"] {
+        number::in_range(&linux.child(field), 0, ID_MAX, errors);
+    }
+    for group in linux.child("supplementalGroups").items() {
+        number::in_range(&group, 0, ID_MAX, errors);
+    }
+}

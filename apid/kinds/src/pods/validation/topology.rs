@@ -1,0 +1,77 @@
+//! Topology spread constraints.
+
+use std::collections::BTreeSet;
+
+use apimachinery::field::{FieldError, FieldErrors};
+
+use super::label_selector;
+use crate::format;
+use crate::validation::{Field, text};
+
+/// Validates the topology spread constraints of a pod.
+pub(super) fn validate(constraints: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let mut seen = BTreeSet::new();
+    for constraint in constraints.items() {
+        let skew = constraint.child("maxSkew");
+        if skew.integer().unwrap_or(0) <= 0 {
+            errors.push(skew.invalid("must be greater than zero"));
+        }
+        let key = constraint.child("topologyKey");
+        if key.text().is_empty() {
+            errors.push(key.required("can not be empty"));
+        }
+        let action = constraint.child("whenUnsatisfiable");
+        if !["DoNotSchedule", "ScheduleAnyway"].contains(&action.text()) {
+            errors.push(FieldError::not_supported(
+                &action.path(),
+                action.text(),
+                &["DoNotSchedule", "ScheduleAnyway"],
+            ));
+        }
+        if !seen.insert((key.text(), action.text())) {
+            let pair = constraint.child("{topologyKey, whenUnsatisfiable}");
+            let shown = format!("{{{}, {}}}", key.text(), action.text());
+            errors.push(FieldError::duplicate(&pair.path(), shown));
+        }
+        let domains = constraint.child("minDomains");
+        if let Some(number) = domains.integer() {
+            if number <= 0 {
+                errors.push(domains.invalid("must be greater than 0"));
+            }
+            if action.text() != "DoNotSchedule" {
+                let detail = format!(
+                    "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {}",
+                    action.text()
+                );
+                errors.push(domains.invalid(&detail));
+            }
+        }
+        for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+            text::optional_one_of(&constraint.child(policy), &["Honor", "Ignore"], errors);
+        }
+        label_keys(&constraint, errors);
+        label_selector(&constraint.child("labelSelector"), errors);
+    }
+}
+
+fn label_keys(constraint: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let keys = constraint.child("matchLabelKeys");
+    let selector = constraint.child("labelSelector");
+    if keys.list().is_empty() {
+        return;
+    }
+    if !selector.is_present() {
+        errors.push(keys.forbidden("must not be specified when labelSelector is not set"));
+        return;
+    }
+    let expressions = selector.child("matchExpressions");
+    let labels = selector.child("matchLabels");
+    for key in keys.items() {
+        text::formatted(&key, format::qualified_name, errors);
+        let is_selected = labels.child(key.text()).is_present()
+            || expressions.items().any(|expression| expression.child("key").text() == key.text());
+        if is_selected {
+            errors.push(key.invalid_value(key.text(), "exists in both matchLabelKeys and labelSelector"));
+        }
+    }
+}

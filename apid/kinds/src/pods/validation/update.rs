@@ -1,0 +1,93 @@
+//! Changes of a pod.
+
+use std::collections::HashSet;
+
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::object::{Object, Value};
+use serde_json::json;
+
+use crate::table::cell::PathReader;
+
+/// Validates an update of a pod.
+/// It may change images, shorten the deadline and add tolerations.
+pub(crate) fn update(new: &Object, old: &Object) -> FieldErrors {
+    let path = FieldPath::new("spec");
+    let mut errors = FieldErrors::new();
+    for (field, what) in [("containers", "containers"), ("initContainers", "init containers")] {
+        let full = format!("spec.{field}");
+        if new.items(&full).len() != old.items(&full).len() {
+            let detail = format!("pod updates may not add or remove {what}");
+            errors.push(FieldError::forbidden(&path.child(field), &detail));
+        }
+    }
+    if !errors.is_empty() {
+        return errors;
+    }
+    let deadline = |object: &Object| object.find("spec.activeDeadlineSeconds").and_then(Value::as_i64);
+    let at = path.child("activeDeadlineSeconds");
+    match (deadline(new), deadline(old)) {
+        (Some(new), _) if new < 0 => {
+            errors.push(FieldError::invalid(&at, new, "must be between 0 and 2147483647, inclusive"));
+            return errors;
+        }
+        (Some(new), Some(old)) if new > old => {
+            errors.push(FieldError::invalid(&at, new, "must be less than or equal to previous value"));
+            return errors;
+        }
+        (None, Some(_)) => {
+            errors.push(FieldError::invalid(
+                &at,
+                Value::Null,
+                "must not update from a positive integer to nil value",
+            ));
+        }
+        _ => {}
+    }
+    let tolerations: HashSet<&Value> = new.items("spec.tolerations").iter().collect();
+    if old.items("spec.tolerations").iter().any(|toleration| !tolerations.contains(toleration)) {
+        let detail = "existing toleration can not be modified except its tolerationSeconds";
+        errors.push(FieldError::forbidden(&path.child("tolerations"), detail));
+        return errors;
+    }
+    let gates = path.child("schedulingGates");
+    let before: HashSet<&str> =
+        old.items("spec.schedulingGates").iter().map(|gate| gate.text("name")).collect();
+    for (i, gate) in new.items("spec.schedulingGates").iter().enumerate() {
+        let name = gate.text("name");
+        if !before.contains(name) {
+            let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+            errors.push(FieldError::forbidden(&gates.index(i).child("name"), &detail));
+        }
+    }
+    if !errors.is_empty() {
+        return errors;
+    }
+    if rest(new) != rest(old) {
+        let detail = "pod updates may not change fields other than `spec.containers[*].image`,\
+            `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
+            tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+        errors.push(FieldError::forbidden(&path, detail));
+    }
+    errors
+}
+
+/// The spec without the mutable fields.
+fn rest(pod: &Object) -> Value {
+    let mut spec = pod.get("spec").cloned().unwrap_or_default();
+    if let Value::Object(fields) = &mut spec {
+        fields.remove("activeDeadlineSeconds");
+        fields.remove("tolerations");
+        fields.remove("schedulingGates");
+        if fields
+            .get("terminationGracePeriodSeconds")
+            .and_then(Value::as_i64)
+            .is_some_and(|seconds| seconds < 0)
+        {
+            fields.insert("terminationGracePeriodSeconds".to_owned(), json!(1));
+        }
+        for list in ["containers", "initContainers"] {
+            crate::defaults::each(fields, list).for_each(|container| drop(container.remove("image")));
+        }
+    }
+    spec
+}

@@ -1,0 +1,182 @@
+//! A value of an object with its path, which is rendered only for errors.
+
+use apimachinery::field::{FieldError, FieldPath};
+use serde_json::Value;
+
+/// A value of an object with its path. `'v` is the lifetime of the object, `'p` that of the path.
+#[derive(Clone, Copy)]
+pub(crate) struct Field<'v, 'p> {
+    value: Option<&'v Value>,
+    path: Path<'p>,
+}
+
+/// A path as a list on the stack.
+#[derive(Clone, Copy)]
+struct Path<'p> {
+    parent: Option<&'p Path<'p>>,
+    step: Step<'p>,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'p> {
+    Base(&'p FieldPath),
+    Name(&'p str),
+    Index(usize),
+    Key(&'p str),
+}
+
+impl Path<'_> {
+    fn render(&self) -> FieldPath {
+        let parent = self.parent.map_or_else(FieldPath::root, Path::render);
+        match self.step {
+            Step::Base(path) => path.clone(),
+            Step::Name(name) => parent.child(name),
+            Step::Index(index) => parent.index(index),
+            Step::Key(key) => parent.key(key),
+        }
+    }
+}
+
+impl<'v, 'p> Field<'v, 'p> {
+    /// Creates a field from a value and its path. Null is an absent value.
+    pub(crate) fn new(value: Option<&'v Value>, path: &'p FieldPath) -> Self {
+        Field {
+            value: value.filter(|value| !value.is_null()),
+            path: Path { parent: None, step: Step::Base(path) },
+        }
+    }
+
+    fn member(&'p self, value: Option<&'v Value>, step: Step<'p>) -> Self {
+        Field { value: value.filter(|value| !value.is_null()), path: Path { parent: Some(&self.path), step } }
+    }
+
+    /// The field of a name.
+    pub(crate) fn child(&'p self, name: &'p str) -> Self {
+        self.member(self.value.and_then(|value| value.get(name)), Step::Name(name))
+    }
+
+    /// An entry of this map with another value than that of the object.
+    pub(crate) fn entry(&'p self, key: &'p str, value: Option<&'v Value>) -> Self {
+        self.member(value, Step::Key(key))
+    }
+
+    /// Another value at the path of this field: the reference reports some errors at the path of the owner.
+    pub(crate) fn with_value(&self, value: Option<&'v Value>) -> Self {
+        Field { value, path: self.path }
+    }
+
+    /// The items of a list; none if the list is absent.
+    pub(crate) fn items(&'p self) -> impl ExactSizeIterator<Item = Field<'v, 'p>> {
+        self.list().iter().enumerate().map(|(i, item)| self.member(Some(item), Step::Index(i)))
+    }
+
+    /// The entries of a map, in the order of their keys.
+    pub(crate) fn entries(&'p self) -> impl Iterator<Item = (&'v str, Field<'v, 'p>)>
+    where
+        'v: 'p,
+    {
+        let map = self.value.and_then(Value::as_object);
+        map.into_iter().flatten().map(|(key, value)| (key.as_str(), self.member(Some(value), Step::Key(key))))
+    }
+
+    /// The value; None if absent or null.
+    pub(crate) fn value(&self) -> Option<&'v Value> {
+        self.value
+    }
+
+    /// The items of a list as values.
+    pub(crate) fn list(&self) -> &'v [Value] {
+        self.value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    /// The text; `""` if absent.
+    pub(crate) fn text(&self) -> &'v str {
+        self.value.and_then(Value::as_str).unwrap_or("")
+    }
+
+    /// The whole number, if present.
+    pub(crate) fn integer(&self) -> Option<i64> {
+        self.value.and_then(Value::as_i64)
+    }
+
+    /// The boolean; false if absent.
+    pub(crate) fn flag(&self) -> bool {
+        self.value.and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// Whether the field has a value other than null.
+    pub(crate) fn is_present(&self) -> bool {
+        self.value.is_some()
+    }
+
+    /// The path.
+    pub(crate) fn path(&self) -> FieldPath {
+        self.path.render()
+    }
+
+    fn shown(&self) -> Value {
+        self.value.cloned().unwrap_or_default()
+    }
+
+    /// `Required value`, with a detail unless it is empty.
+    pub(crate) fn required(&self, detail: &str) -> FieldError {
+        FieldError::required(&self.path(), detail)
+    }
+
+    /// `Invalid value`, which shows the value. An absent value is shown as null.
+    pub(crate) fn invalid(&self, detail: &str) -> FieldError {
+        FieldError::invalid(&self.path(), self.shown(), detail)
+    }
+
+    /// `Invalid value`, which shows another value than that of the field.
+    pub(crate) fn invalid_value(&self, shown: impl Into<Value>, detail: &str) -> FieldError {
+        FieldError::invalid(&self.path(), shown.into(), detail)
+    }
+
+    /// `Forbidden`.
+    pub(crate) fn forbidden(&self, detail: &str) -> FieldError {
+        FieldError::forbidden(&self.path(), detail)
+    }
+
+    /// `Unsupported value`. The caller sorts the supported values.
+    pub(crate) fn not_supported(&self, supported: &[&str]) -> FieldError {
+        FieldError::not_supported(&self.path(), self.shown(), supported)
+    }
+
+    /// `Duplicate value`.
+    pub(crate) fn duplicate(&self) -> FieldError {
+        FieldError::duplicate(&self.path(), self.shown())
+    }
+
+    /// `Duplicate value`, which shows another value than that of the field.
+    pub(crate) fn duplicate_value(&self, shown: impl Into<Value>) -> FieldError {
+        FieldError::duplicate(&self.path(), shown.into())
+    }
+
+    /// `Not found`.
+    pub(crate) fn not_found(&self) -> FieldError {
+        FieldError::not_found(&self.path(), self.shown())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn field_renders_its_path_and_reads_its_value() {
+        let value = json!({"list": [{"a": "x"}], "map": {"k/1": 2}, "none": null});
+        let base = FieldPath::new("spec");
+        let root = Field::new(Some(&value), &base);
+        let list = root.child("list");
+        let item = list.items().next().unwrap();
+        assert_eq!(item.child("a").required("").to_string(), "spec.list[0].a: Required value");
+        assert_eq!(item.child("a").text(), "x");
+        let map = root.child("map");
+        let (key, entry) = map.entries().next().unwrap();
+        assert_eq!((key, entry.integer(), entry.path().as_str()), ("k/1", Some(2), "spec.map[k/1]"));
+        assert!(!root.child("none").is_present());
+        assert_eq!(root.child("none").invalid("d").to_string(), "spec.none: Invalid value: null: d");
+    }
+}

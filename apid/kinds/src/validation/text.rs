@@ -1,0 +1,65 @@
+//! Rules for texts: required texts, enumerations and formats.
+
+use apimachinery::field::FieldErrors;
+
+use super::Field;
+use crate::format;
+
+/// Reports a missing text.
+pub(crate) fn required(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if field.text().is_empty() {
+        errors.push(field.required(""));
+    }
+}
+
+/// Reports a text that is not one of the supported values; a missing text is required.
+pub(crate) fn one_of(field: &Field<'_, '_>, supported: &[&str], errors: &mut FieldErrors) {
+    match field.text() {
+        "" => errors.push(field.required("")),
+        text if supported.contains(&text) => {}
+        _ => errors.push(field.not_supported(supported)),
+    }
+}
+
+/// Reports a text that is not one of the supported values; a missing text is valid.
+pub(crate) fn optional_one_of(field: &Field<'_, '_>, supported: &[&str], errors: &mut FieldErrors) {
+    if field.is_present() && !supported.contains(&field.text()) {
+        errors.push(field.not_supported(supported));
+    }
+}
+
+/// Reports the messages of a format, such as [`format::label`]. The format also checks an empty text.
+pub(crate) fn formatted(
+    field: &Field<'_, '_>,
+    format: impl Fn(&str) -> Vec<String>,
+    errors: &mut FieldErrors,
+) {
+    for message in format(field.text()) {
+        errors.push(field.invalid_value(field.text(), &message));
+    }
+}
+
+/// Reports a missing text, or the messages of a format.
+pub(crate) fn required_formatted(
+    field: &Field<'_, '_>,
+    format: impl Fn(&str) -> Vec<String>,
+    errors: &mut FieldErrors,
+) {
+    if field.text().is_empty() {
+        errors.push(field.required(""));
+    } else {
+        formatted(field, format, errors);
+    }
+}
+
+/// Validates the labels of a map.
+pub(crate) fn labels(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+    for (key, value) in field.entries() {
+        for message in format::qualified_name(key) {
+            errors.push(field.invalid_value(key, &message));
+        }
+        for message in format::label_value(value.text()) {
+            errors.push(field.invalid_value(value.text(), &message));
+        }
+    }
+}
