@@ -18,6 +18,7 @@ const PORT_NAME_MAX: usize = 15;
 
 const VARIABLE_NAME: &str =
     "a valid environment variable name must consist only of printable ASCII characters other than '='";
+const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 const HTTP_HEADER_NAME: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
 /// Message for an invalid sysctl name.
 pub const SYSCTL: &str = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
@@ -135,6 +136,13 @@ pub fn port_name(text: &str) -> Vec<String> {
         errors.push("must not begin or end with a hyphen".to_owned());
     }
     errors
+}
+
+/// Validates a percentage such as `25%`.
+pub fn percent(text: &str) -> Vec<String> {
+    let digits = text.strip_suffix('%').unwrap_or("");
+    let is_valid = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    if is_valid { Vec::new() } else { vec![PERCENT.to_owned()] }
 }
 
 /// Validates the name of an environment variable: printable ASCII characters other than `=`.

@@ -1,14 +1,17 @@
 //! DaemonSet: one pod on every node, or on every selected node.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::json;
 
 use crate::defaults::{fill, fill_text, map_or_insert, part};
 use crate::pods;
+use crate::pods::validation::{self, WorkloadNames};
 use crate::table::cell::{PathReader, labels, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
 use crate::table::{AGE, NAME};
+use crate::validation::{Field, number};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
 };
@@ -51,6 +54,24 @@ impl Strategy for DaemonSet {
         pods::defaults::template(object, "spec.template");
     }
 
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        spec(object)
+    }
+
+    fn revalidates(&self, _subresource: &str) -> bool {
+        false
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        if ctx.subresource == "status" {
+            return status(new);
+        }
+        let mut errors = spec(new);
+        let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
+        validation::immutable_selector(&new, &old, &mut errors);
+        errors
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -62,6 +83,62 @@ impl Strategy for DaemonSet {
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
+}
+
+const NAMES: WorkloadNames = WorkloadNames { selector: "daemonset", deadline: "DaemonSet" };
+
+fn spec(object: &Object) -> FieldErrors {
+    let spec = Field::new(object.get("spec"), "spec");
+    let mut errors = FieldErrors::new();
+    validation::workload(&spec, NAMES, &mut errors);
+    number::not_negative(&spec.child("minReadySeconds"), &mut errors);
+    update_strategy(&spec.child("updateStrategy"), &mut errors);
+    number::not_negative(&spec.child("revisionHistoryLimit"), &mut errors);
+    errors
+}
+
+fn update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let rolling = strategy.child("rollingUpdate");
+    match strategy.child("type").text() {
+        "OnDelete" => {}
+        "RollingUpdate" if !rolling.is_present() => errors.push(rolling.required("")),
+        "RollingUpdate" => {
+            let (unavailable, surge) = (rolling.child("maxUnavailable"), rolling.child("maxSurge"));
+            for field in [&unavailable, &surge] {
+                validation::count_or_percent(field, errors);
+                validation::at_most_all(field, errors);
+            }
+            match (validation::is_zero(&unavailable), validation::is_zero(&surge)) {
+                (false, false) => {
+                    errors.push(surge.invalid("may not be set when maxUnavailable is non-zero"))
+                }
+                (true, true) => errors.push(unavailable.required("cannot be 0 when maxSurge is 0")),
+                _ => {}
+            }
+        }
+        _ => errors.push(strategy.not_supported(&["RollingUpdate", "OnDelete"])),
+    }
+}
+
+fn status(object: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    validation::status_counts(
+        &Field::new(object.get("status"), "status"),
+        &[
+            "currentNumberScheduled",
+            "numberMisscheduled",
+            "desiredNumberScheduled",
+            "numberReady",
+            "observedGeneration",
+            "updatedNumberScheduled",
+            "numberAvailable",
+            "numberUnavailable",
+            "collisionCount",
+        ],
+        &[],
+        &mut errors,
+    );
+    errors
 }
 
 static TABLE: Table = Table {

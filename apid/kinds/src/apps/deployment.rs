@@ -1,16 +1,17 @@
 //! Deployment: replicas of a pod template with rolling updates.
 
 use apimachinery::clock::Clock;
-use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::json;
 
 use crate::defaults::{fill, fill_text, map_or_insert, part};
 use crate::pods;
-use crate::pods::validation::not_negative;
+use crate::pods::validation::{self, WorkloadNames};
 use crate::table::cell::{PathReader, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template, replicas};
 use crate::table::{AGE, NAME};
+use crate::validation::{Field, number};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy,
     Subresource, Table,
@@ -47,13 +48,9 @@ impl Strategy for Deployment {
         if ctx.subresource == "status" {
             return status(new);
         }
-        let selector = |object: &Object| object.find("spec.selector").cloned().unwrap_or_default();
-        let (selects, selected) = (selector(new), selector(old));
         let mut errors = spec(new);
-        if selects != selected {
-            let path = FieldPath::new("spec.selector");
-            errors.push(FieldError::invalid(&path, selects, "field is immutable"));
-        }
+        let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
+        validation::immutable_selector(&new, &old, &mut errors);
         errors
     }
 
@@ -95,58 +92,70 @@ impl Strategy for Deployment {
     }
 }
 
+const NAMES: WorkloadNames = WorkloadNames { selector: "deployment", deadline: "ReplicaSet" };
+
 fn spec(object: &Object) -> FieldErrors {
-    let path = FieldPath::new("spec");
-    let mut errors: FieldErrors = not_negative(object, "spec.replicas").into_iter().collect();
-    errors.extend(pods::validation::workload(object));
-    let strategy = path.child("strategy");
-    match object.text("spec.strategy.type") {
-        "Recreate" if object.find("spec.strategy.rollingUpdate").is_some() => {
-            let detail = "may not be specified when strategy `type` is 'Recreate'";
-            errors.push(FieldError::forbidden(&strategy.child("rollingUpdate"), detail));
-        }
-        "Recreate" | "RollingUpdate" => {}
-        other => {
-            let supported = ["Recreate", "RollingUpdate"];
-            errors.push(FieldError::not_supported(&strategy.child("type"), other, &supported));
-        }
+    let spec = Field::new(object.get("spec"), "spec");
+    let mut errors = FieldErrors::new();
+    number::not_negative(&spec.child("replicas"), &mut errors);
+    validation::workload(&spec, NAMES, &mut errors);
+    strategy(&spec.child("strategy"), &mut errors);
+    for field in ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
+        number::not_negative(&spec.child(field), &mut errors);
     }
-    errors.extend(
-        ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"]
-            .iter()
-            .filter_map(|field| not_negative(object, path.child(field).as_str())),
-    );
-    let deadline = object.integer("spec.progressDeadlineSeconds");
-    if deadline <= object.integer("spec.minReadySeconds") {
-        let path = path.child("progressDeadlineSeconds");
-        errors.push(FieldError::invalid(&path, deadline, "must be greater than minReadySeconds"));
+    let deadline = spec.child("progressDeadlineSeconds");
+    let min_ready = spec.child("minReadySeconds").integer().unwrap_or(0);
+    if deadline.integer().is_some_and(|seconds| seconds <= min_ready) {
+        errors.push(deadline.invalid("must be greater than minReadySeconds"));
     }
     errors
 }
 
-fn status(object: &Object) -> FieldErrors {
-    let numbers = [
-        "observedGeneration",
-        "replicas",
-        "updatedReplicas",
-        "readyReplicas",
-        "availableReplicas",
-        "unavailableReplicas",
-    ];
-    let path = |field: &str| FieldPath::new("status").child(field);
-    let mut errors: FieldErrors =
-        numbers.iter().filter_map(|field| not_negative(object, path(field).as_str())).collect();
-    let number = |field: &str| object.integer(path(field).as_str());
-    for (field, most, detail) in [
-        ("updatedReplicas", "replicas", "cannot be greater than status.replicas"),
-        ("readyReplicas", "replicas", "cannot be greater than status.replicas"),
-        ("availableReplicas", "replicas", "cannot be greater than status.replicas"),
-        ("availableReplicas", "readyReplicas", "cannot be greater than readyReplicas"),
-    ] {
-        if number(field) > number(most) {
-            errors.push(FieldError::invalid(&path(field), number(field), detail));
+fn strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let rolling = strategy.child("rollingUpdate");
+    match strategy.child("type").text() {
+        "Recreate" => {
+            if rolling.is_present() {
+                errors.push(rolling.forbidden("may not be specified when strategy `type` is 'Recreate'"));
+            }
         }
+        "RollingUpdate" if !rolling.is_present() => {
+            errors.push(rolling.required("this should be defaulted and never be nil"));
+        }
+        "RollingUpdate" => {
+            let (unavailable, surge) = (rolling.child("maxUnavailable"), rolling.child("maxSurge"));
+            validation::count_or_percent(&unavailable, errors);
+            validation::count_or_percent(&surge, errors);
+            if validation::is_zero(&unavailable) && validation::is_zero(&surge) {
+                errors.push(unavailable.invalid("may not be 0 when `maxSurge` is 0"));
+            }
+            validation::at_most_all(&unavailable, errors);
+        }
+        _ => errors.push(strategy.not_supported(&["Recreate", "RollingUpdate"])),
     }
+}
+
+fn status(object: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    validation::status_counts(
+        &Field::new(object.get("status"), "status"),
+        &[
+            "observedGeneration",
+            "replicas",
+            "updatedReplicas",
+            "readyReplicas",
+            "availableReplicas",
+            "unavailableReplicas",
+            "collisionCount",
+        ],
+        &[
+            ("updatedReplicas", "replicas", "status.replicas"),
+            ("readyReplicas", "replicas", "status.replicas"),
+            ("availableReplicas", "replicas", "status.replicas"),
+            ("availableReplicas", "readyReplicas", "readyReplicas"),
+        ],
+        &mut errors,
+    );
     errors
 }
 

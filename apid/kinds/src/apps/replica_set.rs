@@ -1,11 +1,14 @@
 //! ReplicaSet: a fixed number of replicas of a pod template.
 
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 
 use crate::defaults::{fill, part};
 use crate::pods;
+use crate::pods::validation::{self, WorkloadNames, replicated_status};
 use crate::table::cell::{PathReader, selector};
 use crate::table::workload::{REPLICATED, replicated};
+use crate::validation::{Field, number};
 use crate::{
     Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
 };
@@ -40,6 +43,24 @@ impl Strategy for ReplicaSet {
         pods::defaults::template(object, "spec.template");
     }
 
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        spec(object)
+    }
+
+    fn revalidates(&self, _subresource: &str) -> bool {
+        false
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        if ctx.subresource == "status" {
+            return replicated_status(new);
+        }
+        let mut errors = spec(new);
+        let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
+        validation::immutable_selector(&new, &old, &mut errors);
+        errors
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -59,6 +80,17 @@ impl Strategy for ReplicaSet {
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
+}
+
+const NAMES: WorkloadNames = WorkloadNames { selector: "deployment", deadline: "ReplicaSet" };
+
+fn spec(object: &Object) -> FieldErrors {
+    let spec = Field::new(object.get("spec"), "spec");
+    let mut errors = FieldErrors::new();
+    number::not_negative(&spec.child("replicas"), &mut errors);
+    number::not_negative(&spec.child("minReadySeconds"), &mut errors);
+    validation::workload(&spec, NAMES, &mut errors);
+    errors
 }
 
 static TABLE: Table = Table {

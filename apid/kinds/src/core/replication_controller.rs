@@ -1,11 +1,14 @@
 //! ReplicationController: a fixed number of replicas of a pod template. Predecessor of ReplicaSet.
 
-use apimachinery::object::Object;
+use apimachinery::field::FieldErrors;
+use apimachinery::object::{Map, Object, Value};
 
 use crate::defaults::{fill, part};
 use crate::pods;
+use crate::pods::validation::{self, replicated_status};
 use crate::table::cell::{PathReader, labels};
 use crate::table::workload::{REPLICATED, replicated};
+use crate::validation::{Field, number};
 use crate::{
     Context, DefaultPropagation, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy,
     Subresource, Table,
@@ -42,6 +45,18 @@ impl Strategy for ReplicationController {
         }
     }
 
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        spec(object)
+    }
+
+    fn revalidates(&self, _subresource: &str) -> bool {
+        false
+    }
+
+    fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        if ctx.subresource == "status" { replicated_status(new) } else { spec(new) }
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -65,6 +80,34 @@ impl Strategy for ReplicationController {
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
+}
+
+fn spec(object: &Object) -> FieldErrors {
+    let spec = Field::new(object.get("spec"), "spec");
+    let mut errors = FieldErrors::new();
+    number::not_negative(&spec.child("minReadySeconds"), &mut errors);
+    let selector = spec.child("selector");
+    if selector.value().and_then(Value::as_object).is_none_or(Map::is_empty) {
+        errors.push(selector.required(""));
+    }
+    let replicas = spec.child("replicas");
+    if replicas.is_present() {
+        number::not_negative(&replicas, &mut errors);
+    } else {
+        errors.push(replicas.required(""));
+    }
+    let template = spec.child("template");
+    if !template.is_present() {
+        errors.push(template.required(""));
+        return errors;
+    }
+    let selected = |labels: &Value| {
+        let pairs = selector.value().and_then(Value::as_object).into_iter().flatten();
+        pairs.into_iter().all(|(key, value)| labels.get(key) == Some(value))
+    };
+    validation::matching_labels(&template, selected, &mut errors);
+    validation::always_restarting(&template, "ReplicationController", &mut errors);
+    errors
 }
 
 static TABLE: Table = Table {

@@ -19,7 +19,7 @@ struct Path<'p> {
 
 #[derive(Clone, Copy)]
 enum Step<'p> {
-    Base(&'p FieldPath),
+    Base(&'p str),
     Name(&'p str),
     Index(usize),
     Key(&'p str),
@@ -29,7 +29,7 @@ impl Path<'_> {
     fn render(&self) -> FieldPath {
         let parent = self.parent.map_or_else(FieldPath::root, Path::render);
         match self.step {
-            Step::Base(path) => path.clone(),
+            Step::Base(path) => FieldPath::new(path),
             Step::Name(name) => parent.child(name),
             Step::Index(index) => parent.index(index),
             Step::Key(key) => parent.key(key),
@@ -39,7 +39,7 @@ impl Path<'_> {
 
 impl<'v, 'p> Field<'v, 'p> {
     /// Creates a field from a value and its path. Null is an absent value.
-    pub(crate) fn new(value: Option<&'v Value>, path: &'p FieldPath) -> Self {
+    pub(crate) fn new(value: Option<&'v Value>, path: &'p str) -> Self {
         Field {
             value: value.filter(|value| !value.is_null()),
             path: Path { parent: None, step: Step::Base(path) },
@@ -167,8 +167,7 @@ mod tests {
     #[test]
     fn field_renders_its_path_and_reads_its_value() {
         let value = json!({"list": [{"a": "x"}], "map": {"k/1": 2}, "none": null});
-        let base = FieldPath::new("spec");
-        let root = Field::new(Some(&value), &base);
+        let root = Field::new(Some(&value), "spec");
         let list = root.child("list");
         let item = list.items().next().unwrap();
         assert_eq!(item.child("a").required("").to_string(), "spec.list[0].a: Required value");

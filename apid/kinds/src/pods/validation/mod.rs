@@ -29,11 +29,14 @@ mod workload;
 
 pub(crate) use status::status;
 pub(crate) use update::update;
-pub(crate) use workload::workload;
+pub(crate) use workload::{
+    WorkloadNames, always_restarting, at_most_all, count_or_percent, immutable_selector, is_zero,
+    matching_labels, replicated_status, status_counts, workload,
+};
 
 use std::collections::BTreeMap;
 
-use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::field::{FieldErrors, FieldPath};
 use apimachinery::object::{Object, Value};
 
 use crate::table::cell::PathReader as _;
@@ -64,8 +67,7 @@ impl<'v> PodFacts<'v> {
 
 /// Validates a new pod.
 pub(crate) fn pod(pod: &Object) -> FieldErrors {
-    let path = FieldPath::new("spec");
-    let spec = Field::new(pod.get("spec"), &path);
+    let spec = Field::new(pod.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     self::spec(&spec, &mut errors);
     container_lists::validate_for_pod(&spec, &mut errors);
@@ -82,8 +84,7 @@ pub(crate) fn pod(pod: &Object) -> FieldErrors {
 
 /// Validates the ephemeral containers of a pod.
 pub(crate) fn ephemeral_containers(pod: &Object) -> FieldErrors {
-    let path = FieldPath::new("spec");
-    let spec = Field::new(pod.get("spec"), &path);
+    let spec = Field::new(pod.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     let facts = PodFacts::new(&spec, &mut FieldErrors::new());
     let names = ["spec.containers", "spec.initContainers"].iter().flat_map(|list| pod.items(list));
@@ -94,8 +95,7 @@ pub(crate) fn ephemeral_containers(pod: &Object) -> FieldErrors {
 
 /// Validates the resources of the containers of a pod.
 pub(crate) fn resources_of_containers(pod: &Object) -> FieldErrors {
-    let path = FieldPath::new("spec");
-    let spec = Field::new(pod.get("spec"), &path);
+    let spec = Field::new(pod.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     for list in ["containers", "initContainers"] {
         for container in spec.child(list).items() {
@@ -107,18 +107,31 @@ pub(crate) fn resources_of_containers(pod: &Object) -> FieldErrors {
 
 /// Validates a pod template.
 pub(crate) fn template(template: &Value, path: &FieldPath) -> FieldErrors {
-    let template = Field::new(Some(template), path);
     let mut errors = FieldErrors::new();
+    template_field(&Field::new(Some(template), path.as_str()), &mut errors);
+    errors
+}
+
+/// Validates a pod template.
+pub(crate) fn template_field(template: &Field<'_, '_>, errors: &mut FieldErrors) {
     let metadata = template.child("metadata");
-    let labels = metadata.child("labels");
-    text::labels(&labels, &mut errors);
+    // The reference reports errors of the metadata at the path of the template.
+    text::labels(&template.child("labels").with_value(metadata.child("labels").value()), errors);
+    annotation_keys(&template.child("annotations").with_value(metadata.child("annotations").value()), errors);
     let spec = template.child("spec");
-    self::spec(&spec, &mut errors);
+    self::spec(&spec, errors);
     let ephemeral = spec.child("ephemeralContainers");
     if !ephemeral.list().is_empty() {
         errors.push(ephemeral.forbidden("ephemeral containers not allowed in pod template"));
     }
-    errors
+}
+
+fn annotation_keys(annotations: &Field<'_, '_>, errors: &mut FieldErrors) {
+    for (key, _) in annotations.entries() {
+        for message in format::qualified_name(&key.to_lowercase()) {
+            errors.push(annotations.invalid_value(key, &message));
+        }
+    }
 }
 
 /// Validates a pod spec.
@@ -230,13 +243,6 @@ pub(crate) fn tolerations(tolerations: &Field<'_, '_>, errors: &mut FieldErrors)
             text::one_of(&effect, &["NoExecute", "NoSchedule", "PreferNoSchedule"], errors);
         }
     }
-}
-
-/// Error if a whole number is negative.
-pub(crate) fn not_negative(object: &Object, path: &str) -> Option<FieldError> {
-    let number = object.integer(path);
-    let detail = "must be greater than or equal to 0";
-    (number < 0).then(|| FieldError::invalid(&FieldPath::new(path), number, detail))
 }
 
 /// Validates a label selector.

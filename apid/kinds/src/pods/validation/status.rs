@@ -1,6 +1,6 @@
 //! Validation of writes to the status of a pod.
 
-use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::object::Object;
 
 use crate::format;
@@ -11,9 +11,8 @@ const ID_MAX: i64 = i32::MAX as i64;
 
 /// Validates a new status and its change.
 pub(crate) fn status(new: &Object, old: &Object) -> FieldErrors {
-    let path = FieldPath::new("status");
     let (new_status, old_status) =
-        (Field::new(new.get("status"), &path), Field::new(old.get("status"), &path));
+        (Field::new(new.get("status"), "status"), Field::new(old.get("status"), "status"));
     let mut errors = FieldErrors::new();
     for condition in new_status.child("conditions").items() {
         // The reference spells this field as in its source.
@@ -71,8 +70,7 @@ fn addresses(status: &Field<'_, '_>, single: &str, list: &str, errors: &mut Fiel
 
 /// Reports terminated containers that start again although the pod must not restart them.
 fn terminated_containers(pod: &Object, new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let path = FieldPath::new("spec");
-    let spec = Field::new(pod.get("spec"), &path);
+    let spec = Field::new(pod.get("spec"), "spec");
     let policy = spec.child("restartPolicy").text();
     if policy == "Always" {
         return;

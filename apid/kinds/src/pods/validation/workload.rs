@@ -1,47 +1,151 @@
-//! Rules of workloads: a selector, a template that it matches, and a restart policy.
+//! Rules of workloads: a selector, a pod template that it matches, and the counts of replicas.
 
-use apimachinery::field::{FieldError, FieldErrors, FieldPath};
-use apimachinery::object::{Object, Value};
+use apimachinery::field::FieldErrors;
+use apimachinery::object::Object;
+use serde_json::Value;
 
 use crate::labels;
-use crate::table::cell::PathReader;
+use crate::validation::{Field, number, text};
 
-/// Validates a workload: its selector matches the template labels, and the restart policy is `Always`.
-pub(crate) fn workload(object: &Object) -> FieldErrors {
-    let (spec, template) = (FieldPath::new("spec"), FieldPath::new("spec.template"));
-    let selector = object.find("spec.selector").cloned().unwrap_or_default();
-    let path = spec.child("selector");
-    let mut errors = FieldErrors::new();
-    if selector.is_null() {
-        errors.push(FieldError::required(&path, ""));
-    } else {
-        errors.extend(labels::validate_selector(&selector, &path));
-        if labels::selects_all(&selector) {
-            let detail = "empty selector is invalid for deployment";
-            errors.push(FieldError::invalid(&path, selector.clone(), detail));
+/// Name of a workload in messages.
+#[derive(Clone, Copy)]
+pub(crate) struct WorkloadNames {
+    /// Name in the message about an empty selector: `deployment`.
+    pub(crate) selector: &'static str,
+    /// Name in the message about a deadline: `ReplicaSet`.
+    pub(crate) deadline: &'static str,
+}
+
+/// Validates `selector` and `template` of a workload whose pods always restart.
+pub(crate) fn workload(spec: &Field<'_, '_>, names: WorkloadNames, errors: &mut FieldErrors) {
+    let selector = spec.child("selector");
+    if !selector.is_present() {
+        errors.push(selector.required(""));
+    }
+    let is_valid = label_selector(&selector, names, errors);
+    let template = spec.child("template");
+    if is_valid {
+        matching_labels(
+            &template,
+            |labels| match selector.value() {
+                Some(selector) => labels::matches(selector, labels),
+                None => false,
+            },
+            errors,
+        );
+    }
+    always_restarting(&template, names.deadline, errors);
+}
+
+/// Validates a label selector of a workload. Returns whether it can select pods.
+fn label_selector(selector: &Field<'_, '_>, names: WorkloadNames, errors: &mut FieldErrors) -> bool {
+    let Some(value) = selector.value() else { return true };
+    let found = labels::validate_selector(value, &selector.path());
+    let is_valid = found.is_empty();
+    errors.extend(found);
+    if labels::selects_all(value) {
+        errors.push(selector.invalid(&format!("empty selector is invalid for {}", names.selector)));
+    }
+    if !is_valid {
+        errors.push(selector.invalid("invalid label selector"));
+    }
+    is_valid
+}
+
+/// Reports labels of a template that a selector does not match.
+pub(crate) fn matching_labels(
+    template: &Field<'_, '_>,
+    matches: impl Fn(&Value) -> bool,
+    errors: &mut FieldErrors,
+) {
+    let metadata = template.child("metadata");
+    let labels = metadata.child("labels");
+    if !matches(labels.value().unwrap_or(&Value::Null)) {
+        errors.push(labels.invalid("`selector` does not match template `labels`"));
+    }
+}
+
+/// Validates a pod template whose pods always restart and have no deadline.
+pub(crate) fn always_restarting(template: &Field<'_, '_>, workload: &str, errors: &mut FieldErrors) {
+    super::template_field(template, errors);
+    let spec = template.child("spec");
+    let policy = spec.child("restartPolicy");
+    if policy.text() != "Always" {
+        errors.push(policy.not_supported(&["Always"]));
+    }
+    let deadline = spec.child("activeDeadlineSeconds");
+    if deadline.is_present() {
+        errors.push(deadline.forbidden(&format!("activeDeadlineSeconds in {workload} is not Supported")));
+    }
+}
+
+/// Reports a selector that an update changes.
+pub(crate) fn immutable_selector(new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let selector = new.child("selector");
+    if selector.value() != old.child("selector").value() {
+        errors.push(selector.invalid("field is immutable"));
+    }
+}
+
+/// Validates counts of a status: none is negative, and some are not greater than others.
+pub(crate) fn status_counts(
+    status: &Field<'_, '_>,
+    counts: &[&str],
+    bounds: &[(&str, &str, &str)],
+    errors: &mut FieldErrors,
+) {
+    for name in counts {
+        number::not_negative(&status.child(name), errors);
+    }
+    for (name, bound, described) in bounds {
+        let count = status.child(name);
+        if count.integer().unwrap_or(0) > status.child(bound).integer().unwrap_or(0) {
+            errors.push(count.invalid(&format!("cannot be greater than {described}")));
         }
     }
-    let of_pods = object.find("spec.template.metadata.labels").cloned().unwrap_or_default();
-    if selector.is_null() || !labels::matches(&selector, &of_pods) {
-        let path = template.child("metadata").child("labels");
-        errors.push(FieldError::invalid(
-            &path,
-            of_pods.clone(),
-            "`selector` does not match template `labels`",
-        ));
-    }
-    errors.extend(super::template(object.find("spec.template").unwrap_or(&Value::Null), &template));
-    let restart = object.text("spec.template.spec.restartPolicy");
-    if restart != "Always" {
-        errors.push(FieldError::not_supported(
-            &template.child("spec").child("restartPolicy"),
-            restart,
-            &["Always"],
-        ));
-    }
-    if object.find("spec.template.spec.activeDeadlineSeconds").is_some() {
-        let path = template.child("spec").child("activeDeadlineSeconds");
-        errors.push(FieldError::forbidden(&path, "activeDeadlineSeconds in ReplicaSet is not Supported"));
-    }
+}
+
+/// Validates the status of a ReplicaSet or ReplicationController.
+pub(crate) fn replicated_status(object: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    status_counts(
+        &Field::new(object.get("status"), "status"),
+        &["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"],
+        &[
+            ("fullyLabeledReplicas", "replicas", "status.replicas"),
+            ("readyReplicas", "replicas", "status.replicas"),
+            ("availableReplicas", "replicas", "status.replicas"),
+            ("availableReplicas", "readyReplicas", "readyReplicas"),
+        ],
+        &mut errors,
+    );
     errors
+}
+
+/// Validates a number of pods, or a percentage of them.
+pub(crate) fn count_or_percent(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+    match field.value() {
+        Some(Value::String(_)) => text::formatted(field, crate::format::percent, errors),
+        _ => number::not_negative(field, errors),
+    }
+}
+
+/// Reports a percentage above 100.
+pub(crate) fn at_most_all(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if percent(field).is_some_and(|percent| percent > 100) {
+        errors.push(field.invalid("must not be greater than 100%"));
+    }
+}
+
+/// The percentage in a text such as `25%`.
+fn percent(field: &Field<'_, '_>) -> Option<i64> {
+    field.text().strip_suffix('%')?.parse().ok()
+}
+
+/// Whether a number of pods, or a percentage of them, is zero or invalid.
+pub(crate) fn is_zero(field: &Field<'_, '_>) -> bool {
+    match field.value() {
+        Some(Value::String(_)) => percent(field).unwrap_or(0) == 0,
+        _ => field.integer().unwrap_or(0) == 0,
+    }
 }
