@@ -138,6 +138,11 @@ impl FieldError {
         Self::without_value(FieldErrorKind::Invalid, path, &format!("{}: {detail}", shorten(shown)))
     }
 
+    /// Like `invalid`, without a value: kube-apiserver passes an error there, which has no JSON form.
+    pub fn invalid_without_value(path: &FieldPath, detail: &str) -> Self {
+        Self::without_value(FieldErrorKind::Invalid, path, detail)
+    }
+
     /// Like `invalid`, for a value of the wrong JSON type.
     pub fn type_invalid(path: &FieldPath, value: impl Into<Value>, detail: &str) -> Self {
         Self::with_value(FieldErrorKind::TypeInvalid, path, &value.into(), detail)

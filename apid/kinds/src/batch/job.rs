@@ -1,9 +1,11 @@
 //! Job: runs pods until the required number has succeeded.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use super::job_rules;
 use crate::defaults::{each, fill, fill_text, part};
 use crate::pods;
 use crate::table::cell::{PathReader, selector};
@@ -58,6 +60,25 @@ impl Strategy for Job {
         }
         if let Some(labels) = labels {
             fill(object.meta_mut(), "labels", labels);
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
+        job_rules::generate_selector(object, ctx.names);
+    }
+
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        job_rules::validate(object, ctx.names)
+    }
+
+    fn revalidates(&self, _subresource: &str) -> bool {
+        false
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        match ctx.subresource {
+            "status" => job_rules::validate_status(new, old),
+            _ => job_rules::validate_update(new, old, ctx.names),
         }
     }
 

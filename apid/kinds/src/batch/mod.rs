@@ -3,7 +3,10 @@
 use crate::Kind;
 
 mod cron_job;
+mod indexes;
 mod job;
+mod job_rules;
+mod job_spec;
 
 /// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[cron_job::KIND, job::KIND];

@@ -5,6 +5,9 @@ use apimachinery::field::FieldErrors;
 use super::Field;
 use crate::format;
 
+/// Message for an invalid path.
+const HTTP_PATH: &str = "a valid path must consist of alphanumeric characters, '-', '.', '_', '~', '%', '!', '$', '&', ''', '(', ')', '*', '+', ',', ';', '=' or ':' (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+
 /// Reports a missing text.
 pub(crate) fn required(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.text().is_empty() {
@@ -49,6 +52,26 @@ pub(crate) fn required_formatted(
         errors.push(field.required(""));
     } else {
         formatted(field, format, errors);
+    }
+}
+
+/// Validates a path with a domain as its first segment: `acme.io/foo`.
+pub(crate) fn domain_prefixed_path(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if field.text().is_empty() {
+        errors.push(field.required(""));
+        return;
+    }
+    let parts = field.text().split_once('/').filter(|(domain, path)| !domain.is_empty() && !path.is_empty());
+    let Some((domain, path)) = parts else {
+        errors.push(field.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"));
+        return;
+    };
+    for message in format::subdomain(domain) {
+        errors.push(field.invalid_value(domain, &message));
+    }
+    let is_path = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
+    if !path.bytes().all(is_path) {
+        errors.push(field.invalid_value(path, HTTP_PATH));
     }
 }
 

@@ -1,0 +1,81 @@
+//! Lists of indexes such as `1,3-5,7`.
+
+use apimachinery::field::quote;
+
+/// Indexes as ordered ranges.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Indexes(Vec<(i64, i64)>);
+
+impl Indexes {
+    /// Parses a list whose indexes are smaller than `completions`. An empty text has no indexes.
+    ///
+    /// # Errors
+    ///
+    /// The defect, in the words of kube-apiserver.
+    pub(super) fn parse(text: &str, completions: i64) -> Result<Self, String> {
+        let mut ranges = Vec::new();
+        let mut last = -1;
+        for part in text.split(',').filter(|_| !text.is_empty()) {
+            let (first, end) = part.split_once('-').map_or((part, None), |(first, end)| (first, Some(end)));
+            if end.is_some_and(|end| end.contains('-')) {
+                return Err(format!(
+                    "the fragment {} violates the requirement that an index interval can have at most two parts \
+                     separated by '-'",
+                    quote(part)
+                ));
+            }
+            let start = parse_index(first, last, completions)?;
+            last = end.map_or(Ok(start), |end| parse_index(end, start, completions))?;
+            ranges.push((start, last));
+        }
+        Ok(Indexes(ranges))
+    }
+
+    /// Number of indexes.
+    pub(super) fn len(&self) -> i64 {
+        self.0.iter().map(|(start, end)| end - start + 1).sum()
+    }
+
+    /// The lowest index that both lists contain.
+    pub(super) fn overlap(&self, other: &Indexes) -> Option<i64> {
+        let pairs = self.0.iter().flat_map(|a| other.0.iter().map(move |b| (a, b)));
+        pairs.filter_map(|(a, b)| Some(a.0.max(b.0)).filter(|start| *start <= a.1.min(b.1))).min()
+    }
+}
+
+/// Parses an index above `previous` and below `completions`.
+fn parse_index(text: &str, previous: i64, completions: i64) -> Result<i64, String> {
+    let index = text
+        .parse::<i64>()
+        .map_err(|_| format!("cannot convert string to integer for index: {}", quote(text)))?;
+    if index >= completions {
+        return Err(format!("too large index: {}", quote(text)));
+    }
+    if index <= previous {
+        return Err(format!("non-increasing order, previous: {previous}, current: {index}"));
+    }
+    Ok(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indexes_are_parsed_in_order() {
+        assert_eq!(Indexes::parse("1,3-5", 6).map(|indexes| indexes.len()), Ok(4));
+        assert_eq!(Indexes::parse("", 6).map(|indexes| indexes.len()), Ok(0));
+        for (text, error) in [
+            ("6", "too large index: \"6\""),
+            ("1-9", "too large index: \"9\""),
+            ("x", "cannot convert string to integer for index: \"x\""),
+            ("2,1", "non-increasing order, previous: 2, current: 1"),
+            ("3-3", "non-increasing order, previous: 3, current: 3"),
+        ] {
+            assert_eq!(Indexes::parse(text, 6), Err(error.to_owned()), "{text}");
+        }
+        let parse = |text| Indexes::parse(text, 10).unwrap();
+        assert_eq!(parse("1-4").overlap(&parse("3,5")), Some(3));
+        assert_eq!(parse("1-4").overlap(&parse("5")), None);
+    }
+}

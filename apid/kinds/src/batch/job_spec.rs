@@ -1,0 +1,282 @@
+//! Validation of the spec of a job, which cron jobs share.
+
+use std::collections::BTreeSet;
+
+use apimachinery::field::{FieldError, FieldErrors};
+
+use super::indexes::Indexes;
+use crate::format;
+use crate::pods::validation as pods;
+use crate::validation::{Field, number, text};
+
+/// Highest number of indexes, and of concurrent pods of an indexed job.
+const INDEXED_MAX: i64 = 100_000;
+/// Highest number of failed indexes and concurrent pods of a job with more than [`INDEXED_MAX`] completions.
+const LARGE_JOB_MAX: i64 = 10_000;
+/// Maximum characters of the name of an external controller.
+const MANAGED_BY_MAX: usize = 63;
+/// Maximum rules of a policy.
+const RULES_MAX: usize = 20;
+/// Maximum exit codes of a rule.
+const EXIT_CODES_MAX: usize = 255;
+/// Maximum conditions of a rule.
+const CONDITIONS_MAX: usize = 20;
+
+/// Validates the spec of a job.
+pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    for name in [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ] {
+        number::not_negative(&spec.child(name), errors);
+    }
+    let per_index = spec.child("backoffLimitPerIndex");
+    if spec.child("maxFailedIndexes").is_present() && !per_index.is_present() {
+        errors.push(per_index.required("when maxFailedIndexes is specified"));
+    }
+    managed_by(&spec.child("managedBy"), errors);
+    let mode = spec.child("completionMode");
+    text::optional_one_of(&mode, &["NonIndexed", "Indexed"], errors);
+    let is_indexed = mode.text() == "Indexed";
+    if is_indexed {
+        indexed(spec, errors);
+    } else {
+        for name in ["backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"] {
+            let field = spec.child(name);
+            if field.is_present() {
+                errors.push(field.invalid("requires indexed completion mode"));
+            }
+        }
+    }
+    pod_failure_policy(spec, errors);
+    if is_indexed {
+        success_policy(spec, errors);
+    }
+    replacement_policy(spec, errors);
+    pods::template_field(&spec.child("template"), errors);
+    restart_policy(spec, errors);
+}
+
+fn managed_by(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if !field.is_present() {
+        return;
+    }
+    text::domain_prefixed_path(field, errors);
+    if field.text().len() > MANAGED_BY_MAX {
+        errors.push(FieldError::too_long(&field.path(), MANAGED_BY_MAX));
+    }
+}
+
+fn indexed(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let (completions, parallelism) = (spec.child("completions"), spec.child("parallelism"));
+    if !completions.is_present() {
+        errors.push(completions.required("when completion mode is Indexed"));
+    }
+    let is_above = |field: &Field<'_, '_>, max: i64| field.integer().is_some_and(|number| number > max);
+    if is_above(&parallelism, INDEXED_MAX) {
+        let detail = format!("must be less than or equal to {INDEXED_MAX} when completion mode is Indexed");
+        errors.push(parallelism.invalid(&detail));
+    }
+    let failed = spec.child("maxFailedIndexes");
+    if let (Some(count), Some(all)) = (failed.integer(), completions.integer())
+        && count > all
+    {
+        errors.push(failed.invalid("must be less than or equal to completions"));
+    }
+    if is_above(&failed, INDEXED_MAX) {
+        errors.push(failed.invalid(&format!("must be less than or equal to {INDEXED_MAX}")));
+    }
+    if is_above(&completions, INDEXED_MAX) && spec.child("backoffLimitPerIndex").is_present() {
+        if !failed.is_present() {
+            let detail = format!("must be specified when completions is above {INDEXED_MAX}");
+            errors.push(failed.required(&detail));
+        }
+        for field in [&parallelism, &failed] {
+            if is_above(field, LARGE_JOB_MAX) {
+                errors.push(field.invalid(&format!(
+                    "must be less than or equal to {LARGE_JOB_MAX} when completions are above {INDEXED_MAX} and used \
+                     with backoff limit per index"
+                )));
+            }
+        }
+    }
+}
+
+fn restart_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let template = spec.child("template");
+    let pod = template.child("spec");
+    let policy = pod.child("restartPolicy");
+    match policy.text() {
+        "" | "Always" => errors.push(policy.required("valid values: \"OnFailure\", \"Never\"")),
+        "OnFailure" | "Never" => {}
+        _ => errors.push(policy.not_supported(&["OnFailure", "Never"])),
+    }
+    let is_set = !matches!(policy.text(), "" | "Always" | "Never");
+    if is_set && spec.child("podFailurePolicy").is_present() {
+        errors.push(policy.invalid("only \"Never\" is supported when podFailurePolicy is specified"));
+    }
+}
+
+fn replacement_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let has_failure_policy = spec.child("podFailurePolicy").is_present();
+    let supported: &[&str] =
+        if has_failure_policy { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
+    text::optional_one_of(&spec.child("podReplacementPolicy"), supported, errors);
+}
+
+fn pod_failure_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let policy = spec.child("podFailurePolicy");
+    let rules = policy.child("rules");
+    if rules.list().len() > RULES_MAX {
+        errors.push(FieldError::too_many(&rules.path(), rules.list().len(), RULES_MAX));
+    }
+    let template = spec.child("template");
+    let pod = template.child("spec");
+    let containers: BTreeSet<&str> = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|list| pod.child(list).list())
+        .filter_map(|container| container.get("name")?.as_str())
+        .collect();
+    for rule in rules.items() {
+        failure_rule(spec, &rule, &containers, errors);
+    }
+}
+
+fn failure_rule(
+    spec: &Field<'_, '_>,
+    rule: &Field<'_, '_>,
+    containers: &BTreeSet<&str>,
+    errors: &mut FieldErrors,
+) {
+    let action = rule.child("action");
+    match action.text() {
+        "" => {
+            errors.push(action.required("valid values: [\"Count\" \"FailIndex\" \"FailJob\" \"Ignore\"]"));
+        }
+        "FailIndex" => {
+            if !spec.child("backoffLimitPerIndex").is_present() {
+                errors.push(action.invalid("requires the backoffLimitPerIndex to be set"));
+            }
+        }
+        "Count" | "FailJob" | "Ignore" => {}
+        _ => errors.push(action.not_supported(&["Count", "FailIndex", "FailJob", "Ignore"])),
+    }
+    let (codes, conditions) = (rule.child("onExitCodes"), rule.child("onPodConditions"));
+    if codes.is_present() {
+        exit_codes(&codes, containers, errors);
+    }
+    pod_conditions(&conditions, errors);
+    let detail = match (codes.is_present(), conditions.list().is_empty()) {
+        (true, false) => "specifying both OnExitCodes and OnPodConditions is not supported",
+        (false, true) => "specifying one of OnExitCodes and OnPodConditions is required",
+        _ => return,
+    };
+    errors.push(FieldError::invalid_without_value(&rule.path(), detail));
+}
+
+fn exit_codes(codes: &Field<'_, '_>, containers: &BTreeSet<&str>, errors: &mut FieldErrors) {
+    let operator = codes.child("operator");
+    match operator.text() {
+        "" => errors.push(operator.required("valid values: [\"In\" \"NotIn\"]")),
+        "In" | "NotIn" => {}
+        _ => errors.push(operator.not_supported(&["In", "NotIn"])),
+    }
+    let container = codes.child("containerName");
+    if container.is_present() && !containers.contains(container.text()) {
+        let detail = "must be one of the container or initContainer names in the pod template";
+        errors.push(container.invalid(detail));
+    }
+    let values = codes.child("values");
+    if values.list().is_empty() {
+        errors.push(values.invalid("at least one value is required"));
+    } else if values.list().len() > EXIT_CODES_MAX {
+        errors.push(FieldError::too_many(&values.path(), values.list().len(), EXIT_CODES_MAX));
+    }
+    let mut seen = BTreeSet::new();
+    let mut is_ordered = true;
+    let mut previous = i64::MIN;
+    for value in values.items() {
+        let number = value.integer().unwrap_or(0);
+        if operator.text() == "In" && number == 0 {
+            errors.push(value.invalid("must not be 0 for the In operator"));
+        }
+        if !seen.insert(number) {
+            errors.push(value.duplicate());
+        }
+        is_ordered &= previous <= number;
+        previous = number;
+    }
+    if !is_ordered {
+        errors.push(values.invalid("must be ordered"));
+    }
+}
+
+fn pod_conditions(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if conditions.list().len() > CONDITIONS_MAX {
+        errors.push(FieldError::too_many(&conditions.path(), conditions.list().len(), CONDITIONS_MAX));
+    }
+    for condition in conditions.items() {
+        text::formatted(&condition.child("type"), format::qualified_name, errors);
+        let status = condition.child("status");
+        match status.text() {
+            "" => errors.push(status.required("valid values: [\"False\" \"True\" \"Unknown\"]")),
+            "False" | "True" | "Unknown" => {}
+            _ => errors.push(status.not_supported(&["False", "True", "Unknown"])),
+        }
+    }
+}
+
+fn success_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let policy = spec.child("successPolicy");
+    if !policy.is_present() {
+        return;
+    }
+    let rules = policy.child("rules");
+    if rules.list().is_empty() {
+        let detail = "at least one rules must be specified when the successPolicy is specified";
+        errors.push(rules.required(detail));
+    }
+    if rules.list().len() > RULES_MAX {
+        errors.push(FieldError::too_many(&rules.path(), rules.list().len(), RULES_MAX));
+    }
+    let completions = spec.child("completions").integer().unwrap_or(0);
+    for rule in rules.items() {
+        success_rule(&rule, completions, errors);
+    }
+}
+
+fn success_rule(rule: &Field<'_, '_>, completions: i64, errors: &mut FieldErrors) {
+    let (count, indexes) = (rule.child("succeededCount"), rule.child("succeededIndexes"));
+    if !count.is_present() && !indexes.is_present() {
+        errors.push(rule.required("at least one of succeededCount or succeededIndexes must be specified"));
+    }
+    let mut listed = None;
+    if indexes.is_present() {
+        // The reference compares the count with zero indexes if the list is invalid.
+        let parsed = Indexes::parse(indexes.text(), completions);
+        listed = Some(parsed.as_ref().map_or(0, Indexes::len));
+        if let Err(error) = parsed {
+            errors.push(indexes.invalid(&format!("error parsing succeededIndexes: {error}")));
+        }
+    }
+    let Some(number) = count.integer() else { return };
+    number::not_negative(&count, errors);
+    if number > completions {
+        let detail =
+            format!("must be less than or equal to {completions} (the number of specified completions)");
+        errors.push(count.invalid(&detail));
+    }
+    if let Some(listed) = listed
+        && number > listed
+    {
+        let detail = format!(
+            "must be less than or equal to {listed} (the number of indexes in the specified succeededIndexes field)"
+        );
+        errors.push(count.invalid(&detail));
+    }
+}
