@@ -47,6 +47,22 @@ fn auth_can_i(plane: &ControlPlane, admin: &Kubectl) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn kubectl_diff_of_default_policy_manifests_is_empty() {
+    with_each_release(diff_of_default_policy).await;
+}
+
+fn diff_of_default_policy(_: &ControlPlane, kubectl: &Kubectl) {
+    const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../policies/bootstrap/policy");
+    let result = kubectl.run(&format!("diff -f {MANIFESTS}"), "");
+    assert_eq!((result.status.code(), result.out.as_str()), (Some(0), ""), "{result}");
+
+    kubectl.ok("set subject clusterrolebinding/system:monitoring --user=alice", "");
+    let result = kubectl.run(&format!("diff -f {MANIFESTS}"), "");
+    assert_eq!(result.status.code(), Some(1), "{result}");
+    assert!(result.out.contains("-  name: alice"), "{result}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn kubectl_auth_reconcile_updates_cluster_role() {
     with_each_release(auth_reconcile).await;
 }
