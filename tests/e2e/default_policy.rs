@@ -298,6 +298,33 @@ async fn admin_edit_and_view_roles_grant_only_their_access() {
     }
 }
 
+/// Requirement A-DEF-22.
+#[tokio::test(flavor = "multi_thread")]
+async fn edit_role_creates_updates_and_deletes_deployments_and_config_maps() {
+    let plane = ControlPlane::start(Options::default()).await;
+    let labels = json!({"app": "a"});
+    let deployment = json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels}, "template": {
+        "metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let objects = [
+        ("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "m"}})),
+        ("/apis/apps/v1/namespaces/default/deployments", deployment),
+    ];
+    let client = plane.user("bob");
+    for (path, object) in &objects {
+        assert_eq!(client.post(path, object).await.status, 403, "{path}: create without the role");
+    }
+    bind(&plane, "bob", "edit").await;
+    for (path, object) in &objects {
+        let mut stored = client.post(path, object).await.expect(201);
+        let one = format!("{path}/{}", stored["metadata"]["name"].as_str().expect("a name"));
+        stored["metadata"]["labels"] = json!({"changed": "yes"});
+        let updated = client.put(&one, &stored).await.expect(200);
+        assert_eq!(updated["metadata"]["labels"]["changed"], "yes", "{path}");
+        client.delete(&one).await.expect(200);
+        client.get(&one).await.expect(404);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn labelled_roles_are_aggregated_to_view_edit_and_admin() {
     let plane = ControlPlane::start(Options::default()).await;

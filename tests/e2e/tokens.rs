@@ -369,6 +369,7 @@ async fn cluster_info_is_signed_with_bootstrap_tokens() {
     admin.post(&format!("{roles}/roles"), &role).await.expect(201);
     admin.post(&format!("{roles}/rolebindings"), &binding).await.expect(201);
 
+    let unsigned_path = "/api/v1/namespaces/default/configmaps/cluster-info";
     let anonymous = plane.anonymous();
     let signed = async |what: &str, good: &dyn Fn(&Value) -> bool| {
         eventually(what, || async {
@@ -398,6 +399,13 @@ async fn cluster_info_is_signed_with_bootstrap_tokens() {
         hmac::verify(&key, whole.as_bytes(), &decoded(signature)).expect("the signature fits");
         let header: Value = serde_json::from_slice(&decoded(header)).expect("JSON");
         assert_eq!(header, json!({"alg": "HS256", "kid": "abcdef"}));
+        let patch = json!({"data": {"kubeconfig": text}});
+        let other = admin.patch(unsigned_path, "application/merge-patch+json", &patch).await.expect(200);
+        assert_eq!(
+            other["data"].as_object().map(serde_json::Map::len),
+            Some(1),
+            "only one namespace is signed"
+        );
     }
     admin.delete(&format!("{SECRETS}/bootstrap-token-abcdef")).await.expect(200);
     signed("the signature is removed with its token", &|data| data.get("jws-kubeconfig-abcdef").is_none())
@@ -411,7 +419,7 @@ async fn cluster_info_is_signed_with_bootstrap_tokens() {
         (admin.get(&format!("{SECRETS}/bootstrap-token-abcdef")).await.status == 404).then_some(())
     })
     .await;
-    for path in [INFO, "/api/v1/namespaces/default/configmaps/cluster-info"] {
+    for path in [INFO, unsigned_path] {
         let data = admin.get(path).await.expect(200)["data"].clone();
         assert!(data.get("jws-kubeconfig-abcdef").is_none(), "{path}: {data}");
     }

@@ -394,6 +394,24 @@ async fn authorization_webhook_decides_and_rbac_decides_no_opinion() {
     }
 }
 
+/// Requirements A-AZD-5 and A-MODE-12: the first allow or deny in the order of the modes decides.
+#[tokio::test(flavor = "multi_thread")]
+async fn order_of_authorization_modes_decides_between_rbac_and_denying_webhook() {
+    for (modes, status, reviews) in [("RBAC,Webhook", 200, 0), ("Webhook,RBAC", 403, 1)] {
+        let service = WebhookServer::start(users).await;
+        let config = service.config("decide", "certificate-authority: ca.crt");
+        let options = Options { mode: modes.to_owned(), ..Options::kubernetes() }
+            .flag(&format!("--authorization-webhook-config-file={}", config.display()));
+        let plane = ControlPlane::start(options).await;
+        grant(&plane).await;
+        service.take();
+        assert_eq!(nodes(&client(&plane, "denied")).await, status, "{modes}");
+        assert_eq!(service.take().len(), reviews, "{modes}: reviews of the webhook");
+        let secrets = client(&plane, "denied").get("/api/v1/secrets").await;
+        assert_eq!((secrets.status, service.take().len()), (403, 1), "{modes}: RBAC has no opinion");
+    }
+}
+
 /// Without a decision cache, a busy watch is re-authorized about once a second, not at every event.
 ///
 /// The watch ends soon after the webhook denies it.
