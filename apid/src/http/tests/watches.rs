@@ -132,6 +132,7 @@ async fn watch_ends_at_timeout_after_bookmark() {
     assert_eq!(bookmark, json!({"type": "BOOKMARK", "object": object}));
     assert_eq!(lines.next().await, None);
     let mut silent = Lines::open(&server, &format!("{MAPS}?watch=1&timeoutSeconds=1")).await;
+    assert_eq!(silent.next().await.unwrap()["type"], "ADDED");
     assert_eq!(silent.next().await, None);
 }
 
