@@ -276,22 +276,23 @@ async fn admin_edit_and_view_roles_grant_only_their_access() {
             if writes { 200 } else { 403 },
             "get secret as {user}"
         );
-        for (path, what) in [(format!("{rbac}/roles"), "roles"), (format!("{rbac}/rolebindings"), "bindings")]
+        for (path, resource) in
+            [(format!("{rbac}/roles"), "roles"), (format!("{rbac}/rolebindings"), "bindings")]
         {
             assert_eq!(
                 client.get(&path).await.status,
                 if sees_roles { 200 } else { 403 },
-                "list {what} as {user}"
+                "list {resource} as {user}"
             );
         }
         let bind = client.post(&format!("{rbac}/rolebindings"), &binding(&format!("by-{user}"))).await.status;
         assert_eq!(bind, if sees_roles { 201 } else { 403 }, "create role binding as {user}");
-        for (path, what) in [
+        for (path, resource) in [
             (format!("{core}/resourcequotas"), "quota"),
             (format!("{core}/endpoints"), "endpoints"),
             (slices.clone(), "slices"),
         ] {
-            assert_eq!(client.post(&path, &named("x")).await.status, 403, "create {what} as {user}");
+            assert_eq!(client.post(&path, &named("x")).await.status, 403, "create {resource} as {user}");
         }
         assert_eq!(client.put(core, &named("default")).await.status, 403, "update namespace as {user}");
         assert_eq!(client.delete(core).await.status, 403, "delete namespace as {user}");

@@ -15,8 +15,8 @@ fn auth_can_i(plane: &ControlPlane, admin: &Kubectl) {
         assert!(alice.must_fail("auth whoami").contains("selfsubjectreviews API is not enabled"));
     } else {
         let whoami = alice.ok("auth whoami", "");
-        for shown in ["alice", "alice-uid", "[team-a system:authenticated]"] {
-            assert!(whoami.contains(shown), "{whoami}");
+        for word in ["alice", "alice-uid", "[team-a system:authenticated]"] {
+            assert!(whoami.contains(word), "{whoami}");
         }
     }
     assert!(alice.must_fail("get configmaps -n default").contains("Forbidden"));
