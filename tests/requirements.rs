@@ -6,7 +6,7 @@
 //!
 //! - `PATH::TEST`, several joined by ` + `: tests that cover the row, the path from the root of the
 //!   repository;
-//! - `later: WHAT IT NEEDS`;
+//! - `later: issue NUMBER (FEATURE)`: the issue that builds the feature;
 //! - `does not hold: REASON`;
 //! - `not testable: REASON`.
 //!
@@ -93,8 +93,16 @@ fn problem_with_tests(how: &str, sources: &mut BTreeMap<String, String>) -> Opti
 }
 
 /// Whether the source has a function with this name and a test attribute above it.
+///
+/// A name in the list of a macro counts if the macro generates tests: `#[test]` above `fn $`.
 fn has_test(source: &str, name: &str) -> bool {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let generates = lines
+        .windows(2)
+        .any(|pair| matches!(pair, [above, line] if above.ends_with("#[test]") && line.starts_with("fn $")));
+    if generates && is_in_macro_list(&lines, name) {
+        return true;
+    }
     let starts = [format!("fn {name}("), format!("async fn {name}(")];
     lines.iter().enumerate().any(|(index, line)| {
         starts.iter().any(|start| line.starts_with(start.as_str()))
@@ -105,6 +113,28 @@ fn has_test(source: &str, name: &str) -> bool {
                 .take_while(|above| above.starts_with("#[") || above.starts_with("//"))
                 .any(|above| above.starts_with("#[test]") || above.starts_with("#[tokio::test"))
     })
+}
+
+/// Whether a macro call with a list of names contains the name: `NAME! {`, the names, `}`.
+fn is_in_macro_list(lines: &[&str], name: &str) -> bool {
+    let calls =
+        lines.iter().enumerate().filter(|(_, line)| line.ends_with("! {") && line.split(' ').count() == 2);
+    calls.into_iter().any(|(at, _)| {
+        let list = lines.iter().skip(at + 1).take_while(|line| **line != "}");
+        list.flat_map(|line| line.split([' ', ','])).any(|word| word == name)
+    })
+}
+
+/// Returns the problem with the reason of a state.
+fn problem_with_reason(state: &str, reason: &str) -> Option<String> {
+    if state != "later" {
+        return (reason.trim().len() < 10).then(|| format!("`{state}` needs a reason"));
+    }
+    let issue = reason.trim().strip_prefix("issue ").and_then(|rest| rest.split_once(" ("));
+    let is_named = issue.is_some_and(|(number, feature)| {
+        number.parse::<u32>().is_ok() && feature.len() > 3 && feature.ends_with(')')
+    });
+    (!is_named).then(|| "write `later: issue NUMBER (FEATURE)`".to_owned())
 }
 
 #[test]
@@ -126,9 +156,7 @@ fn every_csv_line_names_existing_tests_or_reason() {
     let mut problems = Vec::new();
     for (number, id, how) in rows() {
         let problem = match how.split_once(':') {
-            Some((state, reason)) if STATES.contains(&state) => {
-                (reason.trim().len() < 10).then(|| format!("`{state}` needs a reason"))
-            }
+            Some((state, reason)) if STATES.contains(&state) => problem_with_reason(state, reason),
             _ => problem_with_tests(&how, &mut sources),
         };
         let problem =
@@ -169,4 +197,24 @@ fn test_function_is_found_by_attribute() {
     assert!(problem_with_tests("x.rs::a + x.rs::c", &mut sources).is_some());
     assert!(problem_with_tests("tests/none.rs::a", &mut sources).is_some());
     assert!(problem_with_tests("some day", &mut sources).is_some());
+}
+
+#[test]
+fn test_function_is_found_in_list_of_test_macro() {
+    let list = "tables! {\n    a b\n    c\n}\n";
+    let generator = "macro_rules! tables {\n  $(#[test]\n  fn $name() {})*\n}\n";
+    let source = format!("{generator}{list}");
+    assert!(["a", "b", "c"].iter().all(|name| has_test(&source, name)));
+    assert!(!has_test(&source, "d"));
+    assert!(!has_test(list, "a"), "the macro generates no tests");
+}
+
+#[test]
+fn reason_of_later_row_names_issue() {
+    assert_eq!(problem_with_reason("later", " issue 18 (custom kinds)"), None);
+    assert_eq!(problem_with_reason("not testable", " a duty of clients"), None);
+    for reason in [" custom kinds", " issue 18", " issue x (custom kinds)", " issue 18 ()"] {
+        assert!(problem_with_reason("later", reason).is_some(), "{reason}");
+    }
+    assert!(problem_with_reason("does not hold", " ").is_some());
 }

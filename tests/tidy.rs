@@ -16,6 +16,10 @@ use std::path::{Path, PathBuf};
 
 #[path = "tidy/language.rs"]
 mod language;
+#[path = "tidy/licenses.rs"]
+mod licenses;
+#[path = "tidy/packages.rs"]
+mod packages;
 
 /// Maximum number of lines of a source file, including tests.
 const MAX_LINES: usize = 1_000;
@@ -217,10 +221,11 @@ fn files() -> Vec<Source> {
         let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
         for entry in entries.flatten() {
             let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            if ["target", ".git", "node_modules"].contains(&name.as_str()) {
+                continue;
+            }
             if path.is_dir() {
-                if !["target", ".git", "node_modules"].contains(&name.as_str()) {
-                    folders.push(path);
-                }
+                folders.push(path);
             } else if let Ok(text) = fs::read_to_string(&path) {
                 let path = path.strip_prefix(root()).unwrap_or(&path).to_string_lossy().replace('\\', "/");
                 files.push(Source { path, text });
@@ -270,10 +275,6 @@ fn members() -> BTreeMap<String, Member> {
             Some((name.2.trim_matches('"').to_owned(), (file.path, entries.clone())))
         })
         .collect()
-}
-
-fn is_dependency_section(section: &str) -> bool {
-    ["dependencies", "dev-dependencies", "build-dependencies"].contains(&section)
 }
 
 /// Modules that a line imports from its own crate: `use crate::a::b`, `crate::a::f()`, `use crate::{a, b}`.
@@ -387,24 +388,6 @@ fn crates_import_only_permitted_crates() {
     report(&violations, "import only the crates that the table in tests/tidy.rs permits");
 }
 
-/// Versions, features and lints have one place: the manifest of the workspace.
-#[test]
-fn members_inherit_versions_and_lints() {
-    let mut violations = Vec::new();
-    for (_, (path, entries)) in members() {
-        for (section, key, value) in &entries {
-            if is_dependency_section(section) && !(key.ends_with(".workspace") && value == "true") {
-                violations.push(format!("{path}: `{key} = {value}` (write `NAME.workspace = true`)"));
-            }
-        }
-        let inherits = entries.iter().any(|(section, key, _)| section == "lints" && key == "workspace");
-        if !inherits {
-            violations.push(format!("{path}: no `[lints] workspace = true`"));
-        }
-    }
-    report(&violations, "members inherit from the workspace");
-}
-
 #[test]
 fn modules_import_only_from_lower_layers() {
     let mut violations = Vec::new();
@@ -512,40 +495,6 @@ fn starts_a_path(line: &str, folder: &str) -> bool {
             !before.is_alphanumeric() && !['_', '-', '.', '/', '}', '>', '*'].contains(&before)
         })
     })
-}
-
-#[test]
-fn architecture_document_explains_each_package() {
-    let files = files();
-    let text = |path: &str| files.iter().find(|file| file.path == path).map(|file| file.text.as_str());
-    let (Some(manifest), Some(readme)) = (text("Cargo.toml"), text("docs/architecture.md")) else {
-        panic!("Cargo.toml and docs/architecture.md exist");
-    };
-    let wanted: BTreeSet<String> = manifest_entries(manifest)
-        .into_iter()
-        .filter(|(section, _, value)| section == "workspace.dependencies" && !value.contains("path ="))
-        .map(|(_, name, _)| name)
-        .collect();
-    let section = readme.split("\n## ").find(|section| section.starts_with("Packages")).unwrap_or_default();
-    let rows: BTreeMap<&str, &str> = section
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
-        .map(|(name, purpose)| (name, purpose.trim_end_matches([' ', '|'])))
-        .collect();
-    let mut violations: Vec<String> = wanted
-        .iter()
-        .filter(|name| !rows.contains_key(name.as_str()))
-        .map(|name| format!("`{name}` has no row in docs/architecture.md"))
-        .collect();
-    violations.extend(
-        rows.keys().filter(|name| !wanted.contains(**name)).map(|name| format!("`{name}` is not used")),
-    );
-    violations.extend(
-        rows.iter()
-            .filter(|(_, purpose)| purpose.len() < 3)
-            .map(|(name, _)| format!("`{name}`: the purpose is missing")),
-    );
-    report(&violations, "update the table of packages in docs/architecture.md");
 }
 
 /// Tests the parsers of this file on sample lines.

@@ -301,8 +301,8 @@ async fn dry_run_passes_admission_and_charges_no_quota() {
     let quota = quota(&admin, "team", json!({"pods": "1", "limits.memory": "1Gi"})).await;
     let path = "/api/v1/namespaces/team/pods?dryRun=All";
     for _ in 0..3 {
-        let shown = admin.post(path, &pod("p", "1")).await.expect(201);
-        assert_eq!(shown["spec"]["containers"][0]["resources"]["limits"]["memory"], "1Gi");
+        let stored = admin.post(path, &pod("p", "1")).await.expect(201);
+        assert_eq!(stored["spec"]["containers"][0]["resources"]["limits"]["memory"], "1Gi");
     }
     wait_for_usage(&admin, &quota, json!({"pods": "0", "limits.memory": "0"})).await;
     let mut large = pod("p", "1");

@@ -25,8 +25,8 @@ fn deployment(replicas: Option<u32>, image: &str, port: Option<u16>) -> String {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"}, "spec": spec}).to_string()
 }
 
-fn get(kubectl: &Kubectl, what: &str) -> Value {
-    let text = kubectl.ok(&format!("get {what} -n default -o json --show-managed-fields"), "");
+fn get(kubectl: &Kubectl, arguments: &str) -> Value {
+    let text = kubectl.ok(&format!("get {arguments} -n default -o json --show-managed-fields"), "");
     serde_json::from_str(&text).expect("JSON")
 }
 
@@ -51,8 +51,8 @@ fn client_side(_: &ControlPlane, kubectl: &Kubectl) {
     assert_eq!(get(kubectl, "deployment web")["metadata"]["resourceVersion"], version);
     kubectl.ok("diff -f -", &first);
     let second = deployment(None, "app:2", None);
-    let shown = kubectl.must_fail_with_stdin("diff -f -", &second);
-    assert!(shown.contains("-      - image: app:1") && shown.contains("+      - image: app:2"), "{shown}");
+    let output = kubectl.must_fail_with_stdin("diff -f -", &second);
+    assert!(output.contains("-      - image: app:1") && output.contains("+      - image: app:2"), "{output}");
     assert_eq!(get(kubectl, "deployment web")["metadata"]["resourceVersion"], version, "diff is a dry run");
 
     // Apply removes fields that left the manifest, and defaulting sets their default values again.
@@ -142,9 +142,9 @@ fn server_side(_: &ControlPlane, kubectl: &Kubectl) {
         json!({"a": "2"}),
         "the field left the applied configuration and is removed"
     );
-    let shown = kubectl
+    let output = kubectl
         .must_fail_with_stdin("diff --server-side --field-manager=two -f -", &config_map(&json!({"a": "3"})));
-    assert!(shown.contains("-  a: \"2\"") && shown.contains("+  a: \"3\""), "{shown}");
+    assert!(output.contains("-  a: \"2\"") && output.contains("+  a: \"3\""), "{output}");
 
     // Migration from client-side to server-side apply does not conflict with the own field manager.
     kubectl.ok("delete configmap one -n default", "");
@@ -185,7 +185,7 @@ async fn helm_like_upgrade_by_strategic_merge_patch_keeps_foreign_fields() {
         )
         .await
         .expect(201);
-    // An injected sidecar container, and a variable set by another client.
+    // An injected sidecar container, and a variable set by a second client.
     let injected = json!({"spec": {"template": {"spec": {"containers": [
         {"name": "proxy", "image": "proxy:1"}, {"name": "main", "env": [{"name": "MINE", "value": "1"}]}]}}}});
     admin

@@ -11,7 +11,7 @@ use crate::rbac::{MERGE, RbacFixture, rule};
 
 const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 
-/// The server authorizes the object in the path, and rejects a body that names another object.
+/// The server authorizes the object in the path, and rejects a body that names a different object.
 #[tokio::test(flavor = "multi_thread")]
 async fn body_with_other_name_or_namespace_than_path_is_rejected() {
     let fixture = RbacFixture::start().await;
@@ -416,8 +416,12 @@ async fn role_and_binding_writes_and_impersonation_do_not_escalate() {
         let answer =
             mallory.request(method, &path, &[("content-type", kind)], body.to_string().as_bytes()).await;
         assert_eq!(answer.status, 403, "{method} {path} {body}: {}", answer.text());
-        let why = ["RBAC permissions not currently held", "must have cluster-admin privileges"];
-        assert!(why.iter().any(|why| answer.text().contains(why)), "{method} {path}: {}", answer.text());
+        let messages = ["RBAC permissions not currently held", "must have cluster-admin privileges"];
+        assert!(
+            messages.iter().any(|message| answer.text().contains(message)),
+            "{method} {path}: {}",
+            answer.text()
+        );
         mallory.get("/api/v1/namespaces/a/secrets/x").await.expect(403);
     }
     // Permissions in `b` do not permit a Role in `a`.
@@ -427,7 +431,7 @@ async fn role_and_binding_writes_and_impersonation_do_not_escalate() {
     mallory.post(&fixture.roles("a"), &secrets).await.expect(403);
     mallory.post(&roles, &secrets).await.expect(403);
     // A resource name does not cover all names, and a resource does not cover its subresources.
-    for (given, wanted) in [
+    for (given, expected) in [
         (rule(&[""], &["secrets"], &["x"], &["get"]), rule(&[""], &["secrets"], &[], &["get"])),
         (rule(&[""], &["pods"], &[], &["get"]), rule(&[""], &["pods/log"], &[], &["get"])),
         (rule(&[""], &["pods"], &[], &["get"]), rule(&["*"], &["pods"], &[], &["get"])),
@@ -437,7 +441,7 @@ async fn role_and_binding_writes_and_impersonation_do_not_escalate() {
         let user = format!("holder-{}", rand::random::<u32>());
         fixture.grant("a", &user, json!([given, rule(&[rbac], &["roles"], &[], all)])).await;
         let role = |rule: &Value| json!({"metadata": {"name": format!("{user}-new")}, "rules": [rule]});
-        fixture.client(&user).post(&fixture.roles("a"), &role(&wanted)).await.expect(403);
+        fixture.client(&user).post(&fixture.roles("a"), &role(&expected)).await.expect(403);
         fixture.client(&user).post(&fixture.roles("a"), &role(&given)).await.expect(201);
     }
     impersonation(&fixture).await;

@@ -163,7 +163,14 @@ async fn authorization_config_hot_reload_keeps_last_known_good() {
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
     let of_authd = reloads(plane.authd_get("/metrics").await);
-    assert!(of_authd.iter().any(|line| line.contains("status=\"failure\"")), "{of_authd:#?}");
+    for status in ["success", "failure"] {
+        let name = format!(
+            "apiserver_authorization_config_controller_automatic_reload_last_timestamp_seconds{{apiserver_id_hash=\"\",status=\"{status}\"}} "
+        );
+        let seconds = of_authd.iter().find_map(|line| line.strip_prefix(&name)?.trim().parse::<f64>().ok());
+        let now = jiff::Timestamp::now().as_second() as f64;
+        assert!(seconds.is_some_and(|seconds| (now - 600.0..=now + 1.0).contains(&seconds)), "{of_authd:#?}");
+    }
     eventually("apid serves the counters of authd", || async {
         (reloads(plane.admin().get("/metrics").await.text()) == of_authd).then_some(())
     })

@@ -77,8 +77,8 @@ async fn namespace_deletion_removes_content_and_waits_for_finalizers() {
     );
 
     // A finalizer blocks the namespace deletion across a restart.
-    let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
-    admin.post("/api/v1/namespaces/b/configmaps", &held).await.expect(201);
+    let map_with_finalizer = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
+    admin.post("/api/v1/namespaces/b/configmaps", &map_with_finalizer).await.expect(201);
     admin.delete("/api/v1/namespaces/b").await.expect(200);
     eventually("only the object with a finalizer remains", || async {
         (names_of(&admin, "/api/v1/namespaces/b/configmaps").await == ["held"]).then_some(())

@@ -42,9 +42,9 @@ async fn wait_until_initialized(plane: &ControlPlane) -> BTreeMap<String, Value>
     eventually("the status of flow schemas", || async {
         let all = all(plane).await;
         let schemas = all.iter().filter(|(path, _)| path.contains("/flowschemas/"));
-        let said =
+        let with_condition =
             schemas.filter(|(_, schema)| schema["status"]["conditions"][0]["status"] == "False").count();
-        (said == 13).then_some(all)
+        (with_condition == 13).then_some(all)
     })
     .await
 }
@@ -162,8 +162,13 @@ async fn bootstrap_objects_exist_and_restart_writes_nothing() {
 }
 
 /// Waits until the object at a path exists and satisfies a predicate.
-async fn wait_for_object(client: &Client, path: &str, what: &str, good: impl Fn(&Value) -> bool) -> Value {
-    eventually(what, || async {
+async fn wait_for_object(
+    client: &Client,
+    path: &str,
+    awaited_state: &str,
+    good: impl Fn(&Value) -> bool,
+) -> Value {
+    eventually(awaited_state, || async {
         let answer = client.get(path).await;
         (answer.status == 200).then(|| answer.json()).filter(|object| good(object))
     })
@@ -194,7 +199,7 @@ async fn managed_objects_are_restored_and_user_changes_are_kept() {
     });
     admin.patch(&level("catch-all"), merge, &change).await.expect(200);
     let shares =
-        |wanted: i64| move |level: &Value| level["spec"]["limited"]["nominalConcurrencyShares"] == wanted;
+        |expected: i64| move |level: &Value| level["spec"]["limited"]["nominalConcurrencyShares"] == expected;
     wait_for_object(&admin, &level("catch-all"), "a mandatory level", shares(5)).await;
     // A suggested object is restored only if its annotation permits that.
     let change = json!({"spec": {"limited": {"nominalConcurrencyShares": 77}}});
@@ -214,9 +219,10 @@ async fn managed_objects_are_restored_and_user_changes_are_kept() {
         json!({"metadata": {"name": "lost"}, "spec": {"priorityLevelConfiguration": {"name": "nowhere"}}});
     let schemas = format!("{}/flowschemas", plane.api("flowcontrol.apiserver", "v1"));
     admin.post(&schemas, &dangling).await.expect(201);
-    let said =
-        |wanted: &'static str| move |schema: &Value| schema["status"]["conditions"][0]["status"] == wanted;
-    let lost = wait_for_object(&admin, &schema("lost"), "a dangling schema", said("True")).await;
+    let with_condition = |expected: &'static str| {
+        move |schema: &Value| schema["status"]["conditions"][0]["status"] == expected
+    };
+    let lost = wait_for_object(&admin, &schema("lost"), "a dangling schema", with_condition("True")).await;
     assert_eq!(lost["status"]["conditions"][0]["reason"], "NotFound");
 
     // Objects that are created only at start stay deleted until the next start.

@@ -113,8 +113,8 @@ async fn session(mut program: Command, options: Options) {
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let mut stdin = child.stdin.take().expect("a pipe");
     let run = async {
-        while let Some(asked) = lines.next_line().await.expect("text") {
-            match asked.as_str() {
+        while let Some(output) = lines.next_line().await.expect("text") {
+            match output.as_str() {
                 "restart" => {
                     plane.stop().await;
                     plane.launch().await;
@@ -214,11 +214,11 @@ fn python(session: &str) -> Option<Command> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
     let candidates = [root.join("target/python/bin/python"), PathBuf::from("python3")];
     let has_package = |python: &PathBuf| {
-        let asked = std::process::Command::new(python)
+        let output = std::process::Command::new(python)
             .args(["-c", "import kubernetes"])
             .stderr(Stdio::null())
             .status();
-        asked.is_ok_and(|status| status.success())
+        output.is_ok_and(|status| status.success())
     };
     let Some(python) = candidates.into_iter().find(has_package) else {
         prerequisites::skip("python", "no Python has the package `kubernetes`; see tests/README.md");

@@ -276,25 +276,53 @@ async fn admin_edit_and_view_roles_grant_only_their_access() {
             if writes { 200 } else { 403 },
             "get secret as {user}"
         );
-        for (path, what) in [(format!("{rbac}/roles"), "roles"), (format!("{rbac}/rolebindings"), "bindings")]
+        for (path, resource) in
+            [(format!("{rbac}/roles"), "roles"), (format!("{rbac}/rolebindings"), "bindings")]
         {
             assert_eq!(
                 client.get(&path).await.status,
                 if sees_roles { 200 } else { 403 },
-                "list {what} as {user}"
+                "list {resource} as {user}"
             );
         }
         let bind = client.post(&format!("{rbac}/rolebindings"), &binding(&format!("by-{user}"))).await.status;
         assert_eq!(bind, if sees_roles { 201 } else { 403 }, "create role binding as {user}");
-        for (path, what) in [
+        for (path, resource) in [
             (format!("{core}/resourcequotas"), "quota"),
             (format!("{core}/endpoints"), "endpoints"),
             (slices.clone(), "slices"),
         ] {
-            assert_eq!(client.post(&path, &named("x")).await.status, 403, "create {what} as {user}");
+            assert_eq!(client.post(&path, &named("x")).await.status, 403, "create {resource} as {user}");
         }
         assert_eq!(client.put(core, &named("default")).await.status, 403, "update namespace as {user}");
         assert_eq!(client.delete(core).await.status, 403, "delete namespace as {user}");
+    }
+}
+
+/// Requirement A-DEF-22.
+#[tokio::test(flavor = "multi_thread")]
+async fn edit_role_creates_updates_and_deletes_deployments_and_config_maps() {
+    let plane = ControlPlane::start(Options::default()).await;
+    let labels = json!({"app": "a"});
+    let deployment = json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels}, "template": {
+        "metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let objects = [
+        ("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "m"}})),
+        ("/apis/apps/v1/namespaces/default/deployments", deployment),
+    ];
+    let client = plane.user("bob");
+    for (path, object) in &objects {
+        assert_eq!(client.post(path, object).await.status, 403, "{path}: create without the role");
+    }
+    bind(&plane, "bob", "edit").await;
+    for (path, object) in &objects {
+        let mut stored = client.post(path, object).await.expect(201);
+        let one = format!("{path}/{}", stored["metadata"]["name"].as_str().expect("a name"));
+        stored["metadata"]["labels"] = json!({"changed": "yes"});
+        let updated = client.put(&one, &stored).await.expect(200);
+        assert_eq!(updated["metadata"]["labels"]["changed"], "yes", "{path}");
+        client.delete(&one).await.expect(200);
+        client.get(&one).await.expect(404);
     }
 }
 

@@ -74,9 +74,9 @@ async fn foreground_deletion_waits_for_blocking_dependents_across_crash() {
     let mut plane = with_namespaces(Options::default()).await;
     let admin = plane.admin();
     let boss = make(&admin, MAPS, "boss", json!({})).await;
-    let held = |blocks| json!({"ownerReferences": owner("ConfigMap", &boss, blocks), "finalizers": ["example.com/hold"]});
-    make(&admin, MAPS, "blocking", held(true)).await;
-    make(&admin, MAPS, "beside", held(false)).await;
+    let blocked_map = |blocks| json!({"ownerReferences": owner("ConfigMap", &boss, blocks), "finalizers": ["example.com/hold"]});
+    make(&admin, MAPS, "blocking", blocked_map(true)).await;
+    make(&admin, MAPS, "beside", blocked_map(false)).await;
     let response = delete(&admin, &format!("{MAPS}/boss"), json!({"propagationPolicy": "Foreground"})).await;
     assert_eq!(response["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     eventually("the blocking dependent is terminating", || async {
@@ -122,7 +122,7 @@ async fn invalid_owner_reference_emits_warning_event() {
     let boss = make(&admin, "/api/v1/namespaces/b/configmaps", "boss", json!({})).await;
     let owners = json!({"ownerReferences": owner("ConfigMap", &boss, true)});
 
-    // An owner in another namespace counts as absent.
+    // An owner in a different namespace counts as absent.
     let child = make(&admin, MAPS, "child", owners.clone()).await;
     wait_until_deleted(&admin, &format!("{MAPS}/child")).await;
     let events =
@@ -252,7 +252,7 @@ async fn recreated_namespace_is_independent_of_deleted_one() {
     let plane = with_namespaces(Options::default()).await;
     let admin = plane.admin();
     // The new namespace keeps its objects, also after an update of the namespace. Before this check, the test
-    // waits for the deletion of another namespace.
+    // waits for the deletion of the other namespace.
     replace_namespace(&admin, "a").await;
     make(&admin, MAPS, "own", json!({})).await;
     let merge = [("content-type", "application/merge-patch+json")];
@@ -462,11 +462,11 @@ async fn kubectl_force_deletes_pod_and_deletes_namespace() {
 
         // A namespace with a remaining finalizer shows the reason in its conditions.
         kubectl.ok("create namespace held", "");
-        let held = json!({
+        let blocked_map = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "held", "finalizers": ["example.com/hold"]},
         });
-        kubectl.ok("create -n held -f -", &held.to_string());
+        kubectl.ok("create -n held -f -", &blocked_map.to_string());
         kubectl.ok("delete namespace held --wait=false", "");
         kubectl.ok("wait --for=condition=NamespaceFinalizersRemaining namespace/held --timeout=30s", "");
         let described = kubectl.ok("describe namespace held", "");

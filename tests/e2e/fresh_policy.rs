@@ -33,7 +33,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// A client of a server that may restart on another port.
+/// A client of a server that may restart on a new port.
 struct RetryingClient {
     token: String,
     port: Arc<AtomicU16>,
@@ -62,7 +62,7 @@ impl RetryingClient {
     /// Repeats a request until a response with a decision, and returns the response.
     async fn request_until_decided(&mut self, method: &str, path: &str, body: &Value) -> TestResponse {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let asked = async {
+        let decision = async {
             loop {
                 if let Some(response) = self.try_once(method, path, &body).await {
                     return response;
@@ -71,7 +71,7 @@ impl RetryingClient {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(DEADLINE, asked)
+        tokio::time::timeout(DEADLINE, decision)
             .await
             .unwrap_or_else(|_| panic!("no response to {method} {path}"))
     }
@@ -125,7 +125,7 @@ enum GrantKind {
     Subjects,
     /// Create and delete a bound Role.
     Role,
-    /// Add and remove the label by which a bound ClusterRole aggregates another one.
+    /// Add and remove the label by which a bound ClusterRole aggregates a second ClusterRole.
     Aggregation,
     /// Create and delete a pod on a node that refers to an object.
     Pod,

@@ -92,7 +92,7 @@ impl Kubectl {
         Kubectl { program, release: release.to_owned(), config }
     }
 
-    /// The same program with the kubeconfig of another user.
+    /// The same program with the kubeconfig of a given user.
     pub fn user(&self, plane: &ControlPlane, user: &str) -> Self {
         Kubectl::new(self.program.clone(), &self.release, plane, user)
     }

@@ -62,16 +62,16 @@ fn bodies() -> Vec<(&'static str, Vec<u8>, u16, &'static str)> {
 async fn malformed_bodies_return_status() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
-    for (what, body, code, reason) in bodies() {
+    for (case, body, code, reason) in bodies() {
         let response =
             admin.request("POST", CONFIG_MAPS, &[("content-type", "application/json")], &body).await;
-        assert_eq!(response.status, code, "{what}: {}", response.text());
+        assert_eq!(response.status, code, "{case}: {}", response.text());
         if code >= 400 {
             let status = response.json();
-            assert_eq!(status["kind"], "Status", "{what}");
-            assert_eq!(status["reason"], reason, "{what}: {status}");
-            assert_eq!(status["code"], code, "{what}");
-            assert!(response.body.len() < 16 * 1024, "{what}: the response repeats the input");
+            assert_eq!(status["kind"], "Status", "{case}");
+            assert_eq!(status["reason"], reason, "{case}: {status}");
+            assert_eq!(status["code"], code, "{case}");
+            assert!(response.body.len() < 16 * 1024, "{case}: the response repeats the input");
         }
     }
     for (content_type, code) in

@@ -433,8 +433,8 @@ async fn race(plane: Arc<ControlPlane>, worker: u64, rounds: u64, mut random: Sm
     let name = format!("w{worker}");
     let admin = plane.admin();
     namespace(&admin, &name).await;
-    let place = format!("/api/v1/namespaces/{name}");
-    admin.post(&format!("{place}/secrets"), &json!({"metadata": {"name": "s"}})).await.expect(201);
+    let namespace_path = format!("/api/v1/namespaces/{name}");
+    admin.post(&format!("{namespace_path}/secrets"), &json!({"metadata": {"name": "s"}})).await.expect(201);
     let mut admin = admin.connect().await.expect("a connection");
     let mut agent = agent(&plane, &name).connect().await.expect("a connection");
     let volumes = json!([{"name": "s", "secret": {"secretName": "s"}}]);
@@ -443,19 +443,25 @@ async fn race(plane: Arc<ControlPlane>, worker: u64, rounds: u64, mut random: Sm
     for round in 0..rounds {
         let i = random.random_range(0..present.len());
         let (method, path, body, done) = if present[i] {
-            ("DELETE", format!("{place}/pods/p{i}"), String::new(), 200)
+            ("DELETE", format!("{namespace_path}/pods/p{i}"), String::new(), 200)
         } else {
-            ("POST", format!("{place}/pods"), pod(&format!("p{i}"), &name, volumes.clone()).to_string(), 201)
+            (
+                "POST",
+                format!("{namespace_path}/pods"),
+                pod(&format!("p{i}"), &name, volumes.clone()).to_string(),
+                201,
+            )
         };
         let answer = admin.request(method, &path, body.as_bytes()).await.expect("a response");
         assert_eq!(answer.status, done, "{method} {path}: {}", answer.text());
         present[i] = !present[i];
-        let wanted = if present.contains(&true) { 200 } else { 403 };
+        let expected = if present.contains(&true) { 200 } else { 403 };
         for _ in 0..2 {
-            let answer = agent.request("GET", &format!("{place}/secrets/s"), b"").await.expect("a response");
+            let answer =
+                agent.request("GET", &format!("{namespace_path}/secrets/s"), b"").await.expect("a response");
             assert_eq!(
                 answer.status,
-                wanted,
+                expected,
                 "worker {worker}, round {round}, pods {present:?}: {}",
                 answer.text()
             );

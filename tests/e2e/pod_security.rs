@@ -69,8 +69,8 @@ async fn pod_violating_namespace_standard_is_rejected_warned_and_audited() {
         let labels = json!({"metadata": {"labels": {label("enforce"): "restricted"}}});
         let answer = admin.patch("/api/v1/namespaces/team", merge, &labels).await;
         answer.expect(200);
-        let said = warnings(&answer).join("\n");
-        assert!(said.contains("before: host namespaces, allowPrivilegeEscalation != false"), "{said}");
+        let text = warnings(&answer).join("\n");
+        assert!(text.contains("before: host namespaces, allowPrivilegeEscalation != false"), "{text}");
 
         let refused = admin.post(pods, &pod("after", json!({"hostPID": true}))).await.expect(403);
         let message = refused["message"].as_str().expect("a message");

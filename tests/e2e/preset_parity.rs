@@ -71,7 +71,7 @@ const PACKAGES: [(&str, &str); 7] = [
     ("io.k8s.api.", "internal.svc.api."),
 ];
 
-/// Replaces Kubernetes names in a text by neutral ones.
+/// Replaces Kubernetes names in a text by neutral names.
 fn neutral(text: &str) -> String {
     match text {
         "policy" => return format!("policy.{DEFAULT_API_DOMAIN}"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{Client, ControlPlane, Options, eventually, program};
+use crate::harness::{Client, ControlPlane, DEADLINE, Options, eventually, program};
 
 /// Runs a start that fails; returns the exit code and standard error.
 fn failed_startup(mut command: Command) -> (i32, String) {
@@ -37,6 +37,8 @@ fn invalid_flags_are_reported_together_with_exit_code_64() {
             &["ImagePolicyWebhook", "not implemented"],
         ),
         (&["--spawn-authd", "--feature-gates=NoSuch=true"], &["NoSuch"]),
+        (&["--spawn-authd", "--feature-gates=BtreeWatchCache=false"], &["BtreeWatchCache", "locked to true"]),
+        (&["--spawn-authd", "--feature-gates=WatchList=true,DryRun=maybe"], &["DryRun=maybe"]),
         (
             &["--spawn-authd", "--encryption-provider-config=/x"],
             &["encryption-provider-config", "not implemented"],
@@ -142,8 +144,49 @@ async fn shutdown_delay_serves_requests_and_fails_readyz() {
     let pid = i32::try_from(plane.pid()).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
     eventually("readyz fails", || async { (admin.get("/readyz").await.status == 500).then_some(()) }).await;
-    admin.get("/livez").await.expect(200);
     admin.get("/api/v1/namespaces/default").await.expect(200);
+    let begin = std::time::Instant::now();
+    let mut passed = 0;
+    while let Ok(response) = admin.try_request("GET", "/livez", &[], b"").await {
+        assert_eq!(response.status, 200, "/livez passes until the listener closes");
+        passed += 1;
+        assert!(begin.elapsed() < DEADLINE, "the listener closes after the delay");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(passed > 10, "{passed} successful checks during the delay");
+    assert!(admin.try_request("GET", "/healthz", &[], b"").await.is_err(), "/healthz fails after the stop");
+}
+
+/// Requirements D-GATE: the gates of the register with stage and default in `--help`.
+#[test]
+fn help_lists_registered_feature_gates_with_stage_and_default() {
+    let output = Command::new(program("apid")).arg("--help").output().expect("the program runs");
+    let help = String::from_utf8_lossy(&output.stdout);
+    for (gate, stage, default) in [
+        ("AllowUnsafeMalformedObjectDeletion", "ALPHA", false),
+        ("APIResponseCompression", "BETA", true),
+        ("AuthorizeNodeWithSelectors", "BETA", true),
+        ("AuthorizeWithSelectors", "BETA", true),
+        ("CBORServingAndStorage", "ALPHA", false),
+        ("DeclarativeValidation", "BETA", true),
+        ("DeclarativeValidationTakeover", "BETA", false),
+        ("ListFromCacheSnapshot", "ALPHA", false),
+        ("StructuredAuthenticationConfiguration", "BETA", true),
+        ("WatchList", "BETA", false),
+    ] {
+        let line = format!("{gate}=true|false ({stage} - default={default})");
+        assert!(help.lines().any(|text| text.trim() == line), "`{line}` is missing in:\n{help}");
+    }
+}
+
+#[tokio::test]
+async fn setting_feature_gates_starts_and_warns_of_stable_gates() {
+    let gates = "--feature-gates=ConsistentListFromCache=false,ListFromCacheSnapshot=false,\
+                 StructuredAuthenticationConfiguration=true,ServerSideApply=true";
+    let plane = ControlPlane::start(Options::default().flag(gates)).await;
+    let log = plane.log();
+    assert!(log.contains("setting GA feature gate ServerSideApply=true: it will be removed"), "{log}");
+    assert!(!log.contains("feature gate ConsistentListFromCache"), "{log}");
 }
 
 #[tokio::test]

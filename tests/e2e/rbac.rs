@@ -346,16 +346,16 @@ async fn binding_grants_only_its_subjects_in_its_scope() {
         let issued = fixture.admin.post(&path, &json!({"spec": spec})).await.expect(201);
         clients.insert(name, fixture.plane.token(issued["status"]["token"].as_str().expect("a token")));
     }
-    // `CLIENT TARGET`: the client reads a ConfigMap in `a` (here) or `b` (there), or lists the cluster's
+    // `CLIENT TARGET`: the client reads a ConfigMap in namespace `a` or `b`, or lists the cluster's
     // nodes.
     let status = async |target: &str| {
-        let (who, what) = target.split_once(' ').expect("a client and a target");
-        let (request, namespace) = match what {
+        let (client_name, target_object) = target.split_once(' ').expect("a client and a target");
+        let (request, namespace) = match target_object {
             "here" => ("GET :configmaps/x", "a"),
             "there" => ("GET :configmaps/x", "b"),
             _ => ("GET /api/v1/nodes", ""),
         };
-        send_request(&clients[who], request, namespace).await.status
+        send_request(&clients[client_name], request, namespace).await.status
     };
     let (user, group) = (
         |name: &str| fixture.user(name),
@@ -423,7 +423,7 @@ async fn rbac_objects_are_stored_and_invalid_ones_return_422() {
         [("roles", true), ("clusterroles", false), ("rolebindings", true), ("clusterrolebindings", false)]
     {
         let listed = resources["resources"].as_array().expect("resources");
-        let found = listed.iter().find(|held| held["name"] == resource).expect("it is listed");
+        let found = listed.iter().find(|finalized| finalized["name"] == resource).expect("it is listed");
         assert_eq!(found["namespaced"], namespaced, "{resource}");
     }
     let (roles, bindings) = (fixture.roles("a"), fixture.bindings("a"));
@@ -617,12 +617,13 @@ async fn user_cannot_grant_permissions_not_held_without_escalate_or_bind() {
     let more_subjects =
         fixture.binding("new", "Role", "big", json!([fixture.user("joe"), fixture.user("plain")]));
     let labels = json!({"metadata": {"name": "new", "labels": {"a": "b"}}, "rules": [secrets]});
-    let held = json!({"metadata": {"name": "new", "finalizers": ["example.com/held"]}, "rules": [secrets]});
+    let finalized =
+        json!({"metadata": {"name": "new", "finalizers": ["example.com/held"]}, "rules": [secrets]});
     let released = role(&[&secrets]);
     for (user, collection, object, want) in [
         ("plain", &roles, role(&[&secrets, &star]), 403),
         ("plain", &roles, labels, 403),
-        ("plain", &roles, held, 200),
+        ("plain", &roles, finalized, 200),
         ("plain", &roles, released, 200),
         ("escalator", &roles, role(&[&secrets, &star]), 200),
         ("plain", &roles, role(&[&pods]), 200),
@@ -652,8 +653,8 @@ async fn aggregated_cluster_role_has_rules_of_selected_roles() {
     let part = |name: &str, resource: &str, label: &str| json!({"metadata": {"name": name, "labels": {"part": label}}, "rules": [rule(&[""], &[resource], &[], &["get"])]});
     let holds = async |want: &[&str]| {
         eventually("the aggregated rules are updated", || async {
-            let held = fixture.admin.get(&format!("{cluster_roles}/sum")).await.expect(200);
-            let rules = held["rules"].as_array().cloned().unwrap_or_default();
+            let finalized = fixture.admin.get(&format!("{cluster_roles}/sum")).await.expect(200);
+            let rules = finalized["rules"].as_array().cloned().unwrap_or_default();
             let mut found: Vec<String> = rules
                 .iter()
                 .map(|rule| rule["resources"][0].as_str().unwrap_or_default().to_owned())

@@ -81,21 +81,21 @@ async fn access_review_depends_on_every_attribute() {
     ] {
         for (review, who) in [(SELF, json!({})), (ANY, json!({"user": "alice"}))] {
             let client = if review == SELF { &alice } else { &fixture.admin };
-            let asked = |attributes: &Value| {
+            let review_of = |attributes: &Value| {
                 let mut spec = who.clone();
                 spec["resourceAttributes"] = attributes.clone();
                 spec
             };
-            let held = fixture.review(client, review, asked(&attributes)).await;
-            assert_eq!(held["allowed"], true, "{attributes}");
-            let reason = held["reason"].as_str().expect("a reason");
+            let result = fixture.review(client, review, review_of(&attributes)).await;
+            assert_eq!(result["allowed"], true, "{attributes}");
+            let reason = result["reason"].as_str().expect("a reason");
             assert!(reason.contains("RoleBinding \"b/a\"") && reason.contains("Role \"r\""), "{reason}");
             let mut changed = attributes.clone();
             changed[field] = other.clone();
             if other == "" {
                 changed.as_object_mut().expect("attributes").remove(field);
             }
-            let refused = fixture.review(client, review, asked(&changed)).await;
+            let refused = fixture.review(client, review, review_of(&changed)).await;
             assert_eq!((&refused["allowed"], refused.get("denied")), (&json!(false), None), "{changed}");
         }
     }
@@ -174,12 +174,15 @@ async fn reviews_are_create_only_validated_and_not_stored() {
         }
     }
     let dry = format!("{}?dryRun=All", fixture.path(SELF));
-    let asked =
+    let review_of =
         json!({"metadata": {"creationTimestamp": null}, "spec": {"resourceAttributes": deployments()}});
-    assert_eq!(fixture.plane.user("alice").post(&dry, &asked).await.expect(201)["status"]["allowed"], true);
+    assert_eq!(
+        fixture.plane.user("alice").post(&dry, &review_of).await.expect(201)["status"]["allowed"],
+        true
+    );
     for _ in 0..50 {
-        let asked = json!({"spec": {"resourceAttributes": deployments()}});
-        fixture.plane.user("alice").post(&fixture.path(SELF), &asked).await.expect(201);
+        let review_of = json!({"spec": {"resourceAttributes": deployments()}});
+        fixture.plane.user("alice").post(&fixture.path(SELF), &review_of).await.expect(201);
     }
     // Controllers may still write a few objects after the start.
     let after = revision(fixture.admin.get("/api/v1/namespaces").await.expect(200));
@@ -217,22 +220,22 @@ async fn self_subject_rules_review_lists_all_rules_of_user() {
         let rules = status["resourceRules"].as_array().cloned().unwrap_or_default();
         rules.iter().any(|rule| rule["resources"] == json!([resource]))
     };
-    let (here, there) = (rules("alice", "a").await, rules("alice", "b").await);
+    let (in_a, in_b) = (rules("alice", "a").await, rules("alice", "b").await);
     assert_eq!(
-        here["incomplete"], false,
-        "RBAC and Node list all rules of a user that is not a node: {here}"
+        in_a["incomplete"], false,
+        "RBAC and Node list all rules of a user that is not a node: {in_a}"
     );
     for resource in ["deployments", "configmaps", "pods/log"] {
-        assert!(has(&here, resource) && !has(&there, resource), "{resource}: {here} {there}");
+        assert!(has(&in_a, resource) && !has(&in_b, resource), "{resource}: {in_a} {in_b}");
     }
-    let named = here["resourceRules"]
+    let named = in_a["resourceRules"]
         .as_array()
         .expect("rules")
         .iter()
         .find(|rule| rule["resources"] == json!(["configmaps"]));
     assert_eq!(named.expect("the rule on maps")["resourceNames"], json!(["x"]));
-    let paths = there["nonResourceRules"].as_array().cloned().unwrap_or_default();
-    assert!(paths.iter().any(|rule| rule["nonResourceURLs"].to_string().contains("/version")), "{there}");
+    let paths = in_b["nonResourceRules"].as_array().cloned().unwrap_or_default();
+    assert!(paths.iter().any(|rule| rule["nonResourceURLs"].to_string().contains("/version")), "{in_b}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

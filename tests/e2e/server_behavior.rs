@@ -115,12 +115,12 @@ async fn health_endpoints_list_their_checks() {
                 .into_iter()
                 .map(|line| line.strip_prefix("[+]").and_then(|line| line.strip_suffix(" ok")).expect(line))
                 .collect();
-            let mut wanted = vec!["ping", "log", store, "autoregister-completion"];
+            let mut expected = vec!["ping", "log", store, "autoregister-completion"];
             if endpoint == "readyz" {
-                wanted.push("shutdown");
-                wanted.push("informer-sync");
+                expected.push("shutdown");
+                expected.push("informer-sync");
             }
-            assert!(wanted.iter().all(|check| checks.contains(check)), "{endpoint}: {checks:?}");
+            assert!(expected.iter().all(|check| checks.contains(check)), "{endpoint}: {checks:?}");
             assert!(checks.iter().any(|check| check.starts_with("poststarthook/")), "{checks:?}");
             let readiness = format!("{store}-readiness");
             assert_eq!(checks.contains(&readiness.as_str()), endpoint == "readyz");

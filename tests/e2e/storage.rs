@@ -269,7 +269,7 @@ async fn restored_store_continues_above_all_seen_revisions() {
 
 /// With a flipped byte in the journal, the start fails and reports the lost revisions.
 ///
-/// `apid store repair` keeps all other changes, including later ones.
+/// `apid store repair` keeps all other changes, including later changes.
 #[tokio::test]
 async fn damaged_store_fails_startup_and_is_repaired() {
     let mut plane = ControlPlane::start(Options::default()).await;

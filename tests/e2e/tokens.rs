@@ -165,13 +165,13 @@ async fn pods_get_existing_service_account_of_their_namespace() {
         (admin.get(&format!("{ACCOUNTS}/default")).await.status == 200).then_some(())
     })
     .await;
-    for (name, asked, code, account) in [
+    for (name, account_name, code, account) in [
         ("named", json!("robot"), 201, json!("robot")),
         ("unnamed", json!(null), 201, json!("default")),
         ("missing", json!("nobody"), 403, json!(null)),
     ] {
         let pod = json!({"metadata": {"name": name},
-            "spec": {"serviceAccountName": asked, "containers": [{"name": "c", "image": "i"}]}});
+            "spec": {"serviceAccountName": account_name, "containers": [{"name": "c", "image": "i"}]}});
         let answer = admin.post("/api/v1/namespaces/default/pods", &pod).await.expect(code);
         assert_eq!(answer["spec"]["serviceAccountName"], account, "{name}");
         if code == 201 {
@@ -273,7 +273,7 @@ async fn bootstrap_token_follows_its_secret() {
     };
     let more = "system:bootstrappers:a,system:bootstrappers:b";
     let system = "svc-system";
-    for (what, namespace, secret, expected) in [
+    for (case, namespace, secret, expected) in [
         ("as it stands", system, good.clone(), Some(json!(["system:bootstrappers", "system:authenticated"]))),
         (
             "more groups",
@@ -294,18 +294,18 @@ async fn bootstrap_token_follows_its_secret() {
     ] {
         let secrets = format!("/api/v1/namespaces/{namespace}/secrets");
         let stored = admin.post(&secrets, &secret).await.expect(201);
-        assert_eq!(stored["data"]["token-id"], STANDARD.encode("abcdef"), "{what}");
+        assert_eq!(stored["data"]["token-id"], STANDARD.encode("abcdef"), "{case}");
         let user = self_review(&plane, &client, &[]).await;
-        assert_eq!(user.as_ref().map(|user| user["groups"].clone()), expected, "{what}");
-        assert!(user.is_none_or(|user| user["username"] == "system:bootstrap:abcdef"), "{what}");
+        assert_eq!(user.as_ref().map(|user| user["groups"].clone()), expected, "{case}");
+        assert!(user.is_none_or(|user| user["username"] == "system:bootstrap:abcdef"), "{case}");
         let name = secret["metadata"]["name"].as_str().expect("a name");
         admin.delete(&format!("{secrets}/{name}")).await.expect(200);
-        assert_eq!(self_review(&plane, &client, &[]).await, None, "{what}: its Secret is gone");
+        assert_eq!(self_review(&plane, &client, &[]).await, None, "{case}: its Secret is gone");
     }
     // A Secret with a deletion timestamp no longer authenticates.
-    let mut held = good.clone();
-    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    admin.post(SECRETS, &held).await.expect(201);
+    let mut changed = good.clone();
+    changed["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    admin.post(SECRETS, &changed).await.expect(201);
     assert!(self_review(&plane, &client, &[]).await.is_some());
     admin.delete(&format!("{SECRETS}/bootstrap-token-abcdef")).await.expect(200);
     admin.get(&format!("{SECRETS}/bootstrap-token-abcdef")).await.expect(200);
@@ -369,9 +369,10 @@ async fn cluster_info_is_signed_with_bootstrap_tokens() {
     admin.post(&format!("{roles}/roles"), &role).await.expect(201);
     admin.post(&format!("{roles}/rolebindings"), &binding).await.expect(201);
 
+    let unsigned_path = "/api/v1/namespaces/default/configmaps/cluster-info";
     let anonymous = plane.anonymous();
-    let signed = async |what: &str, good: &dyn Fn(&Value) -> bool| {
-        eventually(what, || async {
+    let signed = async |case: &str, good: &dyn Fn(&Value) -> bool| {
+        eventually(case, || async {
             let data = anonymous.get(INFO).await.expect(200)["data"].clone();
             good(&data).then_some(data)
         })
@@ -398,6 +399,13 @@ async fn cluster_info_is_signed_with_bootstrap_tokens() {
         hmac::verify(&key, whole.as_bytes(), &decoded(signature)).expect("the signature fits");
         let header: Value = serde_json::from_slice(&decoded(header)).expect("JSON");
         assert_eq!(header, json!({"alg": "HS256", "kid": "abcdef"}));
+        let patch = json!({"data": {"kubeconfig": text}});
+        let other = admin.patch(unsigned_path, "application/merge-patch+json", &patch).await.expect(200);
+        assert_eq!(
+            other["data"].as_object().map(serde_json::Map::len),
+            Some(1),
+            "only one namespace is signed"
+        );
     }
     admin.delete(&format!("{SECRETS}/bootstrap-token-abcdef")).await.expect(200);
     signed("the signature is removed with its token", &|data| data.get("jws-kubeconfig-abcdef").is_none())
@@ -411,7 +419,7 @@ async fn cluster_info_is_signed_with_bootstrap_tokens() {
         (admin.get(&format!("{SECRETS}/bootstrap-token-abcdef")).await.status == 404).then_some(())
     })
     .await;
-    for path in [INFO, "/api/v1/namespaces/default/configmaps/cluster-info"] {
+    for path in [INFO, unsigned_path] {
         let data = admin.get(path).await.expect(200)["data"].clone();
         assert!(data.get("jws-kubeconfig-abcdef").is_none(), "{path}: {data}");
     }
@@ -511,15 +519,15 @@ async fn impersonation_of_each_attribute_requires_its_own_permission() {
         );
     }
     // A Role permits impersonation of service accounts in its own namespace only.
-    let here = format!("/apis/{rbac}/v1/namespaces/default");
+    let namespace_path = format!("/apis/{rbac}/v1/namespaces/default");
     let role = json!({"metadata": {"name": "as"}, "rules": [
         {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["impersonate"]}]});
     let binding = json!({"metadata": {"name": "as"},
         "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "as"},
         "subjects": [{"apiGroup": rbac, "kind": "User", "name": "alice"}]});
     alice.request("GET", "/version", &[("impersonate-user", account)], b"").await.expect(403);
-    admin.post(&format!("{here}/roles"), &role).await.expect(201);
-    admin.post(&format!("{here}/rolebindings"), &binding).await.expect(201);
+    admin.post(&format!("{namespace_path}/roles"), &role).await.expect(201);
+    admin.post(&format!("{namespace_path}/rolebindings"), &binding).await.expect(201);
     let user = self_review(&plane, &alice, &[("impersonate-user", account)]).await.expect("a response");
     assert_eq!(user["username"], account);
     let other_namespace = [("impersonate-user", "system:serviceaccount:svc-system:robot")];

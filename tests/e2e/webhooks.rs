@@ -32,7 +32,7 @@ pub(crate) struct WebhookServer {
     dir: TempDir,
     port: u16,
     /// Paths and bodies of the requests since the last `take`; `None` after `forget`.
-    asked: Arc<Mutex<Option<Requests>>>,
+    received: Arc<Mutex<Option<Requests>>>,
 }
 
 impl WebhookServer {
@@ -56,8 +56,8 @@ impl WebhookServer {
         let tls = ServingTls::load(tls).expect("TLS");
         let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0).await.expect("a port");
         let port = listener.address().expect("an address").port();
-        let asked = Arc::new(Mutex::new(Some(Vec::new())));
-        let (log, says) = (Arc::clone(&asked), Arc::new(says));
+        let received = Arc::new(Mutex::new(Some(Vec::new())));
+        let (log, says) = (Arc::clone(&received), Arc::new(says));
         let handler = move |request: Request<Incoming>, connection: Arc<ConnectionInfo>| {
             let (log, says) = (Arc::clone(&log), Arc::clone(&says));
             async move {
@@ -86,7 +86,7 @@ impl WebhookServer {
         };
         let options = ServerOptions::default();
         tokio::spawn(serve(listener, Some(tls), Arc::new(handler), options, std::future::pending::<()>()));
-        WebhookServer { dir, port, asked }
+        WebhookServer { dir, port, received }
     }
 
     /// Writes a kubeconfig file for a path of the server.
@@ -105,17 +105,17 @@ impl WebhookServer {
     }
 
     pub(crate) fn take(&self) -> Vec<(String, Value)> {
-        self.asked.lock().as_mut().map(std::mem::take).unwrap_or_default()
+        self.received.lock().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The number of requests since the last `take`.
     pub(crate) fn count(&self) -> usize {
-        self.asked.lock().as_ref().map_or(0, Vec::len)
+        self.received.lock().as_ref().map_or(0, Vec::len)
     }
 
     /// Stops recording requests, for runs with millions of them.
     pub(crate) fn forget(&self) {
-        *self.asked.lock() = None;
+        *self.received.lock() = None;
     }
 }
 
@@ -183,10 +183,10 @@ async fn token_webhook_authenticates_and_response_is_cached() {
     let want = json!({"username": "jane", "uid": "u1", "groups": ["team", "system:authenticated"],
                       "extra": {"k.test/x": ["v", "w"]}});
     assert_eq!(review["status"]["userInfo"], want);
-    let asked = service.take();
+    let received = service.take();
     let want = json!({"apiVersion": "authentication.k8s.io/v1beta1", "kind": "TokenReview", "metadata": {},
                       "spec": {"token": "full", "audiences": ["a", "b"]}});
-    assert_eq!(asked, [("/tokens".to_owned(), want)]);
+    assert_eq!(received, [("/tokens".to_owned(), want)]);
     for _ in 0..10 {
         assert_eq!(self_review(&plane.token("full")).await.0, 201);
     }
@@ -364,10 +364,10 @@ async fn authorization_webhook_decides_and_rbac_decides_no_opinion() {
         denied.text()
     );
     let before = [("none", 403, 1), ("both", 403, 1), ("garbage", 403, 1), ("failing", 403, 5)];
-    for (user, want, asked) in before {
+    for (user, want, received) in before {
         service.take();
         assert_eq!(nodes(&client(&plane, user)).await, want, "{user}");
-        assert_eq!(service.take().len(), asked, "{user}");
+        assert_eq!(service.take().len(), received, "{user}");
     }
     grant(&plane).await;
     for (user, want) in [("none", 200), ("both", 403), ("garbage", 200), ("failing", 200), ("denied", 403)] {
@@ -391,6 +391,24 @@ async fn authorization_webhook_decides_and_rbac_decides_no_opinion() {
         "apiserver_authorization_webhook_evaluations_fail_open_total{name=\"Webhook\",result=\"error\"}",
     ] {
         assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+}
+
+/// Requirements A-AZD-5 and A-MODE-12: the first allow or deny in the order of the modes decides.
+#[tokio::test(flavor = "multi_thread")]
+async fn order_of_authorization_modes_decides_between_rbac_and_denying_webhook() {
+    for (modes, status, reviews) in [("RBAC,Webhook", 200, 0), ("Webhook,RBAC", 403, 1)] {
+        let service = WebhookServer::start(users).await;
+        let config = service.config("decide", "certificate-authority: ca.crt");
+        let options = Options { mode: modes.to_owned(), ..Options::kubernetes() }
+            .flag(&format!("--authorization-webhook-config-file={}", config.display()));
+        let plane = ControlPlane::start(options).await;
+        grant(&plane).await;
+        service.take();
+        assert_eq!(nodes(&client(&plane, "denied")).await, status, "{modes}");
+        assert_eq!(service.take().len(), reviews, "{modes}: reviews of the webhook");
+        let secrets = client(&plane, "denied").get("/api/v1/secrets").await;
+        assert_eq!((secrets.status, service.take().len()), (403, 1), "{modes}: RBAC has no opinion");
     }
 }
 
@@ -426,8 +444,9 @@ async fn watch_is_reauthorized_periodically_and_ends_on_webhook_denial() {
         assert_eq!(event["object"]["data"]["n"], n.to_string());
     }
     let most = begun.elapsed().as_secs() + 2;
-    let asked = service.take().iter().filter(|(_, review)| review["spec"]["user"] == "jane").count() as u64;
-    assert!(asked <= most, "{asked} reviews for 300 events in {:?}", begun.elapsed());
+    let received =
+        service.take().iter().filter(|(_, review)| review["spec"]["user"] == "jane").count() as u64;
+    assert!(received <= most, "{received} reviews for 300 events in {:?}", begun.elapsed());
     revoked.store(true, Ordering::SeqCst);
     let end = async { while watch.next().await.is_some() {} };
     tokio::time::timeout(DEADLINE, end).await.expect("the stream ends");
@@ -485,9 +504,9 @@ async fn authorization_webhook_decisions_expire_after_cache_ttl() {
             (service.count() > 1).then_some(())
         })
         .await;
-        let asked = service.take();
-        assert!(asked.iter().all(|(_, review)| review["apiVersion"] == "authorization.k8s.io/v1"));
-        assert!(asked.iter().all(|(_, review)| review["spec"]["groups"].is_array()));
+        let received = service.take();
+        assert!(received.iter().all(|(_, review)| review["apiVersion"] == "authorization.k8s.io/v1"));
+        assert!(received.iter().all(|(_, review)| review["spec"]["groups"].is_array()));
     }
 }
 
@@ -547,11 +566,11 @@ async fn configured_webhooks_follow_match_conditions_and_failure_policy() {
         .flag("--metrics-address=127.0.0.1:0");
     let plane = ControlPlane::start(options).await;
     grant(&plane).await;
-    for (user, name, _, _, _, want, asked) in &cases {
+    for (user, name, _, _, _, want, received) in &cases {
         service.take();
         assert_eq!(nodes(&client(&plane, user)).await, *want, "{name}");
         let called = service.take().iter().any(|(path, _)| *path == format!("/{name}"));
-        assert_eq!(called, *asked, "{name}");
+        assert_eq!(called, *received, "{name}");
     }
     let metrics = plane.authd_get("/metrics").await;
     for line in [

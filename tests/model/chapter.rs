@@ -140,8 +140,8 @@ impl Chapter {
                 checks.push(violation.check);
                 new
             };
-            let shown: Vec<String> = violations.iter().filter(first).map(ToString::to_string).collect();
-            format!("{} violations\n{}", violations.len(), shown.join("\n"))
+            let lines: Vec<String> = violations.iter().filter(first).map(ToString::to_string).collect();
+            format!("{} violations\n{}", violations.len(), lines.join("\n"))
         })
     }
 

@@ -267,8 +267,8 @@ impl Client {
             (_, 200 | 201) => match ObservedObject::read(&answer.body, &[key.collection]) {
                 Ok(Some(seen)) => Outcome::Done(seen),
                 Ok(None) => refused(),
-                Err(what) => {
-                    self.record_violation(what);
+                Err(description) => {
+                    self.record_violation(description);
                     Outcome::Unknown
                 }
             },
@@ -290,9 +290,9 @@ impl Client {
         }
     }
 
-    fn record_violation(&self, what: String) {
+    fn record_violation(&self, description: String) {
         if !*self.world.over.borrow() {
-            self.world.recorder.note(|part| part.direct_violations.push(what));
+            self.world.recorder.note(|part| part.direct_violations.push(description));
         }
     }
 
@@ -335,7 +335,7 @@ impl Client {
             match ObservedObject::read(object, &scope.collections) {
                 Ok(Some(seen)) => items.push(seen),
                 Ok(None) => foreign = true,
-                Err(what) => self.record_violation(what),
+                Err(description) => self.record_violation(description),
             }
         }
         (items, foreign)
@@ -490,8 +490,9 @@ impl Client {
                 }
             },
         };
-        let asked = tokio::time::timeout(PATIENCE, connection.ask(method, path, media_type, body)).await;
-        match asked {
+        let timed_response =
+            tokio::time::timeout(PATIENCE, connection.ask(method, path, media_type, body)).await;
+        match timed_response {
             Ok(Ok(answer)) => {
                 self.connection = Some(connection);
                 Ok(answer)

@@ -141,7 +141,7 @@ impl ObservedObject {
             namespace.is_empty() || path.contains(&format!("/namespaces/{namespace}/"))
         };
         let Some(collection) = collections.iter().find(within) else { return Ok(None) };
-        let odd = |what: &str| format!("{what} of {name} cannot be read: {metadata}");
+        let odd = |item: &str| format!("{item} of {name} cannot be read: {metadata}");
         let number = |value: &Value| value.as_str().and_then(|text| text.parse().ok());
         let group = text(&metadata["labels"]["group"]);
         Ok(Some(ObservedObject {

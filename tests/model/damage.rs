@@ -90,7 +90,7 @@ async fn verdict(chapter: &mut Chapter, damage: &Damage) -> Result<Verdict, Stri
     let random = fork(&mut chapter.random);
     let seen = inspect(server.address, &chapter.recorder, &chapter.history, chapter.base(), random).await;
     server.kill();
-    // Observations of a damaged store are checked together with all earlier ones, and then dropped.
+    // Observations of a damaged store are checked together with all earlier observations, and then dropped.
     let mut history = chapter.history.clone();
     let troubles = seen.direct_violations.len();
     let mut seen = seen;
@@ -99,7 +99,7 @@ async fn verdict(chapter: &mut Chapter, damage: &Damage) -> Result<Verdict, Stri
     match chapter.check_continued_history(&history) {
         Ok(()) if troubles > 0 => Ok(Verdict::Told),
         Ok(()) => Ok(Verdict::Harmless),
-        Err(what) => Err(format!("Damage: {damage:?} is served without an error: {what}")),
+        Err(description) => Err(format!("Damage: {damage:?} is served without an error: {description}")),
     }
 }
 
@@ -170,7 +170,7 @@ fn collect(dir: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces a directory with a copy of another one.
+/// Replaces a directory with a copy of a different directory.
 fn copy(from: &Path, to: &Path) {
     drop(fs::remove_dir_all(to));
     let status = Command::new("cp").args(["-a", "--sparse=always"]).arg(from).arg(to).status();

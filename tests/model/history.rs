@@ -231,7 +231,7 @@ pub enum StreamEnding {
 }
 
 impl Stream {
-    /// Returns the revision from which another stream can continue.
+    /// Returns the revision from which a new stream can continue.
     ///
     /// None: possibly only a part of the initial events was delivered.
     pub fn position(&self) -> Option<u64> {
@@ -314,9 +314,9 @@ impl History {
             _ => None,
         });
         let listed = self.lists.iter().flat_map(|list| &list.pages).map(|page| page.revision);
-        let told =
+        let known =
             self.streams.iter().flat_map(|stream| &stream.notices).map(|(_, notice)| notice.revision());
-        let mut revisions: Vec<u64> = written.chain(listed).chain(told).collect();
+        let mut revisions: Vec<u64> = written.chain(listed).chain(known).collect();
         revisions.sort_unstable();
         revisions.dedup();
         revisions

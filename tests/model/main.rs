@@ -4,7 +4,7 @@
 //!
 //! `MODEL_SEED` repeats the choices of an earlier run (the order of events is that of the machine),
 //! `MODEL_CHAPTER` only one of its chapters. `MODEL_SECONDS` is the duration of each test. `MODEL_PROGRAMS`
-//! is a directory with another apid and authd, see `patches.rs`.
+//! is a directory with different builds of apid and authd, see `patches.rs`.
 
 #![allow(
     clippy::expect_used,

@@ -29,7 +29,7 @@ fn every_known_bug_patch_applies() {
     }
 }
 
-/// `run.py` decides what counts as detection: the named checks of each patch, never another failure.
+/// `run.py` decides what counts as detection: the named checks of each patch, never a different failure.
 #[test]
 fn only_named_check_violation_counts_as_detection() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the root");

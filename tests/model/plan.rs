@@ -53,13 +53,13 @@ where
     loop {
         let left = budget.saturating_sub(begun.elapsed());
         let dir = tempfile::Builder::new().prefix("model-").tempdir().expect("a temporary directory");
-        let told = RepeatHint { test, plan: &plan, chapter };
+        let hint = RepeatHint { test, plan: &plan, chapter };
         let path: &Path = dir.path();
         match runtime.block_on(run_chapter(path.to_owned(), plan.seed(chapter), left.min(CHAPTER))) {
             Ok(saw) => println!("{test}, chapter {chapter}: {saw}"),
-            Err(what) => panic!("{what}"),
+            Err(description) => panic!("{description}"),
         }
-        drop(told);
+        drop(hint);
         chapter += 1;
         if plan.chapter.is_some() || begun.elapsed() >= budget {
             return;

@@ -5,7 +5,7 @@
 //! # Contract
 //!
 //! A change is known if any client observed it: the writer, a reader, a watch. A watch that misses a change
-//! is therefore detected as soon as another client saw the change. Responses of deletes have no revision:
+//! is therefore detected as soon as a second client saw the change. Responses of deletes have no revision:
 //! deletes are known from watches of whole collections, which have no gap up to [`ReconstructedHistory::covered`].
 
 use std::collections::{BTreeMap, HashMap};
@@ -192,7 +192,7 @@ impl<'a> ReconstructedHistory<'a> {
         self.changes.iter().map(|(revision, change)| (*revision, change))
     }
 
-    /// Iterates over the changes after a revision up to another, in order.
+    /// Iterates over the changes between two revisions, in order.
     pub fn between(&self, after: u64, upto: u64) -> impl Iterator<Item = (u64, &Change)> {
         let range = (after < upto).then(|| self.changes.range(after + 1..=upto));
         range.into_iter().flatten().map(|(revision, change)| (*revision, change))

@@ -84,8 +84,8 @@ impl Session {
             let mut of_groups = Vec::new();
             for group in 0..GROUPS.len() {
                 let Some(fence) = client.fence(collection, group).await else {
-                    let what = format!("the last write of {} was rejected", Scope::whole(collection));
-                    self.world.recorder.note(|part| part.direct_violations.push(what));
+                    let description = format!("the last write of {} was rejected", Scope::whole(collection));
+                    self.world.recorder.note(|part| part.direct_violations.push(description));
                     return;
                 };
                 self.world.recorder.note(|part| part.fences.push((collection, fence)));
@@ -100,9 +100,9 @@ impl Session {
         };
         if tokio::time::timeout(PATIENCE, wait).await.is_err() {
             for scope in self.lagging_watchers(&fences) {
-                let what =
+                let description =
                     format!("Reliable: a watch of {scope} did not deliver the last write in {PATIENCE:?}");
-                self.world.recorder.note(|part| part.direct_violations.push(what));
+                self.world.recorder.note(|part| part.direct_violations.push(description));
             }
         }
         client.list_all().await;
@@ -111,13 +111,13 @@ impl Session {
     /// Returns the scopes of watchers that have not delivered the last write of their scope.
     fn lagging_watchers(&self, fences: &[Vec<u64>]) -> Vec<String> {
         let progress = self.progress.lock();
-        let behind = progress.values().filter(|(scope, told)| {
+        let behind = progress.values().filter(|(scope, reported)| {
             let concerned = |collection: &usize| {
                 let of_groups = fences[*collection].iter().enumerate();
                 of_groups.filter(|(group, _)| scope.selects(*group)).map(|(_, fence)| *fence)
             };
             let last = scope.collections.iter().flat_map(concerned).max().unwrap_or_default();
-            scope.name.is_none() && *told < last
+            scope.name.is_none() && *reported < last
         });
         behind.map(|(scope, _)| scope.to_string()).collect()
     }
@@ -189,7 +189,7 @@ pub async fn inspect(
     recorder.take()
 }
 
-/// Derives another random generator.
+/// Derives a random generator for a component.
 pub fn fork(random: &mut SmallRng) -> SmallRng {
     SmallRng::seed_from_u64(random.random())
 }

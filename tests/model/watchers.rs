@@ -238,8 +238,8 @@ impl Watcher {
         let seen = || -> Result<Option<ObservedObject>, u64> {
             match ObservedObject::read(object, &self.cursor.scope.collections) {
                 Ok(seen) => Ok(seen),
-                Err(what) => {
-                    self.world.recorder.note(|part| part.direct_violations.push(what));
+                Err(description) => {
+                    self.world.recorder.note(|part| part.direct_violations.push(description));
                     Ok(None)
                 }
             }
@@ -293,9 +293,9 @@ impl Open {
         !begun
     }
 
-    fn record_violation(&self, what: &str) {
+    fn record_violation(&self, description: &str) {
         if !*self.world.over.borrow() {
-            self.world.recorder.note(|part| part.direct_violations.push(what.to_owned()));
+            self.world.recorder.note(|part| part.direct_violations.push(description.to_owned()));
         }
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! Every change is visible at once and pending until it is synced: data and sizes by a sync of the file,
 //! names (created, removed, renamed) by a sync of their directory. [`Disk::cut`] returns the disk after a cut
-//! at this moment: all synced changes, and a random part of the pending ones. A rename is complete or absent.
+//! at this moment: all synced changes, and a random part of the pending changes. A rename is complete or absent.
 //! The original disk continues unchanged.
 //!
 //! A disk may have a capacity. Written pages count while a name leads to them or the file is open. When all

@@ -70,7 +70,7 @@ impl Mount {
 
     /// Unmounts the disk; fails while files are open.
     pub fn end(mut self) -> io::Result<()> {
-        // Another process unmounts: a process that serves a file system and waits for it could not be killed.
+        // A separate process unmounts: a process that serves a file system and waits for it could not be killed.
         let status = Command::new("umount").arg(&self.dir).status()?;
         if !status.success() {
             return Err(io::Error::other(format!("umount ends with {status}")));

@@ -1,4 +1,5 @@
-//! Table tests of every stored kind: `testdata/<resource>.yaml`, which must exist.
+//! Table tests of every stored kind: one test for each file `testdata/<resource>.yaml`, which must exist.
+//! `cargo test -p kinds leases` runs the cases of one file.
 //!
 //! A case has a `name` and either creates the object `create`, or stores `old` and replaces it with `update`.
 //! An update goes through `subresource`. The default object name is `x`, the default namespace is `team`. The
@@ -13,7 +14,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,26 +30,119 @@ use storage::cache::Decode as _;
 
 const CREATED: &str = "2024-01-02T03:04:05Z";
 
-#[test]
-fn kinds_match_testdata_cases() {
-    let mut failed = Vec::new();
-    let mut count = 0;
+macro_rules! case_files {
+    ($($resource:ident,)*) => {
+        /// Resources with a case file, in the order of their names.
+        const FILES: &[&str] = &[$(stringify!($resource)),*];
+
+        $(#[test]
+        fn $resource() {
+            check_file(stringify!($resource));
+        })*
+    };
+}
+
+/// One test for each file.
+mod kind_matches_testdata_cases {
+    use super::check_file;
+
+    case_files! {
+        apiservices,
+        certificatesigningrequests,
+        clusterrolebindings,
+        clusterroles,
+        componentstatuses,
+        configmaps,
+        controllerrevisions,
+        cronjobs,
+        csidrivers,
+        csinodes,
+        csistoragecapacities,
+        customresourcedefinitions,
+        daemonsets,
+        deployments,
+        endpoints,
+        endpointslices,
+        events,
+        flowschemas,
+        horizontalpodautoscalers,
+        ingressclasses,
+        ingresses,
+        ipaddresses,
+        jobs,
+        leases,
+        limitranges,
+        mutatingwebhookconfigurations,
+        namespaces,
+        networkpolicies,
+        nodes,
+        persistentvolumeclaims,
+        persistentvolumes,
+        poddisruptionbudgets,
+        pods,
+        podtemplates,
+        priorityclasses,
+        prioritylevelconfigurations,
+        replicasets,
+        replicationcontrollers,
+        resourcequotas,
+        rolebindings,
+        roles,
+        runtimeclasses,
+        secrets,
+        serviceaccounts,
+        servicecidrs,
+        services,
+        statefulsets,
+        storageclasses,
+        validatingadmissionpolicies,
+        validatingadmissionpolicybindings,
+        validatingwebhookconfigurations,
+        volumeattachments,
+    }
+
+    #[test]
+    fn every_case_file_and_every_stored_kind_has_a_test() {
+        let mut files: Vec<String> = super::case_file_names();
+        files.sort();
+        assert_eq!(files, FILES, "list the files of `testdata` in `case_files!`");
+        let mut kinds = super::stored_resources();
+        kinds.sort();
+        kinds.dedup();
+        assert_eq!(kinds, FILES, "each stored kind has the file testdata/RESOURCE.yaml");
+    }
+}
+
+fn testdata() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")
+}
+
+fn case_file_names() -> Vec<String> {
+    let files = fs::read_dir(testdata()).unwrap().map(|file| file.unwrap().path());
+    files.map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+fn stored_resources() -> Vec<String> {
     let names = Names::new(Preset::Kubernetes, "example.test").unwrap();
-    for resource in Registry::new(&names).stored() {
-        let file = format!("{}/testdata/{}.yaml", env!("CARGO_MANIFEST_DIR"), resource.kind.resource);
-        assert!(Path::new(&file).exists(), "{} has no cases: write {file}", resource.kind.kind);
-        let cases = yaml::decode(&fs::read(&file).unwrap(), Limits::BODY).unwrap();
-        assert_eq!(cases.duplicates, [""; 0], "{file}");
+    Registry::new(&names).stored().map(|resource| resource.kind.resource.to_owned()).collect()
+}
+
+/// Runs all cases of a file and reports every difference.
+fn check_file(name: &str) {
+    let file = testdata().join(format!("{name}.yaml"));
+    let cases = yaml::decode(&fs::read(&file).unwrap(), Limits::BODY).unwrap();
+    assert_eq!(cases.duplicates, [""; 0], "{}", file.display());
+    let names = Names::new(Preset::Kubernetes, "example.test").unwrap();
+    let registry = Registry::new(&names);
+    let mut differences = Vec::new();
+    for resource in registry.stored().filter(|resource| resource.kind.resource == name) {
         for case in cases.value.as_array().unwrap() {
-            count += 1;
-            let name = format!("{}: {}", resource.kind.resource, case["name"].as_str().unwrap());
-            failed.extend(
-                Case::new(resource, case).run().into_iter().map(|failure| format!("{name}: {failure}")),
-            );
+            let title = case["name"].as_str().unwrap();
+            let found = Case::new(resource, case).run();
+            differences.extend(found.into_iter().map(|difference| format!("{title}: {difference}")));
         }
     }
-    println!("{count} cases");
-    assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
+    assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
 }
 
 struct Case<'a> {
@@ -75,7 +169,7 @@ impl<'a> Case<'a> {
 
     /// Runs the case and returns the differences.
     fn run(&self) -> Vec<String> {
-        let made = match &self.case["update"] {
+        let result = match &self.case["update"] {
             Value::Null => self.create(&self.case["create"]).map(|(object, errors)| (object, errors, None)),
             update => {
                 let (old, errors) = self.create(&self.case["old"]).unwrap();
@@ -83,10 +177,12 @@ impl<'a> Case<'a> {
                 self.update(update, &old).map(|(object, errors)| (object, errors, Some(old)))
             }
         };
-        match made {
-            Err(refused) if self.case["refused"] == refused.as_str() => Vec::new(),
-            Err(refused) => vec![format!("rejected: {refused}")],
-            Ok(_) if self.case["refused"].is_string() => vec!["was not rejected".to_owned()],
+        match result {
+            Err(error) if self.case["refused"] == error.as_str() => Vec::new(),
+            Err(error) => vec![format!("rejected: {error}")],
+            Ok(_) if self.case["refused"].is_string() => {
+                vec!["accepted, but an error is expected".to_owned()]
+            }
             Ok((object, errors, old)) => self.compare(&object, &errors, old.as_ref()),
         }
     }
@@ -126,17 +222,21 @@ impl<'a> Case<'a> {
 
     fn compare(&self, object: &Object, errors: &[String], old: Option<&Object>) -> Vec<String> {
         let case = self.case;
-        let wanted = strings(&case["errors"]);
-        if errors != wanted {
-            return vec![format!("errors:\n  {}\nwanted:\n  {}", errors.join("\n  "), wanted.join("\n  "))];
+        let expected = strings(&case["errors"]);
+        if errors != expected {
+            return vec![format!(
+                "errors:\n  {}\nexpected:\n  {}",
+                errors.join("\n  "),
+                expected.join("\n  ")
+            )];
         }
-        if !wanted.is_empty() {
+        if !expected.is_empty() {
             return Vec::new();
         }
-        let mut failed = Vec::new();
-        let mut differ = |what: &str, have: Value, want: &Value| {
+        let mut differences = Vec::new();
+        let mut differ = |field: &str, have: Value, want: &Value| {
             if have != *want {
-                failed.push(format!("{what}: {have}, wanted {want}"));
+                differences.push(format!("{field}: {have}, expected {want}"));
             }
         };
         // The stored object is in stored form.
@@ -177,7 +277,7 @@ impl<'a> Case<'a> {
         assert_eq!(entry.object(Revision(7)).unwrap(), versioned, "a round trip");
         let warnings = self.resource.kind.strategy.warnings(object, old, &self.context(""));
         differ("warnings", warnings.into(), &strings(&case["warnings"]).into());
-        failed
+        differences
     }
 }
 

@@ -27,10 +27,10 @@ mod error;
 pub mod facts;
 pub mod merge;
 mod protobuf;
-pub mod quantity;
 mod scalar;
 mod table;
 
+pub use apimachinery::quantity;
 pub use error::TypeError;
 pub use protobuf::{ProtobufError, write_message};
 pub use table::Schema;

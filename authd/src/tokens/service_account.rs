@@ -114,7 +114,7 @@ impl Issuer {
     pub fn new(options: Options, ring: Keyring, names: &Names) -> Self {
         Issuer {
             options,
-            claim: names.expand("<labels>"),
+            claim: names.label_domain().to_owned(),
             legacy: format!("{}/serviceaccount", names.api_service),
             ring: ArcSwap::from_pointee(ring),
         }

@@ -12,7 +12,7 @@ fn names(preset: Preset) -> Names {
     Names::new(preset, DEFAULT_API_DOMAIN).unwrap()
 }
 
-fn both() -> [(Names, DefaultPolicy); 2] {
+fn policies_of_presets() -> [(Names, DefaultPolicy); 2] {
     [Preset::Kubernetes, Preset::Svc].map(|preset| {
         let names = names(preset);
         let policy = default_policy(&names);
@@ -36,28 +36,42 @@ fn title(object: &Object) -> String {
     }
 }
 
+/// A file that is not compiled in would have no effect without an error.
+#[test]
+fn every_manifest_file_is_compiled_in() {
+    let folder = format!("{}/policy", env!("CARGO_MANIFEST_DIR"));
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let texts: Vec<String> = entries.map(|file| std::fs::read_to_string(file).unwrap()).collect();
+    let in_files: usize = texts.iter().map(|text| text.matches("\nroleRef:").count()).sum();
+    let policy = default_policy(&names(Preset::Kubernetes));
+    assert_eq!(policy.cluster_role_bindings.len() + policy.role_bindings.len(), in_files);
+    let in_files: usize =
+        texts.iter().flat_map(|text| text.lines()).filter(|line| line.starts_with("kind: ")).count();
+    assert_eq!(policy.objects().count(), in_files);
+}
+
 /// Compares all defaults with a committed list, so that reviews show changes.
 /// `UPDATE=1` rewrites the list.
 #[test]
 fn default_objects_match_committed_list() {
-    for (names, policy) in both() {
+    for (names, policy) in policies_of_presets() {
         let mut titles: Vec<String> = policy.objects().map(title).collect();
         titles.sort();
         let unique: BTreeSet<&String> = titles.iter().collect();
-        assert_eq!(unique.len(), titles.len(), "an object stands twice in the policy files");
+        assert_eq!(unique.len(), titles.len(), "the manifests contain an object twice");
         let file = format!("{}/testdata/objects.{}.txt", env!("CARGO_MANIFEST_DIR"), names.preset());
         let list = titles.join("\n") + "\n";
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&file, &list).unwrap();
         }
         let expected = std::fs::read_to_string(&file).unwrap();
-        assert_eq!(list, expected, "the policy files and {file} differ");
+        assert_eq!(list, expected, "the manifests and {file} differ");
     }
 }
 
 #[test]
 fn default_objects_have_bootstrap_label_and_autoupdate_annotation() {
-    for (names, policy) in both() {
+    for (names, policy) in policies_of_presets() {
         let group = names.group("rbac.authorization");
         for (kind, list) in [
             ("ClusterRole", &policy.cluster_roles),
@@ -82,7 +96,7 @@ fn default_objects_have_bootstrap_label_and_autoupdate_annotation() {
 
 #[test]
 fn default_rules_are_sorted_resource_or_non_resource_rules() {
-    for (_, policy) in both() {
+    for (_, policy) in policies_of_presets() {
         for role in policy.cluster_roles.iter().chain(&policy.roles) {
             for rule in rules(role) {
                 let title = format!("{}: {rule}", title(role));
@@ -106,18 +120,18 @@ fn default_rules_are_sorted_resource_or_non_resource_rules() {
 /// A binding to a missing role would grant nothing without an error.
 #[test]
 fn default_bindings_reference_existing_default_roles() {
-    for (names, policy) in both() {
+    for (names, policy) in policies_of_presets() {
         let group = names.group("rbac.authorization");
         let known: BTreeSet<String> = policy.cluster_roles.iter().chain(&policy.roles).map(title).collect();
         for binding in policy.cluster_role_bindings.iter().chain(&policy.role_bindings) {
             assert_eq!(binding.str_at(&["roleRef", "apiGroup"]), Some(group.as_str()));
             let kind = binding.str_at(&["roleRef", "kind"]).unwrap();
             let name = binding.str_at(&["roleRef", "name"]).unwrap();
-            let wanted = match kind {
+            let role = match kind {
                 "ClusterRole" => format!("ClusterRole {name}"),
                 _ => format!("{kind} {}/{name}", binding.namespace()),
             };
-            assert!(known.contains(&wanted), "{} names {wanted}", title(binding));
+            assert!(known.contains(&role), "{} names {role}", title(binding));
             for subject in binding.get("subjects").and_then(Value::as_array).into_iter().flatten() {
                 let in_group = subject["kind"] != "ServiceAccount";
                 assert_eq!(subject.get("apiGroup").is_some(), in_group, "{subject}");
@@ -129,7 +143,7 @@ fn default_bindings_reference_existing_default_roles() {
 
 #[test]
 fn aggregated_roles_have_expected_source_roles() {
-    for (names, policy) in both() {
+    for (names, policy) in policies_of_presets() {
         for (role, feeders) in [
             ("admin", ["edit", "system:aggregate-to-admin"].as_slice()),
             ("edit", &["system:aggregate-to-edit", "view"]),
@@ -155,7 +169,7 @@ fn aggregated_roles_have_expected_source_roles() {
 /// Requirements A-DEF-10 to 16, 41 and 56: the complete set of subjects with default permissions.
 #[test]
 fn default_bindings_have_only_expected_subjects() {
-    for (names, policy) in both() {
+    for (names, policy) in policies_of_presets() {
         let mut granted: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for binding in policy.cluster_role_bindings.iter().chain(&policy.role_bindings) {
             for subject in binding.get("subjects").and_then(Value::as_array).into_iter().flatten() {
@@ -208,7 +222,7 @@ fn default_bindings_have_only_expected_subjects() {
 /// Each controller has a service account with its own name.
 #[test]
 fn controller_roles_are_bound_to_own_service_account() {
-    for (names, policy) in both() {
+    for (names, policy) in policies_of_presets() {
         for role in &policy.cluster_roles {
             let Some(controller) = role.name().strip_prefix("system:controller:") else { continue };
             let binding =
@@ -227,7 +241,7 @@ fn controller_roles_are_bound_to_own_service_account() {
 #[test]
 fn user_facing_roles_lack_forbidden_permissions() {
     const READS: [&str; 3] = ["get", "list", "watch"];
-    for (names, policy) in both() {
+    for (names, policy) in policies_of_presets() {
         let rbac = names.group("rbac.authorization");
         let discovery = names.group("discovery");
         let covers = |role: &str, verb: &str, group: &str, resource: &str| {
@@ -278,7 +292,7 @@ fn user_facing_roles_lack_forbidden_permissions() {
 /// The rule of appendix (f) renames the objects of one preset to the objects of the other.
 #[test]
 fn default_policies_of_presets_differ_only_in_names() {
-    let [(_, kubernetes), (names, svc)] = both();
+    let [(_, kubernetes), (names, svc)] = policies_of_presets();
     let renamed = |object: &Object| {
         let text = serde_json::to_string(&object.0).unwrap();
         let text = text
@@ -295,6 +309,6 @@ fn default_policies_of_presets_differ_only_in_names() {
         assert_eq!(ours, renamed(theirs));
         let text = ours.to_string();
         assert!(!text.contains("k8s.io") && !text.contains("kubernetes.io"), "{text}");
-        assert!(!text.contains(['<', '>']), "unexpanded placeholder in {text}");
+        assert!(!text.contains("kube-system") && !text.contains("kube-public"), "{text}");
     }
 }

@@ -150,52 +150,11 @@ fn of_civil(time: DateTime, nanos: u32, offset: i64) -> Option<Timestamp> {
 
 /// Parses a duration such as `1h30m`, `-1.5s` or `100ms` to nanoseconds.
 pub(crate) fn parse_duration(text: &str) -> Result<i64, EvalError> {
-    let bad = || EvalError::failed(format!("invalid duration `{text}`"));
     if text.len() > LONGEST_DURATION {
         return Err(EvalError::failed("invalid duration: the text is too long"));
     }
-    let (negative, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Ok(0);
-    }
-    if rest.is_empty() {
-        return Err(bad());
-    }
-    let mut total: i128 = 0;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(bad)?;
-        let (number, after) = rest.split_at(end);
-        let unit_end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
-        let (unit, after) = after.split_at(unit_end);
-        let scale: i128 = match unit {
-            "ns" => 1,
-            "us" | "µs" | "μs" => 1_000,
-            "ms" => 1_000_000,
-            "s" => SECOND,
-            "m" => 60 * SECOND,
-            "h" => 3_600 * SECOND,
-            _ => return Err(bad()),
-        };
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-            return Err(bad());
-        }
-        let digits = |text: &str| -> Result<i128, EvalError> {
-            if text.is_empty() { Ok(0) } else { text.parse::<i64>().map(i128::from).map_err(|_| bad()) }
-        };
-        total += digits(whole)? * scale;
-        let kept = fraction.get(..fraction.len().min(18)).unwrap_or_default();
-        let power = u32::try_from(kept.len()).unwrap_or(0);
-        total += digits(kept)? * scale / 10_i128.pow(power);
-        if total > 1 << 64 {
-            return Err(bad());
-        }
-        rest = after;
-    }
-    i64::try_from(if negative { -total } else { total }).map_err(|_| bad())
+    apimachinery::duration::parse_nanos(text)
+        .map_err(|_| EvalError::failed(format!("invalid duration `{text}`")))
 }
 
 /// Formats a duration in seconds with the necessary decimals and the suffix `s`.

@@ -55,6 +55,12 @@ impl FromStr for Preset {
 /// Domain suffix of the `svc` preset without `--api-domain`.
 pub const DEFAULT_API_DOMAIN: &str = "svc.internal";
 
+/// Domain of API groups under the Kubernetes names.
+const KUBERNETES_GROUP_DOMAIN: &str = "k8s.io";
+
+/// Domain of well-known labels and annotations under the Kubernetes names.
+const KUBERNETES_LABEL_DOMAIN: &str = "kubernetes.io";
+
 /// All names that depend on the preset. Cheap to share behind an `Arc`.
 #[derive(Clone, Debug)]
 pub struct Names {
@@ -118,8 +124,8 @@ impl Names {
             Preset::Kubernetes => Names {
                 preset,
                 api_domain: api_domain.to_owned(),
-                group_domain: "k8s.io".to_owned(),
-                label_domain: "kubernetes.io".to_owned(),
+                group_domain: KUBERNETES_GROUP_DOMAIN.to_owned(),
+                label_domain: KUBERNETES_LABEL_DOMAIN.to_owned(),
                 system_namespace: "kube-system",
                 public_namespace: "kube-public",
                 node_lease_namespace: "kube-node-lease",
@@ -280,16 +286,30 @@ impl Names {
         self.label_sub_key("authentication", "credential-id")
     }
 
-    /// Expands the neutral notation of the policies folder.
-    ///
-    /// `<d>` stands in group names, `<labels>` in keys of the label domain, `<system>` and `<public>` for
-    /// namespaces.
-    pub fn expand(&self, text: &str) -> String {
-        text.replace("policy.<d>", &self.group("policy"))
-            .replace("<d>", &self.group_domain)
-            .replace("<labels>", &self.label_domain)
-            .replace("<system>", self.system_namespace)
-            .replace("<public>", self.public_namespace)
+    /// Returns the domain of well-known labels, annotations and types, without a key.
+    pub fn label_domain(&self) -> &str {
+        &self.label_domain
+    }
+
+    /// Translates an API group from the Kubernetes names; `*` and groups without a domain stay.
+    pub fn translate_group(&self, group: &str) -> String {
+        match group.strip_suffix(&format!(".{KUBERNETES_GROUP_DOMAIN}")) {
+            Some(stem) => self.group(stem),
+            None if group == "policy" => self.group(group),
+            None => group.to_owned(),
+        }
+    }
+
+    /// Translates the domains and the built-in namespaces in a text from the Kubernetes names.
+    pub fn translate(&self, text: &str) -> String {
+        match text {
+            "kube-system" => self.system_namespace.to_owned(),
+            "kube-public" => self.public_namespace.to_owned(),
+            "kube-node-lease" => self.node_lease_namespace.to_owned(),
+            _ => text
+                .replace(KUBERNETES_LABEL_DOMAIN, &self.label_domain)
+                .replace(KUBERNETES_GROUP_DOMAIN, &self.group_domain),
+        }
     }
 }
 
@@ -306,7 +326,7 @@ fn check_domain(domain: &str) -> Result<(), String> {
             "api domain `{domain}` must be a lower-case DNS name of at least two labels, like `{DEFAULT_API_DOMAIN}`"
         ));
     }
-    if domain.ends_with("k8s.io") || domain.ends_with("kubernetes.io") {
+    if domain.ends_with(KUBERNETES_GROUP_DOMAIN) || domain.ends_with(KUBERNETES_LABEL_DOMAIN) {
         return Err(format!(
             "api domain `{domain}` belongs to Kubernetes: use `--names kubernetes` for its names"
         ));
@@ -332,6 +352,33 @@ mod tests {
             }
             assert_eq!(names.stem("storage"), None, "a group that needs the domain is unknown without it");
             assert_eq!(names.stem("widgets.example.com"), None);
+        }
+    }
+
+    #[test]
+    fn kubernetes_names_translate_to_names_of_preset() {
+        let kubernetes = Names::new(Preset::Kubernetes, "").unwrap();
+        let svc = Names::new(Preset::Svc, "example.test").unwrap();
+        for (group, translated) in [
+            ("", ""),
+            ("*", "*"),
+            ("apps", "apps"),
+            ("policy", "policy.example.test"),
+            ("rbac.authorization.k8s.io", "rbac.authorization.example.test"),
+        ] {
+            assert_eq!(svc.translate_group(group), translated);
+            assert_eq!(kubernetes.translate_group(group), group);
+        }
+        for (text, translated) in [
+            ("kube-system", "svc-system"),
+            ("kube-public", "svc-public"),
+            ("system:kube-scheduler", "system:kube-scheduler"),
+            ("policy", "policy"),
+            ("kubernetes.io/bootstrapping", "example.test/bootstrapping"),
+            ("rbac.authorization.k8s.io/v1", "rbac.authorization.example.test/v1"),
+        ] {
+            assert_eq!(svc.translate(text), translated);
+            assert_eq!(kubernetes.translate(text), text);
         }
     }
 

@@ -85,14 +85,14 @@ async fn both_processes_export_authentication_metrics() {
             );
         }
     }
-    let shown = member.text();
+    let metrics = member.text();
     for name in [
         "authentication_attempts{result=\"success\"}",
         "authentication_attempts{result=\"failure\"} 1",
         "authentication_duration_seconds_count{result=\"failure\"} 1",
         "authenticated_user_requests{username=\"other\"}",
     ] {
-        assert!(shown.lines().any(|line| line.starts_with(name)), "{name} in\n{shown}");
+        assert!(metrics.lines().any(|line| line.starts_with(name)), "{name} in\n{metrics}");
     }
     assert!(ours.contains("authentication_attempts_total{result=\"failure\",method=\"\"} 1"), "{ours}");
     assert!(

@@ -31,13 +31,13 @@ async fn client_certificate_maps_subject_to_user_and_groups() {
     let now = Timestamp::now();
     let stranger = Ca::new(dir.path(), "stranger");
     let days = |days: i64| now.saturating_add(SignedDuration::from_hours(24 * days)).expect("a day");
-    for (what, pair) in [
+    for (case, pair) in [
         ("of an unknown CA", stranger.pair("jane", &[])),
         ("that has expired", one.pair_at("jane", &[], days(-2))),
         ("that is not yet valid", one.pair_at("jane", &[], days(2))),
     ] {
         let client = Client::certificate(plane.anonymous().port(), &pair.cert, &pair.key);
-        assert_eq!(user_name(&plane, &client).await, None, "certificate {what}");
+        assert_eq!(user_name(&plane, &client).await, None, "certificate {case}");
     }
 }
 
@@ -108,7 +108,7 @@ async fn revoked_client_certificate_is_rejected_after_crl_reload() {
         (None, Some("jane"))
     );
     assert!(plane.log().contains("a certificate of the chain is revoked"), "the log names the reason");
-    // authd rejects a CRL that another CA with the same name signed.
+    // authd rejects a CRL of a different CA with the same name.
     let impostor = tempfile::tempdir().expect("a folder");
     fs::write(&file, Ca::new(impostor.path(), "ca").revoke(&[8])).expect("the CRL");
     eventually("the failure is logged", || async {

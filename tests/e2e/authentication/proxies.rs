@@ -32,7 +32,7 @@ async fn trusted_proxy_headers_set_identity() {
         }
         Some(user)
     };
-    for (what, headers, want) in [
+    for (case, headers, want) in [
         ("a user name header", vec![("x-remote-user", "jane")], user("jane", None, &[], Value::Null)),
         (
             "header names are case-insensitive",
@@ -71,7 +71,7 @@ async fn trusted_proxy_headers_set_identity() {
             user("jane", None, &[], json!({"foo": ["v", "w"], "example.org/foo": ["x"]})),
         ),
     ] {
-        assert_eq!(whoami(&plane, &front, &headers).await, want, "{what}");
+        assert_eq!(whoami(&plane, &front, &headers).await, want, "{case}");
     }
     assert_eq!(whoami(&plane, &front, &[]).await, None, "a proxy certificate alone does not authenticate");
 
@@ -84,11 +84,11 @@ async fn trusted_proxy_headers_set_identity() {
         (&jane["username"], &jane["groups"]),
         (&json!("jane"), &json!(["dev", "system:authenticated"]))
     );
-    for (what, client) in [
+    for (case, client) in [
         ("a proxy whose name is not allowed", proxies.client(&plane, "back", &[])),
         ("a proxy of an unknown CA", strangers.client(&plane, "front", &[])),
     ] {
-        assert_eq!(whoami(&plane, &client, &root).await, None, "{what}");
+        assert_eq!(whoami(&plane, &client, &root).await, None, "{case}");
     }
     let rejected = plane.anonymous().request("GET", "/api/v1/namespaces", &root, b"").await.expect(403);
     let message = rejected["message"].as_str().unwrap_or_default().to_owned();

@@ -90,18 +90,18 @@ async fn rejected_credential_is_logged_with_reason_and_client_gets_plain_401() {
             "not base64url",
         ),
     ];
-    for (what, client, headers, method, check) in cases {
+    for (case, client, headers, method, check) in cases {
         // Anonymous requests may read this path, but an invalid credential does not make a request anonymous.
         let response = client.request("GET", "/livez", &headers, b"").await;
-        if what == "a very long token" && response.status == 431 {
+        if case == "a very long token" && response.status == 431 {
             continue;
         }
         let status = response.expect(401);
         let want = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": "Unauthorized", "reason": "Unauthorized", "code": 401});
-        assert_eq!(status, want, "{what}");
+        assert_eq!(status, want, "{case}");
         let id = response.header("audit-id").to_owned();
-        assert!(!id.is_empty(), "{what}");
+        assert!(!id.is_empty(), "{case}");
         let log = crate::harness::eventually("the log line", || async {
             let log = plane.log();
             let mut lines =
@@ -116,7 +116,7 @@ async fn rejected_credential_is_logged_with_reason_and_client_gets_plain_401() {
                 && line.contains(check)
         };
         let about: Vec<&str> = log.lines().filter(|line| line.contains(&id)).collect();
-        assert!(log.lines().any(is_rejection), "{what}: {about:#?}");
+        assert!(log.lines().any(is_rejection), "{case}: {about:#?}");
     }
     let log = plane.log();
     for secret in ["nonsense", "0123456789abcdef", parts[2].as_str(), good.as_str()] {

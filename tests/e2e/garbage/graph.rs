@@ -152,7 +152,7 @@ impl Graph {
         let owner = fitting.choose(rng)?;
         let mut reference = owner.reference(rng);
         if rng.random_ratio(1, 30) {
-            // Another object with the same name.
+            // A new object with the same name.
             reference["uid"] = random_uid(rng).into();
         }
         Some(reference)

@@ -50,12 +50,12 @@ pub async fn objects(admin: &Client) -> Vec<Value> {
 }
 
 /// Waits until the objects satisfy the condition.
-pub async fn settle(plane: &ControlPlane, wanted: impl Fn(&[Value]) -> bool) {
+pub async fn settle(plane: &ControlPlane, expected: impl Fn(&[Value]) -> bool) {
     let admin = plane.admin();
-    let (admin, wanted) = (&admin, &wanted);
+    let (admin, expected) = (&admin, &expected);
     eventually("the expected objects", || async move {
         let objects = objects(admin).await;
-        wanted(&objects).then_some(())
+        expected(&objects).then_some(())
     })
     .await;
 }

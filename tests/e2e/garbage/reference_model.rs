@@ -315,26 +315,39 @@ fn reference_model_rejects_invalid_histories() {
             allowed
         })
     };
-    assert!(verdict(&graph, vec![change(3, "DELETED", b.clone())]).is_err(), "the owner is live");
-    assert!(verdict(&graph, vec![change(3, "DELETED", a.clone())]).is_err(), "no delete request");
-    let after = vec![change(3, "DELETED", a.clone()), change(4, "DELETED", b.clone())];
-    assert_eq!(verdict(&graph_with_delete, after), Ok(()));
-    let early = vec![change(3, "MODIFIED", waiting.clone()), change(4, "DELETED", waiting.clone())];
-    assert!(verdict(&graph_with_delete, early).is_err(), "foreground deletion waits for b");
-    let waited = vec![
-        change(3, "MODIFIED", waiting.clone()),
-        change(4, "DELETED", b.clone()),
-        change(5, "DELETED", waiting),
-    ];
-    assert_eq!(verdict(&graph_with_delete, waited), Ok(()));
     let forgotten = object("b", "ub", json!({}));
-    let early = vec![change(3, "MODIFIED", orphaning.clone()), change(4, "DELETED", orphaning.clone())];
-    assert!(verdict(&graph_with_delete, early).is_err(), "b still has the owner reference");
-    let orphaned = vec![
-        change(3, "MODIFIED", orphaning.clone()),
-        change(4, "MODIFIED", forgotten.clone()),
-        change(5, "DELETED", orphaning),
-    ];
-    assert_eq!(verdict(&graph_with_delete, orphaned), Ok(()));
-    assert!(verdict(&graph, vec![change(3, "MODIFIED", forgotten)]).is_err(), "the owner a is live");
+    let deleted = |revision: u64, object: &Value| change(revision, "DELETED", object.clone());
+    let modified = |revision: u64, object: &Value| change(revision, "MODIFIED", object.clone());
+    for (case, graph, changes, is_allowed) in [
+        ("the owner of b is live", &graph, vec![deleted(3, &b)], false),
+        ("a has no delete request", &graph, vec![deleted(3, &a)], false),
+        ("b is deleted after its owner", &graph_with_delete, vec![deleted(3, &a), deleted(4, &b)], true),
+        (
+            "foreground deletion does not wait for b",
+            &graph_with_delete,
+            vec![modified(3, &waiting), deleted(4, &waiting)],
+            false,
+        ),
+        (
+            "foreground deletion waits for b",
+            &graph_with_delete,
+            vec![modified(3, &waiting), deleted(4, &b), deleted(5, &waiting)],
+            true,
+        ),
+        (
+            "orphaning leaves the owner reference of b",
+            &graph_with_delete,
+            vec![modified(3, &orphaning), deleted(4, &orphaning)],
+            false,
+        ),
+        (
+            "orphaning removes the owner reference of b",
+            &graph_with_delete,
+            vec![modified(3, &orphaning), modified(4, &forgotten), deleted(5, &orphaning)],
+            true,
+        ),
+        ("b loses the reference to a live owner", &graph, vec![modified(3, &forgotten)], false),
+    ] {
+        assert_eq!(verdict(graph, changes).is_ok(), is_allowed, "{case}");
+    }
 }

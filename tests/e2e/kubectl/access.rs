@@ -15,8 +15,8 @@ fn auth_can_i(plane: &ControlPlane, admin: &Kubectl) {
         assert!(alice.must_fail("auth whoami").contains("selfsubjectreviews API is not enabled"));
     } else {
         let whoami = alice.ok("auth whoami", "");
-        for shown in ["alice", "alice-uid", "[team-a system:authenticated]"] {
-            assert!(whoami.contains(shown), "{whoami}");
+        for word in ["alice", "alice-uid", "[team-a system:authenticated]"] {
+            assert!(whoami.contains(word), "{whoami}");
         }
     }
     assert!(alice.must_fail("get configmaps -n default").contains("Forbidden"));
@@ -44,6 +44,22 @@ fn auth_can_i(plane: &ControlPlane, admin: &Kubectl) {
     admin.user(plane, "bob").ok("get configmaps -n default", "");
     admin.ok("delete rolebinding readers -n default", "");
     assert!(alice.must_fail("get configmaps -n default").contains("Forbidden"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_diff_of_default_policy_manifests_is_empty() {
+    with_each_release(diff_of_default_policy).await;
+}
+
+fn diff_of_default_policy(_: &ControlPlane, kubectl: &Kubectl) {
+    const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../policies/bootstrap/policy");
+    let result = kubectl.run(&format!("diff -f {MANIFESTS}"), "");
+    assert_eq!((result.status.code(), result.out.as_str()), (Some(0), ""), "{result}");
+
+    kubectl.ok("set subject clusterrolebinding/system:monitoring --user=alice", "");
+    let result = kubectl.run(&format!("diff -f {MANIFESTS}"), "");
+    assert_eq!(result.status.code(), Some(1), "{result}");
+    assert!(result.out.contains("-  name: alice"), "{result}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -56,7 +56,7 @@ async fn id_token_maps_to_prefixed_user_without_permissions() {
     }
     assert_eq!(token_user(&plane, "an-opaque-access-token").await, None);
     wait_for_log(&plane, "token-file: the token is not in the file").await;
-    // Only the tampered signature triggers another JWKS fetch.
+    // Only the tampered signature triggers a further JWKS fetch.
     assert_eq!(issuer.requested_paths("one"), ["/.well-known/openid-configuration", "/keys", "/keys"]);
 
     issuer.set_unavailable(true);
@@ -105,12 +105,12 @@ async fn oidc_flags_set_claims_prefixes_and_required_claims() {
         let plane = plane(&issuer, flags).await;
         for (claims, want) in cases {
             let user = token_user(&plane, &key.sign("RS256", &issuer.claims("one", claims.clone()))).await;
-            let shown = user.map(|user| {
+            let printed = user.map(|user| {
                 let groups = user["groups"].as_array().cloned().unwrap_or_default();
                 let words = std::iter::once(&user["username"]).chain(&groups);
                 words.filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
             });
-            assert_eq!(shown.unwrap_or_default(), want, "{flags:?} {claims}");
+            assert_eq!(printed.unwrap_or_default(), want, "{flags:?} {claims}");
         }
     }
 }

@@ -37,7 +37,7 @@ async fn forged_and_malformed_tokens_are_rejected_with_logged_reason() {
     let claims = |more: Value| issuer.claims("one", more).to_string();
     let other = Key::rsa("k");
     let der = pem(&key.public_der());
-    for (what, token, reason) in [
+    for (case, token, reason) in [
         ("no signature", unsigned(r#"{"alg":"none"}"#), "the algorithm `none` is not supported"),
         ("no signature, in capitals", unsigned(r#"{"alg":"NONE"}"#), "the algorithm `NONE` is not supported"),
         ("an empty signature", unsigned(header), "no key of the issuer verifies the signature"),
@@ -99,7 +99,7 @@ async fn forged_and_malformed_tokens_are_rejected_with_logged_reason() {
         ("no issuer", rs256(header, r#"{"aud":"x"}"#), "the token has no issuer"),
         ("invalid base64", format!("{}.!.x", encode(header)), "the payload is not base64url without padding"),
     ] {
-        assert_eq!(token_user(&plane, &token).await, None, "{what}");
+        assert_eq!(token_user(&plane, &token).await, None, "{case}");
         wait_for_log(&plane, reason).await;
     }
 

@@ -56,12 +56,13 @@ async fn hot_reload_under_load_is_atomic() {
     let review = json!({"apiVersion": format!("{group}/v1"), "kind": "SelfSubjectReview"});
     let url = format!("/apis/{group}/v1/selfsubjectreviews");
 
-    let (done, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (done, request_count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut load = Vec::new();
     for worker in 0..3 {
         let claims = issuer.claims("one", json!({"sub": format!("w{worker}")}));
         let client = plane.token(&key.sign("ES256", &claims));
-        let (done, asked, review, url) = (Arc::clone(&done), Arc::clone(&asked), review.clone(), url.clone());
+        let (done, request_count, review, url) =
+            (Arc::clone(&done), Arc::clone(&request_count), review.clone(), url.clone());
         load.push(tokio::spawn(async move {
             while !done.load(Ordering::SeqCst) {
                 let user = client.post(&url, &review).await.expect(201)["status"]["userInfo"].clone();
@@ -72,7 +73,7 @@ async fn hot_reload_under_load_is_atomic() {
                     format!("{group}:w{worker}"),
                     "the response mixes two versions of the file"
                 );
-                asked.fetch_add(1, Ordering::SeqCst);
+                request_count.fetch_add(1, Ordering::SeqCst);
             }
         }));
     }
@@ -122,7 +123,7 @@ async fn hot_reload_under_load_is_atomic() {
         worker.await.expect("no valid request fails");
     }
     assert_eq!((good, bad), (10, 4));
-    assert!(asked.load(Ordering::SeqCst) > 100, "{asked:?} requests");
+    assert!(request_count.load(Ordering::SeqCst) > 100, "{request_count:?} requests");
     // authd fetches the keys of an unchanged issuer once, regardless of the number of reloads.
     assert_eq!(issuer.requested_paths("one"), ["/.well-known/openid-configuration", "/keys"]);
 }

@@ -125,7 +125,7 @@ impl Key {
 #[derive(Default)]
 struct State {
     keys: Mutex<Vec<Value>>,
-    /// Responses that replace the default ones, by path.
+    /// Responses that replace the defaults, by path.
     special: Mutex<BTreeMap<String, (u16, String)>>,
     requested: Mutex<Vec<String>>,
     unavailable: Mutex<bool>,

@@ -38,8 +38,8 @@ async fn rotated_key_is_accepted_at_once_and_unknown_keys_are_rate_limited() {
     for at in 0..100 {
         assert_eq!(token_user(&plane, &token(&stranger, &format!("s{at}"))).await, None);
     }
-    let asked = issuer.requested_paths("one").len() - before;
-    assert!(asked < 50, "{asked} JWKS fetches for 100 tokens with an unknown key");
+    let fetches = issuer.requested_paths("one").len() - before;
+    assert!(fetches < 50, "{fetches} JWKS fetches for 100 tokens with an unknown key");
     wait_for_log(&plane, "(key id `stranger`)").await;
 }
 

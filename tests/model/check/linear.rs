@@ -46,7 +46,7 @@ pub enum Effect {
     Read(State),
     /// Read that the object exists.
     Present,
-    /// Read another state than this.
+    /// Read a different state.
     Other(WriteId),
     /// Created the object.
     Create(WriteId),
@@ -88,7 +88,7 @@ pub fn check(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violatio
             let least = minimal(calls);
             violations.push(Violation {
                 check: Check::Linearizable,
-                what: format!("no order of these operations on {key} explains their responses"),
+                description: format!("no order of these operations on {key} explains their responses"),
                 story: least.iter().map(|call| format!("{} {:?}", call.name, call.effect)).collect(),
             });
         }
@@ -222,7 +222,7 @@ fn candidate(
     state: State,
     latest: Time,
 ) -> Option<(usize, State)> {
-    // No call happens before another call whose response precedes its request.
+    // A call whose response precedes the request of a second call happens first.
     let mut bound = Time::MAX;
     for (index, call) in calls.iter().enumerate().skip(first) {
         if call.begin > bound {
@@ -325,6 +325,6 @@ fn minimal(calls: Vec<Call>) -> Vec<Call> {
             index += 1;
         }
     }
-    let shown = least.len().saturating_sub(24);
-    least.split_off(shown)
+    let first_listed = least.len().saturating_sub(24);
+    least.split_off(first_listed)
 }

@@ -13,13 +13,13 @@ pub fn check(reconstructed: &ReconstructedHistory, retention: Duration, violatio
         let found = version(reconstructed, list)
             .or_else(|| snapshot(reconstructed, list))
             .or_else(|| expiry(reconstructed, list, retention));
-        if let Some((check, what)) = found {
+        if let Some((check, description)) = found {
             let mut lines = story::format_list(list);
             if let Some(page) = list.pages.first() {
                 let first = page.revision.saturating_sub(40);
                 lines.extend(story::format_scope(reconstructed, &list.scope, first, page.revision + 10));
             }
-            violations.push(Violation { check, what, story: lines });
+            violations.push(Violation { check, description, story: lines });
         }
     }
 }
@@ -45,8 +45,8 @@ fn version(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation {
         return Some((Check::Version, format!("a list is of revision {revision}, and {why}")));
     }
     let other = list.pages.iter().find(|page| page.revision != revision)?;
-    let what = format!("a later page is of revision {}, the first one of {revision}", other.revision);
-    Some((Check::Snapshot, what))
+    let description = format!("a later page is of revision {}, the first one of {revision}", other.revision);
+    Some((Check::Snapshot, description))
 }
 
 /// Checks that the pages are the complete state of their revision, in order.
@@ -59,7 +59,7 @@ fn snapshot(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation 
     let items: Vec<&ObservedObject> = list.pages.iter().flat_map(|page| &page.items).collect();
     let whole = list.ending == ListEnding::Complete;
     for index in 0..expected.len().max(items.len()) {
-        let what = match (expected.get(index), items.get(index)) {
+        let description = match (expected.get(index), items.get(index)) {
             (Some((key, at, content)), Some(seen)) => {
                 if **key == seen.key && *at == seen.revision && content.write == seen.write {
                     continue;
@@ -85,7 +85,7 @@ fn snapshot(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation 
             }
             (None, None) => break,
         };
-        return Some((Check::Snapshot, what));
+        return Some((Check::Snapshot, description));
     }
     let mut read = 0;
     for page in &list.pages {
@@ -106,8 +106,8 @@ fn snapshot(reconstructed: &ReconstructedHistory, list: &List) -> ListViolation 
 
 fn expiry(reconstructed: &ReconstructedHistory, list: &List, retention: Duration) -> ListViolation {
     let ListEnding::Expired(at, revision) = list.ending else { return None };
-    let what = premature_expiry(reconstructed, revision, at, retention)?;
-    Some((Check::Expiry, format!("a list of revision {revision} returns 410, and {what}")))
+    let description = premature_expiry(reconstructed, revision, at, retention)?;
+    Some((Check::Expiry, format!("a list of revision {revision} returns 410, and {description}")))
 }
 
 /// Returns why a revision cannot have expired at a time: the store was still at it within the retention time.

@@ -65,14 +65,14 @@ pub struct Violation {
     /// Violated check.
     pub check: Check,
     /// Description.
-    pub what: String,
+    pub description: String,
     /// Relevant part of the history.
     pub story: Vec<String>,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:?}: {}", self.check, self.what)?;
+        writeln!(f, "{:?}: {}", self.check, self.description)?;
         self.story.iter().try_for_each(|line| writeln!(f, "    {line}"))
     }
 }
@@ -95,8 +95,8 @@ pub fn all(history: &History, base: &[u64], retention: Duration) -> Result<(), V
     for complaint in &history.direct_violations {
         let named = complaint.strip_prefix("Reliable: ");
         let check = if named.is_some() { Check::Reliable } else { Check::Answers };
-        let what = named.unwrap_or(complaint).to_owned();
-        violations.push(Violation { check, what, story: Vec::new() });
+        let description = named.unwrap_or(complaint).to_owned();
+        violations.push(Violation { check, description, story: Vec::new() });
     }
     if violations.is_empty() { Ok(()) } else { Err(violations) }
 }
@@ -110,11 +110,11 @@ fn covered(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violation>
         let name = Scope::whole(collection);
         if !reconstructed.is_trimmed(collection) {
             let covered = reconstructed.covered[collection];
-            let what = format!(
+            let description = format!(
                 "watches of {name} cover all changes up to {covered}, and its last write is at {fence}"
             );
             let story = story::format_scope(reconstructed, &name, covered, covered + 40);
-            violations.push(Violation { check: Check::Covered, what, story });
+            violations.push(Violation { check: Check::Covered, description, story });
         }
     }
 }

@@ -9,12 +9,12 @@ use crate::reconstructed_history::{ReconstructedHistory, State};
 /// Checks all operations of the history.
 pub fn check(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violation>) {
     for operation in &reconstructed.history.operations {
-        if let Some(what) = unexplained(reconstructed, operation) {
+        if let Some(description) = unexplained(reconstructed, operation) {
             let seen = if let Outcome::Done(seen) = &operation.outcome { seen.revision } else { 0 };
             let known = reconstructed.observed_before(operation.begin);
             let mut lines = vec![story::format_operation(operation)];
             lines.extend(story::format_key(reconstructed, &operation.key, seen.min(known), seen.max(known)));
-            violations.push(Violation { check: Check::Linearizable, what, story: lines });
+            violations.push(Violation { check: Check::Linearizable, description, story: lines });
         }
     }
     for removal in &reconstructed.history.removals {
@@ -29,7 +29,8 @@ pub fn check(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violatio
             {
                 violations.push(Violation {
                     check: Check::Linearizable,
-                    what: "an object in the response of a deletecollection was never deleted".to_owned(),
+                    description: "an object in the response of a deletecollection was never deleted"
+                        .to_owned(),
                     story: story::format_key(reconstructed, &seen.key, seen.revision, u64::MAX),
                 });
             }

@@ -16,7 +16,7 @@ pub fn check(
     for Contradiction { revision, observed: [first, second] } in contradictions {
         violations.push(Violation {
             check: Check::OneHistory,
-            what: format!("two different changes were observed at revision {revision}"),
+            description: format!("two different changes were observed at revision {revision}"),
             story: vec![story::format_change(*revision, first), story::format_change(*revision, second)],
         });
     }
@@ -33,7 +33,7 @@ fn check_revisions_increase(reconstructed: &ReconstructedHistory, violations: &m
         if seen.revision <= observed {
             violations.push(Violation {
                 check: Check::Revisions,
-                what: format!(
+                description: format!(
                     "a write got revision {}, and {observed} had been observed before its request",
                     seen.revision
                 ),
@@ -50,7 +50,7 @@ fn check_changes_have_writers(reconstructed: &ReconstructedHistory, violations: 
         let Some(writer) = reconstructed.operation(content.write) else {
             violations.push(Violation {
                 check: Check::Refused,
-                what: format!("revision {revision} contains a change that no client wrote"),
+                description: format!("revision {revision} contains a change that no client wrote"),
                 story: vec![story::format_change(revision, change)],
             });
             continue;
@@ -63,14 +63,14 @@ fn check_changes_have_writers(reconstructed: &ReconstructedHistory, violations: 
         if refused || writer.key != change.key || !writer.writes() {
             violations.push(Violation {
                 check: Check::Refused,
-                what: format!("revision {revision} contains a write with another response"),
+                description: format!("revision {revision} contains a write with another response"),
                 story: vec![story::format_change(revision, change), story::format_operation(writer)],
             });
         }
         if writer.group != content.group {
             violations.push(Violation {
                 check: Check::Atomic,
-                what: format!("revision {revision} mixes two writes: its group is not the writer's"),
+                description: format!("revision {revision} mixes two writes: its group is not the writer's"),
                 story: vec![story::format_change(revision, change), story::format_operation(writer)],
             });
         }
@@ -101,14 +101,14 @@ fn check_uids(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violati
         if wrong {
             violations.push(Violation {
                 check: Check::Atomic,
-                what: format!("revision {revision} shows the uid of another object"),
+                description: format!("revision {revision} shows the uid of another object"),
                 story: story::format_key(reconstructed, &change.key, revision, revision),
             });
         }
         if out_of_place {
             violations.push(Violation {
                 check: Check::Linearizable,
-                what: format!(
+                description: format!(
                     "the write of revision {revision} succeeded on a state that should have been rejected: {:?} after {:?}",
                     created,
                     before.map(|(at, content)| (at, content.write))

@@ -181,11 +181,11 @@ fn each_check_detects_its_violation() {
         }),
         ("initial events that lack an object", Check::Bookmarkable, |h| drop(notices(h, 3).remove(0))),
     ];
-    for (what, check, spoil) in table {
+    for (description, check, spoil) in table {
         let mut history = good();
         spoil(&mut history);
         let found = found(&history);
-        assert!(found.contains(&check), "{what}: found {found:?}");
+        assert!(found.contains(&check), "{description}: found {found:?}");
     }
 }
 
@@ -288,7 +288,7 @@ fn linearizability_is_decided_from_values_and_times() {
             true,
         ),
     ];
-    for (what, calls, expected) in table {
-        assert_eq!(is_linearizable(&calls), expected, "{what}");
+    for (description, calls, expected) in table {
+        assert_eq!(is_linearizable(&calls), expected, "{description}");
     }
 }

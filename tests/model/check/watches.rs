@@ -22,9 +22,9 @@ pub fn check(reconstructed: &ReconstructedHistory, retention: Duration, violatio
         };
         let found =
             found.err().or_else(|| bookmarks(stream)).or_else(|| expiry(reconstructed, stream, retention));
-        if let Some(StreamViolation { check, what, at, first, last }) = found {
+        if let Some(StreamViolation { check, description, at, first, last }) = found {
             let story = story::format_stream(reconstructed, stream, at, first, last);
-            violations.push(Violation { check, what, story });
+            violations.push(Violation { check, description, story });
         }
     }
 }
@@ -32,7 +32,7 @@ pub fn check(reconstructed: &ReconstructedHistory, retention: Duration, violatio
 /// Violation in a stream: its notice, and the revisions to show.
 struct StreamViolation {
     check: Check,
-    what: String,
+    description: String,
     at: usize,
     first: u64,
     last: u64,
@@ -80,15 +80,15 @@ fn after(reconstructed: &ReconstructedHistory, stream: &Stream, begin: u64, from
     let (mut observed, mut marked) = (begin, begin);
     for (at, (_, notice)) in stream.notices.iter().enumerate().skip(from) {
         let revision = notice.revision();
-        let found = |check, what, first: u64| {
-            Err(StreamViolation { check, what, at, first, last: revision.max(first) })
+        let found = |check, description, first: u64| {
+            Err(StreamViolation { check, description, at, first, last: revision.max(first) })
         };
         let (Notice::Added(seen) | Notice::Modified(seen) | Notice::Deleted(seen)) = notice else {
             // All events up to a bookmark come before it.
             if let Some((missed, key, _)) = awaited.next_if(|(missed, ..)| *missed <= revision) {
-                let what =
+                let description =
                     format!("a bookmark of revision {revision} comes before the event {missed} of {key}");
-                return found(Check::Bookmarkable, what, observed.min(missed));
+                return found(Check::Bookmarkable, description, observed.min(missed));
             }
             marked = marked.max(revision);
             continue;
@@ -97,22 +97,22 @@ fn after(reconstructed: &ReconstructedHistory, stream: &Stream, begin: u64, from
             let again = stream.notices[from..at].iter().any(|(_, before)| {
                 !matches!(before, Notice::Bookmark { .. }) && before.revision() == revision
             });
-            let (check, what) = if again || revision == begin {
+            let (check, description) = if again || revision == begin {
                 (Check::Unique, format!("event {revision} is delivered again"))
             } else if observed == begin {
                 (Check::Ordered, format!("event {revision} is delivered by a watch from {begin}"))
             } else {
                 (Check::Ordered, format!("event {revision} is delivered after {observed}"))
             };
-            return found(check, what, revision);
+            return found(check, description, revision);
         }
         if revision <= marked {
-            let what = format!("event {revision} is delivered after a bookmark of {marked}");
-            return found(Check::Bookmarkable, what, revision);
+            let description = format!("event {revision} is delivered after a bookmark of {marked}");
+            return found(Check::Bookmarkable, description, revision);
         }
-        if let Some((missed, key, what)) = awaited.next_if(|(missed, ..)| *missed < revision) {
+        if let Some((missed, key, description)) = awaited.next_if(|(missed, ..)| *missed < revision) {
             let transition =
-                stream.scope.groups.is_some() && is_transition(reconstructed, missed, key, &what);
+                stream.scope.groups.is_some() && is_transition(reconstructed, missed, key, &description);
             let late = stream.notices[at..]
                 .iter()
                 .any(|(_, later)| !matches!(later, Notice::Bookmark { .. }) && later.revision() == missed);
@@ -122,18 +122,18 @@ fn after(reconstructed: &ReconstructedHistory, stream: &Stream, begin: u64, from
                 () if observed == begin => Check::Resumable,
                 () => Check::Reliable,
             };
-            let what = format!("event {missed} of {key} is missing between {observed} and {revision}");
-            return found(check, what, observed.min(missed));
+            let description = format!("event {missed} of {key} is missing between {observed} and {revision}");
+            return found(check, description, observed.min(missed));
         }
         match awaited.next_if(|(due, ..)| *due == revision) {
             Some((_, key, due)) if !fits(notice, key, &due) => {
-                let what = format!("event {revision} is not the change: {due:?} of {key} is due");
-                return found(Check::Atomic, what, revision.saturating_sub(1));
+                let description = format!("event {revision} is not the change: {due:?} of {key} is due");
+                return found(Check::Atomic, description, revision.saturating_sub(1));
             }
             Some(_) => {}
             None if revision <= covered => {
-                let what = format!("event {revision} of {} is not a change of the scope", seen.key);
-                return found(Check::Atomic, what, revision.saturating_sub(1));
+                let description = format!("event {revision} of {} is not a change of the scope", seen.key);
+                return found(Check::Atomic, description, revision.saturating_sub(1));
             }
             None => {}
         }
@@ -176,10 +176,11 @@ fn streamed(reconstructed: &ReconstructedHistory, stream: &Stream) -> StreamResu
     let revision = stream.notices[mark].1.revision();
     let observed = reconstructed.observed_before(stream.begin);
     if revision < observed {
-        let what = format!("it begins with the state of {revision}, and {observed} had been observed before");
+        let description =
+            format!("it begins with the state of {revision}, and {observed} had been observed before");
         return Err(StreamViolation {
             check: Check::Initial,
-            what,
+            description,
             at: mark,
             first: revision,
             last: observed,
@@ -189,14 +190,14 @@ fn streamed(reconstructed: &ReconstructedHistory, stream: &Stream) -> StreamResu
         let state = reconstructed.snapshot(&stream.scope, revision);
         if state.len() != mark || !is_beginning(stream, mark, &state) {
             // An object that changed between the state and the bookmark, or did not exist at all.
-            let what = format!(
+            let description = format!(
                 "the bookmark after the initial events says {revision}, and the {mark} objects before it are not the {} of that \
                  revision",
                 state.len()
             );
             return Err(StreamViolation {
                 check: Check::Bookmarkable,
-                what,
+                description,
                 at: mark,
                 first: revision.saturating_sub(20),
                 last: revision,
@@ -259,7 +260,7 @@ fn from_state(reconstructed: &ReconstructedHistory, stream: &Stream, at: At) -> 
     }
     Err(best.take().unwrap_or_else(|| StreamViolation {
         check: Check::Initial,
-        what: format!("the initial events are not the state of any revision since {least}"),
+        description: format!("the initial events are not the state of any revision since {least}"),
         at: 0,
         first: least,
         last: newest.revision(),
@@ -271,7 +272,7 @@ fn bookmarks(stream: &Stream) -> Option<StreamViolation> {
     let mut last = 0;
     for (at, (_, notice)) in stream.notices.iter().enumerate() {
         let Notice::Bookmark { revision, .. } = notice else { continue };
-        let what = match () {
+        let description = match () {
             () if !stream.bookmarks => {
                 format!("a bookmark of {revision} comes to a watch without bookmarks")
             }
@@ -283,7 +284,7 @@ fn bookmarks(stream: &Stream) -> Option<StreamViolation> {
         };
         return Some(StreamViolation {
             check: Check::Bookmarkable,
-            what,
+            description,
             at,
             first: *revision,
             last: *revision,
@@ -298,11 +299,17 @@ fn expiry(
     stream: &Stream,
     retention: Duration,
 ) -> Option<StreamViolation> {
-    let found = |check, what| StreamViolation { check, what, at: stream.notices.len(), first: 1, last: 0 };
+    let found = |check, description| StreamViolation {
+        check,
+        description,
+        at: stream.notices.len(),
+        first: 1,
+        last: 0,
+    };
     match (&stream.ending, stream.start) {
         (StreamEnding::Expired(at), Start::After(revision)) => {
-            let what = premature_expiry(reconstructed, revision, *at, retention)?;
-            Some(found(Check::Expiry, format!("a watch from {revision} returns 410, and {what}")))
+            let description = premature_expiry(reconstructed, revision, *at, retention)?;
+            Some(found(Check::Expiry, format!("a watch from {revision} returns 410, and {description}")))
         }
         (StreamEnding::Expired(_), _) => {
             Some(found(Check::Expiry, "a watch without a version returns 410".to_owned()))

@@ -22,13 +22,13 @@ pub const DEADLINE: Duration = Duration::from_secs(30);
 /// # Panics
 ///
 /// Not within [`DEADLINE`].
-pub async fn eventually<T, F>(what: &str, mut ask: impl FnMut() -> F) -> T
+pub async fn eventually<T, F>(condition: &str, mut poll: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,
 {
     let wait = async {
         loop {
-            if let Some(found) = ask().await {
+            if let Some(found) = poll().await {
                 return found;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -36,6 +36,6 @@ where
     };
     match tokio::time::timeout(DEADLINE, wait).await {
         Ok(found) => found,
-        Err(_) => panic!("not within {DEADLINE:?}: {what}"),
+        Err(_) => panic!("not within {DEADLINE:?}: {condition}"),
     }
 }

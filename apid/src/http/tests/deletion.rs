@@ -176,31 +176,33 @@ async fn jobs_and_replication_controllers_orphan_pods_by_default() {
 
 #[tokio::test]
 async fn ignore_store_read_error_option_excludes_other_options() {
-    let server = Server::start().await;
-    server.post(MAPS, json!({"metadata": {"name": "x"}})).await;
     let ignore = "ignoreStoreReadErrorWithClusterBreakingPotential";
-    for (option, value) in [
-        ("dryRun", json!(["All"])),
-        ("gracePeriodSeconds", json!(0)),
-        ("orphanDependents", json!(true)),
-        ("preconditions", json!({"uid": "u"})),
-        ("propagationPolicy", json!("Orphan")),
-    ] {
-        let reply = server.delete(&format!("{MAPS}/x"), json!({ignore: true, option: value})).await;
-        assert_eq!(reply.code, 422, "{option}");
-        let cause = reply.json()["details"]["causes"][0].clone();
-        assert_eq!(cause["field"], ignore);
-        assert!(cause["message"].as_str().unwrap().contains(option), "{cause}");
+    for gates in ["", "AllowUnsafeMalformedObjectDeletion=true"] {
+        let server = Server::start_with_gates(gates).await;
+        server.post(MAPS, json!({"metadata": {"name": "x"}})).await;
+        for (option, value) in [
+            ("dryRun", json!(["All"])),
+            ("gracePeriodSeconds", json!(0)),
+            ("orphanDependents", json!(true)),
+            ("preconditions", json!({"uid": "u"})),
+            ("propagationPolicy", json!("Orphan")),
+        ] {
+            let reply = server.delete(&format!("{MAPS}/x"), json!({ignore: true, option: value})).await;
+            assert_eq!(reply.code, 422, "{option}");
+            let cause = reply.json()["details"]["causes"][0].clone();
+            assert_eq!(cause["field"], ignore);
+            assert!(cause["message"].as_str().unwrap().contains(option), "{cause}");
+        }
+        let wrong = server.delete(&format!("{MAPS}/x"), json!({ignore: "yes"})).await;
+        assert_eq!(wrong.code, 400);
+        assert_eq!(server.get(&format!("{MAPS}/x")).await.code, 200, "the object must not be deleted");
+        // The option has no effect on a valid object.
+        server.post(MAPS, held("h")).await;
+        server.delete(&format!("{MAPS}/h"), json!({ignore: true})).await;
+        assert_eq!(server.get(&format!("{MAPS}/h")).await.code, 200, "the object still has a finalizer");
+        assert_eq!(server.delete(&format!("{MAPS}/x"), json!({ignore: true})).await.code, 200);
+        assert_eq!(server.get(&format!("{MAPS}/x")).await.code, 404);
     }
-    let wrong = server.delete(&format!("{MAPS}/x"), json!({ignore: "yes"})).await;
-    assert_eq!(wrong.code, 400);
-    assert_eq!(server.get(&format!("{MAPS}/x")).await.code, 200, "the object must not be deleted");
-    // The option has no effect on a valid object.
-    server.post(MAPS, held("h")).await;
-    server.delete(&format!("{MAPS}/h"), json!({ignore: true})).await;
-    assert_eq!(server.get(&format!("{MAPS}/h")).await.code, 200, "the object still has a finalizer");
-    assert_eq!(server.delete(&format!("{MAPS}/x"), json!({ignore: true})).await.code, 200);
-    assert_eq!(server.get(&format!("{MAPS}/x")).await.code, 404);
 }
 
 #[tokio::test]

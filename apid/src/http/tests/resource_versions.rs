@@ -162,8 +162,15 @@ async fn list_outcome_by_resource_version_match_and_limit() {
         }
         let page = format!("{MAPS}?resourceVersion={asked}&resourceVersionMatch=Exact&limit=1");
         let token = server.get(&page).await.json()["metadata"]["continue"].as_str().unwrap().to_owned();
+        let from_store = metric_sum(&server, FROM_STORE).await;
         let rest = server.get(&format!("{MAPS}?continue={token}")).await;
         assert_eq!((names(&rest.json()), version(&rest)), (vec!["b"], asked.clone()), "{gates}");
+        let from_store = metric_sum(&server, FROM_STORE).await - from_store;
+        assert_eq!(
+            from_store,
+            u64::from(gates.is_empty()),
+            "{gates}: the store or the snapshot serves page 2"
+        );
         for (selector, want) in
             [("labelSelector=!x", vec!["a", "b"]), ("fieldSelector=metadata.name%3Db", vec!["b"])]
         {

@@ -121,13 +121,18 @@ async fn watch_from_compacted_or_invalid_resource_version_fails() {
 #[tokio::test]
 async fn watch_ends_at_timeout_after_bookmark() {
     let server = Server::start().await;
-    let mut lines =
-        Lines::open(&server, &format!("{MAPS}?watch=1&timeoutSeconds=1&allowWatchBookmarks=true")).await;
+    server.post(MAPS, map("one", "1")).await;
+    let url = format!("{MAPS}?watch=1&timeoutSeconds=1&allowWatchBookmarks=true");
+    let mut lines = Lines::open(&server, &url).await;
+    assert_eq!(lines.next().await.unwrap()["type"], "ADDED");
     let bookmark = lines.next().await.unwrap();
-    assert_eq!((&bookmark["type"], &bookmark["object"]["kind"]), (&json!("BOOKMARK"), &json!("ConfigMap")));
-    assert_eq!(bookmark["object"]["metadata"].as_object().unwrap().len(), 1);
+    let version = bookmark["object"]["metadata"]["resourceVersion"].as_str().unwrap();
+    assert_eq!(version, server.server_state.cache.revision().to_string());
+    let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"resourceVersion": version}});
+    assert_eq!(bookmark, json!({"type": "BOOKMARK", "object": object}));
     assert_eq!(lines.next().await, None);
     let mut silent = Lines::open(&server, &format!("{MAPS}?watch=1&timeoutSeconds=1")).await;
+    assert_eq!(silent.next().await.unwrap()["type"], "ADDED");
     assert_eq!(silent.next().await, None);
 }
 

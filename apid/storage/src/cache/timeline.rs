@@ -61,7 +61,7 @@ mod tests {
     fn timeline_floor_is_newest_revision_one_age_ago() {
         let begin = Instant::now();
         let at = |seconds: f64| begin + Duration::from_secs_f64(seconds);
-        let mut timeline = Timeline::new(Duration::from_secs(75));
+        let mut timeline = Timeline::new(crate::cache::Limits::default().snapshot_age);
         for (seconds, revision) in [(0.0, 10), (0.5, 11), (10.0, 20), (40.0, 30)] {
             timeline.record(at(seconds), Revision(revision));
         }

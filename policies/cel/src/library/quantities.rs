@@ -2,6 +2,8 @@
 
 use std::any::Any;
 
+use apimachinery::quantity::{self, QuantityError};
+
 use crate::cost::CallCost::{Fixed, Text};
 use crate::error::EvalError;
 use crate::value::{Opaque, Value};
@@ -18,16 +20,13 @@ pub(super) static LIBRARY: Library = Library {
     since: 29,
     functions: &[
         Function::new(&["isQuantity(string) -> bool"], Text(1), |a| match a {
-            [Value::String(s)] => Ok(Value::Bool(parse(s.as_str()).is_some())),
+            [Value::String(s)] => Ok(Value::Bool(parse(s.as_str()).is_ok())),
             _ => Err(EvalError::NoOverload),
         }),
         Function::new(&["quantity(string) -> resource.Quantity"], Text(1), |a| match a {
             [Value::String(s)] => match parse(s.as_str()) {
-                Some(quantity) => Ok(Value::opaque(quantity)),
-                None => Err(EvalError::failed(
-                    "quantities must match the regular expression \
-                     '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
-                )),
+                Ok(quantity) => Ok(Value::opaque(quantity)),
+                Err(error) => Err(EvalError::failed(error.to_string())),
             },
             _ => Err(EvalError::NoOverload),
         }),
@@ -98,72 +97,8 @@ fn bounded(nanos: i128) -> Quantity {
     Quantity(nanos.clamp(-LARGEST, LARGEST))
 }
 
-/// Parses sign, decimal number and suffix.
-fn parse(text: &str) -> Option<Quantity> {
-    let (negative, rest) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-    let (number, suffix) = rest.split_at(end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-        return None;
-    }
-    // The value is digits × scale ÷ 10^decimals; relevant exponents limit both powers.
-    let (scale, exponent): (i128, i32) = match suffix {
-        "n" => (1, -9),
-        "u" => (1, -6),
-        "m" => (1, -3),
-        "" => (1, 0),
-        "k" => (1, 3),
-        "M" => (1, 6),
-        "G" => (1, 9),
-        "T" => (1, 12),
-        "P" => (1, 15),
-        "E" => (1, 18),
-        "Ki" => (1 << 10, 0),
-        "Mi" => (1 << 20, 0),
-        "Gi" => (1 << 30, 0),
-        "Ti" => (1 << 40, 0),
-        "Pi" => (1 << 50, 0),
-        "Ei" => (1 << 60, 0),
-        other => {
-            let exponent = other.strip_prefix(['e', 'E'])?;
-            let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-            if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-                return None;
-            }
-            (1, exponent.parse::<i32>().ok().filter(|e| e.abs() < 1_000_000)?)
-        }
-    };
-    let mut mantissa: i128 = 0;
-    let mut power = exponent + 9;
-    let mut lost = false;
-    for (decimal, digit) in whole.bytes().map(|b| (false, b)).chain(fraction.bytes().map(|b| (true, b))) {
-        if mantissa > LARGEST {
-            // Digits beyond the precision: integer digits still scale, decimal digits only round up.
-            lost |= digit != b'0';
-            power += i32::from(!decimal);
-            continue;
-        }
-        mantissa = mantissa * 10 + i128::from(digit - b'0');
-        power -= i32::from(decimal);
-    }
-    let mut nanos = mantissa.saturating_mul(scale);
-    while power > 0 && nanos != 0 && nanos <= LARGEST {
-        nanos = nanos.saturating_mul(10);
-        power -= 1;
-    }
-    while power < 0 && nanos != 0 {
-        lost |= nanos % 10 != 0;
-        nanos /= 10;
-        power += 1;
-    }
-    // Non-zero values below one nano round away from zero.
-    lost |= mantissa != 0 && nanos == 0;
-    nanos += i128::from(lost);
-    Some(bounded(if negative { -nanos } else { nanos }))
+fn parse(text: &str) -> Result<Quantity, QuantityError> {
+    quantity::nanos(text).map(|(nanos, _)| bounded(nanos))
 }
 
 fn one<'a>(

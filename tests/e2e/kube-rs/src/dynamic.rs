@@ -52,9 +52,9 @@ pub(crate) async fn run(client: Client) {
     assert_eq!(current.data["spec"]["holderIdentity"], "b");
     current.labels_mut().insert("held".to_owned(), "yes".to_owned());
     api.replace("lock", &PostParams::default(), &current).await.expect("replaced");
-    let held = api.list(&ListParams::default().labels("held=yes")).await.expect("a list");
-    assert_eq!(held.items.len(), 1);
-    assert_eq!(held.items[0].name_any(), "lock");
+    let labelled = api.list(&ListParams::default().labels("held=yes")).await.expect("a list");
+    assert_eq!(labelled.items.len(), 1);
+    assert_eq!(labelled.items[0].name_any(), "lock");
     api.delete("lock", &DeleteParams::default()).await.expect("deleted");
     assert!(api.get_opt("lock").await.expect("a response").is_none());
 }

@@ -302,7 +302,7 @@ async fn snapshot_at_past_revision_is_available_within_snapshot_age() {
         vec!["/pods/a/y"],
         vec!["/pods/a/y", "/pods/a/z"],
     ];
-    for age in [std::time::Duration::from_secs(75), std::time::Duration::ZERO] {
+    for age in [Limits::default().snapshot_age, std::time::Duration::ZERO] {
         let Setup { fake, pods, .. } = setup(Limits { snapshot_age: age, ..Limits::default() });
         pods.snapshot().await.unwrap();
         let keys = async |at| {
