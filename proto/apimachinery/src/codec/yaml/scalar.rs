@@ -1,6 +1,6 @@
 //! Resolution of YAML scalars: YAML 1.1, like go-yaml v2.
 
-use base64::Engine as _;
+use data_encoding::BASE64;
 use serde_json::{Number, Value};
 
 use crate::codec::json::float_text;
@@ -99,9 +99,8 @@ pub(super) fn tagged(name: Option<&str>, text: &str) -> Result<Scalar, String> {
     let tag = match name {
         Some("binary") => {
             let packed: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
-            let bytes = base64::engine::general_purpose::STANDARD
-                .decode(packed)
-                .map_err(|_| "a !!binary value is not base64".to_owned())?;
+            let bytes =
+                BASE64.decode(packed.as_bytes()).map_err(|_| "a !!binary value is not base64".to_owned())?;
             return Ok(Scalar::Text(String::from_utf8_lossy(&bytes).into_owned()));
         }
         Some(tag @ ("null" | "bool" | "int" | "float")) => tag,
