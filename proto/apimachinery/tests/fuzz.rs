@@ -43,7 +43,7 @@ fn fuzz_yaml(data: &[u8]) {
 
 /// Accepted CBOR encodes to bytes that decode equal, as does JSON encoded as CBOR.
 ///
-/// One wrong byte in it is an error or another document.
+/// One wrong byte in it is an error or a different document.
 fn fuzz_cbor(data: &[u8]) {
     if let Ok(first) = cbor::decode(data, Limits::BODY) {
         let written = cbor::encode(&first.value);
