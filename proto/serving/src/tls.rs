@@ -14,7 +14,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -122,9 +121,9 @@ impl ServingTls {
     ///
     /// Certificate and key that are replaced one after the other do not match for a moment: the previous pair
     /// stays in use until both are replaced.
-    pub fn spawn_watch(self: &Arc<Self>, every: Duration) -> Watch {
+    pub fn spawn_watch(self: &Arc<Self>) -> Watch {
         let tls = Arc::clone(self);
-        Snapshot::new(self.files.paths()).watch(every, move || {
+        Snapshot::new(self.files.paths()).watch(move || {
             match tls.reload() {
                 Ok(true) => tracing::info!(cert = %tls.files.cert.display(), "tls files reloaded"),
                 Ok(false) => {}
