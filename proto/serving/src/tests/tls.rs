@@ -3,7 +3,7 @@
 use super::*;
 use crate::certs::{Authority, PemPair, ensure_serving_pair};
 use jiff::Timestamp;
-use rustls::ClientConfig;
+use rustls::{ClientConfig, SignatureScheme};
 use std::fs;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
