@@ -5,7 +5,7 @@
 
 use rcgen::{KeyPair, SigningKey};
 use yasna::models::ObjectIdentifier;
-use yasna::{construct_der, construct_der_seq};
+use yasna::{DERWriterSeq, construct_der};
 
 const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
 const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
@@ -18,7 +18,7 @@ const SUBJECT: usize = 5;
 /// Encodes a name as DER: organizations in order, then the common name.
 pub(super) fn name(organizations: &[String], common_name: &str) -> Vec<u8> {
     let organizations = organizations.iter().map(|organization| (ORGANIZATION, organization.as_str()));
-    construct_der_seq(|attributes| {
+    construct_sequence(|attributes| {
         for (kind, value) in organizations.chain([(COMMON_NAME, common_name)]) {
             attributes.next().write_set(|set| {
                 set.next().write_sequence(|pair| {
@@ -50,5 +50,9 @@ fn elements(sequence: &[u8]) -> Option<Vec<Vec<u8>>> {
 
 /// Encodes a sequence of encoded elements.
 fn sequence(elements: &[Vec<u8>]) -> Vec<u8> {
-    construct_der_seq(|writer| elements.iter().for_each(|element| writer.next().write_der(element)))
+    construct_sequence(|writer| elements.iter().for_each(|element| writer.next().write_der(element)))
+}
+
+fn construct_sequence(write: impl FnOnce(&mut DERWriterSeq<'_>)) -> Vec<u8> {
+    construct_der(|writer| writer.write_sequence(write))
 }
