@@ -43,10 +43,6 @@ use crate::server_state::{Cache, Health, Parts, ServerState};
 use crate::spawn::{self, AuthdSupervisor};
 use crate::verbs::{AdmissionBackend, TokenKey};
 
-/// The interval of checks of the certificate files.
-///
-/// Clients send a certificate only when the server names its CA, so a new CA takes effect within a second.
-const CERT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The wait for authd before serving. An authd that rejects its command line exits within this time.
 const AUTHD_START_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout of open requests at shutdown.
@@ -173,7 +169,7 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
         }
     }
 
-    let _reload = tls.spawn_watch(CERT_CHECK_INTERVAL);
+    let _reload = tls.spawn_watch();
     let audit = match &config.audit_log {
         Some(path) => AuditLog::open(path).map_err(|error| format!("{path}: {error}"))?,
         None => AuditLog::off(),

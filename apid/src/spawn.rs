@@ -7,6 +7,9 @@
 //! itself, the supervisor restarts it after a pause, which doubles until authd stays up. When authd rejects
 //! its command line, the supervisor does not restart it: apid cannot serve.
 //!
+//! authd listens at the socket once it has accepted its command line and its files. A caller that must not act
+//! for an invalid command line waits with [`wait_until_listening`].
+//!
 //! The supervisor kills and restarts an authd that fails its health check for [`HealthPolicy::unanswered`].
 //! An authd that has never responded gets [`HealthPolicy::startup`] in addition. After
 //! [`AuthdSupervisor::begin_shutdown`] it is not restarted.
@@ -34,6 +37,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The uptime after which the pause starts again with [`FIRST_PAUSE`].
 const STABLE_UPTIME: Duration = Duration::from_secs(5);
+/// Pause between attempts to connect to a starting authd.
+const LISTEN_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// The timeout of authd's exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -75,18 +80,34 @@ impl Drop for Socket {
     }
 }
 
+/// The program of authd is neither beside apid nor on PATH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("authd not found beside apid or on PATH; name the program with `--authd-program`")]
+pub struct AuthdNotFound;
+
+impl From<AuthdNotFound> for String {
+    fn from(error: AuthdNotFound) -> Self {
+        error.to_string()
+    }
+}
+
 /// Finds authd's program: beside apid, then on PATH.
 ///
 /// # Errors
 ///
-/// The places that were searched.
-pub fn find() -> Result<PathBuf, String> {
+/// [`AuthdNotFound`]
+pub fn find() -> Result<PathBuf, AuthdNotFound> {
     let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join("authd")));
     let on_path = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let on_path = on_path.unwrap_or_default().into_iter().map(|folder| folder.join("authd"));
-    beside.into_iter().chain(on_path).find(|candidate| candidate.is_file()).ok_or_else(|| {
-        "authd not found beside apid or on PATH; name the program with `--authd-program`".to_owned()
-    })
+    beside.into_iter().chain(on_path).find(|candidate| candidate.is_file()).ok_or(AuthdNotFound)
+}
+
+/// Waits until authd listens at the socket: it has accepted its command line and its files.
+pub async fn wait_until_listening(socket: &Path) {
+    while tokio::net::UnixStream::connect(socket).await.is_err() {
+        tokio::time::sleep(LISTEN_POLL_INTERVAL).await;
+    }
 }
 
 /// A supervised authd.
@@ -212,21 +233,22 @@ impl AuthdCommand {
         let (mut failed, mut since) = (0, Duration::ZERO);
         loop {
             tokio::time::sleep(if has_responded && failed == 0 { pause } else { retry }).await;
-            let begun = self.clock.monotonic();
-            let answer = tokio::time::timeout(timeout, auth::check_health(&self.socket)).await;
-            if matches!(answer, Ok(Ok(()))) {
+            let check_start = self.clock.monotonic();
+            let checked = tokio::time::timeout(timeout, auth::check_health(&self.socket)).await;
+            if matches!(checked, Ok(Ok(()))) {
                 (has_responded, failed) = (true, 0);
                 continue;
             }
-            if !has_responded && begun.saturating_sub(started) < startup {
+            if !has_responded && check_start.saturating_sub(started) < startup {
                 continue;
             }
             if failed == 0 {
-                since = begun;
+                since = check_start;
             }
             failed += 1;
-            let enough = failed >= failures && self.clock.monotonic().saturating_sub(since) >= unanswered;
-            if enough && !self.is_shutting_down.load(Ordering::SeqCst) {
+            let is_unresponsive =
+                failed >= failures && self.clock.monotonic().saturating_sub(since) >= unanswered;
+            if is_unresponsive && !self.is_shutting_down.load(Ordering::SeqCst) {
                 return;
             }
         }
@@ -240,8 +262,8 @@ async fn supervise(
     rejected: oneshot::Sender<()>,
 ) {
     let mut rejected = Some(rejected);
-    // Whether authd once ran with these flags. In this case files have changed and may change again.
-    let mut ran = false;
+    // Whether authd has run with these flags: its files have changed and may change again.
+    let mut has_run = false;
     let mut pause = FIRST_PAUSE;
     let mut running = Some(first);
     loop {
@@ -263,18 +285,18 @@ async fn supervise(
             if status.as_ref().is_ok_and(rejected_command_line) {
                 match rejected.take() {
                     // At the first start, the mistake is reported to the user of the command line.
-                    Some(rejected) if !ran => {
+                    Some(rejected) if !has_run => {
                         let _ = rejected.send(());
                         return;
                     }
-                    told => rejected = told,
+                    sender => rejected = sender,
                 }
                 tracing::error!(
                     "authd rejects its flags or files; correct the errors that it reported above; only cached decisions \
                      allow requests until then"
                 );
             }
-            ran = true;
+            has_run = true;
             match status {
                 Ok(status) => tracing::error!(%status, "authd exited; restarting it"),
                 Err(error) => tracing::error!(%error, "waiting for authd failed; restarting it"),
@@ -333,10 +355,10 @@ mod tests {
         assert!(!folder.exists());
     }
 
-    /// Creates a program that records each start and then runs `then`.
-    fn program(folder: &Path, then: &str) -> PathBuf {
+    /// Creates a program that records each start and then runs a command.
+    fn program(folder: &Path, command: &str) -> PathBuf {
         let path = folder.join("authd");
-        let text = format!("#!/bin/sh\necho started >> {}/starts\n{then}\n", folder.display());
+        let text = format!("#!/bin/sh\necho started >> {}/starts\n{command}\n", folder.display());
         std::fs::write(&path, text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         path
@@ -346,18 +368,18 @@ mod tests {
         std::fs::read_to_string(folder.join("starts")).unwrap_or_default().lines().count()
     }
 
-    fn start(folder: &Path, then: &str) -> (AuthdSupervisor, oneshot::Receiver<()>) {
-        let (rejected, told) = oneshot::channel();
-        let program = program(folder, then);
+    fn start(folder: &Path, command: &str) -> (AuthdSupervisor, oneshot::Receiver<()>) {
+        let (rejected, rejection) = oneshot::channel();
+        let program = program(folder, command);
         let started =
             AuthdSupervisor::start(program, &[], &folder.join("s"), Arc::new(SystemClock::new()), rejected);
-        (started.unwrap(), told)
+        (started.unwrap(), rejection)
     }
 
     #[tokio::test]
     async fn crashed_authd_is_restarted() {
         let folder = tempfile::tempdir().unwrap();
-        let (authd, _told) = start(folder.path(), "exit 1");
+        let (authd, _rejection) = start(folder.path(), "exit 1");
         while starts(folder.path()) < 4 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -370,8 +392,8 @@ mod tests {
     #[tokio::test]
     async fn authd_that_rejects_its_command_line_is_not_restarted() {
         let folder = tempfile::tempdir().unwrap();
-        let (authd, told) = start(folder.path(), "exit 64");
-        told.await.unwrap();
+        let (authd, rejection) = start(folder.path(), "exit 64");
+        rejection.await.unwrap();
         authd.end().await;
         assert_eq!(starts(folder.path()), 1);
     }
@@ -403,7 +425,7 @@ mod tests {
             &self,
             _: tonic::Request<authproto::health::HealthCheckRequest>,
         ) -> Result<tonic::Response<Self::WatchStream>, tonic::Status> {
-            Err(tonic::Status::unimplemented("not here"))
+            Err(tonic::Status::unimplemented("no watch"))
         }
     }
 
@@ -446,6 +468,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn wait_until_listening_ends_when_socket_accepts() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("s");
+        // A socket file of a process that ended does not accept.
+        drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+        let early = tokio::time::timeout(Duration::from_millis(50), wait_until_listening(&socket)).await;
+        assert!(early.is_err());
+        std::fs::remove_file(&socket).unwrap();
+        let _service = answer_health_at(&socket);
+        tokio::time::timeout(Duration::from_secs(30), wait_until_listening(&socket)).await.unwrap();
+    }
+
+    #[tokio::test]
     async fn unresponsive_authd_is_killed_and_restarted() {
         let folder = tempfile::tempdir().unwrap();
         let service = answer_health_at(&folder.path().join("s"));
@@ -483,7 +518,7 @@ mod tests {
     #[tokio::test]
     async fn authd_exits_when_stdin_closes() {
         let folder = tempfile::tempdir().unwrap();
-        let (authd, _told) =
+        let (authd, _rejection) =
             start(folder.path(), &format!("cat > /dev/null; echo ended > {}/ended", folder.path().display()));
         while starts(folder.path()) < 1 {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -160,7 +160,9 @@ impl Config {
     /// Builds the configuration. Returns None when a required flag is missing; the errors are in the line.
     fn from_line(line: &mut CommandLine) -> Option<Self> {
         let mut warnings = Vec::new();
-        let preset = line.read("names", str::parse::<Preset>).unwrap_or(Preset::Svc);
+        let preset = line
+            .read("names", |text| text.parse::<Preset>().map_err(|error| error.to_string()))
+            .unwrap_or(Preset::Svc);
         let names = match Names::new(preset, line.value("api-domain").unwrap_or(DEFAULT_API_DOMAIN)) {
             Ok(names) => Some(names),
             Err(why) => {

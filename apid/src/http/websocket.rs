@@ -6,8 +6,11 @@
 //! apid responds 101 to a watch with a WebSocket upgrade, and sends each event as a message: text for JSON,
 //! binary for other encodings. A Protobuf event has no length prefix here. Errors before the first event are
 //! ordinary responses. The server closes with 1000 at the end of the watch. It answers pings and ignores
-//! other client messages. It cuts the connection of a client that does not take a message within the request
-//! timeout.
+//! other client messages up to [`MAX_CLIENT_MESSAGE_BYTES`]. It cuts the connection of a client that does not
+//! take a message within the request timeout.
+//!
+//! tungstenite reads frames and answers pings. Events do not pass its write buffer, which never shrinks: an
+//! idle connection owns [`READ_BUFFER_BYTES`].
 //!
 //! The selected sub-protocol is the first one that the client names ([`Handshake::of`]). Authentication has
 //! already removed a bearer token from the list.
@@ -17,10 +20,6 @@
 //! Kubernetes' `WatchServer.HandleWS`. Unlike it, apid ignores `Origin`, because authorization depends on
 //! credentials alone.
 
-mod frames;
-#[cfg(test)]
-mod fuzz;
-
 use std::io;
 use std::time::Duration;
 
@@ -28,8 +27,8 @@ use apimachinery::status::Status;
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _};
+use bytes::{Buf as _, Bytes};
+use futures_util::{SinkExt as _, Stream, StreamExt as _};
 use http::header::{
     CONNECTION, HeaderName, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE,
@@ -38,15 +37,25 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-
-use self::frames::{BINARY, CLOSE, ClientFrameParser, NORMAL, Reply, TEXT, frame};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
+use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, FrameHeader};
+use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error, Utf8Bytes};
 
 /// The GUID that RFC 6455 appends to the key of a client.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// Maximum time for the connection upgrade.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Read buffer of a connection: larger than a control frame.
+const READ_BUFFER_BYTES: usize = 256;
+
+/// Maximum size of a message from the client. Larger messages end the watch with 1009.
+const MAX_CLIENT_MESSAGE_BYTES: usize = 64 * 1024;
 
 /// A valid WebSocket handshake.
 pub(super) struct Handshake {
@@ -126,86 +135,187 @@ fn accept(key: &[u8]) -> String {
     STANDARD.encode(context.finish())
 }
 
+/// Sends messages and answers the client until one side closes.
 async fn run_connection(
-    connection: impl AsyncRead + AsyncWrite,
+    connection: impl AsyncRead + AsyncWrite + Unpin,
     messages: impl Stream<Item = Bytes>,
     text: bool,
     time: Duration,
-) -> io::Result<()> {
-    let (mut read, mut write) = tokio::io::split(connection);
+) -> Result<(), Error> {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .write_buffer_size(0)
+        .max_message_size(Some(MAX_CLIENT_MESSAGE_BYTES))
+        .max_frame_size(Some(MAX_CLIENT_MESSAGE_BYTES));
+    let mut socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
+    let opcode = OpCode::Data(if text { Data::Text } else { Data::Binary });
     let mut messages = std::pin::pin!(messages);
-    let mut received = ClientFrameParser::default();
-    let mut buffer = [0; 1024];
-    let opcode = if text { TEXT } else { BINARY };
     loop {
-        let (frame, last) = tokio::select! {
-            count = read.read(&mut buffer) => match count? {
-                0 => return Ok(()),
-                count => match received.take(buffer.get(..count).unwrap_or_default()) {
-                    Reply::Nothing => continue,
-                    Reply::Frames(frames) => (frames, false),
-                    Reply::Close(frames) => (frames, true),
-                },
+        tokio::select! {
+            received = socket.next() => match received {
+                // The reply to a ping waits in the socket.
+                Some(Ok(Message::Ping(_))) => within(time, socket.flush()).await?,
+                Some(Ok(Message::Close(_))) => return within(time, close(&mut socket)).await,
+                Some(Ok(_)) => {}
+                Some(Err(error)) => {
+                    if let Some(code) = close_code(&error) {
+                        within(time, close_with(&mut socket, code)).await?;
+                    }
+                    return Err(error);
+                }
+                None => return Ok(()),
             },
             message = messages.next() => match message {
-                Some(message) => (frame(opcode, &message), false),
-                None => (frame(CLOSE, &NORMAL.to_be_bytes()), true),
+                Some(message) => within(time, send(&mut socket, opcode, message)).await?,
+                None => return within(time, close_with(&mut socket, CloseCode::Normal)).await,
             },
-        };
-        send(&mut write, &frame, last, time).await?;
-        if last {
-            return Ok(());
         }
     }
 }
 
-/// Sends bytes to a client that must take all of them within `time`; `last` closes the connection.
+/// Limits the time that a client has to take a message.
 ///
 /// # Errors
 ///
 /// `TimedOut`, and errors of the connection.
-async fn send(
-    write: &mut (impl AsyncWrite + Unpin),
-    bytes: &[u8],
-    last: bool,
-    time: Duration,
-) -> io::Result<()> {
-    let sent = async {
-        write.write_all(bytes).await?;
-        if last { write.shutdown().await } else { write.flush().await }
-    };
-    tokio::time::timeout(time, sent).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+async fn within(time: Duration, sent: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+    let late = || Error::Io(io::ErrorKind::TimedOut.into());
+    tokio::time::timeout(time, sent).await.map_err(|_| late())?
+}
+
+/// Sends a message as one frame, past the write buffer of the socket.
+async fn send<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut WebSocketStream<S>,
+    opcode: OpCode,
+    message: Bytes,
+) -> Result<(), Error> {
+    // A reply to a ping can wait in the socket.
+    socket.flush().await?;
+    let header = FrameHeader { opcode, ..FrameHeader::default() };
+    let mut head = Vec::with_capacity(header.len(message.len() as u64));
+    header.format(message.len() as u64, &mut head)?;
+    let connection = socket.get_mut();
+    connection.write_all_buf(&mut head.as_slice().chain(message)).await?;
+    Ok(connection.flush().await?)
+}
+
+/// Sends a close frame and closes the connection.
+async fn close_with<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut WebSocketStream<S>,
+    code: CloseCode,
+) -> Result<(), Error> {
+    let frame = CloseFrame { code, reason: Utf8Bytes::default() };
+    socket.send(Message::Close(Some(frame))).await?;
+    Ok(socket.get_mut().shutdown().await?)
+}
+
+/// Sends the reply to a close frame and closes the connection.
+async fn close<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut WebSocketStream<S>) -> Result<(), Error> {
+    socket.flush().await?;
+    Ok(socket.get_mut().shutdown().await?)
+}
+
+/// Close code of an invalid message; None: the connection is broken.
+fn close_code(error: &Error) -> Option<CloseCode> {
+    match error {
+        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
+        Error::Protocol(_) => Some(CloseCode::Protocol),
+        Error::Capacity(_) => Some(CloseCode::Size),
+        Error::Utf8(_) => Some(CloseCode::Invalid),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt as _, DuplexStream};
+
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     #[test]
     fn websocket_accept_matches_rfc_6455_example() {
         assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
+    /// Runs a connection without events; returns its other end.
+    fn idle_connection() -> (DuplexStream, tokio::task::JoinHandle<Result<(), Error>>) {
+        let (client, server) = tokio::io::duplex(1 << 20);
+        (client, tokio::spawn(run_connection(server, futures_util::stream::pending(), true, TIMEOUT)))
+    }
+
+    /// Encodes a masked frame, as clients send it.
+    fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![first];
+        match u8::try_from(payload.len()) {
+            Ok(length @ ..=125) => frame.push(0x80 | length),
+            _ => {
+                frame.push(0x80 | 127);
+                frame.extend((payload.len() as u64).to_be_bytes());
+            }
+        }
+        let mask = [1, 2, 3, 4];
+        frame.extend(mask);
+        frame.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+        frame
+    }
+
+    #[tokio::test]
+    async fn websocket_client_frames_get_expected_replies() {
+        let fragments = [masked(0x01, b"a"), masked(0x89, b"between"), masked(0x80, b"b")].concat();
+        let large = vec![b'x'; MAX_CLIENT_MESSAGE_BYTES];
+        for (sent, replies) in [
+            (masked(0x89, b"hi"), &b"\x8a\x02hi"[..]),
+            ([masked(0x81, b"text"), masked(0x89, b"")].concat(), b"\x8a\x00"),
+            ([masked(0x82, &large), masked(0x89, b"")].concat(), b"\x8a\x00"),
+            (fragments, b"\x8a\x07between"),
+            (masked(0x88, b""), b"\x88\x00"),
+            (masked(0x88, b"\x03\xe9"), b"\x88\x02\x03\xe9"),
+            (masked(0x82, &[&large[..], b"x"].concat()), b"\x88\x02\x03\xf1"),
+            (masked(0x81, b"\xff"), b"\x88\x02\x03\xef"),
+            (b"\x89\x00".to_vec(), b"\x88\x02\x03\xea"),
+            (masked(0xc1, b"reserved bit"), b"\x88\x02\x03\xea"),
+            (masked(0x83, b"opcode"), b"\x88\x02\x03\xea"),
+            (masked(0x09, b"a control frame in parts"), b"\x88\x02\x03\xea"),
+        ] {
+            let (mut client, running) = idle_connection();
+            client.write_all(&sent).await.unwrap();
+            let mut received = vec![0; replies.len()];
+            client.read_exact(&mut received).await.unwrap();
+            assert_eq!(received, replies, "{:?}", &sent[..sent.len().min(20)]);
+            if replies[0] == 0x88 {
+                assert_eq!(client.read(&mut [0]).await.unwrap(), 0, "the server closes the connection");
+            }
+            running.abort();
+        }
+    }
+
+    #[tokio::test]
+    async fn websocket_messages_are_whole_frames_followed_by_close() {
+        let (mut client, server) = tokio::io::duplex(1024);
+        let messages = [vec![1; 125], vec![2; 126], vec![3; 70_000]];
+        let events = futures_util::stream::iter(messages.clone().map(Bytes::from));
+        tokio::spawn(run_connection(server, events, false, TIMEOUT));
+        let mut received = Vec::new();
+        client.read_to_end(&mut received).await.unwrap();
+        let heads = [&[0x82, 125][..], &[0x82, 126, 0, 126], &[0x82, 127, 0, 0, 0, 0, 0, 1, 0x11, 0x70]];
+        let frames = heads.iter().zip(&messages).flat_map(|(head, message)| [*head, message]);
+        let expected = frames.chain([&b"\x88\x02\x03\xe8"[..]]).collect::<Vec<_>>().concat();
+        assert!(received == expected, "{} bytes", received.len());
+    }
+
     /// A client that takes a few bytes at a time must take the whole message in time, too.
     #[tokio::test]
     async fn websocket_message_not_read_in_time_fails_with_timeout() {
-        let message = vec![7; 64 * 1024];
-        let (mut ours, mut theirs) = tokio::io::duplex(1024);
-        let took = tokio::spawn(async move {
-            let mut all = Vec::new();
-            theirs.read_to_end(&mut all).await.map(|_| all)
-        });
-        send(&mut ours, &message, true, UPGRADE_TIMEOUT).await.unwrap();
-        assert!(took.await.unwrap().unwrap() == message);
-
-        let (mut ours, mut theirs) = tokio::io::duplex(1024);
+        let (mut client, server) = tokio::io::duplex(1024);
+        let events = futures_util::stream::iter([Bytes::from(vec![7; 64 * 1024])]);
         let slow = tokio::spawn(async move {
-            while theirs.read_u8().await.is_ok() {
+            while client.read_u8().await.is_ok() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         });
-        let late = send(&mut ours, &message, false, Duration::from_millis(20)).await.unwrap_err();
-        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        let late = run_connection(server, events, false, Duration::from_millis(20)).await.unwrap_err();
+        assert!(matches!(late, Error::Io(error) if error.kind() == io::ErrorKind::TimedOut));
         slow.abort();
     }
 }

@@ -23,10 +23,6 @@ use serving::reload::{Snapshot, Watch};
 
 use crate::live::{Live, RELOAD_REJECTED};
 
-/// Polling interval of a file.
-/// The interval is well below the second within which a change must be active, and far shorter than the
-/// required minute without change notification.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a changed file must be stable.
 const STABLE_TIME: Duration = Duration::from_millis(100);
 /// Limit of checks of a file that is never stable.
@@ -124,7 +120,7 @@ pub fn follow(
     mut apply: impl FnMut() -> Result<(), Vec<String>> + Send + 'static,
 ) -> Watch {
     let mut told: Vec<String> = Vec::new();
-    snapshot.watch(POLL_INTERVAL, move || {
+    snapshot.watch(move || {
         wait_until_stable(&paths);
         match apply() {
             Ok(()) => {

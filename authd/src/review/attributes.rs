@@ -9,6 +9,7 @@
 use apimachinery::attributes::{Attributes, Operator, ParsedSelector, Requirement};
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::object::{Map, Value};
+use apimachinery::selector::SelectorError;
 use apimachinery::selector::field::FieldSelector;
 use apimachinery::selector::label::LabelSelector;
 use apimachinery::selector::syntax;
@@ -139,7 +140,7 @@ pub(super) fn read_attributes(spec: Option<&Fields>) -> Attributes {
 
 fn selector(
     selector: Option<&Value>,
-    parse: impl Fn(&str) -> Result<ParsedSelector, String>,
+    parse: impl Fn(&str) -> Result<ParsedSelector, SelectorError>,
 ) -> ParsedSelector {
     let Some(selector) = selector.and_then(Value::as_object) else { return ParsedSelector::default() };
     let raw = text(selector, "rawSelector");

@@ -41,7 +41,7 @@ impl Attributes {
 /// Selector in the form that authorization examines.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ParsedSelector {
-    /// All requirements must hold; an empty list selects everything.
+    /// Every requirement must be true; an empty list selects everything.
     Requirements(Vec<Requirement>),
     /// Selector text, unchanged: authorizers treat it as no restriction.
     Unparsable(String),

@@ -20,7 +20,7 @@ pub struct SystemClock {
     start: std::time::Instant,
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one place where the machine's time enters")]
+#[expect(clippy::disallowed_methods, reason = "the only source of the system time")]
 impl SystemClock {
     /// Starts the monotonic clock at zero.
     pub fn new() -> Self {
@@ -34,7 +34,7 @@ impl Default for SystemClock {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one place where the machine's time enters")]
+#[expect(clippy::disallowed_methods, reason = "the only source of the system time")]
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         Timestamp::now()

@@ -132,10 +132,10 @@ impl FieldError {
         Self::with_value(FieldErrorKind::Invalid, path, &value.into(), detail)
     }
 
-    /// Like `invalid`, for a value that is not shown as JSON in sorted order: structs in the order of
+    /// Like `invalid`, for a value that messages do not format as sorted JSON: structs in the order of
     /// declaration.
-    pub fn invalid_text(path: &FieldPath, shown: &str, detail: &str) -> Self {
-        Self::without_value(FieldErrorKind::Invalid, path, &format!("{}: {detail}", shorten(shown)))
+    pub fn invalid_text(path: &FieldPath, text: &str, detail: &str) -> Self {
+        Self::without_value(FieldErrorKind::Invalid, path, &format!("{}: {detail}", shorten(text)))
     }
 
     /// Like `invalid`, without a value: kube-apiserver passes an error there, which has no JSON form.
@@ -199,8 +199,8 @@ impl FieldError {
     }
 
     fn with_value(kind: FieldErrorKind, path: &FieldPath, value: &Value, detail: &str) -> Self {
-        let shown = show(value);
-        let tail = if detail.is_empty() { shown } else { format!("{shown}: {detail}") };
+        let text = show(value);
+        let tail = if detail.is_empty() { text } else { format!("{text}: {detail}") };
         FieldError { kind, path: path.clone(), tail }
     }
 
@@ -312,7 +312,7 @@ impl From<FieldError> for FieldErrors {
     }
 }
 
-/// Source of errors for [`FieldErrors::extend`]: another collector, whose count is kept, or any iterator.
+/// Source of errors for [`FieldErrors::extend`]: a collector, whose count is kept, or any iterator.
 pub trait FieldErrorSource<M> {
     /// Adds its errors at the end of a collector.
     fn add_to(self, errors: &mut FieldErrors);
@@ -517,7 +517,7 @@ mod tests {
     #[test]
     fn field_error_messages_match_kubernetes() {
         let name = FieldPath::new("metadata").child("name");
-        for (error, want) in [
+        for (error, expected) in [
             (
                 FieldError::required(&name, "name or generateName is required"),
                 "metadata.name: Required value: name or generateName is required",
@@ -535,7 +535,7 @@ mod tests {
                 "data[a.b]: Too long: may not be more than 3 bytes",
             ),
         ] {
-            assert_eq!(error.to_string(), want);
+            assert_eq!(error.to_string(), expected);
         }
     }
 }

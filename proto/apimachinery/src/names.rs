@@ -10,7 +10,7 @@
 //! # Invariants
 //!
 //! INVARIANT (names are a preset): no other code names a suffix or queries the preset. The few behaviours
-//! that requirements appendix (g) marks "preset switch" are the fields of [`Behaviour`], one each.
+//! that requirements appendix (g) marks "preset switch" are the fields of [`Behaviour`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,14 +40,30 @@ impl fmt::Display for Preset {
     }
 }
 
+/// Invalid names preset or domain.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NamesError {
+    /// No preset has the name.
+    #[error("unknown names preset `{0}`: use `svc` or `kubernetes`")]
+    UnknownPreset(String),
+    /// The domain is no DNS name of at least two labels.
+    #[error(
+        "api domain `{0}` must be a lower-case DNS name of at least two labels, like `{DEFAULT_API_DOMAIN}`"
+    )]
+    InvalidDomain(String),
+    /// The domain is one of Kubernetes.
+    #[error("api domain `{0}` belongs to Kubernetes: use `--names kubernetes` for its names")]
+    KubernetesDomain(String),
+}
+
 impl FromStr for Preset {
-    type Err = String;
+    type Err = NamesError;
 
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         match s {
             "svc" => Ok(Preset::Svc),
             "kubernetes" => Ok(Preset::Kubernetes),
-            other => Err(format!("unknown names preset `{other}`: use `svc` or `kubernetes`")),
+            other => Err(NamesError::UnknownPreset(other.to_owned())),
         }
     }
 }
@@ -119,7 +135,7 @@ impl Names {
     /// # Errors
     ///
     /// `api_domain` is not a DNS subdomain of at least two labels, or lies in a domain of Kubernetes.
-    pub fn new(preset: Preset, api_domain: &str) -> Result<Self, String> {
+    pub fn new(preset: Preset, api_domain: &str) -> Result<Self, NamesError> {
         let names = match preset {
             Preset::Kubernetes => Names {
                 preset,
@@ -186,7 +202,7 @@ impl Names {
         &self.api_domain
     }
 
-    /// Returns the full name of an API group given its stem.
+    /// Returns the full name of an API group from its stem.
     ///
     /// `` stays the core group. `apps`, `batch`, `autoscaling` and `extensions` have no domain, `policy` has
     /// one under `svc` only (appendix (g) 3), and all others have one.
@@ -207,25 +223,25 @@ impl Names {
         (self.group(stem) == group).then_some(stem)
     }
 
-    /// Returns the name of a type in OpenAPI documents, given its package and name: `core/v1`, `ConfigMap`.
+    /// Returns the name of a type in OpenAPI documents from its package and name: `core/v1`, `ConfigMap`.
     ///
     /// Under `kubernetes` this is the name that generated clients know. Under `svc` it is the API domain from
     /// the last label to the first, package and name.
     pub fn definition(&self, package: &str, name: &str) -> String {
         let domain: Vec<&str> = self.group_domain.rsplit('.').collect();
         let own = package.split('/').next().unwrap_or_default();
-        let place = match (self.preset, own) {
+        let segment = match (self.preset, own) {
             (Preset::Kubernetes, "meta") => "apimachinery.pkg.apis",
             (Preset::Kubernetes, "apiextensions") => "apiextensions-apiserver.pkg.apis",
             (Preset::Kubernetes, "apiregistration") => "kube-aggregator.pkg.apis",
             (Preset::Kubernetes, "runtime") => "apimachinery.pkg",
             (Preset::Kubernetes, "resource" | "intstr") if !package.contains('/') => {
-                let place = if own == "resource" { "api" } else { "util" };
-                return format!("{}.apimachinery.pkg.{place}.{own}.{name}", domain.join("."));
+                let segment = if own == "resource" { "api" } else { "util" };
+                return format!("{}.apimachinery.pkg.{segment}.{own}.{name}", domain.join("."));
             }
             _ => "api",
         };
-        format!("{}.{place}.{}.{name}", domain.join("."), package.replace('/', "."))
+        format!("{}.{segment}.{}.{name}", domain.join("."), package.replace('/', "."))
     }
 
     /// Returns the title of OpenAPI documents.
@@ -313,7 +329,7 @@ impl Names {
     }
 }
 
-fn check_domain(domain: &str) -> Result<(), String> {
+fn check_domain(domain: &str) -> Result<(), NamesError> {
     let label = |l: &str| {
         !l.is_empty()
             && l.len() <= 63
@@ -322,14 +338,10 @@ fn check_domain(domain: &str) -> Result<(), String> {
             && !l.ends_with('-')
     };
     if domain.len() > 200 || !domain.contains('.') || !domain.split('.').all(label) {
-        return Err(format!(
-            "api domain `{domain}` must be a lower-case DNS name of at least two labels, like `{DEFAULT_API_DOMAIN}`"
-        ));
+        return Err(NamesError::InvalidDomain(domain.to_owned()));
     }
     if domain.ends_with(KUBERNETES_GROUP_DOMAIN) || domain.ends_with(KUBERNETES_LABEL_DOMAIN) {
-        return Err(format!(
-            "api domain `{domain}` belongs to Kubernetes: use `--names kubernetes` for its names"
-        ));
+        return Err(NamesError::KubernetesDomain(domain.to_owned()));
     }
     Ok(())
 }

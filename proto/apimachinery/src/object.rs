@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! An [`Object`] is a JSON object. Accessors return `None` (or an empty iterator) for fields that are absent
-//! or have another type. They never fail and never panic, because bodies are untrusted until the schema has
+//! or have a different type. They never fail and never panic, because bodies are untrusted until the schema has
 //! checked them.
 
 pub use serde_json::{Map, Number, Value};
@@ -82,12 +82,12 @@ impl Object {
         self.0.get("metadata")?.as_object()
     }
 
-    /// Returns mutable `metadata`; creates it if it is absent or has another type.
+    /// Returns mutable `metadata`; creates it if it is absent or has a different type.
     pub fn meta_mut(&mut self) -> &mut Map<String, Value> {
         self.part_mut("metadata")
     }
 
-    /// Returns a mutable top-level object such as `spec`; creates it if it is absent or has another type.
+    /// Returns a mutable top-level object such as `spec`; creates it if it is absent or has a different type.
     pub fn part_mut(&mut self, field: &str) -> &mut Map<String, Value> {
         let slot = self.0.entry(field).or_insert_with(|| Value::Object(Map::new()));
         if !slot.is_object() {
@@ -95,7 +95,7 @@ impl Object {
         }
         match slot {
             Value::Object(map) => map,
-            _ => unreachable!("made an object above"),
+            _ => unreachable!("the value was replaced by an object"),
         }
     }
 

@@ -238,24 +238,29 @@ impl Status {
         Self::failure(Reason::Unauthorized, "Unauthorized")
     }
 
-    /// 403 on a resource: `pods "x" is forbidden: <why>`; without a name `pods is forbidden: <why>`.
-    pub fn forbidden(what: &GroupResource, name: &str, why: &str) -> Self {
-        let message = match (what.resource.as_str(), name) {
-            ("", _) => format!("forbidden: {why}"),
-            (_, "") => format!("{what} is forbidden: {why}"),
-            _ => format!("{what} {} is forbidden: {why}", crate::field::quote(name)),
+    /// 403 on a resource: `pods "x" is forbidden: <reason>`; without a name `pods is forbidden: <reason>`.
+    pub fn forbidden(resource: &GroupResource, name: &str, reason: &str) -> Self {
+        let message = match (resource.resource.as_str(), name) {
+            ("", _) => format!("forbidden: {reason}"),
+            (_, "") => format!("{resource} is forbidden: {reason}"),
+            _ => format!("{resource} {} is forbidden: {reason}", crate::field::quote(name)),
         };
         Self::failure(Reason::Forbidden, message).with_details(Details {
             name: name.to_owned(),
-            group: what.group.clone(),
-            kind: what.resource.clone(),
+            group: resource.group.clone(),
+            kind: resource.resource.clone(),
             ..Details::default()
         })
     }
 
     /// 404 on an object: `configmaps "x" not found`.
-    pub fn not_found(what: &GroupResource, name: &str) -> Self {
-        Self::about(Reason::NotFound, what, name, format!("{what} {} not found", crate::field::quote(name)))
+    pub fn not_found(resource: &GroupResource, name: &str) -> Self {
+        Self::about(
+            Reason::NotFound,
+            resource,
+            name,
+            format!("{resource} {} not found", crate::field::quote(name)),
+        )
     }
 
     /// 404 on a resource that an existing group version does not serve.
@@ -276,10 +281,13 @@ impl Status {
     /// 501: discovery lists the resource, but this release does not implement it.
     ///
     /// `subresource` is `""` for the main resource.
-    pub fn not_implemented(what: &GroupResource, subresource: &str) -> Self {
-        let sought =
-            if subresource.is_empty() { what.to_string() } else { format!("{subresource} of {what}") };
-        let message = format!("the server does not implement {sought}");
+    pub fn not_implemented(resource: &GroupResource, subresource: &str) -> Self {
+        let subject = if subresource.is_empty() {
+            resource.to_string()
+        } else {
+            format!("{subresource} of {resource}")
+        };
+        let message = format!("the server does not implement {subject}");
         Status { code: 501, ..Self::failure(Reason::Unknown, message) }
     }
 
@@ -292,25 +300,26 @@ impl Status {
     }
 
     /// 409: the name exists.
-    pub fn already_exists(what: &GroupResource, name: &str) -> Self {
+    pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
         Self::about(
             Reason::AlreadyExists,
-            what,
+            resource,
             name,
-            format!("{what} {} already exists", crate::field::quote(name)),
+            format!("{resource} {} already exists", crate::field::quote(name)),
         )
     }
 
-    /// 409: `Operation cannot be fulfilled on configmaps "x": <why>`.
-    pub fn conflict(what: &GroupResource, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {what} {}: {why}", crate::field::quote(name));
-        Self::about(Reason::Conflict, what, name, message)
+    /// 409: `Operation cannot be fulfilled on configmaps "x": <reason>`.
+    pub fn conflict(resource: &GroupResource, name: &str, reason: &str) -> Self {
+        let message =
+            format!("Operation cannot be fulfilled on {resource} {}: {reason}", crate::field::quote(name));
+        Self::about(Reason::Conflict, resource, name, message)
     }
 
     /// 409: optimistic lock failed, the object changed since it was read.
-    pub fn stale(what: &GroupResource, name: &str) -> Self {
+    pub fn stale(resource: &GroupResource, name: &str) -> Self {
         Self::conflict(
-            what,
+            resource,
             name,
             "the object has been modified; please apply your changes to the latest version and try again",
         )
@@ -338,7 +347,7 @@ impl Status {
     }
 
     /// 422 with a cause for each of the first 100 errors. The message contains the number of further errors.
-    pub fn invalid<E: ErrorList + ?Sized>(what: &GroupKind, name: &str, errors: &E) -> Self {
+    pub fn invalid<E: ErrorList + ?Sized>(kind: &GroupKind, name: &str, errors: &E) -> Self {
         let all = errors.kept();
         let kept = all.get(..ERRORS_MAX).unwrap_or(all);
         let more = all.len() - kept.len() + errors.more();
@@ -364,12 +373,12 @@ impl Status {
                 field: e.path.to_string(),
             })
             .collect();
-        let head = format!("{what} {} is invalid", crate::field::quote(name));
+        let head = format!("{kind} {} is invalid", crate::field::quote(name));
         let message = if kept.is_empty() { head } else { format!("{head}: {list}") };
         Self::failure(Reason::Invalid, message).with_details(Details {
             name: name.to_owned(),
-            group: what.group.clone(),
-            kind: what.kind.clone(),
+            group: kind.group.clone(),
+            kind: kind.kind.clone(),
             causes,
             ..Details::default()
         })
@@ -392,8 +401,8 @@ impl Status {
     }
 
     /// 504: a resource version that this server has not reached.
-    pub fn version_too_large(asked: u64, current: u64) -> Self {
-        let message = format!("Too large resource version: {asked}, current: {current}");
+    pub fn version_too_large(requested: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {requested}, current: {current}");
         Self::failure(Reason::Timeout, format!("Timeout: {message}")).with_details(Details {
             causes: vec![Cause {
                 reason: "ResourceVersionTooLarge".to_owned(),
@@ -405,11 +414,11 @@ impl Status {
         })
     }
 
-    fn about(reason: Reason, what: &GroupResource, name: &str, message: String) -> Self {
+    fn about(reason: Reason, resource: &GroupResource, name: &str, message: String) -> Self {
         Self::failure(reason, message).with_details(Details {
             name: name.to_owned(),
-            group: what.group.clone(),
-            kind: what.resource.clone(),
+            group: resource.group.clone(),
+            kind: resource.resource.clone(),
             ..Details::default()
         })
     }

@@ -83,14 +83,14 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// Reads the nanoseconds of a fraction. Without `wanted` any number of digits is accepted, and the
+    /// Reads the nanoseconds of a fraction. Without `required_count` any number of digits is accepted, and the
     /// fraction is optional.
-    fn fraction(&mut self, wanted: Option<usize>) -> Option<i32> {
+    fn fraction(&mut self, required_count: Option<usize>) -> Option<i32> {
         let Some(after) = self.0.strip_prefix(['.', ',']) else {
-            return wanted.is_none().then_some(0);
+            return required_count.is_none().then_some(0);
         };
         let count = after.bytes().take_while(u8::is_ascii_digit).count();
-        if count == 0 || wanted.is_some_and(|w| w != count) {
+        if count == 0 || required_count.is_some_and(|required| required != count) {
             return None;
         }
         let (digits, rest) = after.split_at_checked(count)?;
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn rfc3339_times_are_parsed_like_go() {
-        for (text, want) in [
+        for (text, expected) in [
             ("2006-01-02T15:04:05Z", "2006-01-02T15:04:05.000000Z"),
             ("2006-01-02T15:04:05.5Z", "2006-01-02T15:04:05.500000Z"),
             ("2006-01-02T15:04:05,25Z", "2006-01-02T15:04:05.250000Z"),
@@ -131,7 +131,7 @@ mod tests {
             ("2024-02-29T00:00:00Z", "2024-02-29T00:00:00.000000Z"),
             ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00.000000Z"),
         ] {
-            assert_eq!(parse(text).map(micro_time).as_deref(), Some(want), "{text}");
+            assert_eq!(parse(text).map(micro_time).as_deref(), Some(expected), "{text}");
         }
         for text in [
             "",

@@ -234,7 +234,7 @@ mod tests {
     use std::collections::VecDeque;
     use std::convert::Infallible;
 
-    /// Body made of given frames.
+    /// Body of a list of frames.
     struct Frames(VecDeque<Bytes>, u64);
 
     impl http_body::Body for Frames {

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! Files are generated once and kept: valid existing files are used unchanged. A serving certificate is
-//! reissued by the same authority if it lacks a required name, has another issuer, or expires within a month.
+//! reissued by the same authority if it lacks a required name, has a different issuer, or expires within a month.
 //! An incomplete authority (a key without its certificate, or the reverse) is an error and is never
 //! overwritten.
 //!
@@ -114,7 +114,7 @@ impl std::fmt::Debug for PemPair {
     }
 }
 
-/// Generates an authority and a serving certificate in a directory, or keeps valid ones.
+/// Generates an authority and a serving certificate in a directory, or keeps valid files.
 ///
 /// The certificate always covers `localhost`, `127.0.0.1` and `::1`; `names` adds DNS names and addresses.
 ///
@@ -126,17 +126,17 @@ pub fn ensure_serving_pair(dir: &Path, names: &[String], now: Timestamp) -> Resu
     let pair = ServingPair::in_dir(dir);
     let authority =
         Authority::ensure(&pair.ca, &pair.ca_key, &format!("serving-ca@{}", now.as_second()), now)?;
-    let mut wanted: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+    let mut all_names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     // Servers bind the unspecified address; clients never dial it.
     let dialled = names.iter().filter(|name| !name.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified()));
-    wanted.extend(dialled.cloned());
-    wanted.sort();
-    wanted.dedup();
-    if !is_valid(&pair, &authority, &wanted, now) {
-        let made = authority.serving(&wanted, SERVING_VALIDITY, now)?;
+    all_names.extend(dialled.cloned());
+    all_names.sort();
+    all_names.dedup();
+    if !is_valid(&pair, &authority, &all_names, now) {
+        let issued = authority.serving(&all_names, SERVING_VALIDITY, now)?;
         // The key is written first, so that no certificate exists without its key.
-        write(&pair.key, made.key.as_bytes(), 0o600)?;
-        write(&pair.cert, made.cert.as_bytes(), 0o644)?;
+        write(&pair.key, issued.key.as_bytes(), 0o600)?;
+        write(&pair.cert, issued.cert.as_bytes(), 0o644)?;
     }
     Ok(pair)
 }
@@ -187,9 +187,9 @@ impl Authority {
                 "missing, but its key exists; restore the certificate or remove the key",
             )),
             (false, false) => {
-                let made = Self::generate(common_name, now)?;
-                write(key, made.key.as_bytes(), 0o600)?;
-                write(cert, made.cert.as_bytes(), 0o644)?;
+                let issued = Self::generate(common_name, now)?;
+                write(key, issued.key.as_bytes(), 0o600)?;
+                write(cert, issued.cert.as_bytes(), 0o644)?;
                 Self::load(cert, key)
             }
         }
@@ -385,21 +385,8 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), CertError> {
 
 /// Encodes a certificate as PEM.
 fn pem(certificate: &[u8]) -> String {
-    use base64::Engine as _;
-    let text = base64::engine::general_purpose::STANDARD.encode(certificate);
-    let mut out = "-----BEGIN CERTIFICATE-----\n".to_owned();
-    let mut rest = text.as_str();
-    while let Some((line, after)) = rest.split_at_checked(64) {
-        out.push_str(line);
-        out.push('\n');
-        rest = after;
-    }
-    if !rest.is_empty() {
-        out.push_str(rest);
-        out.push('\n');
-    }
-    out.push_str("-----END CERTIFICATE-----\n");
-    out
+    let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+    pem::encode_config(&pem::Pem::new("CERTIFICATE", certificate), config)
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@
 //! process.
 //!
 //! [`Handshakes`] limits unfinished TLS handshakes. The accept loop waits while handshakes younger than
-//! [`HANDSHAKE_GRACE`] hold all slots; after that it cuts the oldest handshake. A burst of honest clients is
-//! therefore served in order at the speed of the processor. A silent client holds a slot for
+//! [`HANDSHAKE_GRACE`] occupy all slots; after that it cuts the oldest handshake. A burst of honest clients is
+//! therefore served in order at the speed of the processor. A silent client occupies a slot for
 //! [`HANDSHAKE_GRACE`], not until its timeout.
 
 use std::collections::{BTreeMap, HashMap};
@@ -69,7 +69,7 @@ impl Connections {
         Arc::new(Connections { max, open: Mutex::default() })
     }
 
-    /// Takes a connection slot, which is held until the value is dropped. None: the limit is reached.
+    /// Takes a connection slot, which is free again when the value is dropped. None: the limit is reached.
     pub(crate) fn acquire(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<ConnectionPermit> {
         let mut open = self.open.lock();
         if open.all >= self.max {

@@ -158,7 +158,7 @@ impl FeatureGates {
     ///
     /// All errors in the value.
     pub fn parse(text: &str) -> Result<(Self, Vec<String>), GateErrors> {
-        let mut asked: Vec<Option<bool>> = vec![None; GATES.len()];
+        let mut requested: Vec<Option<bool>> = vec![None; GATES.len()];
         let (mut all_alpha, mut all_beta) = (None, None);
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -171,8 +171,8 @@ impl FeatureGates {
                 errors.push(format!("invalid value of {name}={value}: neither true nor false"));
                 continue;
             };
-            let found = GATES.iter().zip(asked.iter_mut()).find(|(gate, _)| gate.name == name);
-            match (name, found) {
+            let known = GATES.iter().zip(requested.iter_mut()).find(|(gate, _)| gate.name == name);
+            match (name, known) {
                 (ALL_ALPHA, _) => all_alpha = Some(value),
                 (ALL_BETA, _) => all_beta = Some(value),
                 (_, None) => errors.push(format!("unrecognized feature gate: {name}")),
@@ -180,7 +180,7 @@ impl FeatureGates {
                     "cannot set feature gate {name} to {value}, feature is locked to {}",
                     gate.default
                 )),
-                (_, Some((gate, asked))) => {
+                (_, Some((gate, requested))) => {
                     match gate.stage {
                         Stage::Stable => warnings
                             .push(format!("setting GA feature gate {name}={value}: it will be removed in a future release")),
@@ -189,20 +189,20 @@ impl FeatureGates {
                         )),
                         Stage::Alpha | Stage::Beta => {}
                     }
-                    *asked = Some(value);
+                    *requested = Some(value);
                 }
             }
         }
         if !errors.is_empty() {
             return Err(GateErrors(errors));
         }
-        let on = GATES.iter().zip(asked).map(|(gate, asked)| {
+        let on = GATES.iter().zip(requested).map(|(gate, requested)| {
             let of_stage = match gate.stage {
                 Stage::Alpha => all_alpha,
                 Stage::Beta => all_beta,
                 Stage::Stable | Stage::Deprecated => None,
             };
-            asked.or(of_stage).unwrap_or(gate.default)
+            requested.or(of_stage).unwrap_or(gate.default)
         });
         Ok((FeatureGates { on: on.collect() }, warnings))
     }
@@ -261,8 +261,8 @@ mod tests {
             ("WatchList=true,WatchList=F", false, true, false),
         ] {
             let (gates, warnings) = FeatureGates::parse(text).unwrap();
-            let got = (gates.enabled(Cbor), gates.enabled(Compression), gates.enabled(WatchList));
-            assert_eq!(got, (cbor, compression, watch_list), "{text}");
+            let actual = (gates.enabled(Cbor), gates.enabled(Compression), gates.enabled(WatchList));
+            assert_eq!(actual, (cbor, compression, watch_list), "{text}");
             assert!(warnings.is_empty(), "{text}: {warnings:?}");
         }
         assert_eq!(FeatureGates::parse("").unwrap().0, FeatureGates::default());

@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn healthy_endpoint_returns_ok_or_verbose_check_list() {
         let all = "[+]ping ok\n[+]storage ok\n[+]poststarthook/rbac ok\n";
-        for (endpoint, query, own_name, want) in [
+        for (endpoint, query, own_name, expected) in [
             ("livez", "", false, "ok".to_owned()),
             ("livez", "exclude=ping", false, "ok".to_owned()),
             ("livez", "verbose", false, format!("{all}healthz check passed\n")),
@@ -215,7 +215,7 @@ mod tests {
             ),
         ] {
             let answer = checks(Ok(())).answer(endpoint, None, query, own_name);
-            assert_eq!(answer, HealthAnswer::new(200, want), "{endpoint}?{query}");
+            assert_eq!(answer, HealthAnswer::new(200, expected), "{endpoint}?{query}");
         }
     }
 
@@ -245,10 +245,10 @@ mod tests {
     #[test]
     fn health_notes_are_verbose_warning_lines_and_not_failures() {
         let noted =
-            Checks::new().with("ping", || Ok(())).with_notes(|| vec!["a file is not taken".to_owned()]);
+            Checks::new().with("ping", || Ok(())).with_notes(|| vec!["a file is rejected".to_owned()]);
         let verbose = noted.answer("readyz", None, "verbose", true);
-        let want = "[+]ping ok\nwarn: a file is not taken\nreadyz check passed\n";
-        assert_eq!((verbose.status, verbose.body.as_str()), (200, want));
+        let expected = "[+]ping ok\nwarn: a file is rejected\nreadyz check passed\n";
+        assert_eq!((verbose.status, verbose.body.as_str()), (200, expected));
         assert_eq!(noted.answer("readyz", None, "", true).body, "ok");
     }
 }

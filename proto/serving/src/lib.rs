@@ -17,7 +17,7 @@
 //! tls        TlsFiles { cert: PathBuf, key: PathBuf, client_cas: Vec<PathBuf> }
 //!            ServingTls::load(files: TlsFiles) -> Result<Arc<ServingTls>, TlsError>
 //!            tls.reload() -> Result<bool, TlsError>                                   true: a new configuration is in use
-//!            tls.spawn_watch(every: Duration) -> reload::Watch                        an invalid file is logged; the previous files stay
+//!            tls.spawn_watch() -> reload::Watch                                       an invalid file is logged; the previous files stay
 //!            certificates(path: &Path) -> Result<Vec<CertificateDer>, TlsError>
 //!
 //! certs      ensure_serving_pair(dir: &Path, names: &[String], now: Timestamp) -> Result<ServingPair, CertError>
@@ -58,7 +58,7 @@
 //! health     Checks::new().with(name, || Result<(), String>)
 //!            checks.answer(endpoint: &str, check: Option<&str>, query: &str, own_name: bool) -> HealthAnswer { status, body, failures }
 //! flags      duration(&str), duration_text(Duration), boolean(&str), key_value(&str): for clap's value_parser
-//! reload     Snapshot::new(paths).watch(every, on_change) -> Watch                    ends on drop
+//! reload     Snapshot::new(paths).watch(on_change) -> Watch                           ends on drop
 //! ```
 
 pub mod body;
@@ -69,6 +69,7 @@ mod connection_limits;
 pub mod exec;
 pub mod flags;
 pub mod gates;
+mod handshake_signatures;
 pub mod health;
 pub mod listener;
 pub mod local;
@@ -79,3 +80,4 @@ mod send_limit;
 pub mod server;
 pub mod single_task;
 pub mod tls;
+mod trust;

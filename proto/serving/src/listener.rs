@@ -60,10 +60,10 @@ impl Listener {
     ///
     /// The system error, with the address in the text.
     pub async fn tcp(address: IpAddr, port: u16) -> io::Result<Self> {
-        let wanted = SocketAddr::new(address, port);
-        let listener = TcpListener::bind(wanted)
+        let address = SocketAddr::new(address, port);
+        let listener = TcpListener::bind(address)
             .await
-            .map_err(|e| io::Error::new(e.kind(), format!("cannot listen on {wanted}: {e}")))?;
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot listen on {address}: {e}")))?;
         let bound = listener.local_addr()?;
         Ok(Listener::Tcp(listener, bound))
     }
@@ -109,32 +109,36 @@ impl Listener {
 ///
 /// `AddrInUse` for a live socket, `AlreadyExists` for a file that is no socket, or the system error.
 pub fn unix(path: &Path) -> io::Result<UnixListener> {
-    let told = |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on {}: {e}", path.display()));
+    let listen_error =
+        |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on {}: {e}", path.display()));
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
-            return Err(told(io::Error::new(
+            return Err(listen_error(io::Error::new(
                 io::ErrorKind::AlreadyExists,
                 "the file exists and is not a socket",
             )));
         }
         Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
-            return Err(told(io::Error::new(io::ErrorKind::AddrInUse, "another process is listening")));
+            return Err(listen_error(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "a process is already listening",
+            )));
         }
-        Ok(_) => fs::remove_file(path).map_err(told)?,
+        Ok(_) => fs::remove_file(path).map_err(listen_error)?,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(e) => return Err(told(e)),
+        Err(e) => return Err(listen_error(e)),
     }
-    // The socket is bound under another name and renamed once it is private, so that no client connects
+    // The socket is bound under a temporary name and renamed once it is private, so that no client connects
     // before.
     let mut private = path.as_os_str().to_owned();
     private.push(format!(".{}", std::process::id()));
     let private = PathBuf::from(private);
-    let listener = UnixListener::bind(&private).map_err(told)?;
+    let listener = UnixListener::bind(&private).map_err(listen_error)?;
     let placed = fs::set_permissions(&private, fs::Permissions::from_mode(0o600))
         .and_then(|()| fs::rename(&private, path));
     if let Err(e) = placed {
         let _ = fs::remove_file(&private);
-        return Err(told(e));
+        return Err(listen_error(e));
     }
     Ok(listener)
 }

@@ -169,15 +169,15 @@ mod tests {
                     write.write_all(&pattern(seed, LENGTH)).await.unwrap();
                     write.shutdown().await.unwrap();
                 });
-                let (mut got, mut piece) = (Vec::new(), vec![0; 70_000]);
+                let (mut actual, mut piece) = (Vec::new(), vec![0; 70_000]);
                 for size in (1..).map(|i| 1 + i * 7919 % 70_000) {
                     match read.read(&mut piece[..size]).await.unwrap() {
                         0 => break,
-                        count => got.extend_from_slice(&piece[..count]),
+                        count => actual.extend_from_slice(&piece[..count]),
                     }
                 }
                 writing.await.unwrap();
-                assert!(got == pattern(3 - seed, LENGTH), "{} bytes", got.len());
+                assert!(actual == pattern(3 - seed, LENGTH), "{} bytes", actual.len());
             })
         });
         for end in ends {
@@ -194,8 +194,8 @@ mod tests {
         let filled = tokio::time::timeout(std::time::Duration::from_millis(50), a.write_all(&much)).await;
         assert!(filled.is_err() && a.write_readiness.is_some(), "the peer does not read");
         // The system reports writability once much of the buffer is free.
-        let mut got = vec![0; 4096];
-        while tokio::time::timeout(std::time::Duration::from_millis(50), b.read(&mut got)).await.is_ok() {}
+        let mut actual = vec![0; 4096];
+        while tokio::time::timeout(std::time::Duration::from_millis(50), b.read(&mut actual)).await.is_ok() {}
         assert!(a.write(b"more").await.unwrap() > 0);
         assert!(a.write_readiness.is_none());
     }
@@ -206,9 +206,9 @@ mod tests {
         let mut b = b;
         b.write_all(b"last").await.unwrap();
         drop(b);
-        let mut got = Vec::new();
-        a.read_to_end(&mut got).await.unwrap();
-        assert_eq!(got, b"last");
+        let mut actual = Vec::new();
+        a.read_to_end(&mut actual).await.unwrap();
+        assert_eq!(actual, b"last");
         assert_eq!(a.read(&mut [0; 8]).await.unwrap(), 0);
         assert!(a.write_all(b"nobody").await.is_err());
     }

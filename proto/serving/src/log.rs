@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn verbosity_enables_own_log_lines_before_library_lines() {
-        for (verbosity, target, level, want) in [
+        for (verbosity, target, level, expected) in [
             (0, "apid", Level::INFO, true),
             (3, "apid", Level::DEBUG, false),
             (4, "apid::http", Level::DEBUG, true),
@@ -130,7 +130,7 @@ mod tests {
         ] {
             assert_eq!(
                 filter(verbosity).would_enable(target, &level),
-                want,
+                expected,
                 "-v {verbosity} {target} {level}"
             );
         }

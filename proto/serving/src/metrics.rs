@@ -291,7 +291,7 @@ mod tests {
         let seconds =
             metrics.single_histogram(&Definition::new("seconds", Stability::Beta, "Time"), &[0.1, 1.0]);
         seconds.observe(0.5);
-        let want = r#"# HELP apiserver_request_total [STABLE] Requests by verb.
+        let expected = r#"# HELP apiserver_request_total [STABLE] Requests by verb.
 # TYPE apiserver_request_total counter
 apiserver_request_total{verb="GET"} 3
 # HELP inflight [ALPHA] Requests under way.
@@ -305,7 +305,7 @@ seconds_bucket{le="0.1"} 0
 seconds_bucket{le="1.0"} 1
 seconds_bucket{le="+Inf"} 1
 "#;
-        assert_eq!(metrics.text(), want);
+        assert_eq!(metrics.text(), expected);
     }
 
     #[test]

@@ -1,22 +1,39 @@
-//! Watches files by polling their content: a touched file is no change, a swapped symbolic link is one.
+//! Watches files by their content: a touched file is no change, a swapped symbolic link is one.
 //!
 //! # Contract
 //!
 //! Create the [`Snapshot`] before reading the files, so that no change between reading and watching is lost.
 //! A file that vanishes is a change, and so is its return. Symbolic links are followed (mounted volumes swap
 //! links).
+//!
+//! File-system events start a check after [`DEBOUNCE`]. A poll finds changes without an event within
+//! [`POLL_INTERVAL`]. The hash of the content decides in both cases.
+
+mod file_events;
 
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// Number of periods after which a change that was not accepted is offered again.
-const RETRY_PERIODS: u32 = 25;
+use self::file_events::FileEvents;
+
+/// Time from an event to the check: files of a group are rarely written at once.
+///
+/// The time is longer than a tick of the clock of file systems.
+const DEBOUNCE: Duration = Duration::from_millis(20);
+/// Poll interval beside file-system events.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// Poll interval of a system without file-system events.
+const POLL_INTERVAL_WITHOUT_EVENTS: Duration = Duration::from_millis(250);
+/// Time after which a change that was not accepted is offered again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum bytes of a file that are read to detect a change.
 const MAX_READ_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -48,8 +65,8 @@ struct Stat {
 impl Snapshot {
     /// Records the current content of the files.
     pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
-        let look = |path: PathBuf| File { stat: stat(&path), content: content(&path), path, settled: false };
-        Snapshot { files: paths.into_iter().map(look).collect() }
+        let read = |path: PathBuf| File { stat: stat(&path), content: content(&path), path, settled: false };
+        Snapshot { files: paths.into_iter().map(read).collect() }
     }
 
     /// Checks again; true when the content of any file changed since the last check.
@@ -72,33 +89,69 @@ impl Snapshot {
         changed
     }
 
+    /// Makes the next check read all files: an event can follow a check within one tick of the clock.
+    fn unsettle(&mut self) {
+        self.files.iter_mut().for_each(|file| file.settled = false);
+    }
+
     /// Calls `on_change` on a blocking thread after each change, until the returned watch is dropped.
     ///
-    /// Changes within one period cause one call. A change that is not accepted (false) is offered again from
-    /// time to time: it may depend on another file that changes later.
-    pub fn watch(mut self, every: Duration, mut on_change: impl FnMut() -> bool + Send + 'static) -> Watch {
+    /// Changes in quick succession cause one call. A change that is not accepted (false) is offered again
+    /// from time to time: it may depend on a file outside the snapshot.
+    pub fn watch(self, on_change: impl FnMut() -> bool + Send + 'static) -> Watch {
+        let signal = Arc::new(Notify::new());
+        match FileEvents::new(Arc::clone(&signal)) {
+            Ok(events) => self.watch_with(Some(events), signal, POLL_INTERVAL, RETRY_INTERVAL, on_change),
+            Err(error) => {
+                tracing::warn!(%error, "the system reports no file changes; polling files");
+                self.watch_with(None, signal, POLL_INTERVAL_WITHOUT_EVENTS, RETRY_INTERVAL, on_change)
+            }
+        }
+    }
+
+    fn watch_with(
+        mut self,
+        mut events: Option<FileEvents>,
+        signal: Arc<Notify>,
+        poll: Duration,
+        retry: Duration,
+        mut on_change: impl FnMut() -> bool + Send + 'static,
+    ) -> Watch {
         Watch(tokio::spawn(async move {
-            let mut ticks = tokio::time::interval(every);
+            let mut ticks = tokio::time::interval(poll.min(retry));
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-            // When to offer the rejected change again.
-            let mut again: Option<tokio::time::Instant> = None;
+            // Time at which a rejected change is offered again.
+            let mut next_offer: Option<tokio::time::Instant> = None;
             loop {
-                let now = ticks.tick().await;
-                let due = again.is_some_and(|at| now >= at);
-                let look = tokio::task::spawn_blocking(move || {
-                    let taken = (self.changed() || due).then(&mut on_change);
-                    (self, on_change, taken)
+                let has_event = tokio::select! {
+                    _ = ticks.tick() => false,
+                    () = signal.notified() => true,
+                };
+                if has_event {
+                    tokio::time::sleep(DEBOUNCE).await;
+                }
+                let now = tokio::time::Instant::now();
+                let is_due = next_offer.is_some_and(|at| now >= at);
+                let check = tokio::task::spawn_blocking(move || {
+                    if let Some(events) = &mut events {
+                        // Before the check: later changes are events.
+                        events.follow(self.files.iter().map(|file| file.path.as_path()));
+                    }
+                    if has_event {
+                        self.unsettle();
+                    }
+                    let is_accepted = (self.changed() || is_due).then(&mut on_change);
+                    (self, events, on_change, is_accepted)
                 });
-                match look.await {
-                    Ok((snapshot, callback, taken)) => {
-                        self = snapshot;
-                        on_change = callback;
-                        if let Some(taken) = taken {
-                            again = (!taken).then(|| now + every * RETRY_PERIODS);
+                match check.await {
+                    Ok((snapshot, followed, callback, is_accepted)) => {
+                        (self, events, on_change) = (snapshot, followed, callback);
+                        if let Some(is_accepted) = is_accepted {
+                            next_offer = (!is_accepted).then(|| now + retry);
                         }
                     }
-                    Err(e) => {
-                        tracing::error!(error = %e, "file watch ended; changes of files are no longer detected");
+                    Err(error) => {
+                        tracing::error!(%error, "file watch ended; changes of files are no longer detected");
                         return;
                     }
                 }
@@ -117,18 +170,18 @@ impl Drop for Watch {
     }
 }
 
-fn stat(path: &PathBuf) -> Option<Stat> {
-    let found = fs::metadata(path).ok()?;
+fn stat(path: &Path) -> Option<Stat> {
+    let metadata = fs::metadata(path).ok()?;
     Some(Stat {
-        device: found.dev(),
-        inode: found.ino(),
-        size: found.size(),
-        modified: (found.mtime(), found.mtime_nsec()),
-        changed: (found.ctime(), found.ctime_nsec()),
+        device: metadata.dev(),
+        inode: metadata.ino(),
+        size: metadata.size(),
+        modified: (metadata.mtime(), metadata.mtime_nsec()),
+        changed: (metadata.ctime(), metadata.ctime_nsec()),
     })
 }
 
-fn content(path: &PathBuf) -> Option<[u8; 32]> {
+fn content(path: &Path) -> Option<[u8; 32]> {
     let mut bytes = Vec::new();
     fs::File::open(path).ok()?.take(MAX_READ_BYTES).read_to_end(&mut bytes).ok()?;
     digest::digest(&digest::SHA256, &bytes).as_ref().try_into().ok()
@@ -167,19 +220,43 @@ mod tests {
         assert!(snapshot.changed());
     }
 
+    /// Upper bound of the time from a change to its call: far above [`DEBOUNCE`], far below the poll of a test.
+    const DEADLINE: Duration = Duration::from_secs(20);
+    const NEVER: Duration = Duration::from_secs(3600);
+
+    /// Watches a path; returns the number of each call. `accepted` is the first accepted call.
+    fn watch(
+        path: &Path,
+        has_events: bool,
+        (poll, retry): (Duration, Duration),
+        accepted: u32,
+    ) -> (Watch, tokio::sync::mpsc::UnboundedReceiver<u32>) {
+        let (sender, calls) = tokio::sync::mpsc::unbounded_channel();
+        let signal = Arc::new(Notify::new());
+        let events = has_events.then(|| FileEvents::new(Arc::clone(&signal)).unwrap());
+        let mut count = 0;
+        let watch = Snapshot::new([path.to_owned()]).watch_with(events, signal, poll, retry, move || {
+            count += 1;
+            let _ = sender.send(count);
+            count >= accepted
+        });
+        (watch, calls)
+    }
+
+    /// Waits for the first check, which installs the watches of the folders.
+    async fn first_check() {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+
     #[tokio::test]
-    async fn file_watch_calls_back_until_dropped() {
+    async fn polled_file_change_calls_back_until_watch_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, "0").unwrap();
-        let (told, mut calls) = tokio::sync::mpsc::unbounded_channel();
-        let watch = Snapshot::new([path.clone()]).watch(Duration::from_millis(1), move || {
-            let _ = told.send(());
-            true
-        });
+        let (watch, mut calls) = watch(&path, false, (Duration::from_millis(1), NEVER), 1);
         for round in 1..4 {
             fs::write(&path, round.to_string()).unwrap();
-            calls.recv().await.unwrap();
+            assert_eq!(calls.recv().await, Some(round));
         }
         drop(watch);
         while calls.recv().await.is_some() {}
@@ -190,18 +267,88 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, "0").unwrap();
-        let (told, mut calls) = tokio::sync::mpsc::unbounded_channel();
-        let mut offers = 0;
-        let _watch = Snapshot::new([path.clone()]).watch(Duration::from_millis(1), move || {
-            offers += 1;
-            let _ = told.send(offers);
-            offers == 3
-        });
+        let quick = Duration::from_millis(1);
+        let (_watch, mut calls) = watch(&path, false, (quick, quick * 25), 3);
         fs::write(&path, "1").unwrap();
         for offer in 1..4 {
             assert_eq!(calls.recv().await, Some(offer));
         }
         fs::write(&path, "2").unwrap();
-        assert_eq!(calls.recv().await, Some(4), "the next is the next change");
+        assert_eq!(calls.recv().await, Some(4), "the next call is the next change");
+    }
+
+    /// Runs changes without a poll; each must cause a call.
+    async fn assert_changes_call_back(path: &Path, changes: &mut [&mut dyn FnMut()]) {
+        let (_watch, mut calls) = watch(path, true, (NEVER, NEVER), 1);
+        for (index, change) in changes.iter_mut().enumerate() {
+            first_check().await;
+            change();
+            let call = tokio::time::timeout(DEADLINE, calls.recv()).await;
+            assert!(matches!(call, Ok(Some(_))), "change {index} of {}", path.display());
+        }
+    }
+
+    #[tokio::test]
+    async fn file_change_without_poll_calls_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, next) = (dir.path().join("file"), dir.path().join("next"));
+        fs::write(&path, "0").unwrap();
+        assert_changes_call_back(
+            &path,
+            &mut [
+                &mut || fs::write(&path, "1").unwrap(),
+                &mut || {
+                    fs::write(&next, "2").unwrap();
+                    fs::rename(&next, &path).unwrap();
+                },
+                &mut || fs::remove_file(&path).unwrap(),
+                &mut || fs::write(&path, "3").unwrap(),
+            ],
+        )
+        .await;
+    }
+
+    /// A mounted volume: `file -> ..data/file`, and `..data -> ..1`, which is swapped.
+    #[tokio::test]
+    async fn swapped_volume_link_without_poll_calls_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        for version in ["..1", "..2"] {
+            fs::create_dir(root.join(version)).unwrap();
+            fs::write(root.join(version).join("file"), version).unwrap();
+        }
+        let swap = |to: &str| {
+            symlink(to, root.join("..next")).unwrap();
+            fs::rename(root.join("..next"), root.join("..data")).unwrap();
+        };
+        swap("..1");
+        symlink("..data/file", root.join("file")).unwrap();
+        // The volume is itself reached through a link of a folder.
+        let outside = tempfile::tempdir().unwrap();
+        symlink(root, outside.path().join("current")).unwrap();
+        let path = outside.path().join("current/file");
+        assert_changes_call_back(
+            &path,
+            &mut [
+                &mut || swap("..2"),
+                &mut || fs::write(root.join("..2/file"), "in the folder of the new target").unwrap(),
+                &mut || fs::remove_file(outside.path().join("current")).unwrap(),
+            ],
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn file_in_new_folder_without_poll_calls_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("later/file");
+        assert_changes_call_back(
+            &path,
+            &mut [&mut || {
+                fs::create_dir(path.parent().unwrap()).unwrap();
+                fs::write(&path, "1").unwrap();
+            }],
+        )
+        .await;
     }
 }

@@ -1,13 +1,13 @@
-//! Limit of response bytes that an HTTP/2 connection holds for a client that does not read.
+//! Limit of response bytes that an HTTP/2 connection buffers for a client that does not read.
 //!
 //! # Contract
 //!
 //! Every chunk of a response body counts against its connection from the moment hyper takes it until it is
 //! written to the socket. Below [`CONNECTION_LIMIT`] the streams of a connection take chunks freely. At the
 //! limit a stream takes its next chunk only after its previous chunks are written, so every stream makes
-//! progress and none can hold more than one chunk.
+//! progress and none buffers more than one chunk.
 //!
-//! Whole bodies of at most [`UNCOUNTED_BYTES`] bytes do not count: the streams of a connection hold one each. An
+//! Whole bodies of at most [`UNCOUNTED_BYTES`] bytes do not count: each stream of a connection has one. An
 //! HTTP/1.1 connection has one response at a time and is not metered: hyper buffers a limited part of it.
 //!
 //! # Concurrency
@@ -26,7 +26,7 @@ use http_body::{Frame, SizeHint};
 
 use crate::body::{Body, BodyError};
 
-/// Unwritten bytes of a connection above which each of its streams holds at most one chunk.
+/// Unwritten bytes of a connection above which each of its streams buffers at most one chunk.
 ///
 /// The limit is several times the size of one socket write, so that a client that reads never waits for it.
 pub(crate) const CONNECTION_LIMIT: usize = 512 * 1024;
@@ -99,7 +99,7 @@ impl Drop for CountedBytes {
     }
 }
 
-/// Body that waits while its connection holds too many of its bytes.
+/// Body that waits while its connection buffers too many of its bytes.
 pub(crate) struct MeteredBody {
     body: Body,
     /// Rest of a frame that is larger than a chunk.
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(all.len(), CONNECTION_LIMIT);
         assert_eq!(chunk(&mut large), None, "its bytes are not written");
         let first = chunk(&mut other).unwrap();
-        assert_eq!(first.len(), CHUNK, "every stream holds one chunk");
+        assert_eq!(first.len(), CHUNK, "every stream has one chunk");
         assert_eq!(chunk(&mut other), None);
         drop(first);
         let second = chunk(&mut other).unwrap();
@@ -199,7 +199,7 @@ mod tests {
         drop(all);
         assert_eq!(chunk(&mut other).unwrap().len(), CHUNK, "below the budget again");
         assert_eq!(chunk(&mut large).unwrap().len(), CONNECTION_LIMIT);
-        assert_eq!(budget.0.load(Ordering::Relaxed), CHUNK, "only the second chunk is held");
+        assert_eq!(budget.0.load(Ordering::Relaxed), CHUNK, "only the second chunk is reserved");
     }
 
     #[tokio::test]

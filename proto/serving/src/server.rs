@@ -225,21 +225,21 @@ pub async fn serve<H: Handler>(
             }
         };
         let peer = accepted.peer();
-        let Some(place) = connections.acquire(peer.map(|peer| peer.ip())) else {
+        let Some(permit) = connections.acquire(peer.map(|peer| peer.ip())) else {
             tracing::debug!(?peer, "connection closed: too many connections");
             continue;
         };
         let handshake = match &handshakes {
             None => None,
             Some(handshakes) => tokio::select! {
-                place = handshakes.acquire() => Some(place),
+                permit = handshakes.acquire() => Some(permit),
                 () = &mut shutdown => break,
             },
         };
         let (server, watched) = (Arc::clone(&server), watched.clone());
         tokio::spawn(async move {
             server.connection(accepted, handshake, watched).await;
-            drop(place);
+            drop(permit);
         });
     }
     drop((listener, watched, server));
@@ -349,16 +349,16 @@ impl<H: Handler> Server<H> {
     async fn connection(
         &self,
         accepted: Accepted,
-        place: Option<HandshakePermit>,
+        permit: Option<HandshakePermit>,
         phase: watch::Receiver<Phase>,
     ) {
         match accepted {
             Accepted::Tcp(stream, peer) => {
                 let info = ConnectionInfo { peer: Some(peer), ..ConnectionInfo::default() };
-                self.secured(stream, place, info, phase).await;
+                self.secured(stream, permit, info, phase).await;
             }
             Accepted::Unix(stream) => {
-                self.secured(stream, place, ConnectionInfo::default(), phase).await;
+                self.secured(stream, permit, ConnectionInfo::default(), phase).await;
             }
         }
     }
@@ -366,7 +366,7 @@ impl<H: Handler> Server<H> {
     async fn secured<S>(
         &self,
         stream: S,
-        mut place: Option<HandshakePermit>,
+        mut permit: Option<HandshakePermit>,
         mut info: ConnectionInfo,
         mut phase: watch::Receiver<Phase>,
     ) where
@@ -376,15 +376,15 @@ impl<H: Handler> Server<H> {
             return self.http(TokioIo::new(stream), Protocol::Either, info, phase).await;
         };
         let handshake = TlsAcceptor::from(tls.current()).accept(stream);
-        let shaken = tokio::select! {
-            shaken = tokio::time::timeout(self.options.handshake_timeout, handshake) => shaken,
+        let handshaken = tokio::select! {
+            handshaken = tokio::time::timeout(self.options.handshake_timeout, handshake) => handshaken,
             _ = phase.wait_for(|phase| *phase == Phase::Ended) => return,
-            () = cut(&mut place) => {
+            () = cut(&mut permit) => {
                 return tracing::debug!(peer = ?info.peer, "tls handshake cut: too many unfinished handshakes");
             }
         };
-        drop(place);
-        let stream = match shaken {
+        drop(permit);
+        let stream = match handshaken {
             Ok(Ok(stream)) => stream,
             Ok(Err(e)) => return tracing::debug!(peer = ?info.peer, error = %e, "tls handshake failed"),
             Err(_) => return tracing::debug!(peer = ?info.peer, "tls handshake took too long"),
@@ -413,36 +413,43 @@ impl<H: Handler> Server<H> {
             // Boxed: hyper keeps the memory of this future until the response is sent, which may take an
             // hour.
             Box::pin(async move {
-                let answer = handler.handle(request, info).await;
-                Ok::<_, Infallible>(answer.map(|body| match budget {
+                let response = handler.handle(request, info).await;
+                Ok::<_, Infallible>(response.map(|body| match budget {
                     Some(budget) => budget.meter(body),
                     None => MeteredBody::unmetered(body),
                 }))
             })
         });
-        let silence = FirstRequestTimeout { is_silent: &is_silent, timeout: self.options.header_timeout };
+        let first_request =
+            FirstRequestTimeout { is_silent: &is_silent, timeout: self.options.header_timeout };
         let Builders { http1, http2, either } = &self.builders;
         match protocol {
             Protocol::Http1 => {
                 let connection = http1.serve_connection(io, service).with_upgrades();
-                drive(connection, |c| c.graceful_shutdown(), phase, cut, silence).await
+                drive(connection, |c| c.graceful_shutdown(), phase, cut, first_request).await
             }
             Protocol::Http2 => {
-                drive(http2.serve_connection(io, service), |c| c.graceful_shutdown(), phase, cut, silence)
-                    .await
+                drive(
+                    http2.serve_connection(io, service),
+                    |c| c.graceful_shutdown(),
+                    phase,
+                    cut,
+                    first_request,
+                )
+                .await
             }
             Protocol::Either => {
                 let connection = either.serve_connection_with_upgrades(io, service);
-                drive(connection, |c| c.graceful_shutdown(), phase, cut, silence).await
+                drive(connection, |c| c.graceful_shutdown(), phase, cut, first_request).await
             }
         }
     }
 }
 
 /// Returns when the accept loop cuts the handshake to free its slot.
-async fn cut(place: &mut Option<HandshakePermit>) {
-    match place {
-        Some(place) => place.cut().await,
+async fn cut(permit: &mut Option<HandshakePermit>) {
+    match permit {
+        Some(permit) => permit.cut().await,
         None => std::future::pending().await,
     }
 }
@@ -453,21 +460,21 @@ struct FirstRequestTimeout<'a> {
     timeout: Duration,
 }
 
-/// Drives a connection until it ends, is stopped, or exceeds its silence timeout.
+/// Drives a connection until it ends, is stopped, or sends no first request in time.
 async fn drive<C, E>(
     connection: C,
     stop: impl Fn(Pin<&mut C>),
     mut phase: watch::Receiver<Phase>,
     ConnectionCloser(cut): ConnectionCloser,
-    silence: FirstRequestTimeout<'_>,
+    first_request: FirstRequestTimeout<'_>,
 ) where
     C: Future<Output = Result<(), E>>,
     E: std::fmt::Display,
 {
     let mut connection = pin!(connection);
-    let mut deadline = pin!(tokio::time::sleep(silence.timeout));
-    let mut passed = false;
-    let mut told = Phase::Serving;
+    let mut deadline = pin!(tokio::time::sleep(first_request.timeout));
+    let mut is_past_deadline = false;
+    let mut handled = Phase::Serving;
     loop {
         tokio::select! {
             biased;
@@ -478,20 +485,20 @@ async fn drive<C, E>(
                 return;
             }
             () = cut.notified() => return tracing::debug!("connection cut"),
-            () = deadline.as_mut(), if !passed => {
-                if silence.is_silent.load(Ordering::Relaxed) {
+            () = deadline.as_mut(), if !is_past_deadline => {
+                if first_request.is_silent.load(Ordering::Relaxed) {
                     return tracing::debug!("connection closed: no request in time");
                 }
-                passed = true;
+                is_past_deadline = true;
             }
-            changed = phase.wait_for(|phase| *phase != told) => {
+            changed = phase.wait_for(|phase| *phase != handled) => {
                 match changed.map(|phase| *phase) {
                     Ok(Phase::Draining) => {
-                        told = Phase::Draining;
+                        handled = Phase::Draining;
                         stop(connection.as_mut());
                     }
                     Ok(Phase::Ended) | Err(_) => return,
-                    Ok(Phase::Serving) => told = Phase::Serving,
+                    Ok(Phase::Serving) => handled = Phase::Serving,
                 }
             }
         }

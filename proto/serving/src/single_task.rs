@@ -17,7 +17,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no lost wake): a wake during polling causes another poll of the futures; a later wake wakes the
+//! INVARIANT (no lost wake): a wake during polling causes a further poll of the futures; a later wake wakes the
 //! task. No wake falls in between: see [`SharedWaker`].
 
 use std::future::Future;
@@ -101,11 +101,11 @@ impl<F: Future> Future for SingleTask<F> {
         let mut within = Context::from_waker(&waker);
         shared_waker.is_polling.store(true, Ordering::SeqCst);
         loop {
-            // `swap` reads what it overwrites: data written before the wake is visible to the polls that
+            // `swap` reads the overwritten value: data written before the wake is visible to the polls that
             // follow.
             shared_waker.is_woken.swap(false, Ordering::SeqCst);
             if let Poll::Ready(output) = main.as_mut().poll(&mut within) {
-                // A spawned future that was never polled may hold the spawner, which holds the future: break
+                // A spawned future that was never polled may own the spawner, which owns the future: break
                 // the cycle.
                 let unpolled = std::mem::take(&mut *spawner.fresh.lock());
                 drop(unpolled);
@@ -142,7 +142,7 @@ mod tests {
 
     #[tokio::test]
     async fn spawned_futures_run_until_main_future_ends() {
-        let (done, mut told) = mpsc::unbounded_channel();
+        let (done, mut finished) = mpsc::unbounded_channel();
         let dropped = done.clone();
         let output = run_as_single_task(|spawner| async move {
             let again = spawner.clone();
@@ -154,12 +154,12 @@ mod tests {
                 let _held = dropped;
                 std::future::pending::<()>().await;
             });
-            let first = told.recv().await;
-            (first, told)
+            let first = finished.recv().await;
+            (first, finished)
         });
-        let (first, mut told) = output.await;
+        let (first, mut finished) = output.await;
         assert_eq!(first, Some("second"));
-        assert_eq!(told.recv().await, None, "running futures are dropped");
+        assert_eq!(finished.recv().await, None, "running futures are dropped");
     }
 
     /// Passes messages through a chain of futures of one task, fed by other threads: each wake must lead to a

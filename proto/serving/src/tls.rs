@@ -8,27 +8,26 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (possession only): the handshake proves that the client holds the key of its certificate, and
+//! INVARIANT (possession only): the handshake proves that the client possesses the key of its certificate, and
 //! nothing more. The chain is passed on unverified. Users of [`client_chain`] must verify the chain before
 //! they trust any name in it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ProducesTickets, ServerConfig};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{DigitallySignedStruct, DistinguishedName, InconsistentKeys, SignatureScheme};
+use rustls::{DistinguishedName, InconsistentKeys};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::handshake_signatures::verify_handshake_signatures;
 use crate::reload::{Snapshot, Watch};
 
 /// TLS files of a server.
@@ -122,9 +121,9 @@ impl ServingTls {
     ///
     /// Certificate and key that are replaced one after the other do not match for a moment: the previous pair
     /// stays in use until both are replaced.
-    pub fn spawn_watch(self: &Arc<Self>, every: Duration) -> Watch {
+    pub fn spawn_watch(self: &Arc<Self>) -> Watch {
         let tls = Arc::clone(self);
-        Snapshot::new(self.files.paths()).watch(every, move || {
+        Snapshot::new(self.files.paths()).watch(move || {
             match tls.reload() {
                 Ok(true) => tracing::info!(cert = %tls.files.cert.display(), "tls files reloaded"),
                 Ok(false) => {}
@@ -153,7 +152,7 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErro
     let found = CertificateDer::pem_slice_iter(&bytes)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|e| failed(e.to_string()))?;
-    if found.is_empty() { Err(failed("holds no certificate".to_owned())) } else { Ok(found) }
+    if found.is_empty() { Err(failed("contains no certificate".to_owned())) } else { Ok(found) }
 }
 
 fn config(files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<ServerConfig, TlsError> {
@@ -228,27 +227,7 @@ impl ClientCertVerifier for PossessionOnly {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        leaf: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, leaf, signature, &self.provider.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        leaf: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, leaf, signature, &self.provider.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
+    verify_handshake_signatures!(provider);
 }
 
 #[cfg(test)]

@@ -117,6 +117,11 @@ impl Auth {
             .await
             .map_err(|status| {
                 if status.code() == tonic::Code::FailedPrecondition {
+                    let reason = status.message();
+                    tracing::error!(
+                        reason,
+                        "authd rejected the mirror stream; start both processes with the same names preset"
+                    );
                     backoff.rejected();
                 }
                 format!("authd rejected the mirror stream: {}", status.message())

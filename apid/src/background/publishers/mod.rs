@@ -28,8 +28,6 @@ mod authentication;
 mod legacy_tokens;
 mod root_ca;
 
-/// Poll interval for file changes.
-const EVERY: Duration = Duration::from_secs(1);
 /// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -50,7 +48,7 @@ fn send_on_change<T: Clone + Send + 'static>(
 ) -> Watch {
     let snapshot = Snapshot::new(files);
     let _ = queue.send(what.clone());
-    snapshot.watch(EVERY, move || {
+    snapshot.watch(move || {
         let _ = queue.send(what.clone());
         true
     })

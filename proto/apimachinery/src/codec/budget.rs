@@ -10,7 +10,7 @@
 //! - An empty object, and a null that the schema reads as one, costs a map node, because defaulting inserts
 //!   the first key. Empty objects of `fieldsV1` are the exception, because nothing inserts keys into them.
 //!   Their names contain a colon or are a dot, unlike every field name of a schema.
-//! - An object in a list costs one more node, because `managedFields` gets an object for it.
+//! - An object in a list costs a further node, because `managedFields` gets an object for it.
 
 use serde_json::{Map, Value};
 

@@ -1,43 +1,57 @@
-//! CBOR (RFC 8949), alpha: encodes like the reference and decodes with the restrictions of the reference.
+//! CBOR (RFC 8949), alpha: encodes and decodes like the reference, on the heads of `ciborium-ll`.
 //!
 //! # Contract
 //!
 //! Encoding produces one item with the tag for self-described CBOR. Texts and map keys are byte strings, and
-//! keys are sorted by their encoding. Numbers are the shortest integer or a 64-bit float. Decoding accepts
-//! texts as byte or text strings and floats of any width. Items of indefinite length and trailing input are
-//! errors.
+//! keys are sorted by their encoding. Integers and floats have the shortest encoding that keeps the value.
+//!
+//! Decoding accepts texts as byte or text strings, items of definite and indefinite length, and floats of any
+//! width. Duplicate keys, keys that are not texts, NaN, infinities, simple values other than false, true and
+//! null, and trailing input are errors.
 //!
 //! # Reference
 //!
-//! A byte string with the tag "expected conversion to base64" decodes to the base64 text that JSON has in its
-//! place. Decoding rejects all other tags, simple values other than false, true and null, and keys that are
-//! not texts.
+//! The decode mode of Kubernetes' CBOR serializer:
+//!
+//! - Tags 21, 22 and 23 convert the byte strings inside to base64url, base64 and hexadecimal text.
+//! - Tags 0 and 1 decode to RFC 3339 text. The text of tag 0 stays as it is; the reference removes trailing
+//!   zeros of its fraction.
+//! - Tags of big integers are errors. All other tags decode to their content.
+//! - The reference limits lists and maps to 1,024 entries; [`Limits`] apply instead.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use std::borrow::Cow;
+
+use ciborium_ll::{Decoder, Encoder, Error, Header};
+use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Number, Value};
 
 use super::{Budget, Cost, DecodeError, Decoded, Limits};
+use crate::time;
 
 /// Encoded tag 55799, with which every document begins.
 pub const MAGIC: [u8; 3] = [0xd9, 0xd9, 0xf7];
 
-const SELF_DESCRIBED: u64 = 55_799;
-const EXPECTED_BASE64: u64 = 22;
-
-/// Maximum number of reported duplicate keys.
-const MAX_DUPLICATES: usize = 100;
-
-/// Major types.
-mod major {
-    pub(super) const UNSIGNED: u8 = 0;
-    pub(super) const NEGATIVE: u8 = 1;
-    pub(super) const BYTES: u8 = 2;
-    pub(super) const TEXT: u8 = 3;
-    pub(super) const ARRAY: u8 = 4;
-    pub(super) const MAP: u8 = 5;
-    pub(super) const TAG: u8 = 6;
+/// Tags of RFC 8949, section 3.4.
+mod tag {
+    pub(super) const DATE_TIME: u64 = 0;
+    pub(super) const EPOCH_TIME: u64 = 1;
+    pub(super) const UNSIGNED_BIG_INTEGER: u64 = 2;
+    pub(super) const NEGATIVE_BIG_INTEGER: u64 = 3;
+    pub(super) const EXPECTED_BASE64URL: u64 = 21;
+    pub(super) const EXPECTED_BASE64: u64 = 22;
+    pub(super) const EXPECTED_BASE16: u64 = 23;
 }
+
+/// Simple values of RFC 8949, section 3.3.
+mod simple {
+    pub(super) const FALSE: u8 = 20;
+    pub(super) const TRUE: u8 = 21;
+    pub(super) const NULL: u8 = 22;
+}
+
+/// Error of a write to a vector: no value, because such a write does not fail.
+type WriteError = <Vec<u8> as ciborium_io::Write>::Error;
 
 /// Encodes a value with the tag.
 pub fn encode(value: &Value) -> Vec<u8> {
@@ -52,84 +66,67 @@ pub fn encode(value: &Value) -> Vec<u8> {
 /// The entries follow in the order of [`write_entries`].
 pub fn begin_document(length: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&MAGIC);
-    head(major::MAP, length as u64, out);
+    write_head(Header::Map(Some(length)), out);
 }
 
 /// Appends a key whose value is a list of `length` items; the items follow.
 pub fn begin_list(key: &str, length: usize, out: &mut Vec<u8>) {
     write_text(key, out);
-    head(major::ARRAY, length as u64, out);
+    write_head(Header::Array(Some(length)), out);
 }
 
 /// Appends the entries of a map in their order: by the length of the key, then by the key.
 pub fn write_entries(map: &Map<String, Value>, out: &mut Vec<u8>) {
-    for (key, value) in entries(map) {
+    // Shorter keys have smaller heads.
+    let mut entries: Vec<(&String, &Value)> = map.iter().collect();
+    entries.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
+    for (key, value) in entries {
         write_text(key, out);
         write(value, out);
     }
 }
 
-/// Entries in the order of their encoded keys: shorter keys have smaller heads.
-fn entries(map: &Map<String, Value>) -> Vec<(&String, &Value)> {
-    let mut entries: Vec<(&String, &Value)> = map.iter().collect();
-    entries.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
-    entries
-}
-
 /// Appends a value without the tag, as part of a document.
 pub fn write(value: &Value, out: &mut Vec<u8>) {
     match value {
-        Value::Null => out.push(0xf6),
-        Value::Bool(false) => out.push(0xf4),
-        Value::Bool(true) => out.push(0xf5),
-        Value::Number(number) => write_number(number, out),
+        Value::Null => write_head(Header::Simple(simple::NULL), out),
+        Value::Bool(false) => write_head(Header::Simple(simple::FALSE), out),
+        Value::Bool(true) => write_head(Header::Simple(simple::TRUE), out),
+        Value::Number(number) => write_head(number_head(number), out),
         Value::String(text) => write_text(text, out),
         Value::Array(items) => {
-            head(major::ARRAY, items.len() as u64, out);
+            write_head(Header::Array(Some(items.len())), out);
             items.iter().for_each(|item| write(item, out));
         }
         Value::Object(map) => {
-            head(major::MAP, map.len() as u64, out);
+            write_head(Header::Map(Some(map.len())), out);
             write_entries(map, out);
         }
     }
 }
 
 fn write_text(text: &str, out: &mut Vec<u8>) {
-    head(major::BYTES, text.len() as u64, out);
-    out.extend_from_slice(text.as_bytes());
+    let written: Result<(), WriteError> = Encoder::from(out).bytes(text.as_bytes(), None);
+    let Ok(()) = written;
 }
 
-fn write_number(number: &Number, out: &mut Vec<u8>) {
+fn write_head(head: Header, out: &mut Vec<u8>) {
+    let written: Result<(), WriteError> = Encoder::from(out).push(head);
+    let Ok(()) = written;
+}
+
+fn number_head(number: &Number) -> Header {
     if let Some(unsigned) = number.as_u64() {
-        head(major::UNSIGNED, unsigned, out);
+        Header::Positive(unsigned)
     } else if let Some(negative) = number.as_i64() {
         // -1 - n: the bitwise complement in two's complement.
-        head(major::NEGATIVE, (!negative).cast_unsigned(), out);
+        Header::Negative((!negative).cast_unsigned())
     } else {
-        out.push(0xfb);
-        out.extend_from_slice(&number.as_f64().unwrap_or_default().to_be_bytes());
+        Header::Float(number.as_f64().unwrap_or_default())
     }
 }
 
-/// Head of an item: its type and its number, in as few bytes as possible.
-fn head(major: u8, argument: u64, out: &mut Vec<u8>) {
-    let major = major << 5;
-    let bytes = argument.to_be_bytes();
-    let [.., d, c, b, a] = bytes;
-    match argument {
-        0..=23 => out.push(major | a),
-        24..=0xff => out.extend_from_slice(&[major | 24, a]),
-        0x100..=0xffff => out.extend_from_slice(&[major | 25, b, a]),
-        0x1_0000..=0xffff_ffff => out.extend_from_slice(&[major | 26, d, c, b, a]),
-        _ => {
-            out.push(major | 27);
-            out.extend_from_slice(&bytes);
-        }
-    }
-}
-
-/// Decodes one item.
+/// Decodes one item. [`Decoded::duplicates`] is empty, because a duplicate key is an error.
 ///
 /// # Errors
 ///
@@ -138,93 +135,121 @@ pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
     if input.len() > limits.bytes {
         return Err(DecodeError::TooLarge(limits.bytes));
     }
-    let budget = Budget::new(limits);
-    let mut reader = Reader { input, at: 0, limits, budget, path: Vec::new(), duplicates: Vec::new() };
-    let value = reader.value(0)?;
-    if reader.at < input.len() {
+    let mut reader = Reader { input, rest: input, limits, budget: Budget::new(limits) };
+    let head = reader.head()?;
+    let value = reader.item(head, Position { depth: 0, name: None, encoding: None })?;
+    if !reader.rest.is_empty() {
         return Err(reader.syntax_error("more after the item"));
     }
-    Ok(Decoded { value, duplicates: reader.duplicates })
+    Ok(Decoded { value, duplicates: Vec::new() })
 }
 
 struct Reader<'a> {
     input: &'a [u8],
-    at: usize,
+    rest: &'a [u8],
     limits: Limits,
     budget: Budget,
-    path: Vec<Step>,
-    duplicates: Vec<String>,
 }
 
-enum Step {
-    Key(String),
-    Index(usize),
+/// Conversion of a byte string to text.
+type TextEncoding = fn(&[u8]) -> String;
+
+/// Position of an item in the tree.
+#[derive(Clone, Copy)]
+struct Position<'k> {
+    depth: usize,
+    /// Key of the item; None for an item of a list.
+    name: Option<&'k str>,
+    /// Text encoding of byte strings from the innermost tag.
+    encoding: Option<TextEncoding>,
+}
+
+impl<'k> Position<'k> {
+    /// Returns the position of an item in the list or map at this position.
+    fn child(self, name: Option<&'k str>) -> Self {
+        Position { depth: self.depth + 1, name, encoding: self.encoding }
+    }
 }
 
 impl<'a> Reader<'a> {
-    fn syntax_error(&self, what: &str) -> DecodeError {
-        DecodeError::Syntax(format!("cbor: {what} at byte {}", self.at))
+    fn syntax_error(&self, problem: &str) -> DecodeError {
+        DecodeError::Syntax(format!("cbor: {problem} at byte {}", self.input.len() - self.rest.len()))
     }
 
     fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
-        let taken = self.at.checked_add(count).and_then(|end| self.input.get(self.at..end));
-        match taken {
-            Some(bytes) => {
-                self.at += count;
-                Ok(bytes)
+        match self.rest.split_at_checked(count) {
+            Some((taken, rest)) => {
+                self.rest = rest;
+                Ok(taken)
             }
             None => Err(self.syntax_error("unexpected end")),
         }
     }
 
-    fn number<const N: usize>(&mut self) -> Result<u64, DecodeError> {
-        Ok(self.take(N)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    /// Reads the head of the next item: its type with its length or value.
+    fn head(&mut self) -> Result<Header, DecodeError> {
+        let mut decoder = Decoder::from(self.rest);
+        let head = decoder.pull().map_err(|error| match error {
+            Error::Io(_) => self.syntax_error("unexpected end"),
+            Error::Syntax(_) => self.syntax_error("an invalid head"),
+        })?;
+        let length = decoder.offset();
+        // RFC 8949, section 3.3: simple values below 32 have no second byte.
+        if length > 1 && matches!(head, Header::Simple(..32)) {
+            return Err(self.syntax_error("an invalid simple value"));
+        }
+        self.take(length)?;
+        Ok(head)
     }
 
-    /// Reads the head of the next item: major type, short count and number.
-    fn head(&mut self) -> Result<(u8, u8, u64), DecodeError> {
-        let first = self.take(1)?.first().copied().unwrap_or_default();
-        let (major, short) = (first >> 5, first & 0x1f);
-        let argument = match short {
-            0..=23 => u64::from(short),
-            24 => self.number::<1>()?,
-            25 => self.number::<2>()?,
-            26 => self.number::<4>()?,
-            27 => self.number::<8>()?,
-            31 => return Err(self.syntax_error("an item of indefinite length")),
-            _ => return Err(self.syntax_error("a reserved head")),
-        };
-        Ok((major, short, argument))
+    /// Reads the head of the next item of a list or map with `count` items so far; None at its end.
+    fn next_head(&mut self, length: Option<usize>, count: usize) -> Result<Option<Header>, DecodeError> {
+        if length == Some(count) {
+            return Ok(None);
+        }
+        let head = self.head()?;
+        Ok(if length.is_none() && head == Header::Break { None } else { Some(head) })
     }
 
-    fn value(&mut self, depth: usize) -> Result<Value, DecodeError> {
-        if depth > self.limits.depth {
+    /// Reads the item that begins with a head.
+    fn item(&mut self, mut head: Header, mut at: Position<'_>) -> Result<Value, DecodeError> {
+        if at.depth > self.limits.depth {
             return Err(DecodeError::TooDeep(self.limits.depth));
         }
-        let (major, short, argument) = self.head()?;
-        match major {
-            major::UNSIGNED => self.leaf(Value::from(argument)),
-            major::NEGATIVE => match i64::try_from(argument) {
-                Ok(argument) => self.leaf(Value::from(!argument)),
-                Err(_) => Err(self.syntax_error("an integer below 64 bits")),
-            },
-            major::BYTES | major::TEXT => {
-                let text = self.text(argument)?;
+        while let Header::Tag(tag) = head {
+            head = self.head()?;
+            match tag {
+                tag::DATE_TIME | tag::EPOCH_TIME => return self.time(tag, head),
+                tag::UNSIGNED_BIG_INTEGER | tag::NEGATIVE_BIG_INTEGER => {
+                    return Err(self.syntax_error("an integer of more than 64 bits"));
+                }
+                tag::EXPECTED_BASE64URL => at.encoding = Some(|bytes| BASE64URL_NOPAD.encode(bytes)),
+                tag::EXPECTED_BASE64 => at.encoding = Some(|bytes| BASE64.encode(bytes)),
+                tag::EXPECTED_BASE16 => at.encoding = Some(|bytes| HEXLOWER.encode(bytes)),
+                _ => {}
+            }
+        }
+        match head {
+            Header::Array(length) => self.array(length, at),
+            Header::Map(length) => self.map(length, at),
+            Header::Bytes(_) | Header::Text(_) => {
+                let text = self.text(head, at.encoding)?;
                 self.leaf(Value::String(text))
             }
-            major::ARRAY => {
-                self.budget.charge(Cost::LIST)?;
-                self.array(argument, depth)
-            }
-            major::MAP => {
-                self.budget.charge(Cost::OBJECT)?;
-                self.map(argument, depth)
-            }
-            major::TAG => self.tagged(argument, depth),
-            _ => {
-                let value = self.simple(short, argument)?;
-                self.leaf(value)
-            }
+            Header::Positive(number) => self.leaf(Value::from(number)),
+            Header::Negative(complement) => match i64::try_from(complement) {
+                Ok(complement) => self.leaf(Value::from(!complement)),
+                Err(_) => Err(self.syntax_error("an integer below 64 bits")),
+            },
+            Header::Float(number) => match Number::from_f64(number) {
+                Some(number) => self.leaf(Value::Number(number)),
+                None => Err(self.syntax_error("a float that is not a finite number")),
+            },
+            Header::Simple(simple::FALSE) => self.leaf(Value::Bool(false)),
+            Header::Simple(simple::TRUE) => self.leaf(Value::Bool(true)),
+            Header::Simple(simple::NULL) => self.leaf(Value::Null),
+            Header::Simple(_) => Err(self.syntax_error("an unknown simple value")),
+            Header::Break | Header::Tag(_) => Err(self.syntax_error("an unexpected break")),
         }
     }
 
@@ -234,107 +259,90 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    fn text(&mut self, length: u64) -> Result<String, DecodeError> {
-        let bytes = self.bytes(length)?;
-        let text = std::str::from_utf8(bytes).map_err(|_| self.syntax_error("a text that is not UTF-8"))?;
-        Ok(text.to_owned())
+    /// Reads the byte or text string that begins with a head.
+    fn text(&mut self, head: Header, encoding: Option<TextEncoding>) -> Result<String, DecodeError> {
+        let bytes = match head {
+            Header::Bytes(Some(length)) | Header::Text(Some(length)) => Cow::Borrowed(self.take(length)?),
+            Header::Bytes(None) | Header::Text(None) => Cow::Owned(self.chunks(head)?),
+            _ => return Err(self.syntax_error("an item that is not a text")),
+        };
+        match (head, encoding) {
+            (Header::Bytes(_), Some(encoding)) => Ok(encoding(&bytes)),
+            _ => match std::str::from_utf8(&bytes) {
+                Ok(text) => Ok(text.to_owned()),
+                Err(_) => Err(self.syntax_error("a text that is not UTF-8")),
+            },
+        }
     }
 
-    fn bytes(&mut self, length: u64) -> Result<&'a [u8], DecodeError> {
-        let length = usize::try_from(length).map_err(|_| self.syntax_error("unexpected end"))?;
-        self.take(length)
+    /// Reads the chunks of a string of indefinite length; all chunks have the type of the string.
+    fn chunks(&mut self, string: Header) -> Result<Vec<u8>, DecodeError> {
+        let mut bytes = Vec::new();
+        loop {
+            match (string, self.head()?) {
+                (_, Header::Break) => return Ok(bytes),
+                (Header::Bytes(_), Header::Bytes(Some(length)))
+                | (Header::Text(_), Header::Text(Some(length))) => {
+                    bytes.extend_from_slice(self.take(length)?);
+                }
+                _ => return Err(self.syntax_error("a chunk of a different type")),
+            }
+        }
     }
 
-    fn array(&mut self, length: u64, depth: usize) -> Result<Value, DecodeError> {
+    /// Reads the content of a time tag.
+    fn time(&mut self, tag: u64, head: Header) -> Result<Value, DecodeError> {
+        let text = match head {
+            Header::Bytes(_) | Header::Text(_) if tag == tag::DATE_TIME => {
+                Some(self.text(head, None)?).filter(|text| time::parse(text).is_some())
+            }
+            Header::Positive(_) | Header::Negative(_) | Header::Float(_) if tag == tag::EPOCH_TIME => {
+                // Years before 0 have a sign, which RFC 3339 does not allow.
+                epoch_time(head).map(|time| time.to_string()).filter(|text| !text.starts_with('-'))
+            }
+            _ => None,
+        };
+        let text = text.ok_or_else(|| self.syntax_error("a time tag without a valid time"))?;
+        self.leaf(Value::String(text))
+    }
+
+    fn array(&mut self, length: Option<usize>, at: Position<'_>) -> Result<Value, DecodeError> {
+        self.budget.charge(Cost::LIST)?;
         // No reservation: the announced length is untrusted, and each item takes at least one byte.
         let mut items = Vec::new();
-        for index in 0..length {
-            self.path.push(Step::Index(usize::try_from(index).unwrap_or(usize::MAX)));
-            items.push(self.value(depth + 1)?);
-            self.path.pop();
+        while let Some(head) = self.next_head(length, items.len())? {
+            items.push(self.item(head, at.child(None))?);
         }
         Ok(Value::Array(items))
     }
 
-    fn map(&mut self, length: u64, depth: usize) -> Result<Value, DecodeError> {
+    fn map(&mut self, length: Option<usize>, at: Position<'_>) -> Result<Value, DecodeError> {
+        self.budget.charge(Cost::OBJECT)?;
         let mut map = Map::new();
-        for _ in 0..length {
-            let (major, _, argument) = self.head()?;
-            if !matches!(major, major::BYTES | major::TEXT) {
-                return Err(self.syntax_error("a key that is no text"));
-            }
-            let key = self.text(argument)?;
+        while let Some(head) = self.next_head(length, map.len())? {
+            let key = self.text(head, at.encoding)?;
             self.budget.charge(Cost::key(key.len(), map.len()))?;
-            self.path.push(Step::Key(key.clone()));
             if map.contains_key(&key) {
-                self.duplicate();
+                return Err(self.syntax_error(&format!("a duplicate key {key:?}")));
             }
-            let value = self.value(depth + 1)?;
-            self.path.pop();
+            let head = self.head()?;
+            let value = self.item(head, at.child(Some(&key)))?;
             map.insert(key, value);
         }
-        let name = match self.path.last() {
-            Some(Step::Key(name)) => Some(name.as_str()),
-            _ => None,
-        };
-        self.budget.charge(Cost::object_end(map.len(), name))?;
+        self.budget.charge(Cost::object_end(map.len(), at.name))?;
         Ok(Value::Object(map))
-    }
-
-    fn duplicate(&mut self) {
-        let mut path = String::new();
-        for step in &self.path {
-            match step {
-                Step::Key(key) if path.is_empty() => path.push_str(key),
-                Step::Key(key) => path.extend([".", key]),
-                Step::Index(index) => path.push_str(&format!("[{index}]")),
-            }
-        }
-        if self.duplicates.len() < MAX_DUPLICATES && !self.duplicates.contains(&path) {
-            self.duplicates.push(path);
-        }
-    }
-
-    fn tagged(&mut self, tag: u64, depth: usize) -> Result<Value, DecodeError> {
-        match tag {
-            SELF_DESCRIBED if self.at == MAGIC.len() => self.value(depth),
-            EXPECTED_BASE64 => match self.head()? {
-                (major::BYTES, _, length) => {
-                    let text = STANDARD.encode(self.bytes(length)?);
-                    self.leaf(Value::String(text))
-                }
-                _ => Err(self.syntax_error("a tag of bytes on something else")),
-            },
-            _ => Err(self.syntax_error("a tag that is not known")),
-        }
-    }
-
-    fn simple(&mut self, short: u8, argument: u64) -> Result<Value, DecodeError> {
-        let float = match (short, argument) {
-            (20, _) => return Ok(Value::Bool(false)),
-            (21, _) => return Ok(Value::Bool(true)),
-            (22, _) => return Ok(Value::Null),
-            (25, bits) => half(bits),
-            (26, bits) => f64::from(f32::from_bits(u32::try_from(bits).unwrap_or_default())),
-            (27, bits) => f64::from_bits(bits),
-            _ => return Err(self.syntax_error("a simple value that is not known")),
-        };
-        Number::from_f64(float)
-            .map(Value::Number)
-            .ok_or_else(|| self.syntax_error("a float that is no number"))
     }
 }
 
-/// Converts a 16-bit float.
-fn half(bits: u64) -> f64 {
-    let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
-    let exponent = i32::try_from(bits >> 10 & 0x1f).unwrap_or_default();
-    let fraction = f64::from(u16::try_from(bits & 0x3ff).unwrap_or_default());
-    sign * match exponent {
-        0 => fraction * 2_f64.powi(-24),
-        31 if fraction == 0.0 => f64::INFINITY,
-        31 => f64::NAN,
-        _ => (fraction + 1024.0) * 2_f64.powi(exponent - 25),
+/// Converts seconds since 1970; None: the time is out of range.
+fn epoch_time(seconds: Header) -> Option<Timestamp> {
+    match seconds {
+        Header::Positive(seconds) => Timestamp::from_second(i64::try_from(seconds).ok()?).ok(),
+        Header::Negative(complement) => Timestamp::from_second(!i64::try_from(complement).ok()?).ok(),
+        Header::Float(seconds) => {
+            Timestamp::from_duration(SignedDuration::try_from_secs_f64(seconds).ok()?).ok()
+        }
+        _ => None,
     }
 }
 
@@ -363,6 +371,11 @@ mod tests {
             (json!(-1), b"\x20"),
             (json!(-1000), b"\x39\x03\xe7"),
             (json!(i64::MIN), b"\x3b\x7f\xff\xff\xff\xff\xff\xff\xff"),
+            (json!(1.0), b"\xf9\x3c\x00"),
+            (json!(-0.0), b"\xf9\x80\x00"),
+            (json!(65_504.0), b"\xf9\x7b\xff"),
+            (json!(100_000.0), b"\xfa\x47\xc3\x50\x00"),
+            (json!(1e300), b"\xfb\x7e\x37\xe4\x3c\x88\x00\x75\x9c"),
             (json!(1.1), b"\xfb\x3f\xf1\x99\x99\x99\x99\x99\x9a"),
             (json!(""), b"\x40"),
             (json!("\u{fc}"), b"\x42\xc3\xbc"),
@@ -378,7 +391,24 @@ mod tests {
     #[test]
     fn alternative_cbor_encodings_are_decoded() {
         for (bytes, value) in [
-            (&b"\x18\x01"[..], json!(1)),
+            (&b"\x9f\x01\x9f\xff\xff"[..], json!([1, []])),
+            (b"\xbf\x41a\x01\x61b\xbf\xff\xff", json!({"a": 1, "b": {}})),
+            (b"\x5f\x42\xc3\xbc\x40\x41a\xff", json!("\u{fc}a")),
+            (b"\x7f\x61a\x61b\xff", json!("ab")),
+            (b"\xa1\x5f\x41a\x41b\xff\x01", json!({"ab": 1})),
+            (b"\x81\xd9\xd9\xf7\x01", json!([1])),
+            (b"\xd9\x10\x00\xd9\x10\x01\x61a", json!("a")),
+            (b"\xd5\x43\xfb\xff\xfe", json!("-__-")),
+            (b"\xd5\x41\xfb", json!("-w")),
+            (b"\xd6\x41\xfb", json!("+w==")),
+            (b"\xd7\x42\x0a\xff", json!("0aff")),
+            (b"\xd7\x82\x41\x01\xd6\x42\x00\x01", json!(["01", "AAE="])),
+            (b"\xd6\x61a", json!("a")),
+            (b"\xc0\x742013-03-21T20:04:00Z", json!("2013-03-21T20:04:00Z")),
+            (b"\xc1\x1a\x51\x4b\x67\xb0", json!("2013-03-21T20:04:00Z")),
+            (b"\xc1\xfb\x41\xd4\x52\xd9\xec\x20\x00\x00", json!("2013-03-21T20:04:00.5Z")),
+            (b"\xc1\x20", json!("1969-12-31T23:59:59Z")),
+            (b"\x18\x01", json!(1)),
             (b"\x63abc", json!("abc")),
             (b"\xa1\x61a\x01", json!({"a": 1})),
             (b"\xf9\x3c\x00", json!(1.0)),
@@ -402,14 +432,23 @@ mod tests {
             b"\xbb\xff\xff\xff\xff\xff\xff\xff\xff",
             b"\x5b\xff\xff\xff\xff\xff\xff\xff\xff",
             b"\x01\x02",
-            b"\x9f\xff",
-            b"\x5f\x41a\xff",
+            b"\x9f\x01",
+            b"\x5f\x41a",
+            b"\x5f\x61a\xff",
+            b"\x7f\x41a\xff",
+            b"\x5f\x5f\x41a\xff\xff",
+            b"\xbf\x41a\xff",
+            b"\x82\x01\xff",
+            b"\x1f",
+            b"\xf8\x14",
+            b"\xc2\x41\x01",
+            b"\xc1\x61a",
+            b"\xc0\x01",
+            b"\xc1\x3b\x00\xff\xff\xff\xff\xff\xff\xff",
             b"\x1c",
             b"\xa1\x01\x01",
             b"\x42\xff\xfe",
             b"\xc0\x61a",
-            b"\xd6\x61a",
-            b"\x81\xd9\xd9\xf7\x01",
             b"\xf7",
             b"\xf8\xff",
             b"\xf9\x7c\x00",
@@ -423,10 +462,18 @@ mod tests {
         assert_eq!(read(&[0x81; 20]), Err(DecodeError::TooDeep(10)));
     }
 
+    /// A chain of tags must not use the stack: it is not limited by the depth.
     #[test]
-    fn duplicate_cbor_keys_are_reported() {
-        let decoded = decode(b"\xa2\x41a\x81\xa3\x41b\x01\x41b\x02\x41b\x03\x41a\x05", LIMITS).unwrap();
-        assert_eq!(decoded.value, json!({"a": 5}));
-        assert_eq!(decoded.duplicates, ["a[0].b", "a"]);
+    fn long_chain_of_cbor_tags_decodes_to_its_content() {
+        let limits = Limits { depth: 1, ..Limits::BODY };
+        let chain = [&[0xd9, 0x10, 0x00].repeat(1_000_000)[..], &[0x01]].concat();
+        assert_eq!(decode(&chain, limits).map(|decoded| decoded.value), Ok(json!(1)));
+    }
+
+    #[test]
+    fn duplicate_cbor_key_is_rejected() {
+        let duplicate = decode(b"\xa1\x41a\x81\xa2\x41b\x01\x61b\x02", LIMITS);
+        let message = "cbor: a duplicate key \"b\" at byte 10".to_owned();
+        assert_eq!(duplicate.map(drop), Err(DecodeError::Syntax(message)));
     }
 }

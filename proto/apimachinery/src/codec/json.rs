@@ -34,7 +34,7 @@ pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
     decode_within(input, &mut Budget::new(limits))
 }
 
-/// Like [`decode`], for a document inside another one with a common budget.
+/// Like [`decode`], for a document inside a document with a common budget.
 ///
 /// # Errors
 ///

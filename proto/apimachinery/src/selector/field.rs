@@ -5,6 +5,7 @@
 //! The grammar and the error texts are those of Kubernetes. Blanks belong to names and values. Terms are kept
 //! sorted, so that their order in the text makes no difference. The kind decides whether it supports a field.
 
+use super::SelectorError;
 use crate::attributes::{Operator, ParsedSelector, Requirement};
 
 /// Parsed field selector. The default selects everything.
@@ -23,20 +24,22 @@ struct Term {
 }
 
 impl FieldSelector {
-    /// Parses the query parameter. The error text is part of a 400 response.
+    /// Parses the query parameter.
     ///
     /// # Errors
     ///
-    /// The text that could not be parsed.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// See [`SelectorError`].
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
         let terms = parts.into_iter().filter(|part| !part.is_empty()).map(|part| {
-            let (field, equal, value) = split_term(part)
-                .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
+            let (field, equal, value) = split_term(part).ok_or_else(|| SelectorError::MissingOperator {
+                selector: text.to_owned(),
+                term: part.to_owned(),
+            })?;
             Ok(Term { field: field.into(), equal, value: unescape(value)?.into() })
         });
-        Ok(FieldSelector { terms: terms.collect::<Result<_, String>>()? })
+        Ok(FieldSelector { terms: terms.collect::<Result<_, SelectorError>>()? })
     }
 
     /// Selects one object by its name, for a watch on an item path.
@@ -109,23 +112,18 @@ fn split_term(term: &str) -> Option<(&str, bool, &str)> {
 }
 
 /// Removes the backslashes.
-fn unescape(value: &str) -> Result<String, String> {
+fn unescape(value: &str) -> Result<String, SelectorError> {
     let mut out = String::with_capacity(value.len());
     let mut chars = value.chars();
     while let Some(c) = chars.next() {
         match c {
             '\\' => match chars.next() {
                 Some(c @ ('\\' | ',' | '=')) => out.push(c),
-                Some(c) => return Err(format!("invalid field selector: invalid escape sequence: \\{c}")),
-                None => return Err("invalid field selector: invalid escape sequence: \\".to_owned()),
+                other => {
+                    return Err(SelectorError::InvalidEscape(other.map(String::from).unwrap_or_default()));
+                }
             },
-            // The reference prints the code point.
-            ',' | '=' => {
-                return Err(format!(
-                    "invalid field selector: unescaped character in value: {}",
-                    u32::from(c)
-                ));
-            }
+            ',' | '=' => return Err(SelectorError::Unescaped(c)),
             c => out.push(c),
         }
     }
@@ -138,14 +136,14 @@ mod tests {
 
     /// Returns the terms of the selector in its own order.
     fn parsed(text: &str) -> Result<Vec<(String, bool, String)>, String> {
-        let selector = FieldSelector::parse(text)?;
+        let selector = FieldSelector::parse(text).map_err(|error| error.to_string())?;
         Ok(selector.terms.iter().map(|t| (t.field.to_string(), t.equal, t.value.to_string())).collect())
     }
 
     #[test]
     fn field_selector_grammar_matches_reference() {
         let term = |field: &str, equal, value: &str| (field.to_owned(), equal, value.to_owned());
-        for (text, want) in [
+        for (text, expected) in [
             ("", vec![]),
             (",", vec![]),
             ("a=b", vec![term("a", true, "b")]),
@@ -159,13 +157,13 @@ mod tests {
             (r"a=\\,b=1", vec![term("a", true, r"\"), term("b", true, "1")]),
             ("a!b=c", vec![term("a!b", true, "c")]),
         ] {
-            assert_eq!(parsed(text), Ok(want), "{text}");
+            assert_eq!(parsed(text), Ok(expected), "{text}");
         }
     }
 
     #[test]
     fn field_selector_errors_match_reference() {
-        for (text, want) in [
+        for (text, expected) in [
             ("a", "invalid selector: 'a'; can't understand 'a'"),
             ("a=b,c!", "invalid selector: 'a=b,c!'; can't understand 'c!'"),
             ("a=b=c", "invalid field selector: unescaped character in value: 61"),
@@ -173,7 +171,7 @@ mod tests {
             (r"a=\n", r"invalid field selector: invalid escape sequence: \n"),
             (r"a=b\", r"invalid field selector: invalid escape sequence: \"),
         ] {
-            assert_eq!(parsed(text), Err(want.to_owned()), "{text}");
+            assert_eq!(parsed(text), Err(expected.to_owned()), "{text}");
         }
     }
 

@@ -8,7 +8,7 @@
 use crate::attributes::{Operator, ParsedSelector, Requirement};
 use crate::field::{FieldError, FieldPath};
 
-use super::syntax;
+use super::{SelectorError, syntax};
 
 /// Parsed label selector. The default selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -58,12 +58,12 @@ fn integer(value: Option<&str>) -> Option<i64> {
 }
 
 impl LabelSelector {
-    /// Parses the query parameter. The error text is part of a 400 response.
+    /// Parses the query parameter.
     ///
     /// # Errors
     ///
-    /// The problem and its position.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// See [`SelectorError`].
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut terms = Parser::new(text).selector()?;
         terms.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(LabelSelector { terms: terms.into() })
@@ -87,7 +87,7 @@ impl LabelSelector {
     /// Converts to the form that authorization examines.
     ///
     /// Reviews cannot express `>` and `<`, which are omitted. The authorizer then sees a wider request than
-    /// the client made, never a narrower one.
+    /// the client made, never a narrower selector.
     pub fn requirements(&self) -> ParsedSelector {
         let requirement = |term: &Term| {
             let (operator, values) = match &term.test {
@@ -198,44 +198,42 @@ impl<'t> Parser<'t> {
         self.next.0.as_operand()
     }
 
-    fn selector(&mut self) -> Result<Vec<Term>, String> {
+    fn selector(&mut self) -> Result<Vec<Term>, SelectorError> {
         let mut terms = Vec::new();
         loop {
             match self.peek() {
                 Token::Word | Token::Not => {}
                 Token::End => return Ok(terms),
                 _ => {
-                    return Err(format!(
-                        "found '{}', expected: !, identifier, or 'end of string'",
-                        self.next.1
-                    ));
+                    return Err(unexpected(self.next.1, "!, identifier, or 'end of string'"));
                 }
             }
-            terms.push(self.requirement().map_err(|e| format!("unable to parse requirement: {e}"))?);
+            terms.push(self.requirement().map_err(|error| SelectorError::Requirement(Box::new(error)))?);
             match self.take_operand() {
                 (Token::End, _) => return Ok(terms),
                 (Token::Comma, _) if matches!(self.peek(), Token::Word | Token::Not) => {}
                 (Token::Comma, _) => {
-                    return Err(format!("found '{}', expected: identifier after ','", self.next.1));
+                    return Err(unexpected(self.next.1, "identifier after ','"));
                 }
-                (_, literal) => return Err(format!("found '{literal}', expected: ',' or 'end of string'")),
+                (_, literal) => return Err(unexpected(literal, "',' or 'end of string'")),
             }
         }
     }
 
-    fn requirement(&mut self) -> Result<Term, String> {
+    fn requirement(&mut self) -> Result<Term, SelectorError> {
         let absent = self.peek() == Token::Not;
         if absent {
             self.take();
         }
         let (token, key) = self.take_operand();
         if token != Token::Word {
-            return Err(format!("found '{key}', expected: identifier"));
+            return Err(unexpected(key, "identifier"));
         }
         let errors = syntax::qualified_name(key);
         if !errors.is_empty() {
             // The reference has no path for the key and prints `<nil>`.
-            return Err(FieldError::invalid(&FieldPath::new("<nil>"), key, &errors.join("; ")).to_string());
+            let error = FieldError::invalid(&FieldPath::new("<nil>"), key, &errors.join("; "));
+            return Err(SelectorError::InvalidLabel(error.to_string()));
         }
         let test = if absent {
             Test::Absent
@@ -247,7 +245,7 @@ impl<'t> Parser<'t> {
         Ok(Term { key: key.into(), test })
     }
 
-    fn test(&mut self, key: &str) -> Result<Test, String> {
+    fn test(&mut self, key: &str) -> Result<Test, SelectorError> {
         match self.take() {
             (Token::In, _) => Ok(Test::In(checked_values(key, self.list()?)?)),
             (Token::NotIn, _) => Ok(Test::NotIn(checked_values(key, self.list()?)?)),
@@ -255,26 +253,26 @@ impl<'t> Parser<'t> {
             (Token::NotEqual, _) => Ok(Test::NotIn(checked_values(key, vec![self.value()?])?)),
             (Token::Above, _) => Ok(Test::Above(parse_bound(key, self.value()?)?)),
             (Token::Below, _) => Ok(Test::Below(parse_bound(key, self.value()?)?)),
-            (_, literal) => Err(format!("found '{literal}', expected: in, notin, =, ==, !=, gt, lt")),
+            (_, literal) => Err(unexpected(literal, "in, notin, =, ==, !=, gt, lt")),
         }
     }
 
     /// Parses the value after `=`, `!=`, `<`, `>`; an absent value is the empty string.
-    fn value(&mut self) -> Result<&'t str, String> {
+    fn value(&mut self) -> Result<&'t str, SelectorError> {
         if matches!(self.peek(), Token::End | Token::Comma) {
             return Ok("");
         }
         match self.take_operand() {
             (Token::Word, literal) => Ok(literal),
-            (_, literal) => Err(format!("found '{literal}', expected: identifier")),
+            (_, literal) => Err(unexpected(literal, "identifier")),
         }
     }
 
     /// Parses `(a,b)` after `in` and `notin`; an absent value is the empty string.
-    fn list(&mut self) -> Result<Vec<&'t str>, String> {
+    fn list(&mut self) -> Result<Vec<&'t str>, SelectorError> {
         match self.take_operand() {
             (Token::Open, _) => {}
-            (_, literal) => return Err(format!("found '{literal}' expected: '('")),
+            (_, literal) => return Err(SelectorError::MissingList(literal.to_owned())),
         }
         let mut values = Vec::new();
         match self.peek() {
@@ -283,7 +281,7 @@ impl<'t> Parser<'t> {
                 self.take();
                 return Ok(vec![""]);
             }
-            _ => return Err(format!("found '{}', expected: ',', ')' or identifier", self.next.1)),
+            _ => return Err(unexpected(self.next.1, "',', ')' or identifier")),
         }
         loop {
             match self.take_operand() {
@@ -292,7 +290,7 @@ impl<'t> Parser<'t> {
                     match self.peek() {
                         Token::Comma => {}
                         Token::Close => break,
-                        _ => return Err(format!("found '{}', expected: ',' or ')'", self.next.1)),
+                        _ => return Err(unexpected(self.next.1, "',' or ')'")),
                     }
                 }
                 (Token::Comma, _) => {
@@ -311,7 +309,7 @@ impl<'t> Parser<'t> {
                         _ => {}
                     }
                 }
-                (_, literal) => return Err(format!("found '{literal}', expected: ',', or identifier")),
+                (_, literal) => return Err(unexpected(literal, "',', or identifier")),
             }
         }
         self.take();
@@ -319,8 +317,12 @@ impl<'t> Parser<'t> {
     }
 }
 
+fn unexpected(token: &str, expected: &'static str) -> SelectorError {
+    SelectorError::UnexpectedToken { found: token.to_owned(), expected }
+}
+
 /// Checks values and converts them to a set.
-fn checked_values(key: &str, mut values: Vec<&str>) -> Result<Box<[Box<str>]>, String> {
+fn checked_values(key: &str, mut values: Vec<&str>) -> Result<Box<[Box<str>]>, SelectorError> {
     values.sort_unstable();
     values.dedup();
     let errors: Vec<String> = values
@@ -332,11 +334,15 @@ fn checked_values(key: &str, mut values: Vec<&str>) -> Result<Box<[Box<str>]>, S
             (!errors.is_empty()).then(|| FieldError::invalid(&path, *value, &errors.join("; ")).to_string())
         })
         .collect();
-    if errors.is_empty() { Ok(values.into_iter().map(Box::from).collect()) } else { Err(aggregate(errors)) }
+    if errors.is_empty() {
+        Ok(values.into_iter().map(Box::from).collect())
+    } else {
+        Err(SelectorError::InvalidLabel(aggregate(errors)))
+    }
 }
 
 /// Parses the number after `>` and `<`.
-fn parse_bound(key: &str, value: &str) -> Result<i64, String> {
+fn parse_bound(key: &str, value: &str) -> Result<i64, SelectorError> {
     let parsed = value.parse();
     let mut errors = Vec::new();
     if parsed.is_err() {
@@ -347,8 +353,8 @@ fn parse_bound(key: &str, value: &str) -> Result<i64, String> {
     match (checked_values(key, vec![value]), parsed) {
         (Ok(_), Ok(bound)) => Ok(bound),
         (values, _) => {
-            errors.extend(values.err());
-            Err(aggregate(errors))
+            errors.extend(values.err().map(String::from));
+            Err(SelectorError::InvalidLabel(aggregate(errors)))
         }
     }
 }

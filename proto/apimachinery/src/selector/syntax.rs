@@ -103,7 +103,7 @@ mod tests {
         for key in ["a", "A.b_c-9", "example.com/name", "a-b.c/x", longest.as_str()] {
             assert!(qualified_name(key).is_empty(), "{key}: {:?}", qualified_name(key));
         }
-        for (key, want) in [
+        for (key, expected) in [
             ("", vec!["name part must be non-empty", "name part must consist of"]),
             ("a b", vec!["name part must consist of"]),
             ("-a", vec!["name part must consist of"]),
@@ -117,8 +117,8 @@ mod tests {
             ("é", vec!["name part must consist of"]),
         ] {
             let errors = qualified_name(key);
-            assert_eq!(errors.len(), want.len(), "{key}: {errors:?}");
-            assert!(errors.iter().zip(&want).all(|(e, w)| e.starts_with(w)), "{key}: {errors:?}");
+            assert_eq!(errors.len(), expected.len(), "{key}: {errors:?}");
+            assert!(errors.iter().zip(&expected).all(|(e, w)| e.starts_with(w)), "{key}: {errors:?}");
         }
     }
 

@@ -4,72 +4,55 @@
 //! of a generated certificate and signs the certificate again.
 
 use rcgen::{KeyPair, SigningKey};
+use yasna::models::ObjectIdentifier;
+use yasna::{DERWriterSeq, construct_der};
 
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-const OBJECT_IDENTIFIER: u8 = 0x06;
-const UTF8_STRING: u8 = 0x0c;
-const BIT_STRING: u8 = 0x03;
-const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
-const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
+const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
+
+/// Index of the subject in the signed part of a certificate.
+///
+/// Version, serial number, signature algorithm, issuer and validity precede it.
+const SUBJECT: usize = 5;
 
 /// Encodes a name as DER: organizations in order, then the common name.
 pub(super) fn name(organizations: &[String], common_name: &str) -> Vec<u8> {
-    let attribute = |kind: &[u8], value: &str| {
-        let pair = [wrap(OBJECT_IDENTIFIER, kind), wrap(UTF8_STRING, value.as_bytes())].concat();
-        wrap(SET, &wrap(SEQUENCE, &pair))
-    };
-    let mut attributes: Vec<u8> =
-        organizations.iter().flat_map(|organization| attribute(ORGANIZATION, organization)).collect();
-    attributes.extend(attribute(COMMON_NAME, common_name));
-    wrap(SEQUENCE, &attributes)
+    let organizations = organizations.iter().map(|organization| (ORGANIZATION, organization.as_str()));
+    construct_sequence(|attributes| {
+        for (kind, value) in organizations.chain([(COMMON_NAME, common_name)]) {
+            attributes.next().write_set(|set| {
+                set.next().write_sequence(|pair| {
+                    pair.next().write_oid(&ObjectIdentifier::from_slice(kind));
+                    pair.next().write_utf8_string(value);
+                });
+            });
+        }
+    })
 }
 
 /// Replaces the subject of a certificate and signs it with the key of the issuer. None: the input is no
 /// certificate.
 pub(super) fn replace(certificate: &[u8], subject: &[u8], issuer: &KeyPair) -> Option<Vec<u8>> {
-    let (_, outer, _) = element(certificate)?;
-    let (_, fields, after) = element(outer)?;
-    let (algorithm, _, _) = element(after)?;
-    // Version, serial number, signature algorithm, issuer, validity; the subject follows.
-    let mut rest = fields;
-    for _ in 0..5 {
-        rest = element(rest)?.2;
-    }
-    let before = fields.get(..fields.len() - rest.len())?;
-    let (_, _, behind) = element(rest)?;
-    let signed = wrap(SEQUENCE, &[before, subject, behind].concat());
-    let mut signature = vec![0]; // no unused bits
-    signature.extend(issuer.sign(&signed).ok()?);
-    Some(wrap(SEQUENCE, &[signed.as_slice(), algorithm, &wrap(BIT_STRING, &signature)].concat()))
+    let parts = elements(certificate)?;
+    let [signed, algorithm, _signature] = parts.as_slice() else { return None };
+    let mut fields = elements(signed)?;
+    *fields.get_mut(SUBJECT)? = subject.to_vec();
+    let signed = sequence(&fields);
+    let signature = issuer.sign(&signed).ok()?;
+    let signature = construct_der(|writer| writer.write_bitvec_bytes(&signature, signature.len() * 8));
+    Some(sequence(&[signed, algorithm.clone(), signature]))
 }
 
-/// Encodes a DER element.
-fn wrap(tag: u8, content: &[u8]) -> Vec<u8> {
-    let mut out = vec![tag];
-    let length = content.len();
-    if length < 0x80 {
-        out.extend(u8::try_from(length));
-    } else {
-        let bytes = length.to_be_bytes();
-        let used: Vec<u8> = bytes.into_iter().skip_while(|b| *b == 0).collect();
-        out.extend(u8::try_from(used.len()).map(|n| 0x80 | n));
-        out.extend(used);
-    }
-    out.extend_from_slice(content);
-    out
+/// Returns the encoded elements of a sequence.
+fn elements(sequence: &[u8]) -> Option<Vec<Vec<u8>>> {
+    yasna::parse_der(sequence, |reader| reader.collect_sequence_of(|element| element.read_der())).ok()
 }
 
-/// Splits off the first element: the whole element, its content, and the rest of the input.
-fn element(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let first = usize::from(*bytes.get(1)?);
-    let (header, length) = if first < 0x80 {
-        (2, first)
-    } else {
-        let count = first & 0x7f;
-        let digits = bytes.get(2..2 + count).filter(|_| count <= 4)?;
-        (2 + count, digits.iter().fold(0, |sum, digit| sum << 8 | usize::from(*digit)))
-    };
-    let (whole, rest) = bytes.split_at_checked(header.checked_add(length)?)?;
-    Some((whole, whole.get(header..)?, rest))
+/// Encodes a sequence of encoded elements.
+fn sequence(elements: &[Vec<u8>]) -> Vec<u8> {
+    construct_sequence(|writer| elements.iter().for_each(|element| writer.next().write_der(element)))
+}
+
+fn construct_sequence(write: impl FnOnce(&mut DERWriterSeq<'_>)) -> Vec<u8> {
+    construct_der(|writer| writer.write_sequence(write))
 }

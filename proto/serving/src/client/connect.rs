@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
 use super::{Settings, SettingsError};
+use crate::client_config::check_proxy;
 
 /// Connect timeout, independent of the limits of a call.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -56,28 +57,11 @@ impl Proxy {
             Proxy::Environment => Ok(Route::Environment(Arc::new(Matcher::from_env()))),
             Proxy::None => Ok(Route::Direct),
             Proxy::Url(url) => {
-                check_proxy(url).map_err(SettingsError)?;
+                check_proxy(url).map_err(|error| SettingsError(error.to_string()))?;
                 Ok(Route::Always(Arc::new(Matcher::builder().all(url.as_str()).no("").build())))
             }
         }
     }
-}
-
-/// Validates the URL of a proxy.
-///
-/// # Errors
-///
-/// The reason, without the URL, which may contain a password.
-pub(crate) fn check_proxy(url: &str) -> Result<(), String> {
-    let uri: Uri = url.parse().map_err(|e| format!("is not a URL: {e}"))?;
-    match uri.scheme_str() {
-        Some("http" | "https" | "socks5" | "socks5h") => {}
-        Some(other) => {
-            return Err(format!("has the scheme `{other}`: use http, https, socks5 or socks5h"));
-        }
-        None => return Err("must begin with http://, https:// or socks5://".to_owned()),
-    }
-    if uri.host().is_none_or(str::is_empty) { Err("has no host".to_owned()) } else { Ok(()) }
 }
 
 #[derive(Clone)]

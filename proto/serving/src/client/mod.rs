@@ -21,10 +21,8 @@
 mod connect;
 pub mod remote;
 pub mod retry;
-mod trust;
 
 use std::error::Error;
-use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::codec::{self, DecodeError};
@@ -39,10 +37,9 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use crate::body;
 use connect::Connector;
 
+pub use crate::trust::{Identity, SettingsError, Trust};
 pub use connect::Proxy;
-pub(crate) use connect::check_proxy;
 pub use remote::Remote;
-pub use trust::{Identity, Trust};
 
 /// An unused connection is closed after this time.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -78,11 +75,6 @@ impl Default for Settings {
         }
     }
 }
-
-/// Invalid client settings; the text names the setting and the reason.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SettingsError(pub String);
 
 /// Limits of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,8 +215,8 @@ impl Client {
     ) -> Result<ClientResponse, CallError> {
         request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| self.user_agent.clone());
         let call = async {
-            let answered = self.inner.request(request.map(Full::new)).await;
-            let (head, mut incoming) = answered.map_err(|e| call_error(&e))?.into_parts();
+            let response = self.inner.request(request.map(Full::new)).await;
+            let (head, mut incoming) = response.map_err(|e| call_error(&e))?.into_parts();
             let body = body::collect(&mut incoming, limits.bytes).await.map_err(|e| match e {
                 body::ReadError::TooLarge(limit) => CallError::TooLarge(limit),
                 body::ReadError::Timeout => CallError::Timeout(limits.within),
@@ -275,11 +267,6 @@ fn error_chain(error: &(dyn Error + 'static)) -> String {
     // The outermost message of the library says only that an error occurred.
     let skip = usize::from(messages.len() > 1);
     messages.into_iter().skip(skip).collect::<Vec<_>>().join(": ")
-}
-
-/// Cryptography provider of this module.
-fn provider() -> Arc<rustls::crypto::CryptoProvider> {
-    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
 #[cfg(test)]

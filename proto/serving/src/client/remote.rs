@@ -5,8 +5,8 @@
 //! While the remote is in use it checks the files that the configuration names (CA bundle, certificate, key,
 //! token), at most once per [`FILE_CHECK_INTERVAL`]. Invalid files are logged and the previous content stays
 //! in use. A new certificate, key or CA bundle causes new connections; requests in flight end on the old
-//! ones. The remote runs a credential plugin as [`crate::exec`] describes. After a 401 the remote drops the
-//! credentials of the plugin, gets new ones, and repeats the request once.
+//! connections. The remote runs a credential plugin as [`crate::exec`] describes. After a 401 the remote drops the
+//! credentials of the plugin, gets new credentials, and repeats the request once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,10 +22,11 @@ use http::{Method, StatusCode, Uri};
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{CallError, Client, ClientResponse, Identity, Limits, Proxy, Settings, Trust, request};
+use super::{CallError, Client, ClientResponse, Limits, Proxy, Settings, SettingsError, request};
 use crate::client_config::{Impersonate, Secret, Target};
 use crate::exec::{ClusterInfo, Plugin, terminal};
 use crate::reload::Snapshot;
+use crate::trust::{Identity, Trust};
 
 /// Interval between checks of the files.
 pub const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -87,7 +88,7 @@ impl Remote {
         Remote::with_input(target, user_agent, names, clock, terminal())
     }
 
-    /// Like [`Remote::new`], with another standard input for a credential plugin; None: no terminal.
+    /// Like [`Remote::new`], with a standard input for the credential plugin; None: no terminal.
     ///
     /// # Errors
     ///
@@ -101,16 +102,16 @@ impl Remote {
     ) -> Result<Self, Vec<String>> {
         let snapshot = Snapshot::new(files(&target));
         let contents = FileContents::read(&target)?;
-        let one = |mistake: String| vec![mistake];
-        let client = client(&target, user_agent, &contents.trust, contents.identity.as_ref()).map_err(one)?;
+        let client = client(&target, user_agent, &contents.trust, contents.identity.as_ref())
+            .map_err(|error| vec![error.to_string()])?;
         let plugin = match &target.user.exec {
             None => None,
             Some(exec) => {
                 let extension = names.group_sub_key("client.authentication", "exec");
                 let cluster = ClusterInfo::new(&target.cluster, &extension)
                     .map_err(|(file, e)| vec![format!("{}: {e}", file.display())])?;
-                let within = if input.is_some() { INTERACTIVE_PLUGIN_TIMEOUT } else { PLUGIN_TIMEOUT };
-                Some(Plugin::new(exec, names, cluster, input, within, Arc::clone(&clock))?)
+                let timeout = if input.is_some() { INTERACTIVE_PLUGIN_TIMEOUT } else { PLUGIN_TIMEOUT };
+                Some(Plugin::new(exec, names, cluster, input, timeout, Arc::clone(&clock))?)
             }
         };
         let state = RemoteState {
@@ -122,7 +123,7 @@ impl Remote {
         };
         Ok(Remote {
             base: base_url(&target.cluster.server),
-            impersonate: impersonation(&target.user.impersonate).map_err(one)?,
+            impersonate: impersonation(&target.user.impersonate).map_err(|error| vec![error.to_string()])?,
             user_agent: user_agent.to_owned(),
             plugin,
             clock,
@@ -158,19 +159,20 @@ impl Remote {
         limits: Limits,
     ) -> Result<ClientResponse, CallError> {
         let url = format!("{}{path}", self.base);
-        let mut may_try_again = true;
+        let mut can_retry = true;
         loop {
-            let given = match &self.plugin {
+            let plugin = match &self.plugin {
                 Some(plugin) => {
-                    let given = plugin.credentials().await;
-                    Some((plugin, given.map_err(|e| CallError::Credentials(e.to_string()))?))
+                    let credentials = plugin.credentials().await;
+                    Some((plugin, credentials.map_err(|e| CallError::Credentials(e.to_string()))?))
                 }
                 None => None,
             };
-            let identity = given.as_ref().and_then(|(_, credentials)| credentials.identity.as_ref());
-            let (client, mut authorization) = self.current(identity)?;
-            if let Some(token) = given.as_ref().and_then(|(_, credentials)| credentials.token.as_ref()) {
-                authorization = Some(bearer(token).map_err(CallError::Credentials)?);
+            let credentials = plugin.as_ref().map(|(_, credentials)| credentials);
+            let (client, mut authorization) =
+                self.current(credentials.and_then(|credentials| credentials.identity.as_ref()))?;
+            if let Some(token) = credentials.and_then(|credentials| credentials.token.as_ref()) {
+                authorization = Some(bearer(token).map_err(|e| CallError::Credentials(e.to_string()))?);
             }
             let mut request = request(method.clone(), &url, body.clone())?;
             let headers = request.headers_mut();
@@ -178,31 +180,36 @@ impl Remote {
             if let Some(authorization) = authorization {
                 headers.insert(header::AUTHORIZATION, authorization);
             }
-            let answer = client.send(request, limits).await?;
-            match given {
-                Some((plugin, credentials)) if answer.status == StatusCode::UNAUTHORIZED => {
+            let response = client.send(request, limits).await?;
+            match plugin {
+                Some((plugin, credentials)) if response.status == StatusCode::UNAUTHORIZED => {
                     plugin.reject(&credentials).await;
-                    if !may_try_again {
-                        return Ok(answer);
+                    if !can_retry {
+                        return Ok(response);
                     }
-                    may_try_again = false;
+                    can_retry = false;
                 }
-                _ => return Ok(answer),
+                _ => return Ok(response),
             }
         }
     }
 
     /// Returns the current connections and the `Authorization` header of the configuration.
-    fn current(&self, given: Option<&Identity>) -> Result<(Client, Option<HeaderValue>), CallError> {
+    ///
+    /// The client certificate of a plugin replaces that of the configuration.
+    fn current(
+        &self,
+        plugin_identity: Option<&Identity>,
+    ) -> Result<(Client, Option<HeaderValue>), CallError> {
         let mut state = self.state.lock();
-        let mut stale = false;
+        let mut is_stale = false;
         let now = self.clock.monotonic();
         if now.saturating_sub(state.checked_at) >= FILE_CHECK_INTERVAL {
             state.checked_at = now;
             if state.snapshot.changed() {
                 match FileContents::read(&self.target) {
                     Ok(fresh) => {
-                        stale = fresh.trust != state.contents.trust;
+                        is_stale = fresh.trust != state.contents.trust;
                         state.contents = fresh;
                         tracing::info!(server = self.base, "client configuration files reloaded");
                     }
@@ -214,11 +221,11 @@ impl Remote {
                 }
             }
         }
-        let wanted = given.or(state.contents.identity.as_ref()).cloned();
-        if stale || wanted != state.presented_identity {
-            state.client = client(&self.target, &self.user_agent, &state.contents.trust, wanted.as_ref())
-                .map_err(CallError::Credentials)?;
-            state.presented_identity = wanted;
+        let identity = plugin_identity.or(state.contents.identity.as_ref()).cloned();
+        if is_stale || identity != state.presented_identity {
+            state.client = client(&self.target, &self.user_agent, &state.contents.trust, identity.as_ref())
+                .map_err(|error| CallError::Credentials(error.to_string()))?;
+            state.presented_identity = identity;
         }
         Ok((state.client.clone(), state.contents.authorization.clone()))
     }
@@ -229,7 +236,7 @@ fn client(
     user_agent: &str,
     trust: &Trust,
     identity: Option<&Identity>,
-) -> Result<Client, String> {
+) -> Result<Client, SettingsError> {
     let proxy = target.cluster.proxy_url.as_ref().and_then(Secret::text);
     let settings = Settings {
         trust: trust.clone(),
@@ -238,7 +245,7 @@ fn client(
         proxy: proxy.map_or(Proxy::Environment, |url| Proxy::Url(url.to_owned())),
         user_agent: user_agent.to_owned(),
     };
-    Client::new(&settings).map_err(|e| e.to_string())
+    Client::new(&settings)
 }
 
 /// URL prefix of all paths.
@@ -286,16 +293,16 @@ impl FileContents {
         let identity = match (certificate, key) {
             (Some(certificate), Some(key)) => {
                 let names = [&user.client_certificate, &user.client_key].into_iter().flatten();
-                let place = names.map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
-                let place = if place.is_empty() { "client-certificate-data".to_owned() } else { place };
-                record_mistake(Identity::from_pem(&certificate, &key), &place, &mut mistakes)
+                let source = names.map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
+                let source = if source.is_empty() { "client-certificate-data".to_owned() } else { source };
+                record_mistake(Identity::from_pem(&certificate, &key), &source, &mut mistakes)
             }
             _ => None,
         };
         let authorization = match authorization(target) {
             Ok(header) => header,
             Err(mistake) => {
-                mistakes.push(mistake);
+                mistakes.push(mistake.to_string());
                 None
             }
         };
@@ -309,19 +316,39 @@ fn read_file(file: &PathBuf, mistakes: &mut Vec<String>) -> Option<Vec<u8>> {
 
 fn record_mistake<T, E: std::fmt::Display>(
     read: Result<T, E>,
-    place: &str,
+    source: &str,
     mistakes: &mut Vec<String>,
 ) -> Option<T> {
-    read.map_err(|e| mistakes.push(format!("{place}: {e}"))).ok()
+    read.map_err(|e| mistakes.push(format!("{source}: {e}"))).ok()
+}
+
+/// Reason why configured credentials have no header.
+#[derive(Debug, thiserror::Error)]
+enum HeaderError {
+    #[error("{file}: {problem}", file = file.display())]
+    TokenFile { file: PathBuf, problem: TokenFileError },
+    #[error("the credentials contain characters that cannot stand in a header")]
+    Credentials,
+    #[error("as: `{0}` cannot be sent")]
+    Impersonation(String),
+}
+
+/// Reason why a file has no token.
+#[derive(Debug, thiserror::Error)]
+enum TokenFileError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error("contains no token")]
+    Empty,
 }
 
 /// `Authorization` header of a configured token or password.
-fn authorization(target: &Target) -> Result<Option<HeaderValue>, String> {
+fn authorization(target: &Target) -> Result<Option<HeaderValue>, HeaderError> {
     let user = &target.user;
     if let Some(file) = &user.token_file {
         match (read_token(file), &user.token) {
             (Ok(token), _) => return bearer(&token).map(Some),
-            (Err(problem), None) => return Err(format!("{}: {problem}", file.display())),
+            (Err(problem), None) => return Err(HeaderError::TokenFile { file: file.clone(), problem }),
             // The configured token is the fallback while the token file is missing.
             (Err(_), Some(_)) => {}
         }
@@ -338,19 +365,18 @@ fn authorization(target: &Target) -> Result<Option<HeaderValue>, String> {
     secret_header(&format!("Basic {}", STANDARD.encode(pair))).map(Some)
 }
 
-fn read_token(file: &PathBuf) -> Result<Secret, String> {
-    let content = std::fs::read(file).map_err(|e| e.to_string())?;
+fn read_token(file: &PathBuf) -> Result<Secret, TokenFileError> {
+    let content = std::fs::read(file)?;
     let token = content.trim_ascii();
-    if token.is_empty() { Err("holds no token".to_owned()) } else { Ok(Secret::new(token)) }
+    if token.is_empty() { Err(TokenFileError::Empty) } else { Ok(Secret::new(token)) }
 }
 
-fn bearer(token: &Secret) -> Result<HeaderValue, String> {
+fn bearer(token: &Secret) -> Result<HeaderValue, HeaderError> {
     secret_header(&format!("Bearer {}", token.text().unwrap_or("\n")))
 }
 
-fn secret_header(value: &str) -> Result<HeaderValue, String> {
-    let mut value = HeaderValue::from_str(value)
-        .map_err(|_| "the credentials hold characters that cannot stand in a header".to_owned())?;
+fn secret_header(value: &str) -> Result<HeaderValue, HeaderError> {
+    let mut value = HeaderValue::from_str(value).map_err(|_| HeaderError::Credentials)?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -372,26 +398,26 @@ const IN_NAME: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'|')
     .remove(b'~');
 
-/// Impersonation headers.
-fn impersonation(who: &Impersonate) -> Result<HeaderMap, String> {
+/// Builds the impersonation headers.
+fn impersonation(user: &Impersonate) -> Result<HeaderMap, HeaderError> {
     let mut headers = HeaderMap::new();
     let mut add = |name: String, value: &str| {
-        let wrong = || format!("as: `{name}` cannot be sent");
-        let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| wrong())?;
-        headers.append(HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?, value);
-        Ok::<(), String>(())
+        let error = || HeaderError::Impersonation(name.clone());
+        let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| error())?;
+        headers.append(HeaderName::from_bytes(name.as_bytes()).map_err(|_| error())?, value);
+        Ok::<(), HeaderError>(())
     };
-    if who.name.is_empty() {
+    if user.name.is_empty() {
         return Ok(headers);
     }
-    add("impersonate-user".to_owned(), &who.name)?;
-    if !who.uid.is_empty() {
-        add("impersonate-uid".to_owned(), &who.uid)?;
+    add("impersonate-user".to_owned(), &user.name)?;
+    if !user.uid.is_empty() {
+        add("impersonate-uid".to_owned(), &user.uid)?;
     }
-    for group in &who.groups {
+    for group in &user.groups {
         add("impersonate-group".to_owned(), group)?;
     }
-    for (key, values) in &who.extra {
+    for (key, values) in &user.extra {
         for value in values {
             add(format!("impersonate-extra-{}", utf8_percent_encode(key, IN_NAME)), value)?;
         }

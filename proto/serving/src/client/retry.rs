@@ -76,7 +76,7 @@ impl Backoff {
     }
 }
 
-/// Whether another attempt may succeed.
+/// Whether a further attempt may succeed.
 pub fn is_transient(outcome: &Result<ClientResponse, CallError>) -> bool {
     match outcome {
         Ok(answer) => {
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn transient_outcomes_are_retried() {
-        for (outcome, want) in [
+        for (outcome, expected) in [
             (answer(200, None), false),
             (answer(201, Some("1")), false),
             (answer(302, None), false),
@@ -132,7 +132,7 @@ mod tests {
             (Err(CallError::TooLarge(5)), false),
             (Err(CallError::Credentials("none".into())), false),
         ] {
-            assert_eq!(is_transient(&outcome), want, "{outcome:?}");
+            assert_eq!(is_transient(&outcome), expected, "{outcome:?}");
         }
     }
 

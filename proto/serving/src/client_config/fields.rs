@@ -40,32 +40,32 @@ impl<'a> Fields<'a> {
         self.map.get(field).filter(|value| !value.is_null())
     }
 
-    fn report_type_mismatch(&self, field: &str, wanted: &str, value: &Value, found: &mut ParseReport) {
-        found.mistakes.push(format!("{}: must be {wanted}, not {}", self.at(field), json_type(value)));
+    fn report_type_mismatch(&self, field: &str, expected: &str, value: &Value, report: &mut ParseReport) {
+        report.mistakes.push(format!("{}: must be {expected}, not {}", self.at(field), json_type(value)));
     }
 
     /// Returns a string; an absent field is an empty string.
-    pub(super) fn string(&mut self, field: &'static str, found: &mut ParseReport) -> String {
+    pub(super) fn string(&mut self, field: &'static str, report: &mut ParseReport) -> String {
         match self.any(field) {
             Some(Value::String(text)) => text.clone(),
             Some(other) => {
-                self.report_type_mismatch(field, "a string", other, found);
+                self.report_type_mismatch(field, "a string", other, report);
                 String::new()
             }
             None => String::new(),
         }
     }
 
-    pub(super) fn secret(&mut self, field: &'static str, found: &mut ParseReport) -> Option<Secret> {
-        let text = self.string(field, found);
+    pub(super) fn secret(&mut self, field: &'static str, report: &mut ParseReport) -> Option<Secret> {
+        let text = self.string(field, report);
         (!text.is_empty()).then(|| Secret::new(text))
     }
 
-    pub(super) fn boolean(&mut self, field: &'static str, found: &mut ParseReport) -> bool {
+    pub(super) fn boolean(&mut self, field: &'static str, report: &mut ParseReport) -> bool {
         match self.any(field) {
             Some(Value::Bool(value)) => *value,
             Some(other) => {
-                self.report_type_mismatch(field, "true or false", other, found);
+                self.report_type_mismatch(field, "true or false", other, report);
                 false
             }
             None => false,
@@ -77,15 +77,15 @@ impl<'a> Fields<'a> {
         &mut self,
         field: &'static str,
         dir: &Path,
-        found: &mut ParseReport,
+        report: &mut ParseReport,
     ) -> Option<PathBuf> {
-        let text = self.string(field, found);
+        let text = self.string(field, report);
         (!text.is_empty()).then(|| dir.join(text))
     }
 
     /// Returns bytes encoded as base64.
-    pub(super) fn data(&mut self, field: &'static str, found: &mut ParseReport) -> Option<Secret> {
-        let mut text = self.string(field, found);
+    pub(super) fn data(&mut self, field: &'static str, report: &mut ParseReport) -> Option<Secret> {
+        let mut text = self.string(field, report);
         text.retain(|c| !c.is_ascii_whitespace());
         if text.is_empty() {
             return None;
@@ -94,19 +94,19 @@ impl<'a> Fields<'a> {
             Ok(bytes) => Some(Secret::new(bytes)),
             // The message of the decoder quotes a byte.
             Err(_) => {
-                found.mistakes.push(format!("{}: must be base64", self.at(field)));
+                report.mistakes.push(format!("{}: must be base64", self.at(field)));
                 None
             }
         }
     }
 
-    pub(super) fn strings(&mut self, field: &'static str, found: &mut ParseReport) -> Vec<String> {
+    pub(super) fn strings(&mut self, field: &'static str, report: &mut ParseReport) -> Vec<String> {
         match self.any(field) {
             None => Vec::new(),
             Some(value) => match list_of_strings(value) {
                 Some(list) => list,
                 None => {
-                    self.report_type_mismatch(field, "a list of strings", value, found);
+                    self.report_type_mismatch(field, "a list of strings", value, report);
                     Vec::new()
                 }
             },
@@ -116,36 +116,36 @@ impl<'a> Fields<'a> {
     pub(super) fn lists(
         &mut self,
         field: &'static str,
-        found: &mut ParseReport,
+        report: &mut ParseReport,
     ) -> BTreeMap<String, Vec<String>> {
         let Some(value) = self.any(field) else { return BTreeMap::new() };
         let lists = value.as_object().and_then(|map| {
             map.iter().map(|(key, list)| Some((key.clone(), list_of_strings(list)?))).collect()
         });
         lists.unwrap_or_else(|| {
-            self.report_type_mismatch(field, "a mapping to lists of strings", value, found);
+            self.report_type_mismatch(field, "a mapping to lists of strings", value, report);
             BTreeMap::new()
         })
     }
 
     /// Returns a nested mapping.
-    pub(super) fn part(&mut self, field: &'static str, found: &mut ParseReport) -> Option<Fields<'a>> {
+    pub(super) fn part(&mut self, field: &'static str, report: &mut ParseReport) -> Option<Fields<'a>> {
         match self.any(field)? {
             Value::Object(map) => Some(Fields::new(map, self.at(field))),
             other => {
-                self.report_type_mismatch(field, "a mapping", other, found);
+                self.report_type_mismatch(field, "a mapping", other, report);
                 None
             }
         }
     }
 
     /// Returns the mappings of a list.
-    pub(super) fn items(&mut self, field: &'static str, found: &mut ParseReport) -> Vec<Fields<'a>> {
+    pub(super) fn items(&mut self, field: &'static str, report: &mut ParseReport) -> Vec<Fields<'a>> {
         let list = match self.any(field) {
             None => return Vec::new(),
             Some(Value::Array(list)) => list,
             Some(other) => {
-                self.report_type_mismatch(field, "a list", other, found);
+                self.report_type_mismatch(field, "a list", other, report);
                 return Vec::new();
             }
         };
@@ -154,20 +154,20 @@ impl<'a> Fields<'a> {
             let path = format!("{}[{index}]", self.at(field));
             match item {
                 Value::Object(map) => items.push(Fields::new(map, path)),
-                other => found.mistakes.push(format!("{path}: must be a mapping, not {}", json_type(other))),
+                other => report.mistakes.push(format!("{path}: must be a mapping, not {}", json_type(other))),
             }
         }
         items
     }
 
     /// Reports unknown fields, with the known field of a similar name.
-    pub(super) fn end(self, found: &mut ParseReport) {
+    pub(super) fn end(self, report: &mut ParseReport) {
         for field in self.map.keys().filter(|field| !self.known.contains(field.as_str())) {
-            let meant = self.known.iter().find(|known| is_near(known, field));
-            let hint = meant.map_or(String::new(), |known| format!("; is `{known}` meant?"));
+            let similar = self.known.iter().find(|known| is_near(known, field));
+            let hint = similar.map_or(String::new(), |known| format!("; is `{known}` meant?"));
             // A misplaced key may be a secret: the message shows at most 40 characters of it.
-            let shown: String = field.chars().take(40).filter(|c| !c.is_control()).collect();
-            found.warnings.push(format!("{}: unknown field, ignored{hint}", self.at(&shown)));
+            let name: String = field.chars().take(40).filter(|c| !c.is_control()).collect();
+            report.warnings.push(format!("{}: unknown field, ignored{hint}", self.at(&name)));
         }
     }
 }

@@ -17,6 +17,7 @@
 //! such a file.
 
 mod fields;
+mod plugin;
 mod secret;
 mod target;
 
@@ -29,8 +30,10 @@ use apimachinery::object::Value;
 
 use fields::{Fields, ParseReport, json_type};
 
+pub(crate) use plugin::InteractiveMode;
 pub use secret::Secret;
 pub use target::Target;
+pub(crate) use target::check_proxy;
 
 /// Invalid client configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -178,19 +181,19 @@ impl ClientConfig {
         let decoded = decode(text, codec::Limits::BODY)
             .map_err(|e| failed(vec![syntax_error_position(&e.to_string(), json)]))?;
         let Value::Object(map) = &decoded.value else {
-            let found = if decoded.value.is_null() { "nothing" } else { json_type(&decoded.value) };
+            let content = if decoded.value.is_null() { "nothing" } else { json_type(&decoded.value) };
             return Err(failed(vec![format!(
-                "a client configuration must be a mapping, this file contains {found}"
+                "a client configuration must be a mapping, this file contains {content}"
             )]));
         };
-        let mut found = ParseReport::default();
+        let mut report = ParseReport::default();
         let dir = file.parent().unwrap_or(Path::new(""));
-        let config = read(Fields::new(map, String::new()), dir, &mut found);
-        found.warnings.extend(decoded.duplicates.iter().map(|path| format!("{path}: appears twice")));
-        if found.mistakes.is_empty() {
-            Ok(ClientConfig { file: file.to_owned(), warnings: found.warnings, ..config })
+        let config = read(Fields::new(map, String::new()), dir, &mut report);
+        report.warnings.extend(decoded.duplicates.iter().map(|path| format!("{path}: appears twice")));
+        if report.mistakes.is_empty() {
+            Ok(ClientConfig { file: file.to_owned(), warnings: report.warnings, ..config })
         } else {
-            Err(failed(found.mistakes))
+            Err(failed(report.mistakes))
         }
     }
 
@@ -222,24 +225,24 @@ fn syntax_error_position(problem: &str, json: bool) -> String {
     }
 }
 
-fn read(mut top: Fields<'_>, dir: &Path, found: &mut ParseReport) -> ClientConfig {
-    let version = top.string("apiVersion", found);
+fn read(mut top: Fields<'_>, dir: &Path, report: &mut ParseReport) -> ClientConfig {
+    let version = top.string("apiVersion", report);
     if !matches!(version.as_str(), "" | "v1") {
-        found.mistakes.push("apiVersion: must be `v1`".to_owned());
+        report.mistakes.push("apiVersion: must be `v1`".to_owned());
     }
-    let kind = top.string("kind", found);
+    let kind = top.string("kind", report);
     if !matches!(kind.as_str(), "" | "Config") {
-        found.mistakes.push("kind: must be `Config`".to_owned());
+        report.mistakes.push("kind: must be `Config`".to_owned());
     }
     // Settings of kubectl and of other tools.
     top.any("preferences");
     top.any("extensions");
-    let current_context = top.string("current-context", found);
+    let current_context = top.string("current-context", report);
     let clusters =
-        named_entries(&mut top, "clusters", "cluster", found, |part, found| cluster(part, dir, found));
-    let users = named_entries(&mut top, "users", "user", found, |part, found| user(part, dir, found));
-    let contexts = named_entries(&mut top, "contexts", "context", found, context);
-    top.end(found);
+        named_entries(&mut top, "clusters", "cluster", report, |part, report| cluster(part, dir, report));
+    let users = named_entries(&mut top, "users", "user", report, |part, report| user(part, dir, report));
+    let contexts = named_entries(&mut top, "contexts", "context", report, context);
+    top.end(report);
     ClientConfig { current_context, clusters, users, contexts, ..ClientConfig::default() }
 }
 
@@ -248,113 +251,113 @@ fn named_entries<T: Default>(
     top: &mut Fields<'_>,
     list: &'static str,
     part: &'static str,
-    found: &mut ParseReport,
+    report: &mut ParseReport,
     read: impl Fn(Fields<'_>, &mut ParseReport) -> T,
 ) -> BTreeMap<String, T> {
     let mut all = BTreeMap::new();
-    for mut item in top.items(list, found) {
+    for mut item in top.items(list, report) {
         let (at, at_name) = (item.at(part), item.at("name"));
-        let before = found.mistakes.len();
-        let name = item.string("name", found);
-        if name.is_empty() && found.mistakes.len() == before {
-            found.mistakes.push(format!("{at_name}: is missing"));
+        let before = report.mistakes.len();
+        let name = item.string("name", report);
+        if name.is_empty() && report.mistakes.len() == before {
+            report.mistakes.push(format!("{at_name}: is missing"));
         }
-        let value = match item.part(part, found) {
-            Some(fields) => read(fields, found),
+        let value = match item.part(part, report) {
+            Some(fields) => read(fields, report),
             // `user: {}` and `cluster:` are often omitted. [`ClientConfig::target`] reports missing fields.
             None => T::default(),
         };
         if !name.is_empty() && all.insert(name, value).is_some() {
-            found.mistakes.push(format!("{at_name}: duplicate name in {list}, so {at} is ambiguous"));
+            report.mistakes.push(format!("{at_name}: duplicate name in {list}, so {at} is ambiguous"));
         }
-        item.end(found);
+        item.end(report);
     }
     all
 }
 
-fn cluster(mut fields: Fields<'_>, dir: &Path, found: &mut ParseReport) -> Cluster {
+fn cluster(mut fields: Fields<'_>, dir: &Path, report: &mut ParseReport) -> Cluster {
     let mut extensions = BTreeMap::new();
-    for mut item in fields.items("extensions", found) {
-        let name = item.string("name", found);
+    for mut item in fields.items("extensions", report) {
+        let name = item.string("name", report);
         if let Some(content) = item.any("extension") {
             extensions.insert(name, content.clone());
         }
     }
     let some = |text: String| (!text.is_empty()).then_some(text);
     let cluster = Cluster {
-        server: fields.string("server", found),
-        tls_server_name: some(fields.string("tls-server-name", found)),
-        insecure_skip_tls_verify: fields.boolean("insecure-skip-tls-verify", found),
-        certificate_authority: fields.file("certificate-authority", dir, found),
+        server: fields.string("server", report),
+        tls_server_name: some(fields.string("tls-server-name", report)),
+        insecure_skip_tls_verify: fields.boolean("insecure-skip-tls-verify", report),
+        certificate_authority: fields.file("certificate-authority", dir, report),
         certificate_authority_data: fields
-            .data("certificate-authority-data", found)
+            .data("certificate-authority-data", report)
             .map(|pem| pem.bytes().to_vec()),
-        proxy_url: fields.secret("proxy-url", found),
-        disable_compression: fields.boolean("disable-compression", found),
+        proxy_url: fields.secret("proxy-url", report),
+        disable_compression: fields.boolean("disable-compression", report),
         extensions,
     };
-    fields.end(found);
+    fields.end(report);
     cluster
 }
 
-fn user(mut fields: Fields<'_>, dir: &Path, found: &mut ParseReport) -> User {
+fn user(mut fields: Fields<'_>, dir: &Path, report: &mut ParseReport) -> User {
     fields.any("extensions");
-    let username = fields.string("username", found);
+    let username = fields.string("username", report);
     let user = User {
-        client_certificate: fields.file("client-certificate", dir, found),
-        client_certificate_data: fields.data("client-certificate-data", found),
-        client_key: fields.file("client-key", dir, found),
-        client_key_data: fields.data("client-key-data", found),
-        token: fields.secret("token", found),
-        token_file: fields.file("tokenFile", dir, found),
+        client_certificate: fields.file("client-certificate", dir, report),
+        client_certificate_data: fields.data("client-certificate-data", report),
+        client_key: fields.file("client-key", dir, report),
+        client_key_data: fields.data("client-key-data", report),
+        token: fields.secret("token", report),
+        token_file: fields.file("tokenFile", dir, report),
         username: (!username.is_empty()).then_some(username),
-        password: fields.secret("password", found),
+        password: fields.secret("password", report),
         impersonate: Impersonate {
-            name: fields.string("as", found),
-            uid: fields.string("as-uid", found),
-            groups: fields.strings("as-groups", found),
-            extra: fields.lists("as-user-extra", found),
+            name: fields.string("as", report),
+            uid: fields.string("as-uid", report),
+            groups: fields.strings("as-groups", report),
+            extra: fields.lists("as-user-extra", report),
         },
-        exec: fields.part("exec", found).map(|part| exec(part, dir, found)),
-        auth_provider: fields.part("auth-provider", found).map(|mut part| part.string("name", found)),
+        exec: fields.part("exec", report).map(|part| exec(part, dir, report)),
+        auth_provider: fields.part("auth-provider", report).map(|mut part| part.string("name", report)),
     };
-    fields.end(found);
+    fields.end(report);
     user
 }
 
-fn exec(mut fields: Fields<'_>, dir: &Path, found: &mut ParseReport) -> Exec {
+fn exec(mut fields: Fields<'_>, dir: &Path, report: &mut ParseReport) -> Exec {
     let mut env = Vec::new();
-    for mut item in fields.items("env", found) {
-        let name = item.string("name", found);
-        let value = item.string("value", found);
+    for mut item in fields.items("env", report) {
+        let name = item.string("name", report);
+        let value = item.string("value", report);
         if name.is_empty() || name.contains(['=', '\0']) {
-            found.mistakes.push(format!("{}: must name a variable", item.at("name")));
+            report.mistakes.push(format!("{}: must name a variable", item.at("name")));
         }
         env.push((name, Secret::new(value)));
-        item.end(found);
+        item.end(report);
     }
     let exec = Exec {
-        command: fields.string("command", found),
-        args: fields.strings("args", found),
+        command: fields.string("command", report),
+        args: fields.strings("args", report),
         env,
-        api_version: fields.string("apiVersion", found),
-        install_hint: fields.string("installHint", found),
-        provide_cluster_info: fields.boolean("provideClusterInfo", found),
-        interactive_mode: fields.string("interactiveMode", found),
+        api_version: fields.string("apiVersion", report),
+        install_hint: fields.string("installHint", report),
+        provide_cluster_info: fields.boolean("provideClusterInfo", report),
+        interactive_mode: fields.string("interactiveMode", report),
         dir: dir.to_owned(),
     };
-    fields.end(found);
+    fields.end(report);
     exec
 }
 
-fn context(mut fields: Fields<'_>, found: &mut ParseReport) -> Context {
+fn context(mut fields: Fields<'_>, report: &mut ParseReport) -> Context {
     fields.any("extensions");
     let context = Context {
-        cluster: fields.string("cluster", found),
-        user: fields.string("user", found),
-        namespace: fields.string("namespace", found),
+        cluster: fields.string("cluster", report),
+        user: fields.string("user", report),
+        namespace: fields.string("namespace", report),
     };
-    fields.end(found);
+    fields.end(report);
     context
 }
 

@@ -4,8 +4,6 @@ use apimachinery::names::Names;
 use http::Uri;
 
 use super::{ClientConfig, Cluster, User};
-use crate::client::check_proxy;
-use crate::exec;
 
 /// Server with the user for it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,7 +23,7 @@ pub(super) fn choose(
     context: Option<&str>,
     names: &Names,
 ) -> Result<Target, Vec<String>> {
-    let (cluster_name, user_name) = pair(config, context).map_err(|mistake| vec![mistake])?;
+    let (cluster_name, user_name) = select_names(config, context).map_err(|error| vec![error.to_string()])?;
     let mut mistakes = Vec::new();
     let cluster = config.clusters.get(&cluster_name).cloned().unwrap_or_else(|| {
         mistakes.push(format!(
@@ -49,34 +47,47 @@ pub(super) fn choose(
     if mistakes.is_empty() { Ok(Target { cluster_name, cluster, user_name, user }) } else { Err(mistakes) }
 }
 
-/// Names of cluster and user.
-fn pair(config: &ClientConfig, context: Option<&str>) -> Result<(String, String), String> {
-    let wanted = context.unwrap_or(&config.current_context);
-    if !wanted.is_empty() {
+/// Reason why no cluster and user are selected.
+#[derive(Debug, thiserror::Error)]
+enum SelectionError {
+    #[error("{field} `{name}` is not in contexts{listed}")]
+    UnknownContext { field: &'static str, name: String, listed: String },
+    #[error("the context `{0}` names no cluster")]
+    NoCluster(String),
+    #[error("current-context is missing and there are several contexts{0}")]
+    SeveralContexts(String),
+    #[error("clusters is empty: it must contain the server")]
+    Empty,
+    #[error("current-context is missing and there are several clusters or users")]
+    SeveralClusters,
+}
+
+/// Returns the names of cluster and user.
+fn select_names(config: &ClientConfig, context: Option<&str>) -> Result<(String, String), SelectionError> {
+    let name = context.unwrap_or(&config.current_context);
+    if !name.is_empty() {
         let field = if context.is_some() { "the context" } else { "current-context:" };
-        let Some(found) = config.contexts.get(wanted) else {
-            return Err(format!("{field} `{wanted}` is not in contexts{}", listed(config.contexts.keys())));
+        let Some(selected) = config.contexts.get(name) else {
+            let listed = listed(config.contexts.keys());
+            return Err(SelectionError::UnknownContext { field, name: name.to_owned(), listed });
         };
-        if found.cluster.is_empty() {
-            return Err(format!("the context `{wanted}` names no cluster"));
+        if selected.cluster.is_empty() {
+            return Err(SelectionError::NoCluster(name.to_owned()));
         }
-        return Ok((found.cluster.clone(), found.user.clone()));
+        return Ok((selected.cluster.clone(), selected.user.clone()));
     }
     let mut contexts = config.contexts.values();
     match (contexts.next(), contexts.next()) {
-        (Some(only), None) => return Ok((only.cluster.clone(), only.user.clone())),
-        (Some(_), Some(_)) => {
-            let listed = listed(config.contexts.keys());
-            return Err(format!("current-context is missing and there are several contexts{listed}"));
-        }
+        (Some(single), None) => return Ok((single.cluster.clone(), single.user.clone())),
+        (Some(_), Some(_)) => return Err(SelectionError::SeveralContexts(listed(config.contexts.keys()))),
         (None, _) => {}
     }
     let mut clusters = config.clusters.keys();
+    let user = || config.users.keys().next().cloned().unwrap_or_default();
     match (clusters.next(), clusters.next(), config.users.len()) {
-        (None, ..) => Err("clusters is empty: it must hold the server".to_owned()),
-        (Some(only), None, 0) => Ok((only.clone(), String::new())),
-        (Some(only), None, 1) => Ok((only.clone(), config.users.keys().next().cloned().unwrap_or_default())),
-        _ => Err("current-context is missing and there are several clusters or users".to_owned()),
+        (None, ..) => Err(SelectionError::Empty),
+        (Some(single), None, 0 | 1) => Ok((single.clone(), user())),
+        _ => Err(SelectionError::SeveralClusters),
     }
 }
 
@@ -114,76 +125,109 @@ fn check_cluster(cluster: &Cluster) -> Vec<String> {
     mistakes
 }
 
-fn check_server(server: &str) -> Result<(), String> {
-    let uri: Uri = server.parse().map_err(|e| format!("is not a URL: {e}"))?;
+/// Reason why a URL of a server or proxy is invalid, without the URL, which may contain a password.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum UrlError {
+    #[error("is not a URL: {0}")]
+    Syntax(String),
+    #[error("must begin with {0}")]
+    NoScheme(&'static str),
+    #[error("has the scheme `{0}`: use http, https, socks5 or socks5h")]
+    Scheme(String),
+    #[error("has no host")]
+    NoHost,
+    #[error("must not contain credentials: those belong to a user")]
+    Credentials,
+    #[error("has an invalid port: use 1 to 65535")]
+    Port,
+}
+
+fn parse_url(url: &str) -> Result<Uri, UrlError> {
+    url.parse().map_err(|error: http::uri::InvalidUri| UrlError::Syntax(error.to_string()))
+}
+
+/// Validates the URL of a proxy.
+pub(crate) fn check_proxy(url: &str) -> Result<(), UrlError> {
+    let uri = parse_url(url)?;
     match uri.scheme_str() {
-        Some("https" | "http") => {}
-        _ => return Err("must begin with https://".to_owned()),
+        Some("http" | "https" | "socks5" | "socks5h") => {}
+        Some(other) => return Err(UrlError::Scheme(other.to_owned())),
+        None => return Err(UrlError::NoScheme("http://, https:// or socks5://")),
+    }
+    if uri.host().is_none_or(str::is_empty) { Err(UrlError::NoHost) } else { Ok(()) }
+}
+
+/// Validates the URL of a server.
+fn check_server(url: &str) -> Result<(), UrlError> {
+    let uri = parse_url(url)?;
+    if !matches!(uri.scheme_str(), Some("https" | "http")) {
+        return Err(UrlError::NoScheme("https://"));
     }
     if uri.host().is_none_or(str::is_empty) {
-        return Err("has no host".to_owned());
+        return Err(UrlError::NoHost);
     }
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return Err("must not hold credentials: those belong to a user".to_owned());
+        return Err(UrlError::Credentials);
     }
     let port = uri.authority().and_then(|authority| authority.as_str().strip_prefix(uri.host()?));
     if port.is_some_and(|port| !port.is_empty() && uri.port_u16().is_none_or(|port| port == 0)) {
-        return Err("has an invalid port: use 1 to 65535".to_owned());
+        return Err(UrlError::Port);
     }
     Ok(())
 }
 
 fn check_user(user: &User, names: &Names) -> Vec<String> {
     let mut mistakes = Vec::new();
-    let mut say = |mistake: &str| mistakes.push(mistake.to_owned());
+    let mut report = |mistake: &str| mistakes.push(mistake.to_owned());
     let token = user.token.is_some() || user.token_file.is_some();
     let basic = user.username.is_some() || user.password.is_some();
     if token && basic {
-        say("a token and a username are both given: only one of them can be sent");
+        report("a token and a username are both given: only one of them can be sent");
     }
     if user.exec.is_some() && (token || basic) {
-        say(
+        report(
             "exec cannot be combined with a token, a tokenFile or a username: the plugin gives the credentials",
         );
     }
     if user.client_certificate.is_some() && user.client_certificate_data.is_some() {
-        say("client-certificate and client-certificate-data are both given; the second would win");
+        report("client-certificate and client-certificate-data are both given; the second would win");
     }
     if user.client_key.is_some() && user.client_key_data.is_some() {
-        say("client-key and client-key-data are both given; the second would win");
+        report("client-key and client-key-data are both given; the second would win");
     }
     let certificate = user.client_certificate.is_some() || user.client_certificate_data.is_some();
     let key = user.client_key.is_some() || user.client_key_data.is_some();
     if certificate && !key {
-        say("a client certificate needs client-key or client-key-data");
+        report("a client certificate needs client-key or client-key-data");
     }
     if key && !certificate {
-        say("a client key needs client-certificate or client-certificate-data");
+        report("a client key needs client-certificate or client-certificate-data");
     }
     if let Some(token) = &user.token
         && !is_header(token.bytes())
     {
-        say("token: holds characters that cannot stand in a header");
+        report("token: contains characters that cannot stand in a header");
     }
-    let act = &user.impersonate;
-    if act.name.is_empty() && !(act.uid.is_empty() && act.groups.is_empty() && act.extra.is_empty()) {
-        say("as-uid, as-groups and as-user-extra need `as`");
+    let target = &user.impersonate;
+    let has_details = !(target.uid.is_empty() && target.groups.is_empty() && target.extra.is_empty());
+    if target.name.is_empty() && has_details {
+        report("as-uid, as-groups and as-user-extra need `as`");
     }
     let impersonated =
-        [&act.name, &act.uid].into_iter().chain(&act.groups).chain(act.extra.values().flatten());
+        [&target.name, &target.uid].into_iter().chain(&target.groups).chain(target.extra.values().flatten());
     if impersonated.into_iter().any(|value| !is_header(value.as_bytes())) {
-        say("as: holds characters that cannot stand in a header");
+        report("as: contains characters that cannot stand in a header");
     }
     if let Some(provider) = &user.auth_provider {
-        say(&format!("auth-provider `{provider}` is not supported: use exec"));
+        report(&format!("auth-provider `{provider}` is not supported: use exec"));
     }
     if let Some(plugin) = &user.exec {
-        mistakes.extend(exec::check(plugin, names).into_iter().map(|mistake| format!("exec: {mistake}")));
+        mistakes.extend(plugin.mistakes(names).into_iter().map(|mistake| format!("exec: {mistake}")));
     }
     mistakes
 }
 
 /// Whether bytes are a valid header value.
-pub(crate) fn is_header(bytes: &[u8]) -> bool {
+fn is_header(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| matches!(byte, 0x20..=0x7e | 0x80..=0xff | b'\t'))
 }

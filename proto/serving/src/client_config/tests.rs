@@ -81,15 +81,15 @@ fn client_config_with_every_field_is_parsed() {
     assert_eq!(config.current_context, "both");
     let context = Context { cluster: "here".into(), user: "me".into(), namespace: "ns".into() };
     assert_eq!(config.contexts["both"], context);
-    let here = &config.clusters["here"];
-    assert_eq!(here.server, "https://127.0.0.1:8443/base");
-    assert_eq!(here.tls_server_name.as_deref(), Some("webhook.example.test"));
-    assert!(here.insecure_skip_tls_verify && here.disable_compression);
-    assert_eq!(here.certificate_authority.as_deref(), Some(Path::new("/etc/webhook/ca/ca.crt")));
-    assert_eq!(here.certificate_authority_data.as_deref(), Some(&b"PEM"[..]));
-    let proxy = here.proxy_url.as_ref().and_then(Secret::text);
+    let cluster = &config.clusters["here"];
+    assert_eq!(cluster.server, "https://127.0.0.1:8443/base");
+    assert_eq!(cluster.tls_server_name.as_deref(), Some("webhook.example.test"));
+    assert!(cluster.insecure_skip_tls_verify && cluster.disable_compression);
+    assert_eq!(cluster.certificate_authority.as_deref(), Some(Path::new("/etc/webhook/ca/ca.crt")));
+    assert_eq!(cluster.certificate_authority_data.as_deref(), Some(&b"PEM"[..]));
+    let proxy = cluster.proxy_url.as_ref().and_then(Secret::text);
     assert_eq!(proxy, Some("http://me:proxy-secret@proxy.example.test:3128"));
-    assert_eq!(here.extensions["client.authentication.example.test/exec"]["level"], 3);
+    assert_eq!(cluster.extensions["client.authentication.example.test/exec"]["level"], 3);
     let me = &config.users["me"];
     assert_eq!(me.client_certificate.as_deref(), Some(Path::new("/etc/webhook/me.crt")));
     assert_eq!(me.client_certificate_data, Some(Secret::new("PEM")));
@@ -122,7 +122,7 @@ fn client_config_in_json_is_parsed() {
 
 #[test]
 fn client_config_mistakes_name_field_but_not_value() {
-    for (text, want) in [
+    for (text, expected) in [
         ("", "a client configuration must be a mapping, this file contains nothing"),
         ("[]", "a client configuration must be a mapping, this file contains a list"),
         ("hunter2", "a client configuration must be a mapping, this file contains a string"),
@@ -182,7 +182,7 @@ fn client_config_mistakes_name_field_but_not_value() {
     ] {
         let mistakes = parse(text).unwrap_err();
         assert_eq!(mistakes.len(), 1, "{text}: {mistakes:?}");
-        assert!(mistakes[0].starts_with(want), "{text}: {mistakes:?}");
+        assert!(mistakes[0].starts_with(expected), "{text}: {mistakes:?}");
         assert!(!mistakes[0].contains("hunter2"), "{mistakes:?}");
     }
     let all = parse("kind: Pod\nusers: 3\nclusters: 4").unwrap_err();
@@ -191,7 +191,7 @@ fn client_config_mistakes_name_field_but_not_value() {
 
 #[test]
 fn unknown_client_config_fields_return_warnings() {
-    for (text, want) in [
+    for (text, expected) in [
         ("user: []", "user: unknown field, ignored"),
         ("currentContext: x", "currentContext: unknown field, ignored; is `current-context` meant?"),
         (
@@ -204,7 +204,7 @@ fn unknown_client_config_fields_return_warnings() {
         ),
         ("clusters: [{name: c, server: https://h}]", "clusters[0].server: unknown field, ignored"),
     ] {
-        assert_eq!(parse(text).unwrap().warnings, [want], "{text}");
+        assert_eq!(parse(text).unwrap().warnings, [expected], "{text}");
     }
 }
 
@@ -217,7 +217,7 @@ fn client_config_context_selection_and_single_context_default() {
         )
     };
     let two = "contexts: [{name: x, context: {cluster: a, user: u}}, {name: w, context: {cluster: b}}]\n";
-    for (rest, named, want) in [
+    for (rest, named, expected) in [
         (format!("{two}current-context: x"), None, Ok(("a", "u"))),
         (format!("{two}current-context: w"), None, Ok(("b", ""))),
         (format!("{two}current-context: w"), Some("x"), Ok(("a", "u"))),
@@ -242,22 +242,26 @@ fn client_config_context_selection_and_single_context_default() {
         ),
         (String::new(), None, Err("current-context is missing and there are several clusters or users")),
     ] {
-        let got = parse(&file(&rest)).unwrap().target(named, &names());
-        let got = got.map(|t| (t.cluster_name, t.user_name)).map_err(|e| e.mistakes.join("; "));
-        assert_eq!(got, want.map(|(c, u)| (c.to_owned(), u.to_owned())).map_err(str::to_owned), "{rest}");
+        let actual = parse(&file(&rest)).unwrap().target(named, &names());
+        let actual = actual.map(|t| (t.cluster_name, t.user_name)).map_err(|e| e.mistakes.join("; "));
+        assert_eq!(
+            actual,
+            expected.map(|(c, u)| (c.to_owned(), u.to_owned())).map_err(str::to_owned),
+            "{rest}"
+        );
     }
     let only = "clusters: [{name: a, cluster: {server: 'https://a'}}]\n";
     let with_user = format!("{only}users: [{{name: u, user: {{token: t}}}}]");
     assert_eq!(parse(only).unwrap().target(None, &names()).unwrap().user_name, "");
     assert_eq!(parse(&with_user).unwrap().target(None, &names()).unwrap().user_name, "u");
     let none = parse("users: []").unwrap().target(None, &names()).unwrap_err();
-    assert_eq!(none.to_string(), "/etc/webhook/config: clusters is empty: it must hold the server");
+    assert_eq!(none.to_string(), "/etc/webhook/config: clusters is empty: it must contain the server");
 }
 
 #[test]
 fn unusable_clusters_and_users_return_reasons() {
     let good = "server: 'https://h:8443/p?q=1'";
-    for (cluster, user, want) in [
+    for (cluster, user, expected) in [
         (good, "", None),
         ("server: 'http://h'", "token: t, tokenFile: f", None),
         (good, "client-certificate: c, client-key-data: UEVN", None),
@@ -266,7 +270,7 @@ fn unusable_clusters_and_users_return_reasons() {
         ("server: 'h:8443'", "", Some("cluster `c`: server: must begin with https://")),
         ("server: 'ftp://h'", "", Some("cluster `c`: server: must begin with https://")),
         ("server: 'https://'", "", Some("cluster `c`: server: is not a URL")),
-        ("server: 'https://me:pw@h'", "", Some("cluster `c`: server: must not hold credentials")),
+        ("server: 'https://me:pw@h'", "", Some("cluster `c`: server: must not contain credentials")),
         ("server: 'https://h:99999'", "", Some("cluster `c`: server: ")),
         (
             "server: 'https://h', certificate-authority: f, certificate-authority-data: UEVN",
@@ -298,10 +302,10 @@ fn unusable_clusters_and_users_return_reasons() {
             "client-certificate: c, client-key-data: UEVN, client-key: k",
             Some("user `u`: client-key and client-key-data are both given"),
         ),
-        (good, "token: \"a\\nb\"", Some("user `u`: token: holds characters")),
+        (good, "token: \"a\\nb\"", Some("user `u`: token: contains characters")),
         (good, "as-groups: [g]", Some("user `u`: as-uid, as-groups and as-user-extra need `as`")),
         (good, "as-uid: x", Some("user `u`: as-uid, as-groups and as-user-extra need `as`")),
-        (good, "as: \"a\\nb\"", Some("user `u`: as: holds characters")),
+        (good, "as: \"a\\nb\"", Some("user `u`: as: contains characters")),
         (
             good,
             "auth-provider: {name: gcp}",
@@ -318,14 +322,14 @@ fn unusable_clusters_and_users_return_reasons() {
             Some("user `u`: exec: command is missing"),
         ),
     ] {
-        match (target(cluster, user), want) {
+        match (target(cluster, user), expected) {
             (Ok(_), None) => {}
-            (Err(mistakes), Some(want)) => {
+            (Err(mistakes), Some(expected)) => {
                 assert_eq!(mistakes.len(), 1, "{mistakes:?}");
-                assert!(mistakes[0].starts_with(want), "{mistakes:?} for {want}");
+                assert!(mistakes[0].starts_with(expected), "{mistakes:?} for {expected}");
                 assert!(!mistakes[0].contains("pw"), "{mistakes:?}");
             }
-            (got, want) => panic!("{cluster} {user}: {got:?}, not {want:?}"),
+            (actual, expected) => panic!("{cluster} {user}: {actual:?}, not {expected:?}"),
         }
     }
 }

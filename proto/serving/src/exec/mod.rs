@@ -34,8 +34,8 @@ use apimachinery::names::Names;
 use jiff::Timestamp;
 use tokio::sync::Mutex;
 
-use crate::client::Identity;
-use crate::client_config::{Exec, Secret};
+use crate::client_config::{Exec, InteractiveMode, Secret};
+use crate::trust::Identity;
 
 pub use protocol::ClusterInfo;
 
@@ -88,57 +88,6 @@ pub struct Credentials {
     pub expires: Option<Timestamp>,
 }
 
-/// Whether a plugin gets standard input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum InteractiveMode {
-    Never,
-    IfAvailable,
-    Always,
-}
-
-impl InteractiveMode {
-    fn parse(word: &str) -> Option<Self> {
-        match word {
-            "Never" => Some(InteractiveMode::Never),
-            "IfAvailable" => Some(InteractiveMode::IfAvailable),
-            "Always" => Some(InteractiveMode::Always),
-            _ => None,
-        }
-    }
-}
-
-/// Versions of the protocol, newest first.
-fn versions(names: &Names) -> [String; 2] {
-    let group = names.group("client.authentication");
-    [format!("{group}/v1"), format!("{group}/v1beta1")]
-}
-
-/// Returns all mistakes in the configuration of a plugin.
-pub fn check(plugin: &Exec, names: &Names) -> Vec<String> {
-    let mut mistakes = Vec::new();
-    if plugin.command.is_empty() {
-        mistakes.push("command is missing".to_owned());
-    }
-    let [v1, v1beta1] = versions(names);
-    match plugin.api_version.as_str() {
-        "" => mistakes.push(format!("apiVersion is missing: `{v1}` or `{v1beta1}`")),
-        known if known == v1 || known == v1beta1 => {}
-        other => mistakes.push(format!("apiVersion `{other}` is not known: `{v1}` or `{v1beta1}`")),
-    }
-    match plugin.interactive_mode.as_str() {
-        "" if plugin.api_version == v1 => {
-            mistakes.push("interactiveMode is missing: `Never`, `IfAvailable` or `Always`".to_owned());
-        }
-        "" => {}
-        word if InteractiveMode::parse(word).is_some() => {}
-        other => {
-            mistakes
-                .push(format!("interactiveMode `{other}` is not known: `Never`, `IfAvailable` or `Always`"));
-        }
-    }
-    mistakes
-}
-
 /// Standard input of this process if it is a terminal; None: prompts are impossible.
 pub fn terminal() -> Option<File> {
     let stdin = std::io::stdin();
@@ -162,7 +111,7 @@ pub struct Plugin {
     info_env: &'static str,
     cluster: Option<ClusterInfo>,
     input: Option<File>,
-    within: Duration,
+    timeout: Duration,
     clock: Arc<dyn Clock>,
     cached: Mutex<Option<Arc<Credentials>>>,
 }
@@ -177,20 +126,20 @@ impl Plugin {
     /// Creates a plugin.
     ///
     /// `cluster` is passed to the plugin if its configuration requires that. `input` is standard input if it
-    /// is a terminal ([`terminal`]). `within` is the time limit of one run.
+    /// is a terminal ([`terminal`]). `timeout` is the time limit of one run.
     ///
     /// # Errors
     ///
-    /// The mistakes that [`check`] finds.
+    /// All mistakes in the configuration.
     pub fn new(
         plugin: &Exec,
         names: &Names,
         cluster: ClusterInfo,
         input: Option<File>,
-        within: Duration,
+        timeout: Duration,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Vec<String>> {
-        let mistakes = check(plugin, names);
+        let mistakes = plugin.mistakes(names);
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
@@ -202,12 +151,11 @@ impl Plugin {
             env: plugin.env.clone(),
             api_version: plugin.api_version.clone(),
             hint: plugin.install_hint.clone(),
-            interactive: InteractiveMode::parse(&plugin.interactive_mode)
-                .unwrap_or(InteractiveMode::IfAvailable),
+            interactive: plugin.mode(),
             info_env: names.exec_info_env,
             cluster: plugin.provide_cluster_info.then_some(cluster),
             input,
-            within,
+            timeout,
             clock,
             cached: Mutex::new(None),
         })
@@ -220,10 +168,10 @@ impl Plugin {
     /// See [`ExecError`]. Errors are not cached: the next caller runs the program again.
     pub async fn credentials(&self) -> Result<Arc<Credentials>, ExecError> {
         let mut cached = self.cached.lock().await;
-        if let Some(held) = cached.as_ref()
-            && held.expires.is_none_or(|end| self.clock.now() < end)
+        if let Some(credentials) = cached.as_ref()
+            && credentials.expires.is_none_or(|end| self.clock.now() < end)
         {
-            return Ok(Arc::clone(held));
+            return Ok(Arc::clone(credentials));
         }
         *cached = None;
         let fresh = Arc::new(self.run().await?);
@@ -232,9 +180,9 @@ impl Plugin {
     }
 
     /// Drops credentials that the server rejected; newer cached credentials stay.
-    pub async fn reject(&self, refused: &Arc<Credentials>) {
+    pub async fn reject(&self, rejected: &Arc<Credentials>) {
         let mut cached = self.cached.lock().await;
-        if cached.as_ref().is_some_and(|held| Arc::ptr_eq(held, refused)) {
+        if cached.as_ref().is_some_and(|credentials| Arc::ptr_eq(credentials, rejected)) {
             *cached = None;
         }
     }
@@ -246,12 +194,15 @@ impl Plugin {
             (InteractiveMode::Always, None) => return Err(ExecError::NoInput(self.command.clone())),
         };
         let info = protocol::input(&self.api_version, input.is_some(), self.cluster.as_ref());
-        let failed = |problem: String| ExecError::Failed { command: self.command.clone(), problem };
-        let found = match &self.path {
+        let failed = |error: process::RunError| ExecError::Failed {
+            command: self.command.clone(),
+            problem: error.to_string(),
+        };
+        let program = match &self.path {
             Some(path) => path.exists().then(|| path.clone()),
             None => process::find_on_path(&self.command),
         };
-        let program = found.ok_or_else(|| ExecError::NotInstalled {
+        let program = program.ok_or_else(|| ExecError::NotInstalled {
             command: self.command.clone(),
             hint: self.hint.clone(),
         })?;
@@ -262,9 +213,9 @@ impl Plugin {
             command.env(name, std::ffi::OsStr::to_os_string(value));
         }
         command.env(self.info_env, info);
-        let printed = process::run(command, input, self.within).await.map_err(failed)?;
-        protocol::output(&printed, &self.api_version)
-            .map_err(|problem| ExecError::Output { command: self.command.clone(), problem })
+        let stdout = process::run(command, input, self.timeout).await.map_err(failed)?;
+        protocol::output(&stdout, &self.api_version)
+            .map_err(|error| ExecError::Output { command: self.command.clone(), problem: error.to_string() })
     }
 }
 

@@ -37,20 +37,30 @@ fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
+/// Failure of a run, as the rest of a sentence about the program.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RunError {
+    #[error("cannot be run: {0}")]
+    Start(#[source] std::io::Error),
+    #[error("was ended because it took longer than {0:?}")]
+    Timeout(Duration),
+    #[error("output cannot be read: {0}")]
+    Output(#[source] std::io::Error),
+    #[error("printed more than {MAX_OUTPUT_BYTES} bytes")]
+    TooMuchOutput,
+    #[error("failed: {0}")]
+    Status(std::process::ExitStatus),
+}
+
 /// Runs a program and returns its output.
-///
-/// # Errors
-///
-/// Description of the failure, as the rest of a sentence about the program.
 pub(super) async fn run(
     mut command: Command,
     input: Option<&File>,
-    within: Duration,
-) -> Result<Vec<u8>, String> {
-    let cannot = |e: std::io::Error| format!("cannot be run: {e}");
+    timeout: Duration,
+) -> Result<Vec<u8>, RunError> {
     match input {
         Some(file) => {
-            command.stdin(Stdio::from(file.try_clone().map_err(cannot)?));
+            command.stdin(Stdio::from(file.try_clone().map_err(RunError::Start)?));
         }
         // The program gets its own process group, so that the whole group can be killed. A program that reads
         // a terminal must stay in the group of the terminal.
@@ -59,26 +69,25 @@ pub(super) async fn run(
         }
     }
     command.stdout(Stdio::piped()).stderr(Stdio::inherit()).kill_on_drop(true);
-    let mut child = spawn(&mut command).await.map_err(cannot)?;
+    let mut child = spawn(&mut command).await.map_err(RunError::Start)?;
     let mut group = ProcessGroup(if input.is_none() { child.id() } else { None });
-    let mut printed = Vec::new();
+    let mut output = Vec::new();
     let running = async {
-        if let Some(out) = child.stdout.take() {
-            out.take(MAX_OUTPUT_BYTES + 1).read_to_end(&mut printed).await?;
+        if let Some(stdout) = child.stdout.take() {
+            stdout.take(MAX_OUTPUT_BYTES + 1).read_to_end(&mut output).await?;
         }
-        if printed.len() as u64 > MAX_OUTPUT_BYTES {
+        if output.len() as u64 > MAX_OUTPUT_BYTES {
             return Ok(None);
         }
         child.wait().await.map(Some)
     };
-    let ended = tokio::time::timeout(within, running).await;
-    match ended {
-        Err(_) => Err(format!("was ended because it took longer than {within:?}")),
-        Ok(Err(e)) => Err(format!("output cannot be read: {e}")),
-        Ok(Ok(None)) => Err(format!("printed more than {MAX_OUTPUT_BYTES} bytes")),
+    match tokio::time::timeout(timeout, running).await {
+        Err(_) => Err(RunError::Timeout(timeout)),
+        Ok(Err(e)) => Err(RunError::Output(e)),
+        Ok(Ok(None)) => Err(RunError::TooMuchOutput),
         Ok(Ok(Some(status))) => {
             group.0 = None;
-            if status.success() { Ok(printed) } else { Err(format!("failed: {status}")) }
+            if status.success() { Ok(output) } else { Err(RunError::Status(status)) }
         }
     }
 }

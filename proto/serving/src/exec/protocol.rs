@@ -9,8 +9,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::Credentials;
-use crate::client::Identity;
 use crate::client_config::{Cluster, Secret};
+use crate::trust::{Identity, SettingsError};
 
 const KIND: &str = "ExecCredential";
 
@@ -66,51 +66,73 @@ pub(super) fn input(api_version: &str, interactive: bool, cluster: Option<&Clust
     Value::Object(document).to_string()
 }
 
+/// Invalid output, as the rest of "the plugin printed …". It quotes only versions and kinds.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OutputError {
+    #[error("no JSON document")]
+    Syntax,
+    #[error("a `{0}` where an `{KIND}` is needed")]
+    Kind(String),
+    #[error("version `{printed}` while the configuration says `{configured}`")]
+    Version { printed: String, configured: String },
+    #[error("no status")]
+    NoStatus,
+    #[error("a status.{0} that is no string")]
+    NotText(&'static str),
+    #[error("a certificate and a key that cannot be used: {0}")]
+    Identity(#[source] SettingsError),
+    #[error("a {present} without a {missing}")]
+    HalfIdentity { present: &'static str, missing: &'static str },
+    #[error("neither a token nor a certificate")]
+    Empty,
+    #[error("a token that cannot stand in a header")]
+    Token,
+    #[error("an expirationTimestamp that is no RFC 3339 time")]
+    Expiration,
+}
+
 /// Parses the output of a plugin.
-///
-/// # Errors
-///
-/// The problem, as the rest of "the plugin printed …". It quotes nothing of the output but versions and
-/// kinds.
-pub(super) fn output(printed: &[u8], api_version: &str) -> Result<Credentials, String> {
-    let limits = codec::Limits { bytes: printed.len(), ..codec::Limits::BODY };
-    let decoded = codec::json::decode(printed, limits).map_err(|_| "no JSON document".to_owned())?;
-    let of = |name: &str| decoded.value.get(name).and_then(Value::as_str).unwrap_or_default();
-    if of("kind") != KIND {
-        return Err(format!("a `{}` where an `{KIND}` is needed", shorten(of("kind"))));
+pub(super) fn output(stdout: &[u8], api_version: &str) -> Result<Credentials, OutputError> {
+    let limits = codec::Limits { bytes: stdout.len(), ..codec::Limits::BODY };
+    let decoded = codec::json::decode(stdout, limits).map_err(|_| OutputError::Syntax)?;
+    let top_level = |name: &str| decoded.value.get(name).and_then(Value::as_str).unwrap_or_default();
+    if top_level("kind") != KIND {
+        return Err(OutputError::Kind(shorten(top_level("kind"))));
     }
-    if of("apiVersion") != api_version {
-        let got = shorten(of("apiVersion"));
-        return Err(format!("version `{got}` while the configuration says `{api_version}`"));
+    if top_level("apiVersion") != api_version {
+        let (printed, configured) = (shorten(top_level("apiVersion")), api_version.to_owned());
+        return Err(OutputError::Version { printed, configured });
     }
     let Some(Value::Object(status)) = decoded.value.get("status") else {
-        return Err("no status".to_owned());
+        return Err(OutputError::NoStatus);
     };
-    let text = |name: &str| match status.get(name) {
+    let text = |name: &'static str| match status.get(name) {
         None | Some(Value::Null) => Ok(""),
         Some(Value::String(text)) => Ok(text.as_str()),
-        Some(_) => Err(format!("a status.{name} that is no string")),
+        Some(_) => Err(OutputError::NotText(name)),
     };
     let token = text("token")?;
-    let (certificate, key) = (text("clientCertificateData")?, text("clientKeyData")?);
+    let (certificate_field, key_field) = ("clientCertificateData", "clientKeyData");
+    let (certificate, key) = (text(certificate_field)?, text(key_field)?);
+    let half = |present, missing| Err(OutputError::HalfIdentity { present, missing });
     let identity = match (certificate.is_empty(), key.is_empty()) {
         (true, true) => None,
         (false, false) => {
-            let pair = Identity::from_pem(certificate.as_bytes(), key.as_bytes());
-            Some(pair.map_err(|e| format!("a certificate and a key that cannot be used: {e}"))?)
+            let identity = Identity::from_pem(certificate.as_bytes(), key.as_bytes());
+            Some(identity.map_err(OutputError::Identity)?)
         }
-        (true, false) => return Err("a clientKeyData without a clientCertificateData".to_owned()),
-        (false, true) => return Err("a clientCertificateData without a clientKeyData".to_owned()),
+        (true, false) => return half(key_field, certificate_field),
+        (false, true) => return half(certificate_field, key_field),
     };
     if token.is_empty() && identity.is_none() {
-        return Err("neither a token nor a certificate".to_owned());
+        return Err(OutputError::Empty);
     }
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("a token that cannot stand in a header".to_owned());
+        return Err(OutputError::Token);
     }
     let expires = match text("expirationTimestamp")? {
         "" => None,
-        at => Some(time::parse(at).ok_or("an expirationTimestamp that is no RFC 3339 time")?),
+        at => Some(time::parse(at).ok_or(OutputError::Expiration)?),
     };
     Ok(Credentials { token: (!token.is_empty()).then(|| Secret::new(token)), identity, expires })
 }

@@ -94,9 +94,9 @@ fn exec_plugin_config_mistakes_are_reported() {
     let of = |change: fn(&mut Exec)| {
         let mut exec = good.clone();
         change(&mut exec);
-        check(&exec, &names())
+        exec.mistakes(&names())
     };
-    for (change, want) in [
+    for (change, expected) in [
         ((|_| ()) as fn(&mut Exec), None),
         (|e| e.command.clear(), Some("command is missing")),
         (|e| e.api_version.clear(), Some("apiVersion is missing")),
@@ -110,12 +110,12 @@ fn exec_plugin_config_mistakes_are_reported() {
         (|e| (e.api_version, e.interactive_mode) = (V1.into(), "Always".into()), None),
     ] {
         let mistakes = of(change);
-        assert_eq!(mistakes.len(), usize::from(want.is_some()), "{mistakes:?}");
-        assert!(want.is_none_or(|want| mistakes[0].starts_with(want)), "{mistakes:?}");
+        assert_eq!(mistakes.len(), usize::from(expected.is_some()), "{mistakes:?}");
+        assert!(expected.is_none_or(|expected| mistakes[0].starts_with(expected)), "{mistakes:?}");
     }
     let kubernetes = Names::new(Preset::Kubernetes, "").unwrap();
     let exec = Exec { api_version: "client.authentication.k8s.io/v1beta1".into(), ..good };
-    assert_eq!(check(&exec, &kubernetes), [""; 0]);
+    assert_eq!(exec.mistakes(&kubernetes), [""; 0]);
 }
 
 #[tokio::test]
@@ -131,14 +131,14 @@ async fn exec_plugin_gets_args_env_and_exec_info() {
         exec.api_version = version.into();
         exec.args = vec!["one".into(), "two words".into(), "$HOME".into()];
         exec.env = vec![("WORD".into(), Secret::new("given"))];
-        let plugin = bench.plugin(&exec, Some(input_file("nobody reads this")));
+        let plugin = bench.plugin(&exec, Some(input_file("unread input")));
         assert_eq!(token(&plugin.credentials().await.unwrap()), "t");
         assert_eq!(bench.dump("args"), "one\ntwo words\n$HOME\n");
         assert_eq!(bench.dump("word"), "given");
         assert_eq!(bench.dump("stdin"), "", "standard input is closed");
         let info: Value = serde_json::from_str(&bench.dump("info")).unwrap();
-        let want = serde_json::json!({"kind": "ExecCredential", "apiVersion": version, "spec": {"interactive": false}});
-        assert_eq!(info, want);
+        let expected = serde_json::json!({"kind": "ExecCredential", "apiVersion": version, "spec": {"interactive": false}});
+        assert_eq!(info, expected);
     }
 }
 
@@ -163,12 +163,12 @@ async fn exec_plugin_with_provide_cluster_info_gets_cluster() {
     let clock = Arc::clone(&bench.clock) as Arc<dyn Clock>;
     let plugin = Plugin::new(&exec, &names(), info, None, LONG, clock).unwrap();
     plugin.credentials().await.unwrap();
-    let told: Value = serde_json::from_str(&bench.dump("bin/plugin.info")).unwrap();
-    let want = serde_json::json!({
+    let info: Value = serde_json::from_str(&bench.dump("bin/plugin.info")).unwrap();
+    let expected = serde_json::json!({
         "server": "https://h:1/p", "tls-server-name": "name", "certificate-authority-data": "UEVN",
         "config": {"audience": ["a"]},
     });
-    assert_eq!(told["spec"]["cluster"], want);
+    assert_eq!(info["spec"]["cluster"], expected);
     let absent = Cluster { certificate_authority: Some("/no/such".into()), ..Cluster::default() };
     assert_eq!(ClusterInfo::new(&absent, "x").unwrap_err().0, Path::new("/no/such"));
 }
@@ -180,7 +180,7 @@ async fn exec_plugin_stdin_follows_interactive_mode_and_terminal() {
         prints(V1BETA1, r#"{"token": "t"}"#)
     );
     // Mode, whether there is a terminal, input that the plugin reads; None: it must not run.
-    for (mode, typing, want) in [
+    for (mode, typing, expected) in [
         ("Never", true, Some((false, ""))),
         ("Never", false, Some((false, ""))),
         ("IfAvailable", true, Some((true, "typed"))),
@@ -193,16 +193,16 @@ async fn exec_plugin_stdin_follows_interactive_mode_and_terminal() {
         let bench = PluginFixture::new(&script);
         let exec = Exec { api_version: V1BETA1.into(), interactive_mode: mode.into(), ..bench.exec() };
         let plugin = bench.plugin(&exec, typing.then(|| input_file("typed")));
-        let got = plugin.credentials().await;
-        match want {
+        let actual = plugin.credentials().await;
+        match expected {
             Some((interactive, read)) => {
-                got.unwrap();
+                actual.unwrap();
                 let info: Value = serde_json::from_str(&bench.dump("bin/plugin.info")).unwrap();
                 assert_eq!(info["spec"]["interactive"], interactive, "{mode} {typing}");
                 assert_eq!(bench.dump("bin/plugin.stdin"), read, "{mode} {typing}");
             }
             None => {
-                assert_eq!(got.unwrap_err(), ExecError::NoInput("./bin/plugin".into()));
+                assert_eq!(actual.unwrap_err(), ExecError::NoInput("./bin/plugin".into()));
                 assert_eq!(bench.runs(), 0);
             }
         }
@@ -214,7 +214,7 @@ async fn invalid_exec_plugin_output_is_rejected_without_quoting_it() {
     let bench = PluginFixture::new("");
     let plugin = bench.plugin(&bench.exec(), None);
     let expired = r#"{"token": "hunter2", "expirationTimestamp": "yesterday"}"#;
-    for (script, want) in [
+    for (script, expected) in [
         ("echo hunter2".to_owned(), "printed no JSON document"),
         ("".to_owned(), "printed no JSON document"),
         ("echo '{\"token\": \"hunter2\"}'".to_owned(), "printed a `` where an `ExecCredential` is needed"),
@@ -245,7 +245,7 @@ async fn invalid_exec_plugin_output_is_rejected_without_quoting_it() {
     ] {
         bench.script(&script);
         let error = plugin.credentials().await.unwrap_err().to_string();
-        assert!(error.starts_with(&format!("the credential plugin `./bin/plugin` {want}")), "{error}");
+        assert!(error.starts_with(&format!("the credential plugin `./bin/plugin` {expected}")), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
     }
 }
@@ -253,7 +253,7 @@ async fn invalid_exec_plugin_output_is_rejected_without_quoting_it() {
 #[tokio::test]
 async fn missing_exec_plugin_returns_error_with_install_hint() {
     let bench = PluginFixture::new("");
-    for (command, hint, want) in [
+    for (command, hint, expected) in [
         (
             "./bin/absent",
             "run: install it",
@@ -267,7 +267,7 @@ async fn missing_exec_plugin_returns_error_with_install_hint() {
     ] {
         let exec = Exec { command: command.into(), install_hint: hint.into(), ..bench.exec() };
         let error = bench.plugin(&exec, None).credentials().await.unwrap_err();
-        assert_eq!(error.to_string(), want);
+        assert_eq!(error.to_string(), expected);
     }
 }
 
@@ -284,8 +284,8 @@ async fn exec_plugin_credentials_are_cached_until_expiry_or_rejection() {
     let bench =
         PluginFixture::new(&prints(V1, r#"{"token": "t", "expirationTimestamp": "2026-01-01T01:00:00Z"}"#));
     let plugin = bench.plugin(&bench.exec(), None);
-    let (one, other) = tokio::join!(plugin.credentials(), plugin.credentials());
-    assert!(Arc::ptr_eq(&one.unwrap(), &other.unwrap()), "concurrent callers share one run");
+    let (first, second) = tokio::join!(plugin.credentials(), plugin.credentials());
+    assert!(Arc::ptr_eq(&first.unwrap(), &second.unwrap()), "concurrent callers share one run");
     bench.clock.advance(Duration::from_secs(3599));
     plugin.credentials().await.unwrap();
     assert_eq!(bench.runs(), 1, "before the expiration");

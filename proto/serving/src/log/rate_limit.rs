@@ -5,7 +5,7 @@
 //! Each call site at INFO, WARN or ERROR has a token bucket: [`BURST`] lines pass at once, then one line per
 //! [`SECONDS_PER_LINE`]. The cause of a line is the text of its [`CAUSE_FIELDS`] without digits and quoted
 //! parts. The first [`LINES_PER_CAUSE`] lines of each cause in each [`PERIOD`] pass even when the bucket is
-//! empty, so that one cause does not hide another. At the end of a period one line per cause reports the
+//! empty, so that no cause hides a different cause. At the end of a period one line per cause reports the
 //! number of suppressed lines. DEBUG and TRACE are not limited.
 //!
 //! # Invariants
@@ -354,8 +354,8 @@ mod tests {
             clock.advance(PERIOD);
             let mut suppressed = limit.take_suppressed();
             suppressed.sort_by_key(|suppressed| suppressed.lines);
-            let told: Vec<(&str, u64)> = suppressed.iter().map(|l| (l.cause.as_str(), l.lines)).collect();
-            assert_eq!(told, [("it has expired  s ago", 17), ("no issuer ", 9_910)]);
+            let reported: Vec<(&str, u64)> = suppressed.iter().map(|l| (l.cause.as_str(), l.lines)).collect();
+            assert_eq!(reported, [("it has expired  s ago", 17), ("no issuer ", 9_910)]);
         });
     }
 
@@ -384,7 +384,7 @@ mod tests {
             }
             tracing::error!("a rare error");
             let text = String::from_utf8(std::mem::take(&mut *lines.0.lock())).unwrap();
-            let count = |what: &str| text.lines().filter(|line| line.contains(what)).count();
+            let count = |text_part: &str| text.lines().filter(|line| line.contains(text_part)).count();
             let counts = ["login failed", "cannot accept", "debugging", "a rare error"].map(count);
             assert_eq!(counts, [100, 100, 1_000, 1]);
         });

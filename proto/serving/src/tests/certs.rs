@@ -28,20 +28,20 @@ fn serving_certificate_is_generated_once_and_kept_while_valid() {
     let first = files(&pair);
     let later = |days: u64| now() + Duration::from_secs(days * 24 * 3600);
 
-    for (what, names, now) in [
-        ("asked again", &names[..], now()),
+    for (label, names, now) in [
+        ("unchanged names", &names[..], now()),
         ("fewer names", &names[..1], now()),
         ("ten months later", &names[..], later(300)),
     ] {
         ensure_serving_pair(&certs, names, now).unwrap();
-        assert_eq!(files(&pair), first, "{what}");
+        assert_eq!(files(&pair), first, "{label}");
     }
     let more = [names.to_vec(), vec!["other.name".to_owned()]].concat();
-    for (what, names, now) in [("a new name", &more[..], now()), ("about to end", &names[..], later(340))] {
+    for (label, names, now) in [("a new name", &more[..], now()), ("about to end", &names[..], later(340))] {
         ensure_serving_pair(&certs, names, now).unwrap();
         let made = files(&pair);
-        assert_ne!(made[..2], first[..2], "{what}");
-        assert_eq!(made[2..], first[2..], "{what}: the authority stays");
+        assert_ne!(made[..2], first[..2], "{label}");
+        assert_eq!(made[2..], first[2..], "{label}: the authority stays");
     }
 
     let (_, leaf) = X509Certificate::from_der(&parsed(&files(&pair)[0]))
@@ -70,10 +70,10 @@ fn foreign_or_invalid_certificate_file_returns_error_and_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let pair = ensure_serving_pair(dir.path(), &[], now()).unwrap();
     let other = Authority::generate("other", now()).unwrap();
-    for (key, want) in [(other.key.as_str(), "is not the key of"), ("nonsense", "ca.key: ")] {
+    for (key, expected) in [(other.key.as_str(), "is not the key of"), ("nonsense", "ca.key: ")] {
         fs::write(&pair.ca_key, key).unwrap();
         let error = ensure_serving_pair(dir.path(), &[], now()).unwrap_err().to_string();
-        assert!(error.contains(want), "{error}");
+        assert!(error.contains(expected), "{error}");
         assert!(!error.contains("PRIVATE"), "{error}");
         assert_eq!(fs::read_to_string(&pair.ca_key).unwrap(), key);
     }

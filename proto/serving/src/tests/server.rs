@@ -125,13 +125,13 @@ async fn request_heads_are_limited_in_time_and_size() {
 async fn graceful_shutdown_finishes_responses_and_rejects_new_streams() {
     let (entered, mut entries) = tokio::sync::mpsc::unbounded_channel();
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
-    let held = Arc::clone(&gate);
+    let waiting = Arc::clone(&gate);
     let handler = move |request: Request<Incoming>, _: Arc<ConnectionInfo>| {
-        let (entered, held) = (entered.clone(), Arc::clone(&held));
+        let (entered, waiting) = (entered.clone(), Arc::clone(&waiting));
         async move {
             if request.uri().path() == "/held" {
                 entered.send(()).unwrap();
-                let _ = held.acquire().await;
+                let _ = waiting.acquire().await;
             }
             Response::new(Body::from("done"))
         }
@@ -201,7 +201,7 @@ async fn handler_gets_client_certificate_chain() {
     let options = ServerOptions { handshake_timeout: Duration::from_secs(5), ..ServerOptions::default() };
     let server = start(handler, Some(tls), options).await;
 
-    for (protocol, with_certificate, want) in
+    for (protocol, with_certificate, expected) in
         [("h2", true, "HTTP/2.0 1"), ("h2", false, "HTTP/2.0 0"), ("http/1.1", true, "HTTP/1.1 1")]
     {
         let mut roots = rustls::RootCertStore::empty();
@@ -235,7 +235,7 @@ async fn handler_gets_client_certificate_chain() {
             tokio::spawn(connection);
             sender.send_request(post("/", "")).await.unwrap()
         };
-        assert_eq!(text(answer).await, want, "{protocol}");
+        assert_eq!(text(answer).await, expected, "{protocol}");
     }
     // Plaintext on a TLS port gets no response, and the server continues.
     assert_eq!(raw(server.address, b"GET / HTTP/1.1\r\n\r\n").await.find("HTTP/1.1 200"), None);

@@ -3,8 +3,9 @@
 use super::*;
 use crate::certs::{Authority, PemPair, ensure_serving_pair};
 use jiff::Timestamp;
-use rustls::ClientConfig;
+use rustls::{ClientConfig, SignatureScheme};
 use std::fs;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -154,7 +155,7 @@ async fn tls_watch_reloads_new_files() {
     let Setup { _dir, files, authority, .. } = setup();
     let tls = ServingTls::load(files.clone()).unwrap();
     let before = tls.current();
-    let _watch = tls.spawn_watch(Duration::from_millis(1));
+    let _watch = tls.spawn_watch();
     let good = authority.serving(&["localhost".to_owned()], Duration::from_secs(3600), now()).unwrap();
     fs::write(&files.key, &good.key).unwrap();
     fs::write(&files.cert, &good.cert).unwrap();

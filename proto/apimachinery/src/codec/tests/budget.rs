@@ -90,19 +90,19 @@ fn largest_real_objects_are_within_the_body_limits() {
     };
     let endpoints: Vec<Value> = (0..10_000).map(address).collect();
     let property = |i: usize| {
-        json!({"description": "A field of a resource of an operator: what it does, from when on, and its default.",
+        json!({"description": "A field of a resource of an operator: its effect, its first version, and its default.",
             "type": "string", "properties": {format!("field{i}"): {"type": "string"}}})
     };
     let schema: serde_json::Map<String, Value> =
         (0..8_000).map(|i| (format!("property{i}"), property(i))).collect();
-    for (what, tree) in [
+    for (object, tree) in [
         ("ConfigMap of 100,000 keys", json!({"data": config_map})),
         ("Endpoints of 10,000 addresses", json!({"subsets": [{"addresses": endpoints}]})),
         ("CustomResourceDefinition of 1.5 MB", json!({"spec": {"properties": schema}})),
     ] {
         let text = json::encode(&tree);
-        assert!(text.len() > 1_300_000, "{what}: {}", text.len());
-        assert!(json::decode(&text, Limits::BODY).is_ok(), "{what}: {} bytes", text.len());
+        assert!(text.len() > 1_300_000, "{object}: {}", text.len());
+        assert!(json::decode(&text, Limits::BODY).is_ok(), "{object}: {} bytes", text.len());
     }
 }
 

@@ -13,7 +13,7 @@ fn decode_error(text: &str) -> DecodeError {
 
 #[test]
 fn json_documents_round_trip() {
-    for (text, want) in [
+    for (text, expected) in [
         ("null", json!(null)),
         (" true ", json!(true)),
         ("[]", json!([])),
@@ -21,7 +21,7 @@ fn json_documents_round_trip() {
         ("9223372036854775807", json!(i64::MAX)),
         ("-9223372036854775808", json!(i64::MIN)),
     ] {
-        assert_eq!(decoded(text), Decoded { value: want, duplicates: vec![] }, "{text}");
+        assert_eq!(decoded(text), Decoded { value: expected, duplicates: vec![] }, "{text}");
     }
 }
 
@@ -46,7 +46,7 @@ fn json_numbers_are_integers_only_for_integral_literals() {
 
 #[test]
 fn floats_are_encoded_like_go() {
-    for (value, want) in [
+    for (value, expected) in [
         (1.0, "1"),
         (-0.0, "0"),
         (0.5, "0.5"),
@@ -57,9 +57,9 @@ fn floats_are_encoded_like_go() {
         (1e-6, "0.000001"),
         (2.5e-7, "2.5e-7"),
     ] {
-        assert_eq!(String::from_utf8(encode(&json!(value))).unwrap(), want);
-        assert_eq!(String::from_utf8(encode_pretty(&json!(value))).unwrap(), want);
-        assert_eq!(decoded(want).value.as_f64(), Some(value));
+        assert_eq!(String::from_utf8(encode(&json!(value))).unwrap(), expected);
+        assert_eq!(String::from_utf8(encode_pretty(&json!(value))).unwrap(), expected);
+        assert_eq!(decoded(expected).value.as_f64(), Some(value));
     }
 }
 

@@ -18,7 +18,7 @@ fn decode_error(text: &str) -> DecodeError {
 
 #[test]
 fn yaml_documents_decode_like_reference() {
-    for (text, want) in [
+    for (text, expected) in [
         ("", json!(null)),
         ("# only a comment\n", json!(null)),
         ("---\n...\n", json!(null)),
@@ -47,7 +47,7 @@ fn yaml_documents_decode_like_reference() {
         ("\u{feff}a: 1\n", json!({"a": 1})),
         ("a: \"\\u00e9\\n\"\r\nb: 1\r\n", json!({"a": "é\n", "b": 1})),
     ] {
-        assert_eq!(decoded(text), Decoded { value: want, duplicates: vec![] }, "{text}");
+        assert_eq!(decoded(text), Decoded { value: expected, duplicates: vec![] }, "{text}");
     }
 }
 
@@ -131,7 +131,7 @@ fn yaml_output_matches_kubectl_format() {
         "metadata": {"creationTimestamp": "2024-01-02T03:04:05Z", "labels": {"app.kubernetes.io/name": "nginx:1.21"}},
         "ip": "10.0.0.1",
     });
-    let want = r#"apiVersion: v1
+    let expected = r#"apiVersion: v1
 data:
   a: plain text
   empty: ""
@@ -156,8 +156,8 @@ metadata:
   labels:
     app.kubernetes.io/name: nginx:1.21
 "#;
-    assert_eq!(String::from_utf8(encode(&tree)).unwrap(), want);
-    assert_eq!(decoded(want).value, tree);
+    assert_eq!(String::from_utf8(encode(&tree)).unwrap(), expected);
+    assert_eq!(decoded(expected).value, tree);
 }
 
 #[test]

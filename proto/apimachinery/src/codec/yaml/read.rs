@@ -6,7 +6,7 @@ use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, Tag};
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
-use super::scalar::{self, Scalar};
+use super::scalar::{self, Scalar, ScalarError};
 use crate::codec::duplicates::{Duplicates, push_field, push_item};
 use crate::codec::{Budget, Cost, DecodeError, Decoded, Limits};
 
@@ -41,7 +41,7 @@ pub fn decode(input: &[u8], limits: Limits) -> Result<Decoded, DecodeError> {
         }
         builder.take(event).map_err(|problem| match problem {
             EventError::Limit(error) => error,
-            EventError::Text(text) => syntax(span.start.line(), &text),
+            error => syntax(span.start.line(), &error.to_string()),
         })?;
     }
     Ok(Decoded { value: builder.root.unwrap_or(Value::Null), duplicates: builder.duplicates.into_paths() })
@@ -53,21 +53,18 @@ fn syntax(line: usize, text: &str) -> DecodeError {
 }
 
 /// Error of an event.
+#[derive(Debug, thiserror::Error)]
 enum EventError {
-    Limit(DecodeError),
-    Text(String),
-}
-
-impl From<DecodeError> for EventError {
-    fn from(error: DecodeError) -> Self {
-        EventError::Limit(error)
-    }
-}
-
-impl From<String> for EventError {
-    fn from(text: String) -> Self {
-        EventError::Text(text)
-    }
+    #[error(transparent)]
+    Limit(#[from] DecodeError),
+    #[error(transparent)]
+    Scalar(#[from] ScalarError),
+    #[error("an anchor contains an alias of itself")]
+    RecursiveAlias,
+    #[error("only a scalar can be a key")]
+    KeyNotScalar,
+    #[error("a merge needs a mapping or a list of mappings")]
+    Merge,
 }
 
 /// Finished value with the cost of a copy.
@@ -182,7 +179,7 @@ impl Builder {
 
     fn alias(&mut self, id: usize) -> Result<(), EventError> {
         let Some(node) = self.anchors.get(&id) else {
-            return Err(EventError::Text("an anchor contains an alias of itself".to_owned()));
+            return Err(EventError::RecursiveAlias);
         };
         if self.frames.len() + node.height > self.limits.depth {
             return Err(EventError::Limit(DecodeError::TooDeep(self.limits.depth)));
@@ -194,7 +191,7 @@ impl Builder {
             let key = match node.value {
                 Value::String(text) => text,
                 Value::Bool(_) | Value::Number(_) => node.value.to_string(),
-                _ => return Err(EventError::Text("only a scalar can be a key".to_owned())),
+                _ => return Err(EventError::KeyNotScalar),
             };
             return self.key(Key::Name(key));
         }
@@ -220,7 +217,7 @@ impl Builder {
 
     fn open(&mut self, content: Content, anchor: usize) -> Result<(), EventError> {
         if self.at_key() {
-            return Err(EventError::Text("only a scalar can be a key".to_owned()));
+            return Err(EventError::KeyNotScalar);
         }
         if self.frames.len() >= self.limits.depth {
             return Err(EventError::Limit(DecodeError::TooDeep(self.limits.depth)));
@@ -342,7 +339,7 @@ fn merge(into: &mut Map<String, Value>, source: Value) -> Result<(), EventError>
     };
     for source in sources {
         let Value::Object(source) = source else {
-            return Err(EventError::Text("a merge needs a mapping or a list of mappings".to_owned()));
+            return Err(EventError::Merge);
         };
         for (key, value) in source {
             if let Entry::Vacant(slot) = into.entry(key) {

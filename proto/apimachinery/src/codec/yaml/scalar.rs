@@ -1,6 +1,6 @@
 //! Resolution of YAML scalars: YAML 1.1, like go-yaml v2.
 
-use base64::Engine as _;
+use data_encoding::BASE64;
 use serde_json::{Number, Value};
 
 use crate::codec::json::float_text;
@@ -23,9 +23,22 @@ pub(super) enum Scalar {
     Text(String),
 }
 
+/// Scalar that has no value in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ScalarError {
+    #[error("null cannot be a key")]
+    NullKey,
+    #[error("NaN and infinity are no JSON numbers")]
+    NotFinite,
+    #[error("a !!binary value is not base64")]
+    Base64,
+    #[error("cannot read the value as a !!{0}")]
+    Tag(&'static str),
+}
+
 impl Scalar {
     /// Converts to a value of the tree.
-    pub(super) fn into_value(self) -> Result<Value, String> {
+    pub(super) fn into_value(self) -> Result<Value, ScalarError> {
         Ok(match self {
             Scalar::Null => Value::Null,
             Scalar::Bool(b) => Value::Bool(b),
@@ -36,9 +49,9 @@ impl Scalar {
     }
 
     /// Converts to a key of a mapping.
-    pub(super) fn into_key(self) -> Result<String, String> {
+    pub(super) fn into_key(self) -> Result<String, ScalarError> {
         match self {
-            Scalar::Null => Err("null cannot be a key".to_owned()),
+            Scalar::Null => Err(ScalarError::NullKey),
             Scalar::Bool(b) => Ok(b.to_string()),
             Scalar::Integer(i) => Ok(i.to_string()),
             Scalar::Float(f) => Ok(float_key(f)),
@@ -48,11 +61,11 @@ impl Scalar {
 }
 
 /// Float as a number of the tree: an integer when it is formatted like one.
-fn number(value: f64) -> Result<Number, String> {
+fn number(value: f64) -> Result<Number, ScalarError> {
     if let Ok(integer) = float_text(value).parse::<i64>() {
         return Ok(integer.into());
     }
-    Number::from_f64(value).ok_or_else(|| "NaN and infinity are no JSON numbers".to_owned())
+    Number::from_f64(value).ok_or(ScalarError::NotFinite)
 }
 
 /// Formats a float key like Go's `%g` in single precision.
@@ -94,26 +107,24 @@ pub(super) fn resolve(text: &str) -> Scalar {
 }
 
 /// Resolves a scalar with a tag. Tags of other namespaces produce strings.
-pub(super) fn tagged(name: Option<&str>, text: &str) -> Result<Scalar, String> {
-    let mismatch = |tag: &str| Err(format!("cannot read the value as a !!{tag}"));
-    let tag = match name {
-        Some("binary") => {
+pub(super) fn tagged(name: Option<&str>, text: &str) -> Result<Scalar, ScalarError> {
+    let scalar = resolve(text);
+    match (name, scalar) {
+        (Some("binary"), _) => {
             let packed: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
-            let bytes = base64::engine::general_purpose::STANDARD
-                .decode(packed)
-                .map_err(|_| "a !!binary value is not base64".to_owned())?;
-            return Ok(Scalar::Text(String::from_utf8_lossy(&bytes).into_owned()));
+            let bytes = BASE64.decode(packed.as_bytes()).map_err(|_| ScalarError::Base64)?;
+            Ok(Scalar::Text(String::from_utf8_lossy(&bytes).into_owned()))
         }
-        Some(tag @ ("null" | "bool" | "int" | "float")) => tag,
-        _ => return Ok(Scalar::Text(text.to_owned())),
-    };
-    match (tag, resolve(text)) {
-        ("float", Scalar::Integer(i)) => Ok(Scalar::Float(i as f64)),
-        ("null", scalar @ Scalar::Null)
-        | ("bool", scalar @ Scalar::Bool(_))
-        | ("int", scalar @ Scalar::Integer(_))
-        | ("float", scalar @ Scalar::Float(_)) => Ok(scalar),
-        (tag, _) => mismatch(tag),
+        (Some("null"), Scalar::Null) => Ok(Scalar::Null),
+        (Some("bool"), scalar @ Scalar::Bool(_))
+        | (Some("int"), scalar @ Scalar::Integer(_))
+        | (Some("float"), scalar @ Scalar::Float(_)) => Ok(scalar),
+        (Some("float"), Scalar::Integer(i)) => Ok(Scalar::Float(i as f64)),
+        (Some("null"), _) => Err(ScalarError::Tag("null")),
+        (Some("bool"), _) => Err(ScalarError::Tag("bool")),
+        (Some("int"), _) => Err(ScalarError::Tag("int")),
+        (Some("float"), _) => Err(ScalarError::Tag("float")),
+        _ => Ok(Scalar::Text(text.to_owned())),
     }
 }
 
@@ -205,7 +216,7 @@ mod tests {
     #[test]
     fn plain_scalars_are_resolved_as_yaml_1_1() {
         use Scalar::{Bool, Float, Integer, Null};
-        for (text, want) in [
+        for (text, expected) in [
             ("", Null),
             ("~", Null),
             ("Null", Null),
@@ -231,7 +242,7 @@ mod tests {
             (".inf", Float(f64::INFINITY)),
             ("-.INF", Float(f64::NEG_INFINITY)),
         ] {
-            assert_eq!(resolve(text), want, "{text}");
+            assert_eq!(resolve(text), expected, "{text}");
         }
         for text in [
             "yEs",
@@ -268,7 +279,7 @@ mod tests {
 
     #[test]
     fn scalar_tags_determine_type_and_mismatches_are_rejected() {
-        for (tag, text, want) in [
+        for (tag, text, expected) in [
             (Some("str"), "5", Ok(Scalar::Text("5".into()))),
             (Some("int"), "5", Ok(Scalar::Integer(5))),
             (Some("float"), "5", Ok(Scalar::Float(5.0))),
@@ -277,16 +288,16 @@ mod tests {
             (Some("timestamp"), "2001-01-01", Ok(Scalar::Text("2001-01-01".into()))),
             (Some("binary"), "aGVs\nbG8=", Ok(Scalar::Text("hello".into()))),
             (None, "5", Ok(Scalar::Text("5".into()))),
-            (Some("int"), "x", Err("cannot read the value as a !!int".to_owned())),
-            (Some("binary"), "*", Err("a !!binary value is not base64".to_owned())),
+            (Some("int"), "x", Err(ScalarError::Tag("int"))),
+            (Some("binary"), "*", Err(ScalarError::Base64)),
         ] {
-            assert_eq!(tagged(tag, text), want, "{tag:?} {text}");
+            assert_eq!(tagged(tag, text), expected, "{tag:?} {text}");
         }
     }
 
     #[test]
     fn number_keys_become_text() {
-        for (text, want) in [
+        for (text, expected) in [
             ("1", "1"),
             ("010", "8"),
             ("1.5", "1.5"),
@@ -297,7 +308,7 @@ mod tests {
             (".inf", ".inf"),
             ("x", "x"),
         ] {
-            assert_eq!(resolve(text).into_key(), Ok(want.to_owned()), "{text}");
+            assert_eq!(resolve(text).into_key(), Ok(expected.to_owned()), "{text}");
         }
         assert!(resolve("~").into_key().is_err());
     }

@@ -5,6 +5,7 @@ mod remote;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 
 use http::Response;
 use hyper::body::Incoming;
@@ -145,7 +146,7 @@ async fn server_certificates_are_verified_per_trust_settings() {
     let by_name = format!("https://localhost:{}/", server.address.port());
     let own_leaf = Trust::from_pem(&std::fs::read(server.dir.path().join("apiserver.crt")).unwrap()).unwrap();
     let name = |name: &str| Some(name.to_owned());
-    for (trust, server_name, url, want) in [
+    for (trust, server_name, url, expected) in [
         (server.trust(), None, &by_ip, None),
         (server.trust(), None, &by_name, None),
         (server.trust(), name("localhost"), &by_ip, None),
@@ -159,13 +160,13 @@ async fn server_certificates_are_verified_per_trust_settings() {
     ] {
         let label = format!("{trust:?} {server_name:?} {url}");
         let client = build_client(Settings { trust, server_name, ..Settings::default() });
-        match (client.get(url, LIMITS).await, want) {
+        match (client.get(url, LIMITS).await, expected) {
             (Ok(answer), None) => assert_eq!(answer.status, 200),
-            (Err(CallError::Unreachable(problem)), Some(want)) => {
+            (Err(CallError::Unreachable(problem)), Some(expected)) => {
                 assert!(problem.contains("invalid peer certificate"), "{problem}");
-                assert!(problem.contains(want) || want == "NotValidForName", "{problem}");
+                assert!(problem.contains(expected) || expected == "NotValidForName", "{problem}");
             }
-            (got, _) => panic!("{label}: {got:?}"),
+            (actual, _) => panic!("{label}: {actual:?}"),
         }
     }
     let system = Client::new(&Settings { proxy: Proxy::None, ..Settings::default() });
@@ -211,12 +212,12 @@ async fn client_certificate_is_sent_to_server() {
         assert_eq!(server.seen().last().unwrap().fingerprint.is_some(), shown);
     }
     let bob = pair(server.dir.path(), "bob");
-    for (cert, key, want) in [
+    for (cert, key, expected) in [
         (jane.cert.as_str(), bob.key.as_str(), "the client key does not belong to the client certificate"),
-        (jane.cert.as_str(), "hunter2", "the client key: holds no private key in PEM"),
-        ("hunter2", jane.key.as_str(), "the client certificate: holds no certificate"),
+        (jane.cert.as_str(), "hunter2", "the client key: contains no private key in PEM"),
+        ("hunter2", jane.key.as_str(), "the client certificate: contains no certificate"),
     ] {
-        assert_eq!(Identity::from_pem(cert.as_bytes(), key.as_bytes()).unwrap_err().to_string(), want);
+        assert_eq!(Identity::from_pem(cert.as_bytes(), key.as_bytes()).unwrap_err().to_string(), expected);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of a remote from a client configuration whose credentials change.
 
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use apimachinery::clock::{Clock, ManualClock};
@@ -103,15 +104,15 @@ async fn invalid_credential_files_are_named_in_errors() {
     let bench = RemoteFixture::new(|_| reply(200, "{}")).await;
     bench.write("empty", "\n");
     bench.write("secret", "hunter2");
-    for (user, want) in [
+    for (user, expected) in [
         ("tokenFile: absent", "absent: No such file"),
-        ("tokenFile: empty", "empty: holds no token"),
+        ("tokenFile: empty", "empty: contains no token"),
         ("client-certificate: absent, client-key: secret", "absent: No such file"),
-        ("client-certificate: ca.crt, client-key: secret", "the client key: holds no private key in PEM"),
+        ("client-certificate: ca.crt, client-key: secret", "the client key: contains no private key in PEM"),
     ] {
         let mistakes = bench.remote(user).unwrap_err();
         assert_eq!(mistakes.len(), 1, "{mistakes:?}");
-        assert!(mistakes[0].contains(want) && !mistakes[0].contains("hunter2"), "{mistakes:?}");
+        assert!(mistakes[0].contains(expected) && !mistakes[0].contains("hunter2"), "{mistakes:?}");
     }
 }
 

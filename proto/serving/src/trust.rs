@@ -4,17 +4,22 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::CryptoProvider;
 use rustls::server::ParsedCertificate;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{SettingsError, provider};
+use crate::handshake_signatures::verify_handshake_signatures;
+
+/// Invalid client settings; the text names the setting and the reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SettingsError(pub String);
 
 /// Server certificates to trust.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +45,7 @@ impl Trust {
             .collect::<Result<Vec<_>, _>>()
             .map_err(|e| SettingsError(e.to_string()))?;
         if authorities.is_empty() {
-            return Err(SettingsError("holds no certificate".to_owned()));
+            return Err(SettingsError("contains no certificate".to_owned()));
         }
         roots(&authorities)?;
         Ok(Trust::Authorities(authorities))
@@ -72,8 +77,9 @@ impl Trust {
             Trust::Authorities(authorities) => Arc::new(ListedVerifier {
                 listed: authorities.clone(),
                 webpki_verifier: webpki(roots(authorities)?)?,
+                provider,
             }),
-            Trust::Insecure => Arc::new(InsecureSkipVerify(provider)),
+            Trust::Insecure => Arc::new(InsecureSkipVerify { provider }),
         })
     }
 }
@@ -87,12 +93,12 @@ fn roots(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, Setti
 }
 
 fn system_roots() -> Result<RootCertStore, SettingsError> {
-    let found = rustls_native_certs::load_native_certs();
+    let native = rustls_native_certs::load_native_certs();
     let mut store = RootCertStore::empty();
-    store.add_parsable_certificates(found.certs);
+    store.add_parsable_certificates(native.certs);
     if store.is_empty() {
-        let why = found.errors.first().map_or(String::new(), |e| format!(": {e}"));
-        return Err(SettingsError(format!("this machine has no CA bundle{why}; configure a CA file")));
+        let reason = native.errors.first().map_or(String::new(), |e| format!(": {e}"));
+        return Err(SettingsError(format!("this machine has no CA bundle{reason}; configure a CA file")));
     }
     Ok(store)
 }
@@ -115,11 +121,11 @@ impl Identity {
             .collect::<Result<Vec<_>, _>>()
             .map_err(|e| SettingsError(format!("the client certificate: {e}")))?;
         if chain.is_empty() {
-            return Err(SettingsError("the client certificate: holds no certificate".to_owned()));
+            return Err(SettingsError("the client certificate: contains no certificate".to_owned()));
         }
         // The error of the PEM reader could quote the key.
         let parsed = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|_| SettingsError("the client key: holds no private key in PEM".to_owned()))?;
+            .map_err(|_| SettingsError("the client key: contains no private key in PEM".to_owned()))?;
         let signer = provider()
             .key_provider
             .load_private_key(parsed)
@@ -169,11 +175,12 @@ impl std::fmt::Debug for Identity {
 /// Verifier that trusts certificates issued by the listed authorities, and the listed certificates
 /// themselves.
 ///
-/// Many servers have a self-signed certificate, which configurations list in place of its authority.
+/// Many servers have a self-signed certificate, which configurations list instead of its authority.
 #[derive(Debug)]
 struct ListedVerifier {
     listed: Vec<CertificateDer<'static>>,
     webpki_verifier: Arc<WebPkiServerVerifier>,
+    provider: Arc<CryptoProvider>,
 }
 
 impl ServerCertVerifier for ListedVerifier {
@@ -200,32 +207,14 @@ impl ServerCertVerifier for ListedVerifier {
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        leaf: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.webpki_verifier.verify_tls12_signature(message, leaf, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        leaf: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.webpki_verifier.verify_tls13_signature(message, leaf, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.webpki_verifier.supported_verify_schemes()
-    }
+    verify_handshake_signatures!(provider);
 }
 
-/// Verifier that accepts every certificate whose key the server holds.
+/// Verifier that accepts every certificate whose key the server possesses.
 #[derive(Debug)]
-struct InsecureSkipVerify(Arc<CryptoProvider>);
+struct InsecureSkipVerify {
+    provider: Arc<CryptoProvider>,
+}
 
 impl ServerCertVerifier for InsecureSkipVerify {
     fn verify_server_cert(
@@ -239,25 +228,10 @@ impl ServerCertVerifier for InsecureSkipVerify {
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        leaf: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, leaf, signature, &self.0.signature_verification_algorithms)
-    }
+    verify_handshake_signatures!(provider);
+}
 
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        leaf: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, leaf, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+/// Cryptography provider of TLS clients.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
