@@ -201,7 +201,8 @@ impl Auth {
             auth_metrics: OnceLock::new(),
         });
         tokio::spawn(auth.clone().run_reauthorization_task());
-        tokio::spawn(auth.clone().sweep_decisions());
+        let maintained = auth.clone();
+        tokio::spawn(async move { maintained.decisions.maintain().await });
         Ok(auth)
     }
 
@@ -413,14 +414,6 @@ impl Auth {
                 Err(transport::authd_api::from_status_body(&status))
             }
             None => Err(AuthdError::Malformed.into()),
-        }
-    }
-
-    /// Drops decisions that no request used since the last sweep, until the process ends.
-    async fn sweep_decisions(self: Arc<Self>) {
-        loop {
-            tokio::time::sleep(decisions::cache::SWEEP_INTERVAL).await;
-            self.decisions.sweep();
         }
     }
 
