@@ -43,6 +43,7 @@ mod watches;
 pub use decisions::escalation::Escalation;
 pub use decisions::rejection::Rejection;
 pub use decisions::revisions::PolicyRevisions;
+pub use identity::authenticate::PrefetchedDecision;
 pub use identity::credentials::Credentials;
 pub use identity::header_credentials::{HeaderCredentials, ProxyHeaders};
 pub use reduce::Reductions;
@@ -235,7 +236,7 @@ impl Auth {
         self.link.begin_shutdown();
     }
 
-    /// Why authd cannot be reached; None while it can. `/livez` responds by itself only while it cannot.
+    /// The reason why authd cannot be reached; None while it can. `/livez` responds by itself only while it cannot.
     pub fn unreachable(&self) -> Option<String> {
         self.link.unreachable()
     }
@@ -252,11 +253,31 @@ impl Auth {
         attributes: impl Into<Arc<Attributes>>,
         request_id: &str,
     ) -> Result<Authorized, Rejection> {
-        let attributes = attributes.into();
-        let cached_decision = self
-            .decide(&client.user, &attributes, request_id)
-            .await
-            .map_err(|u| Rejection::from(Status::from(u)))?;
+        self.authorize_prefetched(client, attributes.into(), None, request_id).await
+    }
+
+    /// Authorizes a request with the decision of [`Auth::authenticate_for`] while that decision is current.
+    ///
+    /// # Errors
+    ///
+    /// As [`Auth::authorize`].
+    pub async fn authorize_prefetched(
+        &self,
+        client: &Authenticated,
+        attributes: Arc<Attributes>,
+        prefetched: Option<PrefetchedDecision>,
+        request_id: &str,
+    ) -> Result<Authorized, Rejection> {
+        let prefetched = prefetched.and_then(|prefetched| {
+            prefetched.into_decision(&client.user, &attributes, &self.revisions, self.epochs.count())
+        });
+        let cached_decision = match prefetched {
+            Some(cached_decision) => cached_decision,
+            None => self
+                .decide(&client.user, &attributes, request_id)
+                .await
+                .map_err(|error| Rejection::from(Status::from(error)))?,
+        };
         let Decision { reason, evaluation_error, .. } = &cached_decision.decision;
         if !evaluation_error.is_empty() {
             tracing::warn!(
