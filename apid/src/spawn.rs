@@ -37,6 +37,20 @@ const STABLE_UPTIME: Duration = Duration::from_secs(5);
 /// The timeout of authd's exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// The error of a start of authd.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// No program was found.
+    #[error("authd not found beside apid or on PATH; name the program with `--authd-program`")]
+    NotFound,
+    /// The folder of the socket cannot be created.
+    #[error("the folder of authd's socket cannot be created: {0}")]
+    Socket(io::Error),
+    /// The program cannot be started.
+    #[error("{0}")]
+    Start(io::Error),
+}
+
 /// The socket of a spawned authd.
 #[derive(Debug)]
 pub struct Socket {
@@ -80,13 +94,11 @@ impl Drop for Socket {
 /// # Errors
 ///
 /// The places that were searched.
-pub fn find() -> Result<PathBuf, String> {
+pub fn find() -> Result<PathBuf, SpawnError> {
     let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join("authd")));
     let on_path = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let on_path = on_path.unwrap_or_default().into_iter().map(|folder| folder.join("authd"));
-    beside.into_iter().chain(on_path).find(|candidate| candidate.is_file()).ok_or_else(|| {
-        "authd not found beside apid or on PATH; name the program with `--authd-program`".to_owned()
-    })
+    beside.into_iter().chain(on_path).find(|candidate| candidate.is_file()).ok_or(SpawnError::NotFound)
 }
 
 /// A supervised authd.

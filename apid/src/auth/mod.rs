@@ -47,6 +47,7 @@ pub use identity::authenticate::PrefetchedDecision;
 pub use identity::credentials::Credentials;
 pub use identity::header_credentials::{HeaderCredentials, ProxyHeaders};
 pub use reduce::Reductions;
+pub use transport::link::AuthdProblem;
 pub use transport::mirror::{MirrorOptions, PolicyWriter};
 pub(crate) use transport::stream::check_health;
 pub use watches::authorization::WatchGuard;
@@ -212,7 +213,7 @@ impl Auth {
     /// # Errors
     ///
     /// The reason, for `/readyz?verbose` and the log.
-    pub fn health(&self) -> Result<(), String> {
+    pub fn health(&self) -> Result<(), AuthdProblem> {
         self.link.health()
     }
 
