@@ -25,7 +25,8 @@ async fn cached_identity_survives_unrelated_writes() {
     let auth = Auth::scripted(script.clone(), vector.clone(), clock());
     let token = bearer("u");
     assert_eq!(auth.authenticate(&credentials(&token, "/x")).await.unwrap().user().name, "u");
-    for (key, requests) in [("serviceaccounts/a/other", 0), ("clusterroles/r", 0), ("serviceaccounts/a/mine", 1)]
+    for (key, requests) in
+        [("serviceaccounts/a/other", 0), ("clusterroles/r", 0), ("serviceaccounts/a/mine", 1)]
     {
         script.take_request_count();
         write(&vector, key, vector.observed() + 1);

@@ -153,8 +153,11 @@ mod tests {
     fn status_body_round_trips() {
         let kind =
             GroupKind { group: "authorization.svc.internal".into(), kind: "SubjectAccessReview".into() };
-        let sent =
-            Status::invalid(&kind, "", &[FieldError::required(&FieldPath::new("spec.user"), "a value is required")]);
+        let sent = Status::invalid(
+            &kind,
+            "",
+            &[FieldError::required(&FieldPath::new("spec.user"), "a value is required")],
+        );
         assert_eq!(from_status_body(sent.to_value().to_string().as_bytes()), sent);
     }
 
