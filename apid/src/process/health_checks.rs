@@ -138,3 +138,76 @@ impl HealthSources<'_> {
 }
 
 type CheckFunction = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use apimachinery::clock::SystemClock;
+    use storage::Observers;
+    use storage::engine::fjall::{self, FjallStore};
+
+    use super::*;
+    use crate::config::Command;
+
+    fn config(words: &[&str]) -> Config {
+        let words = ["--data-dir=/d"].iter().chain(words).map(|word| (*word).to_owned());
+        match Config::read(words).unwrap() {
+            Command::Serve(config) => *config,
+            Command::Print(text) => panic!("printed {text}"),
+        }
+    }
+
+    /// Opens a store in a folder; with a quota of 0 the store is full.
+    async fn open_store(dir: &std::path::Path, quota_bytes: Option<u64>) -> Arc<dyn Store> {
+        let identity = fjall::Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
+        let options = fjall::Options {
+            quota_bytes,
+            ..fjall::Options::new(dir.join("store"), identity, Arc::new(SystemClock::new()))
+        };
+        let store = FjallStore::open(options, Arc::new(Observers(Vec::new()))).unwrap();
+        store.maintain().await.unwrap();
+        Arc::new(store)
+    }
+
+    /// The verbose response of `/readyz` after a complete start.
+    async fn readyz(config: &Config, quota_bytes: Option<u64>) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open_store(dir.path(), quota_bytes).await;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let auth = Auth::allow_all(Arc::clone(&clock));
+        let progress = Arc::new(Progress::default());
+        progress.namespaces.store(true, SeqCst);
+        progress.objects.store(true, SeqCst);
+        let sources =
+            HealthSources { config, auth: &auth, store: &store, progress: &progress, clock: &clock };
+        let answer = sources.health().readyz.answer("readyz", None, "verbose", true);
+        store.close().await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.body
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn readyz_warns_while_the_store_is_full() {
+        let config = config(&["--spawn-authd", "--authorization-mode=RBAC"]);
+        let full = readyz(&config, Some(0)).await;
+        assert!(full.contains("warn: storage is full") && full.contains("the quota is 0"), "{full}");
+        let free = readyz(&config, None).await;
+        assert!(!free.contains("storage is full"), "{free}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn readyz_reports_missing_authorizer_only_for_spawned_authd() {
+        const CHECK: &str = "warning/every-request-is-allowed";
+        for (words, is_reported) in [
+            (&["--spawn-authd"][..], true),
+            (&["--spawn-authd", "--authorization-mode=RBAC,AlwaysAllow"], true),
+            (&["--spawn-authd", "--authorization-mode=RBAC"], false),
+            (&["--spawn-authd", "--authorization-config=/f"], false),
+            (&["--authd-socket=/s"], false),
+        ] {
+            let body = readyz(&config(words), None).await;
+            assert_eq!(body.contains(CHECK), is_reported, "{words:?}: {body}");
+        }
+    }
+}
