@@ -226,7 +226,7 @@ async fn measure_apid_caches(
             let decided = auth.authorize(caller, Arc::clone(&request), "bench").await;
             drop(black_box(decided));
         }
-        report(name, spent.each(ROUNDS)? * 1e3, 300.0, "ns");
+        report(name, spent.each(ROUNDS)? * 1e3, 400.0, "ns");
     }
     let header_credentials = bearer_request(token, names)?;
     let spent = CpuMeter::begin(&[std::process::id()])?;
