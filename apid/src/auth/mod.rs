@@ -237,7 +237,9 @@ impl Auth {
         self.link.begin_shutdown();
     }
 
-    /// The reason why authd cannot be reached; None while it can. `/livez` responds by itself only while it cannot.
+    /// The reason why authd cannot be reached; None while it can.
+    ///
+    /// `/livez` responds by itself only while authd cannot be reached.
     pub fn unreachable(&self) -> Option<String> {
         self.link.unreachable()
     }
