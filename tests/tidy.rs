@@ -117,12 +117,12 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
     (
         "apid/src",
         &[
-            &["audit", "auth"],
+            &["audit", "auth", "command_line"],
             &["config", "discovery"],
             &["server_state", "spawn"],
             &["verbs", "background"],
             &["http"],
-            &["process", "certs", "store"],
+            &["process", "certs", "store", "reference"],
         ],
     ),
     (

@@ -1,26 +1,18 @@
 //! `apid certs`: creates a CA, a serving certificate and client certificates for manual set-ups.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use apimachinery::clock::{Clock, SystemClock};
-use serving::certs::{Authority, ensure_serving_pair};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use serving::certs::{Authority, CertError, ensure_serving_pair};
+
+use crate::command_line::{self, ParsedLine};
 
 /// The validity of client certificates.
 const VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
-
-const HELP: &str = "\
-apid certs creates the certificates and keys for TLS, and keeps an existing certificate authority.
-
-usage: apid certs --cert-dir DIR [--host NAME]... [--client USER [--group GROUP]...]
-
-  --cert-dir DIR   folder for ca.crt, ca.key, apiserver.crt and apiserver.key
-  --host NAME      a further name or address of the server
-  --client USER    also make USER.crt and USER.key, signed by the same authority
-  --group GROUP    a group of that user
-";
 
 /// Runs the command with its arguments, without the word `certs`.
 ///
@@ -28,84 +20,92 @@ usage: apid certs --cert-dir DIR [--host NAME]... [--client USER [--group GROUP]
 ///
 /// The invalid arguments, or the file that could not be written.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> Result<(), Vec<String>> {
-    let parsed = match CertsArguments::parse(arguments)? {
-        Some(parsed) => parsed,
-        None => {
-            print(HELP);
+    let (matches, mut mistakes) = match command_line::parse(CertsFlags::command(), arguments)? {
+        ParsedLine::Flags { matches, mistakes } => (matches, mistakes),
+        ParsedLine::Text(text) => {
+            print(&text);
             return Ok(());
         }
     };
-    parsed.make().map_err(|error| vec![error])
-}
-
-#[derive(Default)]
-struct CertsArguments {
-    cert_dir: PathBuf,
-    hosts: Vec<String>,
-    client: Option<String>,
-    groups: Vec<String>,
-}
-
-impl CertsArguments {
-    /// Parses the arguments. None: `--help`.
-    fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<Self>, Vec<String>> {
-        let mut parsed = CertsArguments::default();
-        let mut mistakes = Vec::new();
-        let mut rest = arguments.into_iter();
-        while let Some(argument) = rest.next() {
-            if argument == "--help" || argument == "-h" {
-                return Ok(None);
-            }
-            let (name, value) = match argument.split_once('=') {
-                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
-                None => (argument.clone(), None),
-            };
-            if !matches!(name.as_str(), "--cert-dir" | "--host" | "--client" | "--group") {
-                mistakes.push(format!("unknown flag `{name}`"));
-                continue;
-            }
-            match (name.as_str(), value.or_else(|| rest.next())) {
-                (_, None) => mistakes.push(format!("`{name}` needs a value")),
-                ("--cert-dir", Some(value)) => parsed.cert_dir = value.into(),
-                ("--host", Some(value)) => parsed.hosts.push(value),
-                ("--client", Some(value)) if value.contains('/') => {
-                    mistakes.push(format!(
-                        "`--client {value}`: the name is also a file name and must not contain `/`"
-                    ));
-                }
-                ("--client", Some(value)) => parsed.client = Some(value),
-                (_, Some(value)) => parsed.groups.push(value),
-            }
-        }
-        if parsed.cert_dir.as_os_str().is_empty() {
-            mistakes.push("`--cert-dir` is missing".to_owned());
-        }
-        if mistakes.is_empty() { Ok(Some(parsed)) } else { Err(mistakes) }
+    let flags = CertsFlags::from_arg_matches(&matches).map_err(|error| vec![error.to_string()])?;
+    let Some(cert_dir) = &flags.cert_dir else {
+        mistakes.push("`--cert-dir` is missing".to_owned());
+        return Err(mistakes);
+    };
+    if !mistakes.is_empty() {
+        return Err(mistakes);
     }
+    flags.create(cert_dir).map_err(|error| vec![error.to_string()])
+}
 
-    fn make(&self) -> Result<(), String> {
+/// Creates the certificates and keys for TLS, and keeps an existing certificate authority.
+#[derive(Debug, Parser)]
+#[command(name = "apid certs", disable_version_flag = true)]
+struct CertsFlags {
+    /// Folder for ca.crt, ca.key, apiserver.crt and apiserver.key
+    #[arg(long, value_name = "DIR")]
+    cert_dir: Option<PathBuf>,
+    /// A further name or address of the server; repeatable
+    #[arg(long, value_name = "NAME")]
+    host: Vec<String>,
+    /// Also make USER.crt and USER.key, signed by the same authority
+    #[arg(long, value_name = "USER", value_parser = client_name)]
+    client: Option<String>,
+    /// A group of that user; repeatable
+    #[arg(long, value_name = "GROUP")]
+    group: Vec<String>,
+}
+
+fn client_name(name: &str) -> Result<String, CertsError> {
+    if name.contains('/') { Err(CertsError::ClientName) } else { Ok(name.to_owned()) }
+}
+
+/// The error of the command.
+#[derive(Debug, thiserror::Error)]
+enum CertsError {
+    /// The name of a client is not a file name.
+    #[error("the name is also a file name and must not contain `/`")]
+    ClientName,
+    /// A certificate cannot be created.
+    #[error("{0}")]
+    Certificate(#[from] CertError),
+    /// A file cannot be written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The failure of the file system.
+        error: io::Error,
+    },
+}
+
+impl CertsFlags {
+    fn create(&self, cert_dir: &Path) -> Result<(), CertsError> {
         let now = SystemClock::new().now();
-        let pair =
-            ensure_serving_pair(&self.cert_dir, &self.hosts, now).map_err(|error| error.to_string())?;
+        let pair = ensure_serving_pair(cert_dir, &self.host, now)?;
         print(&format!("{}\n{}\n", pair.ca.display(), pair.cert.display()));
         let Some(user) = &self.client else { return Ok(()) };
-        let authority = Authority::load(&pair.ca, &pair.ca_key).map_err(|error| error.to_string())?;
-        let made = authority.client(user, &self.groups, VALIDITY, now).map_err(|error| error.to_string())?;
-        let cert = self.cert_dir.join(format!("{user}.crt"));
-        write(&self.cert_dir.join(format!("{user}.key")), &made.key, 0o600)?;
-        write(&cert, &made.cert, 0o644)?;
+        let client = Authority::load(&pair.ca, &pair.ca_key)?.client(user, &self.group, VALIDITY, now)?;
+        let cert = cert_dir.join(format!("{user}.crt"));
+        write(&cert_dir.join(format!("{user}.key")), &client.key, 0o600)?;
+        write(&cert, &client.cert, 0o644)?;
         print(&format!("{}\n", cert.display()));
         Ok(())
     }
 }
 
-fn write(path: &Path, text: &str, mode: u32) -> Result<(), String> {
+/// Writes a file with this mode; a reader never sees a partial file.
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), CertsError> {
     let new = path.with_extension("new");
     let _ = std::fs::remove_file(&new);
-    let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&new);
-    made.and_then(|mut file| file.write_all(text.as_bytes()))
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&new)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| std::fs::rename(&new, path))
-        .map_err(|error| format!("{}: {error}", path.display()))
+        .map_err(|error| CertsError::File { path: path.to_owned(), error })
 }
 
 /// Prints to standard output; a closed reader is not an error.

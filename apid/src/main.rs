@@ -16,6 +16,12 @@ fn main() -> ExitCode {
     if arguments.next_if(|word| word == "store").is_some() {
         return apid::store::run(arguments);
     }
+    if arguments.next_if(|word| word == "completion").is_some() {
+        return apid::reference::run_completion(arguments);
+    }
+    if arguments.next_if(|word| word == "man").is_some() {
+        return apid::reference::run_man();
+    }
     match Config::read(arguments) {
         Ok(Command::Serve(config)) => apid::process::run(*config),
         Ok(Command::Print(text)) => {

@@ -42,6 +42,20 @@ const LISTEN_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// The timeout of authd's exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// The error of a start of authd.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// No program was found.
+    #[error("authd not found beside apid or on PATH; name the program with `--authd-program`")]
+    NotFound,
+    /// The folder of the socket cannot be created.
+    #[error("the folder of authd's socket cannot be created: {0}")]
+    Socket(io::Error),
+    /// The program cannot be started.
+    #[error("{0}")]
+    Start(io::Error),
+}
+
 /// The socket of a spawned authd.
 #[derive(Debug)]
 pub struct Socket {
@@ -80,27 +94,16 @@ impl Drop for Socket {
     }
 }
 
-/// The program of authd is neither beside apid nor on PATH.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("authd not found beside apid or on PATH; name the program with `--authd-program`")]
-pub struct AuthdNotFound;
-
-impl From<AuthdNotFound> for String {
-    fn from(error: AuthdNotFound) -> Self {
-        error.to_string()
-    }
-}
-
 /// Finds authd's program: beside apid, then on PATH.
 ///
 /// # Errors
 ///
-/// [`AuthdNotFound`]
-pub fn find() -> Result<PathBuf, AuthdNotFound> {
+/// [`SpawnError::NotFound`]
+pub fn find() -> Result<PathBuf, SpawnError> {
     let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join("authd")));
     let on_path = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let on_path = on_path.unwrap_or_default().into_iter().map(|folder| folder.join("authd"));
-    beside.into_iter().chain(on_path).find(|candidate| candidate.is_file()).ok_or(AuthdNotFound)
+    beside.into_iter().chain(on_path).find(|candidate| candidate.is_file()).ok_or(SpawnError::NotFound)
 }
 
 /// Waits until authd listens at the socket: it has accepted its command line and its files.

@@ -54,6 +54,7 @@ fn invalid_flags_are_reported_together_with_exit_code_64() {
             assert!(text.contains(word), "{flags:?}: `{word}` is missing in: {text}");
         }
         assert!(!data.join("apid.port").exists(), "{flags:?}: apid must not bind a port");
+        assert!(!data.join("store").exists(), "{flags:?}: apid must not create a store");
     }
 }
 

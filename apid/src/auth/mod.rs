@@ -43,9 +43,11 @@ mod watches;
 pub use decisions::escalation::Escalation;
 pub use decisions::rejection::Rejection;
 pub use decisions::revisions::PolicyRevisions;
+pub use identity::authenticate::PrefetchedDecision;
 pub use identity::credentials::Credentials;
 pub use identity::header_credentials::{HeaderCredentials, ProxyHeaders};
 pub use reduce::Reductions;
+pub use transport::link::AuthdProblem;
 pub use transport::mirror::{MirrorOptions, PolicyWriter};
 pub(crate) use transport::stream::check_health;
 pub use watches::authorization::WatchGuard;
@@ -201,7 +203,8 @@ impl Auth {
             auth_metrics: OnceLock::new(),
         });
         tokio::spawn(auth.clone().run_reauthorization_task());
-        tokio::spawn(auth.clone().sweep_decisions());
+        let maintained = auth.clone();
+        tokio::spawn(async move { maintained.decisions.maintain().await });
         Ok(auth)
     }
 
@@ -210,7 +213,7 @@ impl Auth {
     /// # Errors
     ///
     /// The reason, for `/readyz?verbose` and the log.
-    pub fn health(&self) -> Result<(), String> {
+    pub fn health(&self) -> Result<(), AuthdProblem> {
         self.link.health()
     }
 
@@ -234,7 +237,9 @@ impl Auth {
         self.link.begin_shutdown();
     }
 
-    /// Why authd cannot be reached; None while it can. `/livez` responds by itself only while it cannot.
+    /// The reason why authd cannot be reached; None while it can.
+    ///
+    /// `/livez` responds by itself only while authd cannot be reached.
     pub fn unreachable(&self) -> Option<String> {
         self.link.unreachable()
     }
@@ -251,11 +256,31 @@ impl Auth {
         attributes: impl Into<Arc<Attributes>>,
         request_id: &str,
     ) -> Result<Authorized, Rejection> {
-        let attributes = attributes.into();
-        let cached_decision = self
-            .decide(&client.user, &attributes, request_id)
-            .await
-            .map_err(|u| Rejection::from(Status::from(u)))?;
+        self.authorize_prefetched(client, attributes.into(), None, request_id).await
+    }
+
+    /// Authorizes a request with the decision of [`Auth::authenticate_for`] while that decision is current.
+    ///
+    /// # Errors
+    ///
+    /// As [`Auth::authorize`].
+    pub async fn authorize_prefetched(
+        &self,
+        client: &Authenticated,
+        attributes: Arc<Attributes>,
+        prefetched: Option<PrefetchedDecision>,
+        request_id: &str,
+    ) -> Result<Authorized, Rejection> {
+        let prefetched = prefetched.and_then(|prefetched| {
+            prefetched.into_decision(&client.user, &attributes, &self.revisions, self.epochs.count())
+        });
+        let cached_decision = match prefetched {
+            Some(cached_decision) => cached_decision,
+            None => self
+                .decide(&client.user, &attributes, request_id)
+                .await
+                .map_err(|error| Rejection::from(Status::from(error)))?,
+        };
         let Decision { reason, evaluation_error, .. } = &cached_decision.decision;
         if !evaluation_error.is_empty() {
             tracing::warn!(
@@ -413,14 +438,6 @@ impl Auth {
                 Err(transport::authd_api::from_status_body(&status))
             }
             None => Err(AuthdError::Malformed.into()),
-        }
-    }
-
-    /// Drops decisions that no request used since the last sweep, until the process ends.
-    async fn sweep_decisions(self: Arc<Self>) {
-        loop {
-            tokio::time::sleep(decisions::cache::SWEEP_INTERVAL).await;
-            self.decisions.sweep();
         }
     }
 

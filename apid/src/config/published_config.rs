@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::parse::CommandLine;
+use super::flags::{ProxyFlags, TlsFlags};
+use super::values::split_list;
 
 /// Configuration to publish.
 #[derive(Clone, Debug, Default)]
@@ -26,20 +27,22 @@ pub struct PublishedProxyConfig {
 
 impl PublishedConfig {
     /// Reads the flags.
-    pub(super) fn of(line: &CommandLine) -> Self {
-        let path = |name: &str| line.value(name).map(PathBuf::from);
-        let proxy = path("requestheader-client-ca-file").map(|client_ca| PublishedProxyConfig {
-            client_ca,
-            lists: [
-                "requestheader-allowed-names",
-                "requestheader-username-headers",
-                "requestheader-uid-headers",
-                "requestheader-group-headers",
-                "requestheader-extra-headers-prefix",
-            ]
-            .map(|name| (name, line.list(name)))
-            .into(),
+    pub(super) fn new(tls: &TlsFlags, proxy: &ProxyFlags) -> Self {
+        let published_proxy = proxy.requestheader_client_ca_file.clone().map(|client_ca| {
+            let lists = [
+                ("requestheader-allowed-names", &proxy.requestheader_allowed_names),
+                ("requestheader-username-headers", &proxy.requestheader_username_headers),
+                ("requestheader-uid-headers", &proxy.requestheader_uid_headers),
+                ("requestheader-group-headers", &proxy.requestheader_group_headers),
+                ("requestheader-extra-headers-prefix", &proxy.requestheader_extra_headers_prefix),
+            ];
+            let lists = lists.map(|(name, values)| (name, split_list(values))).into();
+            PublishedProxyConfig { client_ca, lists }
         });
-        PublishedConfig { root_ca: path("root-ca-file"), client_ca: path("client-ca-file"), proxy }
+        PublishedConfig {
+            root_ca: tls.root_ca_file.clone(),
+            client_ca: tls.client_ca_file.clone(),
+            proxy: published_proxy,
+        }
     }
 }

@@ -14,6 +14,20 @@ pub struct ServiceRange {
     prefix: u8,
 }
 
+/// The error of an invalid range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ServiceRangeError {
+    /// The text is not in CIDR notation.
+    #[error("`{0}` is not an IP range such as 10.0.0.0/24")]
+    Syntax(String),
+    /// The range is too small.
+    #[error("`{0}` has fewer than 8 addresses")]
+    TooSmall(String),
+    /// Two ranges of one IP family, or more than two ranges.
+    #[error("allowed are one range, or one IPv4 and one IPv6 range")]
+    Families,
+}
+
 impl ServiceRange {
     /// The default range of Services.
     pub const DEFAULT: ServiceRange =
@@ -32,30 +46,30 @@ impl ServiceRange {
     /// # Errors
     ///
     /// Describes the invalid range.
-    pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, ServiceRangeError> {
         let ranges: Vec<Self> = text.split(',').map(|one| one.trim().parse()).collect::<Result<_, _>>()?;
         match ranges.as_slice() {
             [_] => Ok(ranges),
             [one, other] if one.network.is_ipv4() != other.network.is_ipv4() => Ok(ranges),
-            _ => Err("allowed are one range, or one IPv4 and one IPv6 range".to_owned()),
+            _ => Err(ServiceRangeError::Families),
         }
     }
 }
 
 impl FromStr for ServiceRange {
-    type Err = String;
+    type Err = ServiceRangeError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || format!("`{text}` is not an IP range such as 10.0.0.0/24");
-        let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        let prefix: u8 = prefix.parse().map_err(|_| wrong())?;
+        let invalid = || ServiceRangeError::Syntax(text.to_owned());
+        let (address, prefix) = text.split_once('/').ok_or_else(invalid)?;
+        let address: IpAddr = address.parse().map_err(|_| invalid())?;
+        let prefix: u8 = prefix.parse().map_err(|_| invalid())?;
         let bits = if address.is_ipv4() { 32 } else { 128 };
         if prefix > bits {
-            return Err(wrong());
+            return Err(invalid());
         }
         if bits - prefix < MIN_HOST_BITS {
-            return Err(format!("`{text}` has fewer than 8 addresses"));
+            return Err(ServiceRangeError::TooSmall(text.to_owned()));
         }
         let free = u32::from(bits - prefix);
         let network = match address {
@@ -82,7 +96,7 @@ mod tests {
 
     #[test]
     fn service_range_parses_cidr_and_returns_first_address() {
-        for (text, shown, first) in [
+        for (text, displayed, first) in [
             ("10.0.0.0/24", "10.0.0.0/24", "10.0.0.1"),
             ("10.1.2.3/16", "10.1.0.0/16", "10.1.0.1"),
             ("0.0.0.0/0", "0.0.0.0/0", "0.0.0.1"),
@@ -91,7 +105,7 @@ mod tests {
             let range: ServiceRange = text.parse().unwrap();
             assert_eq!(
                 (range.to_string().as_str(), range.first_address().to_string().as_str()),
-                (shown, first)
+                (displayed, first)
             );
         }
         assert_eq!(ServiceRange::parse_list("10.0.0.0/24, fd00::/112").unwrap().len(), 2);

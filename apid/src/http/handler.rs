@@ -26,7 +26,7 @@ use super::response_chunks::{self, ChunkProducer};
 use super::shares::{Shares, UserShare};
 use super::work_pool::{PoolError, PoolLimits, WorkPool};
 use super::{head_limits, openapi, openid, paths, request_cost, resources};
-use crate::auth::{Authenticated, Authorized, Credentials};
+use crate::auth::{Authenticated, Authorized, Credentials, PrefetchedDecision};
 use crate::server_state::ServerState;
 
 /// Memory cost of preparing the first bytes of a small response, in bytes.
@@ -198,8 +198,8 @@ impl Api {
         }
         // Impersonation is authorized first, for the authenticated user, so the request itself is not
         // pre-authorized.
-        let wanted = (!context.impersonates()).then_some(&context.info.attributes);
-        let caller = self.server_state.auth.authenticate_for(&credentials, wanted).await?;
+        let prefetch = (!context.impersonates()).then_some(&context.info.attributes);
+        let (caller, prefetched) = self.server_state.auth.authenticate_for(&credentials, prefetch).await?;
         context.audit.update(|event| event.user = Some((**caller.user()).clone()));
         let other = self
             .server_state
@@ -209,7 +209,7 @@ impl Api {
         if let Some(other) = &other {
             context.audit.update(|event| event.impersonated = Some((**other.user()).clone()));
         }
-        let authorized = self.authorize(context, other.as_ref().unwrap_or(&caller)).await?;
+        let authorized = self.authorize(context, other.as_ref().unwrap_or(&caller), prefetched).await?;
         if context.is_for_health() {
             return route(context, &authorized, &[]).await;
         }
@@ -275,9 +275,14 @@ impl Api {
         self.pool.run_queued(user, PREPARE_COST, work).await.map_err(Status::internal)
     }
 
-    async fn authorize(&self, context: &RequestContext, user: &Authenticated) -> Result<Authorized, Status> {
-        let attributes = Arc::clone(&context.info.attributes);
-        let authorized = self.server_state.auth.authorize(user, attributes, &context.id).await;
+    async fn authorize(
+        &self,
+        context: &RequestContext,
+        user: &Authenticated,
+        prefetched: Option<PrefetchedDecision>,
+    ) -> Result<Authorized, Status> {
+        let (auth, attributes) = (&self.server_state.auth, Arc::clone(&context.info.attributes));
+        let authorized = auth.authorize_prefetched(user, attributes, prefetched, &context.id).await;
         context.audit.update(|event| {
             let (decision, reason) = match &authorized {
                 Ok(authorized) => ("allow", authorized.reason()),

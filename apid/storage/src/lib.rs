@@ -290,8 +290,15 @@ pub trait Store: Send + Sync + 'static {
 
     /// Reports why the store is unhealthy. Cheap, because health checks call this method.
     ///
-    /// A full disk is not a failure: reads continue, and only commits return `Full`.
+    /// A full disk is not a failure: reads continue, and only commits return `Full`. See
+    /// [`Store::full_reason`].
     fn health(&self) -> Result<()>;
+
+    /// The reason why commits that need space return `Full`, for health checks. None for engines without a
+    /// limit.
+    fn full_reason(&self) -> Option<String> {
+        None
+    }
 
     /// Finishes waiting commits, syncs and closes the store. Later calls return `Unavailable`.
     async fn close(&self);

@@ -137,8 +137,8 @@ impl AuthdProcess {
     /// authd does not reach the revision.
     pub async fn settle(&self) -> Result<(), Error> {
         self.revisions.start_at(Revision(self.revision));
-        let asked = policy::request("nothing", "settled");
-        match self.auth.decision(&Arc::new(policy::caller(&self.names)), asked).await {
+        let attributes = policy::request("nothing", "settled");
+        match self.auth.decision(&Arc::new(policy::caller(&self.names)), attributes).await {
             Ok(_) => Ok(()),
             Err(status) => Err(status.message.into()),
         }

@@ -236,15 +236,15 @@ pub async fn at_rate(
         writer.await??;
     }
     let (seconds, used) = (counted_from.elapsed().as_secs_f64(), feed.side.cpu()? - cpu);
-    let wanted = (events - ignored) * watchers as u64;
+    let expected = (events - ignored) * watchers as u64;
     let given_up = Instant::now() + Duration::from_secs(30);
-    while (times.lock().len() as u64) < wanted && Instant::now() < given_up {
+    while (times.lock().len() as u64) < expected && Instant::now() < given_up {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     tasks.iter().for_each(JoinHandle::abort);
     let times = std::mem::take(&mut *times.lock());
-    if (times.len() as u64) < wanted {
-        return Err(format!("{} of {wanted} deliveries came", times.len()).into());
+    if (times.len() as u64) < expected {
+        return Err(format!("{} of {expected} deliveries arrived", times.len()).into());
     }
     Ok(Figure { count: events * watchers as u64, seconds, cpu: used, times })
 }

@@ -40,8 +40,8 @@ pub async fn fill(target: &Target, count: u64) -> Result<(), Error> {
     let namespace = Bytes::from(namespace.to_string());
     let (status, body) = target.connect().await?.call(Method::POST, "/api/v1/namespaces", namespace).await?;
     if status != StatusCode::CREATED && status != StatusCode::CONFLICT {
-        let why = String::from_utf8_lossy(&body);
-        return Err(format!("creating the namespace failed: {status}: {why}").into());
+        let message = String::from_utf8_lossy(&body);
+        return Err(format!("creating the namespace failed: {status}: {message}").into());
     }
     let next = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::new();

@@ -120,7 +120,7 @@ pub struct Load {
     /// Method.
     pub method: Method,
     /// Expected status code.
-    pub wanted: StatusCode,
+    pub expected_status: StatusCode,
     /// Builds path and body of the request with a unique number.
     pub make: Arc<dyn Fn(u64) -> (String, Bytes) + Send + Sync>,
 }
@@ -183,7 +183,7 @@ async fn client(
         while let Some(frame) = response.body_mut().frame().await {
             frame?;
         }
-        if response.status() != load.wanted {
+        if response.status() != load.expected_status {
             return Err(format!("{} {path}: {}", load.method, response.status()).into());
         }
         times.push(sent.elapsed());

@@ -14,11 +14,12 @@
 //!
 //! Every request calls [`DecisionCache::find`]. It hashes the request once, looks up the entry, compares,
 //! and copies nothing. Keys are hashed with a random per-process key, so that clients cannot force
-//! collisions.
+//! collisions. [`DecisionCache::maintain`] records uses and evicts entries in a background task, so that a
+//! request seldom does this work.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use apimachinery::attributes::{Attributes, ParsedSelector};
@@ -26,8 +27,10 @@ use apimachinery::clock::Clock;
 use apimachinery::decision::{Decision, Verdict};
 use apimachinery::user::UserInfo;
 use authproto::auth::{AuthorizeResponse, Covers, Verdict as WireVerdict};
-use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{Equivalent, OptionsBuilder, Weighter};
+use moka::Equivalent;
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use tokio::sync::Notify;
 
 use crate::auth::decisions::revisions::{DependencySet, PolicyRevisions};
 
@@ -37,10 +40,12 @@ const CAPACITY: u64 = 32 << 20;
 const ENTRY_OVERHEAD: usize = 512;
 /// Bytes of a string without its characters.
 const STRING_OVERHEAD: usize = 40;
-/// Shards with a lock of their own, each with its share of [`CAPACITY`].
-const SHARDS: usize = 16;
-/// The interval of [`DecisionCache::sweep`], which drops entries that no request used in this time.
-pub(in crate::auth) const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
+/// The time after its last use at which an entry is dropped.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+/// Inserts after which the maintenance runs. At 64 inserts, the thread of a request would do this work.
+const MAINTENANCE_BATCH: usize = 16;
+/// The longest interval of the maintenance. After 300 ms, the thread of a request would do this work.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The minimum TTL of a webhook response for an open watch.
 ///
@@ -97,6 +102,11 @@ impl Validity {
         self.as_of == u64::MAX
     }
 
+    /// Whether no policy write and no new epoch has made the decision invalid, whatever its TTL.
+    pub(in crate::auth) fn is_current(&self, revisions: &PolicyRevisions, epoch: u64) -> bool {
+        self.epoch == Some(epoch) && revisions.unchanged(&self.dependencies, self.as_of)
+    }
+
     /// Whether no event has made the decision invalid. Reads `clock` only when a TTL exists.
     pub(in crate::auth) fn is_valid(
         &self,
@@ -124,9 +134,8 @@ impl Validity {
         clock: &dyn Clock,
         least: Duration,
     ) -> bool {
-        self.epoch == Some(epoch)
-            && self.expiry.is_none_or(|expiry| expiry.is_valid_at(clock.monotonic(), least))
-            && revisions.unchanged(&self.dependencies, self.as_of)
+        self.expiry.is_none_or(|expiry| expiry.is_valid_at(clock.monotonic(), least))
+            && self.is_current(revisions, epoch)
     }
 }
 
@@ -137,14 +146,12 @@ pub(in crate::auth) struct CachedDecision {
     pub(in crate::auth) decision: Decision,
     /// How long the decision is valid.
     pub(in crate::auth) validity: Validity,
-    /// Whether a request used the decision since the last sweep.
-    used: AtomicBool,
 }
 
 impl CachedDecision {
     /// A new decision.
     pub(in crate::auth) fn new(decision: Decision, validity: Validity) -> Self {
-        CachedDecision { decision, validity, used: AtomicBool::new(true) }
+        CachedDecision { decision, validity }
     }
 }
 
@@ -179,8 +186,8 @@ impl Hash for LookupKey<'_> {
     }
 }
 
-impl Equivalent<Key> for LookupKey<'_> {
-    fn equivalent(&self, key: &Key) -> bool {
+impl Equivalent<DecisionKey> for LookupKey<'_> {
+    fn equivalent(&self, key: &DecisionKey) -> bool {
         self.names == key.names
             && *self.user == key.user
             && match self.names {
@@ -192,29 +199,29 @@ impl Equivalent<Key> for LookupKey<'_> {
 
 /// The key of a cached decision.
 #[derive(Clone, Debug)]
-struct Key {
+struct DecisionKey {
     key_hash: u64,
     user: Arc<UserInfo>,
     attributes: Arc<Attributes>,
     names: NameScope,
     /// The approximate size of the entry in bytes.
-    weight: u64,
+    weight: u32,
 }
 
-impl Hash for Key {
+impl Hash for DecisionKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.key_hash);
     }
 }
 
-impl PartialEq for Key {
+impl PartialEq for DecisionKey {
     fn eq(&self, other: &Self) -> bool {
-        let Key { key_hash, ref user, ref attributes, names, weight: _ } = *self;
+        let DecisionKey { key_hash, ref user, ref attributes, names, weight: _ } = *self;
         LookupKey { key_hash, user, attributes, names }.equivalent(other)
     }
 }
 
-impl Eq for Key {}
+impl Eq for DecisionKey {}
 
 /// The fields by which an entry for any name is hashed and compared: all but the name and its path.
 ///
@@ -295,40 +302,34 @@ fn weight(user: &UserInfo, a: &Attributes, cached_decision: &CachedDecision) -> 
         + (cached_decision.decision.reason.len() + cached_decision.decision.evaluation_error.len())
 }
 
-/// Reads the weight that the key stores.
-#[derive(Clone)]
-struct StoredWeight;
-
-impl Weighter<Key, Arc<CachedDecision>> for StoredWeight {
-    fn weight(&self, key: &Key, _: &Arc<CachedDecision>) -> u64 {
-        key.weight
-    }
-}
-
 /// The cache of decisions.
 pub(in crate::auth) struct DecisionCache {
     keyed: RandomState,
-    entries: Cache<Key, Arc<CachedDecision>, StoredWeight, BuildHasherDefault<PassThroughHasher>>,
+    entries: Cache<DecisionKey, Arc<CachedDecision>, BuildHasherDefault<PassThroughHasher>>,
+    /// Inserts since the last maintenance.
+    inserts: AtomicUsize,
+    maintenance: Notify,
 }
 
 impl DecisionCache {
     /// An empty cache.
     pub(in crate::auth) fn new() -> Self {
-        let options = OptionsBuilder::new()
-            .shards(SHARDS)
-            .estimated_items_capacity(usize::try_from(CAPACITY).unwrap_or(usize::MAX) / (2 * ENTRY_OVERHEAD))
-            .weight_capacity(CAPACITY)
-            .build();
-        #[expect(clippy::expect_used, reason = "it fails where a capacity is not set")]
-        let options = options.expect("both capacities are set");
+        Self::with_idle_timeout(IDLE_TIMEOUT)
+    }
+
+    fn with_idle_timeout(idle_timeout: Duration) -> Self {
+        let entries = Cache::builder()
+            .max_capacity(CAPACITY)
+            .weigher(|key: &DecisionKey, _: &Arc<CachedDecision>| key.weight)
+            .time_to_idle(idle_timeout)
+            // TinyLFU, the default, has a longer p99: decision 0005.
+            .eviction_policy(EvictionPolicy::lru())
+            .build_with_hasher(BuildHasherDefault::default());
         DecisionCache {
             keyed: RandomState::new(),
-            entries: Cache::with_options(
-                options,
-                StoredWeight,
-                BuildHasherDefault::default(),
-                DefaultLifecycle::default(),
-            ),
+            entries,
+            inserts: AtomicUsize::new(0),
+            maintenance: Notify::new(),
         }
     }
 
@@ -341,13 +342,7 @@ impl DecisionCache {
     ) -> Option<Arc<CachedDecision>> {
         let live = |key_hash, names| {
             let cached_decision = self.entries.get(&LookupKey { key_hash, user, attributes, names })?;
-            is_valid(&cached_decision.validity).then(|| {
-                // At most one store per sweep, so that the cache line stays shared between processors.
-                if !cached_decision.used.load(Ordering::Relaxed) {
-                    cached_decision.used.store(true, Ordering::Relaxed);
-                }
-                cached_decision
-            })
+            is_valid(&cached_decision.validity).then_some(cached_decision)
         };
         let key_hashes = KeyHashes::new(&self.keyed, user, attributes);
         // Most allowed requests are allowed for any name.
@@ -375,19 +370,33 @@ impl DecisionCache {
             Covers::AnyName if attributes.resource_request => (NameScope::Any, key_hashes.any_name()),
             Covers::AnyName | Covers::This => (NameScope::This, key_hashes.this_name(attributes)),
         };
-        let weight = weight(user, attributes, cached_decision) as u64;
+        let weight = u32::try_from(weight(user, attributes, cached_decision)).unwrap_or(u32::MAX);
         let (user, attributes) = (user.clone(), attributes.clone());
-        self.entries.insert(Key { key_hash, user, attributes, names, weight }, cached_decision.clone());
+        self.entries
+            .insert(DecisionKey { key_hash, user, attributes, names, weight }, cached_decision.clone());
+        if self.inserts.fetch_add(1, Ordering::Relaxed) + 1 >= MAINTENANCE_BATCH {
+            self.inserts.store(0, Ordering::Relaxed);
+            self.maintenance.notify_one();
+        }
     }
 
-    /// Drops the decisions that no request used since the last sweep.
-    pub(in crate::auth) fn sweep(&self) {
-        self.entries.retain(|_, cached_decision| cached_decision.used.swap(false, Ordering::Relaxed));
+    /// Maintains the cache until the process ends.
+    pub(in crate::auth) async fn maintain(&self) {
+        loop {
+            // Both outcomes are the same: the maintenance is due.
+            let _ = tokio::time::timeout(MAINTENANCE_INTERVAL, self.maintenance.notified()).await;
+            self.run_maintenance();
+        }
+    }
+
+    /// Records uses, evicts entries above the capacity and drops those that no request used lately.
+    fn run_maintenance(&self) {
+        self.entries.run_pending_tasks();
     }
 
     /// Drops all decisions.
     pub(in crate::auth) fn clear(&self) {
-        self.entries.clear();
+        self.entries.invalidate_all();
     }
 }
 
@@ -464,9 +473,9 @@ mod tests {
             let cache = DecisionCache::new();
             cache.insert(&Arc::new(user()), &Arc::new(pods()), covers, &cached_decision());
             assert!(cache.find(&Arc::new(user()), &Arc::new(pods()), |_| true).is_some());
-            for (what, other, attributes) in others() {
+            for (field, other, attributes) in others() {
                 let found = cache.find(&Arc::new(other), &Arc::new(attributes), |_| true);
-                assert!(found.is_none(), "{covers:?}: differs in {what}");
+                assert!(found.is_none(), "{covers:?}: differs in {field}");
             }
         }
     }
@@ -511,8 +520,9 @@ mod tests {
             let attributes = Attributes { path: long.clone(), label_selector, ..pods() };
             cache.insert(&user, &Arc::new(attributes), Covers::AnyName, &cached_decision());
         }
-        assert!(cache.entries.weight() <= CAPACITY);
-        let kept = cache.entries.len();
+        cache.run_maintenance();
+        assert!(cache.entries.weighted_size() <= CAPACITY);
+        let kept = cache.entries.entry_count();
         assert!((1..1_000).contains(&kept), "{kept} entries of about 100 kB each");
     }
 
@@ -521,8 +531,8 @@ mod tests {
         let keyed = RandomState::new();
         let key_hashes = |user: &UserInfo, a: &Attributes| KeyHashes::new(&keyed, user, a);
         let any = |user: &UserInfo, a: &Attributes| key_hashes(user, a).any_name();
-        for (what, other, attributes) in others() {
-            assert_ne!(any(&user(), &pods()), any(&other, &attributes), "{what}");
+        for (field, other, attributes) in others() {
+            assert_ne!(any(&user(), &pods()), any(&other, &attributes), "{field}");
         }
         let named = Attributes { name: "y".into(), ..pods() };
         assert_eq!(any(&user(), &pods()), any(&user(), &named));
@@ -533,20 +543,25 @@ mod tests {
     }
 
     #[test]
-    fn sweep_drops_decisions_unused_since_last_sweep() {
+    fn maintenance_drops_decisions_unused_for_the_idle_timeout() {
+        let cache = DecisionCache::with_idle_timeout(Duration::from_millis(1));
+        cache.insert(&Arc::new(user()), &Arc::new(pods()), Covers::AnyName, &cached_decision());
+        let is_empty = (0..5_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            cache.run_maintenance();
+            cache.entries.entry_count() == 0 && cache.entries.weighted_size() == 0
+        });
+        assert!(is_empty, "{} entries remain", cache.entries.entry_count());
+    }
+
+    #[test]
+    fn cleared_cache_misses_and_frees_its_entries() {
         let cache = DecisionCache::new();
-        let [used, unused] = ["a", "b"].map(|verb| Arc::new(Attributes { verb: verb.into(), ..pods() }));
-        let user = Arc::new(user());
-        for attributes in [&used, &unused] {
-            cache.insert(&user, attributes, Covers::AnyName, &cached_decision());
-        }
-        cache.sweep();
-        assert_eq!(cache.entries.len(), 2, "both are new");
-        assert!(cache.find(&user, &used, |_| true).is_some());
-        assert!(cache.find(&user, &unused, |_| false).is_none(), "an invalid entry does not count as used");
-        cache.sweep();
-        assert!(cache.find(&user, &used, |_| true).is_some());
-        assert!(cache.find(&user, &unused, |_| true).is_none());
+        cache.insert(&Arc::new(user()), &Arc::new(pods()), Covers::AnyName, &cached_decision());
+        cache.clear();
+        assert!(cache.find(&Arc::new(user()), &Arc::new(pods()), |_| true).is_none());
+        cache.run_maintenance();
+        assert_eq!(cache.entries.entry_count(), 0);
     }
 
     #[test]

@@ -37,28 +37,28 @@ impl Auth {
             return Ok(());
         }
         let attributes = by.attributes();
-        let (object, what) = match escalation {
+        let (object, written) = match escalation {
             Escalation::Role { object } => (object, What::Role(role_write(attributes, object)?)),
             Escalation::Binding { object } => (object, What::Binding(binding_write(object))),
         };
         let request = CoversRequest {
             user: Some((&**by.user()).into()),
             namespace: attributes.namespace.clone(),
-            what: Some(what.clone()),
+            what: Some(written.clone()),
             at_least: Some(self.revisions.full_reading().at_least),
         };
         let response = self.authd_api.covers(request).await?;
         if response.allowed {
             return Ok(());
         }
-        if let (true, What::Binding(binding)) = (response.role_not_found, &what) {
+        if let (true, What::Binding(binding)) = (response.role_not_found, &written) {
             let resource = if binding.role_kind == "ClusterRole" { "clusterroles" } else { "roles" };
             let role = GroupResource { group: attributes.group.clone(), resource: resource.to_owned() };
             return Err(Status::not_found(&role, &binding.role_name));
         }
-        let written =
+        let resource =
             GroupResource { group: attributes.group.clone(), resource: attributes.resource.clone() };
-        Err(Status::forbidden(&written, object.name(), &response.message))
+        Err(Status::forbidden(&resource, object.name(), &response.message))
     }
 }
 

@@ -26,15 +26,15 @@ impl From<Status> for Rejection {
 
 /// A 403 for a user and the rejected attributes.
 pub(in crate::auth) fn forbidden(user: &UserInfo, attributes: &Attributes, reason: &str) -> Rejection {
-    let mut why = denial_message(user, attributes);
+    let mut message = denial_message(user, attributes);
     if !reason.is_empty() {
-        why.push_str(": ");
-        why.push_str(reason);
+        message.push_str(": ");
+        message.push_str(reason);
     }
     let group_resource =
         GroupResource { group: attributes.group.clone(), resource: attributes.resource.clone() };
     Rejection {
-        status: Box::new(Status::forbidden(&group_resource, &attributes.name, &why)),
+        status: Box::new(Status::forbidden(&group_resource, &attributes.name, &message)),
         reason: reason.into(),
     }
 }

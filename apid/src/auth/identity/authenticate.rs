@@ -16,13 +16,41 @@ use http::HeaderMap;
 use jiff::Timestamp;
 use serving::metrics::Metrics;
 
-use crate::auth::decisions::cache::Expiry;
+use crate::auth::decisions::cache::{CachedDecision, Expiry};
+use crate::auth::decisions::revisions::PolicyRevisions;
 use crate::auth::identity::cache::{AcceptedIdentity, IdentityCacheHit, IdentityLifetime, ShortLivedEntry};
 use crate::auth::identity::credentials::{Credentials, Digests};
 use crate::auth::identity::header_credentials::HeaderCredentials;
 use crate::auth::identity::metrics::{AuthMetrics, AuthenticationResult};
 use crate::auth::transport::authd_api::AuthdError;
 use crate::auth::{Auth, Authenticated, to_authd_error};
+
+/// A decision that authd made together with the authentication of the same request.
+///
+/// Only that request can use the decision: the same user with the same attributes.
+#[derive(Debug)]
+pub struct PrefetchedDecision {
+    user: Arc<UserInfo>,
+    attributes: Arc<Attributes>,
+    cached_decision: Arc<CachedDecision>,
+}
+
+impl PrefetchedDecision {
+    /// Returns the decision when the request is the same and no policy write has made the decision invalid.
+    ///
+    /// A TTL does not count, because the decision was made for this request.
+    pub(in crate::auth) fn into_decision(
+        self,
+        user: &Arc<UserInfo>,
+        attributes: &Arc<Attributes>,
+        revisions: &PolicyRevisions,
+        epoch: u64,
+    ) -> Option<Arc<CachedDecision>> {
+        let is_same_request = Arc::ptr_eq(&self.user, user) && Arc::ptr_eq(&self.attributes, attributes);
+        (is_same_request && self.cached_decision.validity.is_current(revisions, epoch))
+            .then_some(self.cached_decision)
+    }
+}
 
 impl Auth {
     /// Registers the authentication metrics.
@@ -42,13 +70,13 @@ impl Auth {
     ///
     /// 401 for rejected credentials, 503 when authd does not respond.
     pub async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Authenticated, Status> {
-        self.authenticate_for(credentials, None).await
+        Ok(self.authenticate_for(credentials, None).await?.0)
     }
 
     /// Authenticates a request and prefetches the decision on `prefetch`, attributes without impersonation.
     ///
-    /// On a cache miss the request to authd contains both. [`Auth::authorize`] then finds the decision in
-    /// the cache.
+    /// On a cache miss the request to authd contains both, and the decision is part of the result for
+    /// [`Auth::authorize_prefetched`].
     ///
     /// # Errors
     ///
@@ -57,12 +85,12 @@ impl Auth {
         &self,
         credentials: &Credentials<'_>,
         prefetch: Option<&Arc<Attributes>>,
-    ) -> Result<Authenticated, Status> {
+    ) -> Result<(Authenticated, Option<PrefetchedDecision>), Status> {
         let begun = self.clock.monotonic();
         let identified = self.identify(credentials, prefetch).await;
         if let Some(auth_metrics) = self.auth_metrics.get() {
             let result = match &identified {
-                Ok(client) => {
+                Ok((client, _)) => {
                     auth_metrics.count_user(&client.user.name);
                     AuthenticationResult::Success
                 }
@@ -78,7 +106,7 @@ impl Auth {
         &self,
         credentials: &Credentials<'_>,
         prefetch: Option<&Arc<Attributes>>,
-    ) -> Result<Authenticated, Status> {
+    ) -> Result<(Authenticated, Option<PrefetchedDecision>), Status> {
         let request_id = credentials.request_id;
         let digests = self.digester.digest(credentials);
         let cache_hit = if self.link.cache_serves() { self.look_up(&digests) } else { None };
@@ -87,7 +115,7 @@ impl Auth {
         }
         match cache_hit {
             Some(IdentityCacheHit::Accepted(client, until)) => {
-                return Ok(client.with_webhook_identity(credentials, until));
+                return Ok((client.with_webhook_identity(credentials, until), None));
             }
             Some(IdentityCacheHit::Rejected(detail)) => {
                 tracing::info!(request_id, %detail, "authentication failed (cached rejection)");
@@ -117,12 +145,15 @@ impl Auth {
             Some(authenticate_response::Outcome::Identity(identity)) => {
                 let client =
                     self.establish(identity, &digests, reading.as_of, epoch_and_era, until, request_id)?;
-                if let (Some((attributes, reading)), Some(decision)) = (next, decision) {
+                let prefetched = next.zip(decision).map(|((attributes, reading), decision)| {
                     let epoch = epoch_and_era.map(|(epoch, _)| epoch);
                     let expiry = Expiry::of_wire(requested_at, decision.ttl_ms);
-                    self.cache_decision(&client.user, attributes, &decision, reading.as_of, epoch, expiry);
-                }
-                Ok(client.with_webhook_identity(credentials, until))
+                    let (user, attributes) = (Arc::clone(&client.user), Arc::clone(attributes));
+                    let cached_decision =
+                        self.cache_decision(&user, &attributes, &decision, reading.as_of, epoch, expiry);
+                    PrefetchedDecision { user, attributes, cached_decision }
+                });
+                Ok((client.with_webhook_identity(credentials, until), prefetched))
             }
             Some(authenticate_response::Outcome::Rejected(rejected)) => {
                 let detail: Arc<str> = rejected.detail.into();

@@ -160,7 +160,7 @@ mod tests {
             vec![Bytes::from_static(b"ab")],
             vec![Bytes::from_static(b"a"), Bytes::from_static(b"b")],
         ];
-        let shown = [
+        let sources = [
             header_credentials(&[]),
             header_credentials(&[("authorization", "Bearer ab")]),
             header_credentials(&[("authorization", "Bearer a")]),
@@ -172,7 +172,7 @@ mod tests {
         ];
         let mut seen = HashSet::new();
         for chain in &chains {
-            for (at, header_credentials) in shown.iter().enumerate() {
+            for (at, header_credentials) in sources.iter().enumerate() {
                 let digest = *digester.digest(&with(header_credentials, chain, "/")).credential();
                 assert_eq!(seen.insert(digest), at != 7, "{chain:?} {at}");
             }
@@ -189,9 +189,9 @@ mod tests {
     #[test]
     fn authenticate_request_debug_output_hides_credentials() {
         let sent = header_credentials(&[("x-user", "root"), ("authorization", "Bearer t")]);
-        let asked = with(&sent, &[], "/").authenticate_request(Revisions::default());
-        assert_eq!((asked.proxy_headers.len(), asked.bearer_token.as_str()), (1, "t"));
-        let shown = format!("{asked:?}");
-        assert!(!shown.contains("Bearer") && !shown.contains("root"), "{shown}");
+        let request = with(&sent, &[], "/").authenticate_request(Revisions::default());
+        assert_eq!((request.proxy_headers.len(), request.bearer_token.as_str()), (1, "t"));
+        let output = format!("{request:?}");
+        assert!(!output.contains("Bearer") && !output.contains("root"), "{output}");
     }
 }

@@ -72,7 +72,7 @@ impl HeaderCredentials {
         if headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
             match take_websocket_token(headers, names) {
                 Ok(token) => header_credentials.protocol = token,
-                Err(why) => header_credentials.unreadable = why,
+                Err(reason) => header_credentials.unreadable = reason,
             }
         }
         header_credentials

@@ -113,7 +113,7 @@ impl ImpersonationHeaders {
         if let (Some((namespace, _)), true) = (service_account(&self.user), groups.is_empty()) {
             groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
         }
-        let has = |groups: &[String], group: &str| groups.iter().any(|held| held == group);
+        let has = |groups: &[String], group: &str| groups.iter().any(|known| known == group);
         if self.user == ANONYMOUS {
             if !has(&groups, UNAUTHENTICATED) {
                 groups.push(UNAUTHENTICATED.to_owned());
@@ -267,9 +267,9 @@ mod tests {
         assert_eq!(impersonation(&[]).unwrap(), None);
         assert_eq!(impersonation(&[(USER, "")]).unwrap(), None);
         let parts = [(GROUP, "g1"), (UID, "u-1"), ("impersonate-extra-scopes", "view")];
-        let told = impersonation(&parts).unwrap().unwrap().without_user(&names()).message;
+        let message = impersonation(&parts).unwrap().unwrap().without_user(&names()).message;
         assert_eq!(
-            told,
+            message,
             "requested [{Group  g1    } {UserExtra  view  authentication.k8s.io/v1  scopes} \
              {UID  u-1  authentication.k8s.io/v1  }] without impersonating a user"
         );

@@ -95,8 +95,8 @@ impl AuthMetrics {
 
     /// Counts a request of an identified user.
     pub(in crate::auth) fn count_user(&self, name: &str) {
-        let shown = if name.contains('@') { EMAIL } else { name };
-        let known = self.users.iter().find(|(known, _)| *known == shown).or(self.users.last());
+        let label = if name.contains('@') { EMAIL } else { name };
+        let known = self.users.iter().find(|(known, _)| *known == label).or(self.users.last());
         if let Some((_, counter)) = known {
             counter.inc();
         }
@@ -144,7 +144,7 @@ mod tests {
             "# HELP authentication_attempts [ALPHA] Authentication attempts, by result.",
             "# TYPE authentication_attempts counter",
         ] {
-            assert!(text.lines().any(|held| held == line), "{line} in\n{text}");
+            assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
         }
     }
 }

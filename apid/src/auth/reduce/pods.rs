@@ -202,7 +202,7 @@ struct Volume<'a> {
     #[serde(borrow)]
     config_map: Option<Reference<'a>>,
     #[serde(borrow)]
-    persistent_volume_claim: Option<Claim<'a>>,
+    persistent_volume_claim: Option<VolumeClaimSource<'a>>,
     ephemeral: Option<serde::de::IgnoredAny>,
     #[serde(borrow)]
     projected: Option<Projected<'a>>,
@@ -233,7 +233,7 @@ struct SecretVolume<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Claim<'a> {
+struct VolumeClaimSource<'a> {
     #[serde(borrow)]
     claim_name: Text<'a>,
 }

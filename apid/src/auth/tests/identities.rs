@@ -25,12 +25,13 @@ async fn cached_identity_survives_unrelated_writes() {
     let auth = Auth::scripted(script.clone(), vector.clone(), clock());
     let token = bearer("u");
     assert_eq!(auth.authenticate(&credentials(&token, "/x")).await.unwrap().user().name, "u");
-    for (key, asked) in [("serviceaccounts/a/other", 0), ("clusterroles/r", 0), ("serviceaccounts/a/mine", 1)]
+    for (key, requests) in
+        [("serviceaccounts/a/other", 0), ("clusterroles/r", 0), ("serviceaccounts/a/mine", 1)]
     {
         script.take_request_count();
         write(&vector, key, vector.observed() + 1);
         auth.authenticate(&credentials(&token, "/y")).await.unwrap();
-        assert_eq!(script.take_request_count(), asked, "after a write of {key}; the path must not matter");
+        assert_eq!(script.take_request_count(), requests, "after a write of {key}; the path must not matter");
     }
 }
 
@@ -121,12 +122,12 @@ async fn anonymous_access_is_cached_per_path() {
     let script = script();
     let auth = Auth::scripted(script.clone(), vector(), clock());
     let none = HeaderCredentials::default();
-    for (path, asked) in [("/livez", 1), ("/livez", 0), ("/readyz", 1)] {
+    for (path, requests) in [("/livez", 1), ("/livez", 0), ("/readyz", 1)] {
         assert_eq!(
             auth.authenticate(&credentials(&none, path)).await.unwrap().user().name,
             "system:anonymous"
         );
-        assert_eq!(script.take_request_count(), asked, "{path}");
+        assert_eq!(script.take_request_count(), requests, "{path}");
     }
 }
 
@@ -136,12 +137,12 @@ async fn new_epoch_invalidates_cached_identities() {
     let auth = Auth::scripted(script.clone(), vector(), clock());
     for token in ["u", "bad", ""] {
         let headers = bearer(token);
-        for (generation, asked) in [(1, 1), (1, 0), (2, 1)] {
+        for (generation, requests) in [(1, 1), (1, 0), (2, 1)] {
             let epoch = authproto::auth::Epoch { instance: token.into(), generation, identities: 1 };
             *script.epoch.lock() = epoch.clone();
             auth.epochs.observe(Some(&epoch));
             let _ = auth.authenticate(&credentials(&headers, "/")).await;
-            assert_eq!(script.take_request_count(), asked, "`{token}`, generation {generation}");
+            assert_eq!(script.take_request_count(), requests, "`{token}`, generation {generation}");
         }
     }
 }
@@ -156,11 +157,11 @@ async fn webhook_identity_is_cached_until_ttl() {
             || async { auth.authenticate(&credentials(&token, "/")).await.map(|client| client.lifetime) };
         script.ttl.store(3001, std::sync::atomic::Ordering::SeqCst);
         let first = ask().await;
-        for (passed, asked) in [(0, 0), (2999, 0), (1, 1), (2999, 0), (1, 1)] {
+        for (passed, requests) in [(0, 0), (2999, 0), (1, 1), (2999, 0), (1, 1)] {
             script.take_request_count();
             clock.advance(Duration::from_millis(passed));
             assert_eq!(ask().await.is_ok(), name == "u");
-            assert_eq!(script.take_request_count(), asked, "{name} after {passed} ms more");
+            assert_eq!(script.take_request_count(), requests, "{name} after {passed} ms more");
         }
         // The identity depends on no object; a watch re-authenticates by itself.
         assert!(first.is_err() || first.unwrap().is_valid_at(clock.now()), "{name}");
@@ -178,7 +179,7 @@ async fn authentication_prefetches_the_decision() {
     });
     let auth = Auth::scripted(script.clone(), vector.clone(), clock());
     let prefetch = Arc::new(pods("a"));
-    for (name, between, asked) in [
+    for (name, between, requests) in [
         ("good", None, 1),
         ("evil", None, 1),
         ("", None, 1),
@@ -190,13 +191,15 @@ async fn authentication_prefetches_the_decision() {
         auth.drop_caches();
         script.take_request_count();
         let token = bearer(name);
-        let client = auth.authenticate_for(&credentials(&token, "/x"), Some(&prefetch)).await.unwrap();
+        let (client, prefetched) =
+            auth.authenticate_for(&credentials(&token, "/x"), Some(&prefetch)).await.unwrap();
         if let Some(key) = between {
             write(&vector, key, vector.observed() + 1);
         }
-        let cached_decision = auth.authorize(&client, Arc::clone(&prefetch), "test").await;
+        let cached_decision =
+            auth.authorize_prefetched(&client, Arc::clone(&prefetch), prefetched, "test").await;
         assert_eq!(cached_decision.is_ok(), name == "good", "{name} {between:?}");
-        assert_eq!(script.take_request_count(), asked, "{name}, with a write of {between:?} in between");
+        assert_eq!(script.take_request_count(), requests, "{name}, with a write of {between:?} in between");
         let other = auth.authorize(&client, Arc::new(pods("c")), "test").await;
         assert_eq!(
             (other.is_ok(), script.take_request_count()),
@@ -217,8 +220,45 @@ async fn decision_of_older_epoch_is_requested_again() {
     let newer = authproto::auth::Epoch { instance: "one".into(), generation: 2, identities: 1 };
     auth.epochs.observe(Some(&newer));
     let (prefetch, token) = (Arc::new(pods("a")), bearer("u"));
-    let client = auth.authenticate_for(&credentials(&token, "/x"), Some(&prefetch)).await.unwrap();
+    let (client, prefetched) =
+        auth.authenticate_for(&credentials(&token, "/x"), Some(&prefetch)).await.unwrap();
     script.take_request_count();
-    auth.authorize(&client, prefetch, "test").await.unwrap();
+    auth.authorize_prefetched(&client, prefetch, prefetched, "test").await.unwrap();
     assert_eq!(script.take_request_count(), 1);
+}
+
+/// A webhook with TTL 0 gets one request: the decision of the login serves the request that logged in.
+#[tokio::test]
+async fn prefetched_decision_with_zero_ttl_serves_its_request() {
+    let (script, vector) = (script(), vector());
+    *script.authorize.lock() = Box::new(|_| Ok(AuthorizeResponse { ttl_ms: 1, ..verdict(true) }));
+    let auth = Auth::scripted(script.clone(), vector, clock());
+    let (prefetch, token) = (Arc::new(pods("a")), bearer("u"));
+    let (client, prefetched) =
+        auth.authenticate_for(&credentials(&token, "/x"), Some(&prefetch)).await.unwrap();
+    auth.authorize_prefetched(&client, Arc::clone(&prefetch), prefetched, "test").await.unwrap();
+    assert_eq!(script.take_request_count(), 1);
+    auth.authorize(&client, prefetch, "test").await.unwrap();
+    assert_eq!(script.take_request_count(), 1, "the next request must get its own decision");
+}
+
+#[tokio::test]
+async fn prefetched_decision_serves_only_its_user_and_attributes() {
+    let (script, vector) = (script(), vector());
+    *script.authorize.lock() = Box::new(|request| {
+        let is_allowed_user = request.user.as_ref().is_some_and(|user| user.name == "good");
+        let is_allowed_namespace = request.attributes.as_ref().is_some_and(|a| a.namespace == "a");
+        Ok(verdict(is_allowed_user && is_allowed_namespace))
+    });
+    let auth = Auth::scripted(script.clone(), vector, clock());
+    let (prefetch, token) = (Arc::new(pods("a")), bearer("good"));
+    for (name, attributes) in [("evil", Arc::clone(&prefetch)), ("good", Arc::new(pods("b")))] {
+        auth.drop_caches();
+        let (good, prefetched) =
+            auth.authenticate_for(&credentials(&token, "/x"), Some(&prefetch)).await.unwrap();
+        assert!(prefetched.is_some());
+        let client = if name == "good" { good } else { user(name) };
+        let authorized = auth.authorize_prefetched(&client, attributes, prefetched, "test").await;
+        assert_eq!(authorized.unwrap_err().status.code, 403);
+    }
 }

@@ -583,12 +583,15 @@ async fn wall_clock_set_back_does_not_extend_webhook_ttl() {
             Err(_) => None,
         };
         clock.1.store(true, Ordering::SeqCst);
-        for (passed, asked) in [(2999, 0), (1, 1)] {
+        for (passed, requests) in [(2999, 0), (1, 1)] {
             clock.0.advance(Duration::from_millis(passed));
             s.script.take_request_count();
-            assert!(guard.as_ref().is_none_or(|guard| guard.admits(Revision(1)) == (asked == 0)), "{passed}");
+            assert!(
+                guard.as_ref().is_none_or(|guard| guard.admits(Revision(1)) == (requests == 0)),
+                "{passed}"
+            );
             assert_eq!(log_in().await.is_ok(), first.is_ok());
-            assert_eq!(s.script.take_request_count(), asked, "{name} after {passed} ms more");
+            assert_eq!(s.script.take_request_count(), requests, "{name} after {passed} ms more");
         }
     }
 }

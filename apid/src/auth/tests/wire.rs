@@ -71,7 +71,7 @@ impl Mirror for Recording {
         let (demands, outgoing) = mpsc::channel(16);
         let mut updates = request.into_inner();
         let seen = self.seen.clone();
-        let write = ObjectWrite { name: "wanted".into(), ..ObjectWrite::default() };
+        let write = ObjectWrite { name: "written".into(), ..ObjectWrite::default() };
         for demand in [
             Demand::Epoch(Epoch { instance: "wire".into(), generation: 1, identities: 1 }),
             Demand::Write(WriteBatch { id: 7, controller: "c".into(), system: true, writes: vec![write] }),
@@ -217,7 +217,7 @@ struct Writer;
 #[async_trait::async_trait]
 impl PolicyWriter for Writer {
     async fn write(&self, controller: &str, system: bool, write: &ObjectWrite) -> Result<u16, Status> {
-        assert_eq!((controller, system, write.name.as_str()), ("c", true, "wanted"));
+        assert_eq!((controller, system, write.name.as_str()), ("c", true, "written"));
         Err(Status::bad_request("not today"))
     }
 }

@@ -151,10 +151,13 @@ mod tests {
 
     #[test]
     fn status_body_round_trips() {
-        let what =
+        let kind =
             GroupKind { group: "authorization.svc.internal".into(), kind: "SubjectAccessReview".into() };
-        let sent =
-            Status::invalid(&what, "", &[FieldError::required(&FieldPath::new("spec.user"), "say who")]);
+        let sent = Status::invalid(
+            &kind,
+            "",
+            &[FieldError::required(&FieldPath::new("spec.user"), "a value is required")],
+        );
         assert_eq!(from_status_body(sent.to_value().to_string().as_bytes()), sent);
     }
 

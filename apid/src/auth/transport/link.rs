@@ -16,16 +16,33 @@ use tokio::sync::watch;
 /// How long cached responses serve after the loss of the connection to authd.
 pub(in crate::auth) const GRACE: Duration = Duration::from_secs(30);
 
+/// The reason why authd cannot decide requests now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthdProblem {
+    /// The decision stream is not open.
+    #[error("authd cannot be reached: {0}")]
+    Unreachable(String),
+    /// authd has no complete snapshot of the policy.
+    #[error("authd has not been sent the stored policy yet: {0}")]
+    NoPolicy(String),
+    /// authd has not reported its readiness yet.
+    #[error("authd has not said that it is ready")]
+    NotReported,
+    /// authd reported that it is not ready, with its reasons.
+    #[error("authd is not ready: {}", .0.join("; "))]
+    NotReady(Vec<String>),
+}
+
 /// The state of the connection to authd.
 pub(in crate::auth) struct Link {
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
-    /// Whether [`State::lost`] is None; every request reads it. Written only while the state is locked.
+    state: Mutex<LinkState>,
+    /// Whether [`LinkState::lost`] is None; every request reads it. Written only while the state is locked.
     connected: AtomicBool,
     reached: watch::Sender<bool>,
 }
 
-struct State {
+struct LinkState {
     /// When the connection was lost, and the reason.
     lost: Option<(Duration, String)>,
     /// Why authd has no complete snapshot on the current mirror stream; None when it has.
@@ -45,7 +62,7 @@ impl Link {
         let lost = Some((clock.monotonic(), "not connected yet".to_owned()));
         Link {
             clock,
-            state: Mutex::new(State {
+            state: Mutex::new(LinkState {
                 lost,
                 mirror_problem: Some("it is about to begin".to_owned()),
                 is_shutting_down: false,
@@ -83,17 +100,17 @@ impl Link {
     }
 
     /// Records that the decision stream broke or failed to open.
-    pub(in crate::auth) fn lost(&self, why: &str) {
+    pub(in crate::auth) fn lost(&self, reason: &str) {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
         if state.lost.is_none() && !state.is_shutting_down {
             tracing::warn!(
-                reason = why,
+                reason,
                 "connection to authd lost; uncached requests fail now, all requests fail in 30 s"
             );
         }
         let since = state.lost.as_ref().map_or(now, |(since, _)| *since);
-        state.lost = Some((since, why.to_owned()));
+        state.lost = Some((since, reason.to_owned()));
         self.connected.store(false, Ordering::SeqCst);
         drop(state);
         self.reached.send_replace(false);
@@ -105,16 +122,16 @@ impl Link {
     }
 
     /// Records that the mirror stream broke or authd rejected it.
-    pub(in crate::auth) fn mirror_lost(&self, why: String) {
+    pub(in crate::auth) fn mirror_lost(&self, reason: String) {
         let mut state = self.state.lock();
-        state.mirror_problem = Some(why);
+        state.mirror_problem = Some(reason);
         state.ready = None;
         state.reload_metrics.clear();
     }
 
     /// Records authd's readiness, with reasons when not ready or warnings when ready.
-    pub(in crate::auth) fn ready(&self, ready: bool, said: Vec<String>) {
-        self.state.lock().ready = Some((ready, said));
+    pub(in crate::auth) fn ready(&self, ready: bool, reasons: Vec<String>) {
+        self.state.lock().ready = Some((ready, reasons));
     }
 
     /// Stores authd's counters of configuration reloads.
@@ -135,9 +152,9 @@ impl Link {
         }
     }
 
-    /// Why authd cannot be reached; None while it can.
+    /// The reason why authd cannot be reached; None while it can.
     pub(in crate::auth) fn unreachable(&self) -> Option<String> {
-        self.state.lock().lost.as_ref().map(|(_, why)| why.clone())
+        self.state.lock().lost.as_ref().map(|(_, reason)| reason.clone())
     }
 
     /// Whether cached responses may serve.
@@ -149,19 +166,19 @@ impl Link {
             }
     }
 
-    /// Whether authd can decide requests now; otherwise the reason.
-    pub(in crate::auth) fn health(&self) -> Result<(), String> {
+    /// Whether authd can decide requests now.
+    pub(in crate::auth) fn health(&self) -> Result<(), AuthdProblem> {
         let state = self.state.lock();
-        if let Some((_, why)) = &state.lost {
-            return Err(format!("authd cannot be reached: {why}"));
+        if let Some((_, reason)) = &state.lost {
+            return Err(AuthdProblem::Unreachable(reason.clone()));
         }
-        if let Some(why) = &state.mirror_problem {
-            return Err(format!("authd has not been sent the stored policy yet: {why}"));
+        if let Some(reason) = &state.mirror_problem {
+            return Err(AuthdProblem::NoPolicy(reason.clone()));
         }
         match &state.ready {
-            None => Err("authd has not said that it is ready".to_owned()),
+            None => Err(AuthdProblem::NotReported),
             Some((true, _)) => Ok(()),
-            Some((false, reasons)) => Err(format!("authd is not ready: {}", reasons.join("; "))),
+            Some((false, reasons)) => Err(AuthdProblem::NotReady(reasons.clone())),
         }
     }
 }
@@ -190,17 +207,20 @@ mod tests {
     #[test]
     fn health_error_contains_the_reason() {
         let link = Link::new(Arc::new(ManualClock::at(jiff_epoch())));
-        assert!(link.health().unwrap_err().contains("cannot be reached"));
+        assert!(link.health().unwrap_err().to_string().contains("cannot be reached"));
         link.connected();
-        assert!(link.health().unwrap_err().contains("stored policy"));
+        assert!(link.health().unwrap_err().to_string().contains("stored policy"));
         link.mirror_synced();
         link.ready(false, vec!["token file: no such file".into()]);
-        assert!(link.health().unwrap_err().contains("token file"));
+        assert!(link.health().unwrap_err().to_string().contains("token file"));
         assert!(link.notes().is_empty(), "a reason must not appear as a warning");
         link.ready(true, vec!["a file is not taken".into()]);
         assert_eq!((link.health(), link.notes()), (Ok(()), vec!["a file is not taken".to_owned()]));
         link.mirror_lost("authd speaks other names".to_owned());
-        assert!(link.health().unwrap_err().contains("other names"), "a broken stream must reset the state");
+        assert!(
+            link.health().unwrap_err().to_string().contains("other names"),
+            "a broken stream must reset the state"
+        );
     }
 
     fn jiff_epoch() -> jiff::Timestamp {

@@ -1,4 +1,4 @@
-//! Logs why authd does not decide: no listener on the socket, different names, an unreadable file.
+//! The log of outages of authd: no listener on the socket, different names, an unreadable file.
 //!
 //! # Contract
 //!
@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::auth::Auth;
+use crate::auth::{Auth, AuthdProblem};
 
 /// The delay of the first line: two processes that start together connect within this time.
 const FIRST_LOG_DELAY: Duration = Duration::from_secs(3);
@@ -27,7 +27,7 @@ impl Auth {
         loop {
             match schedule.next_event(self.clock.monotonic(), self.health()) {
                 Some(OutageEvent::Ongoing(reason)) if !self.link.is_shutting_down() => tracing::warn!(
-                    reason,
+                    %reason,
                     socket = %socket.display(),
                     "authd does not decide; requests wait or get 503"
                 ),
@@ -43,7 +43,7 @@ impl Auth {
 #[derive(Debug, PartialEq, Eq)]
 enum OutageEvent {
     /// authd cannot decide, for this reason.
-    Ongoing(String),
+    Ongoing(AuthdProblem),
     /// authd decides again, after a logged problem.
     Ended,
 }
@@ -62,7 +62,7 @@ impl OutageSchedule {
     }
 
     /// The line to log at this moment.
-    fn next_event(&mut self, now: Duration, health: Result<(), String>) -> Option<OutageEvent> {
+    fn next_event(&mut self, now: Duration, health: Result<(), AuthdProblem>) -> Option<OutageEvent> {
         let Err(reason) = health else {
             self.due = None;
             return self.pause.take().map(|_| OutageEvent::Ended);
@@ -82,22 +82,23 @@ mod tests {
     use super::*;
 
     fn at(schedule: &mut OutageSchedule, seconds: u64, health: Result<(), &str>) -> Option<OutageEvent> {
-        schedule.next_event(Duration::from_secs(seconds), health.map_err(str::to_owned))
+        let health = health.map_err(|reason| AuthdProblem::Unreachable(reason.to_owned()));
+        schedule.next_event(Duration::from_secs(seconds), health)
     }
 
     #[test]
     fn lasting_outage_is_logged_at_growing_intervals_and_its_end_once() {
         let mut schedule = OutageSchedule::new();
-        let missing = |why: &str| Some(OutageEvent::Ongoing(why.to_owned()));
+        let ongoing = |reason: &str| Some(OutageEvent::Ongoing(AuthdProblem::Unreachable(reason.to_owned())));
         assert_eq!(
             at(&mut schedule, 0, Err("no such file")),
             None,
             "a short delay of authd must not be logged"
         );
-        assert_eq!(at(&mut schedule, 3, Err("no such file")), missing("no such file"));
-        let said: Vec<u64> =
+        assert_eq!(at(&mut schedule, 3, Err("no such file")), ongoing("no such file"));
+        let logged_at: Vec<u64> =
             (4..20_000).filter(|&now| at(&mut schedule, now, Err("other names")).is_some()).collect();
-        assert_eq!(said, [63, 183, 423, 903, 1863, 3783, 7383, 10983, 14583, 18183]);
+        assert_eq!(logged_at, [63, 183, 423, 903, 1863, 3783, 7383, 10983, 14583, 18183]);
         assert_eq!(at(&mut schedule, 20_000, Ok(())), Some(OutageEvent::Ended));
         assert_eq!(at(&mut schedule, 20_001, Ok(())), None);
     }

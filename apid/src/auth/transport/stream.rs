@@ -45,7 +45,7 @@ use tonic::Code;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::auth::transport::authd_api::{AuthdApi, AuthdError};
-use crate::auth::transport::link::Link;
+use crate::auth::transport::link::{AuthdProblem, Link};
 
 /// Limit of the queued requests.
 const QUEUE: usize = 4096;
@@ -246,11 +246,11 @@ pub(in crate::auth) async fn channel(socket: &std::path::Path) -> Result<Channel
 /// # Errors
 ///
 /// authd cannot be reached, or its response is not one of a health service.
-pub(crate) async fn check_health(socket: &std::path::Path) -> Result<(), String> {
-    let channel = channel(socket).await.map_err(|error| with_source(&error))?;
+pub(crate) async fn check_health(socket: &std::path::Path) -> Result<(), AuthdProblem> {
+    let channel = channel(socket).await.map_err(|error| AuthdProblem::Unreachable(with_source(&error)))?;
     let mut client = HealthClient::new(channel);
-    let answer = client.check(HealthCheckRequest::default()).await;
-    answer.map(drop).map_err(|status| status.message().to_owned())
+    let response = client.check(HealthCheckRequest::default()).await;
+    response.map(drop).map_err(|status| AuthdProblem::Unreachable(status.message().to_owned()))
 }
 
 /// The pauses between attempts to connect.
@@ -288,16 +288,16 @@ async fn keep_open(socket: PathBuf, link: Arc<Link>, open: watch::Sender<Option<
     let mut backoff = Backoff::new();
     loop {
         let served = AssertUnwindSafe(serve_once(&socket, &link, &open, &mut backoff)).catch_unwind().await;
-        let why = match served {
+        let reason = match served {
             Ok(Ok(())) => "authd closed the stream".to_owned(),
-            Ok(Err(why)) => why,
+            Ok(Err(reason)) => reason,
             Err(_panic) => "the connection to authd panicked".to_owned(),
         };
         if let Some(open) = open.send_replace(None) {
             open.pending.close();
         }
-        link.lost(&why);
-        tracing::debug!(reason = %why, "decision stream closed; reconnecting");
+        link.lost(&reason);
+        tracing::debug!(%reason, "decision stream closed; reconnecting");
         tokio::select! {
             () = backoff.pause() => {}
             () = open.closed() => return,

@@ -524,7 +524,7 @@ impl WatchGuard {
                     Err(status) if status.code == 503 && self.auth.link.cache_serves() => {
                         tokio::time::sleep(RETRY_DELAY).await;
                     }
-                    said => said?,
+                    result => result?,
                 }
             }
             for authorization in &self.authorizations {

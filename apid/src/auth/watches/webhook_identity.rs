@@ -113,7 +113,8 @@ impl Reauthentication {
     ///
     /// 401 when the credentials are rejected or belong to another user; 503 when authd gives no response.
     pub(in crate::auth) async fn reauthenticate(&self, auth: &Auth) -> Result<(), Status> {
-        let client = auth.identify(&self.webhook_identity.credentials_copy.credentials(), None).await?;
+        let credentials = self.webhook_identity.credentials_copy.credentials();
+        let (client, _) = auth.identify(&credentials, None).await?;
         if client.user != self.webhook_identity.user {
             return Err(Status::unauthorized());
         }

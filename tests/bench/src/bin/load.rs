@@ -173,7 +173,7 @@ impl Bench {
         let bare = MeasuredServer::bare(&body).await?;
         let load = |path: String| Load {
             method: Method::GET,
-            wanted: StatusCode::OK,
+            expected_status: StatusCode::OK,
             make: Arc::new(move |_| (path.clone(), Bytes::new())),
         };
         let sides = [(&ours, load(path)), (&bare, load("/".to_owned()))];
@@ -187,7 +187,7 @@ impl Bench {
         let bare = MeasuredServer::bare(&config_map("as-large-as-an-answer-to-a-create")).await?;
         let load = |path: String| Load {
             method: Method::POST,
-            wanted: StatusCode::CREATED,
+            expected_status: StatusCode::CREATED,
             make: Arc::new(move |number| (path.clone(), config_map(&format!("new-{number}")))),
         };
         let sides = [(&ours, load(collection())), (&bare, load("/".to_owned()))];

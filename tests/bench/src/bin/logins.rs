@@ -85,9 +85,9 @@ async fn issue(target: &Target, count: usize) -> Result<Vec<String>, Error> {
     let body = Bytes::from(json!({"spec": {}}).to_string());
     let mut tokens = Vec::with_capacity(count);
     for _ in 0..count {
-        let (_, answer) = connection.call(Method::POST, &path, body.clone()).await?;
-        let answer: Value = serde_json::from_slice(&answer)?;
-        let token = answer.pointer("/status/token").and_then(Value::as_str).ok_or("no token was issued")?;
+        let (_, response) = connection.call(Method::POST, &path, body.clone()).await?;
+        let response: Value = serde_json::from_slice(&response)?;
+        let token = response.pointer("/status/token").and_then(Value::as_str).ok_or("no token was issued")?;
         tokens.push(token.to_owned());
     }
     Ok(tokens)

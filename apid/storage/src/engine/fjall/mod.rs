@@ -363,6 +363,10 @@ impl Store for FjallStore {
         self.state.down_reason().map_or(Ok(()), Err)
     }
 
+    fn full_reason(&self) -> Option<String> {
+        self.state.full_reason()
+    }
+
     async fn close(&self) {
         let (answer, answered) = oneshot::channel();
         if self.send_command(WriterCommand::Close { answer }).is_ok() {

@@ -33,6 +33,8 @@ pub(super) struct SharedState {
     pub(super) recent: Mutex<Recent>,
     /// Why the store is unavailable, unless it is closed.
     down: RwLock<Option<Error>>,
+    /// Why the store rejects growth, while the disk or the quota is full.
+    full: RwLock<Option<String>>,
     closed: AtomicBool,
     pub(super) queue: Queue,
     /// Start of the current step of the writer, in clock milliseconds plus one; 0 while the writer waits.
@@ -53,6 +55,7 @@ impl SharedState {
             trimmed: AtomicU64::new(trimmed),
             recent: Mutex::new(Recent::new(revision, recent_bytes)),
             down: RwLock::new(None),
+            full: RwLock::new(None),
             closed: AtomicBool::new(false),
             queue: Queue::default(),
             busy_since: AtomicU64::new(0),
@@ -86,6 +89,16 @@ impl SharedState {
     /// The reason why the store is unavailable.
     pub(super) fn down_reason(&self) -> Option<Error> {
         self.down.read().clone()
+    }
+
+    /// Sets the reason why the store rejects growth; None accepts it. Returns the previous reason.
+    pub(super) fn set_full(&self, why: Option<String>) -> Option<String> {
+        std::mem::replace(&mut *self.full.write(), why)
+    }
+
+    /// The reason why the store rejects growth.
+    pub(super) fn full_reason(&self) -> Option<String> {
+        self.full.read().clone()
     }
 
     /// Marks the store as closed and wakes watches.

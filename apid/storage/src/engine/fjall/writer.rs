@@ -137,7 +137,10 @@ impl Writer {
             }
             if now.saturating_sub(self.last_tick) >= MAINTENANCE_INTERVAL {
                 self.last_tick = now;
-                if let Err(error) = self.tick(now) {
+                // `is_full` reports a full store once, and each tick tries again.
+                if let Err(error) = self.tick(now)
+                    && !matches!(error, Error::Full(_))
+                {
                     tracing::warn!(%error, "storage maintenance failed; retrying at the next tick");
                 }
             }
@@ -431,8 +434,7 @@ impl Writer {
         }
         self.trim(&tables, now)?;
         self.drop_tables(&tables)?;
-        if let Err(Error::Full(why)) = self.space.admit(SpaceEffect::Grow, &tables, now) {
-            tracing::warn!(%why, "storage is full; rejecting writes");
+        if self.is_full(&tables, now) {
             self.space.admit(SpaceEffect::Shrink, &tables, now)?;
             let trimmed = self.state.trimmed.load(Ordering::SeqCst);
             self.reclaim.begin(&tables, trimmed, || self.rotation.seal_all(&tables, self.revision))?;
@@ -444,6 +446,21 @@ impl Writer {
             self.write_mark(MarkValues { revision: self.revision, compacted, flushed })?;
         }
         Ok(())
+    }
+
+    /// Whether growth is rejected. Records the reason for health checks and logs the start and the end.
+    fn is_full(&mut self, tables: &Tables, now: Duration) -> bool {
+        let reason = match self.space.admit(SpaceEffect::Grow, tables, now) {
+            Err(Error::Full(reason)) => Some(reason),
+            Ok(()) | Err(_) => None,
+        };
+        let is_full = reason.is_some();
+        match (self.state.set_full(reason.clone()), reason) {
+            (None, Some(reason)) => tracing::warn!(reason, "storage is full; rejecting writes"),
+            (Some(_), None) => tracing::info!("storage has space again; accepting writes"),
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+        is_full
     }
 
     /// Removes superseded versions while no commit waits. Not synced: a lost removal is repeated.

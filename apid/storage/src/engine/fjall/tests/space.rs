@@ -33,6 +33,12 @@ async fn quota_rejects_growth_until_space_is_freed() {
     assert!(matches!(update, Err(Error::Full(_))));
     assert_eq!(rows(&store).await.unwrap().len(), revisions.len());
     assert!(store.health().is_ok(), "reads continue");
+    until("the reason is reported", async || {
+        clock.advance(Duration::from_secs(1));
+        store.maintain().await.unwrap();
+        store.full_reason().is_some_and(|reason| reason.contains("the quota is 3145728"))
+    })
+    .await;
 
     for (number, revision) in revisions.iter().enumerate().skip(1) {
         store.commit(&number.to_string(), Op::Delete(*revision)).await.unwrap();
@@ -44,6 +50,8 @@ async fn quota_rejects_growth_until_space_is_freed() {
     })
     .await;
     assert_eq!(rows(&store).await.unwrap().len(), 2);
+    store.maintain().await.unwrap();
+    assert_eq!(store.full_reason(), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

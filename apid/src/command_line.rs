@@ -1,0 +1,211 @@
+//! Command lines of apid: clap parses them, and all mistakes are reported together.
+//!
+//! # Contract
+//!
+//! clap stops at the first mistake. [`parse`] records the mistake, removes its arguments and parses the rest,
+//! until no mistake remains. A command must not declare required arguments: callers check them, so that
+//! missing flags are reported together with invalid ones.
+
+use std::error::Error as _;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, Command};
+
+/// The result of a command line.
+#[derive(Debug)]
+pub(crate) enum ParsedLine {
+    /// The valid flags.
+    Flags {
+        /// The values of the valid flags.
+        matches: ArgMatches,
+        /// One line for each mistake.
+        mistakes: Vec<String>,
+    },
+    /// The text of `--help` or `--version`.
+    Text(String),
+}
+
+/// Parses the arguments, without the program name.
+///
+/// # Errors
+///
+/// One line for each mistake, when clap cannot continue after the last of them.
+pub(crate) fn parse(
+    command: Command,
+    arguments: impl IntoIterator<Item = String>,
+) -> Result<ParsedLine, Vec<String>> {
+    let mut command = command.no_binary_name(true).args_override_self(true);
+    let mut arguments: Vec<String> = arguments.into_iter().collect();
+    let mut mistakes = Vec::new();
+    loop {
+        let error = match command.try_get_matches_from_mut(&arguments) {
+            Ok(matches) => return Ok(ParsedLine::Flags { matches, mistakes }),
+            Err(error) => error,
+        };
+        if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+            return Ok(ParsedLine::Text(error.render().to_string()));
+        }
+        let mistake = Mistake::new(&error);
+        mistakes.push(mistake.text);
+        let Some(range) = mistake.argument.find(&arguments, &command) else { return Err(mistakes) };
+        arguments.drain(range);
+    }
+}
+
+/// A mistake and its argument.
+struct Mistake {
+    text: String,
+    argument: InvalidArgument,
+}
+
+/// The argument of a mistake, as clap names it.
+struct InvalidArgument {
+    /// The flag with its dashes, or a word that is not a flag.
+    name: String,
+    /// The invalid value; None for an unknown argument, empty for a missing value.
+    value: Option<String>,
+}
+
+impl Mistake {
+    fn new(error: &clap::Error) -> Self {
+        let context = |kind| match error.get(kind) {
+            Some(ContextValue::String(text)) => Some(text.as_str()),
+            Some(_) | None => None,
+        };
+        let displayed = context(ContextKind::InvalidArg).or_else(|| context(ContextKind::InvalidSubcommand));
+        // clap appends the name of the value: `--data-dir <DIR>` or `--spawn-authd[=<BOOL>]`.
+        let name = displayed.unwrap_or("").split([' ', '[', '=']).next().unwrap_or("").to_owned();
+        let value = context(ContextKind::InvalidValue).map(str::to_owned);
+        let text = match (error.kind(), &value) {
+            (ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand, _) if !name.starts_with('-') => {
+                format!("`{name}` is not a flag")
+            }
+            (ErrorKind::UnknownArgument, _) => match context(ContextKind::SuggestedArg) {
+                Some(similar) => format!("unknown flag `{name}`; a similar flag is `{similar}`"),
+                None => format!("unknown flag `{name}`"),
+            },
+            (_, Some(value)) if value.is_empty() => format!("`{name}` needs a value"),
+            (_, Some(value)) => {
+                let reason = error.source().map(ToString::to_string).unwrap_or_default();
+                format!("`{name}={value}`: {reason}")
+            }
+            (_, None) => error.render().to_string().lines().next().unwrap_or_default().to_owned(),
+        };
+        Mistake { text, argument: InvalidArgument { name, value } }
+    }
+}
+
+impl InvalidArgument {
+    /// Finds the flag and its value among the arguments.
+    fn find(&self, arguments: &[String], command: &Command) -> Option<std::ops::Range<usize>> {
+        let short = command
+            .get_arguments()
+            .find(|arg| arg.get_long().is_some_and(|long| self.name.strip_prefix("--") == Some(long)))
+            .and_then(clap::Arg::get_short)
+            .map(|short| format!("-{short}"));
+        let names = [Some(&self.name), short.as_ref()];
+        for (at, argument) in arguments.iter().enumerate() {
+            for name in names.into_iter().flatten() {
+                let Some(rest) = argument.strip_prefix(name.as_str()) else { continue };
+                let attached = rest.strip_prefix('=').or_else(|| (name.len() == 2).then_some(rest));
+                let next = arguments.get(at + 1);
+                match (&self.value, rest.is_empty()) {
+                    (None, true) => return Some(at..at + 1),
+                    (None, false) if attached.is_some() => return Some(at..at + 1),
+                    (Some(value), true) if value.is_empty() => {
+                        // An empty value is an argument of its own.
+                        let end = if next.is_some_and(String::is_empty) { at + 2 } else { at + 1 };
+                        return Some(at..end);
+                    }
+                    (Some(value), true) if next == Some(value) => return Some(at..at + 2),
+                    (Some(value), false) if attached == Some(value) => return Some(at..at + 1),
+                    (None, false) | (Some(_), _) => {}
+                }
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Arg, ArgAction, value_parser};
+
+    use super::*;
+
+    fn command() -> Command {
+        Command::new("x").args([
+            Arg::new("port").long("port").value_name("PORT").value_parser(value_parser!(u16)),
+            Arg::new("level").short('l').long("level").value_parser(value_parser!(u8)),
+            Arg::new("dir").long("dir").value_name("DIR"),
+            Arg::new("list").long("list").action(ArgAction::Append),
+            Arg::new("switch")
+                .long("switch")
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("true")
+                .value_parser(serving::flags::boolean),
+        ])
+    }
+
+    fn parse_words(words: &[&str]) -> (ArgMatches, Vec<String>) {
+        match parse(command(), words.iter().map(|word| (*word).to_owned())) {
+            Ok(ParsedLine::Flags { matches, mistakes }) => (matches, mistakes),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn all_mistakes_are_reported_and_valid_flags_are_kept() {
+        let (matches, mistakes) = parse_words(&[
+            "--nope",
+            "--port=70000",
+            "--unknown=5",
+            "--port",
+            "x",
+            "-l",
+            "300",
+            "-l=y",
+            "--switch=maybe",
+            "stray",
+            "-z",
+            "--list=a",
+            "--list",
+            "b",
+            "--switch",
+            "--dir",
+        ]);
+        let prefixes = [
+            "unknown flag `--nope`",
+            "`--port=70000`: ",
+            "unknown flag `--unknown`",
+            "`--port=x`: ",
+            "`--level=300`: ",
+            "`--level=y`: ",
+            "`--switch=maybe`: ",
+            "`stray` is not a flag",
+            "unknown flag `-z`",
+            "`--dir` needs a value",
+        ];
+        assert_eq!(mistakes.len(), prefixes.len(), "{mistakes:#?}");
+        for prefix in prefixes {
+            assert!(mistakes.iter().any(|mistake| mistake.starts_with(prefix)), "{prefix} in {mistakes:#?}");
+        }
+        let list: Vec<&String> = matches.get_many("list").unwrap().collect();
+        assert_eq!(list, ["a", "b"]);
+        assert_eq!(matches.get_one::<bool>("switch"), Some(&true));
+    }
+
+    #[test]
+    fn last_value_of_repeated_flag_wins() {
+        let (matches, mistakes) = parse_words(&["--port=1", "--port", "2", "-l", "3", "--level=4", "-l5"]);
+        assert_eq!(mistakes, Vec::<String>::new());
+        assert_eq!((matches.get_one::<u16>("port"), matches.get_one::<u8>("level")), (Some(&2), Some(&5)));
+    }
+
+    #[test]
+    fn help_is_printed_although_other_flags_are_invalid() {
+        let line = parse(command(), ["--nope", "--port=x", "--help"].map(str::to_owned));
+        assert!(matches!(line, Ok(ParsedLine::Text(text)) if text.contains("--port <PORT>")));
+    }
+}

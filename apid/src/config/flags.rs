@@ -1,0 +1,238 @@
+//! The flags that apid reads, typed. Names are those of kube-apiserver where it has the flag.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use apimachinery::codec::Limits;
+use apimachinery::names::{DEFAULT_API_DOMAIN, Preset};
+use clap::{Args, Parser};
+use serving::flags::{boolean, duration};
+use serving::log::Format;
+use serving::metrics::Metrics;
+
+use super::service_range::ServiceRange;
+use super::values::{
+    ServiceRanges, byte_size, elements, ip_address, port, request_count, seconds, tree_bytes, verbosity,
+    workers,
+};
+
+/// The typed flags of apid.
+#[derive(Debug, Parser)]
+#[command(name = "apid", version, disable_help_subcommand = true)]
+#[command(about = "Serves the resource API; authd authenticates and authorizes every request.")]
+#[command(override_usage = "apid --data-dir <DIR> --spawn-authd [FLAGS]\n       \
+    apid --data-dir <DIR> --authd-socket <FILE> [FLAGS]\n       \
+    apid certs --help\n       \
+    apid store --help")]
+pub(super) struct Flags {
+    #[command(flatten)]
+    pub(super) general: GeneralFlags,
+    #[command(flatten)]
+    pub(super) serving: ServingFlags,
+    #[command(flatten)]
+    pub(super) tls: TlsFlags,
+    #[command(flatten)]
+    pub(super) authd: AuthdConnectionFlags,
+    #[command(flatten)]
+    pub(super) proxy: ProxyFlags,
+    #[command(flatten)]
+    pub(super) storage: StorageFlags,
+    #[command(flatten)]
+    pub(super) limits: LimitFlags,
+    #[command(flatten)]
+    pub(super) admission: AdmissionFlags,
+    #[command(flatten)]
+    pub(super) controllers: ControllerFlags,
+    #[command(flatten)]
+    pub(super) monitoring: MonitoringFlags,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "General flags")]
+pub(super) struct GeneralFlags {
+    /// Names of groups, labels and namespaces: svc or kubernetes
+    #[arg(long, value_name = "PRESET", default_value_t = Preset::Svc)]
+    pub(super) names: Preset,
+    /// Domain of the svc preset
+    #[arg(long, value_name = "DOMAIN", default_value = DEFAULT_API_DOMAIN)]
+    pub(super) api_domain: String,
+    /// Directory of the store; created if missing
+    #[arg(long, value_name = "DIR")]
+    pub(super) data_dir: Option<PathBuf>,
+    /// Feature gates
+    #[arg(long, value_name = "GATE=BOOL,...")]
+    pub(super) feature_gates: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Serving flags")]
+pub(super) struct ServingFlags {
+    /// Address to listen on
+    #[arg(long, value_name = "IP", default_value = "0.0.0.0", value_parser = ip_address)]
+    pub(super) bind_address: IpAddr,
+    /// Port to listen on; 0 lets the system choose
+    #[arg(long, value_name = "PORT", default_value = "6443", value_parser = port)]
+    pub(super) secure_port: u16,
+    /// Address under which clients reach this process (default: --bind-address, or that of the default route)
+    #[arg(long, value_name = "IP", value_parser = ip_address)]
+    pub(super) advertise_address: Option<IpAddr>,
+    /// IP range of Services, or one range per IP family
+    #[arg(long, value_name = "RANGE", default_value_t = ServiceRanges(vec![ServiceRange::DEFAULT]))]
+    pub(super) service_cluster_ip_range: ServiceRanges,
+    /// File for the bound port (default: DATA-DIR/apid.port)
+    #[arg(long, value_name = "FILE")]
+    pub(super) port_file: Option<PathBuf>,
+    /// Timeout of requests other than watches, including the response body
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
+    pub(super) request_timeout: Duration,
+    /// Minimum duration of a watch without a timeout
+    #[arg(long, value_name = "SECONDS", default_value = "1800", value_parser = seconds)]
+    pub(super) min_request_timeout: Duration,
+    /// Time after SIGTERM during which requests are served and /readyz fails
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
+    pub(super) shutdown_delay_duration: Duration,
+    /// Time after start during which /livez ignores checks that do not pass yet
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
+    pub(super) livez_grace_period: Duration,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Certificate flags")]
+pub(super) struct TlsFlags {
+    /// Directory for a generated serving certificate (default: DATA-DIR/certs)
+    #[arg(long, value_name = "DIR")]
+    pub(super) cert_dir: Option<PathBuf>,
+    /// Serving certificate, with its chain
+    #[arg(long, value_name = "FILE")]
+    pub(super) tls_cert_file: Option<PathBuf>,
+    /// Private key of --tls-cert-file
+    #[arg(long, value_name = "FILE")]
+    pub(super) tls_private_key_file: Option<PathBuf>,
+    /// CA bundle of client certificates
+    #[arg(long, value_name = "FILE")]
+    pub(super) client_ca_file: Option<PathBuf>,
+    /// CA bundle with which pods verify this server; published in every namespace and in token Secrets
+    #[arg(long, value_name = "FILE")]
+    pub(super) root_ca_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Flags of the connection to authd")]
+pub(super) struct AuthdConnectionFlags {
+    /// Unix socket of authd; created with --spawn-authd
+    #[arg(long, value_name = "FILE")]
+    pub(super) authd_socket: Option<PathBuf>,
+    /// Start authd, and stop it with this process
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = boolean)]
+    pub(super) spawn_authd: bool,
+    /// Path of authd for --spawn-authd (default: beside apid, then on PATH)
+    #[arg(long, value_name = "FILE")]
+    pub(super) authd_program: Option<PathBuf>,
+    /// Timeout of requests to authd
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub(super) authd_timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Flags of authenticating proxies")]
+pub(super) struct ProxyFlags {
+    /// CA bundle of authenticating proxies
+    #[arg(long, value_name = "FILE")]
+    pub(super) requestheader_client_ca_file: Option<PathBuf>,
+    /// Accepted common names of proxy certificates (default: any)
+    #[arg(long, value_name = "NAME,...")]
+    pub(super) requestheader_allowed_names: Vec<String>,
+    /// Proxy headers with the user name; the first one with a value is used
+    #[arg(long, value_name = "HEADER,...")]
+    pub(super) requestheader_username_headers: Vec<String>,
+    /// Proxy headers with the uid
+    #[arg(long, value_name = "HEADER,...")]
+    pub(super) requestheader_uid_headers: Vec<String>,
+    /// Proxy headers with groups; all values of all headers are used
+    #[arg(long, value_name = "HEADER,...")]
+    pub(super) requestheader_group_headers: Vec<String>,
+    /// Prefixes of proxy headers with extra attributes
+    #[arg(long, value_name = "PREFIX,...")]
+    pub(super) requestheader_extra_headers_prefix: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Storage flags")]
+pub(super) struct StorageFlags {
+    /// Retention time of old revisions and watch events
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    pub(super) history_retention: Duration,
+    /// Time after its last write at which an Event is deleted; 0 means never
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
+    pub(super) event_ttl: Duration,
+    /// Maximum size of the store; units K, M, G, T, Ki, Mi, Gi, Ti (default: no limit)
+    #[arg(long, value_name = "BYTES", value_parser = byte_size)]
+    pub(super) storage_quota: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limit flags")]
+pub(super) struct LimitFlags {
+    /// Limit of reading requests in flight; more get 429; 0 means no limit
+    #[arg(long, value_name = "COUNT", default_value = "400", value_parser = request_count)]
+    pub(super) max_requests_inflight: usize,
+    /// Limit of mutating requests in flight; more get 429; 0 means no limit
+    #[arg(long, value_name = "COUNT", default_value = "200", value_parser = request_count)]
+    pub(super) max_mutating_requests_inflight: usize,
+    /// Limit of values (scalars, lists and objects) in a request body; more get 413
+    #[arg(long, value_name = "COUNT", default_value = Limits::BODY.elements.to_string(), value_parser = elements)]
+    pub(super) max_request_elements: usize,
+    /// Limit of the estimated memory of a decoded request body; more get 413
+    #[arg(long, value_name = "BYTES", default_value = format!("{}Mi", Limits::BODY.tree_bytes >> 20), value_parser = tree_bytes)]
+    pub(super) max_request_tree_bytes: usize,
+    /// Number of concurrent deletes of a deletecollection
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = workers)]
+    pub(super) delete_collection_workers: usize,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Admission flags")]
+pub(super) struct AdmissionFlags {
+    /// Admission plugins to enable in addition to the default ones
+    #[arg(long, value_name = "NAME,...")]
+    pub(super) enable_admission_plugins: Vec<String>,
+    /// Admission plugins to disable
+    #[arg(long, value_name = "NAME,...")]
+    pub(super) disable_admission_plugins: Vec<String>,
+    /// Configuration of admission plugins: an AdmissionConfiguration in YAML or JSON
+    #[arg(long, value_name = "FILE")]
+    pub(super) admission_control_config_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Controller flags")]
+pub(super) struct ControllerFlags {
+    /// Controllers write as service accounts of their own
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = boolean)]
+    pub(super) use_service_account_credentials: bool,
+    /// Delete objects whose owners are gone
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", value_parser = boolean)]
+    pub(super) enable_garbage_collector: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Log, audit and metrics flags")]
+pub(super) struct MonitoringFlags {
+    /// Log verbosity: 0 to 9
+    #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value = "0", value_parser = verbosity)]
+    pub(super) verbosity: u8,
+    /// Log format: text or json
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(super) logging_format: Format,
+    /// Audit log, one line of JSON per request; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(super) audit_log_path: Option<String>,
+    /// Show the metrics that are hidden since this version; only the previous version is allowed
+    #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true, value_parser = previous_version)]
+    pub(super) show_hidden_metrics_for_version: String,
+}
+
+fn previous_version(text: &str) -> Result<String, String> {
+    Metrics::showing_hidden(text).map(|_| text.to_owned())
+}

@@ -1,0 +1,211 @@
+//! The configuration of a command line.
+
+use std::path::PathBuf;
+
+use apimachinery::codec::Limits;
+use apimachinery::names::{Names, Preset};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
+use serving::gates::{FeatureGates, GATES};
+
+use super::declared_flags::{self, FlagState};
+use super::flags::{Flags, ProxyFlags};
+use super::published_config::PublishedConfig;
+use super::values::split_list;
+use super::{Authd, Command, Config};
+use crate::auth::ProxyHeaders;
+use crate::command_line::{self, ParsedLine};
+
+/// The command line of apid for clap: help, completions and manual pages.
+pub fn command() -> clap::Command {
+    Flags::command().args(declared_flags::args()).after_help(gates_help())
+}
+
+/// The feature gates, with stage and default.
+fn gates_help() -> String {
+    let mut text = String::from("Feature gates:\n");
+    for gate in GATES {
+        let (stage, default) = (gate.stage.as_str(), gate.default);
+        text.push_str(&format!("  {}=true|false ({stage} - default={default})\n", gate.name));
+    }
+    text
+}
+
+impl Config {
+    /// Parses the arguments, without the program name.
+    ///
+    /// # Errors
+    ///
+    /// All errors, one line each.
+    pub fn read(arguments: impl IntoIterator<Item = String>) -> Result<Command, Vec<String>> {
+        let (matches, mistakes) = match command_line::parse(command(), arguments)? {
+            ParsedLine::Flags { matches, mistakes } => (matches, mistakes),
+            ParsedLine::Text(text) => return Ok(Command::Print(text)),
+        };
+        let flags = Flags::from_arg_matches(&matches).map_err(|error| vec![error.to_string()])?;
+        let mut reader = Reader { matches: &matches, mistakes, warnings: Vec::new() };
+        match reader.config(flags) {
+            Some(config) if reader.mistakes.is_empty() => Ok(Command::Serve(Box::new(config))),
+            Some(_) | None => Err(reader.mistakes),
+        }
+    }
+}
+
+/// The state of a reading: the given flags, the mistakes and the warnings so far.
+struct Reader<'a> {
+    matches: &'a ArgMatches,
+    mistakes: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl Reader<'_> {
+    /// Builds the configuration. Returns None when a required flag is missing or invalid; the mistakes name
+    /// it.
+    fn config(&mut self, flags: Flags) -> Option<Config> {
+        let preset = flags.general.names;
+        let names = self.names(preset, &flags.general.api_domain);
+        if flags.general.data_dir.is_none() {
+            self.mistakes.push("`--data-dir` is required: set it to the directory of the store".to_owned());
+        }
+        let authd = self.authd(&flags);
+        let tls = match (&flags.tls.tls_cert_file, &flags.tls.tls_private_key_file) {
+            (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
+            (Some(_), None) => {
+                self.mistakes.push("`--tls-cert-file` requires `--tls-private-key-file`".to_owned());
+                None
+            }
+            (None, _) => None,
+        };
+        let gates = self.gates(&flags.general.feature_gates);
+        for name in declared_flags::names_without_effect(self.matches, FlagState::UnsafeToIgnore) {
+            self.mistakes.push(format!(
+                "`--{name}` is not implemented yet; apid does not start, because ignoring the flag would be unsafe"
+            ));
+        }
+        let unimplemented_flags = declared_flags::names_without_effect(self.matches, FlagState::Planned);
+        let names = names?;
+        let admission_configuration = self.admission(flags.admission.admission_control_config_file, &names);
+        let (data_dir, authd, gates) = (flags.general.data_dir?, authd?, gates?);
+        let allows_everything =
+            matches!(authd, Authd::Spawned { .. }) && declared_flags::allows_everything(self.matches);
+        let published_config = PublishedConfig::new(&flags.tls, &flags.proxy);
+        let proxy_headers = proxy_headers(&flags.proxy);
+        let client_cas = [flags.tls.client_ca_file, flags.proxy.requestheader_client_ca_file];
+        let (serving, limits) = (flags.serving, flags.limits);
+        Some(Config {
+            port_file: serving.port_file.unwrap_or_else(|| data_dir.join("apid.port")),
+            cert_dir: flags.tls.cert_dir.unwrap_or_else(|| data_dir.join("certs")),
+            names,
+            bind_address: serving.bind_address,
+            secure_port: serving.secure_port,
+            advertise_address: serving.advertise_address,
+            service_ranges: serving.service_cluster_ip_range.0,
+            tls,
+            client_cas: client_cas.into_iter().flatten().collect(),
+            hidden_metrics: flags.monitoring.show_hidden_metrics_for_version,
+            published_config,
+            authd,
+            authd_socket: flags.authd.authd_socket,
+            authd_timeout: flags.authd.authd_timeout,
+            history_retention: flags.storage.history_retention,
+            event_ttl: flags.storage.event_ttl,
+            storage_quota: flags.storage.storage_quota,
+            request_timeout: serving.request_timeout,
+            min_request_timeout: serving.min_request_timeout,
+            delete_workers: limits.delete_collection_workers,
+            garbage_collector: flags.controllers.enable_garbage_collector,
+            max_in_flight: (limits.max_requests_inflight, limits.max_mutating_requests_inflight),
+            body_limits: Limits {
+                elements: limits.max_request_elements,
+                tree_bytes: limits.max_request_tree_bytes,
+                ..Limits::BODY
+            },
+            shutdown_delay: serving.shutdown_delay_duration,
+            livez_grace: serving.livez_grace_period,
+            enable_admission: split_list(&flags.admission.enable_admission_plugins),
+            disable_admission: split_list(&flags.admission.disable_admission_plugins),
+            admission_configuration,
+            gates,
+            audit_log: flags.monitoring.audit_log_path,
+            controllers_have_accounts: flags.controllers.use_service_account_credentials,
+            proxy_headers,
+            verbosity: flags.monitoring.verbosity,
+            log_json: flags.monitoring.logging_format == serving::log::Format::Json,
+            allows_everything,
+            unimplemented_flags,
+            warnings: std::mem::take(&mut self.warnings),
+            data_dir,
+        })
+    }
+
+    fn names(&mut self, preset: Preset, api_domain: &str) -> Option<Names> {
+        Names::new(preset, api_domain)
+            .map_err(|error| self.mistakes.push(format!("`--api-domain`: {error}")))
+            .ok()
+    }
+
+    fn gates(&mut self, values: &[String]) -> Option<FeatureGates> {
+        match FeatureGates::parse(&split_list(values).join(",")) {
+            Ok((gates, warnings)) => {
+                self.warnings.extend(warnings);
+                Some(gates)
+            }
+            Err(error) => {
+                self.mistakes.push(format!("`--feature-gates`: {error}"));
+                None
+            }
+        }
+    }
+
+    fn authd(&mut self, flags: &Flags) -> Option<Authd> {
+        if flags.authd.spawn_authd {
+            let program = flags.authd.authd_program.clone();
+            return Some(Authd::Spawned { program, flags: declared_flags::authd_arguments(self.matches) });
+        }
+        for name in declared_flags::authd_flag_names(self.matches) {
+            self.warnings.push(format!("`--{name}` is a flag of authd; ignored without `--spawn-authd`"));
+        }
+        if flags.authd.authd_socket.is_none() {
+            self.mistakes.push(
+                "authd is not configured: use `--spawn-authd` to start it, or `--authd-socket` for the socket of a running one"
+                    .to_owned(),
+            );
+        }
+        flags.authd.authd_socket.clone().map(Authd::At)
+    }
+
+    /// Reads the file of `--admission-control-config-file` with all files that it refers to.
+    fn admission(&mut self, file: Option<PathBuf>, names: &Names) -> admission::Configuration {
+        let Some(file) = file else { return admission::Configuration::default() };
+        let folder = file.parent().map(PathBuf::from).unwrap_or_default();
+        let read = |path: &str| std::fs::read(folder.join(path)).map_err(|error| error.to_string());
+        let parsed = std::fs::read(&file)
+            .map_err(|error| vec![format!("file `{}`: {error}", file.display())])
+            .and_then(|text| {
+                admission::Configuration::parse(&file.display().to_string(), &text, names, &read)
+            });
+        parsed.unwrap_or_else(|errors| {
+            let lines = errors.iter().map(|error| format!("`--admission-control-config-file`: {error}"));
+            self.mistakes.extend(lines);
+            admission::Configuration::default()
+        })
+    }
+}
+
+/// The headers that apid interprets. Empty without a CA bundle, because no client is then a proxy.
+fn proxy_headers(flags: &ProxyFlags) -> ProxyHeaders {
+    if flags.requestheader_client_ca_file.is_none() {
+        return ProxyHeaders::default();
+    }
+    let lower_case = |values: &[String]| -> Vec<String> {
+        split_list(values).iter().map(|header| header.to_ascii_lowercase()).collect()
+    };
+    let names = [
+        &flags.requestheader_username_headers,
+        &flags.requestheader_uid_headers,
+        &flags.requestheader_group_headers,
+    ];
+    ProxyHeaders {
+        names: names.into_iter().flat_map(|values| lower_case(values)).collect(),
+        prefixes: lower_case(&flags.requestheader_extra_headers_prefix),
+    }
+}

@@ -1,0 +1,176 @@
+//! Tests of the command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use apimachinery::codec::Limits;
+use apimachinery::names::Preset;
+
+use super::*;
+
+fn read(arguments: &[&str]) -> Result<Config, Vec<String>> {
+    match Config::read(arguments.iter().map(|a| (*a).to_owned()))? {
+        Command::Serve(config) => Ok(*config),
+        Command::Print(text) => panic!("printed {text}"),
+    }
+}
+
+#[test]
+fn flag_defaults_match_kube_apiserver() {
+    let config = read(&["--data-dir=/d", "--spawn-authd"]).unwrap();
+    assert_eq!((config.bind_address.to_string().as_str(), config.secure_port), ("0.0.0.0", 6443));
+    assert_eq!(config.cert_dir, PathBuf::from("/d/certs"));
+    assert_eq!(config.request_timeout, Duration::from_secs(60));
+    assert_eq!(config.history_retention, Duration::from_secs(300));
+    assert_eq!(config.event_ttl, Duration::from_secs(3600));
+    assert_eq!(config.names.preset(), Preset::Svc);
+    assert!(config.allows_everything, "without a mode, AlwaysAllow applies");
+    assert!(
+        !read(&["--data-dir=/d", "--spawn-authd", "--authorization-mode=RBAC"]).unwrap().allows_everything
+    );
+}
+
+#[test]
+fn invalid_flags_are_reported_together() {
+    let errors = read(&[
+        "--names=other",
+        "--secure-port=70000",
+        "--bind-address=here",
+        "--storage-quota=much",
+        "--history-retention=soon",
+        "--tls-cert-file=c",
+        "--nope",
+    ])
+    .unwrap_err();
+    for word in [
+        "nope",
+        "names",
+        "secure-port",
+        "bind-address",
+        "storage-quota",
+        "history-retention",
+        "data-dir",
+        "spawn-authd",
+        "tls-private-key",
+    ] {
+        assert!(errors.iter().any(|m| m.contains(word)), "{word} in {errors:#?}");
+    }
+}
+
+#[test]
+fn spawned_authd_receives_own_and_shared_flags() {
+    let config = read(&[
+        "--data-dir=/d",
+        "--spawn-authd",
+        "--names",
+        "kubernetes",
+        "--token-auth-file",
+        "/t",
+        "--anonymous-auth=false",
+        "--authorization-mode=Node",
+        "--authorization-mode=RBAC",
+        "-v=4",
+        "--audit-log-path=-",
+    ])
+    .unwrap();
+    let Authd::Spawned { mut flags, .. } = config.authd else { panic!("not spawned") };
+    flags.sort();
+    assert_eq!(
+        flags,
+        [
+            "--anonymous-auth=false",
+            "--authorization-mode=Node,RBAC",
+            "--names=kubernetes",
+            "--token-auth-file=/t",
+            "--v=4",
+        ]
+    );
+}
+
+#[test]
+fn unimplemented_flags_are_accepted_and_listed() {
+    let config =
+        read(&["--data-dir=/d", "--authd-socket=/s", "--profiling", "--token-auth-file=/t"]).unwrap();
+    assert_eq!(config.unimplemented_flags, ["profiling"]);
+    assert!(config.warnings.iter().any(|w| w.contains("token-auth-file")));
+    assert_eq!(config.authd, Authd::At("/s".into()));
+}
+
+/// These flags need no implementation, so no log line mentions them.
+#[test]
+fn etcd_and_watch_cache_flags_are_accepted_without_warning() {
+    let config = read(&[
+        "--data-dir=/d",
+        "--spawn-authd",
+        "--etcd-prefix=/registry",
+        "--etcd-compaction-interval=5m",
+        "--storage-media-type=application/json",
+        "--watch-cache=true",
+        "--default-watch-cache-size=100",
+        "--watch-cache-sizes=pods#1000,nodes#100",
+        "--event-ttl=90m",
+    ])
+    .unwrap();
+    assert_eq!(config.unimplemented_flags, Vec::<String>::new());
+    assert_eq!(config.event_ttl, Duration::from_secs(5400));
+}
+
+#[test]
+fn decode_limits_follow_flags_and_reject_zero() {
+    let limits =
+        |words: &[&str]| read(&[&["--spawn-authd", "--data-dir=/d"], words].concat()).map(|c| c.body_limits);
+    assert_eq!(limits(&[]).unwrap(), Limits::BODY);
+    let given = limits(&["--max-request-elements=1000", "--max-request-tree-bytes=8Mi"]).unwrap();
+    assert_eq!(given, Limits { elements: 1000, tree_bytes: 8 << 20, ..Limits::BODY });
+    let errors = limits(&["--max-request-elements=0", "--max-request-tree-bytes=some"]).unwrap_err();
+    assert_eq!(errors.len(), 2, "{errors:?}");
+}
+
+#[test]
+fn external_authd_does_not_allow_everything_without_a_mode_flag() {
+    let config = read(&["--data-dir=/d", "--authd-socket=/s"]).unwrap();
+    assert!(!config.allows_everything, "the mode is a flag of the external authd");
+}
+
+#[test]
+fn proxy_headers_are_read_only_with_their_ca() {
+    let headers = [
+        "--data-dir=/d",
+        "--spawn-authd",
+        "--requestheader-username-headers=X-User,X-Name",
+        "--requestheader-group-headers=X-Group",
+        "--requestheader-extra-headers-prefix=X-Extra-",
+    ];
+    let config = read(&headers).unwrap();
+    assert!(config.proxy_headers.names.is_empty() && config.published_config.proxy.is_none());
+    let config = read(&[&headers[..], &["--requestheader-client-ca-file=/ca"]].concat()).unwrap();
+    assert_eq!(config.proxy_headers.names, ["x-user", "x-name", "x-group"]);
+    assert_eq!(config.proxy_headers.prefixes, ["x-extra-"]);
+    let proxy = config.published_config.proxy.unwrap();
+    let names = proxy.lists.iter().find(|(name, _)| *name == "requestheader-username-headers").unwrap();
+    assert_eq!(names.1, ["X-User", "X-Name"]);
+}
+
+#[test]
+fn help_shows_defaults_groups_and_feature_gates() {
+    let Ok(Command::Print(help)) = Config::read(["--help".to_owned()]) else { panic!("no help") };
+    for text in [
+        format!("[default: {}]", Limits::BODY.elements),
+        format!("[default: {}Mi]", Limits::BODY.tree_bytes >> 20),
+        "Storage flags:".to_owned(),
+        "Authorization flags, passed to authd:".to_owned(),
+        "  AuthorizeNodeWithSelectors=true|false (BETA - default=true)\n".to_owned(),
+        "  WatchList=true|false (BETA - default=false)\n".to_owned(),
+    ] {
+        assert!(help.contains(&text), "{text} in {help}");
+    }
+}
+
+#[test]
+fn every_flag_has_help() {
+    let command = read::command();
+    for arg in command.get_arguments() {
+        assert!(arg.get_help().is_some_and(|help| !help.to_string().is_empty()), "{arg}");
+    }
+    command.debug_assert();
+}

@@ -1,0 +1,119 @@
+//! authd as part of the process: spawned by apid, or external.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::{Clock, Rng};
+use tokio::sync::oneshot;
+
+use super::error::ProcessError;
+use crate::auth::Auth;
+use crate::config::{Authd, Config};
+use crate::spawn::{self, AuthdSupervisor, SpawnError};
+
+/// The wait for authd before serving. An authd that rejects its command line exits within this time.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The authd of this process.
+pub(super) struct ProcessAuthd {
+    socket: PathBuf,
+    /// The supervisor of a spawned authd.
+    supervisor: Option<AuthdSupervisor>,
+    /// Signalled when a spawned authd rejects its command line. None for an external authd, and after the
+    /// signal.
+    rejected: Option<oneshot::Receiver<()>>,
+    /// Removes a folder created for the socket.
+    _socket: Option<spawn::Socket>,
+}
+
+impl ProcessAuthd {
+    /// Spawns authd, or takes the socket of an external one.
+    pub(super) fn start(
+        config: &Config,
+        clock: &Arc<dyn Clock>,
+        rng: &dyn Rng,
+    ) -> Result<Self, ProcessError> {
+        let (program, flags) = match &config.authd {
+            Authd::At(socket) => {
+                let socket = socket.clone();
+                return Ok(ProcessAuthd { socket, supervisor: None, rejected: None, _socket: None });
+            }
+            Authd::Spawned { program, flags } => (program, flags),
+        };
+        // Used when no flag names another key.
+        let mut flags = flags.clone();
+        flags.push(format!("--generated-key-file={}", config.data_dir.join("service-account.key").display()));
+        let program = match program {
+            Some(program) => program.clone(),
+            None => spawn::find()?,
+        };
+        let (socket, default_socket) = match &config.authd_socket {
+            Some(socket) => (socket.clone(), None),
+            None => {
+                let socket = spawn::Socket::place(&config.data_dir, rng).map_err(SpawnError::Socket)?;
+                (socket.path().to_owned(), Some(socket))
+            }
+        };
+        let (reject, rejected) = oneshot::channel();
+        let supervisor = AuthdSupervisor::start(program, &flags, &socket, Arc::clone(clock), reject)
+            .map_err(SpawnError::Start)?;
+        Ok(ProcessAuthd {
+            socket,
+            supervisor: Some(supervisor),
+            rejected: Some(rejected),
+            _socket: default_socket,
+        })
+    }
+
+    /// The Unix socket.
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Waits until a spawned authd accepts connections; returns at once for an external one.
+    ///
+    /// # Errors
+    ///
+    /// authd rejected its command line.
+    pub(super) async fn wait_for_start(&mut self, auth: &Auth) -> Result<(), ProcessError> {
+        if self.supervisor.is_none() {
+            return Ok(());
+        }
+        tokio::select! {
+            () = auth.wait_for_connection() => {}
+            error = self.rejection() => return Err(error),
+            () = tokio::time::sleep(START_TIMEOUT) => {
+                tracing::warn!("authd start is slow; serving without it");
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until authd rejects its command line; pending for an authd that accepts it.
+    pub(super) async fn rejection(&mut self) -> ProcessError {
+        if let Some(rejected) = &mut self.rejected
+            && rejected.await.is_ok()
+        {
+            self.rejected = None;
+            return ProcessError::authd_rejected_flags();
+        }
+        // The supervisor has ended without a rejection, or authd is external.
+        self.rejected = None;
+        std::future::pending().await
+    }
+
+    /// Records the start of the shutdown.
+    pub(super) fn begin_shutdown(&self) {
+        if let Some(supervisor) = &self.supervisor {
+            supervisor.begin_shutdown();
+        }
+    }
+
+    /// Stops a spawned authd and waits for its exit.
+    pub(super) async fn stop(&mut self) {
+        if let Some(supervisor) = self.supervisor.take() {
+            supervisor.end().await;
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The components that the start opens: data directory, store, TLS, port file, admission chain.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use admission::{Chain, Environment};
+use apimachinery::clock::Clock;
+use apimachinery::names::Names;
+use serving::tls::{ServingTls, TlsFiles};
+use storage::engine::fjall::{self, FjallStore};
+use storage::{Observers, Store};
+
+use super::error::ProcessError;
+use crate::auth::PolicyRevisions;
+use crate::config::{Config, STORE};
+use crate::server_state::Cache;
+
+/// Creates a folder with mode 0700, or restricts an existing one: stored objects contain secrets.
+pub(super) fn create_private_folder(path: &Path) -> Result<(), ProcessError> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .and_then(|()| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)))
+        .map_err(|error| ProcessError::DataDir { path: path.to_owned(), error })
+}
+
+/// Builds the admission chain.
+pub(super) fn build_admission(config: &Config, environment: Environment) -> Result<Chain, ProcessError> {
+    Chain::new(
+        &config.enable_admission,
+        &config.disable_admission,
+        &config.admission_configuration,
+        &environment,
+    )
+    .map_err(|errors| ProcessError::Usage(errors.iter().map(ToString::to_string).collect()))
+}
+
+/// Opens the store with its observers.
+pub(super) async fn open_store(
+    config: &Config,
+    names: &Names,
+    clock: &Arc<dyn Clock>,
+    revisions: &Arc<PolicyRevisions>,
+    cache: &Arc<Cache>,
+) -> Result<Arc<dyn Store>, ProcessError> {
+    let identity =
+        fjall::Identity { preset: names.preset().to_string(), api_domain: names.api_domain().to_owned() };
+    let options = fjall::Options {
+        history_retention: config.history_retention,
+        quota_bytes: config.storage_quota,
+        ..fjall::Options::new(config.data_dir.join(STORE), identity, Arc::clone(clock))
+    };
+    // The vector precedes the cache: an event becomes visible only after policy writes below it have
+    // advanced the vector.
+    let observers = Arc::new(Observers(vec![
+        Arc::clone(revisions) as Arc<dyn storage::Observer>,
+        Arc::clone(cache) as Arc<dyn storage::Observer>,
+    ]));
+    let store = tokio::task::spawn_blocking(move || FjallStore::open(options, observers))
+        .await
+        .map_err(|error| ProcessError::Task { task: "opening the store", error })?
+        .map_err(|error| ProcessError::Store(Box::new(error)))?;
+    let store: Arc<dyn Store> = Arc::new(store);
+    revisions.start_at(store.revision());
+    cache.attach(&store);
+    Ok(store)
+}
+
+/// Loads the serving certificate; creates one unless the flags name one.
+pub(super) async fn load_tls(
+    config: &Config,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<ServingTls>, ProcessError> {
+    let (configured, dir, clock) = (config.tls.clone(), config.cert_dir.clone(), Arc::clone(clock));
+    let (hosts, client_cas) = ([config.bind_address.to_string()], config.client_cas.clone());
+    let load = move || -> Result<Arc<ServingTls>, ProcessError> {
+        let (cert, key) = match configured {
+            Some(pair) => pair,
+            None => {
+                let pair = serving::certs::ensure_serving_pair(&dir, &hosts, clock.now())?;
+                (pair.cert, pair.key)
+            }
+        };
+        Ok(ServingTls::load(TlsFiles { cert, key, client_cas })?)
+    };
+    tokio::task::spawn_blocking(load)
+        .await
+        .map_err(|error| ProcessError::Task { task: "loading certificates", error })?
+}
+
+/// Writes the bound port to a file; a reader never sees a partial file.
+pub(super) fn write_port(file: &Path, port: u16) -> Result<(), ProcessError> {
+    let new = file.with_extension("new");
+    std::fs::write(&new, format!("{port}\n"))
+        .and_then(|()| std::fs::rename(&new, file))
+        .map_err(|error| ProcessError::file(file, error))
+}
+
+/// An address that a client on this machine can connect to.
+pub(super) fn connectable_address(bound: SocketAddr) -> SocketAddr {
+    if bound.ip().is_unspecified() {
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), bound.port())
+    } else {
+        bound
+    }
+}

@@ -1,0 +1,102 @@
+//! The errors that end the process, and their exit codes.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use apimachinery::status::Status;
+use serving::certs::CertError;
+use serving::tls::TlsError;
+use storage::engine::fjall::OpenError;
+use tokio::task::JoinError;
+
+use crate::config::EXIT_USAGE;
+use crate::spawn::SpawnError;
+
+/// The error of a start, a run or a shutdown.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProcessError {
+    /// The command line is invalid. One line for each mistake.
+    #[error("{}", .0.join("; "))]
+    Usage(Vec<String>),
+    /// The data directory cannot be created.
+    #[error("data directory {}: {error}", path.display())]
+    DataDir {
+        /// The directory.
+        path: PathBuf,
+        /// The failure of the file system.
+        error: io::Error,
+    },
+    /// A file cannot be opened or written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The failure of the file system.
+        error: io::Error,
+    },
+    /// authd cannot be started.
+    #[error("{0}")]
+    Authd(#[from] SpawnError),
+    /// The store cannot be opened.
+    #[error("{0}")]
+    Store(Box<OpenError>),
+    /// The store cannot keep the key of continue tokens.
+    #[error("the store cannot keep the key of continue tokens: {0}")]
+    TokenKey(storage::Error),
+    /// The serving certificate cannot be created.
+    #[error("{0}")]
+    Certificate(#[from] CertError),
+    /// The serving certificate cannot be loaded.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
+    /// The address cannot be bound.
+    #[error("{0}")]
+    Bind(io::Error),
+    /// The built-in namespaces cannot be created.
+    #[error("cannot create the built-in namespaces: {0}")]
+    Namespaces(Box<Status>),
+    /// The version of hidden metrics is not the previous one.
+    #[error("{0}")]
+    Metrics(String),
+    /// The system gave no random bytes.
+    #[error("the system gave no random bytes")]
+    Random,
+    /// The worker threads cannot start.
+    #[error("worker threads cannot start: {0}")]
+    Workers(io::Error),
+    /// The signal handlers cannot be registered.
+    #[error("cannot register signal handlers: {0}")]
+    Signals(io::Error),
+    /// A blocking task of the start panicked.
+    #[error("{task} failed: {error}")]
+    Task {
+        /// The work of the task.
+        task: &'static str,
+        /// The panic.
+        error: JoinError,
+    },
+}
+
+impl ProcessError {
+    /// The error of a file.
+    pub(super) fn file(path: impl AsRef<Path>, error: io::Error) -> Self {
+        ProcessError::File { path: path.as_ref().to_owned(), error }
+    }
+
+    /// The error after authd reported mistakes in its flags.
+    pub(super) fn authd_rejected_flags() -> Self {
+        ProcessError::Usage(vec!["authd rejected its flags; see its message above".to_owned()])
+    }
+
+    /// Prints the error and returns the exit code: 64 for an invalid command line, 1 otherwise.
+    pub(super) fn report(&self) -> ExitCode {
+        if let ProcessError::Usage(mistakes) = self {
+            mistakes.iter().for_each(|mistake| eprintln!("apid: {mistake}"));
+            return ExitCode::from(EXIT_USAGE);
+        }
+        tracing::error!("{self}");
+        eprintln!("apid: {self}");
+        ExitCode::FAILURE
+    }
+}

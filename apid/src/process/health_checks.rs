@@ -1,0 +1,213 @@
+//! The checks of `/livez`, `/readyz` and `/healthz`, under the names of Kubernetes (requirements D-HEALTH).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use apimachinery::clock::Clock;
+use serving::health::Checks;
+use storage::Store;
+
+use crate::auth::Auth;
+use crate::config::Config;
+use crate::server_state::Health;
+
+/// The progress of start-up and shutdown.
+#[derive(Default)]
+pub(super) struct Progress {
+    /// Whether the built-in namespaces exist.
+    pub(super) namespaces: AtomicBool,
+    /// Whether the start-up objects exist.
+    pub(super) objects: AtomicBool,
+    /// Whether authd decides on the default policy.
+    pub(super) policy: AtomicBool,
+    /// Whether the process shuts down.
+    pub(super) stopping: AtomicBool,
+}
+
+/// A health endpoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Endpoint {
+    Livez,
+    Readyz,
+    Healthz,
+}
+
+/// The components that the checks observe.
+pub(super) struct HealthSources<'a> {
+    /// The configuration.
+    pub(super) config: &'a Config,
+    /// The client of authd.
+    pub(super) auth: &'a Arc<Auth>,
+    /// The store.
+    pub(super) store: &'a Arc<dyn Store>,
+    /// The progress of the process.
+    pub(super) progress: &'a Arc<Progress>,
+    /// The clock of the grace period.
+    pub(super) clock: &'a Arc<dyn Clock>,
+}
+
+impl HealthSources<'_> {
+    /// Builds the checks of all endpoints.
+    pub(super) fn health(&self) -> Health {
+        let grace_end = self.clock.monotonic() + self.config.livez_grace;
+        Health {
+            livez: self.checks(Endpoint::Livez, grace_end),
+            readyz: self.checks(Endpoint::Readyz, grace_end),
+            healthz: self.checks(Endpoint::Healthz, grace_end),
+        }
+    }
+
+    fn checks(&self, endpoint: Endpoint, grace_end: Duration) -> Checks {
+        let is_readyz = endpoint == Endpoint::Readyz;
+        let mut checks = Checks::new().with("ping", || Ok(())).with("log", serving::log::check);
+        let store_check = self.config.names.store_check;
+        checks = self.with_store(checks, store_check);
+        if is_readyz {
+            checks = self.with_store(checks, &format!("{store_check}-readiness"));
+            checks = checks.with("informer-sync", || Ok(()));
+        }
+        // During the grace period after the start, `/livez` ignores unfinished start-up work.
+        let hook = |checks: Checks, name: &str, check: CheckFunction| {
+            let clock = Arc::clone(self.clock);
+            checks.with(&format!("poststarthook/{name}"), move || {
+                let is_ignored = || endpoint == Endpoint::Livez && clock.monotonic() < grace_end;
+                check().or_else(|reason| if is_ignored() { Ok(()) } else { Err(reason) })
+            })
+        };
+        let namespaces = self.progress_check(|progress| &progress.namespaces, "the built-in namespaces");
+        checks = hook(checks, "start-system-namespaces-controller", namespaces);
+        checks = hook(checks, "rbac/bootstrap-roles", self.policy_check(is_readyz));
+        if is_readyz {
+            let (auth, auth_of_notes) = (Arc::clone(self.auth), Arc::clone(self.auth));
+            checks = checks
+                .with("authd", move || auth.health().map_err(|problem| problem.to_string()))
+                .with_notes(move || auth_of_notes.notes());
+            let store = Arc::clone(self.store);
+            checks = checks.with_notes(move || {
+                let warning = |reason| format!("storage is full, creates and updates are rejected: {reason}");
+                store.full_reason().map(warning).into_iter().collect()
+            });
+        }
+        let objects = || self.progress_check(|progress| &progress.objects, "the start-up objects");
+        for name in ["scheduling/bootstrap-system-priority-classes", "priority-and-fairness-config-producer"]
+        {
+            checks = hook(checks, name, objects());
+        }
+        checks = checks.with("autoregister-completion", objects());
+        if self.config.allows_everything {
+            checks = checks.with("warning/every-request-is-allowed", || Ok(()));
+        }
+        if is_readyz {
+            let progress = Arc::clone(self.progress);
+            checks = checks.with("shutdown", move || match progress.stopping.load(Ordering::SeqCst) {
+                false => Ok(()),
+                true => Err("the process is stopping".to_owned()),
+            });
+        }
+        checks
+    }
+
+    fn with_store(&self, checks: Checks, name: &str) -> Checks {
+        let store = Arc::clone(self.store);
+        checks.with(name, move || store.health().map_err(|error| error.to_string()))
+    }
+
+    /// A check that passes when a step of the start is complete.
+    fn progress_check(&self, step: fn(&Progress) -> &AtomicBool, objects: &'static str) -> CheckFunction {
+        let progress = Arc::clone(self.progress);
+        Box::new(move || match step(&progress).load(Ordering::SeqCst) {
+            true => Ok(()),
+            false => Err(format!("{objects} do not exist yet")),
+        })
+    }
+
+    /// The check of the default policy. Success is final.
+    fn policy_check(&self, is_readyz: bool) -> CheckFunction {
+        let (auth, progress) = (Arc::clone(self.auth), Arc::clone(self.progress));
+        Box::new(move || {
+            // The loss of authd is not a reason to restart this process.
+            if progress.policy.load(Ordering::SeqCst) || (!is_readyz && auth.unreachable().is_some()) {
+                return Ok(());
+            }
+            auth.health().map_err(|problem| problem.to_string())?;
+            progress.policy.store(true, Ordering::SeqCst);
+            Ok(())
+        })
+    }
+}
+
+type CheckFunction = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use apimachinery::clock::SystemClock;
+    use storage::Observers;
+    use storage::engine::fjall::{self, FjallStore};
+
+    use super::*;
+    use crate::config::Command;
+
+    fn config(words: &[&str]) -> Config {
+        let words = ["--data-dir=/d"].iter().chain(words).map(|word| (*word).to_owned());
+        match Config::read(words).unwrap() {
+            Command::Serve(config) => *config,
+            Command::Print(text) => panic!("printed {text}"),
+        }
+    }
+
+    /// Opens a store in a folder; with a quota of 0 the store is full.
+    async fn open_store(dir: &std::path::Path, quota_bytes: Option<u64>) -> Arc<dyn Store> {
+        let identity = fjall::Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
+        let options = fjall::Options {
+            quota_bytes,
+            ..fjall::Options::new(dir.join("store"), identity, Arc::new(SystemClock::new()))
+        };
+        let store = FjallStore::open(options, Arc::new(Observers(Vec::new()))).unwrap();
+        store.maintain().await.unwrap();
+        Arc::new(store)
+    }
+
+    /// The verbose response of `/readyz` after a complete start.
+    async fn readyz(config: &Config, quota_bytes: Option<u64>) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open_store(dir.path(), quota_bytes).await;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let auth = Auth::allow_all(Arc::clone(&clock));
+        let progress = Arc::new(Progress::default());
+        progress.namespaces.store(true, SeqCst);
+        progress.objects.store(true, SeqCst);
+        let sources =
+            HealthSources { config, auth: &auth, store: &store, progress: &progress, clock: &clock };
+        let answer = sources.health().readyz.answer("readyz", None, "verbose", true);
+        store.close().await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.body
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn readyz_warns_while_the_store_is_full() {
+        let config = config(&["--spawn-authd", "--authorization-mode=RBAC"]);
+        let full = readyz(&config, Some(0)).await;
+        assert!(full.contains("warn: storage is full") && full.contains("the quota is 0"), "{full}");
+        let free = readyz(&config, None).await;
+        assert!(!free.contains("storage is full"), "{free}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn readyz_reports_missing_authorizer_only_for_spawned_authd() {
+        const CHECK: &str = "warning/every-request-is-allowed";
+        for (words, is_reported) in [
+            (&["--spawn-authd"][..], true),
+            (&["--spawn-authd", "--authorization-mode=RBAC,AlwaysAllow"], true),
+            (&["--spawn-authd", "--authorization-mode=RBAC"], false),
+            (&["--spawn-authd", "--authorization-config=/f"], false),
+            (&["--authd-socket=/s"], false),
+        ] {
+            let body = readyz(&config(words), None).await;
+            assert_eq!(body.contains(CHECK), is_reported, "{words:?}: {body}");
+        }
+    }
+}

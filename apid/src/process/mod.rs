@@ -1,0 +1,269 @@
+//! The life of the process from configuration to exit: start-up and shutdown order.
+//!
+//! # Contract
+//!
+//! [`run`] serves until SIGTERM or SIGINT.
+//!
+//! Start-up: apid starts authd, opens the store, binds the port and writes the port to a file. Then apid
+//! serves requests. `/readyz` fails until authd has the policy snapshot and default policy exists.
+//!
+//! Shutdown: `/readyz` fails, the shutdown delay passes, watches end, open requests finish, the store
+//! closes, authd exits.
+//!
+//! # Invariants
+//!
+//! INVARIANT (no store after a rejected command line): a new store is created only after authd has accepted
+//! its flags.
+
+mod authd;
+mod components;
+mod error;
+mod health_checks;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use admission::Environment;
+use apimachinery::clock::{Clock, Rng, SystemClock, SystemRng};
+use kinds::Registry;
+use serving::listener::Listener;
+use serving::metrics::Metrics;
+use serving::server::ServerOptions;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{oneshot, watch};
+
+use crate::audit::AuditLog;
+use crate::auth::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions};
+use crate::background::start_objects::AdvertisedServer;
+use crate::background::{self, AdmissionWrites};
+use crate::config::{Config, STORE};
+use crate::http::Api;
+use crate::server_state::{Cache, Parts, ServerState};
+use crate::verbs::{AdmissionBackend, TokenKey};
+use authd::ProcessAuthd;
+use error::ProcessError;
+use health_checks::{HealthSources, Progress};
+
+/// The timeout of open requests at shutdown.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// The timeout of blocking tasks at exit.
+const RUNTIME_STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The idle time after which a blocking thread ends: each thread retains freed memory.
+const BLOCKING_THREAD_KEEP_ALIVE: Duration = Duration::from_secs(1);
+
+/// Serves. The exit code is 0 after a signal, 64 for an invalid command line, 1 for any other failure.
+pub fn run(config: Config) -> ExitCode {
+    let format = if config.log_json { serving::log::Format::Json } else { serving::log::Format::Text };
+    if serving::log::init(config.verbosity, format, Arc::new(SystemClock::new())).is_err() {
+        eprintln!("apid: logging is set up already");
+    }
+    for flag in &config.unimplemented_flags {
+        tracing::warn!("`--{flag}` is accepted but has no effect yet");
+    }
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    if config.allows_everything {
+        tracing::warn!(
+            "no authorizer is configured; every request is allowed, anonymous requests are disabled"
+        );
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_keep_alive(BLOCKING_THREAD_KEEP_ALIVE)
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("apid: the runtime cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = runtime.block_on(serve(config));
+    runtime.shutdown_timeout(RUNTIME_STOP_TIMEOUT);
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => error.report(),
+    }
+}
+
+async fn serve(config: Config) -> Result<(), ProcessError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let rng: Arc<dyn Rng> = Arc::new(SystemRng);
+    let names = Arc::new(config.names.clone());
+    let registry = Arc::new(Registry::new(&names));
+    let cache = Arc::new(Cache::new(storage::cache::Limits::default()));
+    let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
+    let admission_writes = Arc::new(AdmissionWrites::default());
+    let admission = components::build_admission(
+        &config,
+        Environment {
+            names: Arc::clone(&names),
+            clock: Arc::clone(&clock),
+            rng: Arc::clone(&rng),
+            reader: backend.clone(),
+            writer: admission_writes.clone(),
+            authorizer: backend.clone(),
+            reservations: Arc::default(),
+        },
+    )?;
+    let is_new_store = !config.data_dir.join(STORE).exists();
+    components::create_private_folder(&config.data_dir)?;
+
+    let mut authd = ProcessAuthd::start(&config, &clock, &*rng)?;
+    let revisions = Arc::new(PolicyRevisions::new(Reductions::new(&registry, &names)));
+    let options = AuthOptions {
+        socket: authd.socket().to_owned(),
+        timeout: config.authd_timeout,
+        proxy_headers: config.proxy_headers.clone(),
+    };
+    let auth = Auth::connect(options, Arc::clone(&revisions), Arc::clone(&clock))
+        .map_err(|_| ProcessError::Random)?;
+    if is_new_store {
+        authd.wait_for_start(&auth).await?;
+    }
+    // The store waits for the disk while certificates and the first random bytes use a processor. With an
+    // existing store, authd starts meanwhile.
+    let (store, tls) = tokio::try_join!(
+        components::open_store(&config, &names, &clock, &revisions, &cache),
+        components::load_tls(&config, &clock)
+    )?;
+    if !is_new_store {
+        authd.wait_for_start(&auth).await?;
+    }
+
+    let _reload = tls.spawn_watch();
+    let audit = match &config.audit_log {
+        Some(path) => AuditLog::open(path).map_err(|error| ProcessError::file(path, error))?,
+        None => AuditLog::off(),
+    };
+    let listener =
+        Listener::tcp(config.bind_address, config.secure_port).await.map_err(ProcessError::Bind)?;
+    let address = listener.address().unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+    components::write_port(&config.port_file, address.port())?;
+
+    let progress = Arc::new(Progress::default());
+    let (stop, stopping) = watch::channel(false);
+    let token_key = TokenKey::load_or_create(&*store).await.map_err(ProcessError::TokenKey)?;
+    let health =
+        HealthSources { config: &config, auth: &auth, store: &store, progress: &progress, clock: &clock }
+            .health();
+    let metrics = Metrics::showing_hidden(&config.hidden_metrics).map_err(ProcessError::Metrics)?;
+    let server_state = Arc::new(ServerState::new(Parts {
+        health,
+        names: Arc::clone(&names),
+        clock: Arc::clone(&clock),
+        rng: Arc::clone(&rng),
+        registry,
+        store: Arc::clone(&store),
+        cache,
+        token_key,
+        auth: Arc::clone(&auth),
+        admission,
+        audit,
+        gates: config.gates.clone(),
+        metrics: Arc::new(metrics),
+        server_address: components::connectable_address(address).to_string(),
+        stopping,
+        request_timeout: config.request_timeout,
+        delete_workers: config.delete_workers,
+        min_watch_timeout: config.min_request_timeout,
+        body_limits: config.body_limits,
+    }));
+    auth.register_metrics(&server_state.metrics);
+    backend.attach(&server_state);
+    admission_writes.attach(&server_state);
+    let (drain, draining) = oneshot::channel::<()>();
+    let options = ServerOptions { drain: DRAIN_TIMEOUT, ..ServerOptions::default() };
+    let api = Api::new(Arc::clone(&server_state)).map_err(ProcessError::Workers)?;
+    let server = tokio::spawn(serving::server::serve(
+        listener,
+        Some(tls),
+        Arc::new(api.with_limits(config.max_in_flight.0, config.max_in_flight.1)),
+        options,
+        async {
+            let _ = draining.await;
+        },
+    ));
+    tracing::info!(%address, names = %names.preset(), revision = %store.revision(), "serving requests");
+
+    let result = run_until_stopped(&server_state, &config, address, &mut authd, &progress).await;
+
+    progress.stopping.store(true, Ordering::SeqCst);
+    authd.begin_shutdown();
+    if result.is_ok() {
+        tokio::time::sleep(config.shutdown_delay).await;
+    }
+    stop.send_replace(true);
+    let _ = drain.send(());
+    let _ = server.await;
+    store.close().await;
+    server_state.audit.close();
+    auth.begin_shutdown();
+    authd.stop().await;
+    let _ = std::fs::remove_file(&config.port_file);
+    result
+}
+
+/// Starts the background work and waits for a signal, or for an authd that rejects its command line.
+async fn run_until_stopped(
+    server_state: &Arc<ServerState>,
+    config: &Config,
+    address: SocketAddr,
+    authd: &mut ProcessAuthd,
+    progress: &Arc<Progress>,
+) -> Result<(), ProcessError> {
+    let socket = authd.socket().to_owned();
+    let running = async {
+        start_background_work(server_state, config, address, &socket, progress).await?;
+        std::future::pending().await
+    };
+    tokio::select! {
+        result = running => result,
+        result = wait_for_stop_signal() => result,
+        error = authd.rejection() => Err(error),
+    }
+}
+
+/// Starts all writers: built-in namespaces, then the mirror and the start-up objects, then the loops.
+async fn start_background_work(
+    server_state: &Arc<ServerState>,
+    config: &Config,
+    bound: SocketAddr,
+    socket: &std::path::Path,
+    progress: &Arc<Progress>,
+) -> Result<(), ProcessError> {
+    let accounts = config.controllers_have_accounts;
+    background::namespaces::ensure_built_in(server_state)
+        .await
+        .map_err(|status| ProcessError::Namespaces(Box::new(status)))?;
+    progress.namespaces.store(true, Ordering::SeqCst);
+    let (auth, socket) = (Arc::clone(&server_state.auth), socket.to_owned());
+    let mirror = MirrorOptions::new(socket.clone(), &server_state.names, server_state.rng.uuid());
+    tokio::spawn(async move { auth.log_outages(&socket).await });
+    let writer = Arc::new(background::PolicyWrites::new(Arc::clone(server_state), accounts));
+    tokio::spawn(Arc::clone(&server_state.auth).run_mirror(mirror, Arc::clone(&server_state.store), writer));
+    let published = AdvertisedServer::new(config.advertise_address, bound, config.service_ranges.clone());
+    let progress = Arc::clone(progress);
+    tokio::spawn(background::start_objects::run(Arc::clone(server_state), published, move || {
+        progress.objects.store(true, Ordering::SeqCst);
+    }));
+    background::publish(server_state, accounts, config.published_config.clone());
+    background::start(server_state, accounts, config.garbage_collector, config.event_ttl);
+    Ok(())
+}
+
+async fn wait_for_stop_signal() -> Result<(), ProcessError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(ProcessError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ProcessError::Signals)?;
+    let signal = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    };
+    tracing::info!(signal, "shutdown started");
+    Ok(())
+}
