@@ -118,7 +118,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
             &["server_state", "spawn"],
             &["verbs", "background"],
             &["http"],
-            &["process", "certs", "store"],
+            &["process", "certs", "store_commands"],
         ],
     ),
     (

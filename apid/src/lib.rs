@@ -17,5 +17,5 @@ pub mod http;
 pub mod process;
 pub mod server_state;
 pub mod spawn;
-pub mod store;
+pub mod store_commands;
 pub mod verbs;

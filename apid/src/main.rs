@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         return apid::certs::run(arguments).map_or_else(usage, |()| ExitCode::SUCCESS);
     }
     if arguments.next_if(|word| word == "store").is_some() {
-        return apid::store::run(arguments);
+        return apid::store_commands::run(arguments);
     }
     match Config::read(arguments) {
         Ok(Command::Serve(config)) => apid::process::run(*config),
