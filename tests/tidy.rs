@@ -122,7 +122,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
             &["server_state", "spawn"],
             &["verbs", "background"],
             &["http"],
-            &["process", "certs", "store", "reference"],
+            &["process", "certs", "store_commands", "reference"],
         ],
     ),
     (

@@ -19,5 +19,5 @@ pub mod process;
 pub mod reference;
 pub mod server_state;
 pub mod spawn;
-pub mod store;
+pub mod store_commands;
 pub mod verbs;

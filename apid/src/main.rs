@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         return apid::certs::run(arguments).map_or_else(usage, |()| ExitCode::SUCCESS);
     }
     if arguments.next_if(|word| word == "store").is_some() {
-        return apid::store::run(arguments);
+        return apid::store_commands::run(arguments);
     }
     if arguments.next_if(|word| word == "completion").is_some() {
         return apid::reference::run_completion(arguments);

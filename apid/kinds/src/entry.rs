@@ -122,7 +122,7 @@ impl Decoder {
 impl storage::cache::Decode for Decoder {
     type Entry = Entry;
 
-    fn decode(&self, _key: &str, value: &Bytes) -> Result<Entry, String> {
+    fn decode(&self, _key: &str, value: &Bytes) -> Result<Entry, storage::cache::DecodeError> {
         let metadata = find_metadata(value).ok_or("does not begin with kind, apiVersion and metadata")?;
         let object = self.selection.extract(value).map_err(|e| e.to_string())?;
         let mut texts = Texts::default();

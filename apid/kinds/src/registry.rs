@@ -125,9 +125,9 @@ impl Resource {
     /// Storage key of an object: `<prefix><namespace>/<name>` or `<prefix><name>`.
     pub fn key(&self, namespace: &str, name: &str) -> String {
         if self.kind.namespaced {
-            format!("{}{namespace}/{name}", self.key_prefix)
+            [self.key_prefix.as_str(), namespace, "/", name].concat()
         } else {
-            format!("{}{name}", self.key_prefix)
+            [self.key_prefix.as_str(), name].concat()
         }
     }
 

@@ -119,8 +119,8 @@ impl RequestBody {
             ReadError::Timeout => {
                 Status::failure(Reason::Timeout, "the body of the request did not arrive in time")
             }
-            ReadError::Broken(why) => {
-                Status::bad_request(format!("reading the body of the request failed: {why}"))
+            ReadError::Broken(reason) => {
+                Status::bad_request(format!("reading the body of the request failed: {reason}"))
             }
         })
     }

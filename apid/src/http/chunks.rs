@@ -106,6 +106,8 @@ pub(super) struct BufferedChunks {
     made: VecDeque<Bytes>,
     size: usize,
     exact_size: Option<usize>,
+    /// Whether the source is prepared.
+    prepared: bool,
     ended: bool,
     chunks: Box<dyn ChunkSource>,
 }
@@ -113,7 +115,14 @@ pub(super) struct BufferedChunks {
 impl BufferedChunks {
     /// Wraps a document of which no chunk has been made yet.
     pub(super) fn new(chunks: Box<dyn ChunkSource>) -> Self {
-        BufferedChunks { made: VecDeque::new(), size: 0, exact_size: None, ended: false, chunks }
+        BufferedChunks {
+            made: VecDeque::new(),
+            size: 0,
+            exact_size: None,
+            prepared: false,
+            ended: false,
+            chunks,
+        }
     }
 
     /// Makes a part of the first `limit` bytes. Returns true if another part remains.
@@ -125,6 +134,7 @@ impl BufferedChunks {
         if self.chunks.prepare()? {
             return Ok(true);
         }
+        self.prepared = true;
         if self.size == 0 {
             self.exact_size = self.chunks.exact_size();
         }
@@ -142,6 +152,14 @@ impl BufferedChunks {
                 Ok(false)
             }
         }
+    }
+
+    /// Whether the next call of [`BufferedChunks::prepare_upto`] may take more than about 0.2 ms of CPU.
+    ///
+    /// Unlike [`ChunkSource::is_costly`], this ignores the chunks made so far, because preparation makes another.
+    pub(super) fn is_preparation_costly(&self, limit: usize) -> bool {
+        let is_step_left = !self.prepared || self.size.max(self.chunks.min_size()) <= limit;
+        is_step_left && !self.ended && self.chunks.is_costly()
     }
 
     /// The size of the document, if it is known.
@@ -427,6 +445,20 @@ mod tests {
             } else {
                 assert_eq!(whole(Box::new(buffered)).unwrap(), all, "{parts:?}");
             }
+        }
+    }
+
+    #[test]
+    fn preparation_is_costly_until_the_limit_is_reached() {
+        for (limit, steps) in [(1, 1), (usize::MAX, 3)] {
+            let mut buffered = BufferedChunks::new(Box::new(Gzip::new(chunks(&[2 * MAX_INPUT_PER_CALL]))));
+            let mut costly_steps = 0;
+            while buffered.is_preparation_costly(limit) {
+                costly_steps += 1;
+                buffered.prepare_upto(limit).unwrap();
+                assert!(!buffered.is_costly(), "the next chunk is made");
+            }
+            assert_eq!(costly_steps, steps, "{limit}");
         }
     }
 

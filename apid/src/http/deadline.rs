@@ -62,11 +62,11 @@ pub(super) fn body(
     late: impl FnOnce() + Send + 'static,
 ) -> Body {
     let state = Arc::new(Mutex::new(SendState::Sending(ResponseChunks::new(chunks, producer))));
-    let held = Arc::clone(&state);
+    let state_of_timer = Arc::clone(&state);
     let remaining = time.remaining();
     let timer = tokio::spawn(async move {
         tokio::time::sleep(remaining).await;
-        let rest = held.lock().end(SendState::Late);
+        let rest = state_of_timer.lock().end(SendState::Late);
         if rest.is_some() {
             late();
         }
@@ -163,74 +163,74 @@ mod tests {
         super::body(chunks, &RequestDeadline::begin(&clock(), time), ChunkProducer::for_tests(), late)
     }
 
-    /// A document of three chunks that holds a reference to `held`.
-    fn document(held: &Arc<()>) -> Box<dyn ChunkSource> {
-        let held = Arc::clone(held);
+    /// A document of three chunks that has a copy of `reference`.
+    fn document(reference: &Arc<()>) -> Box<dyn ChunkSource> {
+        let reference = Arc::clone(reference);
         chunks::of(["one", "two", "three"].into_iter().map(move |part| {
-            let _ = &held;
+            let _ = &reference;
             Ok(Bytes::from(part))
         }))
     }
 
     #[tokio::test]
     async fn body_read_before_deadline_is_complete_and_drops_document() {
-        let held = Arc::new(());
-        let mut sent = body(document(&held), AMPLE, || panic!("the deadline has not passed"));
+        let reference = Arc::new(());
+        let mut sent = body(document(&reference), AMPLE, || panic!("the deadline has not passed"));
         let mut all = Vec::new();
         while let Some(frame) = sent.frame().await {
             all.extend_from_slice(&frame.unwrap().into_data().unwrap());
         }
         assert_eq!(all, b"onetwothree");
-        assert_eq!(Arc::strong_count(&held), 1, "the body drops the document at its end");
+        assert_eq!(Arc::strong_count(&reference), 1, "the body drops the document at its end");
         assert!(sent.frame().await.is_none());
     }
 
     #[tokio::test]
     async fn unread_body_is_dropped_at_deadline_and_ends_with_error() {
-        let held = Arc::new(());
+        let reference = Arc::new(());
         let (late, expired) = oneshot::channel();
-        let mut sent = body(document(&held), Duration::ZERO, || late.send(()).unwrap());
+        let mut sent = body(document(&reference), Duration::ZERO, || late.send(()).unwrap());
         assert_eq!(sent.frame().await.unwrap().unwrap().into_data().unwrap(), "one");
         // The test does not poll for the next chunk.
         expired.await.unwrap();
         tokio::task::yield_now().await;
-        assert_eq!(Arc::strong_count(&held), 1);
+        assert_eq!(Arc::strong_count(&reference), 1);
         let error = sent.frame().await.unwrap().unwrap_err();
         assert!(error.to_string().contains("in time"), "{error}");
     }
 
     #[tokio::test]
     async fn preparation_time_counts_against_deadline() {
-        let (clock, held) = (clock(), Arc::new(()));
+        let (clock, reference) = (clock(), Arc::new(()));
         let time = RequestDeadline::begin(&clock, AMPLE);
-        let document = document(&held);
+        let document = document(&reference);
         clock.advance(AMPLE);
         let (late, expired) = oneshot::channel();
         let sent = super::body(document, &time, ChunkProducer::for_tests(), || late.send(()).unwrap());
         expired.await.unwrap();
         drop(sent);
-        assert_eq!(Arc::strong_count(&held), 1);
+        assert_eq!(Arc::strong_count(&reference), 1);
     }
 
     #[tokio::test]
     async fn encoding_error_drops_document_without_deadline_callback() {
-        let held = Arc::new(());
-        let broken = document(&held).chain([Err(Status::internal("unreadable"))]);
+        let reference = Arc::new(());
+        let broken = document(&reference).chain([Err(Status::internal("unreadable"))]);
         let mut sent = body(chunks::of(broken), AMPLE, || panic!("the deadline has not passed"));
         for _ in 0..3 {
             assert!(sent.frame().await.unwrap().is_ok());
         }
         assert!(sent.frame().await.unwrap().is_err());
-        assert_eq!(Arc::strong_count(&held), 1);
+        assert_eq!(Arc::strong_count(&reference), 1);
         assert!(sent.frame().await.is_none());
     }
 
     #[tokio::test]
     async fn dropped_body_cancels_deadline_timer() {
-        let held = Arc::new(());
+        let reference = Arc::new(());
         let (late, expired) = oneshot::channel::<()>();
-        drop(body(document(&held), AMPLE, || drop(late)));
+        drop(body(document(&reference), AMPLE, || drop(late)));
         assert!(expired.await.is_err(), "dropping the body drops the timer");
-        assert_eq!(Arc::strong_count(&held), 1);
+        assert_eq!(Arc::strong_count(&reference), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! The request handler: authentication, authorization, routing and response in order.
+//! The request handler: authentication, authorization, execution and response in order.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -14,43 +14,27 @@ use serving::body::Body;
 use serving::server::{ConnectionInfo, Handler};
 use tracing::Instrument as _;
 
-use super::body::{ReceivedBody, RequestBody};
+use super::body::RequestBody;
 use super::deadline::{self, RequestDeadline};
-use super::in_flight::{self, InFlight};
-use super::negotiate::{self, BodySyntax};
+use super::execution::{self, AuthorizedRequest, Executor};
+use super::negotiate;
 use super::query::Query;
 use super::request_context::{AuditRecord, RequestContext};
 use super::request_info::RequestInfo;
 use super::respond::{AUDIT_ID, ApiResponse, Delivery, ResponseOptions};
 use super::response_chunks::{self, ChunkProducer};
-use super::shares::{Shares, UserShare};
-use super::work_pool::{PoolError, PoolLimits, WorkPool};
-use super::{head_limits, openapi, openid, paths, request_cost, resources};
+use super::shares::Shares;
+#[cfg(test)]
+use super::work_pool::WorkPool;
+use super::{head_limits, paths};
 use crate::auth::{Authenticated, Authorized, Credentials, PrefetchedDecision};
 use crate::server_state::ServerState;
-
-/// Memory cost of preparing the first bytes of a small response, in bytes.
-const PREPARE_COST: usize = 1 << 20;
-
-/// A request whose work is too large for an I/O thread.
-struct LargeRequest {
-    context: Arc<RequestContext>,
-    authorized: Authorized,
-    caller: Authenticated,
-    body: ReceivedBody,
-    /// Estimated memory cost of the work, in bytes.
-    bytes: usize,
-}
-
-/// Cheap preparation steps between two yields of an I/O thread: at most about one millisecond.
-const CHEAP_STEPS: usize = 5;
 
 /// The request handler of a server.
 pub struct Api {
     server_state: Arc<ServerState>,
-    in_flight: Arc<InFlight>,
     shares: Shares,
-    pool: Arc<WorkPool>,
+    executor: Executor,
 }
 
 impl Handler for Api {
@@ -67,15 +51,13 @@ impl Api {
     ///
     /// The system cannot start a worker thread.
     pub fn new(server_state: Arc<ServerState>) -> io::Result<Self> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let pool = Arc::new(WorkPool::start(threads, PoolLimits::SERVER)?);
-        Ok(Api { server_state, in_flight: Arc::new(InFlight::new((0, 0))), shares: Shares::new(), pool })
+        Ok(Api { server_state, shares: Shares::new(), executor: Executor::start()? })
     }
 
     /// Sets the in-flight limits for reads and writes; 0 means no limit.
     #[must_use]
     pub fn with_limits(self, reading: usize, writing: usize) -> Self {
-        Api { in_flight: Arc::new(InFlight::new((reading, writing))), ..self }
+        Api { executor: self.executor.with_limits(reading, writing), ..self }
     }
 
     /// Handles one request and returns its response.
@@ -104,7 +86,8 @@ impl Api {
             query,
             connection: Arc::clone(connection),
             id: audit_id.to_str().unwrap_or_default().to_owned(),
-            audit: AuditRecord::new(Arc::clone(server_state)),
+            audit: AuditRecord::default(),
+            pool: Arc::clone(self.executor.pool()),
             share: OnceLock::new(),
         });
         context.begin_audit();
@@ -120,10 +103,11 @@ impl Api {
         server_state.request_metrics.count(info, &context.query, resource, response.code(), latency);
         let is_stream = response.is_stream();
         if is_stream {
-            context.audit.discard();
+            // A stream writes its own audit lines.
+            drop(context.audit.take());
         } else {
             let failure = response.failure.take();
-            context.audit.complete(response.code(), failure.as_deref()).await;
+            context.complete_audit(response.code(), failure.as_deref()).await;
         }
         let send = |chunks| {
             let aborts = server_state.request_metrics.aborts(info, resource);
@@ -155,7 +139,7 @@ impl Api {
     /// Returns a producer that makes response chunks in the name of the authenticated user.
     fn chunk_producer(&self, context: &RequestContext) -> ChunkProducer {
         let share = context.share.get().cloned().unwrap_or_else(|| self.shares.of(""));
-        ChunkProducer::new(Arc::clone(&self.pool), share, Arc::clone(&context.connection.unsent_bytes))
+        ChunkProducer::new(Arc::clone(&context.pool), share, Arc::clone(&context.connection.unsent_bytes))
     }
 
     /// Returns the response in every case: a panic gives 500, a timeout gives 504.
@@ -211,68 +195,13 @@ impl Api {
         }
         let authorized = self.authorize(context, other.as_ref().unwrap_or(&caller), prefetched).await?;
         if context.is_for_health() {
-            return route(context, &authorized, &[]).await;
+            return execution::route(context, &authorized, &[]).await;
         }
         // The share belongs to the authenticated user, so that impersonation gives no second share.
         let share = context.share.get_or_init(|| self.shares.of(&caller.user().name));
         context.check_unsent_responses(false)?;
         let body = body.receive(share).await?;
-        let syntax = BodySyntax::of(&context.head.headers);
-        match request_cost::expected_cost(context, &body, syntax) {
-            None => {
-                let groups = &caller.user().groups;
-                let _permit = self.in_flight.enter(&context.info.attributes, groups, share)?;
-                let response = route(context, &authorized, &body).await?;
-                self.prepare(response, context.response_options, &share.user).await
-            }
-            Some(bytes) => {
-                let work = LargeRequest { context: Arc::clone(context), authorized, caller, body, bytes };
-                Box::pin(self.run_on_pool(work, share)).await
-            }
-        }
-    }
-
-    /// Handles a large request on the work pool. Its future is too large to be part of [`Api::run`].
-    async fn run_on_pool(&self, work: LargeRequest, share: &Arc<UserShare>) -> Result<ApiResponse, Status> {
-        let LargeRequest { context, authorized, caller, body, bytes } = work;
-        let (in_flight, of) = (Arc::clone(&self.in_flight), Arc::clone(share));
-        let work = async move {
-            // A request that waits for a worker takes no in-flight permit.
-            let _permit = in_flight.enter(&context.info.attributes, &caller.user().groups, &of)?;
-            // Checked again, because responses to requests ahead of this one in the queue may have become
-            // unsent.
-            context.check_unsent_responses(true)?;
-            let mut response = route(&context, &authorized, &body).await?;
-            while response.prepare(context.response_options) {}
-            Ok(response)
-        };
-        let done = self.pool.run(&share.user, bytes, work.in_current_span()).await;
-        done.unwrap_or_else(|rejected| Err(reject(rejected)))
-    }
-
-    /// Does the work that precedes the response head, on the pool when it is costly.
-    async fn prepare(
-        &self,
-        mut response: ApiResponse,
-        response_options: ResponseOptions,
-        user: &Arc<str>,
-    ) -> Result<ApiResponse, Status> {
-        let mut steps = 0;
-        while !response.is_costly() {
-            if !response.prepare(response_options) {
-                return Ok(response);
-            }
-            steps += 1;
-            if steps % CHEAP_STEPS == 0 {
-                tokio::task::yield_now().await;
-            }
-        }
-        let work = async move {
-            while response.prepare(response_options) {}
-            response
-        };
-        let work = Box::pin(work.in_current_span());
-        self.pool.run_queued(user, PREPARE_COST, work).await.map_err(Status::internal)
+        self.executor.execute(context, AuthorizedRequest { authorized, caller, body }, share).await
     }
 
     async fn authorize(
@@ -305,39 +234,25 @@ fn resource_of(server_state: &ServerState, info: &RequestInfo) -> Option<Arc<Res
     server_state.registry.find(&a.group, &a.version, &a.resource).cloned()
 }
 
-fn reject(rejected: PoolError) -> Status {
-    match rejected {
-        PoolError::QueueFull(full) => in_flight::too_many_requests(&full.to_string()),
-        PoolError::ShutDown(error) => Status::unavailable(error.to_string(), 1),
-    }
-}
-
-async fn route(context: &RequestContext, by: &Authorized, body: &[u8]) -> Result<ApiResponse, Status> {
-    if let Some(what) = context.info.malformed {
-        return Err(Status::bad_request(format!("the request path is malformed: {what}")));
-    }
-    if context.info.attributes.resource_request {
-        resources::handle(context, by, body).await
-    } else if openapi::is_openapi_request(context) {
-        openapi::handle(context).await
-    } else if openid::is_openid_request(context) {
-        openid::handle(context).await
-    } else {
-        paths::handle(context)
-    }
-}
-
 /// Returns the audit ID of the client if it is valid, else a new one.
 fn audit_id(head: &Parts, server_state: &ServerState) -> HeaderValue {
-    let sent = head.headers.get(AUDIT_ID);
-    let sound = |value: &&HeaderValue| {
+    let of_client = head.headers.get(AUDIT_ID);
+    let is_valid = |value: &&HeaderValue| {
         let bytes = value.as_bytes();
         (1..=64).contains(&bytes.len())
             && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
     };
-    match sent.filter(sound) {
+    match of_client.filter(is_valid) {
         Some(value) => value.clone(),
         None => HeaderValue::from_str(&server_state.rng.uuid())
             .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
+    }
+}
+
+#[cfg(test)]
+impl Api {
+    /// The work pool.
+    pub(super) fn pool(&self) -> &WorkPool {
+        self.executor.pool()
     }
 }

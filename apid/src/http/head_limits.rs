@@ -13,6 +13,7 @@
 //! its Status has no reason for these codes.
 
 use apimachinery::status::{Reason, Status};
+use http::uri::PathAndQuery;
 use http::{HeaderMap, StatusCode, Uri, Version};
 
 use crate::auth::HeaderCredentials;
@@ -39,6 +40,17 @@ const MAX_PATH_BYTES: usize = 8 * 1024;
 /// A path that is too long is therefore never split.
 pub(super) fn path_within_limit(uri: &Uri) -> &str {
     if uri.path().len() > MAX_PATH_BYTES { "/" } else { uri.path() }
+}
+
+/// Returns the path and query of a request for the audit log; a path that [`check_path`] rejects is cut.
+pub(super) fn audited_uri(uri: &Uri) -> String {
+    match uri.path_and_query().map_or("", PathAndQuery::as_str) {
+        text if uri.path().len() > MAX_PATH_BYTES => {
+            let end = text.floor_char_boundary(MAX_PATH_BYTES);
+            format!("{}...", text.get(..end).unwrap_or_default())
+        }
+        text => text.to_owned(),
+    }
 }
 
 /// Rejects a request with a path that is too long.
@@ -94,13 +106,13 @@ impl Size {
         })
     }
 
-    fn check(&self, what: &str) -> Result<(), Status> {
+    fn check(&self, source: &str) -> Result<(), Status> {
         let Size { fields, bytes } = self;
         if *fields <= MAX_IDENTITY_FIELDS && *bytes <= MAX_IDENTITY_BYTES {
             return Ok(());
         }
         Err(too_large(format!(
-            "the request has {fields} {what} header fields with {bytes} bytes; at most {MAX_IDENTITY_FIELDS} fields \
+            "the request has {fields} {source} header fields with {bytes} bytes; at most {MAX_IDENTITY_FIELDS} fields \
              with {MAX_IDENTITY_BYTES} bytes are accepted"
         )))
     }
@@ -148,6 +160,16 @@ mod tests {
         let long = uri(MAX_PATH_BYTES + 1);
         assert_eq!(check_path(&long).unwrap_err().code, 414);
         assert_eq!(path_within_limit(&long), "/");
+    }
+
+    #[test]
+    fn audited_uri_of_path_above_limit_is_cut() {
+        let short = Uri::from_static("/api/v1/pods?limit=5");
+        assert_eq!(audited_uri(&short), "/api/v1/pods?limit=5");
+        let long = Uri::try_from(format!("/{}?limit=5", "a".repeat(MAX_PATH_BYTES))).unwrap();
+        let audited = audited_uri(&long);
+        assert_eq!(audited.len(), MAX_PATH_BYTES + "...".len());
+        assert!(audited.starts_with("/aaa") && audited.ends_with("a..."));
     }
 
     #[test]

@@ -7,12 +7,10 @@
 //! are always served. A request counts once it is authorized, its body is complete and, for a large request,
 //! a worker is free.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use apimachinery::attributes::Attributes;
 use apimachinery::status::{Details, Reason, Status};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::shares::UserShare;
 
@@ -23,11 +21,11 @@ const PRIVILEGED: &str = "system:masters";
 const RETRY_AFTER: u32 = 1;
 
 /// Returns 429 with `Retry-After`.
-pub(super) fn too_many_requests(why: &str) -> Status {
+pub(super) fn too_many_requests(reason: &str) -> Status {
     let details = Details { retry_after_seconds: RETRY_AFTER, ..Details::default() };
-    let text = match why {
+    let text = match reason {
         "" => "Too many requests, please try again later.".to_owned(),
-        why => format!("Too many requests, please try again later: {why}"),
+        reason => format!("Too many requests, please try again later: {reason}"),
     };
     Status::failure(Reason::TooManyRequests, text).with_details(details)
 }
@@ -39,42 +37,33 @@ pub(super) struct InFlight {
 }
 
 struct Limit {
-    permits: Arc<Semaphore>,
-    of_user: usize,
+    requests: AtomicUsize,
+    max: usize,
+    max_of_user: usize,
 }
 
 /// A permit within a limit, held until the request is handled; None for a request that is not counted.
-pub(super) type InFlightPermit = Option<UserPermit>;
+pub(super) type InFlightPermit<'a> = Option<Permit<'a>>;
 
-/// A permit that counts against the share of a user.
-pub(super) struct UserPermit {
-    _permit: OwnedSemaphorePermit,
-    share: Arc<UserShare>,
-    counter: Counter,
+/// A request that counts against a limit and the share of its user.
+#[derive(Debug)]
+pub(super) struct Permit<'a> {
+    requests: &'a AtomicUsize,
+    requests_of_user: &'a AtomicUsize,
 }
 
-type Counter = fn(&UserShare) -> &AtomicUsize;
-
-impl std::fmt::Debug for UserPermit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("UserPermit").field("user", &self.share.user).finish_non_exhaustive()
-    }
-}
-
-impl Drop for UserPermit {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        (self.counter)(&self.share).fetch_sub(1, Ordering::Relaxed);
+        self.requests.fetch_sub(1, Ordering::Relaxed);
+        self.requests_of_user.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl InFlight {
     /// Creates the limits for reads and writes; 0 means no limit.
     pub(super) fn new((reading, writing): (usize, usize)) -> Self {
-        let limit = |count: usize| {
-            (count > 0).then(|| Limit {
-                permits: Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS))),
-                of_user: count.div_ceil(2),
-            })
+        let limit = |max: usize| {
+            (max > 0).then(|| Limit { requests: AtomicUsize::new(0), max, max_of_user: max.div_ceil(2) })
         };
         InFlight { reading: limit(reading), writing: limit(writing) }
     }
@@ -84,26 +73,28 @@ impl InFlight {
     /// # Errors
     ///
     /// 429: the limit of the server or of the user is reached.
-    pub(super) fn enter(
-        &self,
+    pub(super) fn enter<'a>(
+        &'a self,
         attributes: &Attributes,
         groups: &[String],
-        share: &Arc<UserShare>,
-    ) -> Result<InFlightPermit, Status> {
-        let reads = matches!(attributes.verb.as_str(), "get" | "head" | "list" | "watch");
-        let limit = if reads { &self.reading } else { &self.writing };
-        let Some(limit) = limit.as_ref().filter(|_| !is_long_running(attributes)) else { return Ok(None) };
-        let counter: Counter = if reads { |share| &share.reading } else { |share| &share.writing };
-        let privileged = || groups.iter().any(|group| group == PRIVILEGED);
-        let Ok(permit) = Arc::clone(&limit.permits).try_acquire_owned() else {
-            return if privileged() { Ok(None) } else { Err(too_many_requests("")) };
+        share: &'a UserShare,
+    ) -> Result<InFlightPermit<'a>, Status> {
+        let (limit, requests_of_user) = match attributes.verb.as_str() {
+            "get" | "head" | "list" | "watch" => (&self.reading, &share.reading),
+            _ => (&self.writing, &share.writing),
         };
-        let of_user = counter(share).fetch_add(1, Ordering::Relaxed);
-        let counted = UserPermit { _permit: permit, share: Arc::clone(share), counter };
-        if of_user >= limit.of_user && !privileged() {
+        let Some(limit) = limit.as_ref().filter(|_| !is_long_running(attributes)) else { return Ok(None) };
+        let is_privileged = || groups.iter().any(|group| group == PRIVILEGED);
+        let add_one = |requests| (requests < limit.max).then_some(requests + 1);
+        if limit.requests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add_one).is_err() {
+            return if is_privileged() { Ok(None) } else { Err(too_many_requests("")) };
+        }
+        let others_of_user = requests_of_user.fetch_add(1, Ordering::Relaxed);
+        let permit = Permit { requests: &limit.requests, requests_of_user };
+        if others_of_user >= limit.max_of_user && !is_privileged() {
             return Err(too_many_requests("this user has half of all requests in flight"));
         }
-        Ok(Some(counted))
+        Ok(Some(permit))
     }
 }
 
@@ -160,10 +151,10 @@ mod tests {
         let shares = Shares::new();
         let (a, b) = (shares.of("a"), shares.of("b"));
         let create = attributes("create", "");
-        let mut held: Vec<_> = (0..100).map(|_| limits.enter(&create, &[], &a).unwrap()).collect();
+        let mut permits: Vec<_> = (0..100).map(|_| limits.enter(&create, &[], &a).unwrap()).collect();
         assert_eq!(limits.enter(&create, &[], &a).err().map(|status| status.code), Some(429));
         assert!(limits.enter(&create, &[], &b).is_ok());
-        held.pop();
+        permits.pop();
         assert!(limits.enter(&create, &[], &a).is_ok());
     }
 

@@ -1,4 +1,4 @@
-//! Lists and large objects, encoded chunk by chunk from the objects of the watch cache.
+//! Lists, encoded chunk by chunk from the objects of the watch cache.
 //!
 //! # Contract
 //!
@@ -11,22 +11,28 @@
 
 use std::sync::Arc;
 
+use apimachinery::object::Object;
 use apimachinery::status::Status;
 use bytes::Bytes;
 use schema::Schema;
+use serde_json::{Map, Value, json};
 
 use super::chunks::{CHUNK_CAPACITY, CHUNK_TARGET, ChunkSource};
-use super::encoding::{Encoding, Frame};
-use super::protobuf;
-use super::representation::Representation;
+use super::encoding::{Encoding, Frame, write_compact};
+use super::negotiate::Shape;
+use super::protobuf::{self, ListMessage};
+use super::representation::{OBJECT_WORK, Representation};
 use crate::server_state::Item;
-use crate::verbs::ResponseObject;
+use crate::verbs::{ListResult, ResponseObject};
 
 /// Stored bytes of the objects that one call decodes: about one millisecond of work.
 const WORK_PER_CALL: usize = 64 * 1024;
 
-/// Work of an object beside its stored bytes, in bytes.
-pub(super) const OBJECT_WORK: usize = 512;
+/// Maximum work of a cheap call: about 0.2 ms.
+const MAX_CHEAP_WORK: usize = WORK_PER_CALL / 4;
+
+/// Number of items that [`ChunkSource::is_costly`] looks at in advance.
+const PEEKED_ITEMS: usize = 64;
 
 /// Cached entries that one call checks.
 const CHECKS_PER_CALL: usize = 8 * 1024;
@@ -38,7 +44,7 @@ const CHECK_WORK: usize = WORK_PER_CALL / CHECKS_PER_CALL;
 const MAX_TYPE_META_BYTES: usize = 512;
 
 /// How the items of a list are encoded.
-pub(super) enum Form {
+enum Form {
     /// Copies of the stored JSON.
     Stored,
     /// JSON trees, encoded per item.
@@ -48,17 +54,17 @@ pub(super) enum Form {
 }
 
 /// The parts of a Protobuf list that are known before its length.
-pub(super) struct Messages {
+struct Messages {
     /// The apiVersion of the list.
-    pub(super) api_version: String,
+    api_version: String,
     /// The kind of the list.
-    pub(super) kind: String,
+    kind: String,
     /// The schema of an item message.
-    pub(super) schema: &'static Schema,
+    schema: &'static Schema,
     /// The list message without its items.
-    pub(super) list: protobuf::ListMessage,
+    list: ListMessage,
     /// The lengths of the item messages.
-    pub(super) lengths: Vec<u32>,
+    lengths: Vec<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,7 +80,7 @@ enum Stage {
 }
 
 /// The chunk source of a list.
-pub(super) struct ListChunks {
+struct ListChunks {
     representation: Representation,
     form: Form,
     frame: Frame,
@@ -94,12 +100,7 @@ pub(super) struct ListChunks {
 
 impl ListChunks {
     /// Creates the source of a list. The frame of Protobuf is made when the message lengths are known.
-    pub(super) fn new(
-        representation: Representation,
-        form: Form,
-        frame: Frame,
-        items: Vec<Arc<Item>>,
-    ) -> Self {
+    fn new(representation: Representation, form: Form, frame: Frame, items: Vec<Arc<Item>>) -> Self {
         let stage = if matches!(form, Form::Messages(_)) { Stage::Measuring } else { Stage::Checking };
         ListChunks {
             representation,
@@ -117,6 +118,12 @@ impl ListChunks {
 
     fn unprocessed(&self) -> &[Arc<Item>] {
         self.items.as_slice().get(self.processed..).unwrap_or_default()
+    }
+
+    /// Returns the work of decoding the next items, as far as they are looked at in advance.
+    fn undecoded_work(&self) -> usize {
+        let undecoded = self.unprocessed().iter().take(PEEKED_ITEMS).filter(|item| !item.is_decoded());
+        undecoded.map(|item| OBJECT_WORK + item.value().len()).sum()
     }
 
     /// Checks the next items.
@@ -177,12 +184,12 @@ impl ListChunks {
                     out.push(b',');
                 }
                 let is_large = item.value().len() > CHUNK_TARGET;
-                let shown = ResponseObject::item(item);
+                let object = ResponseObject::item(item);
                 if is_large {
-                    self.rest = shown.split_json(out, false)?;
+                    self.rest = object.split_json(out, false)?;
                     self.rest_held = 0;
                 } else {
-                    shown.write_json(out, false)?;
+                    object.write_json(out, false)?;
                 }
             }
             Form::Trees(encoding) => {
@@ -287,7 +294,7 @@ impl ChunkSource for ListChunks {
 
     fn is_costly(&self) -> bool {
         match self.stage {
-            Stage::Checking => self.unprocessed().first().is_some_and(|item| !item.is_decoded()),
+            Stage::Checking => self.undecoded_work() > MAX_CHEAP_WORK,
             Stage::Measuring => true,
             Stage::Sending => !matches!(self.form, Form::Stored) && self.rest.is_empty(),
             Stage::Closed => false,
@@ -311,64 +318,91 @@ impl ChunkSource for ListChunks {
     }
 }
 
-/// One object of the stored version as JSON: encoded opening bytes, then slices of the cached bytes.
-pub(super) struct LargeObject {
-    shown: ResponseObject,
-    item: Arc<Item>,
-    opening: Vec<u8>,
-    /// None before preparation.
-    rest: Option<Bytes>,
-    size: usize,
-}
-
-impl LargeObject {
-    /// Wraps a cached object.
-    pub(super) fn new(shown: ResponseObject, item: Arc<Item>) -> Self {
-        LargeObject { shown, item, opening: Vec::new(), rest: None, size: 0 }
+impl Representation {
+    /// Returns the chunk source of a list.
+    ///
+    /// # Errors
+    ///
+    /// 500: the list has no such representation. Negotiation excludes this case.
+    pub(super) fn list(&self, listed: ListResult) -> Result<Box<dyn ChunkSource>, Status> {
+        let (form, frame) = match Encoding::of(self.format, self.pretty) {
+            None => (Form::Messages(self.messages(&listed)?), Frame::default()),
+            Some(encoding) => self.trees(encoding, &listed),
+        };
+        Ok(Box::new(ListChunks::new(self.clone(), form, frame, listed.items)))
     }
-}
 
-impl Iterator for LargeObject {
-    type Item = Result<Bytes, Status>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Err(status) = self.prepare() {
-            self.rest = Some(Bytes::new());
-            return Some(Err(status));
+    /// Returns the form of a list of JSON trees and its frame.
+    fn trees(&self, encoding: Encoding, listed: &ListResult) -> (Form, Frame) {
+        let metadata = list_metadata(listed);
+        let (mut fields, array) = match self.shape {
+            Shape::Own | Shape::AggregatedDiscovery(_) => {
+                if encoding == Encoding::Compact {
+                    let form =
+                        if self.is_stored_form() { Form::Stored } else { Form::Trees(Encoding::Compact) };
+                    return (form, Frame { opening: self.opening(listed), closing: b"]}".to_vec() });
+                }
+                (json!({"kind": self.resource.list_kind(), "apiVersion": self.api_version()}), "items")
+            }
+            Shape::Metadata(version) => {
+                let api_version = self.meta_version(version);
+                (json!({"kind": "PartialObjectMetadataList", "apiVersion": api_version}), "items")
+            }
+            Shape::Table(version) => (self.table(version, Value::Null, true, Vec::new()), "rows"),
+        };
+        if let Value::Object(fields) = &mut fields {
+            fields.remove(array);
+            fields.insert("metadata".to_owned(), metadata);
+            let frame = encoding.frame(std::mem::take(fields), array, listed.items.len());
+            return (Form::Trees(encoding), frame);
         }
-        let rest = self.rest.as_mut().filter(|rest| !rest.is_empty())?;
-        // Copied, so that a buffered chunk does not keep an object alive that the cache has dropped.
-        let mut out = std::mem::take(&mut self.opening);
-        let part = rest.split_to(rest.len().min(CHUNK_CAPACITY.saturating_sub(out.len())));
-        out.reserve_exact(part.len());
-        out.extend_from_slice(&part);
-        Some(Ok(Bytes::from(out)))
+        (Form::Trees(encoding), Frame::default())
+    }
+
+    /// Returns the parts of a list in Protobuf.
+    fn messages(&self, listed: &ListResult) -> Result<Messages, Status> {
+        let metadata = Object::from_value(list_metadata(listed)).unwrap_or_default();
+        let (api_version, kind, list, item) = match self.shape {
+            Shape::Own | Shape::AggregatedDiscovery(_) => (
+                self.api_version(),
+                self.resource.list_kind(),
+                ListMessage::new(&metadata),
+                protobuf::schema_of(&self.api_version(), self.resource.kind.kind),
+            ),
+            Shape::Metadata(version) => (
+                self.meta_version(version),
+                "PartialObjectMetadataList".to_owned(),
+                ListMessage::partial(&metadata, version),
+                Schema::of("meta/v1.PartialObjectMetadata"),
+            ),
+            Shape::Table(_) => return Err(Status::internal("response has no Protobuf encoding")),
+        };
+        let schema = item.ok_or_else(|| Status::internal("the kind has no Protobuf encoding"))?;
+        Ok(Messages { api_version, kind, schema, list, lengths: Vec::new() })
+    }
+
+    /// Encodes the beginning of a JSON list, before its items.
+    pub(super) fn opening(&self, listed: &ListResult) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256);
+        out.extend_from_slice(b"{\"kind\":");
+        write_compact(&Value::from(self.resource.list_kind()), &mut out);
+        out.extend_from_slice(b",\"apiVersion\":");
+        write_compact(&Value::from(self.api_version()), &mut out);
+        out.extend_from_slice(b",\"metadata\":");
+        write_compact(&list_metadata(listed), &mut out);
+        out.extend_from_slice(b",\"items\":[");
+        out
     }
 }
 
-impl ChunkSource for LargeObject {
-    fn prepare(&mut self) -> Result<bool, Status> {
-        if self.rest.is_none() {
-            let rest = self.shown.split_json(&mut self.opening, true)?;
-            self.size = self.opening.len() + rest.len();
-            self.rest = Some(rest);
-        }
-        Ok(false)
+pub(super) fn list_metadata(listed: &ListResult) -> Value {
+    let mut metadata = Map::new();
+    metadata.insert("resourceVersion".into(), listed.revision.to_string().into());
+    if !listed.continue_token.is_empty() {
+        metadata.insert("continue".into(), listed.continue_token.as_str().into());
     }
-
-    fn held_bytes(&self) -> usize {
-        self.opening.len()
+    if let Some(remaining) = listed.remaining {
+        metadata.insert("remainingItemCount".into(), remaining.into());
     }
-
-    fn is_costly(&self) -> bool {
-        self.rest.is_none() && !self.item.is_decoded()
-    }
-
-    fn min_size(&self) -> usize {
-        self.size
-    }
-
-    fn exact_size(&self) -> Option<usize> {
-        Some(self.size)
-    }
+    Value::Object(metadata)
 }

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`Api`] is the request handler of the server. `handler` runs the stages in order: request info,
-//! authentication, impersonation, authorization, routing, verb, response. Each file has one subject. Only
-//! `respond` turns a Status into a response.
+//! authentication, impersonation, authorization, execution, response. `execution` routes a request to its
+//! verb. Each file has one subject. Only `respond` turns a Status into a response.
 //!
 //! # Invariants
 //!
@@ -20,9 +20,11 @@ mod body;
 mod chunks;
 mod deadline;
 mod encoding;
+mod execution;
 mod handler;
 mod head_limits;
 mod in_flight;
+mod large_object;
 mod lists;
 mod metrics;
 mod negotiate;

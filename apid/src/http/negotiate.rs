@@ -204,8 +204,7 @@ fn format_of(media_type: &str, offer: Offer, encoding_support: EncodingSupport<'
 ///
 /// Other parameters are ignored.
 fn shape_of(parameters: &[(&str, &str)], offer: Offer, names: &Names) -> Option<Shape> {
-    let of =
-        |wanted: &str| parameters.iter().find(|(name, _)| *name == wanted).map_or("", |(_, value)| *value);
+    let of = |key: &str| parameters.iter().find(|(name, _)| *name == key).map_or("", |(_, value)| *value);
     let (kind, group, version) = (of("as"), of("g"), of("v"));
     if kind.is_empty() {
         return Some(Shape::Own);
@@ -236,8 +235,8 @@ pub(super) fn preferred_media_type(headers: &HeaderMap, offered: &[&str]) -> Opt
     if clauses.is_empty() {
         return Some(0);
     }
-    let mut wanted = clauses.iter().filter(|clause| clause.quality > 0.0);
-    wanted.find_map(|clause| {
+    let mut accepted = clauses.iter().filter(|clause| clause.quality > 0.0);
+    accepted.find_map(|clause| {
         offered.iter().position(|offer| {
             matches!(clause.media_type, "*/*" | "application/*")
                 || clause.media_type.eq_ignore_ascii_case(offer)
@@ -259,8 +258,8 @@ fn not_acceptable(format_known: bool, encoding_support: EncodingSupport<'_>) -> 
 
 /// Returns the encoding of an error response, which apid sends whatever the client accepts.
 pub(super) fn error_format(headers: &HeaderMap, encoding_support: EncodingSupport<'_>) -> Format {
-    let wanted = clauses(headers);
-    let format = wanted
+    let accepted = clauses(headers);
+    let format = accepted
         .iter()
         .filter(|clause| clause.quality > 0.0)
         .find_map(|clause| format_of(clause.media_type, Offer::Plain, encoding_support));

@@ -12,7 +12,6 @@ use apimachinery::status::Status;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
 use super::negotiate;
-use super::paths::not_found;
 use super::request_context::RequestContext;
 use super::respond::ApiResponse;
 use crate::discovery::openapi::{CompressedDocument, OpenApi};
@@ -36,7 +35,7 @@ pub(super) fn is_openapi_request(context: &RequestContext) -> bool {
 pub(super) async fn handle(context: &RequestContext) -> Result<ApiResponse, Status> {
     let segments: Vec<&str> = context.info.segments.iter().map(String::as_str).collect();
     if !matches!(segments.as_slice(), ["openapi", "v2"] | ["openapi", "v3", ..]) {
-        return Ok(not_found());
+        return Ok(ApiResponse::not_found());
     }
     if !matches!(context.head.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
@@ -48,7 +47,7 @@ pub(super) async fn handle(context: &RequestContext) -> Result<ApiResponse, Stat
             deliver(context, &index, accept(context, &[(JSON, JSON)])?).await
         }
         [_, _, rest @ ..] => group_version(context, rest.join("/")).await,
-        _ => Ok(not_found()),
+        _ => Ok(ApiResponse::not_found()),
     }
 }
 
@@ -65,7 +64,7 @@ async fn version_2(context: &RequestContext) -> Result<ApiResponse, Status> {
 async fn group_version(context: &RequestContext, path: String) -> Result<ApiResponse, Status> {
     let requested = path.clone();
     let Some(document) = make(context, move |api| api.v3_document(&requested)).await? else {
-        return Ok(not_found());
+        return Ok(ApiResponse::not_found());
     };
     let media_type = accept(context, &[(JSON, JSON)])?;
     match context.query.first("hash") {

@@ -3,7 +3,6 @@
 use apimachinery::status::Status;
 use http::{HeaderValue, Method, header};
 
-use super::paths;
 use super::request_context::RequestContext;
 use super::respond::ApiResponse;
 
@@ -29,7 +28,7 @@ pub(super) async fn handle(context: &RequestContext) -> Result<ApiResponse, Stat
         _ => (documents.jwks, "application/jwk-set+json"),
     };
     if document.is_empty() {
-        return Ok(paths::not_found());
+        return Ok(ApiResponse::not_found());
     }
     let cached = HeaderValue::from_static("public, max-age=3600");
     Ok(ApiResponse::text_as(200, document, media_type).with_header(header::CACHE_CONTROL, cached))

@@ -93,7 +93,7 @@ pub(super) fn delete_options(
 ///
 /// 400: the body is invalid.
 pub(super) fn intent_of_cbor(body: &[u8], limits: Limits) -> Result<Bytes, Status> {
-    let refuse = |why: &str| Status::bad_request(format!("error decoding CBOR: {why}"));
+    let refuse = |reason: &str| Status::bad_request(format!("error decoding CBOR: {reason}"));
     let decoded = codec::cbor::decode(body, limits).map_err(|error| decode_error_status(&error, refuse))?;
     match decoded.duplicates.first() {
         Some(path) => Err(refuse(&format!("duplicate key `{}`", shorten(path)))),
@@ -171,8 +171,8 @@ fn text(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, Statu
     }
 }
 
-fn unreadable(why: &str) -> Status {
-    Status::bad_request(format!("the body of the request is not a DeleteOptions: {why}"))
+fn unreadable(reason: &str) -> Status {
+    Status::bad_request(format!("the body of the request is not a DeleteOptions: {reason}"))
 }
 
 fn wrong_type(field: &str) -> Status {
@@ -186,8 +186,8 @@ fn integer(query: &Query, name: &str) -> Result<Option<i64>, Status> {
         let quoted = apimachinery::field::quote(text);
         let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
         let range = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-        let why = if range { "value out of range" } else { "invalid syntax" };
-        Status::bad_request(format!("strconv.ParseInt: parsing {quoted}: {why}"))
+        let reason = if range { "value out of range" } else { "invalid syntax" };
+        Status::bad_request(format!("strconv.ParseInt: parsing {quoted}: {reason}"))
     })
 }
 

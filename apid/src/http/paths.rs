@@ -10,12 +10,9 @@ use serde_json::{Value, json};
 use super::encoding::Encoding;
 use super::negotiate::{Format, Offer, Shape, accept};
 use super::protobuf;
-use super::request_context::RequestContext;
+use super::request_context::{HEALTH_ENDPOINTS, RequestContext};
 use super::respond::ApiResponse;
 use crate::discovery::{Document, DocumentEncoding, RELEASE};
-
-/// The health check endpoints.
-pub(super) const HEALTH: [&str; 3] = ["livez", "readyz", "healthz"];
 
 /// Handles a non-resource request.
 pub(super) fn handle(context: &RequestContext) -> Result<ApiResponse, Status> {
@@ -24,17 +21,14 @@ pub(super) fn handle(context: &RequestContext) -> Result<ApiResponse, Status> {
         [] => root(context),
         ["version"] => version(context),
         ["metrics"] => metrics(context),
-        [endpoint, rest @ ..] if HEALTH.contains(endpoint) => return health(context, endpoint, rest),
+        [endpoint, rest @ ..] if HEALTH_ENDPOINTS.contains(endpoint) => {
+            return health(context, endpoint, rest);
+        }
         ["api" | "apis", ..] => return discovery(context, &segments),
-        _ => return Ok(not_found()),
+        _ => return Ok(ApiResponse::not_found()),
     };
     reading(context)?;
     response
-}
-
-/// Returns 404 in plain text, for an unknown path outside the API.
-pub(super) fn not_found() -> ApiResponse {
-    ApiResponse::text(404, "404 page not found\n")
 }
 
 /// Rejects methods other than GET and HEAD.
@@ -53,7 +47,7 @@ fn plain(context: &RequestContext, value: &Value) -> Result<ApiResponse, Status>
 
 fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
     let mut paths: BTreeSet<String> = context.server_state.discovery.paths().map(str::to_owned).collect();
-    for endpoint in HEALTH {
+    for endpoint in HEALTH_ENDPOINTS {
         paths.insert(format!("/{endpoint}"));
     }
     paths.extend([super::openid::DISCOVERY, super::openid::KEYS].map(str::to_owned));
@@ -110,7 +104,7 @@ fn discovery(context: &RequestContext, segments: &[&str]) -> Result<ApiResponse,
     let discovery = &context.server_state.discovery;
     let Some(document) = discovery.document(&path) else {
         return match segments {
-            ["apis", group, ..] if !discovery.has_group(group) => Ok(not_found()),
+            ["apis", group, ..] if !discovery.has_group(group) => Ok(ApiResponse::not_found()),
             _ => Err(Status::unknown_resource()),
         };
     };

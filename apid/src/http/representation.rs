@@ -11,26 +11,26 @@ use apimachinery::status::Status;
 use bytes::Bytes;
 use kinds::{Resource, Table};
 use schema::Schema;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::chunks::{ChunkSource, LazyDocument};
-use super::encoding::{Encoding, Frame, write_compact};
-use super::lists::{Form, LargeObject, ListChunks, Messages, OBJECT_WORK};
+use super::encoding::Encoding;
+use super::large_object::LargeObject;
 use super::negotiate::{Format, Negotiation, Shape};
-use super::protobuf::{self, ListMessage};
+use super::protobuf;
 use crate::server_state::{Item, ServerState};
-use crate::verbs::{ListResult, ResponseObject};
+use crate::verbs::ResponseObject;
 
 /// How the objects of one response are represented.
 #[derive(Clone)]
 pub(super) struct Representation {
     server_state: Arc<ServerState>,
-    resource: Arc<Resource>,
+    pub(super) resource: Arc<Resource>,
     version: String,
-    format: Format,
-    shape: Shape,
+    pub(super) format: Format,
+    pub(super) shape: Shape,
     include: Include,
-    pretty: bool,
+    pub(super) pretty: bool,
 }
 
 /// An encoded object.
@@ -42,7 +42,10 @@ pub(super) enum EncodedObject {
 }
 
 /// Minimum stored size of an object that is sent in chunks, in bytes.
-const MIN_CHUNKED_BYTES: usize = 32 * 1024;
+pub(super) const MIN_CHUNKED_BYTES: usize = 32 * 1024;
+
+/// Work of an object beside its stored bytes, in bytes.
+pub(super) const OBJECT_WORK: usize = 512;
 
 /// The content of the `object` field of Table rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,56 +96,56 @@ impl Representation {
     /// # Errors
     ///
     /// 500: the stored bytes are not a valid object.
-    pub(super) fn object(&self, shown: &ResponseObject) -> Result<EncodedObject, Status> {
-        match shown {
+    pub(super) fn object(&self, source: &ResponseObject) -> Result<EncodedObject, Status> {
+        match source {
             ResponseObject::Cached(item, _) if item.value().len() > MIN_CHUNKED_BYTES => {
-                Ok(EncodedObject::Chunks(self.large_object(shown.clone(), Arc::clone(item))))
+                Ok(EncodedObject::Chunks(self.large_object(source.clone(), Arc::clone(item))))
             }
-            _ => self.whole_object(shown).map(EncodedObject::Whole),
+            _ => self.whole_object(source).map(EncodedObject::Whole),
         }
     }
 
-    fn large_object(&self, shown: ResponseObject, item: Arc<Item>) -> Box<dyn ChunkSource> {
+    fn large_object(&self, source: ResponseObject, item: Arc<Item>) -> Box<dyn ChunkSource> {
         let encoding = Encoding::of(self.format, self.pretty);
         if encoding == Some(Encoding::Compact) && self.is_stored_form() {
-            return Box::new(LargeObject::new(shown, item));
+            return Box::new(LargeObject::new(source, item));
         }
         let representation = self.clone();
         Box::new(LazyDocument::new(move || match encoding {
-            Some(encoding) => Ok(encoding.document(&representation.tree(&shown, true)?)),
-            None => representation.whole_object(&shown),
+            Some(encoding) => Ok(encoding.document(&representation.tree(&source, true)?)),
+            None => representation.whole_object(&source),
         }))
     }
 
     /// Whether objects are represented in their stored form.
-    fn is_stored_form(&self) -> bool {
+    pub(super) fn is_stored_form(&self) -> bool {
         matches!(self.shape, Shape::Own | Shape::AggregatedDiscovery(_)) && !self.resource.is_converted()
     }
 
     /// Encodes one object as JSON or Protobuf.
-    fn whole_object(&self, shown: &ResponseObject) -> Result<Vec<u8>, Status> {
+    fn whole_object(&self, source: &ResponseObject) -> Result<Vec<u8>, Status> {
         match (self.shape, self.format) {
             (Shape::Own | Shape::AggregatedDiscovery(_), Format::Protobuf(_)) => {
                 let mut out = Vec::new();
-                protobuf::object(&self.converted(shown.object()?)?, &mut out)?;
+                protobuf::object(&self.converted(source.object()?)?, &mut out)?;
                 Ok(out)
             }
             (Shape::Own | Shape::AggregatedDiscovery(_), _) if !self.resource.is_converted() => {
                 let mut out = Vec::new();
-                shown.write_json(&mut out, true)?;
+                source.write_json(&mut out, true)?;
                 Ok(out)
             }
-            _ => self.document(&self.tree(shown, true)?),
+            _ => self.document(&self.tree(source, true)?),
         }
     }
 
     /// Returns one object as a JSON tree. `with_columns`: a Table includes its column definitions.
-    fn tree(&self, shown: &ResponseObject, with_columns: bool) -> Result<Value, Status> {
+    fn tree(&self, source: &ResponseObject, with_columns: bool) -> Result<Value, Status> {
         match self.shape {
-            Shape::Own | Shape::AggregatedDiscovery(_) => Ok(self.converted(shown.object()?)?.into_value()),
-            Shape::Metadata(version) => self.metadata_of(shown, version),
+            Shape::Own | Shape::AggregatedDiscovery(_) => Ok(self.converted(source.object()?)?.into_value()),
+            Shape::Metadata(version) => self.metadata_of(source, version),
             Shape::Table(version) => {
-                let object = shown.object()?;
+                let object = source.object()?;
                 let metadata = json!({"resourceVersion": object.resource_version()});
                 let rows = vec![self.row(object, version)?];
                 Ok(self.table(version, metadata, with_columns, rows))
@@ -160,68 +163,6 @@ impl Representation {
         }
     }
 
-    /// Returns the chunk source of a list.
-    ///
-    /// # Errors
-    ///
-    /// 500: the list has no such representation. Negotiation excludes this case.
-    pub(super) fn list(&self, listed: ListResult) -> Result<Box<dyn ChunkSource>, Status> {
-        let (form, frame) = match Encoding::of(self.format, self.pretty) {
-            None => (Form::Messages(self.messages(&listed)?), Frame::default()),
-            Some(encoding) => self.trees(encoding, &listed),
-        };
-        Ok(Box::new(ListChunks::new(self.clone(), form, frame, listed.items)))
-    }
-
-    /// Returns the form of a list of JSON trees and its frame.
-    fn trees(&self, encoding: Encoding, listed: &ListResult) -> (Form, Frame) {
-        let metadata = list_metadata(listed);
-        let (mut fields, array) = match self.shape {
-            Shape::Own | Shape::AggregatedDiscovery(_) => {
-                if encoding == Encoding::Compact {
-                    let form =
-                        if self.is_stored_form() { Form::Stored } else { Form::Trees(Encoding::Compact) };
-                    return (form, Frame { opening: self.opening(listed), closing: b"]}".to_vec() });
-                }
-                (json!({"kind": self.resource.list_kind(), "apiVersion": self.api_version()}), "items")
-            }
-            Shape::Metadata(version) => {
-                let api_version = self.meta_version(version);
-                (json!({"kind": "PartialObjectMetadataList", "apiVersion": api_version}), "items")
-            }
-            Shape::Table(version) => (self.table(version, Value::Null, true, Vec::new()), "rows"),
-        };
-        if let Value::Object(fields) = &mut fields {
-            fields.remove(array);
-            fields.insert("metadata".to_owned(), metadata);
-            let frame = encoding.frame(std::mem::take(fields), array, listed.items.len());
-            return (Form::Trees(encoding), frame);
-        }
-        (Form::Trees(encoding), Frame::default())
-    }
-
-    /// Returns the parts of a list in Protobuf.
-    fn messages(&self, listed: &ListResult) -> Result<Messages, Status> {
-        let metadata = Object::from_value(list_metadata(listed)).unwrap_or_default();
-        let (api_version, kind, list, item) = match self.shape {
-            Shape::Own | Shape::AggregatedDiscovery(_) => (
-                self.api_version(),
-                self.resource.list_kind(),
-                ListMessage::new(&metadata),
-                protobuf::schema_of(&self.api_version(), self.resource.kind.kind),
-            ),
-            Shape::Metadata(version) => (
-                self.meta_version(version),
-                "PartialObjectMetadataList".to_owned(),
-                ListMessage::partial(&metadata, version),
-                Schema::of("meta/v1.PartialObjectMetadata"),
-            ),
-            Shape::Table(_) => return Err(Status::internal("response has no Protobuf encoding")),
-        };
-        let schema = item.ok_or_else(|| Status::internal("the kind has no Protobuf encoding"))?;
-        Ok(Messages { api_version, kind, schema, list, lengths: Vec::new() })
-    }
-
     /// Returns the work of encoding a list item, as bytes to decode and encode.
     pub(super) fn item_work(&self, item: &Item) -> usize {
         match self.shape {
@@ -236,16 +177,16 @@ impl Representation {
     ///
     /// 500: the stored bytes are not a valid object.
     pub(super) fn item_tree(&self, item: Arc<Item>) -> Result<Value, Status> {
-        let shown = ResponseObject::item(item);
+        let source = ResponseObject::item(item);
         match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => {
-                let mut object = self.converted(shown.object()?)?;
+                let mut object = self.converted(source.object()?)?;
                 object.remove("kind");
                 object.remove("apiVersion");
                 Ok(object.into_value())
             }
-            Shape::Metadata(version) => self.metadata_of(&shown, version),
-            Shape::Table(version) => self.row(shown.object()?, version),
+            Shape::Metadata(version) => self.metadata_of(&source, version),
+            Shape::Table(version) => self.row(source.object()?, version),
         }
     }
 
@@ -256,28 +197,15 @@ impl Representation {
     /// 500: the stored bytes are not a valid object.
     pub(super) fn message(&self, item: &Arc<Item>, schema: &'static Schema) -> Result<Bytes, Status> {
         let object = || {
-            let shown = ResponseObject::item(Arc::clone(item));
+            let source = ResponseObject::item(Arc::clone(item));
             match self.shape {
                 Shape::Metadata(version) => {
-                    Ok(Object::from_value(self.metadata_of(&shown, version)?).unwrap_or_default())
+                    Ok(Object::from_value(self.metadata_of(&source, version)?).unwrap_or_default())
                 }
-                _ => self.converted(shown.object()?),
+                _ => self.converted(source.object()?),
             }
         };
         self.server_state.messages.item(item, &self.resource, schema, object)
-    }
-
-    /// Encodes the beginning of a JSON list, before its items.
-    fn opening(&self, listed: &ListResult) -> Vec<u8> {
-        let mut out = Vec::with_capacity(256);
-        out.extend_from_slice(b"{\"kind\":");
-        write_compact(&Value::from(self.resource.list_kind()), &mut out);
-        out.extend_from_slice(b",\"apiVersion\":");
-        write_compact(&Value::from(self.api_version()), &mut out);
-        out.extend_from_slice(b",\"metadata\":");
-        write_compact(&list_metadata(listed), &mut out);
-        out.extend_from_slice(b",\"items\":[");
-        out
     }
 
     /// Encodes the object of a watch event. `first`: the first event of the watch; only the first Table has
@@ -286,10 +214,10 @@ impl Representation {
     /// # Errors
     ///
     /// 500: the stored bytes are not a valid object.
-    pub(super) fn event_object(&self, shown: &ResponseObject, first: bool) -> Result<Vec<u8>, Status> {
+    pub(super) fn event_object(&self, source: &ResponseObject, first: bool) -> Result<Vec<u8>, Status> {
         match self.shape {
-            Shape::Table(_) => self.document(&self.tree(shown, first)?),
-            _ => self.whole_object(shown),
+            Shape::Table(_) => self.document(&self.tree(source, first)?),
+            _ => self.whole_object(source),
         }
     }
 
@@ -316,21 +244,21 @@ impl Representation {
         self.document(&value)
     }
 
-    fn api_version(&self) -> String {
+    pub(super) fn api_version(&self) -> String {
         let group = self.resource.group_resource.group.clone();
         GroupVersion { group, version: self.version.to_owned() }.to_string()
     }
 
-    fn meta_version(&self, version: &str) -> String {
+    pub(super) fn meta_version(&self, version: &str) -> String {
         format!("{}/{version}", self.server_state.names.meta_group())
     }
 
     /// Returns the metadata of an object without parsing the rest of a stored object.
-    fn metadata_of(&self, shown: &ResponseObject, version: &str) -> Result<Value, Status> {
+    fn metadata_of(&self, source: &ResponseObject, version: &str) -> Result<Value, Status> {
         if self.resource.is_converted() {
-            return Ok(self.partial(self.converted(shown.object()?)?, version));
+            return Ok(self.partial(self.converted(source.object()?)?, version));
         }
-        Ok(self.partial_of(shown.metadata()?, version))
+        Ok(self.partial_of(source.metadata()?, version))
     }
 
     fn partial(&self, mut object: Object, version: &str) -> Value {
@@ -352,12 +280,12 @@ impl Representation {
     /// Makes a Table row. The cells come from the stored version, whatever version the `object` field has.
     fn row(&self, object: Object, version: &str) -> Result<Value, Status> {
         let cells = (self.columns().cells)(&object, &*self.server_state.clock);
-        let shown = match self.include {
+        let object_field = match self.include {
             Include::None => Value::Null,
             Include::Metadata => self.partial(self.converted(object)?, version),
             Include::Object => self.converted(object)?.into_value(),
         };
-        Ok(json!({"cells": cells, "object": shown}))
+        Ok(json!({"cells": cells, "object": object_field}))
     }
 
     /// Converts a stored object to the represented version.
@@ -369,7 +297,13 @@ impl Representation {
         Ok(object)
     }
 
-    fn table(&self, version: &str, metadata: Value, with_columns: bool, rows: Vec<Value>) -> Value {
+    pub(super) fn table(
+        &self,
+        version: &str,
+        metadata: Value,
+        with_columns: bool,
+        rows: Vec<Value>,
+    ) -> Value {
         let columns = with_columns.then(|| {
             let columns = self.columns().columns.iter().map(|column| {
                 json!({
@@ -390,18 +324,6 @@ impl Representation {
             "rows": rows,
         })
     }
-}
-
-fn list_metadata(listed: &ListResult) -> Value {
-    let mut metadata = Map::new();
-    metadata.insert("resourceVersion".into(), listed.revision.to_string().into());
-    if !listed.continue_token.is_empty() {
-        metadata.insert("continue".into(), listed.continue_token.as_str().into());
-    }
-    if let Some(remaining) = listed.remaining {
-        metadata.insert("remainingItemCount".into(), remaining.into());
-    }
-    Value::Object(metadata)
 }
 
 #[cfg(test)]

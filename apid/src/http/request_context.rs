@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`RequestContext`] owns all data of a request, so that its work can move to another thread. [`AuditRecord`]
-//! writes the audit line of the request exactly once, also when the client disconnects before the response.
+//! [`RequestContext`] owns all data of a request, so that its work can move to another thread. It writes the last
+//! audit line of the request exactly once, also when the client disconnects before the response.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,15 +14,20 @@ use kinds::Resource;
 use parking_lot::Mutex;
 use serving::server::ConnectionInfo;
 
+use super::head_limits;
 use super::in_flight::too_many_requests;
 use super::negotiate::EncodingSupport;
 use super::query::Query;
 use super::request_info::RequestInfo;
 use super::respond::ResponseOptions;
 use super::shares::UserShare;
+use super::work_pool::WorkPool;
 use crate::audit::{Event, Stage};
 use crate::auth::HeaderCredentials;
 use crate::server_state::ServerState;
+
+/// The health check endpoints.
+pub(super) const HEALTH_ENDPOINTS: [&str; 3] = ["livez", "readyz", "healthz"];
 
 /// A request with its attributes, connection, audit record and response options.
 pub(super) struct RequestContext {
@@ -42,6 +47,8 @@ pub(super) struct RequestContext {
     pub(super) audit: AuditRecord,
     /// The share of the authenticated user; set after authorization.
     pub(super) share: OnceLock<Arc<UserShare>>,
+    /// The work pool, for work that outlives the handler.
+    pub(super) pool: Arc<WorkPool>,
 }
 
 impl RequestContext {
@@ -53,7 +60,7 @@ impl RequestContext {
 
     /// Whether the request is for `/livez`, `/readyz` or `/healthz`.
     pub(super) fn is_for_health(&self) -> bool {
-        self.info.segments.first().is_some_and(|first| super::paths::HEALTH.contains(&first.as_str()))
+        self.info.segments.first().is_some_and(|first| HEALTH_ENDPOINTS.contains(&first.as_str()))
     }
 
     /// Whether the request is for the summary of `/livez` or `/readyz`.
@@ -76,23 +83,26 @@ impl RequestContext {
     /// 429: the unsent bytes of earlier responses exceed the limit.
     pub(super) fn check_unsent_responses(&self, is_large: bool) -> Result<(), Status> {
         let connection = is_large.then_some(&*self.connection.unsent_bytes);
-        let held = |share: &Arc<UserShare>| share.exceeds_unsent_limit(connection);
-        if self.share.get().is_some_and(held) {
+        let is_over_limit = |share: &Arc<UserShare>| share.exceeds_unsent_limit(connection);
+        if self.share.get().is_some_and(is_over_limit) {
             return Err(too_many_requests("too many bytes of earlier responses are unread"));
         }
         Ok(())
     }
 
-    /// Begins the audit event.
+    /// Begins the audit event if audit logging is enabled.
     pub(super) fn begin_audit(&self) {
+        if !self.server_state.audit.is_on() {
+            return;
+        }
         let headers = &self.head.headers;
         let agent = headers
             .get(header::USER_AGENT)
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-        self.audit.begin(|| Event {
+        *self.audit.0.lock() = Some(Event {
             id: self.id.clone(),
             received: self.server_state.clock.now(),
-            uri: self.head.uri.path_and_query().map_or_else(String::new, ToString::to_string),
+            uri: head_limits::audited_uri(&self.head.uri),
             user_agent: agent.unwrap_or_default(),
             source: self.connection.peer.map(|peer| peer.ip().to_string()).unwrap_or_default(),
             attributes: Some((*self.info.attributes).clone()),
@@ -101,6 +111,18 @@ impl RequestContext {
             impersonated: None,
             annotations: Vec::new(),
         });
+    }
+
+    /// Writes the ResponseComplete line of the audit event.
+    pub(super) async fn complete_audit(&self, code: u16, failure: Option<&Status>) {
+        if let Some(event) = self.audit.take() {
+            self.server_state.audit.write(self.response_complete(&event, code, failure)).await;
+        }
+    }
+
+    fn response_complete(&self, event: &Event, code: u16, failure: Option<&Status>) -> Vec<u8> {
+        let state = &self.server_state;
+        event.line(&state.names, Stage::ResponseComplete, state.clock.now(), code, failure)
     }
 
     /// Returns the tracing span for the log lines of the request.
@@ -120,68 +142,35 @@ impl RequestContext {
     }
 }
 
-/// The audit event of a request.
-///
 /// A request that is dropped before its response is audited too, because its write may have been committed.
-pub(super) struct AuditRecord {
-    server_state: Arc<ServerState>,
-    event: Mutex<Option<Event>>,
-}
-
-impl AuditRecord {
-    /// Returns an empty record; [`AuditRecord::begin`] fills it.
-    pub(super) fn new(server_state: Arc<ServerState>) -> Self {
-        AuditRecord { server_state, event: Mutex::new(None) }
-    }
-
-    fn begin(&self, event: impl FnOnce() -> Event) {
-        if self.server_state.audit.is_on() {
-            *self.event.lock() = Some(event());
+impl Drop for RequestContext {
+    fn drop(&mut self) {
+        if let Some(event) = self.audit.take() {
+            let gone = Status::failure(Reason::Timeout, "the client disconnected before the response");
+            self.server_state.audit.write_now(self.response_complete(&event, gone.code, Some(&gone)));
         }
     }
+}
 
+/// The audit event of a request; empty when audit logging is disabled and after the last audit line.
+#[derive(Default)]
+pub(super) struct AuditRecord(Mutex<Option<Event>>);
+
+impl AuditRecord {
     /// Changes the event if audit logging is enabled.
     pub(super) fn update(&self, change: impl FnOnce(&mut Event)) {
-        if let Some(event) = self.event.lock().as_mut() {
+        if let Some(event) = self.0.lock().as_mut() {
             change(event);
         }
     }
 
     /// Returns a copy of the event for the audit lines of a stream.
     pub(super) fn event(&self) -> Option<Event> {
-        self.event.lock().clone()
+        self.0.lock().clone()
     }
 
-    /// Writes the ResponseComplete line.
-    pub(super) async fn complete(&self, code: u16, failure: Option<&Status>) {
-        let event = self.event.lock().take();
-        if let Some(event) = event {
-            let server_state = &self.server_state;
-            let line = event.line(
-                &server_state.names,
-                Stage::ResponseComplete,
-                server_state.clock.now(),
-                code,
-                failure,
-            );
-            server_state.audit.write(line).await;
-        }
-    }
-
-    /// Discards the event: a stream writes its own audit lines.
-    pub(super) fn discard(&self) {
-        self.event.lock().take();
-    }
-}
-
-impl Drop for AuditRecord {
-    fn drop(&mut self) {
-        if let Some(event) = self.event.get_mut().take() {
-            let server_state = &self.server_state;
-            let gone = Status::failure(Reason::Timeout, "the client disconnected before the response");
-            let now = server_state.clock.now();
-            let line = event.line(&server_state.names, Stage::ResponseComplete, now, gone.code, Some(&gone));
-            server_state.audit.write_now(line);
-        }
+    /// Removes the event: the caller writes its last audit line.
+    pub(super) fn take(&self) -> Option<Event> {
+        self.0.lock().take()
     }
 }

@@ -3,10 +3,15 @@
 //! # Contract
 //!
 //! [`expected_cost`] uses the length and density of the body, the size of the named stored object and the
-//! number of objects in the collection. It takes time proportional to the body and uses no parser. The costs
-//! of values are those of the decode budget, which also stops what the estimate misses, such as long lists of
-//! nulls. For binary formats the estimate assumes the densest content.
+//! objects that a list examines and returns. It takes time proportional to the body, or to the objects of an
+//! inline list, and uses no parser. The costs of values are those of the decode budget, which also stops what
+//! the estimate misses, such as long lists of nulls. For binary formats the estimate assumes the densest
+//! content.
+//!
+//! The work of a list depends on its scope, its limit and its selectors: a list without a selector stops at its
+//! limit and counts the rest, a selector compares the labels of every object in scope.
 
+use apimachinery::attributes::{Attributes, ParsedSelector};
 use apimachinery::codec::Cost;
 use kinds::Storage;
 
@@ -25,6 +30,17 @@ const MAX_INLINE_OBJECT_BYTES: usize = 64 << 10;
 /// Maximum number of objects that an I/O thread lists.
 const MAX_INLINE_LIST_ITEMS: usize = 1_000;
 
+/// Work of examining an object without a selector: the unit of [`ListWork`], about 15 ns.
+const EXAMINE_WORK: usize = 1;
+/// Work of one comparison of a selector with an object.
+const COMPARISON_WORK: usize = 2;
+/// Work of returning an object: reading it from the cache and copying it.
+const RETURN_WORK: usize = 32;
+/// Stored bytes that are decoded in one unit of work. A selector decodes objects on first use.
+const BYTES_PER_DECODE_WORK: usize = 16;
+/// Maximum work of a list for an I/O thread: about 0.5 ms.
+const MAX_INLINE_LIST_WORK: usize = MAX_INLINE_LIST_ITEMS * (EXAMINE_WORK + RETURN_WORK);
+
 /// Memory per byte of a text body: the body, the tree and the encoded object.
 const TEXT_FACTOR: usize = 4;
 /// Memory per byte of a binary body that consists of empty messages.
@@ -32,7 +48,7 @@ const BINARY_FACTOR: usize = 500;
 /// Memory per byte that the aliases of a YAML body repeat.
 const ALIAS_FACTOR: usize = 8;
 /// Memory per byte of a stored object: its tree, the changed tree and the encoded object.
-const OBJECT_FACTOR: usize = 20;
+pub(super) const OBJECT_FACTOR: usize = 20;
 /// Memory per listed object, without the object in the watch cache.
 const ITEM_BYTES: usize = 16;
 
@@ -93,8 +109,9 @@ fn stored_cost(context: &RequestContext) -> Option<usize> {
         "watch" => None,
         "get" if a.subresource.is_empty() && is_copied(context) => None,
         "list" | "deletecollection" => {
-            let items = stored_collection(context)?.items.len_now()?;
-            (items > MAX_INLINE_LIST_ITEMS).then_some(items * ITEM_BYTES)
+            let collection = stored_collection(context)?;
+            let list = ListWork::of(&ListScope::of(context, collection)?);
+            (list.work > MAX_INLINE_LIST_WORK).then_some(list.returned * ITEM_BYTES)
         }
         _ if a.name.is_empty() => None,
         _ => {
@@ -104,6 +121,84 @@ fn stored_cost(context: &RequestContext) -> Option<usize> {
             (bytes > MAX_INLINE_OBJECT_BYTES).then_some(bytes * OBJECT_FACTOR)
         }
     }
+}
+
+/// The objects that a list examines, and how.
+struct ListScope {
+    /// Number of objects in scope; an upper bound for a large namespace.
+    objects: usize,
+    /// Stored bytes of objects that a selector decodes.
+    undecoded_bytes: usize,
+    /// Comparisons of the selectors with one object; 0 without a selector.
+    comparisons: usize,
+    /// Maximum number of returned objects; None without a limit.
+    limit: Option<usize>,
+}
+
+impl ListScope {
+    /// Returns the scope of a list request; None while the collection is not loaded.
+    fn of(context: &RequestContext, collection: &Collection) -> Option<Self> {
+        let a = &context.info.attributes;
+        let comparisons = comparisons(a);
+        let snapshot = collection.items.snapshot_now()?;
+        let resource = &collection.resource;
+        let keys = match (resource.kind.namespaced, a.namespace.as_str(), a.name.as_str()) {
+            (_, _, name) if !name.is_empty() => resource.key(&a.namespace, name),
+            (true, namespace, _) if !namespace.is_empty() => format!("{}{namespace}/", resource.key_prefix),
+            _ => resource.key_prefix.clone(),
+        };
+        let (mut objects, mut undecoded_bytes) = (0, 0);
+        for item in snapshot.scope(&keys, "").take(MAX_INLINE_LIST_ITEMS + 1) {
+            objects += 1;
+            undecoded_bytes += if item.is_decoded() { 0 } else { item.value().len() };
+        }
+        if objects > MAX_INLINE_LIST_ITEMS {
+            objects = snapshot.len();
+        }
+        // A list of the state at resourceVersion 0 ignores the limit.
+        let has_limit = a.verb == "list" && context.query.text("resourceVersion") != "0";
+        let limit = context.query.first("limit").filter(|_| has_limit).and_then(|limit| limit.parse().ok());
+        let limit = limit.filter(|limit| *limit > 0);
+        Some(ListScope { objects, undecoded_bytes, comparisons, limit })
+    }
+}
+
+/// The work of a list, in units of [`EXAMINE_WORK`].
+struct ListWork {
+    work: usize,
+    /// Number of returned objects.
+    returned: usize,
+}
+
+impl ListWork {
+    fn of(scope: &ListScope) -> Self {
+        let ListScope { objects, undecoded_bytes, comparisons, limit } = *scope;
+        let returned = limit.map_or(objects, |limit| limit.min(objects));
+        let decoding = if comparisons == 0 { 0 } else { undecoded_bytes / BYTES_PER_DECODE_WORK };
+        let examining = objects * (EXAMINE_WORK + comparisons * COMPARISON_WORK);
+        ListWork { work: examining + decoding + returned * RETURN_WORK, returned }
+    }
+}
+
+/// Returns the number of comparisons of all selectors with one object.
+///
+/// The values of a requirement are sorted, so that a binary search compares about the logarithm of their number.
+fn comparisons(attributes: &Attributes) -> usize {
+    let of_selector = |selector: &ParsedSelector| match selector {
+        ParsedSelector::Requirements(requirements) => {
+            requirements.iter().map(|requirement| 1 + bits(requirement.values.len())).sum()
+        }
+        // The verb rejects the request.
+        ParsedSelector::Unparsable(_) => 0,
+    };
+    let by_field: usize = of_selector(&attributes.field_selector);
+    let by_label: usize = of_selector(&attributes.label_selector);
+    by_field + by_label
+}
+
+/// Returns the number of bits of a number: the maximum comparisons of a binary search.
+fn bits(number: usize) -> usize {
+    usize::try_from(usize::BITS - number.leading_zeros()).unwrap_or_default()
 }
 
 /// Whether the response to a GET is the stored JSON.
@@ -119,6 +214,8 @@ fn stored_collection(context: &RequestContext) -> Option<&Collection> {
 
 #[cfg(test)]
 mod tests {
+    use apimachinery::selector::label::LabelSelector;
+
     use super::*;
 
     #[test]
@@ -143,6 +240,51 @@ mod tests {
         assert!(has_alias(b"a: &x [1]\nb: *x") && !has_alias(b"a: 1"));
         assert!(body_cost("- a\n".repeat(2 * MAX_INLINE_VALUES).as_bytes(), false).is_some());
         assert!(body_cost(&[0; MAX_INLINE_BINARY_BYTES + 1], true).is_some());
+    }
+
+    /// The work of a list relative to the maximum for an I/O thread.
+    fn is_inline(objects: usize, comparisons: usize, limit: Option<usize>) -> bool {
+        let scope = ListScope { objects, undecoded_bytes: 0, comparisons, limit };
+        ListWork::of(&scope).work <= MAX_INLINE_LIST_WORK
+    }
+
+    #[test]
+    fn list_work_depends_on_scope_limit_and_selectors() {
+        for (objects, comparisons, limit, expected) in [
+            (1_000, 0, None, true),
+            (1_001, 0, None, false),
+            (10_000, 0, Some(500), true),
+            (10_000, 0, Some(1_000), false),
+            (50_000, 0, Some(1), false),
+            (1_000, 2, Some(500), true),
+            (10_000, 2, Some(500), false),
+            (1_000, 50, None, false),
+            (100, 50, None, true),
+            (100, 500, None, false),
+        ] {
+            let inline = is_inline(objects, comparisons, limit);
+            assert_eq!(inline, expected, "{objects} {comparisons} {limit:?}");
+        }
+        let scope = |undecoded_bytes, comparisons| ListScope {
+            objects: 10,
+            undecoded_bytes,
+            comparisons,
+            limit: None,
+        };
+        assert!(ListWork::of(&scope(1 << 20, 1)).work > MAX_INLINE_LIST_WORK, "a selector decodes");
+        assert!(ListWork::of(&scope(1 << 20, 0)).work <= MAX_INLINE_LIST_WORK);
+        assert_eq!(ListWork::of(&ListScope { limit: Some(3), ..scope(0, 0) }).returned, 3);
+    }
+
+    #[test]
+    fn comparisons_of_selector_grow_with_requirements_and_values() {
+        let of = |text: &str| {
+            let selector = LabelSelector::parse(text).unwrap();
+            comparisons(&Attributes { label_selector: selector.requirements(), ..Attributes::default() })
+        };
+        assert_eq!((of(""), of("a"), of("a,b"), of("a=1")), (0, 1, 2, 2));
+        let values: Vec<String> = (0..1_000).map(|value| value.to_string()).collect();
+        assert_eq!(of(&format!("a in ({})", values.join(","))), 11);
     }
 
     #[test]

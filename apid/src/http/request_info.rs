@@ -68,7 +68,7 @@ impl RequestInfo {
         };
         let segments = match split(path) {
             Ok(segments) => segments,
-            Err(what) => return plain(Some(what), Vec::new()),
+            Err(reason) => return plain(Some(reason), Vec::new()),
         };
         let texts: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
         let (group, version, rest) = match texts.as_slice() {
@@ -178,23 +178,37 @@ pub(super) fn is_path_segment(name: &str) -> bool {
 fn split(path: &str) -> Result<Vec<Cow<'_, str>>, &'static str> {
     let Some(path) = path.strip_prefix('/') else { return Err("it does not begin with a slash") };
     let path = path.strip_suffix('/').unwrap_or(path);
-    if path.is_empty() {
-        return Ok(Vec::new());
+    let mut segments = Vec::with_capacity(TYPICAL_SEGMENTS);
+    if !path.is_empty() {
+        for raw in path.split('/') {
+            segments.push(segment(raw)?);
+        }
     }
-    path.split('/').map(segment).collect()
+    Ok(segments)
 }
 
+/// Number of segments for which no reallocation is needed: an object in a namespace with its subresource.
+const TYPICAL_SEGMENTS: usize = 8;
+
 fn segment(raw: &str) -> Result<Cow<'_, str>, &'static str> {
-    if !is_well_formed(raw) {
-        return Err("a percent sign is not followed by two hexadecimal digits");
-    }
-    let Ok(text) = percent_decode_str(raw).decode_utf8() else { return Err("a segment is not UTF-8") };
+    let text = if raw.contains('%') { decoded(raw)? } else { Cow::Borrowed(raw) };
     match text.as_ref() {
         "" => Err("a segment is empty"),
         "." | ".." => Err("a segment is `.` or `..`"),
-        t if t.contains('/') => Err("a segment contains an encoded slash"),
-        t if t.contains('\0') => Err("a segment contains a zero byte"),
         _ => Ok(text),
+    }
+}
+
+/// Decodes a segment with percent signs. Only such a segment can contain a slash or, by the URI syntax, a zero byte.
+fn decoded(raw: &str) -> Result<Cow<'_, str>, &'static str> {
+    if !is_well_formed(raw) {
+        return Err("a percent sign is not followed by two hexadecimal digits");
+    }
+    match percent_decode_str(raw).decode_utf8() {
+        Err(_) => Err("a segment is not UTF-8"),
+        Ok(text) if text.contains('/') => Err("a segment contains an encoded slash"),
+        Ok(text) if text.contains('\0') => Err("a segment contains a zero byte"),
+        Ok(text) => Ok(text),
     }
 }
 

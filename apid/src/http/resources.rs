@@ -11,9 +11,9 @@ use super::negotiate::{BodyFormat, EncodingSupport, Format, Negotiation, Offer, 
 use super::representation::Representation;
 use super::request_context::RequestContext;
 use super::respond::ApiResponse;
-use super::stream::{self, Encoder, OnDrop};
+use super::stream::{self, Encoder, EncodingPool, OnDrop};
 use super::websocket::Handshake;
-use super::{params, paths, protobuf};
+use super::{params, protobuf};
 use crate::audit::Stage;
 use crate::auth::Authorized;
 use crate::server_state::Collection;
@@ -34,7 +34,7 @@ pub(super) async fn handle(
         return if server_state.discovery.has_group(&a.group) {
             Err(Status::unknown_resource())
         } else {
-            Ok(paths::not_found())
+            Ok(ApiResponse::not_found())
         };
     };
     if !resource.kind.namespaced && !context.info.namespace.is_empty() {
@@ -180,21 +180,21 @@ async fn watch(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse,
             server_state.audit.write_now(line);
         });
     }
-    let encoder = |finish| Encoder {
+    let encoder = Encoder {
         server_state,
         resource: Arc::clone(&call.collection.served),
         version: call.version.to_owned(),
         negotiated,
         include_object: context.query.text("includeObject").to_owned(),
-        _finish: finish,
     };
+    let pool = EncodingPool::of(context);
     let format = negotiated.format;
     Ok(match (handshake, begin) {
         (None, WatchStart::Expired(status)) => {
             ApiResponse::stream(stream::failed(&status, format, finish), format)
         }
         (None, WatchStart::Running(watching)) => {
-            ApiResponse::stream(stream::watch(watching, encoder(finish)), format)
+            ApiResponse::stream(stream::watch(watching, encoder, pool, finish), format)
         }
         (Some(handshake), begin) => {
             let response = ApiResponse::upgraded(handshake.headers.clone());
@@ -205,7 +205,7 @@ async fn watch(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse,
                     handshake.send(stream::failed_message(&status, format, finish), text, time)
                 }
                 WatchStart::Running(watching) => {
-                    handshake.send(stream::messages(watching, encoder(finish)), text, time)
+                    handshake.send(stream::messages(watching, encoder, pool, finish), text, time)
                 }
             }
             response

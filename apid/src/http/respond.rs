@@ -87,7 +87,12 @@ impl ApiResponse {
         ApiResponse::new(code, Content::Text(text.into(), "text/plain; charset=utf-8"))
     }
 
-    /// Text with another media type.
+    /// 404 in plain text, for an unknown path outside the API.
+    pub(super) fn not_found() -> Self {
+        ApiResponse::text(404, "404 page not found\n")
+    }
+
+    /// Text with a media type.
     pub(super) fn text_as(code: u16, text: impl Into<Bytes>, media_type: &'static str) -> Self {
         ApiResponse::new(code, Content::Text(text.into(), media_type))
     }
@@ -158,8 +163,7 @@ impl ApiResponse {
     pub(super) fn prepare(&mut self, response_options: ResponseOptions) -> bool {
         let (prepared, format) = match &mut self.content {
             Content::Chunks(buffered, format) => {
-                let limit = if response_options.gzip { MIN_COMPRESSED_BYTES } else { MAX_SINGLE_BUFFER };
-                (buffered.prepare_upto(limit), *format)
+                (buffered.prepare_upto(response_options.buffer_limit()), *format)
             }
             Content::Document(json, format)
                 if json.len() > MAX_SINGLE_BUFFER && is_encoded(*format, response_options) =>
@@ -179,9 +183,9 @@ impl ApiResponse {
     }
 
     /// Whether the next call of [`ApiResponse::prepare`] may take more than about 0.2 ms of CPU.
-    pub(super) fn is_costly(&self) -> bool {
+    pub(super) fn is_costly(&self, response_options: ResponseOptions) -> bool {
         match &self.content {
-            Content::Chunks(buffered, _) => buffered.is_costly(),
+            Content::Chunks(buffered, _) => buffered.is_preparation_costly(response_options.buffer_limit()),
             _ => false,
         }
     }
@@ -306,6 +310,11 @@ impl ResponseOptions {
             pretty: pretty(headers, query),
             gzip: compression && negotiate::accepts_gzip(headers),
         }
+    }
+
+    /// Bytes of a document to make before the response head, which depends on the size.
+    fn buffer_limit(self) -> usize {
+        if self.gzip { MIN_COMPRESSED_BYTES } else { MAX_SINGLE_BUFFER }
     }
 }
 

@@ -10,12 +10,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use apimachinery::status::Status;
 use bytes::Bytes;
-use http_body::Frame;
-use serving::body::{Body, BodyError};
+use http_body_util::BodyExt as _;
+use serving::body::Body;
 
 use super::chunks::ChunkSource;
 use super::shares::{UnsentCounters, UnsentResponse, UserShare};
@@ -58,8 +58,15 @@ impl ChunkProducer {
         match body.as_whole() {
             // A HEAD request or an upgraded connection.
             Some(_) => body,
-            None => Body::stream(TrackedStream { body, producer: self.clone() }),
+            None => {
+                let producer = self.clone();
+                Body::stream(body.map_frame(move |frame| frame.map_data(|bytes| producer.count_large(bytes))))
+            }
         }
+    }
+
+    fn count_large(&self, bytes: Bytes) -> Bytes {
+        if bytes.len() > MAX_UNCOUNTED_BYTES { self.count(bytes) } else { bytes }
     }
 
     fn count(&self, bytes: Bytes) -> Bytes {
@@ -71,31 +78,6 @@ impl ChunkProducer {
     }
 }
 
-/// A stream whose frames count as unsent.
-struct TrackedStream {
-    body: Body,
-    producer: ChunkProducer,
-}
-
-impl http_body::Body for TrackedStream {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let count =
-            |bytes: Bytes| if bytes.len() > MAX_UNCOUNTED_BYTES { self.producer.count(bytes) } else { bytes };
-        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(count))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-}
-
 type NextChunk = Option<Result<Bytes, Status>>;
 type PendingChunk = Pin<Box<dyn Future<Output = Result<(Box<dyn ChunkSource>, NextChunk), ShutDown>> + Send>>;
 
@@ -104,7 +86,7 @@ pub(super) struct ResponseChunks {
     producer: ChunkProducer,
     state: State,
     /// Bytes that the unsent part of the document holds.
-    held: UnsentResponse,
+    unsent: UnsentResponse,
 }
 
 enum State {
@@ -116,8 +98,8 @@ enum State {
 impl ResponseChunks {
     /// Returns the chunks of a document.
     pub(super) fn new(chunks: Box<dyn ChunkSource>, producer: ChunkProducer) -> Self {
-        let held = producer.hold(chunks.held_bytes());
-        ResponseChunks { producer, state: State::Idle(chunks), held }
+        let unsent = producer.hold(chunks.held_bytes());
+        ResponseChunks { producer, state: State::Idle(chunks), unsent }
     }
 
     /// Polls for the next chunk; None at the end.
@@ -161,12 +143,12 @@ impl ResponseChunks {
     fn take(&mut self, chunks: Box<dyn ChunkSource>, chunk: NextChunk) -> NextChunk {
         match chunk {
             Some(Ok(bytes)) => {
-                self.held.resize(chunks.held_bytes());
+                self.unsent.resize(chunks.held_bytes());
                 self.state = State::Idle(chunks);
                 Some(Ok(self.producer.count(bytes)))
             }
             end => {
-                self.held.resize(0);
+                self.unsent.resize(0);
                 end
             }
         }
@@ -185,6 +167,8 @@ impl ChunkProducer {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
+
+    use http_body::Frame;
 
     use super::*;
 
@@ -217,20 +201,20 @@ mod tests {
     #[tokio::test]
     async fn costly_chunks_run_on_worker_threads_and_count_until_dropped() {
         let producer = ChunkProducer::for_tests();
-        let held = || producer.counters.connection.load(Ordering::Relaxed);
+        let unsent = || producer.counters.connection.load(Ordering::Relaxed);
         let threads = Arc::default();
         let mut response_chunks = ResponseChunks::new(
             Box::new(CostlySource(vec!["one", "two"], Arc::clone(&threads))),
             producer.clone(),
         );
-        assert_eq!(held(), 2000);
+        assert_eq!(unsent(), 2000);
         let first = next(&mut response_chunks).await.unwrap().unwrap();
-        assert_eq!((&first[..], held()), (&b"two"[..], 1003));
+        assert_eq!((&first[..], unsent()), (&b"two"[..], 1003));
         drop(first);
-        assert_eq!(held(), 1000);
+        assert_eq!(unsent(), 1000);
         assert_eq!(next(&mut response_chunks).await.unwrap().unwrap(), "one");
         assert!(next(&mut response_chunks).await.is_none() && next(&mut response_chunks).await.is_none());
-        assert_eq!(held(), 0);
+        assert_eq!(unsent(), 0);
         assert!(threads.lock().iter().all(|thread| thread == "worker"));
     }
 

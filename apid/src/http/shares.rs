@@ -166,10 +166,11 @@ impl UserShare {
 
     /// Whether the unsent responses of the user, or of the connection for a large response, exceed a limit.
     pub(super) fn exceeds_unsent_limit(&self, connection: Option<&AtomicUsize>) -> bool {
-        let held = self.own.unsent.load(Ordering::Relaxed);
-        held > MAX_UNSENT_BYTES_OF_USER
+        let unsent = self.own.unsent.load(Ordering::Relaxed);
+        unsent > MAX_UNSENT_BYTES_OF_USER
             || connection.is_some_and(|bytes| bytes.load(Ordering::Relaxed) > MAX_UNSENT_BYTES_OF_CONNECTION)
-            || (held > MIN_UNSENT_BYTES_OF_USER && self.all.unsent.load(Ordering::Relaxed) > MAX_UNSENT_BYTES)
+            || (unsent > MIN_UNSENT_BYTES_OF_USER
+                && self.all.unsent.load(Ordering::Relaxed) > MAX_UNSENT_BYTES)
     }
 }
 
@@ -291,39 +292,42 @@ mod tests {
     fn body_limit_of_user_does_not_block_other_users() {
         let shares = Shares::new();
         let (a, b) = (shares.of("a"), shares.of("b"));
-        let mut held: Vec<_> = (0..MAX_BODY_BYTES_OF_USER / BODY)
+        let mut reserved: Vec<_> = (0..MAX_BODY_BYTES_OF_USER / BODY)
             .map(|_| a.reserve_body(BODY).now_or_never().unwrap())
             .collect();
         assert!(a.reserve_body(BODY).now_or_never().is_none());
         assert!(b.reserve_body(BODY).now_or_never().is_some());
-        held.pop();
+        reserved.pop();
         assert!(a.reserve_body(BODY).now_or_never().is_some());
     }
 
     #[test]
     fn reservation_of_unknown_size_shrinks_to_the_body() {
         let share = Shares::new().of("a");
-        let held: Vec<_> = (0..100)
+        let reserved: Vec<_> = (0..100)
             .map(|_| {
-                let mut held = share.reserve_body(BODY).now_or_never().flatten().unwrap();
-                held.shrink(1);
-                held
+                let mut reserved = share.reserve_body(BODY).now_or_never().flatten().unwrap();
+                reserved.shrink(1);
+                reserved
             })
             .collect();
-        assert_eq!(share.own.bodies.available_permits(), MAX_BODY_BYTES_OF_USER / PERMIT_BYTES - held.len());
-        assert_eq!(share.all.bodies.available_permits(), MAX_BODY_BYTES / PERMIT_BYTES - held.len());
+        assert_eq!(
+            share.own.bodies.available_permits(),
+            MAX_BODY_BYTES_OF_USER / PERMIT_BYTES - reserved.len()
+        );
+        assert_eq!(share.all.bodies.available_permits(), MAX_BODY_BYTES / PERMIT_BYTES - reserved.len());
     }
 
     #[test]
     fn slow_bodies_above_user_limit_are_rejected() {
         let shares = Shares::new();
         let share = shares.of("a");
-        let held: Vec<_> = (0..MAX_SLOW_BODY_BYTES_OF_USER / BODY)
+        let reserved: Vec<_> = (0..MAX_SLOW_BODY_BYTES_OF_USER / BODY)
             .map(|_| share.reserve_slow_body(BODY).unwrap_or_else(|_| panic!()))
             .collect();
         assert!(share.reserve_slow_body(BODY).is_err());
         assert!(shares.of("b").reserve_slow_body(BODY).is_ok());
-        drop(held);
+        drop(reserved);
         assert!(share.reserve_slow_body(BODY).is_ok());
     }
 

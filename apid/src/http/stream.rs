@@ -7,6 +7,10 @@
 //! events. Until the client has read them, the watch also holds its initial objects. The watch cache owns
 //! these objects; the watch keeps them alive after the cache has replaced them. apid ends the watch of a
 //! client that falls behind the event history; the client must resume or list again.
+//!
+//! The I/O thread encodes small events. The work pool decodes and encodes a large object. A large object that is
+//! sent in its stored form as an initial event is copied in chunks as the client reads. Other large events have
+//! one encoding that all watches with the same representation share.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,9 +26,13 @@ use kinds::Resource;
 use serde_json::{Value, json};
 use serving::body::Body;
 
+use super::chunks::CHUNK_TARGET;
 use super::negotiate::{Format, Negotiation, Shape};
 use super::protobuf;
-use super::representation::Representation;
+use super::representation::{MIN_CHUNKED_BYTES, Representation};
+use super::request_context::RequestContext;
+use super::request_cost::OBJECT_FACTOR;
+use super::work_pool::WorkPool;
 use crate::server_state::ServerState;
 use crate::verbs::{ChangedObject, ResponseObject, WatchNotice, WatchStream};
 
@@ -40,15 +48,13 @@ pub(super) struct Encoder {
     pub(super) negotiated: Negotiation,
     /// The `includeObject` parameter of Tables.
     pub(super) include_object: String,
-    /// Runs its closure when the stream ends in any way.
-    pub(super) _finish: OnDrop,
 }
 
 impl Encoder {
     /// Returns the cache key of an encoded event: the kind and version, and the other parameters.
     ///
-    /// `first`: the first event of the watch. The first Table of a watch has the column definitions. Tables are shared
-    /// within one second, because cells show ages. None: the event is never shared.
+    /// `first`: the first event of the watch. The first Table of a watch has the column definitions. Tables
+    /// are shared within one second, because cells show ages. None: the event is never shared.
     fn form(&self, kind: EventType, first: bool) -> Option<(usize, u64)> {
         let encoding: u64 = match self.negotiated.format {
             Format::Json | Format::Yaml => 0,
@@ -70,8 +76,123 @@ impl Encoder {
             }
             Shape::AggregatedDiscovery(_) => return None,
         };
-        let shown = Arc::as_ptr(&self.resource).addr();
-        Some((shown, (((second << 8) | shape) * 3 + encoding) * 3 + kind as u64))
+        let kind_address = Arc::as_ptr(&self.resource).addr();
+        Some((kind_address, (((second << 8) | shape) * 3 + encoding) * 3 + kind as u64))
+    }
+
+    /// Returns the work of encoding a notice.
+    fn cost(&self, notice: &WatchNotice) -> usize {
+        let Some((_, change)) = object_change(notice) else { return EVENT_WORK };
+        let work = EVENT_WORK + change.item.value().len();
+        if self.is_copied() && change.item.is_decoded() { work / COPIED_BYTES_PER_WORK } else { work }
+    }
+
+    /// Whether encoding a notice takes too long for an I/O thread.
+    fn is_costly(&self, notice: &WatchNotice, first: bool) -> bool {
+        if self.cost(notice) <= MAX_INLINE_WORK {
+            return false;
+        }
+        let Some((kind, change)) = object_change(notice) else { return false };
+        !matches!((&change.event, self.form(kind, first)), (Some(event), Some(form)) if event.is_form_ready(form))
+    }
+
+    /// Whether objects are sent in their stored form.
+    fn is_copied(&self) -> bool {
+        let Negotiation { format, shape } = self.negotiated;
+        shape == Shape::Own && format == Format::Json && !self.resource.is_converted()
+    }
+
+    /// Encodes a notice. `first`: no object has been sent yet. A failure becomes an error event.
+    fn encode(&self, notice: WatchNotice, first: bool) -> EncodedEvent {
+        let format = self.negotiated.format;
+        let encoded = match notice {
+            WatchNotice::Added(change) => self.object(EventType::Added, change, first),
+            WatchNotice::Modified(change) => self.object(EventType::Modified, change, first),
+            WatchNotice::Deleted(change) => self.object(EventType::Deleted, change, first),
+            WatchNotice::Bookmark { revision, initial } => self
+                .representation()
+                .and_then(|representation| representation.bookmark(revision, initial))
+                .map(|object| event("BOOKMARK", &object, format).into()),
+            WatchNotice::Failed(status) => Err(*status),
+        };
+        encoded.unwrap_or_else(|status| error(&status, format).into())
+    }
+
+    fn object(&self, kind: EventType, change: ChangedObject, first: bool) -> Result<EncodedEvent, Status> {
+        let ChangedObject { item, revision, event: shared } = change;
+        let is_large = item.value().len() > MIN_CHUNKED_BYTES;
+        let object = ResponseObject::Cached(item, revision);
+        if self.is_copied() && is_large && shared.is_none() {
+            return chunked(kind.as_str(), &object);
+        }
+        let encode = || {
+            if self.is_copied() {
+                return copied(kind.as_str(), &object);
+            }
+            let encoded = self.representation()?.event_object(&object, first)?;
+            Ok(event(kind.as_str(), &encoded, self.negotiated.format))
+        };
+        let encoded = match (&shared, self.form(kind, first)) {
+            // Encoded once for all watches with the same representation.
+            (Some(event), Some(form)) => event.form(form, encode),
+            _ => encode(),
+        };
+        encoded.map(EncodedEvent::from)
+    }
+
+    fn representation(&self) -> Result<Representation, Status> {
+        let Encoder { server_state, resource, version, negotiated, include_object } = self;
+        Representation::new(server_state, resource, version, *negotiated, include_object)
+    }
+}
+
+/// An encoded event.
+struct EncodedEvent {
+    /// The whole event, or the bytes before `rest`.
+    bytes: Bytes,
+    /// The remaining bytes of a large object in the watch cache; [`CLOSING`] follows them.
+    rest: Bytes,
+}
+
+impl From<Bytes> for EncodedEvent {
+    fn from(bytes: Bytes) -> Self {
+        EncodedEvent { bytes, rest: Bytes::new() }
+    }
+}
+
+/// The bytes after the object of a JSON event.
+const CLOSING: &[u8] = b"}\n";
+
+/// Returns the event type and the object of a notice.
+fn object_change(notice: &WatchNotice) -> Option<(EventType, &ChangedObject)> {
+    match notice {
+        WatchNotice::Added(change) => Some((EventType::Added, change)),
+        WatchNotice::Modified(change) => Some((EventType::Modified, change)),
+        WatchNotice::Deleted(change) => Some((EventType::Deleted, change)),
+        WatchNotice::Bookmark { .. } | WatchNotice::Failed(_) => None,
+    }
+}
+
+/// Runs the encoding of large objects for the user of a watch.
+pub(super) struct EncodingPool {
+    pool: Arc<WorkPool>,
+    user: Arc<str>,
+}
+
+impl EncodingPool {
+    /// Returns the pool for the user of a request.
+    pub(super) fn of(context: &RequestContext) -> Self {
+        let user = context.share.get().map_or_else(|| Arc::from(""), |share| Arc::clone(&share.user));
+        EncodingPool { pool: Arc::clone(&context.pool), user }
+    }
+
+    async fn encode(&self, encoder: &Arc<Encoder>, notice: WatchNotice, first: bool) -> EncodedEvent {
+        let format = encoder.negotiated.format;
+        let cost = encoder.cost(&notice) * OBJECT_FACTOR;
+        let encoder = Arc::clone(encoder);
+        let work = async move { encoder.encode(notice, first) };
+        let encoded = self.pool.run_queued(&self.user, cost, work).await;
+        encoded.unwrap_or_else(|down| error(&Status::unavailable(down.to_string(), 1), format).into())
     }
 }
 
@@ -111,9 +232,14 @@ impl EventType {
     }
 }
 
-/// Returns the response body of a watch.
-pub(super) fn watch(watching: Box<WatchStream>, encoder: Encoder) -> Body {
-    Body::stream(StreamBody::new(frames(State::new(watching, encoder))))
+/// Returns the response body of a watch. `finish` runs when the stream ends in any way.
+pub(super) fn watch(
+    watching: Box<WatchStream>,
+    encoder: Encoder,
+    pool: EncodingPool,
+    finish: OnDrop,
+) -> Body {
+    Body::stream(StreamBody::new(frames(State::new(watching, encoder, pool, finish))))
 }
 
 fn frames(state: State) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send {
@@ -124,11 +250,16 @@ fn frames(state: State) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> 
 }
 
 /// Returns the events of a watch as messages, without the framing of a body.
-pub(super) fn messages(watching: Box<WatchStream>, encoder: Encoder) -> impl Stream<Item = Bytes> + Send {
-    let state = State::new(watching, encoder);
+pub(super) fn messages(
+    watching: Box<WatchStream>,
+    encoder: Encoder,
+    pool: EncodingPool,
+    finish: OnDrop,
+) -> impl Stream<Item = Bytes> + Send {
+    let state = State::new(watching, encoder, pool, finish);
     stream::unfold(state, |mut state| async move {
-        let line = state.event().await?;
-        Some((message(line, state.encoder.negotiated.format), state))
+        let event = state.event().await?;
+        Some((message(joined(event), state.encoder.negotiated.format), state))
     })
 }
 
@@ -158,18 +289,25 @@ pub(super) fn failed(status: &Status, format: Format, finish: OnDrop) -> Body {
 
 struct State {
     watching: Box<WatchStream>,
-    encoder: Encoder,
+    encoder: Arc<Encoder>,
+    pool: EncodingPool,
     /// Whether no object has been sent yet.
     first: bool,
-    ready: VecDeque<Bytes>,
+    ready: VecDeque<EncodedEvent>,
+    /// The unsent bytes of a large object in the watch cache.
+    rest: Bytes,
     /// Notices that are not encoded yet.
     notices: std::vec::IntoIter<WatchNotice>,
     /// Work since the task last yielded, in bytes of decoded and encoded objects.
     work: usize,
+    _finish: OnDrop,
 }
 
 /// Work after which the task yields, in bytes: about one millisecond.
 const WORK_BEFORE_YIELD: usize = 64 * 1024;
+
+/// Maximum work of an event that an I/O thread encodes, in bytes: about one millisecond.
+const MAX_INLINE_WORK: usize = 64 * 1024;
 
 /// Work of an event beside its object, in bytes.
 const EVENT_WORK: usize = 512;
@@ -181,22 +319,49 @@ const COPIED_BYTES_PER_WORK: usize = 16;
 const MAX_COALESCED_BYTES: usize = 16 * 1024;
 
 impl State {
-    fn new(watching: Box<WatchStream>, encoder: Encoder) -> Self {
-        let (ready, notices) = (VecDeque::new(), Vec::new().into_iter());
-        State { watching, encoder, first: true, ready, notices, work: 0 }
+    fn new(watching: Box<WatchStream>, encoder: Encoder, pool: EncodingPool, finish: OnDrop) -> Self {
+        State {
+            watching,
+            encoder: Arc::new(encoder),
+            pool,
+            first: true,
+            ready: VecDeque::new(),
+            rest: Bytes::new(),
+            notices: Vec::new().into_iter(),
+            work: 0,
+            _finish: finish,
+        }
     }
 
-    /// Returns the next events, coalesced into one frame.
+    /// Returns the next frame: a chunk of a large object, or the next events, coalesced.
     async fn next(&mut self) -> Option<Bytes> {
-        let line = self.event().await?;
-        Some(self.coalesce(line))
+        if !self.rest.is_empty() {
+            return Some(self.next_chunk());
+        }
+        let EncodedEvent { bytes, rest } = self.event().await?;
+        if rest.is_empty() {
+            return Some(self.coalesce(bytes));
+        }
+        self.rest = rest;
+        Some(bytes)
+    }
+
+    /// Copies the next chunk of a large object, so that a buffered chunk does not keep the object in memory.
+    fn next_chunk(&mut self) -> Bytes {
+        let part = self.rest.split_to(self.rest.len().min(CHUNK_TARGET));
+        self.work += part.len() / COPIED_BYTES_PER_WORK;
+        if !self.rest.is_empty() {
+            return Bytes::copy_from_slice(&part);
+        }
+        self.rest = Bytes::new();
+        Bytes::from([&part, CLOSING].concat())
     }
 
     /// Returns the next event.
-    async fn event(&mut self) -> Option<Bytes> {
+    async fn event(&mut self) -> Option<EncodedEvent> {
         loop {
-            if let Some(line) = self.ready.pop_front() {
-                return Some(line);
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
             }
             if self.work >= WORK_BEFORE_YIELD {
                 self.work = 0;
@@ -206,94 +371,74 @@ impl State {
                 self.notices = self.watching.next().await?.into_iter();
             }
             self.encode_some();
+            if self.ready.is_empty()
+                && let Some(notice) = self.notices.next()
+            {
+                let first = self.take_first(&notice);
+                // Boxed, because most of the many watches are idle.
+                let encoded = Box::pin(self.pool.encode(&self.encoder, notice, first)).await;
+                self.ready.push_back(encoded);
+            }
         }
     }
 
-    /// Encodes notices until the task must yield.
+    /// Encodes notices until the task must yield or the next notice is costly.
     fn encode_some(&mut self) {
         while self.work < WORK_BEFORE_YIELD
+            && let Some(notice) = self.notices.as_slice().first()
+            && !self.encoder.is_costly(notice, self.first)
             && let Some(notice) = self.notices.next()
         {
-            self.work += self.cost(&notice);
-            let format = self.encoder.negotiated.format;
-            let line = self.encode(notice).unwrap_or_else(|status| error(&status, format));
-            self.ready.push_back(line);
+            self.work += self.encoder.cost(&notice);
+            let first = self.take_first(&notice);
+            self.ready.push_back(self.encoder.encode(notice, first));
         }
     }
 
-    /// Returns the work of encoding a notice.
-    fn cost(&self, notice: &WatchNotice) -> usize {
-        match notice {
-            WatchNotice::Added(change) | WatchNotice::Modified(change) | WatchNotice::Deleted(change) => {
-                let size = change.item.value().len();
-                if self.is_copied() { (EVENT_WORK + size) / COPIED_BYTES_PER_WORK } else { EVENT_WORK + size }
-            }
-            WatchNotice::Bookmark { .. } | WatchNotice::Failed(_) => EVENT_WORK,
-        }
-    }
-
-    /// Whether objects are sent in their stored form.
-    fn is_copied(&self) -> bool {
-        let Negotiation { format, shape } = self.encoder.negotiated;
-        shape == Shape::Own && format == Format::Json && !self.encoder.resource.is_converted()
+    /// Returns whether a notice has the first object of the watch, and records it.
+    fn take_first(&mut self, notice: &WatchNotice) -> bool {
+        object_change(notice).is_some() && std::mem::take(&mut self.first)
     }
 
     /// Appends the following encoded events to an event, within the size limit.
-    fn coalesce(&mut self, line: Bytes) -> Bytes {
-        if line.len() >= MAX_COALESCED_BYTES || self.ready.is_empty() {
-            return line;
+    fn coalesce(&mut self, event: Bytes) -> Bytes {
+        if event.len() >= MAX_COALESCED_BYTES || self.ready.is_empty() {
+            return event;
         }
         let mut all = Vec::with_capacity(MAX_COALESCED_BYTES);
-        all.extend_from_slice(&line);
-        while let Some(next) = self.ready.pop_front_if(|next| all.len() + next.len() <= MAX_COALESCED_BYTES) {
-            all.extend_from_slice(&next);
+        all.extend_from_slice(&event);
+        while let Some(next) = self
+            .ready
+            .pop_front_if(|next| next.rest.is_empty() && all.len() + next.bytes.len() <= MAX_COALESCED_BYTES)
+        {
+            all.extend_from_slice(&next.bytes);
         }
         Bytes::from(all)
-    }
-
-    fn encode(&mut self, notice: WatchNotice) -> Result<Bytes, Status> {
-        match notice {
-            WatchNotice::Added(change) => self.object(EventType::Added, change),
-            WatchNotice::Modified(change) => self.object(EventType::Modified, change),
-            WatchNotice::Deleted(change) => self.object(EventType::Deleted, change),
-            WatchNotice::Bookmark { revision, initial } => {
-                let object = self.representation()?.bookmark(revision, initial)?;
-                Ok(event("BOOKMARK", &object, self.encoder.negotiated.format))
-            }
-            WatchNotice::Failed(status) => Ok(error(&status, self.encoder.negotiated.format)),
-        }
-    }
-
-    fn object(&mut self, kind: EventType, change: ChangedObject) -> Result<Bytes, Status> {
-        let first = std::mem::take(&mut self.first);
-        let format = self.encoder.negotiated.format;
-        let shown = ResponseObject::Cached(change.item, change.revision);
-        let encode = || {
-            if self.is_copied() {
-                return copied(kind.as_str(), &shown);
-            }
-            let object = self.representation()?.event_object(&shown, first)?;
-            Ok(event(kind.as_str(), &object, format))
-        };
-        match (&change.event, self.encoder.form(kind, first)) {
-            // Encoded once for all watches with the same representation.
-            (Some(event), Some(form)) => event.form(form, encode),
-            _ => encode(),
-        }
-    }
-
-    fn representation(&self) -> Result<Representation, Status> {
-        let Encoder { server_state, resource, version, negotiated, include_object, .. } = &self.encoder;
-        Representation::new(server_state, resource, version, *negotiated, include_object)
     }
 }
 
 /// Encodes an event with a copy of the stored JSON.
-fn copied(kind: &str, shown: &ResponseObject) -> Result<Bytes, Status> {
+fn copied(kind: &str, object: &ResponseObject) -> Result<Bytes, Status> {
     let mut out = begin(kind, 1024);
-    shown.write_json(&mut out, true)?;
-    out.extend_from_slice(b"}\n");
+    object.write_json(&mut out, true)?;
+    out.extend_from_slice(CLOSING);
     Ok(Bytes::from(out))
+}
+
+/// Encodes the beginning of an event; the rest of the object remains in the watch cache.
+fn chunked(kind: &str, object: &ResponseObject) -> Result<EncodedEvent, Status> {
+    let mut out = begin(kind, 1024);
+    let rest = object.split_json(&mut out, true)?;
+    if rest.is_empty() {
+        out.extend_from_slice(CLOSING);
+    }
+    Ok(EncodedEvent { bytes: Bytes::from(out), rest })
+}
+
+/// Returns an event in one buffer.
+fn joined(event: EncodedEvent) -> Bytes {
+    let EncodedEvent { bytes, rest } = event;
+    if rest.is_empty() { bytes } else { Bytes::from([&bytes, &rest, CLOSING].concat()) }
 }
 
 /// Encodes an event with an encoded object.
@@ -303,7 +448,7 @@ fn event(kind: &str, object: &[u8], format: Format) -> Bytes {
         Format::Json | Format::Yaml => {
             let mut out = begin(kind, object.len());
             out.extend_from_slice(object);
-            out.extend_from_slice(b"}\n");
+            out.extend_from_slice(CLOSING);
             Bytes::from(out)
         }
         Format::Cbor => {

@@ -81,6 +81,8 @@ pub(super) struct WorkPool {
     workers: Option<Runtime>,
     main: Handle,
     fair_queue: Arc<FairQueue>,
+    #[cfg(test)]
+    measured: measured::Threads,
 }
 
 impl WorkPool {
@@ -90,15 +92,25 @@ impl WorkPool {
     ///
     /// The system cannot start a thread.
     pub(super) fn start(threads: usize, limits: PoolLimits) -> io::Result<Self> {
+        #[cfg(test)]
+        let measured = measured::Threads::default();
+        #[cfg(test)]
+        let record_thread = measured.recorder();
         let workers = Builder::new_multi_thread()
             .worker_threads(threads.max(1))
             .thread_name("worker")
-            .on_thread_start(lower_priority)
+            .on_thread_start(move || {
+                lower_priority();
+                #[cfg(test)]
+                record_thread();
+            })
             .build()?;
         Ok(WorkPool {
             workers: Some(workers),
             main: Handle::current(),
             fair_queue: Arc::new(FairQueue::new(limits)),
+            #[cfg(test)]
+            measured,
         })
     }
 
@@ -215,6 +227,8 @@ struct FairQueueState {
     users: HashMap<Arc<str>, UserQueue>,
     /// Users with a waiting task; the front user is next.
     order: VecDeque<Arc<str>>,
+    #[cfg(test)]
+    started: usize,
 }
 
 #[derive(Default)]
@@ -311,6 +325,10 @@ impl FairQueueState {
             let task = queues.waiting.pop_front()?;
             queues.running += 1;
             queues.bytes += task.bytes;
+            #[cfg(test)]
+            {
+                self.started += 1;
+            }
             self.running += 1;
             self.bytes += task.bytes;
             if !queues.waiting.is_empty() {
@@ -338,6 +356,50 @@ impl Drop for WorkerPermit {
         if let Some(fair_queue) = self.fair_queue.take() {
             fair_queue.state.lock().release(&self.user, self.bytes);
             fair_queue.grant_next();
+        }
+    }
+}
+
+/// Measurement of the work of a pool.
+#[cfg(test)]
+mod measured {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use parking_lot::Mutex;
+
+    use super::WorkPool;
+
+    /// The scheduler statistics of the threads of a pool.
+    #[derive(Default)]
+    pub(super) struct Threads(Arc<Mutex<Vec<PathBuf>>>);
+
+    impl Threads {
+        /// Returns a function that records the calling thread.
+        pub(super) fn recorder(&self) -> impl Fn() + Send + Sync + 'static {
+            let threads = Arc::clone(&self.0);
+            move || {
+                let thread = std::fs::canonicalize("/proc/thread-self").unwrap();
+                threads.lock().push(thread.join("schedstat"));
+            }
+        }
+    }
+
+    impl WorkPool {
+        /// CPU time of the worker threads.
+        pub(in crate::http) fn cpu(&self) -> Duration {
+            let threads = self.measured.0.lock();
+            let nanoseconds = threads.iter().map(|thread| {
+                let statistics = std::fs::read_to_string(thread).unwrap();
+                statistics.split_whitespace().next().unwrap().parse::<u64>().unwrap()
+            });
+            Duration::from_nanos(nanoseconds.sum())
+        }
+
+        /// Number of started tasks.
+        pub(in crate::http) fn started_tasks(&self) -> usize {
+            self.fair_queue.state.lock().started
         }
     }
 }
@@ -420,7 +482,7 @@ mod tests {
     async fn users_are_served_round_robin() {
         let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 1, ..LIMITS }));
         let running = fair_queue.acquire(&name("z"), 1, 3).await.unwrap();
-        let (order, mut seen) = mpsc::unbounded_channel();
+        let (order, mut started_users) = mpsc::unbounded_channel();
         for user in ["a", "a", "a", "b"] {
             let (fair_queue, order) = (Arc::clone(&fair_queue), order.clone());
             tokio::spawn(async move {
@@ -432,7 +494,7 @@ mod tests {
         settle().await;
         drop((running, order));
         let mut served = Vec::new();
-        while let Some(user) = seen.recv().await {
+        while let Some(user) = started_users.recv().await {
             served.push(user);
         }
         assert_eq!(served, ["a", "b", "a", "a"]);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use apimachinery::clock::{Clock, SystemClock};
 use bytes::Bytes;
-use storage::cache::{Cache, Decode, Limits, Watcher};
+use storage::cache::{Cache, Decode, DecodeError, Limits, Watcher};
 use storage::engine::memory::MemoryStore;
 use storage::{Change, Observer, Revision, Row, Store};
 
@@ -23,7 +23,7 @@ struct Length;
 impl Decode for Length {
     type Entry = usize;
 
-    fn decode(&self, _key: &str, value: &Bytes) -> Result<usize, String> {
+    fn decode(&self, _key: &str, value: &Bytes) -> Result<usize, DecodeError> {
         Ok(value.len())
     }
 }

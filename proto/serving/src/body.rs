@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 
 /// Error that ends a streamed body early.
@@ -117,22 +117,11 @@ impl http_body::Body for Body {
 ///
 /// Dropping the sender ends the body. The sender sees when the body is dropped.
 pub fn channel(capacity: usize) -> (tokio::sync::mpsc::Sender<Bytes>, Body) {
-    let (sender, receiver) = tokio::sync::mpsc::channel(capacity);
-    (sender, Body(Kind::Stream(Box::pin(ChannelBody(receiver)))))
-}
-
-struct ChannelBody(tokio::sync::mpsc::Receiver<Bytes>);
-
-impl http_body::Body for ChannelBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.0.poll_recv(context).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
-    }
+    let (sender, mut receiver) = tokio::sync::mpsc::channel(capacity);
+    let frames = futures_util::stream::poll_fn(move |context| {
+        receiver.poll_recv(context).map(|next| next.map(|bytes| Ok::<_, BodyError>(Frame::data(bytes))))
+    });
+    (sender, Body::stream(StreamBody::new(frames)))
 }
 
 /// Error from reading a request body.

@@ -58,7 +58,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// A server without a socket, with the neutral names preset.
 pub(super) struct Server {
-    api: Api,
+    pub(super) api: Api,
     pub(super) server_state: Arc<ServerState>,
     pub(super) stop: watch::Sender<bool>,
 }

@@ -9,8 +9,9 @@ use storage::{Op, Revision};
 
 use super::*;
 use crate::http::chunks::{BufferedChunks, CHUNK_CAPACITY, Gzip, whole};
+use crate::http::lists::list_metadata;
 use crate::http::tests::{MAPS, Server, map};
-use crate::verbs::envelope;
+use crate::verbs::{ListResult, envelope};
 
 /// The reference model: encodes a whole list at once.
 impl Representation {

@@ -47,6 +47,31 @@ async fn large_body_leaves_the_io_thread_free() {
 }
 
 #[tokio::test]
+async fn small_part_of_large_collection_is_listed_on_the_io_thread() {
+    let server = Server::start().await;
+    for i in 0..1_500 {
+        assert_eq!(server.post(MAPS, map(&format!("m{i}"), "v")).await.code, 201);
+    }
+    let other = "/api/v1/namespaces/b/configmaps";
+    assert_eq!(server.post(other, map("m", "v")).await.code, 201);
+    let selector: Vec<String> = (0..100).map(|i| format!("!key-{i}")).collect();
+    let selector = format!("{MAPS}?limit=500&labelSelector={}", selector.join(","));
+    for (url, count, is_inline) in [
+        (MAPS, 1_500, false),
+        (&format!("{MAPS}?limit=500"), 500, true),
+        (&format!("{MAPS}?limit=500&resourceVersion=0"), 1_500, false),
+        (&format!("{MAPS}?fieldSelector=metadata.name=m7"), 1, true),
+        (other, 1, true),
+        (&selector, 500, false),
+    ] {
+        let before = server.api.pool().started_tasks();
+        let list = server.get(url).await.json();
+        assert_eq!(list["items"].as_array().unwrap().len(), count, "{url}");
+        assert_eq!(server.api.pool().started_tasks() == before, is_inline, "{url}");
+    }
+}
+
+#[tokio::test]
 async fn large_list_leaves_the_io_thread_free() {
     let server = Server::start().await;
     for i in 0..1_500 {

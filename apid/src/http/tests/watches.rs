@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use serving::body::Body;
 
 use super::{MAPS, Server, map};
+use crate::http::chunks::CHUNK_CAPACITY;
 
 /// The lines of a watch stream.
 struct Lines {
@@ -83,6 +84,55 @@ async fn watch_sends_existing_objects_then_changes() {
     assert_eq!(from.take(4).await, events(&changes));
     assert_eq!(old_path.take(4).await, events(&changes));
     assert_eq!(item.take(2).await, events(&[changes[0], changes[2]]));
+}
+
+#[tokio::test]
+async fn large_initial_event_is_sent_in_chunks() {
+    let server = Server::start().await;
+    let value = "x".repeat(300_000);
+    for name in ["large", "other"] {
+        assert_eq!(server.post(MAPS, map(name, &value)).await.code, 201);
+    }
+    server.post(MAPS, map("small", "1")).await;
+    let response = server.open("GET", &format!("{MAPS}?watch=1"), &[], "".into()).await;
+    let (mut body, mut stream) = (response.into_body(), Vec::new());
+    while stream.iter().filter(|byte| **byte == b'\n').count() < 3 {
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert!(frame.len() <= CHUNK_CAPACITY, "{} bytes", frame.len());
+        stream.extend_from_slice(&frame);
+    }
+    let lines = stream.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let objects: Vec<Value> = lines.map(|line| serde_json::from_slice(line).unwrap()).collect();
+    for (event, name) in objects.iter().zip(["large", "other", "small"]) {
+        let stored = server.get(&format!("{MAPS}/{name}")).await.json();
+        assert_eq!(*event, json!({"type": "ADDED", "object": stored}));
+    }
+}
+
+#[tokio::test]
+async fn large_event_is_encoded_on_the_work_pool_once() {
+    let server = Server::start().await;
+    let value = "x".repeat(300_000);
+    assert_eq!(server.post(MAPS, map("a", &value)).await.code, 201);
+    let accept = [("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.example.test")];
+    let open = async || {
+        let response = server.open("GET", &format!("{MAPS}?watch=1"), &accept, "".into()).await;
+        Lines { body: response.into_body(), rest: Vec::new() }
+    };
+    let (mut first, mut second) = (open().await, open().await);
+    let tasks = || server.api.pool().started_tasks();
+    for (lines, before) in [(&mut first, tasks()), (&mut second, tasks() + 1)] {
+        assert_eq!(tasks(), before);
+        assert_eq!(lines.take(1).await, events(&[("ADDED", "a", "")]));
+        assert_eq!(tasks(), before + 1, "each watch encodes its initial events");
+    }
+    assert_eq!(server.put(&format!("{MAPS}/a"), map("a", &format!("{value}y"))).await.code, 200);
+    server.post(MAPS, map("small", "1")).await;
+    let before = tasks();
+    for lines in [&mut first, &mut second] {
+        assert_eq!(lines.take(2).await, events(&[("MODIFIED", "a", ""), ("ADDED", "small", "")]));
+    }
+    assert_eq!(tasks(), before + 1, "the watches share the encoding of a change");
 }
 
 #[tokio::test]
@@ -193,16 +243,16 @@ async fn watch_events_are_ordered_and_unique_across_reconnects() {
             })
         })
         .collect();
-    let mut seen = std::collections::BTreeSet::new();
-    while seen.len() < 1_000 {
+    let mut names = std::collections::BTreeSet::new();
+    while names.len() < 1_000 {
         let mut lines = Lines::open(&server, &format!("{MAPS}?watch=1&resourceVersion={from}")).await;
-        for _ in 0..100.min(1_000 - seen.len()) {
+        for _ in 0..100.min(1_000 - names.len()) {
             let event = lines.next().await.unwrap();
             let meta = &event["object"]["metadata"];
             let version = meta["resourceVersion"].as_str().unwrap().parse().unwrap();
             assert!(version > from, "events out of order");
             from = version;
-            assert!(seen.insert(meta["name"].as_str().unwrap().to_owned()), "event delivered twice");
+            assert!(names.insert(meta["name"].as_str().unwrap().to_owned()), "event delivered twice");
         }
     }
     for writer in writers {
@@ -343,10 +393,10 @@ async fn watch_events_in_every_representation() {
             assert_eq!(first.body, second.body, "{accept}");
         }
         let lines = second.body.split(|b| *b == b'\n').filter(|line| !line.is_empty());
-        let told: Vec<Value> = lines.map(|line| serde_json::from_slice(line).unwrap()).collect();
-        let types: Vec<_> = told.iter().map(|event| event["type"].as_str().unwrap()).collect();
+        let sent: Vec<Value> = lines.map(|line| serde_json::from_slice(line).unwrap()).collect();
+        let types: Vec<_> = sent.iter().map(|event| event["type"].as_str().unwrap()).collect();
         assert_eq!(types, ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"], "{accept}");
-        for (i, event) in told.iter().enumerate() {
+        for (i, event) in sent.iter().enumerate() {
             let object = &event["object"];
             assert_eq!(object["kind"], kind, "{accept}");
             if i == 3 {
@@ -359,12 +409,12 @@ async fn watch_events_in_every_representation() {
                 );
                 let row = &object["rows"][0];
                 assert_eq!(row["cells"][0], "a");
-                let shown = match query {
+                let kind = match query {
                     "" => json!("PartialObjectMetadata"),
                     "&includeObject=Object" => json!("ConfigMap"),
                     _ => Value::Null,
                 };
-                assert_eq!(row["object"]["kind"], shown, "{query}");
+                assert_eq!(row["object"]["kind"], kind, "{query}");
             } else {
                 assert_eq!(object["metadata"]["name"], "a");
                 assert_eq!(object.get("data").is_some(), kind == "ConfigMap");

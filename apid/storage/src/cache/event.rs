@@ -32,9 +32,16 @@ pub struct Event<D: Decode> {
     revision: Revision,
     old: Option<Arc<Item<D>>>,
     new: Option<Arc<Item<D>>>,
-    forms: Mutex<Vec<(Form, Bytes)>>,
+    forms: Mutex<Vec<(Form, EncodedForm)>>,
     /// The bytes of all forms of all events.
     encoded: Arc<AtomicUsize>,
+}
+
+/// The state of one encoded form of an event.
+enum EncodedForm {
+    /// A caller encodes the form. The lock is held meanwhile, and other callers of this form wait for it.
+    Pending(Arc<Mutex<Option<Bytes>>>),
+    Ready(Bytes),
 }
 
 /// Maximum number of cached encoded forms of one event. Further forms are encoded for each request.
@@ -99,21 +106,40 @@ impl<D: Decode> Event<D> {
     /// The event in an encoded form. The caller defines the meaning of `form`: event type, version, media
     /// type.
     ///
-    /// Single-flight: the first caller encodes while others wait. The form is cached for the lifetime of the
-    /// event.
+    /// Single-flight: the first caller of a form encodes while other callers of this form wait. Callers of other
+    /// forms never wait. The form is cached for the lifetime of the event.
     pub fn form<E>(&self, form: Form, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
-        let mut forms = self.forms.lock();
-        if let Some((_, bytes)) = forms.iter().find(|(kept, _)| *kept == form) {
+        let pending = {
+            let mut forms = self.forms.lock();
+            match forms.iter().find(|(known, _)| *known == form) {
+                Some((_, EncodedForm::Ready(bytes))) => return Ok(bytes.clone()),
+                Some((_, EncodedForm::Pending(pending))) => Some(Arc::clone(pending)),
+                None if forms.len() >= FORMS => None,
+                None => {
+                    let pending = Arc::default();
+                    forms.push((form, EncodedForm::Pending(Arc::clone(&pending))));
+                    Some(pending)
+                }
+            }
+        };
+        let Some(pending) = pending else { return make() };
+        let mut encoded = pending.lock();
+        if let Some(bytes) = &*encoded {
             return Ok(bytes.clone());
         }
-        if forms.len() >= FORMS {
-            drop(forms);
-            return make();
-        }
         let bytes = make()?;
-        forms.push((form, bytes.clone()));
+        *encoded = Some(bytes.clone());
         self.encoded.fetch_add(bytes.len(), Ordering::Relaxed);
+        if let Some((_, state)) = self.forms.lock().iter_mut().find(|(known, _)| *known == form) {
+            *state = EncodedForm::Ready(bytes.clone());
+        }
         Ok(bytes)
+    }
+
+    /// Whether a form is cached, so that [`Event::form`] costs nothing.
+    pub fn is_form_ready(&self, form: Form) -> bool {
+        let forms = self.forms.lock();
+        forms.iter().any(|(known, state)| *known == form && matches!(state, EncodedForm::Ready(_)))
     }
 
     /// Bytes accounted at creation: the event and both values. Forms are accounted when they are encoded.
@@ -125,7 +151,11 @@ impl<D: Decode> Event<D> {
 
 impl<D: Decode> Drop for Event<D> {
     fn drop(&mut self) {
-        let bytes: usize = self.forms.get_mut().iter().map(|(_, bytes)| bytes.len()).sum();
+        let ready = self.forms.get_mut().iter().map(|(_, state)| match state {
+            EncodedForm::Ready(bytes) => bytes.len(),
+            EncodedForm::Pending(_) => 0,
+        });
+        let bytes: usize = ready.sum();
         self.encoded.fetch_sub(bytes, Ordering::Relaxed);
     }
 }

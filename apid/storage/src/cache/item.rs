@@ -5,13 +5,13 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use super::Decode;
+use super::{Decode, DecodeError};
 use crate::{Error, Result, Revision, Row};
 
 /// A row of a resource, shared by the map, snapshots and events.
 pub struct Item<D: Decode> {
     row: Row,
-    entry: OnceLock<Result<D::Entry, String>>,
+    entry: OnceLock<Result<D::Entry, DecodeError>>,
     decode: Arc<D>,
 }
 

@@ -94,8 +94,27 @@ pub trait Decode: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The reason why the value is invalid; readers get `Corrupt`.
-    fn decode(&self, key: &str, value: &Bytes) -> Result<Self::Entry, String>;
+    /// See [`DecodeError`]; readers get [`Error::Corrupt`].
+    fn decode(&self, key: &str, value: &Bytes) -> Result<Self::Entry, DecodeError>;
+}
+
+/// A stored value is invalid, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct DecodeError {
+    reason: String,
+}
+
+impl From<String> for DecodeError {
+    fn from(reason: String) -> Self {
+        DecodeError { reason }
+    }
+}
+
+impl From<&str> for DecodeError {
+    fn from(reason: &str) -> Self {
+        DecodeError { reason: reason.to_owned() }
+    }
 }
 
 /// Limits of the watch cache.

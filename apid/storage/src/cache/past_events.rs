@@ -34,8 +34,8 @@ impl<D: Decode> PastEvents<D> {
     pub(super) fn add(&mut self, changes: Vec<Change>, decode: &Arc<D>, encoded: &Arc<AtomicUsize>) {
         for change in changes {
             let event = Event::from_change(change, encoded, |row| {
-                let held = self.newest.get(&row.key).filter(|held| held.revision() == row.revision);
-                held.map_or_else(|| Item::new(row, decode), Arc::clone)
+                let cached = self.newest.get(&row.key).filter(|cached| cached.revision() == row.revision);
+                cached.map_or_else(|| Item::new(row, decode), Arc::clone)
             });
             match event.after() {
                 Some(item) => drop(self.newest.insert(Arc::clone(item.key()), Arc::clone(item))),
@@ -65,6 +65,7 @@ impl<D: Decode> PastEvents<D> {
 mod tests {
     use bytes::Bytes;
 
+    use super::super::DecodeError;
     use super::*;
     use crate::Row;
 
@@ -73,7 +74,7 @@ mod tests {
     impl Decode for Text {
         type Entry = Bytes;
 
-        fn decode(&self, _: &str, value: &Bytes) -> Result<Bytes, String> {
+        fn decode(&self, _: &str, value: &Bytes) -> Result<Bytes, DecodeError> {
             Ok(value.clone())
         }
     }

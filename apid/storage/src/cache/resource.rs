@@ -187,9 +187,9 @@ impl<D: Decode> Resource<D> {
         };
         let current = self.snapshot_now();
         let items = rows.into_iter().map(|row| {
-            let held = current.as_ref().and_then(|current| current.item(&row.key));
-            match held.filter(|held| held.revision() == row.revision) {
-                Some(held) => Arc::clone(held),
+            let cached = current.as_ref().and_then(|current| current.item(&row.key));
+            match cached.filter(|cached| cached.revision() == row.revision) {
+                Some(cached) => Arc::clone(cached),
                 None => Item::new(row, &self.decode),
             }
         });

@@ -81,8 +81,8 @@ impl<D: Decode> Ring<D> {
     /// All events after a revision; None when they exceed `limit` or when the revision is below the floor.
     pub(super) fn since(&self, revision: Revision, limit: usize) -> Option<Vec<Arc<Event<D>>>> {
         let begin = self.index_after(revision);
-        let held = revision >= self.floor && self.events.len() - begin <= limit;
-        held.then(|| self.events.range(begin..).map(Arc::clone).collect())
+        let is_complete = revision >= self.floor && self.events.len() - begin <= limit;
+        is_complete.then(|| self.events.range(begin..).map(Arc::clone).collect())
     }
 
     /// Extends the ring down to a floor, which is not below the floor of the whole ring.

@@ -5,6 +5,7 @@ mod fake;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -20,10 +21,10 @@ struct Text {
 impl Decode for Text {
     type Entry = String;
 
-    fn decode(&self, _key: &str, value: &Bytes) -> Result<String, String> {
+    fn decode(&self, _key: &str, value: &Bytes) -> Result<String, DecodeError> {
         self.decoded.fetch_add(1, Ordering::SeqCst);
         let text = String::from_utf8(value.to_vec()).map_err(|error| error.to_string())?;
-        if text.starts_with('!') { Err("the value begins with `!`".to_owned()) } else { Ok(text) }
+        if text.starts_with('!') { Err("the value begins with `!`".into()) } else { Ok(text) }
     }
 }
 
@@ -143,6 +144,35 @@ async fn cache_event_is_encoded_once_per_form() {
     for more in 10..30 {
         assert_eq!(form(more), Ok(more.to_string().into()), "forms above the cache limit are encoded again");
     }
+}
+
+#[tokio::test]
+async fn encoding_of_one_form_does_not_block_other_forms() {
+    let Setup { fake, pods, .. } = setup(Limits::default());
+    let (_, mut watcher) = pods.snapshot_and_watch("/pods/").await.unwrap();
+    fake.write(&[("/pods/a/x", Some("1"))]);
+    let event = watcher.next().await.unwrap().remove(0);
+    let encode = |text: &'static str| Ok::<_, ()>(Bytes::from(text));
+    let (started, has_started) = std::sync::mpsc::channel();
+    let (finish, may_finish) = std::sync::mpsc::channel();
+    let slow = {
+        let event = Arc::clone(&event);
+        std::thread::spawn(move || {
+            event.form((0, 1), || {
+                started.send(()).unwrap();
+                may_finish
+                    .recv_timeout(Duration::from_secs(5))
+                    .expect("the other form was encoded meanwhile");
+                encode("slow")
+            })
+        })
+    };
+    has_started.recv().unwrap();
+    assert!(!event.is_form_ready((0, 1)));
+    assert_eq!(event.form((0, 2), || encode("other")), Ok("other".into()));
+    finish.send(()).unwrap();
+    assert_eq!(slow.join().unwrap(), Ok("slow".into()));
+    assert!(event.is_form_ready((0, 1)) && event.is_form_ready((0, 2)) && !event.is_form_ready((0, 3)));
 }
 
 #[tokio::test]

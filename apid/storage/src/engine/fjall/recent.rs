@@ -46,7 +46,7 @@ impl Recent {
             return None;
         }
         let first = self.changes.partition_point(|change| change.revision.0 <= after);
-        let mut wanted = Vec::new();
+        let mut matching = Vec::new();
         let mut bytes = 0;
         for (scanned, change) in self.changes.range(first..).enumerate() {
             if change.revision.0 > upto {
@@ -54,13 +54,13 @@ impl Recent {
             }
             if change.key.starts_with(prefix) {
                 bytes += weight(change);
-                wanted.push(change.clone());
+                matching.push(change.clone());
             }
             if scanned + 1 >= limits.entries || bytes >= limits.bytes {
-                return Some((wanted, change.revision.0));
+                return Some((matching, change.revision.0));
             }
         }
-        Some((wanted, upto))
+        Some((matching, upto))
     }
 }
 

@@ -82,8 +82,8 @@ impl SharedState {
     }
 
     /// Sets the reason why the store is unavailable; None makes it available.
-    pub(super) fn set_down(&self, why: Option<Error>) {
-        *self.down.write() = why;
+    pub(super) fn set_down(&self, reason: Option<Error>) {
+        *self.down.write() = reason;
     }
 
     /// The reason why the store is unavailable.

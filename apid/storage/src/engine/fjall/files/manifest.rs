@@ -23,9 +23,9 @@ pub(in super::super) struct ListedTable {
 
 /// Reads and checks the tables of a keyspace.
 pub(in super::super) fn read(folder: &Path) -> Result<Vec<ListedTable>, FileProblem> {
-    let damaged = |what: &str| FileProblem::Damaged(format!("{} {what}", super::name(folder)));
-    let missing = |error: io::Error, what: &str| match error.kind() {
-        io::ErrorKind::NotFound => damaged(what),
+    let damaged = |text: &str| FileProblem::Damaged(format!("{} {text}", super::name(folder)));
+    let missing = |error: io::Error, text: &str| match error.kind() {
+        io::ErrorKind::NotFound => damaged(text),
         _ => error.into(),
     };
     let current =

@@ -248,8 +248,8 @@ fn read_journals(
 ///
 /// The database holds data, or reading or removing it failed.
 pub(super) fn remove_interrupted_creation(database: &Path) -> Result<(), Error> {
-    let why = match check_version(database) {
-        Err(FileProblem::Damaged(why) | FileProblem::Lost(why)) if database.is_dir() => why,
+    let reason = match check_version(database) {
+        Err(FileProblem::Damaged(reason) | FileProblem::Lost(reason)) if database.is_dir() => reason,
         Err(FileProblem::Unreadable(error)) => return Err(error),
         _ => return Ok(()),
     };
@@ -266,7 +266,7 @@ pub(super) fn remove_interrupted_creation(database: &Path) -> Result<(), Error> 
         Ok(folders.is_empty())
     };
     if !is_empty().map_err(|error| map_io_error(&error))? {
-        return Err(Error::Corrupt(why));
+        return Err(Error::Corrupt(reason));
     }
     std::fs::remove_dir_all(database).map_err(|error| map_io_error(&error))
 }

@@ -75,7 +75,7 @@ pub(in super::super) struct Damages {
 }
 
 impl Damages {
-    pub(super) fn push(&mut self, what: impl FnOnce() -> String) {
-        if self.named.len() < MAX_NAMED { self.named.push(what()) } else { self.more += 1 }
+    pub(super) fn push(&mut self, describe: impl FnOnce() -> String) {
+        if self.named.len() < MAX_NAMED { self.named.push(describe()) } else { self.more += 1 }
     }
 }

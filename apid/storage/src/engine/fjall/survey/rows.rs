@@ -62,7 +62,7 @@ pub(super) struct Keyspace {
 impl Keyspace {
     /// Adds a row, unless a newer row with the same key exists.
     pub(super) fn take(&mut self, key: Vec<u8>, seqno: u64, row: Option<&Bytes>) {
-        if self.rows.get(&*key).is_some_and(|held| held.seqno > seqno) {
+        if self.rows.get(&*key).is_some_and(|known| known.seqno > seqno) {
             return;
         }
         let kind = RowKind::of(&key, row);
@@ -80,7 +80,7 @@ impl Keyspace {
     /// The newest revision in the `versions` keyspace; None for other keyspaces.
     pub(super) fn newest_version(&self) -> Option<u64> {
         let versions =
-            self.rows.iter().filter(|(_, held)| matches!(held.kind, RowKind::Object | RowKind::Deleted));
+            self.rows.iter().filter(|(_, known)| matches!(known.kind, RowKind::Object | RowKind::Deleted));
         versions.filter_map(|(key, _)| Some(layout::split_version_key(key).ok()?.1)).max()
     }
 }

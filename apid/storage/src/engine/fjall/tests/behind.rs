@@ -89,14 +89,14 @@ async fn damaged_journal_batch_loses_only_its_own_changes() {
         let mut damaged = filled.journal.clone();
         damaged[at] ^= 0x10;
         filled.damaged(&damaged);
-        let what = format!("byte {} of {}", at - begin, end - begin);
-        let why = corrupt(open(&filled.store()));
-        assert!(why.contains("changes among revisions 12 to 12 are missing"), "{what}: {why}");
+        let position = format!("byte {} of {}", at - begin, end - begin);
+        let reason = corrupt(open(&filled.store()));
+        assert!(reason.contains("changes among revisions 12 to 12 are missing"), "{position}: {reason}");
         let (revisions, report) = filled.repaired().await;
-        assert_eq!(report.lost.revisions, Some((12, 12)), "{what}: {report}");
-        let wanted: Vec<u64> = (1..=30).filter(|revision| *revision != 12).collect();
-        assert_eq!(revisions, wanted, "{what}");
-        assert!(!report.to_string().contains("harmless"), "{what}: {report}");
+        assert_eq!(report.lost.revisions, Some((12, 12)), "{position}: {report}");
+        let expected: Vec<u64> = (1..=30).filter(|revision| *revision != 12).collect();
+        assert_eq!(revisions, expected, "{position}");
+        assert!(!report.to_string().contains("harmless"), "{position}: {report}");
     }
 }
 
@@ -187,8 +187,8 @@ async fn damage_of_old_journal_below_compaction_is_reported() {
         }
         filled.damaged(&damaged[..split]);
         std::fs::write(filled.store().join("fjall/1.jnl"), &damaged[split..]).unwrap();
-        let why = corrupt(open(&filled.store()));
-        assert!(why.contains(&format!("revisions {} to {} are missing", lost.0, lost.1)), "{why}");
+        let reason = corrupt(open(&filled.store()));
+        assert!(reason.contains(&format!("revisions {} to {} are missing", lost.0, lost.1)), "{reason}");
         let (found, report) = filled.repaired().await;
         assert_eq!(report.lost.revisions, Some(lost), "{report}");
         assert_eq!(found, (1..=40).filter(|at| !(lost.0..=lost.1).contains(at)).collect::<Vec<u64>>());
@@ -208,7 +208,7 @@ async fn damaged_journal_with_flushed_rows_loses_nothing() {
     let journal = path.join("fjall/0.jnl");
     churn(&store, 0, 40, 500).await;
     let before = *ends(&journal).last().unwrap();
-    let wanted = churn(&store, 1, 10, 500).await;
+    let expected = churn(&store, 1, 10, 500).await;
     until("memtables are flushed", async || store.stats().sealed_memtables == 0).await;
     store.close().await;
     // All rows are in tables, as the mark would record after a second.
@@ -232,13 +232,13 @@ async fn damaged_journal_with_flushed_rows_loses_nothing() {
         return;
     }
     assert!(report.lost.is_empty(), "{report}");
-    let why = corrupt(open(&path));
-    assert!(why.contains("no change is lost"), "{why}");
+    let reason = corrupt(open(&path));
+    assert!(reason.contains("no change is lost"), "{reason}");
     let RepairOutcome::Rebuilt { objects, .. } = offline::repair(&path, None, 0).unwrap() else {
         panic!("{report}")
     };
-    assert_eq!(objects, wanted.len());
-    assert_eq!(rows(&open(&path).unwrap()).await.unwrap(), wanted);
+    assert_eq!(objects, expected.len());
+    assert_eq!(rows(&open(&path).unwrap()).await.unwrap(), expected);
 }
 
 /// The identity of the store is in its first batch.

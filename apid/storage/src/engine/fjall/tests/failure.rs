@@ -9,9 +9,9 @@ use crate::Observer;
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_write_reopens_database_without_restart() {
     let dir = memory_dir();
-    let (clock, seen) = (clock(), Arc::new(RecordingObserver::default()));
+    let (clock, observer) = (clock(), Arc::new(RecordingObserver::default()));
     let options = Options { memtable_bytes: 64 << 10, clock: clock.clone(), ..options(dir.path()) };
-    let store = FjallStore::open(options, seen.clone()).unwrap();
+    let store = FjallStore::open(options, observer.clone()).unwrap();
     churn(&store, 1, 50, 100).await;
     let mut away = Vec::new();
     for entry in std::fs::read_dir(dir.path().join("fjall/keyspaces")).unwrap() {
@@ -50,7 +50,7 @@ async fn failed_write_reopens_database_without_restart() {
     })
     .await;
     assert!(store.health().is_ok());
-    crate::conformance::check_history(&seen.changes());
+    crate::conformance::check_history(&observer.changes());
     for (key, revision) in &acknowledged {
         assert_eq!(store.get(key, None).await.unwrap().unwrap().revision, *revision, "{key}");
     }
@@ -79,7 +79,7 @@ async fn stalled_writer_calls_on_stall_once_with_reason() {
     let options = Options {
         clock: clock.clone(),
         stall_after: Duration::from_secs(60),
-        on_stall: Arc::new(move |why| report.send(why.to_owned()).unwrap()),
+        on_stall: Arc::new(move |reason| report.send(reason.to_owned()).unwrap()),
         ..options(dir.path())
     };
     let store = Arc::new(
@@ -93,9 +93,9 @@ async fn stalled_writer_calls_on_stall_once_with_reason() {
         .await;
     assert_eq!(store.revision(), Revision(0), "a revision is published only after the observer returns");
     clock.advance(Duration::from_secs(61));
-    let why = tokio::task::spawn_blocking(move || reports.recv_timeout(Duration::from_secs(60)));
-    let why = why.await.unwrap().unwrap();
-    assert!(why.contains("the storage writer thread has made no progress for 60 s"), "{why}");
+    let reason = tokio::task::spawn_blocking(move || reports.recv_timeout(Duration::from_secs(60)));
+    let reason = reason.await.unwrap().unwrap();
+    assert!(reason.contains("the storage writer thread has made no progress for 60 s"), "{reason}");
     drop(release);
     writing.await.unwrap().unwrap();
     store.close().await;

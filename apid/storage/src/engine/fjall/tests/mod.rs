@@ -40,7 +40,7 @@ fn open(dir: &Path) -> Result<FjallStore, OpenError> {
 /// Returns the error of opening a store, which must be rejected as corrupt.
 fn corrupt(opened: Result<FjallStore, OpenError>) -> String {
     match opened {
-        Err(OpenError::Store(Error::Corrupt(why))) => why,
+        Err(OpenError::Store(Error::Corrupt(reason))) => reason,
         Err(other) => panic!("rejected for another reason: {other:?}"),
         Ok(_) => panic!("the damaged store opened"),
     }
@@ -116,10 +116,10 @@ async fn churn(store: &dyn Store, seed: u64, steps: u64, size: usize) -> Vec<Row
 }
 
 /// Waits until a condition holds, and fails after a minute.
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+async fn until(condition: &str, mut is_met: impl AsyncFnMut() -> bool) {
     let began = tokio::time::Instant::now();
-    while !holds().await {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+    while !is_met().await {
+        assert!(began.elapsed() < Duration::from_secs(60), "{condition}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

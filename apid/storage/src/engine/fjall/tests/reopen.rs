@@ -16,18 +16,18 @@ use super::*;
 async fn reopened_store_keeps_rows_history_and_revisions() {
     let dir = memory_dir();
     let path = dir.path().join("a/b/store");
-    let (mut wanted, mut changes, mut compacted) = (Vec::new(), Vec::new(), Revision(0));
+    let (mut expected, mut changes, mut compacted) = (Vec::new(), Vec::new(), Revision(0));
     for round in 0..6 {
-        let seen = Arc::new(RecordingObserver::default());
+        let observer = Arc::new(RecordingObserver::default());
         // Small memtables in every other round, to cover rows in tables and rows in journals.
         let memtable_bytes = if round % 2 == 0 { 16 << 20 } else { 64 << 10 };
-        let store = FjallStore::open(Options { memtable_bytes, ..options(&path) }, seen.clone()).unwrap();
-        assert_eq!(rows(&store).await.unwrap(), wanted, "round {round}");
+        let store = FjallStore::open(Options { memtable_bytes, ..options(&path) }, observer.clone()).unwrap();
+        assert_eq!(rows(&store).await.unwrap(), expected, "round {round}");
         assert_eq!(store.compacted(), compacted);
         assert_eq!(changes_after(&store, compacted).await.unwrap(), changes, "round {round}");
-        assert!(seen.changes().is_empty(), "no change is observed twice");
-        wanted = churn(&store, round, 200, 700).await;
-        changes.extend(seen.changes());
+        assert!(observer.changes().is_empty(), "no change is observed twice");
+        expected = churn(&store, round, 200, 700).await;
+        changes.extend(observer.changes());
         assert_eq!(store.revision(), Revision(200 * (round + 1)));
         if round == 3 {
             compacted = Revision(500);
@@ -175,7 +175,7 @@ async fn store_ending_below_high_water_mark_is_rejected() {
     store.close().await;
     copy_store(&now, &old);
     let store = open(&now).unwrap();
-    let wanted = churn(&store, 2, 30, 100).await;
+    let expected = churn(&store, 2, 30, 100).await;
     store.close().await;
 
     let above = dir.path().join("above");
@@ -183,7 +183,7 @@ async fn store_ending_below_high_water_mark_is_rejected() {
     std::fs::copy(old.join("mark"), above.join("mark")).unwrap();
     let store = open(&above).unwrap();
     assert_eq!(store.revision(), Revision(50));
-    assert_eq!(rows(&store).await.unwrap(), wanted);
+    assert_eq!(rows(&store).await.unwrap(), expected);
     drop(store);
     let mark = HighWaterMark::open(&above.join("mark")).unwrap().unwrap();
     assert_eq!(mark.values().revision, 50, "start-up raises the mark to the recovered revision");
@@ -291,12 +291,12 @@ async fn large_journal_replay_is_flushed_without_write() {
 async fn large_journal_replay_on_full_disk_serves_reads() {
     let dir = memory_dir();
     let store = open(dir.path()).unwrap();
-    let wanted = churn(&store, 1, 60, 3000).await;
+    let expected = churn(&store, 1, 60, 3000).await;
     store.close().await;
     let full = Options { memtable_bytes: 16 << 10, reserve_bytes: u64::MAX, ..options(dir.path()) };
     let store = FjallStore::open(full, Arc::new(RecordingObserver::default())).unwrap();
     assert!(store.maintain().await.is_err(), "the writer thread has measured the disk");
     assert_eq!((store.stats().tables, store.stats().rotations), (0, 0));
     store.health().unwrap();
-    assert_eq!(rows(&store).await.unwrap(), wanted);
+    assert_eq!(rows(&store).await.unwrap(), expected);
 }

@@ -1,0 +1,174 @@
+//! Execution of authorized requests: on the I/O thread, or on the work pool when the work is large.
+//!
+//! # Contract
+//!
+//! [`Executor::execute`] takes an in-flight permit, routes the request and does the work that precedes the
+//! response head. [`request_cost`] decides where the verb runs; [`ApiResponse::is_costly`] decides where a
+//! preparation step runs.
+
+use std::io;
+use std::sync::Arc;
+
+use apimachinery::status::Status;
+use tracing::Instrument as _;
+
+use super::body::ReceivedBody;
+use super::in_flight::{self, InFlight};
+use super::negotiate::BodySyntax;
+use super::request_context::RequestContext;
+use super::respond::{ApiResponse, ResponseOptions};
+use super::shares::UserShare;
+use super::work_pool::{PoolError, PoolLimits, WorkPool};
+use super::{openapi, openid, paths, request_cost, resources};
+use crate::auth::{Authenticated, Authorized};
+
+/// Memory cost of preparing the first bytes of a small response, in bytes.
+const PREPARE_COST: usize = 1 << 20;
+
+/// Cheap preparation steps between two yields of an I/O thread: at most about one millisecond.
+const CHEAP_STEPS: usize = 5;
+
+/// An authorized request with its body.
+pub(super) struct AuthorizedRequest {
+    pub(super) authorized: Authorized,
+    /// The authenticated user, before impersonation.
+    pub(super) caller: Authenticated,
+    pub(super) body: ReceivedBody,
+}
+
+/// Executes requests within the in-flight limits.
+pub(super) struct Executor {
+    in_flight: Arc<InFlight>,
+    pool: Arc<WorkPool>,
+}
+
+impl Executor {
+    /// Creates an executor without in-flight limits. Must be called within the serving runtime.
+    ///
+    /// # Errors
+    ///
+    /// The system cannot start a worker thread.
+    pub(super) fn start() -> io::Result<Self> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let pool = Arc::new(WorkPool::start(threads, PoolLimits::SERVER)?);
+        Ok(Executor { in_flight: Arc::new(InFlight::new((0, 0))), pool })
+    }
+
+    /// Sets the in-flight limits for reads and writes; 0 means no limit.
+    pub(super) fn with_limits(self, reading: usize, writing: usize) -> Self {
+        Executor { in_flight: Arc::new(InFlight::new((reading, writing))), ..self }
+    }
+
+    /// The work pool.
+    pub(super) fn pool(&self) -> &Arc<WorkPool> {
+        &self.pool
+    }
+
+    /// Executes a request of the user of a share.
+    ///
+    /// # Errors
+    ///
+    /// 429 at a limit; the errors of the verb.
+    pub(super) async fn execute(
+        &self,
+        context: &Arc<RequestContext>,
+        request: AuthorizedRequest,
+        share: &Arc<UserShare>,
+    ) -> Result<ApiResponse, Status> {
+        let syntax = BodySyntax::of(&context.head.headers);
+        match request_cost::expected_cost(context, &request.body, syntax) {
+            None => {
+                let AuthorizedRequest { authorized, caller, body } = request;
+                let groups = &caller.user().groups;
+                let _permit = self.in_flight.enter(&context.info.attributes, groups, share)?;
+                let response = route(context, &authorized, &body).await?;
+                self.prepare(response, context.response_options, &share.user).await
+            }
+            Some(bytes) => {
+                // Boxed, because its future is too large to be part of this one.
+                Box::pin(self.run_on_pool(Arc::clone(context), request, bytes, share)).await
+            }
+        }
+    }
+
+    /// Executes a large request on the work pool. `bytes`: its estimated memory cost.
+    async fn run_on_pool(
+        &self,
+        context: Arc<RequestContext>,
+        request: AuthorizedRequest,
+        bytes: usize,
+        share: &Arc<UserShare>,
+    ) -> Result<ApiResponse, Status> {
+        let AuthorizedRequest { authorized, caller, body } = request;
+        let (in_flight, share_of_user) = (Arc::clone(&self.in_flight), Arc::clone(share));
+        let work = async move {
+            // A request that waits for a worker takes no in-flight permit.
+            let groups = &caller.user().groups;
+            let _permit = in_flight.enter(&context.info.attributes, groups, &share_of_user)?;
+            // Checked again, because responses to requests ahead of this one in the queue may have become
+            // unsent.
+            context.check_unsent_responses(true)?;
+            let mut response = route(&context, &authorized, &body).await?;
+            while response.prepare(context.response_options) {}
+            Ok(response)
+        };
+        let done = self.pool.run(&share.user, bytes, work.in_current_span()).await;
+        done.unwrap_or_else(|rejected| Err(reject(rejected)))
+    }
+
+    /// Does the work that precedes the response head, on the pool when it is costly.
+    async fn prepare(
+        &self,
+        mut response: ApiResponse,
+        response_options: ResponseOptions,
+        user: &Arc<str>,
+    ) -> Result<ApiResponse, Status> {
+        let mut steps = 0;
+        while !response.is_costly(response_options) {
+            if !response.prepare(response_options) {
+                return Ok(response);
+            }
+            steps += 1;
+            if steps % CHEAP_STEPS == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let work = async move {
+            while response.prepare(response_options) {}
+            response
+        };
+        let work = Box::pin(work.in_current_span());
+        self.pool.run_queued(user, PREPARE_COST, work).await.map_err(Status::internal)
+    }
+}
+
+fn reject(rejected: PoolError) -> Status {
+    match rejected {
+        PoolError::QueueFull(full) => in_flight::too_many_requests(&full.to_string()),
+        PoolError::ShutDown(error) => Status::unavailable(error.to_string(), 1),
+    }
+}
+
+/// Routes a request to its verb or document.
+///
+/// # Errors
+///
+/// The errors of the verb.
+pub(super) async fn route(
+    context: &RequestContext,
+    by: &Authorized,
+    body: &[u8],
+) -> Result<ApiResponse, Status> {
+    if let Some(reason) = context.info.malformed {
+        return Err(Status::bad_request(format!("the request path is malformed: {reason}")));
+    }
+    if context.info.attributes.resource_request {
+        resources::handle(context, by, body).await
+    } else if openapi::is_openapi_request(context) {
+        openapi::handle(context).await
+    } else if openid::is_openid_request(context) {
+        openid::handle(context).await
+    } else {
+        paths::handle(context)
+    }
+}
