@@ -448,3 +448,62 @@ fn revoked_certificate_stays_revoked_until_valid_crl_replaces_crl() {
         assert_eq!(told, keeps, "{what}");
     }
 }
+
+/// Two keys with one issuer name, as in a CA rotation. A list of one key does not affect lists of the other.
+#[test]
+fn crl_reload_keeps_lists_by_issuer_name_and_key() {
+    let root = root("ca");
+    let intermediate = || {
+        CertifiedIssuer::signed_by(authority("middle", 0, 50), KeyPair::generate().unwrap(), &root).unwrap()
+    };
+    let second = self::root("ca");
+    let cases = [
+        (root.pem() + &second.pem(), self::root("unused"), None),
+        (root.pem(), intermediate(), Some(intermediate())),
+    ];
+    for (trusted, first_intermediate, second_intermediate) in cases {
+        let is_intermediate = second_intermediate.is_some();
+        let (first, second) = match &second_intermediate {
+            Some(second_intermediate) => (&first_intermediate, second_intermediate),
+            None => (&root, &second),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let (ca, lists) = (dir.path().join("ca"), dir.path().join("lists"));
+        std::fs::write(&ca, trusted).unwrap();
+        let write = |first_list: (&[u64], i64, i64), second_list: (&[u64], i64, i64)| {
+            let of = |issuer: &Issuer, (serials, this, next): (&[u64], i64, i64)| {
+                list_of(issuer, serials, this, next)
+            };
+            std::fs::write(&lists, of(first, first_list) + &of(second, second_list)).unwrap();
+        };
+        write((&[7], 4, 20), (&[8], 2, 20));
+        let files = TrustFiles { client_ca: Some(ca), revoked: Some(lists.clone()), proxy_ca: None };
+        let trust = Trust::load(files, true, day(5)).unwrap();
+        let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
+        let method = ClientCertificates { names, uids: true, trust: Arc::clone(&trust) };
+        let is_revoked = |issuer: &Issuer, serial: u64| {
+            let mut params = client(&jane(), 1, 10);
+            params.serial_number = Some(SerialNumber::from(serial));
+            let leaf = sign(params, issuer);
+            let chain = if is_intermediate { vec![leaf, issuer.der().to_vec()] } else { vec![leaf] };
+            method.verify(&chain, day(5)).is_err()
+        };
+        assert!(is_revoked(first, 7) && is_revoked(second, 8) && !is_revoked(first, 8), "{is_intermediate}");
+
+        // The new list of the second key is valid, although the list of the first key is newer.
+        write((&[7], 4, 20), (&[9], 3, 20));
+        trust.reload(day(5)).unwrap();
+        assert!(!trust.keeps_outdated_lists(), "{is_intermediate}: {:?}", trust.remarks());
+        assert!(is_revoked(first, 7) && !is_revoked(second, 8) && is_revoked(second, 9), "{is_intermediate}");
+
+        // The first key gets an expired list, the second a valid list.
+        write((&[], 3, 4), (&[10], 4, 20));
+        trust.reload(day(5)).unwrap();
+        assert!(trust.keeps_outdated_lists(), "{is_intermediate}");
+        assert!(is_revoked(first, 7), "{is_intermediate}: the expired list lifts no revocation");
+        assert!(
+            !is_revoked(second, 9) && is_revoked(second, 10),
+            "{is_intermediate}: the valid list replaces"
+        );
+    }
+}

@@ -157,7 +157,10 @@ impl TrustSnapshot {
         let mut picture =
             TrustSnapshot { clients, proxies, revoked, remarks: Vec::new(), keeps_outdated_lists: false };
         picture.remarks = picture.check(files, any_proxy, now)?;
-        let kept = picture.revoked.keep_from(in_force, now);
+        let both = [picture.clients.as_ref(), picture.proxies.as_ref()];
+        let authorities: Vec<IssuerKey<'_>> =
+            both.into_iter().flatten().flat_map(Authorities::keys).collect();
+        let kept = picture.revoked.keep_from(in_force, &authorities, now);
         picture.keeps_outdated_lists = !kept.is_empty();
         for remark in kept {
             tracing::warn!("{remark}");
