@@ -124,13 +124,12 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
     (
         "authd/src",
         &[
-            &["rules", "webhook", "single_flight_cache", "tokens"],
+            &["command_line", "metrics", "rules", "single_flight_cache", "tokens", "webhook"],
             &["mirror"],
             &["authn", "authz", "controllers"],
-            &["live"],
-            &["config", "review"],
-            &["meters"],
-            &["grpc", "monitoring", "check"],
+            &["active_config", "config"],
+            &["reload", "review"],
+            &["check", "grpc", "monitoring"],
         ],
     ),
 ];
@@ -148,8 +147,6 @@ const LAYERS_ALLOWED: &[(&str, &str, &str)] = &[
         "verbs",
         "the shared state holds the counters of the verbs and the key of their continue tokens",
     ),
-    ("authd/src/authz", "meters", "authorizers count their decisions"),
-    ("authd/src/config", "meters", "a reload counts in the metrics"),
 ];
 
 /// Files of a crate that are outside the layers: its entry points.

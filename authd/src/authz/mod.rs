@@ -36,7 +36,7 @@ use apimachinery::user::{MASTERS, UserInfo};
 use async_trait::async_trait;
 use authproto::auth::Dependencies;
 
-use crate::meters::{Meters, ModeCounters};
+use crate::metrics::{AuthdMetrics, AuthorizerCounters};
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::rules::PolicyRule;
 use conditions::{Conditions, Match};
@@ -215,7 +215,7 @@ struct Mode {
     authorizer: Box<dyn Authorizer>,
     /// The match conditions of a webhook, and the verdict when they fail.
     conditions: Option<(Arc<Conditions>, OnFailure)>,
-    counters: ModeCounters,
+    counters: AuthorizerCounters,
     clock: Arc<dyn Clock>,
 }
 
@@ -227,15 +227,15 @@ impl Mode {
         let mut skipped = Answer::default();
         let begun = self.clock.monotonic();
         let matched = conditions.check(question.user, question.attributes);
-        self.counters.matched(self.clock.monotonic().saturating_sub(begun));
+        self.counters.observe_condition(self.clock.monotonic().saturating_sub(begun));
         match matched {
             Match::Matches => return self.authorizer.authorize(question).await,
             Match::Skipped => {
-                self.counters.excluded();
+                self.counters.count_exclusion();
                 skipped.decision.verdict = Verdict::NoOpinion;
             }
             Match::Failed(problem) => {
-                self.counters.condition_failed();
+                self.counters.count_condition_error();
                 tracing::warn!(mode = self.name, problem, "authorizer match conditions failed");
                 skipped.decision.verdict = on_failure.verdict();
                 skipped.decision.evaluation_error = format!("{}: match conditions: {problem}", self.name);
@@ -255,7 +255,7 @@ impl Union {
         modes: &Modes,
         settings: &Settings,
         mirror: &Arc<Mirror>,
-        meters: &Meters,
+        metrics: &AuthdMetrics,
     ) -> Result<Self, Vec<String>> {
         let mut built = Vec::new();
         let mut mistakes = Vec::new();
@@ -272,7 +272,7 @@ impl Union {
                         .as_ref()
                         .filter(|webhook| !webhook.conditions.is_empty())
                         .map(|webhook| (Arc::clone(&webhook.conditions), webhook.on_failure)),
-                    counters: meters.mode(kind, name),
+                    counters: metrics.authorizer_counters(kind, name),
                     clock: Arc::clone(&settings.webhooks.ground.clock),
                 }),
                 Err(mistake) => mistakes.push(mistake),
@@ -302,7 +302,7 @@ impl Union {
                 rng: Arc::new(apimachinery::clock::SystemRng),
             }),
         };
-        Union::build(&modes, &settings, mirror, &Meters::new([])).expect("modes that can be made")
+        Union::build(&modes, &settings, mirror, &AuthdMetrics::new([])).expect("modes that can be made")
     }
 
     /// Whether a decision may involve a remote service.
@@ -324,7 +324,7 @@ impl Union {
         all.decision.verdict = Verdict::NoOpinion;
         for mode in &self.modes {
             let answer = mode.authorize(question).await?;
-            mode.counters.count(answer.decision.verdict);
+            mode.counters.count_decision(answer.decision.verdict);
             merge(&mut all.depends_on, answer.depends_on);
             all.any_name = all.any_name && answer.any_name;
             all.ttl = [all.ttl, answer.ttl].into_iter().flatten().min();

@@ -13,13 +13,16 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use apimachinery::codec::yaml::{self, Lines};
 use apimachinery::codec::{DecodeError, Limits};
 use apimachinery::field::{FieldError, FieldPath};
 use serde_json::{Map, Value};
 
-/// Limits of a file, well beyond any legitimate configuration.
+/// Limit in bytes of a configuration file.
+const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+/// Limits of a document, well beyond any legitimate configuration.
 pub const LIMITS: Limits = Limits { depth: 32, ..Limits::BODY };
 /// Limit of recorded faults per file.
 const MAX_FAULTS: usize = 100;
@@ -46,6 +49,32 @@ impl fmt::Display for Fault {
 pub fn join_faults(faults: &[Fault]) -> String {
     let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
     texts.join("; ")
+}
+
+/// Reads a whole configuration file.
+///
+/// # Errors
+///
+/// The file cannot be read, or exceeds the size limit.
+pub fn read_file(path: &Path) -> Result<Vec<u8>, FileError> {
+    let error = |problem: String| FileError { path: path.to_owned(), problem };
+    let size = std::fs::metadata(path).map_err(|e| error(e.to_string()))?.len();
+    if size > MAX_FILE_BYTES {
+        return Err(error(format!(
+            "{size} bytes exceed the limit of {MAX_FILE_BYTES} for a configuration file"
+        )));
+    }
+    std::fs::read(path).map_err(|e| error(e.to_string()))
+}
+
+/// A file that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {problem}", path.display())]
+pub struct FileError {
+    /// The file.
+    pub path: PathBuf,
+    /// The problem of the system or the exceeded limit.
+    pub problem: String,
 }
 
 /// The faults recorded so far.

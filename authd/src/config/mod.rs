@@ -7,14 +7,16 @@
 //! line in [`Config::warnings`]. An unknown flag and an unsupported mode are mistakes.
 
 pub mod authentication;
+pub mod authentication_source;
 pub mod authorization;
+pub mod authorization_source;
+mod authorization_webhook;
 mod certificates;
 pub mod document;
-pub mod hot_reload;
 pub mod oidc;
-pub mod reloaded_files;
 mod service_accounts;
-pub mod webhooks;
+mod token_webhook;
+mod webhook_version;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,17 +26,17 @@ use apimachinery::clock::{Clock, SystemClock, SystemRng};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::Parser;
 use serving::gates::{FeatureGates, Gate};
+use serving::reload::Snapshot;
 use serving::{flags, log};
 
 use crate::authn::webhook::TokenWebhook;
 use crate::authn::{JwtSettings, Settings, TokenFile};
 use crate::authz::webhook::Webhooks;
 use crate::authz::{self, Modes};
-use crate::controllers::{self, tokens::Enabled};
+use crate::controllers::{self, tokens::EnabledControllers};
 use crate::webhook::WebhookContext;
 use authentication::Context;
-use authentication::source::{LoadedConfiguration, Source};
-use reloaded_files::ReloadedFiles;
+use authentication_source::{LoadedConfiguration, Source};
 pub use service_accounts::KeyFiles;
 
 /// The flags as written.
@@ -62,7 +64,7 @@ pub struct Flags {
     pub anonymous_auth: Option<bool>,
     /// The authorization modes.
     #[command(flatten)]
-    pub authorization: authorization::source::Flags,
+    pub authorization: authorization_source::Flags,
     /// The policy file of mode ABAC: one JSON object per line. Read at start.
     #[arg(long, value_name = "FILE")]
     pub authorization_policy_file: Option<PathBuf>,
@@ -71,10 +73,13 @@ pub struct Flags {
     pub api_audiences: Vec<String>,
     /// OpenID Connect and other JWT authenticators.
     #[command(flatten)]
-    pub authentication: authentication::source::Flags,
-    /// Webhooks.
+    pub authentication: authentication_source::Flags,
+    /// The token webhook.
     #[command(flatten)]
-    pub webhooks: webhooks::Flags,
+    pub token_webhook: token_webhook::Flags,
+    /// The authorization webhook.
+    #[command(flatten)]
+    pub authorization_webhook: authorization_webhook::Flags,
     /// Service-account tokens.
     #[command(flatten)]
     pub service_accounts: service_accounts::Flags,
@@ -122,7 +127,7 @@ pub struct Config {
     /// Settings of the authenticators.
     pub authn: Settings,
     /// The source of the authorizers.
-    pub authorization: authorization::source::Source,
+    pub authorization: authorization_source::Source,
     /// The configured authorizers.
     pub modes: Modes,
     /// Settings of the authorizers.
@@ -130,9 +135,9 @@ pub struct Config {
     /// The source of the authentication configuration.
     pub authentication: Source,
     /// The files that are reloaded when they change.
-    pub followed: ReloadedFiles,
+    pub reloaded_files: ReloadedFiles,
     /// The enabled token controllers.
-    pub token_controllers: Enabled,
+    pub token_controllers: EnabledControllers,
     /// The address of the listener for metrics and health.
     pub metrics_address: Option<SocketAddr>,
     /// `--show-hidden-metrics-for-version`.
@@ -141,6 +146,17 @@ pub struct Config {
     pub exit_on_stdin_eof: bool,
     /// Warnings for the start-up log.
     pub warnings: Vec<String>,
+}
+
+/// Snapshots of the reloaded files, taken before their first read.
+#[derive(Debug)]
+pub struct ReloadedFiles {
+    /// CA bundles and revocation lists.
+    pub certificates: Snapshot,
+    /// Keys of service-account tokens.
+    pub keys: Snapshot,
+    /// The key files.
+    pub key_files: KeyFiles,
 }
 
 impl Config {
@@ -160,9 +176,9 @@ impl Config {
         // once.
         let others = || Names::new(Preset::Svc, DEFAULT_API_DOMAIN).ok();
         let Some(names) = names.or_else(others).map(Arc::new) else { return Err(mistakes) };
-        let (authorization, modes) = authorization::source::Source::open(
+        let (authorization, modes) = authorization_source::Source::open(
             &flags.authorization,
-            flags.webhooks.any_of_authorization(),
+            flags.authorization_webhook.is_any_set(),
             flags.anonymous_auth.is_none(),
             Arc::clone(&names),
             &mut mistakes,
@@ -200,7 +216,7 @@ impl Config {
             Some(_) => modes,
             None => {
                 let used = modes.has("Webhook");
-                modes.with_webhook(flags.webhooks.authorization(used, &names, &mut mistakes))
+                modes.with_webhook(flags.authorization_webhook.settings(used, &names, &mut mistakes))
             }
         });
         let (Some(modes), true) = (modes, mistakes.is_empty()) else {
@@ -234,7 +250,7 @@ impl Config {
             clock: Arc::new(SystemClock::new()),
             rng: Arc::new(SystemRng),
         };
-        let token_webhook = flags.webhooks.tokens(&api_audiences, &mut mistakes);
+        let token_webhook = flags.token_webhook.settings(&api_audiences, &mut mistakes);
         let token_webhook = token_webhook.map(|settings| TokenWebhook::open(settings, &ground)).transpose();
         let token_webhook = token_webhook.unwrap_or_else(|mistake| {
             mistakes.push(mistake);
@@ -283,8 +299,8 @@ impl Config {
             authorization,
             modes,
             authentication,
-            followed: ReloadedFiles { certificates, keys, key_files },
-            token_controllers: Enabled::parse(&flags.controllers),
+            reloaded_files: ReloadedFiles { certificates, keys, key_files },
+            token_controllers: EnabledControllers::parse(&flags.controllers),
             metrics_address,
             hidden_metrics,
             exit_on_stdin_eof: flags.exit_on_stdin_eof,

@@ -4,10 +4,10 @@ use apimachinery::review::MAX_AUDIENCES;
 use authproto::auth::{self, issue_token_response::Outcome};
 use tonic::{Request, Response, Status};
 
-use super::{Parts, status};
+use super::{Components, status};
 use crate::tokens::service_account::{self as tokens, Bound, Named};
 
-pub(super) struct Service(pub(super) Parts);
+pub(super) struct Service(pub(super) Components);
 
 #[tonic::async_trait]
 impl auth::authn_server::Authn for Service {
@@ -40,9 +40,9 @@ impl auth::authn_server::Authn for Service {
             bound,
             node: request.node.as_ref().map(named),
         };
-        let parts = &self.0;
-        let issued = match &parts.issuer {
-            Some(issuer) => issuer.issue(wanted, parts.rng.uuid(), parts.clock.now()),
+        let components = &self.0;
+        let issued = match &components.issuer {
+            Some(issuer) => issuer.issue(wanted, components.rng.uuid(), components.clock.now()),
             None => Err("no key for service-account tokens is configured".to_owned()),
         };
         let outcome = match issued {

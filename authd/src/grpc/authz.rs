@@ -5,10 +5,10 @@ use std::future::ready;
 use authproto::auth;
 use tonic::{Request, Response, Status};
 
-use super::{Parts, min_revision, status};
+use super::{Components, min_revision, status};
 use crate::authz::escalation::{self, CheckError, Coverage};
 
-pub(super) struct Service(pub(super) Parts);
+pub(super) struct Service(pub(super) Components);
 
 #[tonic::async_trait]
 impl auth::authz_server::Authz for Service {
@@ -19,10 +19,10 @@ impl auth::authz_server::Authz for Service {
         let request = request.into_inner();
         let at_least = min_revision(request.at_least.as_ref());
         let user = request.user.ok_or_else(|| status::incomplete("the request has no user"))?.into();
-        let parts = &self.0;
-        let rules = parts
+        let components = &self.0;
+        let rules = components
             .retry_until_synced(at_least, || {
-                ready(parts.live.now().authz.rules(&user, &request.namespace, at_least))
+                ready(components.config.current().authz.rules(&user, &request.namespace, at_least))
             })
             .await
             .map_err(status::unavailable)?;
@@ -40,16 +40,16 @@ impl auth::authz_server::Authz for Service {
         let request = request.into_inner();
         let at_least = min_revision(request.at_least.as_ref());
         let user = request.user.clone().ok_or_else(|| status::incomplete("the request has no user"))?.into();
-        let parts = &self.0;
-        let group = parts.names.group("rbac.authorization");
+        let components = &self.0;
+        let group = components.names.group("rbac.authorization");
         let ask = || async {
-            let modes = &parts.live.now().authz;
-            match escalation::check(modes, &parts.mirror, &group, &user, &request, at_least).await {
+            let modes = &components.config.current().authz;
+            match escalation::check(modes, &components.mirror, &group, &user, &request, at_least).await {
                 Err(CheckError::MirrorNotReady(missing)) => Err(missing),
                 checked => Ok(checked),
             }
         };
-        let checked = parts
+        let checked = components
             .retry_until_synced(at_least, ask)
             .await
             .map_err(status::unavailable)?

@@ -35,11 +35,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Parts, min_revision, status};
+use super::{Components, min_revision, status};
+use crate::active_config::ActiveConfig;
 use crate::authn::{Accepted, AuthnContext, AuthnError, Credentials, Rejection, listed};
 use crate::authz::AuthzRequest;
-use crate::live::ActiveConfig;
-use crate::meters::Meters;
+use crate::metrics::AuthdMetrics;
 use crate::mirror::MirrorNotReady;
 
 /// Limit of waiting requests per stream.
@@ -47,7 +47,7 @@ const MAX_WAITING: usize = 10_000;
 /// Limit of credentials under verification, over all streams.
 pub(super) const MAX_VERIFICATIONS: usize = 2048;
 
-pub(super) struct Service(pub(super) Parts);
+pub(super) struct Service(pub(super) Components);
 
 #[tonic::async_trait]
 impl auth::decide_server::Decide for Service {
@@ -59,7 +59,7 @@ impl auth::decide_server::Decide for Service {
     ) -> Result<Response<ResponseStream>, Status> {
         let questions = request.into_inner();
         Ok(Response::new(ResponseStream {
-            parts: self.0.clone(),
+            components: self.0.clone(),
             questions,
             ended: false,
             login: None,
@@ -72,7 +72,7 @@ type PendingResponse = Pin<Box<dyn Future<Output = auth::DecideResponse> + Send>
 
 /// The response stream: reads requests and yields responses.
 pub(super) struct ResponseStream {
-    parts: Parts,
+    components: Components,
     questions: Streaming<auth::DecideRequest>,
     ended: bool,
     /// The last credentials read. Whether another request is ready decides in which task they are verified.
@@ -108,12 +108,14 @@ impl Stream for ResponseStream {
             }
             match question {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(Ok(question))) => match answer(&self.parts, question, self.waiting.len()) {
-                    Reply::Now(answer) => return Poll::Ready(Some(Ok(answer))),
-                    // As above: the next iteration polls the future.
-                    Reply::PendingResponse(later) => self.waiting.push(later),
-                    Reply::Verify(login) => self.login = Some(login),
-                },
+                Poll::Ready(Some(Ok(question))) => {
+                    match answer(&self.components, question, self.waiting.len()) {
+                        Reply::Now(answer) => return Poll::Ready(Some(Ok(answer))),
+                        // As above: the next iteration polls the future.
+                        Reply::PendingResponse(later) => self.waiting.push(later),
+                        Reply::Verify(login) => self.login = Some(login),
+                    }
+                }
                 Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
                 Poll::Ready(None) if self.ended && self.waiting.is_empty() => return Poll::Ready(None),
                 Poll::Ready(None) if self.ended => return Poll::Pending,
@@ -139,20 +141,24 @@ struct Verification {
 
 impl Verification {
     fn new(
-        parts: &Parts,
+        components: &Components,
         permit: OwnedSemaphorePermit,
         ask: auth::AuthenticateRequest,
         id: u64,
         request_id: String,
     ) -> Self {
-        let live = Arc::clone(&parts.live);
+        let config = Arc::clone(&components.config);
         let failed = move || {
-            respond(id, &live.now(), Answer::Failure(status::malformed("credential verification panicked")))
+            respond(
+                id,
+                &config.current(),
+                Answer::Failure(status::malformed("credential verification panicked")),
+            )
         };
-        let parts = parts.clone();
+        let components = components.clone();
         let verifying = Box::pin(async move {
             let _permit = permit;
-            authenticate(&parts, ask, id, &request_id).await
+            authenticate(&components, ask, id, &request_id).await
         });
         Verification { verifying, failed: Box::new(failed) }
     }
@@ -174,10 +180,10 @@ impl Verification {
     }
 }
 
-fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply {
+fn answer(components: &Components, question: auth::DecideRequest, waiting: usize) -> Reply {
     let auth::DecideRequest { id, request_id, ask } = question;
-    let live = Arc::clone(&parts.live);
-    let failed = move |failure| respond(id, &live.now(), Answer::Failure(failure));
+    let config = Arc::clone(&components.config);
+    let failed = move |failure| respond(id, &config.current(), Answer::Failure(failure));
     match ask {
         None => Reply::Now(failed(status::malformed("the request has no question"))),
         Some(Ask::Authenticate(ask)) => {
@@ -186,23 +192,23 @@ fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply
                 && ask.proxy_headers.is_empty()
                 && ask.unreadable.is_empty()
             {
-                let in_force = parts.live.now();
-                let mut nobody = identified(parts, in_force.authn.anonymous(&ask.path), &request_id);
-                authorize_next(parts, &in_force, ask.next, &mut nobody);
-                return Reply::Now(respond(id, &in_force, Answer::Authenticate(nobody)));
+                let active = components.config.current();
+                let mut nobody = identified(components, active.authn.anonymous(&ask.path), &request_id);
+                authorize_next(components, &active, ask.next, &mut nobody);
+                return Reply::Now(respond(id, &active, Answer::Authenticate(nobody)));
             }
-            let Ok(permit) = Arc::clone(&parts.logins).try_acquire_owned() else {
+            let Ok(permit) = Arc::clone(&components.verification_permits).try_acquire_owned() else {
                 return Reply::Now(failed(status::too_many_verifications()));
             };
             // The cost of verifying a chain depends on the sender, within limits.
             let brief = ask.certificate_chain.is_empty();
-            let login = Verification::new(parts, permit, ask, id, request_id);
+            let login = Verification::new(components, permit, ask, id, request_id);
             if brief { Reply::Verify(login) } else { Reply::PendingResponse(login.spawn_verify()) }
         }
         Some(Ask::Authorize(ask)) => match AuthzQuery::of(ask) {
             Err(what) => Reply::Now(failed(status::malformed(what))),
             Ok(asked) => {
-                decide(parts, waiting, vec![asked], id, request_id, |mut answers| match answers.pop() {
+                decide(components, waiting, vec![asked], id, request_id, |mut answers| match answers.pop() {
                     Some(answer) => Answer::Authorize(answer),
                     None => Answer::Failure(status::malformed("no answer")),
                 })
@@ -213,7 +219,7 @@ fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply
                 batch.requests.into_iter().map(AuthzQuery::of).collect();
             match asked {
                 Err(what) => Reply::Now(failed(status::malformed(what))),
-                Ok(asked) => decide(parts, waiting, asked, id, request_id, |responses| {
+                Ok(asked) => decide(components, waiting, asked, id, request_id, |responses| {
                     Answer::AuthorizeBatch(auth::AuthorizeBatchResponse { responses })
                 }),
             }
@@ -227,40 +233,40 @@ fn milliseconds(ttl: Duration) -> u64 {
 }
 
 /// A response with the epoch of its configuration.
-fn respond(id: u64, in_force: &ActiveConfig, answer: Answer) -> auth::DecideResponse {
-    auth::DecideResponse { id, epoch: Some(in_force.epoch.clone()), answer: Some(answer) }
+fn respond(id: u64, active: &ActiveConfig, answer: Answer) -> auth::DecideResponse {
+    auth::DecideResponse { id, epoch: Some(active.epoch.clone()), answer: Some(answer) }
 }
 
 /// Responds at once if no wait is needed, else when the mirror and the authorizers are ready, or fails.
 fn decide(
-    parts: &Parts,
+    components: &Components,
     waiting: usize,
     asked: Vec<AuthzQuery>,
     id: u64,
     request_id: String,
     answer: impl FnOnce(Vec<auth::AuthorizeResponse>) -> Answer + Send + 'static,
 ) -> Reply {
-    let owned = parts.clone();
+    let owned = components.clone();
     let mut deciding: PendingResponse = Box::pin(async move {
-        let parts = owned;
+        let components = owned;
         let at_least = asked.iter().map(|asked| asked.at_least).max().unwrap_or(0);
         let decide = || async {
-            let in_force = parts.live.now();
-            authorize(&in_force, &parts.meters, &asked).await.map(|answers| (in_force, answers))
+            let active = components.config.current();
+            authorize(&active, &components.metrics, &asked).await.map(|answers| (active, answers))
         };
-        match parts.retry_until_synced(at_least, decide).await {
-            Ok((in_force, answers)) => respond(id, &in_force, answer(answers)),
+        match components.retry_until_synced(at_least, decide).await {
+            Ok((active, answers)) => respond(id, &active, answer(answers)),
             Err(error) => {
-                parts.meters.count_undecided();
+                components.metrics.count_undecided();
                 tracing::warn!(request_id, %error, "authorization timed out waiting for the mirror");
-                respond(id, &parts.live.now(), Answer::Failure(status::not_yet(error)))
+                respond(id, &components.config.current(), Answer::Failure(status::not_yet(error)))
             }
         }
     });
     match (&mut deciding).now_or_never() {
         Some(answer) => Reply::Now(answer),
         None if waiting >= MAX_WAITING => {
-            Reply::Now(respond(id, &parts.live.now(), Answer::Failure(status::too_many_waiting())))
+            Reply::Now(respond(id, &components.config.current(), Answer::Failure(status::too_many_waiting())))
         }
         // The first poll has registered no waker; the stream polls the future again.
         None => Reply::PendingResponse(deciding),
@@ -285,15 +291,15 @@ impl AuthzQuery {
 }
 
 async fn authorize(
-    in_force: &ActiveConfig,
-    meters: &Meters,
+    active: &ActiveConfig,
+    metrics: &AuthdMetrics,
     asked: &[AuthzQuery],
 ) -> Result<Vec<auth::AuthorizeResponse>, MirrorNotReady> {
     // Concurrently: a request that waits for a remote service does not delay the others.
     try_join_all(asked.iter().map(async |AuthzQuery { user, attributes, at_least, explain }| {
         let question = AuthzRequest { user, attributes, at_least: *at_least, explain: *explain };
-        let answer = in_force.authz.authorize(question).await?;
-        meters.authorized(answer.decision.verdict);
+        let answer = active.authz.authorize(question).await?;
+        metrics.count_decision(answer.decision.verdict);
         let verdict = match answer.decision.verdict {
             Verdict::Allow => auth::Verdict::Allow,
             Verdict::Deny => auth::Verdict::Deny,
@@ -315,7 +321,7 @@ async fn authorize(
 
 /// Runs the authenticators, and waits for the mirror if an authenticator needs it.
 async fn authenticate(
-    parts: &Parts,
+    components: &Components,
     ask: auth::AuthenticateRequest,
     id: u64,
     request_id: &str,
@@ -330,33 +336,33 @@ async fn authenticate(
     };
     let at_least = min_revision(ask.at_least.as_ref());
     let identify = || async {
-        let in_force = parts.live.now();
-        let at = AuthnContext { now: parts.clock.now(), at_least };
-        in_force.authn.authenticate(credentials, at).await.map(|outcome| (in_force, outcome))
+        let active = components.config.current();
+        let at = AuthnContext { now: components.clock.now(), at_least };
+        active.authn.authenticate(credentials, at).await.map(|outcome| (active, outcome))
     };
-    match parts.retry_until_synced(at_least, identify).await {
-        Ok((in_force, Err(AuthnError::Undecided(methods)))) => {
+    match components.retry_until_synced(at_least, identify).await {
+        Ok((active, Err(AuthnError::Undecided(methods)))) => {
             let why = listed(&methods);
             tracing::info!(request_id, why, "authentication undecided; responding 503");
-            respond(id, &in_force, Answer::Failure(status::credentials_undecided(why)))
+            respond(id, &active, Answer::Failure(status::credentials_undecided(why)))
         }
-        Ok((in_force, Err(AuthnError::Rejection(refused)))) => {
-            respond(id, &in_force, Answer::Authenticate(identified(parts, Err(refused), request_id)))
+        Ok((active, Err(AuthnError::Rejection(refused)))) => {
+            respond(id, &active, Answer::Authenticate(identified(components, Err(refused), request_id)))
         }
-        Ok((in_force, Ok(accepted))) => {
-            let mut identified = identified(parts, Ok(accepted), request_id);
-            authorize_next(parts, &in_force, ask.next, &mut identified);
-            respond(id, &in_force, Answer::Authenticate(identified))
+        Ok((active, Ok(accepted))) => {
+            let mut identified = identified(components, Ok(accepted), request_id);
+            authorize_next(components, &active, ask.next, &mut identified);
+            respond(id, &active, Answer::Authenticate(identified))
         }
         Err(error) => {
             tracing::warn!(request_id, %error, "authentication timed out waiting for the mirror");
-            respond(id, &parts.live.now(), Answer::Failure(status::not_yet(error)))
+            respond(id, &components.config.current(), Answer::Failure(status::not_yet(error)))
         }
     }
 }
 
 fn identified(
-    parts: &Parts,
+    components: &Components,
     outcome: Result<(Accepted, &'static str), Rejection>,
     request_id: &str,
 ) -> auth::AuthenticateResponse {
@@ -366,7 +372,7 @@ fn identified(
     };
     let outcome = match outcome {
         Ok((accepted, method)) => {
-            parts.meters.authenticated(Some(method));
+            components.metrics.count_authentication(Some(method));
             tracing::debug!(request_id, method, user = accepted.user.name, "authenticated");
             Outcome::Identity(auth::Identity {
                 user: Some((&accepted.user).into()),
@@ -379,7 +385,7 @@ fn identified(
             })
         }
         Err(refused) => {
-            parts.meters.authenticated(None);
+            components.metrics.count_authentication(None);
             for (method, check) in &refused.checks {
                 tracing::info!(request_id, method, check, "credential rejected");
             }
@@ -398,14 +404,14 @@ fn identified(
 
 /// Adds the decision for the identified user, if apid requested it and the decision needs no wait.
 fn authorize_next(
-    parts: &Parts,
-    in_force: &ActiveConfig,
+    components: &Components,
+    active: &ActiveConfig,
     next: Option<auth::AuthorizeNext>,
     identified: &mut auth::AuthenticateResponse,
 ) {
     let (Some(next), Some(Outcome::Identity(identity))) = (next, &identified.outcome) else { return };
     // A remote service has a timeout of its own, and is called once.
-    if in_force.authz.uses_remote_service() {
+    if active.authz.uses_remote_service() {
         return;
     }
     let auth::AuthorizeNext { attributes, at_least } = next;
@@ -415,7 +421,7 @@ fn authorize_next(
     else {
         return;
     };
-    if let Some(Ok(mut answers)) = authorize(in_force, &parts.meters, &[asked]).now_or_never() {
+    if let Some(Ok(mut answers)) = authorize(active, &components.metrics, &[asked]).now_or_never() {
         identified.next = answers.pop();
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Parts, status};
+use super::{Components, status};
 use crate::controllers::policy::Controllers;
 use crate::controllers::tokens::TokenControllers;
 use crate::mirror::{Applied, Contents, Feed, FeedError};
@@ -23,7 +23,7 @@ use crate::mirror::{Applied, Contents, Feed, FeedError};
 /// Limit of messages that wait for apid to read them.
 const MAX_DEMANDS: usize = 16;
 
-pub(super) struct Service(pub(super) Parts);
+pub(super) struct Service(pub(super) Components);
 
 #[tonic::async_trait]
 impl auth::mirror_server::Mirror for Service {
@@ -58,7 +58,7 @@ impl auth::mirror_server::Mirror for Service {
                 self.0.token_controllers,
             ),
             used: BTreeSet::new(),
-            parts: self.0.clone(),
+            components: self.0.clone(),
             demands,
             said: None,
             sent_metrics: None,
@@ -84,7 +84,7 @@ struct Session {
     tokens: TokenControllers,
     /// Token Secrets with an unrecorded use.
     used: BTreeSet<String>,
-    parts: Parts,
+    components: Components,
     demands: mpsc::Sender<Result<auth::MirrorDemand, Status>>,
     /// The readiness last sent to apid.
     said: Option<auth::ReadyState>,
@@ -113,12 +113,12 @@ impl Session {
         updates: &mut Streaming<auth::MirrorUpdate>,
     ) -> Result<String, FeedError> {
         let gone = || Ok("apid no longer reads".to_owned());
-        let mut news = self.parts.live.news();
-        news.mark_changed();
+        let mut changes = self.components.config.subscribe();
+        changes.mark_changed();
         loop {
-            if news.has_changed().unwrap_or(false) {
-                news.mark_unchanged();
-                let epoch = self.parts.live.now().epoch.clone();
+            if changes.has_changed().unwrap_or(false) {
+                changes.mark_unchanged();
+                let epoch = self.components.config.current().epoch.clone();
                 if !self.send(Demand::Epoch(epoch)).await || !self.send_reload_metrics().await {
                     return gone();
                 }
@@ -126,16 +126,16 @@ impl Session {
             if !self.send_ready().await {
                 return gone();
             }
-            let now = self.parts.clock.monotonic();
+            let now = self.components.clock.monotonic();
             let pause = self.controllers.wake_at().map_or(Duration::MAX, |at| at.saturating_sub(now));
             // Token controllers run only while default policy is complete.
             let tokens = self
                 .controllers
                 .ready()
                 .is_ok()
-                .then(|| self.tokens.next_wake_up(now, self.parts.clock.now()));
+                .then(|| self.tokens.next_wake_up(now, self.components.clock.now()));
             let pause = tokens.flatten().map_or(pause, |other| other.min(pause));
-            let mut later = news.clone();
+            let mut next_change = changes.clone();
             let update = tokio::select! {
                 update = updates.message() => match update {
                     Ok(Some(update)) => update.update,
@@ -143,8 +143,8 @@ impl Session {
                     Err(status) => return Ok(status.message().to_owned()),
                 },
                 () = tokio::time::sleep(pause) => None,
-                () = self.parts.mirror.used() => None,
-                _ = later.changed() => None,
+                () = self.components.mirror.used() => None,
+                _ = next_change.changed() => None,
                 () = self.demands.closed() => return gone(),
             };
             let applied = match update {
@@ -153,15 +153,15 @@ impl Session {
                 Some(Update::Synced(synced)) => self.feed.synced(synced.revision)?,
                 Some(Update::Progress(progress)) => self.feed.progress(progress.revision)?,
                 Some(Update::WriteResult(result)) => {
-                    self.controllers.result(self.parts.clock.monotonic(), &result);
-                    self.tokens.result(self.parts.clock.monotonic(), &result);
+                    self.controllers.result(self.components.clock.monotonic(), &result);
+                    self.tokens.result(self.components.clock.monotonic(), &result);
                     Applied::default()
                 }
                 // A second hello and an empty update change nothing.
                 Some(Update::Hello(_)) | None => Applied::default(),
             };
             if applied.synced {
-                let progress = self.parts.mirror.progress();
+                let progress = self.components.mirror.progress();
                 let (roles, bindings) = self.feed.read(|contents| contents.policy.len())?;
                 tracing::info!(revision = progress.revision, roles, bindings, "mirror is complete");
                 self.controllers.synced();
@@ -173,7 +173,7 @@ impl Session {
             if applied.identities {
                 self.tokens.changed();
             }
-            self.used.append(&mut self.parts.mirror.take_used());
+            self.used.append(&mut self.components.mirror.take_used());
             if !self.ask().await? {
                 return gone();
             }
@@ -182,8 +182,8 @@ impl Session {
 
     /// Requests the writes of the controllers. False: apid no longer reads.
     async fn ask(&mut self) -> Result<bool, FeedError> {
-        let (now, wall) = (self.parts.clock.monotonic(), self.parts.clock.now());
-        let revision = self.parts.mirror.progress().revision;
+        let (now, wall) = (self.components.clock.monotonic(), self.components.clock.now());
+        let revision = self.components.mirror.progress().revision;
         let mut batches = Vec::new();
         if self.controllers.ready().is_ok() {
             let (tokens, used) = (&mut self.tokens, &mut self.used);
@@ -210,7 +210,7 @@ impl Session {
     }
 
     async fn send_reload_metrics(&mut self) -> bool {
-        let text = self.parts.meters.reload_text();
+        let text = self.components.metrics.reload_text();
         if self.sent_metrics.as_ref() == Some(&text) {
             return true;
         }
@@ -220,7 +220,7 @@ impl Session {
 
     async fn send_ready(&mut self) -> bool {
         let state = match self.controllers.ready() {
-            Ok(()) => auth::ReadyState { ready: true, reasons: self.parts.live.notes() },
+            Ok(()) => auth::ReadyState { ready: true, reasons: self.components.config.notes() },
             Err(reason) => auth::ReadyState { ready: false, reasons: vec![reason] },
         };
         if self.said.as_ref() == Some(&state) {

@@ -103,8 +103,3 @@ pub(super) fn names_mismatch(ours: &str, theirs: &str) -> Status {
         "apid has --names `{theirs}`, authd `{ours}`: start both with the same"
     ))
 }
-
-/// A health check of an unknown service.
-pub(super) fn unknown_service(name: &str) -> Status {
-    Status::not_found(format!("unknown service `{name}`: use `` or `auth.v1.Decide`"))
-}

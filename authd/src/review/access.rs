@@ -84,7 +84,7 @@ async fn decide(
 ) -> Result<ReviewResult, MirrorNotReady> {
     let attributes = read_attributes(spec(object));
     let question = AuthzRequest { user, attributes: &attributes, at_least: review.at_least, explain: false };
-    let decision = reviewer.in_force.authz.authorize(question).await?.decision;
+    let decision = reviewer.active.authz.authorize(question).await?.decision;
     let mut status = Map::new();
     status.insert("allowed".to_owned(), decision.allowed().into());
     if decision.verdict == Verdict::Deny {

@@ -31,7 +31,7 @@ use apimachinery::user::UserInfo;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::live::ActiveConfig;
+use crate::active_config::ActiveConfig;
 use crate::mirror::MirrorNotReady;
 
 /// The maximum number of validation errors collected for one review; validation stops there.
@@ -78,7 +78,7 @@ pub struct Reviewer<'a> {
     /// The names preset.
     pub names: &'a Names,
     /// The active authenticators and authorizers.
-    pub in_force: &'a ActiveConfig,
+    pub active: &'a ActiveConfig,
     /// The wall clock.
     pub now: Timestamp,
 }

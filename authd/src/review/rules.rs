@@ -18,7 +18,7 @@ pub(super) fn answer(
     if namespace.is_empty() {
         return Ok(Err(Status::bad_request("no namespace on request")));
     }
-    let listed = reviewer.in_force.authz.rules(review.user, namespace, review.at_least)?;
+    let listed = reviewer.active.authz.rules(review.user, namespace, review.at_least)?;
     let resources = listed.rules.iter().filter(|rule| !rule.resources.is_empty()).map(|rule| {
         let mut rule = rule_json(rule);
         if let Some(fields) = rule.as_object_mut() {

@@ -79,7 +79,7 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
         bootstrap_tokens: false,
     };
     let authn = crate::authn::Union::build(&settings, &mirror).unwrap();
-    let in_force =
+    let active =
         ActiveConfig { authn: Arc::new(authn), authz: Arc::new(authz), epoch: auth::Epoch::default() };
     let review = Review {
         resource,
@@ -89,7 +89,7 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
         at_least: 1,
         request_id: "test",
     };
-    let reviewer = Reviewer { names: &names, in_force: &in_force, now: Timestamp::UNIX_EPOCH };
+    let reviewer = Reviewer { names: &names, active: &active, now: Timestamp::UNIX_EPOCH };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     match runtime.block_on(reviewer.answer(review)).unwrap() {
         Ok(object) => object.into_value(),

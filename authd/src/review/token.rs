@@ -22,11 +22,11 @@ pub(super) async fn answer(
         return Ok(Err(Status::bad_request("token is required for TokenReview in authentication")));
     }
     let asked = strings(object.at(&["spec", "audiences"]));
-    let audiences = if asked.is_empty() { reviewer.in_force.authn.api_audiences() } else { &asked };
+    let audiences = if asked.is_empty() { reviewer.active.authn.api_audiences() } else { &asked };
     let credentials = Credentials { token, audiences, ..Credentials::default() };
     let mut status = Map::new();
     let at = AuthnContext { now: reviewer.now, at_least: review.at_least };
-    match reviewer.in_force.authn.authenticate(credentials, at).await? {
+    match reviewer.active.authn.authenticate(credentials, at).await? {
         Ok((accepted, method)) => {
             tracing::debug!(
                 request_id = review.request_id,

@@ -37,7 +37,7 @@ use identity::Types;
 use provider::Provider;
 use validated::ValidatedAuthenticator;
 
-pub use issuers::{FetchLabels, Hooks, Issuers, JwtMeters, LatencyLabels};
+pub use issuers::{IssuerHooks, Issuers};
 
 /// Limit in characters of an unknown issuer in the log.
 const MAX_SHOWN_ISSUER: usize = 200;
@@ -86,7 +86,7 @@ pub(super) fn build(
     }
     let one = |checked: &Arc<ValidatedAuthenticator>| {
         let url = checked.issuer.url.clone();
-        let hash = issuers::hash(&url);
+        let hash = issuers::issuer_hash(&url);
         (
             url,
             IssuerAuthenticator {
@@ -118,12 +118,12 @@ impl Authenticator for JwtUnion {
             Ok(None) => return Ok(Outcome::NotApplicable),
             Err(check) => return Ok(Outcome::Rejected(check)),
         };
-        let clock = &self.issuers.0.clock;
+        let clock = self.issuers.clock();
         let start = clock.monotonic();
         let outcome = self.accept(one, credentials, at.now).await;
         let seconds = clock.monotonic().saturating_sub(start).as_secs_f64();
         let result = if outcome.is_ok() { "success" } else { "failure" };
-        self.issuers.0.answered(&one.hash, result, seconds);
+        self.issuers.observe_authentication(&one.hash, result, seconds);
         Ok(match outcome {
             Ok(accepted) => Outcome::Accepted(Box::new(accepted)),
             Err(check) => Outcome::Rejected(format!("issuer {}: {check}", one.checked.issuer.url)),

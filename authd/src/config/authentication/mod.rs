@@ -13,7 +13,6 @@
 //! accepted too. Fields, limits and fault messages are those of kube-apiserver. Stricter than kube-apiserver:
 //! an expression whose static type can never fit is a fault, and `claims["email"]` counts as `claims.email`.
 
-pub mod source;
 mod validate;
 
 use std::sync::Arc;

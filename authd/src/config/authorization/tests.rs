@@ -218,6 +218,6 @@ fn reload_that_drops_authorizer_type_is_rejected() {
         (&["AlwaysDeny", "RBAC"], &["RBAC", "AlwaysDeny"], &[]),
         (&["AlwaysDeny", "RBAC"], &["AlwaysDeny"], &["RBAC"]),
     ] {
-        assert_eq!(missing(&modes(before), &modes(after)), want, "{before:?} {after:?}");
+        assert_eq!(missing_types(&modes(before), &modes(after)), want, "{before:?} {after:?}");
     }
 }

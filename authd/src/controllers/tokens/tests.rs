@@ -27,7 +27,7 @@ fn controllers_flag_enables_and_disables_token_controllers() {
         ("tokencleaner", (false, true, false)),
         ("*,-serviceaccount-token", (false, false, false)),
     ] {
-        let enabled = Enabled::parse(&words(flag));
+        let enabled = EnabledControllers::parse(&words(flag));
         assert_eq!((enabled.tokens, enabled.cleaner, enabled.signer), want, "{flag}");
     }
 }
@@ -70,8 +70,11 @@ fn wanted(objects: Vec<auth::MirrorPut>, used: &[&str]) -> Vec<String> {
         feed.put(object).unwrap();
     }
     feed.synced(1).unwrap();
-    let mut controllers =
-        TokenControllers::new(names(), None, Enabled { tokens: true, cleaner: true, signer: true });
+    let mut controllers = TokenControllers::new(
+        names(),
+        None,
+        EnabledControllers { tokens: true, cleaner: true, signer: true },
+    );
     controllers.synced();
     let wall = Timestamp::from_second(1_000_000_000).unwrap();
     let mut used: BTreeSet<String> = used.iter().map(|key| (*key).to_owned()).collect();
@@ -115,7 +118,7 @@ fn token_secrets_are_filled_in_batches_with_back_off() {
         feed.put(object("a", &format!("t{n}"), empty)).unwrap();
     }
     feed.synced(1).unwrap();
-    let enabled = Enabled::parse(&[]);
+    let enabled = EnabledControllers::parse(&[]);
     let mut controllers = TokenControllers::new(names(), Some(Arc::clone(&issuer)), enabled);
     let (now, wall) = (Duration::ZERO, Timestamp::UNIX_EPOCH);
     assert_eq!(controllers.next_wake_up(now, wall), None, "not before the snapshot");

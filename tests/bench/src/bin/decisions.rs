@@ -28,7 +28,7 @@ use apimachinery::clock::{SystemClock, SystemRng};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names};
 use authd::authz::webhook::Webhooks;
 use authd::authz::{AuthzRequest, Modes, Settings, Union};
-use authd::meters::Meters;
+use authd::metrics::AuthdMetrics;
 use authd::mirror::Mirror;
 use bench::authd_process::AuthdProcess;
 use bench::client::Error;
@@ -142,7 +142,7 @@ fn measure_authd_decisions(names: &Arc<Names>, others: usize) -> Result<(), Erro
         webhooks: Webhooks::new(ground),
     };
     let modes = Modes::parse(Some("Node,RBAC")).map_err(|mistakes| mistakes.join("; "))?;
-    let union = Union::build(&modes, &settings, &mirror, &Meters::new([])).map_err(|m| m.join("; "))?;
+    let union = Union::build(&modes, &settings, &mirror, &AuthdMetrics::new([])).map_err(|m| m.join("; "))?;
 
     let caller = policy::caller(names);
     let allowed: Vec<_> = (0..policy::USER_BINDINGS)

@@ -25,10 +25,10 @@ use apimachinery::object::{Map, Value};
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 use aws_lc_rs::hmac;
-use serving::metrics::{Counters, Histograms};
 use tokio::sync::Semaphore;
 
 use super::{Accepted, Authenticator, AuthnContext, Credentials, Outcome, agnostic_audiences};
+use crate::metrics::TokenWebhookMetrics;
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::single_flight_cache::SingleFlightCache;
 use crate::webhook::{Failure, TOTAL_TIMEOUT, Version, Webhook, WebhookContext, field, texts, words};
@@ -47,18 +47,6 @@ pub struct Settings {
     pub ttl: Duration,
     /// The audiences of the API server.
     pub api_audiences: Vec<String>,
-}
-
-/// Metric label: the result of a call.
-pub type Labels = [(&'static str, &'static str); 1];
-
-/// Metrics of calls to the service.
-#[derive(Clone, Debug)]
-pub struct TokenWebhookMeters {
-    /// By result.
-    pub requests: Counters<Labels>,
-    /// Seconds, all attempts together, by result.
-    pub duration: Histograms<Labels>,
 }
 
 /// The response of the service on a token.
@@ -81,7 +69,7 @@ pub struct TokenWebhook {
     said: SingleFlightCache<[u8; 32], ReviewOutcome>,
     waiting: Semaphore,
     ground: WebhookContext,
-    meters: OnceLock<TokenWebhookMeters>,
+    metrics: OnceLock<TokenWebhookMetrics>,
 }
 
 impl std::fmt::Debug for TokenWebhook {
@@ -138,15 +126,15 @@ impl TokenWebhook {
             said: SingleFlightCache::new(settings.ttl, |_| 32, Arc::clone(&ground.clock)),
             waiting: Semaphore::new(MAX_WAITING),
             ground: ground.clone(),
-            meters: OnceLock::new(),
+            metrics: OnceLock::new(),
             settings,
         }))
     }
 
     /// Sets the metrics.
-    pub fn measure(&self, meters: TokenWebhookMeters) {
+    pub fn set_metrics(&self, metrics: TokenWebhookMetrics) {
         // The process has one registry, so a second call never happens.
-        let _ = self.meters.set(meters);
+        let _ = self.metrics.set(metrics);
     }
 
     async fn authenticate(&self, token: &str, asked: &[String]) -> Outcome {
@@ -218,9 +206,8 @@ impl TokenWebhook {
                 (ReviewOutcome::Failed(failure.problem.clone()), failure.result())
             }
         };
-        if let Some(meters) = self.meters.get() {
-            meters.requests.get_or_create(&[("result", result)]).inc();
-            meters.duration.get_or_create(&[("result", result)]).observe(seconds);
+        if let Some(metrics) = self.metrics.get() {
+            metrics.observe_call(result, seconds);
         }
         let ttl =
             if matches!(said, ReviewOutcome::Accepted(..)) { self.settings.ttl } else { Duration::ZERO };
@@ -268,5 +255,4 @@ fn read(status: &Map<String, Value>, token: &str) -> Result<ReviewOutcome, Strin
 }
 
 #[cfg(test)]
-#[path = "webhook/tests.rs"]
 mod tests;

@@ -20,47 +20,33 @@ use apimachinery::decision::{Decision, Verdict};
 use apimachinery::object::{Map, Value};
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
-use serving::metrics::{Counters, Histograms};
 
 use super::access_review::spec;
 use super::entry::{Entry, OnFailure, Webhook as WebhookSettings};
 use super::{Answer, Authorizer, AuthzRequest, Rules, Settings};
+use crate::metrics::WebhookMetrics;
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::single_flight_cache::SingleFlightCache;
 use crate::webhook::{Webhook, WebhookContext, field, words};
-
-/// Name of the authorizer, and the result of a call.
-pub type Labels = [(&'static str, String); 2];
-
-/// Metrics of calls to the service.
-#[derive(Clone, Debug)]
-pub struct WebhookMeters {
-    /// By name and result.
-    pub evaluations: Counters<Labels>,
-    /// Seconds, all attempts together, by name and result.
-    pub duration: Histograms<Labels>,
-    /// Failures that left the decision to the next authorizer, by name and result.
-    pub fail_open: Counters<Labels>,
-}
 
 /// State that all webhooks of the process share.
 #[derive(Clone, Debug)]
 pub struct Webhooks {
     /// Names, clock and random source.
     pub ground: WebhookContext,
-    meters: Arc<OnceLock<WebhookMeters>>,
+    metrics: Arc<OnceLock<WebhookMetrics>>,
 }
 
 impl Webhooks {
     /// Creates the state without metrics.
     pub fn new(ground: WebhookContext) -> Self {
-        Webhooks { ground, meters: Arc::default() }
+        Webhooks { ground, metrics: Arc::default() }
     }
 
     /// Sets the metrics.
-    pub fn measure(&self, meters: WebhookMeters) {
+    pub fn set_metrics(&self, metrics: WebhookMetrics) {
         // The process has one registry, so a second call never happens.
-        let _ = self.meters.set(meters);
+        let _ = self.metrics.set(metrics);
     }
 }
 
@@ -150,13 +136,9 @@ impl RemoteAuthorizer {
         if let Err(problem) = &said {
             tracing::warn!(mode = self.name, %problem, "authorization webhook failed; applying the failure policy");
         }
-        if let Some(meters) = self.webhooks.meters.get() {
-            let labels = [("name", self.name.clone()), ("result", result.to_owned())];
-            meters.evaluations.get_or_create(&labels).inc();
-            meters.duration.get_or_create(&labels).observe(seconds);
-            if said.is_err() && self.how.on_failure == OnFailure::NoOpinion {
-                meters.fail_open.get_or_create(&labels).inc();
-            }
+        if let Some(metrics) = self.webhooks.metrics.get() {
+            let fails_open = said.is_err() && self.how.on_failure == OnFailure::NoOpinion;
+            metrics.observe_call(&self.name, result, seconds, fails_open);
         }
         let ttl = match &said {
             Ok(decision) if decision.allowed() => self.how.authorized_ttl,
@@ -214,5 +196,4 @@ impl ReviewKey {
 }
 
 #[cfg(test)]
-#[path = "webhook/tests.rs"]
 mod tests;

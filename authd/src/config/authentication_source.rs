@@ -3,27 +3,18 @@
 //! # Contract
 //!
 //! File and `oidc-*` flags exclude each other (requirement A-OIDC-46), and so do `--anonymous-auth` and the
-//! section `anonymous` of the file. [`Source::read`] applies the rules of the start to a changed file, so
+//! section `anonymous` of the file. [`Source::decode`] applies the rules of the start to a changed file, so
 //! that a file accepted by a reload is also accepted by the next start.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use apimachinery::clock::Clock;
-use serving::reload::{Snapshot, Watch};
+use serving::reload::Snapshot;
 
-use super::{Configuration, Context, read};
-use crate::authn::jwt::{Hooks, validated::ValidatedAuthenticator};
-use crate::authn::{self, Anonymous, Settings};
-use crate::config::{hot_reload, oidc};
-use crate::live::Live;
-use crate::meters::Meters;
-use crate::mirror::Mirror;
-
-/// The subject of notes on the file.
-const SUBJECT: &str = "authentication configuration";
-/// The subject of notes on issuers.
-const ISSUERS: &str = "token issuers";
+use super::authentication::{Configuration, Context, read};
+use super::{document, oidc};
+use crate::authn::Anonymous;
+use crate::authn::jwt::validated::ValidatedAuthenticator;
 
 /// The flags as written.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -84,8 +75,8 @@ impl Source {
                     .to_owned(),
             ),
             Some(path) => {
-                let content = hot_reload::read(path).map_err(|fault| vec![fault]);
-                match content.and_then(|content| source.read(&content)) {
+                let content = document::read_file(path).map_err(|error| vec![error.to_string()]);
+                match content.and_then(|content| source.decode(&content)) {
                     Ok(read) => first = read,
                     Err(faults) => mistakes
                         .extend(faults.into_iter().map(|fault| format!("--authentication-config: {fault}"))),
@@ -104,8 +95,8 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// All faults, with the path of the file.
-    pub fn read(&self, content: &[u8]) -> Result<LoadedConfiguration, Vec<String>> {
+    /// All errors, with the path of the file.
+    pub fn decode(&self, content: &[u8]) -> Result<LoadedConfiguration, Vec<String>> {
         let file = self.path.as_deref().unwrap_or(Path::new("-")).display();
         let Configuration { jwt, anonymous } = read(content, &self.context)
             .map_err(|faults| faults.iter().map(|fault| format!("{file}: {fault}")).collect::<Vec<_>>())?;
@@ -115,36 +106,8 @@ impl Source {
         Ok(LoadedConfiguration { authenticators: jwt, anonymous: self.anonymous(anonymous) })
     }
 
-    /// Starts fetching issuer keys, and watches the file until the returned value is dropped.
-    /// Needs a runtime.
-    pub fn follow(
-        mut self,
-        settings: &Settings,
-        mirror: &Arc<Mirror>,
-        meters: &Meters,
-        live: &Arc<Live>,
-        clock: &Arc<dyn Clock>,
-    ) -> Option<Watch> {
-        let (renewed, noted) = (Arc::downgrade(live), Arc::downgrade(live));
-        settings.jwt.issuers.start(Hooks {
-            meters: meters.jwt.clone(),
-            renew: Box::new(move || renewed.upgrade().iter().for_each(|live| live.renew())),
-            note: Box::new(move |problem| {
-                if let Some(live) = noted.upgrade() {
-                    live.note(ISSUERS, problem);
-                }
-            }),
-        });
-        let (path, before) = (self.path.clone()?, self.snapshot.take()?);
-        let file = hot_reload::File { subject: SUBJECT, path, meters: meters.authn_reloads.clone() };
-        let (mut settings, mirror, replaced) = (settings.clone(), Arc::clone(mirror), Arc::clone(live));
-        Some(hot_reload::watch(file, before, Arc::clone(live), Arc::clone(clock), move |content| {
-            let LoadedConfiguration { authenticators, anonymous } = self.read(content)?;
-            settings.jwt.authenticators = authenticators;
-            settings.anonymous = anonymous;
-            replaced.replace_authn(authn::Union::build(&settings, &mirror)?);
-            settings.jwt.issuers.report_unknown();
-            Ok(())
-        }))
+    /// Takes the path of the file and the snapshot before its first read; None without a file.
+    pub fn take_file(&mut self) -> Option<(PathBuf, Snapshot)> {
+        Some((self.path.clone()?, self.snapshot.take()?))
     }
 }

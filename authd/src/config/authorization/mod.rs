@@ -7,10 +7,8 @@
 //! unavailable webhook is not a fault of the file. Every authorizer type is allowed; only `Webhook` may be
 //! repeated.
 //!
-//! A file that replaces an active one must keep its authorizer types, [`missing`]: an editing mistake must
+//! A file that replaces an active one must keep its authorizer types, [`missing_types`]: an editing mistake must
 //! not remove all access. Webhooks may be added, removed and changed.
-
-pub mod source;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -62,10 +60,10 @@ pub fn read(document: &Document, names: &Names) -> Result<Modes, Vec<Fault>> {
     Ok(Modes::of(entries))
 }
 
-/// The authorizer types of the active file that the new one lacks; webhooks do not count.
-pub fn missing(in_force: &Modes, next: &Modes) -> Vec<&'static str> {
-    let kept = |entry: &&Entry| entry.kind != "Webhook" && !next.has(entry.kind);
-    in_force.entries().iter().filter(kept).map(|entry| entry.kind).collect()
+/// Returns the authorizer types of the active file that the new one lacks; webhooks do not count.
+pub fn missing_types(active: &Modes, next: &Modes) -> Vec<&'static str> {
+    let is_missing = |entry: &&Entry| entry.kind != "Webhook" && !next.has(entry.kind);
+    active.entries().iter().filter(is_missing).map(|entry| entry.kind).collect()
 }
 
 /// Decodes one authorizer; None if its type is unknown.

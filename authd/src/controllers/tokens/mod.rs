@@ -47,7 +47,7 @@ const SIGNATURE: &str = "jws-kubeconfig-";
 
 /// The enabled controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Enabled {
+pub struct EnabledControllers {
     /// `serviceaccount-token`
     pub tokens: bool,
     /// `tokencleaner`
@@ -56,7 +56,7 @@ pub struct Enabled {
     pub signer: bool,
 }
 
-impl Enabled {
+impl EnabledControllers {
     /// Parses `--controllers`: `*` enables the defaults, `name` enables one more, `-name` disables one.
     pub fn parse(words: &[String]) -> Self {
         let has = |word: &str| words.iter().any(|given| given.trim() == word);
@@ -64,7 +64,7 @@ impl Enabled {
             let named = |prefix: &str| names.iter().any(|name| has(&format!("{prefix}{name}")));
             !named("-") && (named("") || (by_default && (words.is_empty() || has("*"))))
         };
-        Enabled {
+        EnabledControllers {
             tokens: on(&["serviceaccount-token", "serviceaccount-token-controller"], true),
             cleaner: on(&["tokencleaner", "token-cleaner-controller"], false),
             signer: on(&["bootstrapsigner", "bootstrap-signer-controller"], false),
@@ -77,7 +77,7 @@ impl Enabled {
 pub struct TokenControllers {
     names: Arc<Names>,
     issuer: Option<Arc<Issuer>>,
-    enabled: Enabled,
+    enabled: EnabledControllers,
     batches: Batches<()>,
     changed: bool,
     /// The next expiry of a bootstrap token.
@@ -86,7 +86,7 @@ pub struct TokenControllers {
 
 impl TokenControllers {
     /// Creates the controllers before the snapshot.
-    pub fn new(names: Arc<Names>, issuer: Option<Arc<Issuer>>, enabled: Enabled) -> Self {
+    pub fn new(names: Arc<Names>, issuer: Option<Arc<Issuer>>, enabled: EnabledControllers) -> Self {
         TokenControllers {
             names,
             issuer,
