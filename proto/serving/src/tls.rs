@@ -24,7 +24,9 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_t
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ProducesTickets, ServerConfig};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{DigitallySignedStruct, DistinguishedName, InconsistentKeys, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, InconsistentKeys, OtherError, SignatureScheme,
+};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -234,6 +236,7 @@ impl ClientCertVerifier for PossessionOnly {
         leaf: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        check_version(leaf)?;
         verify_tls12_signature(message, leaf, signature, &self.provider.signature_verification_algorithms)
     }
 
@@ -243,11 +246,41 @@ impl ClientCertVerifier for PossessionOnly {
         leaf: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        check_version(leaf)?;
         verify_tls13_signature(message, leaf, signature, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The version of a client certificate that the TLS library does not support.
+#[derive(Debug, thiserror::Error)]
+#[error("the client certificate is X.509 version {0}: issue a version 3 certificate")]
+struct UnsupportedVersion(u32);
+
+/// Rejects a leaf certificate of X.509 version 1 or 2 with a clear error.
+/// Other defects are left to the signature verification.
+fn check_version(leaf: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+    match X509Certificate::from_der(leaf) {
+        Ok((_, parsed)) if parsed.version.0 < 2 => {
+            let error = UnsupportedVersion(parsed.version.0 + 1);
+            Err(CertificateError::Other(OtherError(Arc::new(error))).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The reason of a failed handshake that concerns the certificate of the client; None for other reasons.
+pub(crate) fn client_certificate_error(error: &std::io::Error) -> Option<String> {
+    let tls_error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    match tls_error {
+        rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(reason))) => {
+            Some(reason.to_string())
+        }
+        rustls::Error::InvalidCertificate(reason) => Some(format!("{reason:?}")),
+        _ => None,
     }
 }
 
