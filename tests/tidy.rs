@@ -124,8 +124,8 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
     (
         "authd/src",
         &[
-            &["command_line", "metrics", "rules", "single_flight_cache", "tokens", "webhook"],
-            &["mirror"],
+            &["command_line", "config_error", "metrics", "rules", "single_flight_cache", "tokens"],
+            &["mirror", "webhook"],
             &["authn", "authz", "controllers"],
             &["active_config", "config"],
             &["reload", "review"],
@@ -543,6 +543,20 @@ fn architecture_document_explains_each_package() {
             .map(|(name, _)| format!("`{name}`: the purpose is missing")),
     );
     report(&violations, "update the table of packages in docs/architecture.md");
+}
+
+/// The packages of decision 0017 and their crypto stack stay out: aws-lc-rs verifies all tokens.
+#[test]
+fn token_crypto_has_one_stack() {
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap_or_default();
+    assert!(lock.contains("name = \"aws-lc-rs\""), "Cargo.lock is not readable");
+    let banned = ["jsonwebtoken", "openidconnect", "rsa", "p256", "p384"];
+    let violations: Vec<String> = banned
+        .iter()
+        .filter(|name| lock.contains(&format!("name = \"{name}\"\n")))
+        .map(|name| format!("Cargo.lock contains `{name}`"))
+        .collect();
+    report(&violations, "see docs/decisions/0017-jose-packages.md");
 }
 
 /// Tests the parsers of this file on sample lines.

@@ -2,15 +2,15 @@
 //!
 //! # Contract
 //!
-//! The `kind` of a file selects its check; [`KINDS`] lists the known kinds. Each fault is a line `FILE:LINE:
+//! The `kind` of a file selects its check; [`KINDS`] lists the known kinds. Each error is a line `FILE:LINE:
 //! FIELD: REASON` on standard error; a valid file is a line on standard output. The exit code is 0 if all
 //! files are valid, 1 if one is not, and 64 if the command line is wrong. The check builds authorizers as the
-//! server does, with the files they need. The check does not cover what needs a running server: whether an
-//! issuer or a webhook responds.
+//! server does, with the files they need. The check does not contact issuers and
+//! webhooks.
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -21,8 +21,9 @@ use clap::Parser;
 use crate::authz::webhook::Webhooks;
 use crate::authz::{self, Union};
 use crate::command_line::{USAGE, print_parse_result};
-use crate::config::document::{Document, Fault, read_file};
+use crate::config::document::{Document, DocumentError, read_file};
 use crate::config::{authentication, authorization};
+use crate::config_error::ConfigError;
 use crate::metrics::AuthdMetrics;
 use crate::mirror::Mirror;
 use crate::webhook::WebhookContext;
@@ -55,7 +56,7 @@ struct CheckContext {
 }
 
 /// Checks a file and returns a summary of its contents.
-type Check = fn(&Document, &CheckContext) -> Result<String, Vec<Fault>>;
+type Check = fn(&Document, &CheckContext) -> Result<String, Vec<DocumentError>>;
 
 /// The known checks by `kind`.
 const KINDS: &[(&str, Check)] = &[
@@ -70,7 +71,7 @@ const KINDS: &[(&str, Check)] = &[
 ];
 
 /// Builds the authorizers as the server would, over an empty mirror.
-fn build_authorizers(modes: &authz::Modes, context: &CheckContext) -> Result<(), Vec<Fault>> {
+fn build_authorizers(modes: &authz::Modes, context: &CheckContext) -> Result<(), Vec<DocumentError>> {
     let names = Arc::clone(&context.authentication.names);
     let webhook_context = WebhookContext {
         names: Arc::clone(&names),
@@ -85,8 +86,8 @@ fn build_authorizers(modes: &authz::Modes, context: &CheckContext) -> Result<(),
     };
     let mirror = Mirror::new(names);
     let result = Union::build(modes, &settings, &mirror, &AuthdMetrics::new([]));
-    let errors = |texts: Vec<String>| texts.into_iter().map(|text| Fault { line: None, text }).collect();
-    result.map(drop).map_err(errors)
+    let without_line = |error: &ConfigError| DocumentError { line: None, text: error.to_string() };
+    result.map(drop).map_err(|errors| errors.iter().map(without_line).collect())
 }
 
 /// Checks the files that the arguments after `authd check` name.
@@ -112,18 +113,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut is_valid = true;
     for path in &flags.files {
         let result = read_file(path)
-            .map_err(|error| vec![Fault { line: None, text: error.problem }])
-            .and_then(|content| check_file(&content, &context));
+            .map_err(|error| vec![error.to_string()])
+            .and_then(|content| check_file(&content, &context).map_err(|errors| file_errors(path, errors)));
         let file = path.display();
         match result {
             Ok(summary) => drop(writeln!(std::io::stdout(), "{file}: good: {summary}")),
             Err(errors) => {
                 is_valid = false;
-                for Fault { line, text } in errors {
-                    match line {
-                        Some(line) => eprintln!("{file}:{line}: {text}"),
-                        None => eprintln!("{file}: {text}"),
-                    }
+                for error in errors {
+                    eprintln!("{error}");
                 }
             }
         }
@@ -131,8 +129,18 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if is_valid { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Formats the errors of a file as `FILE:LINE: TEXT`.
+fn file_errors(path: &Path, errors: Vec<DocumentError>) -> Vec<String> {
+    let file = path.display();
+    let format_error = |DocumentError { line, text }: DocumentError| match line {
+        Some(line) => format!("{file}:{line}: {text}"),
+        None => format!("{file}: {text}"),
+    };
+    errors.into_iter().map(format_error).collect()
+}
+
 /// Checks one file and returns a summary of its contents.
-fn check_file(content: &[u8], context: &CheckContext) -> Result<String, Vec<Fault>> {
+fn check_file(content: &[u8], context: &CheckContext) -> Result<String, Vec<DocumentError>> {
     let document = Document::read(content).map_err(|error| vec![error])?;
     let kind = document.kind();
     match KINDS.iter().find(|(known, _)| *known == kind) {
@@ -140,7 +148,7 @@ fn check_file(content: &[u8], context: &CheckContext) -> Result<String, Vec<Faul
         None => {
             let known: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
             let text = format!("kind: Unsupported value: \"{kind}\": supported values: {}", known.join(", "));
-            Err(vec![Fault { line: document.line("kind"), text }])
+            Err(vec![DocumentError { line: document.line("kind"), text }])
         }
     }
 }

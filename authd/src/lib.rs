@@ -17,7 +17,7 @@
 //!
 //! INVARIANT (fail closed): a response allows only if an authorizer allowed on policy at least as new as the
 //! request demands.
-//! INVARIANT (no call back): authd holds no address of apid.
+//! INVARIANT (no call back): authd has no address of apid.
 
 pub mod active_config;
 pub mod authn;
@@ -25,6 +25,7 @@ pub mod authz;
 pub mod check;
 mod command_line;
 pub mod config;
+pub mod config_error;
 pub mod controllers;
 pub mod grpc;
 pub mod metrics;
@@ -50,6 +51,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use active_config::SharedConfig;
 use command_line::{USAGE, print_parse_result};
 use config::{Config, Flags};
+use config_error::ConfigError;
 use metrics::AuthdMetrics;
 use mirror::Mirror;
 
@@ -111,11 +113,11 @@ struct BuiltServices {
 }
 
 /// Checks the whole configuration before the process binds a socket.
-fn configure(flags: Flags) -> Result<(Config, BuiltServices), Vec<String>> {
+fn configure(flags: Flags) -> Result<(Config, BuiltServices), Vec<ConfigError>> {
     let config = Config::check(flags, &SystemClock::new())?;
     let mirror = Mirror::new(Arc::clone(&config.names));
-    let registry =
-        serving::metrics::Metrics::showing_hidden(&config.hidden_metrics).map_err(|error| vec![error])?;
+    let registry = serving::metrics::Metrics::showing_hidden(&config.hidden_metrics)
+        .map_err(|error| vec![ConfigError::flag("--show-hidden-metrics-for-version", error)])?;
     let metrics = AuthdMetrics::in_registry(registry, authn::Union::methods());
     config.authz.webhooks.set_metrics(metrics.webhooks.clone());
     if let Some(webhook) = &config.authn.token_webhook {

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! File and `oidc-*` flags exclude each other (requirement A-OIDC-46), and so do `--anonymous-auth` and the
-//! section `anonymous` of the file. [`Source::decode`] applies the rules of the start to a changed file, so
-//! that a file accepted by a reload is also accepted by the next start.
+//! section `anonymous` of the file. [`Source::decode`] applies the rules of the start to a changed file. So
+//! the next start accepts each file that a reload accepts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +15,10 @@ use super::authentication::{Configuration, Context, read};
 use super::{document, oidc};
 use crate::authn::Anonymous;
 use crate::authn::jwt::validated::ValidatedAuthenticator;
+use crate::config_error::ConfigError;
+
+/// The flag with the file.
+const FLAG: &str = "--authentication-config";
 
 /// The flags as written.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -57,7 +61,7 @@ impl Source {
         gate: bool,
         anonymous: (Option<bool>, bool),
         context: Context,
-        mistakes: &mut Vec<String>,
+        errors: &mut Vec<ConfigError>,
     ) -> (Self, LoadedConfiguration) {
         let path = flags.authentication_config.filter(|path| !path.as_os_str().is_empty());
         let (anonymous_flag, anonymous_default) = anonymous;
@@ -66,22 +70,24 @@ impl Source {
         let mut first =
             LoadedConfiguration { anonymous: source.anonymous(None), ..LoadedConfiguration::default() };
         match &source.path {
-            None => first.authenticators.extend(flags.oidc.read(&source.context, mistakes)),
-            Some(_) if flags.oidc.any() => {
-                mistakes.push("--authentication-config and the oidc flags exclude each other".to_owned());
+            None => first.authenticators.extend(flags.oidc.read(&source.context, errors)),
+            Some(_) if flags.oidc.is_any_set() => {
+                let problem = "--authentication-config and the oidc flags exclude each other";
+                errors.push(ConfigError::Combination(problem.to_owned()));
             }
-            Some(_) if !gate => mistakes.push(
-                "--authentication-config: needs --feature-gates=StructuredAuthenticationConfiguration=true"
-                    .to_owned(),
-            ),
-            Some(path) => {
-                let content = document::read_file(path).map_err(|error| vec![error.to_string()]);
-                match content.and_then(|content| source.decode(&content)) {
-                    Ok(read) => first = read,
-                    Err(faults) => mistakes
-                        .extend(faults.into_iter().map(|fault| format!("--authentication-config: {fault}"))),
+            Some(_) if !gate => errors.push(ConfigError::flag(
+                FLAG,
+                "needs --feature-gates=StructuredAuthenticationConfiguration=true",
+            )),
+            Some(path) => match document::read_file(path)
+                .map_err(|error| vec![error])
+                .and_then(|content| source.decode(&content))
+            {
+                Ok(loaded) => first = loaded,
+                Err(problems) => {
+                    errors.extend(problems.iter().map(|error| ConfigError::flag(FLAG, error.to_string())))
                 }
-            }
+            },
         }
         (source, first)
     }
@@ -96,12 +102,15 @@ impl Source {
     /// # Errors
     ///
     /// All errors, with the path of the file.
-    pub fn decode(&self, content: &[u8]) -> Result<LoadedConfiguration, Vec<String>> {
-        let file = self.path.as_deref().unwrap_or(Path::new("-")).display();
-        let Configuration { jwt, anonymous } = read(content, &self.context)
-            .map_err(|faults| faults.iter().map(|fault| format!("{file}: {fault}")).collect::<Vec<_>>())?;
+    pub fn decode(&self, content: &[u8]) -> Result<LoadedConfiguration, Vec<ConfigError>> {
+        let file = self.path.as_deref().unwrap_or(Path::new("-"));
+        let error = |problem: String| ConfigError::file(file, problem);
+        let Configuration { jwt, anonymous } = read(content, &self.context).map_err(|errors| {
+            errors.iter().map(|document_error| error(document_error.to_string())).collect::<Vec<_>>()
+        })?;
         if anonymous.is_some() && self.anonymous_flag.is_some() {
-            return Err(vec![format!("{file}: anonymous: excludes the flag --anonymous-auth, which is set")]);
+            let problem = "anonymous: excludes the flag --anonymous-auth, which is set";
+            return Err(vec![error(problem.to_owned())]);
         }
         Ok(LoadedConfiguration { authenticators: jwt, anonymous: self.anonymous(anonymous) })
     }

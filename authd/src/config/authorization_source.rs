@@ -15,6 +15,7 @@ use serving::reload::Snapshot;
 use super::authorization::{missing_types, read as read_modes};
 use super::document::{self, Document};
 use crate::authz::Modes;
+use crate::config_error::ConfigError;
 
 /// The flags as written.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -47,34 +48,37 @@ impl Source {
         webhook_flags: bool,
         anonymous_follows: bool,
         names: Arc<Names>,
-        mistakes: &mut Vec<String>,
+        errors: &mut Vec<ConfigError>,
     ) -> (Self, Option<Modes>) {
         let path = flags.authorization_config.clone().filter(|path| !path.as_os_str().is_empty());
         let file = path.map(|path| (path.clone(), Some(Snapshot::new([path]))));
         let source = Source { names, anonymous_follows, file };
         let modes = match &source.file {
             None => Modes::parse(flags.authorization_mode.as_deref()),
-            Some(_) if flags.authorization_mode.is_some() || webhook_flags => Err(vec![
-                "--authorization-config can not be specified when --authorization-mode or \
-                 --authorization-webhook-* flags are defined"
-                    .to_owned(),
-            ]),
+            Some(_) if flags.authorization_mode.is_some() || webhook_flags => {
+                let problem = "--authorization-config can not be specified when --authorization-mode or \
+                               --authorization-webhook-* flags are defined";
+                Err(vec![ConfigError::Combination(problem.to_owned())])
+            }
             Some((path, _)) => {
-                let content = document::read_file(path).map_err(|error| vec![error.to_string()]);
+                let content = document::read_file(path).map_err(|error| vec![error]);
                 let modes = content.and_then(|content| source.decode(path, &content));
-                modes.map_err(|faults| {
-                    faults.into_iter().map(|fault| format!("--authorization-config: {fault}")).collect()
+                modes.map_err(|problems| {
+                    let flag_error =
+                        |error: &ConfigError| ConfigError::flag("--authorization-config", error.to_string());
+                    problems.iter().map(flag_error).collect()
                 })
             }
         };
-        (source, modes.map_err(|wrong| mistakes.extend(wrong)).ok())
+        (source, modes.map_err(|problems| errors.extend(problems)).ok())
     }
 
     /// Decodes the content of the file.
-    fn decode(&self, path: &Path, content: &[u8]) -> Result<Modes, Vec<String>> {
-        let read = Document::read(content).map_err(|fault| vec![fault]);
-        let read = read.and_then(|document| read_modes(&document, &self.names));
-        read.map_err(|faults| faults.iter().map(|fault| format!("{}: {fault}", path.display())).collect())
+    fn decode(&self, path: &Path, content: &[u8]) -> Result<Modes, Vec<ConfigError>> {
+        let document = Document::read(content).map_err(|error| vec![error]);
+        let modes = document.and_then(|document| read_modes(&document, &self.names));
+        modes
+            .map_err(|errors| errors.iter().map(|error| ConfigError::file(path, error.to_string())).collect())
     }
 
     /// Decodes a changed file; `initial` are the authorizers of the start.
@@ -82,23 +86,26 @@ impl Source {
     /// # Errors
     ///
     /// All errors of the file, or the difference from the start that needs a restart.
-    pub fn decode_reload(&self, path: &Path, content: &[u8], initial: &Modes) -> Result<Modes, Vec<String>> {
+    pub fn decode_reload(
+        &self,
+        path: &Path,
+        content: &[u8],
+        initial: &Modes,
+    ) -> Result<Modes, Vec<ConfigError>> {
         let modes = self.decode(path, content)?;
         let missing = missing_types(initial, &modes);
         if !missing.is_empty() {
-            return Err(vec![format!(
-                "{}: authorizers: a reload cannot remove the authorizer types of the start, and {} is missing: add it, \
+            let problem = format!(
+                "authorizers: a reload cannot remove the authorizer types of the start, and {} is missing: add it, \
                  or restart the server",
-                path.display(),
                 missing.join(", ")
-            )]);
+            );
+            return Err(vec![ConfigError::file(path, problem)]);
         }
         if self.anonymous_follows && modes.has_always_allow() && !initial.has_always_allow() {
-            return Err(vec![format!(
-                "{}: authorizers: AlwaysAllow would allow anonymous requests everything: set --anonymous-auth, or \
-                 restart the server, which then turns anonymous access off",
-                path.display()
-            )]);
+            let problem = "authorizers: AlwaysAllow would allow anonymous requests everything: set --anonymous-auth, \
+                           or restart the server, which then turns anonymous access off";
+            return Err(vec![ConfigError::file(path, problem)]);
         }
         Ok(modes)
     }

@@ -11,6 +11,7 @@ use serving::flags::duration;
 use super::authorization::{AUTHORIZED_TTL, UNAUTHORIZED_TTL};
 use super::webhook_version;
 use crate::authz::entry::{OnFailure, Webhook};
+use crate::config_error::ConfigError;
 use crate::webhook::{TOTAL_TIMEOUT, server_problem};
 
 /// The flag with the client configuration file.
@@ -43,7 +44,7 @@ impl Flags {
     }
 
     /// Returns the settings of the webhook. `is_listed`: `--authorization-mode` lists mode Webhook.
-    pub fn settings(&self, is_listed: bool, names: &Names, errors: &mut Vec<String>) -> Option<Webhook> {
+    pub fn settings(&self, is_listed: bool, names: &Names, errors: &mut Vec<ConfigError>) -> Option<Webhook> {
         let version = webhook_version::parse(
             self.authorization_webhook_version.as_deref(),
             "--authorization-webhook-version",
@@ -52,13 +53,14 @@ impl Flags {
         let file = match (&self.authorization_webhook_config_file, is_listed) {
             (Some(file), true) => file.clone(),
             (Some(_), false) => {
-                errors.push(format!(
-                    "{CONFIG_FILE}: only used by mode Webhook, which --authorization-mode does not list"
+                errors.push(ConfigError::flag(
+                    CONFIG_FILE,
+                    "only used by mode Webhook, which --authorization-mode does not list",
                 ));
                 return None;
             }
             (None, true) => {
-                errors.push(format!("{CONFIG_FILE}: required by mode Webhook"));
+                errors.push(ConfigError::flag(CONFIG_FILE, "required by mode Webhook"));
                 return None;
             }
             (None, false) => return None,
@@ -66,7 +68,7 @@ impl Flags {
         if let Ok(target) = ClientConfig::load(&file).and_then(|config| config.target(None, names))
             && let Some(problem) = server_problem(names, &target.cluster.server)
         {
-            errors.push(format!("{CONFIG_FILE}: {}: {problem}", file.display()));
+            errors.push(ConfigError::flag_file(CONFIG_FILE, &file, problem));
         }
         Some(Webhook {
             client_config: file,
@@ -83,6 +85,7 @@ impl Flags {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config_error::error_texts;
     use crate::webhook::Version;
     use apimachinery::names::Preset;
     use clap::Parser;
@@ -115,7 +118,7 @@ mod tests {
         let webhook = changed.settings(true, &kubernetes, &mut errors).unwrap();
         assert_eq!((webhook.authorized_ttl.as_secs(), webhook.unauthorized_ttl.as_secs()), (5, 0));
         assert_eq!(webhook.version, Version::V1);
-        assert_eq!(errors, [""; 0]);
+        assert_eq!(errors, []);
     }
 
     #[test]
@@ -151,6 +154,7 @@ mod tests {
         ] {
             let mut errors = Vec::new();
             let _ = flags(&arguments).settings(is_listed, names, &mut errors);
+            let errors = error_texts(errors);
             assert_eq!(errors.len(), usize::from(!expected.is_empty()), "{errors:?}");
             assert!(errors.iter().all(|error| error.contains(expected)), "{errors:?} for {expected}");
         }

@@ -7,6 +7,7 @@ use serving::flags::duration;
 
 use super::webhook_version;
 use crate::authn::webhook::Settings;
+use crate::config_error::ConfigError;
 
 /// Default TTL of accepted tokens.
 const DEFAULT_TTL: Duration = Duration::from_secs(120);
@@ -27,7 +28,7 @@ pub struct Flags {
 
 impl Flags {
     /// Returns the settings of the token webhook; None if it is not configured.
-    pub fn settings(&self, api_audiences: &[String], errors: &mut Vec<String>) -> Option<Settings> {
+    pub fn settings(&self, api_audiences: &[String], errors: &mut Vec<ConfigError>) -> Option<Settings> {
         let version = webhook_version::parse(
             self.authentication_token_webhook_version.as_deref(),
             "--authentication-token-webhook-version",
@@ -45,6 +46,7 @@ impl Flags {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config_error::error_texts;
     use crate::webhook::Version;
     use clap::Parser;
 
@@ -78,7 +80,7 @@ mod tests {
         ]);
         let changed = changed.settings(&[], &mut errors).unwrap();
         assert_eq!((changed.ttl.as_secs(), changed.version), (60, Version::V1));
-        assert_eq!(errors, [""; 0]);
+        assert_eq!(errors, []);
     }
 
     #[test]
@@ -86,7 +88,7 @@ mod tests {
         let mut errors = Vec::new();
         let _ = flags(&["--authentication-token-webhook-version=v3"]).settings(&[], &mut errors);
         assert_eq!(
-            errors,
+            error_texts(errors),
             ["--authentication-token-webhook-version: unknown version `v3`: use `v1` or `v1beta1`"]
         );
         assert!(CommandLine::try_parse_from(["x", "--authentication-token-webhook-cache-ttl=soon"]).is_err());

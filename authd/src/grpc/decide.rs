@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! The task that reads a request answers it before the next read if no wait is needed: no queue, no wake-up.
+//! The task that reads a request responds before the next read if no wait is needed: no queue, no wake-up.
 //! A request that must wait for the mirror or a remote service is set aside; responses carry the request's
 //! id. Tokens are verified in the same task if the stream has no other work, else in a task of their own. A
 //! signature check takes a fraction of a millisecond, so the stream waits for one at most. Certificate chains
@@ -37,7 +37,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{Components, min_revision, status};
 use crate::active_config::ActiveConfig;
-use crate::authn::{Accepted, AuthnContext, AuthnError, Credentials, Rejection, listed};
+use crate::authn::{AuthenticatedIdentity, AuthnContext, AuthnError, Credentials, Rejection, join_checks};
 use crate::authz::AuthzRequest;
 use crate::metrics::AuthdMetrics;
 use crate::mirror::MirrorNotReady;
@@ -47,22 +47,22 @@ const MAX_WAITING: usize = 10_000;
 /// Limit of credentials under verification, over all streams.
 pub(super) const MAX_VERIFICATIONS: usize = 2048;
 
-pub(super) struct Service(pub(super) Components);
+pub(super) struct DecideService(pub(super) Components);
 
 #[tonic::async_trait]
-impl auth::decide_server::Decide for Service {
+impl auth::decide_server::Decide for DecideService {
     type StreamStream = ResponseStream;
 
     async fn stream(
         &self,
         request: Request<Streaming<auth::DecideRequest>>,
     ) -> Result<Response<ResponseStream>, Status> {
-        let questions = request.into_inner();
+        let requests = request.into_inner();
         Ok(Response::new(ResponseStream {
             components: self.0.clone(),
-            questions,
+            requests,
             ended: false,
-            login: None,
+            verification: None,
             waiting: FuturesUnordered::new(),
         }))
     }
@@ -73,10 +73,10 @@ type PendingResponse = Pin<Box<dyn Future<Output = auth::DecideResponse> + Send>
 /// The response stream: reads requests and yields responses.
 pub(super) struct ResponseStream {
     components: Components,
-    questions: Streaming<auth::DecideRequest>,
+    requests: Streaming<auth::DecideRequest>,
     ended: bool,
-    /// The last credentials read. Whether another request is ready decides in which task they are verified.
-    login: Option<Verification>,
+    /// The last credentials read. If a second request is ready, a task of its own verifies them.
+    verification: Option<Verification>,
     waiting: FuturesUnordered<PendingResponse>,
 }
 
@@ -90,30 +90,30 @@ impl Stream for ResponseStream {
             {
                 return Poll::Ready(Some(Ok(answer)));
             }
-            let question =
-                if self.ended { Poll::Ready(None) } else { Pin::new(&mut self.questions).poll_next(context) };
-            if let Some(login) = self.login.take() {
-                if question.is_ready() || !self.waiting.is_empty() {
-                    self.waiting.push(login.spawn_verify());
+            let next_request =
+                if self.ended { Poll::Ready(None) } else { Pin::new(&mut self.requests).poll_next(context) };
+            if let Some(verification) = self.verification.take() {
+                if next_request.is_ready() || !self.waiting.is_empty() {
+                    self.waiting.push(verification.spawn_verify());
                 } else {
-                    match login.verify_inline() {
+                    match verification.verify_inline() {
                         Ok(answer) => return Poll::Ready(Some(Ok(answer))),
-                        Err(later) => self.waiting.push(later),
+                        Err(pending) => self.waiting.push(pending),
                     }
                 }
-                if question.is_pending() {
+                if next_request.is_pending() {
                     // The next iteration polls the future at once; otherwise no waker is registered.
                     continue;
                 }
             }
-            match question {
+            match next_request {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(Ok(question))) => {
-                    match answer(&self.components, question, self.waiting.len()) {
+                Poll::Ready(Some(Ok(next_request))) => {
+                    match handle_request(&self.components, next_request, self.waiting.len()) {
                         Reply::Now(answer) => return Poll::Ready(Some(Ok(answer))),
                         // As above: the next iteration polls the future.
-                        Reply::PendingResponse(later) => self.waiting.push(later),
-                        Reply::Verify(login) => self.login = Some(login),
+                        Reply::PendingResponse(pending) => self.waiting.push(pending),
+                        Reply::Verify(verification) => self.verification = Some(verification),
                     }
                 }
                 Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
@@ -125,14 +125,14 @@ impl Stream for ResponseStream {
     }
 }
 
-#[expect(clippy::large_enum_variant, reason = "boxing would cost every question an allocation")]
+#[expect(clippy::large_enum_variant, reason = "boxing would cost every request an allocation")]
 enum Reply {
     Now(auth::DecideResponse),
     PendingResponse(PendingResponse),
     Verify(Verification),
 }
 
-/// Credentials to verify. Holds one verification permit.
+/// Credentials to verify, with one verification permit.
 struct Verification {
     verifying: PendingResponse,
     /// The response if the verification panics.
@@ -152,7 +152,7 @@ impl Verification {
             respond(
                 id,
                 &config.current(),
-                Answer::Failure(status::malformed("credential verification panicked")),
+                Answer::Failure(status::malformed_request("credential verification panicked")),
             )
         };
         let components = components.clone();
@@ -180,12 +180,12 @@ impl Verification {
     }
 }
 
-fn answer(components: &Components, question: auth::DecideRequest, waiting: usize) -> Reply {
-    let auth::DecideRequest { id, request_id, ask } = question;
+fn handle_request(components: &Components, request: auth::DecideRequest, waiting: usize) -> Reply {
+    let auth::DecideRequest { id, request_id, ask } = request;
     let config = Arc::clone(&components.config);
     let failed = move |failure| respond(id, &config.current(), Answer::Failure(failure));
     match ask {
-        None => Reply::Now(failed(status::malformed("the request has no question"))),
+        None => Reply::Now(failed(status::malformed_request("the request has no question"))),
         Some(Ask::Authenticate(ask)) => {
             if ask.certificate_chain.is_empty()
                 && ask.bearer_token.is_empty()
@@ -193,33 +193,38 @@ fn answer(components: &Components, question: auth::DecideRequest, waiting: usize
                 && ask.unreadable.is_empty()
             {
                 let active = components.config.current();
-                let mut nobody = identified(components, active.authn.anonymous(&ask.path), &request_id);
-                authorize_next(components, &active, ask.next, &mut nobody);
-                return Reply::Now(respond(id, &active, Answer::Authenticate(nobody)));
+                let mut response =
+                    authenticate_response(components, active.authn.anonymous(&ask.path), &request_id);
+                authorize_next(components, &active, ask.next, &mut response);
+                return Reply::Now(respond(id, &active, Answer::Authenticate(response)));
             }
             let Ok(permit) = Arc::clone(&components.verification_permits).try_acquire_owned() else {
                 return Reply::Now(failed(status::too_many_verifications()));
             };
             // The cost of verifying a chain depends on the sender, within limits.
-            let brief = ask.certificate_chain.is_empty();
-            let login = Verification::new(components, permit, ask, id, request_id);
-            if brief { Reply::Verify(login) } else { Reply::PendingResponse(login.spawn_verify()) }
+            let is_inline = ask.certificate_chain.is_empty();
+            let verification = Verification::new(components, permit, ask, id, request_id);
+            if is_inline {
+                Reply::Verify(verification)
+            } else {
+                Reply::PendingResponse(verification.spawn_verify())
+            }
         }
         Some(Ask::Authorize(ask)) => match AuthzQuery::of(ask) {
-            Err(what) => Reply::Now(failed(status::malformed(what))),
-            Ok(asked) => {
-                decide(components, waiting, vec![asked], id, request_id, |mut answers| match answers.pop() {
+            Err(problem) => Reply::Now(failed(status::malformed_request(problem))),
+            Ok(query) => {
+                decide(components, waiting, vec![query], id, request_id, |mut answers| match answers.pop() {
                     Some(answer) => Answer::Authorize(answer),
-                    None => Answer::Failure(status::malformed("no answer")),
+                    None => Answer::Failure(status::malformed_request("no answer")),
                 })
             }
         },
         Some(Ask::AuthorizeBatch(batch)) => {
-            let asked: Result<Vec<AuthzQuery>, &'static str> =
+            let queries: Result<Vec<AuthzQuery>, &'static str> =
                 batch.requests.into_iter().map(AuthzQuery::of).collect();
-            match asked {
-                Err(what) => Reply::Now(failed(status::malformed(what))),
-                Ok(asked) => decide(components, waiting, asked, id, request_id, |responses| {
+            match queries {
+                Err(problem) => Reply::Now(failed(status::malformed_request(problem))),
+                Ok(queries) => decide(components, waiting, queries, id, request_id, |responses| {
                     Answer::AuthorizeBatch(auth::AuthorizeBatchResponse { responses })
                 }),
             }
@@ -241,7 +246,7 @@ fn respond(id: u64, active: &ActiveConfig, answer: Answer) -> auth::DecideRespon
 fn decide(
     components: &Components,
     waiting: usize,
-    asked: Vec<AuthzQuery>,
+    queries: Vec<AuthzQuery>,
     id: u64,
     request_id: String,
     answer: impl FnOnce(Vec<auth::AuthorizeResponse>) -> Answer + Send + 'static,
@@ -249,17 +254,17 @@ fn decide(
     let owned = components.clone();
     let mut deciding: PendingResponse = Box::pin(async move {
         let components = owned;
-        let at_least = asked.iter().map(|asked| asked.at_least).max().unwrap_or(0);
+        let at_least = queries.iter().map(|query| query.at_least).max().unwrap_or(0);
         let decide = || async {
             let active = components.config.current();
-            authorize(&active, &components.metrics, &asked).await.map(|answers| (active, answers))
+            authorize(&active, &components.metrics, &queries).await.map(|answers| (active, answers))
         };
         match components.retry_until_synced(at_least, decide).await {
             Ok((active, answers)) => respond(id, &active, answer(answers)),
             Err(error) => {
                 components.metrics.count_undecided();
                 tracing::warn!(request_id, %error, "authorization timed out waiting for the mirror");
-                respond(id, &components.config.current(), Answer::Failure(status::not_yet(error)))
+                respond(id, &components.config.current(), Answer::Failure(status::mirror_not_ready(error)))
             }
         }
     });
@@ -293,12 +298,12 @@ impl AuthzQuery {
 async fn authorize(
     active: &ActiveConfig,
     metrics: &AuthdMetrics,
-    asked: &[AuthzQuery],
+    queries: &[AuthzQuery],
 ) -> Result<Vec<auth::AuthorizeResponse>, MirrorNotReady> {
     // Concurrently: a request that waits for a remote service does not delay the others.
-    try_join_all(asked.iter().map(async |AuthzQuery { user, attributes, at_least, explain }| {
-        let question = AuthzRequest { user, attributes, at_least: *at_least, explain: *explain };
-        let answer = active.authz.authorize(question).await?;
+    try_join_all(queries.iter().map(async |AuthzQuery { user, attributes, at_least, explain }| {
+        let request = AuthzRequest { user, attributes, at_least: *at_least, explain: *explain };
+        let answer = active.authz.authorize(request).await?;
         metrics.count_decision(answer.decision.verdict);
         let verdict = match answer.decision.verdict {
             Verdict::Allow => auth::Verdict::Allow,
@@ -337,38 +342,40 @@ async fn authenticate(
     let at_least = min_revision(ask.at_least.as_ref());
     let identify = || async {
         let active = components.config.current();
-        let at = AuthnContext { now: components.clock.now(), at_least };
-        active.authn.authenticate(credentials, at).await.map(|outcome| (active, outcome))
+        let context = AuthnContext { now: components.clock.now(), at_least };
+        active.authn.authenticate(credentials, context).await.map(|outcome| (active, outcome))
     };
     match components.retry_until_synced(at_least, identify).await {
         Ok((active, Err(AuthnError::Undecided(methods)))) => {
-            let why = listed(&methods);
-            tracing::info!(request_id, why, "authentication undecided; responding 503");
-            respond(id, &active, Answer::Failure(status::credentials_undecided(why)))
+            let reasons = join_checks(&methods);
+            tracing::info!(request_id, reasons, "authentication undecided; responding 503");
+            respond(id, &active, Answer::Failure(status::credentials_undecided(reasons)))
         }
-        Ok((active, Err(AuthnError::Rejection(refused)))) => {
-            respond(id, &active, Answer::Authenticate(identified(components, Err(refused), request_id)))
-        }
+        Ok((active, Err(AuthnError::Rejection(rejection)))) => respond(
+            id,
+            &active,
+            Answer::Authenticate(authenticate_response(components, Err(rejection), request_id)),
+        ),
         Ok((active, Ok(accepted))) => {
-            let mut identified = identified(components, Ok(accepted), request_id);
-            authorize_next(components, &active, ask.next, &mut identified);
-            respond(id, &active, Answer::Authenticate(identified))
+            let mut response = authenticate_response(components, Ok(accepted), request_id);
+            authorize_next(components, &active, ask.next, &mut response);
+            respond(id, &active, Answer::Authenticate(response))
         }
         Err(error) => {
             tracing::warn!(request_id, %error, "authentication timed out waiting for the mirror");
-            respond(id, &components.config.current(), Answer::Failure(status::not_yet(error)))
+            respond(id, &components.config.current(), Answer::Failure(status::mirror_not_ready(error)))
         }
     }
 }
 
-fn identified(
+fn authenticate_response(
     components: &Components,
-    outcome: Result<(Accepted, &'static str), Rejection>,
+    outcome: Result<(AuthenticatedIdentity, &'static str), Rejection>,
     request_id: &str,
 ) -> auth::AuthenticateResponse {
     let ttl = match &outcome {
         Ok((accepted, _)) => accepted.ttl,
-        Err(refused) => refused.ttl,
+        Err(rejection) => rejection.ttl,
     };
     let outcome = match outcome {
         Ok((accepted, method)) => {
@@ -378,18 +385,18 @@ fn identified(
                 user: Some((&accepted.user).into()),
                 audiences: accepted.audiences,
                 // Zero means none, and no clock returns a time before 1970.
-                not_before_ms: accepted.not_before.map_or(0, |at| at.as_millisecond().max(0)),
-                expires_at_ms: accepted.expires_at.map_or(0, |at| at.as_millisecond()),
+                not_before_ms: accepted.not_before.map_or(0, |time| time.as_millisecond().max(0)),
+                expires_at_ms: accepted.expires_at.map_or(0, |time| time.as_millisecond()),
                 rests_on: accepted.rests_on,
                 anonymous: accepted.anonymous,
             })
         }
-        Err(refused) => {
+        Err(rejection) => {
             components.metrics.count_authentication(None);
-            for (method, check) in &refused.checks {
+            for (method, check) in &rejection.checks {
                 tracing::info!(request_id, method, check, "credential rejected");
             }
-            Outcome::Rejected(auth::Rejected { detail: refused.to_string() })
+            Outcome::Rejected(auth::Rejected { detail: rejection.to_string() })
         }
     };
     // Every result may depend on stored objects: a new service account makes a rejected token valid.
@@ -407,9 +414,9 @@ fn authorize_next(
     components: &Components,
     active: &ActiveConfig,
     next: Option<auth::AuthorizeNext>,
-    identified: &mut auth::AuthenticateResponse,
+    response: &mut auth::AuthenticateResponse,
 ) {
-    let (Some(next), Some(Outcome::Identity(identity))) = (next, &identified.outcome) else { return };
+    let (Some(next), Some(Outcome::Identity(identity))) = (next, &response.outcome) else { return };
     // A remote service has a timeout of its own, and is called once.
     if active.authz.uses_remote_service() {
         return;
@@ -417,11 +424,11 @@ fn authorize_next(
     let auth::AuthorizeNext { attributes, at_least } = next;
     let user = identity.user.clone();
     // A malformed authorization request gets its error in the separate request.
-    let Ok(asked) = AuthzQuery::of(auth::AuthorizeRequest { user, attributes, at_least, explain: false })
+    let Ok(query) = AuthzQuery::of(auth::AuthorizeRequest { user, attributes, at_least, explain: false })
     else {
         return;
     };
-    if let Some(Ok(mut answers)) = authorize(active, &components.metrics, &[asked]).now_or_never() {
-        identified.next = answers.pop();
+    if let Some(Ok(mut answers)) = authorize(active, &components.metrics, &[query]).now_or_never() {
+        response.next = answers.pop();
     }
 }

@@ -78,34 +78,35 @@ pub fn services(components: &Components) -> Routes {
     let mut routes = Routes::builder();
     routes
         .add_service(
-            DecideServer::new(decide::Service(components.clone()))
+            DecideServer::new(decide::DecideService(components.clone()))
                 .max_decoding_message_size(MAX_MESSAGE_BYTES),
         )
         .add_service(
-            MirrorServer::new(mirror::Service(components.clone()))
+            MirrorServer::new(mirror::MirrorService(components.clone()))
                 .max_decoding_message_size(MAX_MESSAGE_BYTES),
         )
         .add_service(
-            AuthzServer::new(authz::Service(components.clone())).max_decoding_message_size(MAX_MESSAGE_BYTES),
+            AuthzServer::new(authz::AuthzService(components.clone()))
+                .max_decoding_message_size(MAX_MESSAGE_BYTES),
         )
         .add_service(
-            AuthnServer::new(authn::Service(components.clone()))
+            AuthnServer::new(authn::AuthnService(components.clone()))
                 .max_decoding_message_size(MAX_PLAIN_MESSAGE_BYTES),
         )
         .add_service(health::service(&components.mirror).max_decoding_message_size(MAX_PLAIN_MESSAGE_BYTES))
         .add_service(
-            ReviewServer::new(review::Service(components.clone()))
+            ReviewServer::new(review::ReviewService(components.clone()))
                 .max_decoding_message_size(MAX_MESSAGE_BYTES),
         );
     routes.routes()
 }
 
 /// The minimum mirror revision for a request.
-/// It is the greatest of the vector, since one stream carries all components in one order.
+/// The greatest component decides, since one stream carries all components in one order.
 fn min_revision(revisions: Option<&auth::Revisions>) -> u64 {
     let Some(revisions) = revisions else { return 0 };
-    let named = revisions.rbac_namespace.values().chain(revisions.graph_node.values()).copied();
-    named.fold(revisions.rbac_cluster.max(revisions.identity), u64::max)
+    let component_revisions = revisions.rbac_namespace.values().chain(revisions.graph_node.values()).copied();
+    component_revisions.fold(revisions.rbac_cluster.max(revisions.identity), u64::max)
 }
 
 impl Components {
@@ -126,11 +127,11 @@ impl Components {
                 Ok(answer) => return Ok(answer),
                 Err(missing) => missing,
             };
-            let left = deadline.saturating_sub(self.clock.monotonic());
-            if left.is_zero() {
+            let remaining = deadline.saturating_sub(self.clock.monotonic());
+            if remaining.is_zero() {
                 return Err(missing);
             }
-            self.mirror.reach(at_least, left).await?;
+            self.mirror.reach(at_least, remaining).await?;
         }
     }
 }

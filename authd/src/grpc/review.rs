@@ -6,17 +6,17 @@ use tonic::{Request, Response, Status};
 use super::{Components, min_revision, status};
 use crate::review::{Review, ReviewError, Reviewer};
 
-pub(super) struct Service(pub(super) Components);
+pub(super) struct ReviewService(pub(super) Components);
 
 #[tonic::async_trait]
-impl auth::review_server::Review for Service {
+impl auth::review_server::Review for ReviewService {
     async fn create(
         &self,
         request: Request<auth::ReviewRequest>,
     ) -> Result<Response<auth::ReviewResponse>, Status> {
         let request = request.into_inner();
         let at_least = min_revision(request.at_least.as_ref());
-        let user = request.user.ok_or_else(|| status::incomplete("the request has no user"))?.into();
+        let user = request.user.ok_or_else(|| status::incomplete_request("the request has no user"))?.into();
         let components = &self.0;
         let review = Review {
             resource: &request.resource,
@@ -32,7 +32,7 @@ impl auth::review_server::Review for Service {
                 active: &components.config.current(),
                 now: components.clock.now(),
             };
-            match reviewer.answer(review).await {
+            match reviewer.review(review).await {
                 Err(ReviewError::MirrorNotReady(missing)) => Err(missing),
                 answered => Ok(answered),
             }
@@ -40,8 +40,8 @@ impl auth::review_server::Review for Service {
         let answered = components
             .retry_until_synced(at_least, ask)
             .await
-            .map_err(status::unavailable)?
-            .map_err(status::review)?;
+            .map_err(status::mirror_unavailable)?
+            .map_err(status::review_failed)?;
         let outcome = match answered {
             Ok(object) => Outcome::Object(object.into_value().to_string().into_bytes()),
             Err(status) => Outcome::Status(status.to_value().to_string().into_bytes()),

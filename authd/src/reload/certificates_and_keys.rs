@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`watch`] activates changed files together, within half a second, and invalidates results cached under
-//! the previous ones. An identity that depends on a removed key or CA ends, and so do its open watches.
-//! Invalid files leave the previous ones active; the log and `/readyz?verbose` name them, and also the gaps
+//! the previous files. An identity that depends on a removed key or CA ends, and so do its open watches.
+//! Invalid files leave the previous files active; the log and `/readyz?verbose` name them, and also the gaps
 //! of the revocation lists. The static token file is not reloaded: authd reads it once (requirements
 //! A-TOKF-8).
 
@@ -18,6 +18,7 @@ use super::watch_files;
 use crate::active_config::SharedConfig;
 use crate::authn::{Settings, Trust};
 use crate::config::ReloadedFiles;
+use crate::config_error::ConfigError;
 
 /// The subject of notes on revocation lists.
 const LISTS: &str = "lists of revoked certificates";
@@ -71,7 +72,7 @@ fn watch_group(
     snapshot: Snapshot,
     paths: Vec<PathBuf>,
     config: &Arc<SharedConfig>,
-    mut apply: impl FnMut() -> Result<(), Vec<String>> + Send + 'static,
+    mut apply: impl FnMut() -> Result<(), Vec<ConfigError>> + Send + 'static,
 ) -> Option<Watch> {
     if paths.is_empty() {
         return None;

@@ -25,6 +25,7 @@ use serving::reload::{Snapshot, Watch};
 
 use crate::active_config::SharedConfig;
 use crate::config::document::read_file;
+use crate::config_error::ConfigError;
 use crate::metrics::ReloadMetrics;
 
 /// Polling interval of a file.
@@ -35,7 +36,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const STABLE_TIME: Duration = Duration::from_millis(100);
 /// Limit of checks of a file that is never stable.
 const MAX_STABILITY_CHECKS: usize = 20;
-/// The note for files whose change is rejected.
+/// The note for a rejected change of a file.
 /// Readiness is public, so only the log contains the details.
 const RELOAD_REJECTED: &str = "change rejected, the last-known-good configuration stays active; see the log";
 
@@ -58,7 +59,7 @@ pub fn watch_file(
     snapshot: Snapshot,
     config: Arc<SharedConfig>,
     clock: Arc<dyn Clock>,
-    mut apply: impl FnMut(&[u8]) -> Result<(), Vec<String>> + Send + 'static,
+    mut apply: impl FnMut(&[u8]) -> Result<(), Vec<ConfigError>> + Send + 'static,
 ) -> Watch {
     let WatchedFile { subject, path, metrics } = file;
     let mut last_attempt = None;
@@ -66,7 +67,7 @@ pub fn watch_file(
     watch_files(subject, vec![path.clone()], snapshot, config, move || {
         let content = read_file(&path);
         let outcome =
-            content.as_ref().map_err(|error| vec![error.to_string()]).and_then(|content| apply(content));
+            content.as_ref().map_err(|error| vec![error.clone()]).and_then(|content| apply(content));
         let status = if outcome.is_ok() { "success" } else { "failure" };
         // A repeated attempt with equal content and outcome does not count.
         let attempt = Some((content, status));
@@ -87,9 +88,9 @@ pub fn watch_files(
     paths: Vec<PathBuf>,
     snapshot: Snapshot,
     config: Arc<SharedConfig>,
-    mut apply: impl FnMut() -> Result<(), Vec<String>> + Send + 'static,
+    mut apply: impl FnMut() -> Result<(), Vec<ConfigError>> + Send + 'static,
 ) -> Watch {
-    let mut logged: Vec<String> = Vec::new();
+    let mut logged: Vec<ConfigError> = Vec::new();
     snapshot.watch(POLL_INTERVAL, move || {
         wait_until_stable(&paths);
         match apply() {
@@ -101,7 +102,7 @@ pub fn watch_files(
             }
             Err(errors) => {
                 for error in errors.iter().filter(|error| !logged.contains(error)) {
-                    tracing::error!(subject, files = ?paths, error, "file reload failed; keeping the last-known-good files");
+                    tracing::error!(subject, files = ?paths, %error, "file reload failed; keeping the last-known-good files");
                 }
                 logged = errors;
                 config.set_note(subject, Some(RELOAD_REJECTED.to_owned()));
@@ -163,7 +164,9 @@ mod tests {
             if text.starts_with("good") {
                 Ok(())
             } else {
-                Err(vec!["line 1: bad".into(), "line 2: worse".into()])
+                Err(["line 1: bad", "line 2: worse"]
+                    .map(|text| ConfigError::Combination(text.into()))
+                    .to_vec())
             }
         });
         let (mut successes, mut failures) = (0, 0);

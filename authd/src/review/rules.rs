@@ -5,7 +5,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use serde_json::json;
 
-use super::{Review, ReviewResult, Reviewer, answered};
+use super::{Review, ReviewResult, Reviewer, response_object};
 use crate::mirror::MirrorNotReady;
 use crate::rules::reconcile::rule_json;
 
@@ -41,5 +41,5 @@ pub(super) fn answer(
         fields.insert("evaluationError".to_owned(), problem.into());
     }
     // The response does not echo the namespace.
-    Ok(Ok(answered(&object, "", Some(json!({})), status)))
+    Ok(Ok(response_object(&object, "", Some(json!({})), status)))
 }

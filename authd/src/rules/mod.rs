@@ -5,7 +5,7 @@
 //! - `rule` matches one rule with a request; `visit` walks the rules of a user, and visitors decide, list and
 //!   explain.
 //! - `aggregation` keeps the effective rules of aggregated ClusterRoles.
-//! - `covers` checks whether one set of rules covers another (escalation); `compact` prints rules.
+//! - `covers` checks whether granted rules cover requested rules (escalation); `compact` prints rules.
 //! - `reconcile` compares default policy with the stored objects.
 //!
 //! # Invariants

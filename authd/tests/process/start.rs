@@ -10,7 +10,7 @@ fn invalid_flags_exit_with_64_before_bind() {
     let socket = format!("--socket={}", dir.path().join("s").display());
     std::fs::write(dir.path().join("bad.csv"), "token,user\n").unwrap();
     let bad_tokens = format!("--token-auth-file={}", dir.path().join("bad.csv").display());
-    for (flags, told) in [
+    for (flags, expected_texts) in [
         (&["--no-such-flag"][..], vec!["--no-such-flag"]),
         (&["--authorization-mode=Webhook,Foo", "--names=x"], vec!["`Foo`", "--names"]),
         (&["--authorization-mode=Webhook"], vec!["--authorization-webhook-config-file"]),
@@ -24,7 +24,7 @@ fn invalid_flags_exit_with_64_before_bind() {
         let output = run(&[&[socket.as_str()], flags].concat());
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(64), "{flags:?}: {text}");
-        assert!(told.iter().all(|told| text.contains(told)), "{flags:?}: {text}");
+        assert!(expected_texts.iter().all(|expected| text.contains(expected)), "{flags:?}: {text}");
         assert!(!dir.path().join("s").exists(), "{flags:?}: no socket was bound");
     }
     assert_eq!(run(&["--help"]).status.code(), Some(0));

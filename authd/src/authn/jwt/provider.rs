@@ -35,7 +35,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::discovery;
 use super::validated::Issuer;
-use crate::tokens::jose::Signed;
+use crate::tokens::jose::SignedToken;
 use crate::tokens::jwk::{self, KeySet};
 
 /// Limits of one fetch.
@@ -96,7 +96,7 @@ pub(super) trait ProviderEvents: Send + Sync {
     fn fetch_ended(&self, issuer: &str, result: &str);
 }
 
-/// One issuer.
+/// The keys of one issuer with the task that refreshes them.
 pub(super) struct Provider {
     issuer: Issuer,
     client: Result<Client, String>,
@@ -156,7 +156,7 @@ impl Provider {
         }
     }
 
-    /// Why no keys of the issuer are known; None if some are.
+    /// Returns the reason for missing keys of the issuer; None if keys are known.
     pub(super) fn missing_keys_reason(&self) -> Option<String> {
         let cached = self.cached.load();
         if cached.keys_url.is_some() || !*self.attempted.borrow() {
@@ -167,11 +167,13 @@ impl Provider {
     }
 
     /// Returns the payload of a token that the issuer signed.
-    pub(super) async fn verify<'s>(&self, signed: &'s Signed<'_>) -> Result<&'s [u8], String> {
+    pub(super) async fn verify<'s>(&self, signed: &'s SignedToken<'_>) -> Result<&'s [u8], String> {
         let mut attempted = self.attempted.subscribe();
         // No fetch starts before the process serves; the first attempt follows at once.
         let is_attempted =
-            tokio::time::timeout(FIRST_ATTEMPT, attempted.wait_for(|made| *made)).await.is_ok();
+            tokio::time::timeout(FIRST_ATTEMPT, attempted.wait_for(|is_attempted| *is_attempted))
+                .await
+                .is_ok();
         let previous = self.cached.load_full();
         if let Some(payload) = previous.keys.verify(signed) {
             return Ok(payload);

@@ -11,7 +11,7 @@
 //! # Invariants
 //!
 //! INVARIANT (only the issuer revokes): a list that is not signed with the key of the certificate's issuer
-//! does not revoke the certificate. A list with the name of a trusted CA and another signature is an error of
+//! does not revoke the certificate. A list with the name of a trusted CA and a foreign signature is an error of
 //! the file.
 //!
 //! # Reference
@@ -46,7 +46,7 @@ struct List {
     this_update: i64,
     next_update: Option<i64>,
     serials: HashSet<Vec<u8>>,
-    signed: Signed,
+    signed: SignedToken,
     /// Public keys checked so far, and whether each verifies the signature.
     /// A list may be long, so repeated use of a revoked certificate must not verify the signature again.
     keys: Mutex<Vec<(Vec<u8>, bool)>>,
@@ -68,7 +68,7 @@ impl std::fmt::Debug for List {
 }
 
 /// The signed message, the signature algorithm, and the signature.
-struct Signed {
+struct SignedToken {
     message: Vec<u8>,
     /// Contents of the DER value of the algorithm identifier.
     algorithm: Vec<u8>,
@@ -203,7 +203,7 @@ impl List {
             .map_err(|error| format!("not a list that can be used: {error}"))?;
         let (_, parsed) =
             CertificateRevocationList::from_der(der).map_err(|_| "the list cannot be parsed".to_owned())?;
-        let signed = Signed::of(der).ok_or("the list cannot be parsed")?;
+        let signed = SignedToken::of(der).ok_or("the list cannot be parsed")?;
         let issuer = der_contents(parsed.issuer().as_raw()).ok_or("the issuer cannot be parsed")?;
         let serials =
             parsed.iter_revoked_certificates().map(|entry| serial_digits(entry.raw_serial()).to_vec());
@@ -212,7 +212,7 @@ impl List {
             issuer_text: parsed.issuer().to_string(),
             authority_key_id: authority_key_id(&parsed),
             this_update: parsed.last_update().timestamp(),
-            next_update: parsed.next_update().map(|at| at.timestamp()),
+            next_update: parsed.next_update().map(|time| time.timestamp()),
             serials: serials.collect(),
             signed,
             keys: Mutex::default(),
@@ -259,7 +259,7 @@ impl List {
     }
 }
 
-impl Signed {
+impl SignedToken {
     /// Splits `SEQUENCE { tbsCertList, signatureAlgorithm, signatureValue }`.
     fn of(der: &[u8]) -> Option<Self> {
         let inner = der_contents(der)?;
@@ -267,7 +267,7 @@ impl Signed {
         let message = inner.get(..inner.len().checked_sub(rest.len())?)?;
         let (rest, algorithm) = Any::from_der(rest).ok()?;
         let (_, signature) = Any::from_der(rest).ok()?;
-        Some(Signed {
+        Some(SignedToken {
             message: message.to_vec(),
             algorithm: algorithm.data.to_vec(),
             signature: bits(signature.data)?.to_vec(),
@@ -299,14 +299,14 @@ fn authority_key_id(list: &CertificateRevocationList<'_>) -> Option<Vec<u8>> {
 
 /// The first bytes of the SHA-256 of a public key info, as `openssl pkey -pubin` encodes it.
 fn key_fingerprint(public_key: &[u8]) -> String {
-    let mut whole = match u16::try_from(public_key.len()) {
+    let mut encoded = match u16::try_from(public_key.len()) {
         Ok(length @ 0..=0x7f) => vec![0x30, length.to_be_bytes()[1]],
         Ok(length @ 0x80..=0xff) => vec![0x30, 0x81, length.to_be_bytes()[1]],
         Ok(length) => [&[0x30, 0x82], length.to_be_bytes().as_slice()].concat(),
         Err(_) => Vec::new(),
     };
-    whole.extend(public_key);
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &whole);
+    encoded.extend(public_key);
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &encoded);
     digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
