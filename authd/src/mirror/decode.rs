@@ -10,7 +10,7 @@ use apimachinery::names::Names;
 use authproto::auth::{self, mirror_key, mirror_object};
 
 use super::{Contents, graph, identities};
-use crate::rules::aggregation::Selector;
+use crate::rules::selector::Selector;
 use crate::rules::{BindingSpec, Meta, PolicyRule, RoleKind, RoleSpec, Subject, SubjectKind};
 
 /// A malformed message.

@@ -16,41 +16,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use apimachinery::attributes::{Operator, Requirement};
-
 use super::policy::{EffectiveRule, Policy, RoleId};
 use super::rule::PolicyRule;
-
-/// A label selector of an aggregation rule. The empty selector matches every ClusterRole.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selector {
-    /// Labels that must all be present with these values.
-    pub match_labels: BTreeMap<String, String>,
-    /// Requirements that must all match.
-    pub match_expressions: Vec<Requirement>,
-    /// An operator is unknown: the selector matches nothing.
-    pub invalid: bool,
-}
-
-impl Selector {
-    /// Whether the selector matches a set of labels.
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        !self.invalid
-            && self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
-            && self.match_expressions.iter().all(|requirement| {
-                let value = labels.get(&requirement.key);
-                match requirement.operator {
-                    Operator::In => value.is_some_and(|value| requirement.values.contains(value)),
-                    Operator::NotIn => !value.is_some_and(|value| requirement.values.contains(value)),
-                    Operator::Exists => value.is_some(),
-                    Operator::DoesNotExist => value.is_none(),
-                }
-            })
-    }
-}
+use super::selector::Selector;
 
 impl Policy {
-    /// Aggregated roles with written rules that differ from their effective rules: name and the rules to write.
+    /// Returns the aggregated roles with stale written rules: name and the rules to write.
     pub fn stale_projections(&self) -> Vec<(Arc<str>, Vec<PolicyRule>)> {
         let slots = self.aggregated.iter().filter_map(|id| self.slot(*id));
         slots

@@ -18,10 +18,10 @@ use std::sync::Arc;
 
 use apimachinery::names::Names;
 
-use super::aggregation::Selector;
 use super::filter::Filter;
 use super::index::HashedIndex;
 use super::rule::PolicyRule;
+use super::selector::Selector;
 
 /// The kind of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -238,7 +238,8 @@ impl Policy {
         }
     }
 
-    /// Like [`Policy::new`], for a snapshot: aggregated roles grant nothing until [`Policy::complete_snapshot`].
+    /// Creates an empty policy for a snapshot.
+    /// Aggregated roles grant nothing until [`Policy::complete_snapshot`].
     pub fn for_snapshot(names: &Names) -> Self {
         Policy { loading: true, ..Policy::new(names) }
     }

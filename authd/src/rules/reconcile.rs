@@ -16,10 +16,10 @@ use apimachinery::object::{Object, Value};
 use bootstrap::DefaultPolicy;
 use serde_json::{Map, json};
 
-use super::aggregation::Selector;
 use super::covers::missing_rules;
 use super::policy::{BindingSpec, Meta, Policy, RoleBody, RoleKind, RoleSpec, Subject, SubjectKind};
 use super::rule::{PolicyRule, StringList};
+use super::selector::Selector;
 
 /// One write that default policy requires.
 #[derive(Clone, Debug, PartialEq)]

@@ -456,7 +456,8 @@ fn revoked_certificate_stays_revoked_until_valid_crl_replaces_crl() {
     }
 }
 
-/// Two keys with one issuer name, as in a CA rotation. A list of one key does not affect lists of the other.
+/// Two keys have one issuer name, as in a CA rotation.
+/// A list of one key does not affect lists of the other key.
 #[test]
 fn crl_reload_keeps_lists_by_issuer_name_and_key() {
     let root = root("ca");

@@ -120,7 +120,8 @@ pub(super) enum Change {
     ResourceSlice(String, String),
 }
 
-/// Converts a put of a graph object, and takes the references out of the object. None: a kind outside of the graph.
+/// Converts a put of a graph object, and takes the references out of the object.
+/// None: a kind outside of the graph.
 pub(super) fn put(object: &mut MirrorObject) -> Option<Change> {
     use mirror_object::Kind;
     let name = || object.name.clone();

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::aggregation::Selector;
 use super::super::covers::format_rule;
+use super::super::selector::Selector;
 use super::super::{RbacDecision, RoleKind};
 use super::*;
 
