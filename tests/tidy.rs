@@ -128,13 +128,12 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
     (
         "authd/src",
         &[
-            &["rules", "webhook", "single_flight_cache", "tokens"],
-            &["mirror"],
+            &["command_line", "config_error", "metrics", "rules", "single_flight_cache", "tokens"],
+            &["mirror", "webhook"],
             &["authn", "authz", "controllers"],
-            &["live"],
-            &["config", "review"],
-            &["meters"],
-            &["grpc", "monitoring", "check"],
+            &["active_config", "config"],
+            &["reload", "review"],
+            &["check", "grpc", "monitoring"],
         ],
     ),
 ];
@@ -152,8 +151,6 @@ const LAYERS_ALLOWED: &[(&str, &str, &str)] = &[
         "verbs",
         "the shared state holds the counters of the verbs and the key of their continue tokens",
     ),
-    ("authd/src/authz", "meters", "authorizers count their decisions"),
-    ("authd/src/config", "meters", "a reload counts in the metrics"),
 ];
 
 /// Files of a crate that are outside the layers: its entry points.
@@ -495,6 +492,20 @@ fn starts_a_path(line: &str, folder: &str) -> bool {
             !before.is_alphanumeric() && !['_', '-', '.', '/', '}', '>', '*'].contains(&before)
         })
     })
+}
+
+/// The packages of decision 0017 and their crypto stack stay out: aws-lc-rs verifies all tokens.
+#[test]
+fn token_crypto_has_one_stack() {
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap_or_default();
+    assert!(lock.contains("name = \"aws-lc-rs\""), "Cargo.lock is not readable");
+    let banned = ["jsonwebtoken", "openidconnect", "rsa", "p256", "p384"];
+    let violations: Vec<String> = banned
+        .iter()
+        .filter(|name| lock.contains(&format!("name = \"{name}\"\n")))
+        .map(|name| format!("Cargo.lock contains `{name}`"))
+        .collect();
+    report(&violations, "see docs/decisions/0017-jose-packages.md");
 }
 
 /// Tests the parsers of this file on sample lines.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use apimachinery::attributes::Attributes;
 use apimachinery::names::{Names, Preset};
 use apimachinery::user::UserInfo;
-use authd::rules::rule::words;
+use authd::rules::rule::string_list;
 use authd::rules::{BindingSpec, Meta, Policy, PolicyRule, RoleKind, RoleSpec, Subject, SubjectKind};
 
 #[global_allocator]
@@ -22,9 +22,9 @@ fn is_bench() -> bool {
 
 fn role(resource: &str) -> RoleSpec {
     let rule = PolicyRule {
-        verbs: words(&["get", "list", "watch"]),
-        api_groups: words(&["apps"]),
-        resources: words(&[resource]),
+        verbs: string_list(&["get", "list", "watch"]),
+        api_groups: string_list(&["apps"]),
+        resources: string_list(&[resource]),
         ..PolicyRule::default()
     };
     RoleSpec { rules: vec![rule], ..RoleSpec::default() }
@@ -55,21 +55,21 @@ fn request(resource: &str) -> Attributes {
 /// CPU time of this process, which is independent of other load.
 /// In hundredths of a second, from fields 14 and 15 of `stat`, counted after the closing parenthesis of the
 /// command.
-fn spent() -> Duration {
+fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
     Duration::from_millis(10 * fields.filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>())
 }
 
 fn measure(name: &str, mut run: impl FnMut()) {
-    let begun = spent();
+    let started = cpu_time();
     let (mut rounds, mut elapsed) = (0_u32, Duration::ZERO);
     while rounds == 0 || is_bench() && elapsed < Duration::from_secs(1) {
         for _ in 0..10_000 {
             run();
         }
         rounds += 10_000;
-        elapsed = spent() - begun;
+        elapsed = cpu_time() - started;
     }
     println!("{name}: {:.0} ns", elapsed.as_secs_f64() * 1e9 / f64::from(rounds));
 }
@@ -101,10 +101,10 @@ fn main() {
     };
     let stranger = UserInfo { name: "stranger".to_owned(), ..caller.clone() };
     let (first, last, none) = (request("resource-0"), request("resource-99"), request("nothing"));
-    measure("allowed by the first of 100 bindings", || drop(black_box(policy.judge(&caller, &first))));
-    measure("allowed by the last of 100 bindings", || drop(black_box(policy.judge(&caller, &last))));
-    measure("refused after 100 bindings", || drop(black_box(policy.judge(&caller, &none))));
-    measure("refused without a binding", || drop(black_box(policy.judge(&stranger, &none))));
+    measure("allowed by the first of 100 bindings", || drop(black_box(policy.decide(&caller, &first))));
+    measure("allowed by the last of 100 bindings", || drop(black_box(policy.decide(&caller, &last))));
+    measure("refused after 100 bindings", || drop(black_box(policy.decide(&caller, &none))));
+    measure("refused without a binding", || drop(black_box(policy.decide(&stranger, &none))));
     measure("binding replaced", || {
         policy.put_binding("namespace-7", "binding-7", binding("role-7", "user-7"))
     });

@@ -17,9 +17,9 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-type Failed = Box<dyn std::error::Error>;
+type BenchError = Box<dyn std::error::Error>;
 
-async fn connect(socket: &Path) -> Result<Channel, Failed> {
+async fn connect(socket: &Path) -> Result<Channel, BenchError> {
     let path = socket.to_owned();
     let connector = tower::service_fn(move |_: Uri| {
         let path = path.clone();
@@ -33,7 +33,7 @@ async fn connect(socket: &Path) -> Result<Channel, Failed> {
     }
 }
 
-fn question(id: u64) -> auth::DecideRequest {
+fn request(id: u64) -> auth::DecideRequest {
     let user = auth::UserInfo {
         name: "alice".to_owned(),
         groups: vec!["team-a".to_owned(), "system:authenticated".to_owned()],
@@ -58,7 +58,7 @@ fn question(id: u64) -> auth::DecideRequest {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Failed> {
+async fn main() -> Result<(), BenchError> {
     let count = if std::env::args().any(|argument| argument == "--bench") { 50_000 } else { 100 };
     let dir = tempfile::tempdir()?;
     let socket = dir.path().join("authd.sock");
@@ -78,16 +78,16 @@ async fn main() -> Result<(), Failed> {
     let _demands = MirrorClient::new(channel.clone()).sync(ReceiverStream::new(outgoing)).await?;
 
     let clock = SystemClock::new();
-    let (questions, outgoing) = mpsc::channel(256);
-    let mut answers = DecideClient::new(channel).stream(ReceiverStream::new(outgoing)).await?.into_inner();
-    questions.send(question(0)).await?;
-    answers.message().await?;
+    let (requests, outgoing) = mpsc::channel(256);
+    let mut responses = DecideClient::new(channel).stream(ReceiverStream::new(outgoing)).await?.into_inner();
+    requests.send(request(0)).await?;
+    responses.message().await?;
 
     let mut times = Vec::with_capacity(count);
     for id in 0..count {
         let start = clock.monotonic();
-        questions.send(question(id as u64)).await?;
-        answers.message().await?;
+        requests.send(request(id as u64)).await?;
+        responses.message().await?;
         times.push(clock.monotonic() - start);
     }
     times.sort();
@@ -97,13 +97,13 @@ async fn main() -> Result<(), Failed> {
     let start = clock.monotonic();
     let sender = tokio::spawn(async move {
         for id in 0..count {
-            if questions.send(question(id as u64)).await.is_err() {
+            if requests.send(request(id as u64)).await.is_err() {
                 return;
             }
         }
     });
     for _ in 0..count {
-        answers.message().await?;
+        responses.message().await?;
     }
     sender.await?;
     let elapsed = clock.monotonic() - start;

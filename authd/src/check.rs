@@ -2,29 +2,29 @@
 //!
 //! # Contract
 //!
-//! The `kind` of a file selects its check; [`KINDS`] lists the known kinds. Each fault is a line `FILE:LINE:
+//! The `kind` of a file selects its check; [`KINDS`] lists the known kinds. Each error is a line `FILE:LINE:
 //! FIELD: REASON` on standard error; a valid file is a line on standard output. The exit code is 0 if all
 //! files are valid, 1 if one is not, and 64 if the command line is wrong. The check builds authorizers as the
-//! server does, with the files they need. The check does not cover what needs a running server: whether an
-//! issuer or a webhook responds.
+//! server does, with the files they need. The check does not contact issuers and
+//! webhooks.
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use apimachinery::clock::{SystemClock, SystemRng};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::Parser;
-use clap::error::ErrorKind;
 
-use crate::USAGE;
 use crate::authz::webhook::Webhooks;
 use crate::authz::{self, Union};
-use crate::config::document::{Document, Fault};
-use crate::config::{authentication, authorization, hot_reload};
-use crate::meters::Meters;
+use crate::command_line::{USAGE, print_parse_result};
+use crate::config::document::{Document, DocumentError, read_file};
+use crate::config::{authentication, authorization};
+use crate::config_error::ConfigError;
+use crate::metrics::AuthdMetrics;
 use crate::mirror::Mirror;
 use crate::webhook::WebhookContext;
 
@@ -56,24 +56,24 @@ struct CheckContext {
 }
 
 /// Checks a file and returns a summary of its contents.
-type Check = fn(&Document, &CheckContext) -> Result<String, Vec<Fault>>;
+type Check = fn(&Document, &CheckContext) -> Result<String, Vec<DocumentError>>;
 
 /// The known checks by `kind`.
 const KINDS: &[(&str, Check)] = &[
-    (authentication::KIND, |document, given| {
-        let configuration = authentication::check(document, &given.authentication)?;
+    (authentication::KIND, |document, context| {
+        let configuration = authentication::check(document, &context.authentication)?;
         Ok(format!("{} JWT authenticators", configuration.jwt.len()))
     }),
-    (authorization::KIND, |document, given| {
-        let modes = authorization::read(document, &given.authentication.names)?;
-        make(&modes, given).map(|()| "authorizers can be built".to_owned())
+    (authorization::KIND, |document, context| {
+        let modes = authorization::read(document, &context.authentication.names)?;
+        build_authorizers(&modes, context).map(|()| "authorizers can be built".to_owned())
     }),
 ];
 
 /// Builds the authorizers as the server would, over an empty mirror.
-fn make(modes: &authz::Modes, given: &CheckContext) -> Result<(), Vec<Fault>> {
-    let names = Arc::clone(&given.authentication.names);
-    let ground = WebhookContext {
+fn build_authorizers(modes: &authz::Modes, context: &CheckContext) -> Result<(), Vec<DocumentError>> {
+    let names = Arc::clone(&context.authentication.names);
+    let webhook_context = WebhookContext {
         names: Arc::clone(&names),
         clock: Arc::new(SystemClock::new()),
         rng: Arc::new(SystemRng),
@@ -81,30 +81,26 @@ fn make(modes: &authz::Modes, given: &CheckContext) -> Result<(), Vec<Fault>> {
     let settings = authz::Settings {
         names: Arc::clone(&names),
         nodes_by_selectors: true,
-        policy_file: given.policy_file.clone(),
-        webhooks: Webhooks::new(ground),
+        policy_file: context.policy_file.clone(),
+        webhooks: Webhooks::new(webhook_context),
     };
     let mirror = Mirror::new(names);
-    let made = Union::build(modes, &settings, &mirror, &Meters::new([]));
-    let faults = |texts: Vec<String>| texts.into_iter().map(|text| Fault { line: None, text }).collect();
-    made.map(drop).map_err(faults)
+    let result = Union::build(modes, &settings, &mirror, &AuthdMetrics::new([]));
+    let without_line = |error: &ConfigError| DocumentError { line: None, text: error.to_string() };
+    result.map(drop).map_err(|errors| errors.iter().map(without_line).collect())
 }
 
 /// Checks the files that the arguments after `authd check` name.
-pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let flags = match Flags::try_parse_from(std::iter::once("authd check".into()).chain(words)) {
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let flags = match Flags::try_parse_from(std::iter::once("authd check".into()).chain(arguments)) {
         Ok(flags) => flags,
-        Err(error) => {
-            drop(error.print());
-            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            return if asked { ExitCode::SUCCESS } else { ExitCode::from(USAGE) };
-        }
+        Err(error) => return print_parse_result(&error),
     };
     let names = flags.names.parse::<Preset>().and_then(|preset| Names::new(preset, &flags.api_domain));
     let names = match names {
         Ok(names) => Arc::new(names),
-        Err(mistake) => {
-            eprintln!("authd check: {mistake}");
+        Err(error) => {
+            eprintln!("authd check: {error}");
             return ExitCode::from(USAGE);
         }
     };
@@ -113,42 +109,46 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         anonymous_conditions: true,
         names,
     };
-    let given = CheckContext { authentication, policy_file: flags.authorization_policy_file };
-    let mut good = true;
+    let context = CheckContext { authentication, policy_file: flags.authorization_policy_file };
+    let mut is_valid = true;
     for path in &flags.files {
-        let shown = path.display();
-        match hot_reload::read(path) {
-            Err(problem) => {
-                good = false;
-                eprintln!("{problem}");
-            }
-            Ok(content) => match one(&content, &given) {
-                Ok(summary) => drop(writeln!(std::io::stdout(), "{shown}: good: {summary}")),
-                Err(faults) => {
-                    good = false;
-                    for Fault { line, text } in faults {
-                        match line {
-                            Some(line) => eprintln!("{shown}:{line}: {text}"),
-                            None => eprintln!("{shown}: {text}"),
-                        }
-                    }
+        let result = read_file(path)
+            .map_err(|error| vec![error.to_string()])
+            .and_then(|content| check_file(&content, &context).map_err(|errors| file_errors(path, errors)));
+        let file = path.display();
+        match result {
+            Ok(summary) => drop(writeln!(std::io::stdout(), "{file}: good: {summary}")),
+            Err(errors) => {
+                is_valid = false;
+                for error in errors {
+                    eprintln!("{error}");
                 }
-            },
+            }
         }
     }
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if is_valid { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Checks one file.
-fn one(content: &[u8], given: &CheckContext) -> Result<String, Vec<Fault>> {
-    let document = Document::read(content).map_err(|fault| vec![fault])?;
+/// Formats the errors of a file as `FILE:LINE: TEXT`.
+fn file_errors(path: &Path, errors: Vec<DocumentError>) -> Vec<String> {
+    let file = path.display();
+    let format_error = |DocumentError { line, text }: DocumentError| match line {
+        Some(line) => format!("{file}:{line}: {text}"),
+        None => format!("{file}: {text}"),
+    };
+    errors.into_iter().map(format_error).collect()
+}
+
+/// Checks one file and returns a summary of its contents.
+fn check_file(content: &[u8], context: &CheckContext) -> Result<String, Vec<DocumentError>> {
+    let document = Document::read(content).map_err(|error| vec![error])?;
     let kind = document.kind();
     match KINDS.iter().find(|(known, _)| *known == kind) {
-        Some((_, check)) => check(&document, given).map(|summary| format!("{kind}: {summary}")),
+        Some((_, check)) => check(&document, context).map(|summary| format!("{kind}: {summary}")),
         None => {
             let known: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
             let text = format!("kind: Unsupported value: \"{kind}\": supported values: {}", known.join(", "));
-            Err(vec![Fault { line: document.line("kind"), text }])
+            Err(vec![DocumentError { line: document.line("kind"), text }])
         }
     }
 }
@@ -162,10 +162,10 @@ mod tests {
         let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
         let authentication =
             authentication::Context { names, disallowed_issuers: Vec::new(), anonymous_conditions: true };
-        let given = CheckContext { authentication, policy_file: None };
+        let context = CheckContext { authentication, policy_file: None };
         let check = |text: &str| {
-            one(text.as_bytes(), &given)
-                .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>())
+            check_file(text.as_bytes(), &context)
+                .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         assert_eq!(
             check("apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\n"),

@@ -10,24 +10,28 @@
 //! `grpc` (the wire) calls `review` (the review resources), `authn` (one file per authenticator) and `authz`
 //! (one file per authorizer). Those use `rules` (roles and bindings), `tokens` (signed tokens) and `mirror`
 //! (the policy mirror fed by apid). `controllers` produce the writes of authd. `config` is the command line
-//! and its files, which `check` also reads without a server. `live` holds the active configuration.
+//! and its files, which `check` also reads without a server. `active_config` contains the active
+//! configuration, and `reload` replaces it when a file changes. `metrics` defines all metrics.
 //!
 //! # Invariants
 //!
 //! INVARIANT (fail closed): a response allows only if an authorizer allowed on policy at least as new as the
 //! request demands.
-//! INVARIANT (no call back): authd holds no address of apid.
+//! INVARIANT (no call back): authd has no address of apid.
 
+pub mod active_config;
 pub mod authn;
 pub mod authz;
 pub mod check;
+mod command_line;
 pub mod config;
+pub mod config_error;
 pub mod controllers;
 pub mod grpc;
-pub mod live;
-pub mod meters;
+pub mod metrics;
 pub mod mirror;
 mod monitoring;
+pub mod reload;
 pub mod review;
 pub mod rules;
 mod single_flight_cache;
@@ -41,45 +45,40 @@ use std::time::Duration;
 
 use apimachinery::clock::{Rng, SystemClock, SystemRng};
 use clap::Parser;
-use clap::error::ErrorKind;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
+use active_config::SharedConfig;
+use command_line::{USAGE, print_parse_result};
 use config::{Config, Flags};
-use live::Live;
-use meters::Meters;
+use config_error::ConfigError;
+use metrics::AuthdMetrics;
 use mirror::Mirror;
 
-/// Exit code for an invalid command line (`EX_USAGE` of sysexits).
-const USAGE: u8 = 64;
 /// Worker threads of the runtime: one task serves a stream, and there are few streams.
 const THREADS: usize = 2;
 /// Time that requests in progress may take after the shutdown signal.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// Runs the process until shutdown. `words` is the command line with the program name.
-pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let words: Vec<OsString> = words.into_iter().collect();
-    if words.get(1).is_some_and(|word| word == "check") {
-        return check::run(words.into_iter().skip(2));
+/// Runs the process until shutdown. `arguments` is the command line with the program name.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if arguments.get(1).is_some_and(|argument| argument == "check") {
+        return check::run(arguments.into_iter().skip(2));
     }
-    let flags = match Flags::try_parse_from(words) {
+    let flags = match Flags::try_parse_from(arguments) {
         Ok(flags) => flags,
-        Err(error) => {
-            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            drop(error.print());
-            return if asked { ExitCode::SUCCESS } else { ExitCode::from(USAGE) };
-        }
+        Err(error) => return print_parse_result(&error),
     };
     let clock = Arc::new(SystemClock::new());
     if serving::log::init(flags.verbosity, flags.logging_format, clock).is_err() {
         eprintln!("authd: logging is already initialized");
     }
-    let (config, built) = match configure(flags) {
+    let (config, services) = match configure(flags) {
         Ok(configured) => configured,
-        Err(mistakes) => {
-            for mistake in mistakes {
-                eprintln!("authd: {mistake}");
+        Err(errors) => {
+            for error in errors {
+                eprintln!("authd: {error}");
             }
             return ExitCode::from(USAGE);
         }
@@ -88,16 +87,16 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         tracing::warn!("{warning}");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
-    let ended = match runtime {
+    let result = match runtime {
         Ok(runtime) => {
-            let ended = runtime.block_on(serve(config, built)).map_err(|error| error.to_string());
+            let result = runtime.block_on(serve(config, services)).map_err(|error| error.to_string());
             // A read of standard input cannot be interrupted; the runtime does not wait for it.
             runtime.shutdown_background();
-            ended
+            result
         }
         Err(error) => Err(format!("cannot start the tokio runtime: {error}")),
     };
-    match ended {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error, "authd failed; exiting");
@@ -106,43 +105,43 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The parts built from the checked command line.
-struct Components {
+/// The services built from the checked command line.
+struct BuiltServices {
     mirror: Arc<Mirror>,
-    meters: Arc<Meters>,
-    live: Arc<Live>,
+    metrics: Arc<AuthdMetrics>,
+    shared_config: Arc<SharedConfig>,
 }
 
 /// Checks the whole configuration before the process binds a socket.
-fn configure(flags: Flags) -> Result<(Config, Components), Vec<String>> {
+fn configure(flags: Flags) -> Result<(Config, BuiltServices), Vec<ConfigError>> {
     let config = Config::check(flags, &SystemClock::new())?;
     let mirror = Mirror::new(Arc::clone(&config.names));
-    let metrics =
-        serving::metrics::Metrics::showing_hidden(&config.hidden_metrics).map_err(|why| vec![why])?;
-    let meters = Meters::in_registry(metrics, authn::Union::methods());
-    config.authz.webhooks.measure(meters.webhooks.clone());
+    let registry = serving::metrics::Metrics::showing_hidden(&config.hidden_metrics)
+        .map_err(|error| vec![ConfigError::flag("--show-hidden-metrics-for-version", error)])?;
+    let metrics = AuthdMetrics::in_registry(registry, authn::Union::methods());
+    config.authz.webhooks.set_metrics(metrics.webhooks.clone());
     if let Some(webhook) = &config.authn.token_webhook {
-        webhook.measure(meters.token_webhook.clone());
+        webhook.set_metrics(metrics.token_webhook.clone());
     }
     let authn = authn::Union::build(&config.authn, &mirror);
-    let authz = authz::Union::build(&config.modes, &config.authz, &mirror, &meters);
+    let authz = authz::Union::build(&config.modes, &config.authz, &mirror, &metrics);
     let (authn, authz) = match (authn, authz) {
         (Ok(authn), Ok(authz)) => (authn, authz),
         (authn, authz) => return Err([authn.err(), authz.err()].into_iter().flatten().flatten().collect()),
     };
-    let live = Live::new(SystemRng.uuid(), authn, authz, config.modes.warnings.clone());
-    Ok((config, Components { mirror, meters, live }))
+    let shared_config = SharedConfig::new(SystemRng.uuid(), authn, authz, config.modes.warnings.clone());
+    Ok((config, BuiltServices { mirror, metrics, shared_config }))
 }
 
-async fn serve(config: Config, built: Components) -> Result<(), Box<dyn std::error::Error>> {
-    let Components { mirror, meters, live } = built;
-    let parts = grpc::Parts {
+async fn serve(config: Config, services: BuiltServices) -> Result<(), Box<dyn std::error::Error>> {
+    let BuiltServices { mirror, metrics, shared_config } = services;
+    let components = grpc::Components {
         names: Arc::clone(&config.names),
-        live,
+        config: Arc::clone(&shared_config),
         issuer: config.authn.issuer.clone(),
         token_controllers: config.token_controllers,
-        logins: grpc::Parts::permits(),
-        meters: Arc::clone(&meters),
+        verification_permits: grpc::Components::verification_permits(),
+        metrics: Arc::clone(&metrics),
         mirror: Arc::clone(&mirror),
         clock: Arc::new(SystemClock::new()),
         rng: Arc::new(SystemRng),
@@ -150,25 +149,27 @@ async fn serve(config: Config, built: Components) -> Result<(), Box<dyn std::err
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     if let Some(address) = config.metrics_address {
-        monitoring::serve(address, Arc::clone(&mirror), Arc::clone(&meters)).await?;
+        monitoring::serve(address, Arc::clone(&mirror), Arc::clone(&metrics)).await?;
     }
-    let Config { authentication, authorization, .. } = config;
-    let _authentication = authentication.follow(&config.authn, &mirror, &meters, &parts.live, &parts.clock);
+    let Config { authentication, authorization, authn, authz, modes, reloaded_files, .. } = config;
+    let clock = &components.clock;
+    let _authentication =
+        reload::authentication::watch(authentication, &authn, &mirror, &metrics, &shared_config, clock);
     let _authorization =
-        authorization.follow(&config.modes, &config.authz, &mirror, &meters, &parts.live, &parts.clock);
-    let _followed = config::reloaded_files::follow(config.followed, &config.authn, &parts.live, &parts.clock);
+        reload::authorization::watch(authorization, &modes, &authz, &mirror, &metrics, &shared_config, clock);
+    let _files = reload::certificates_and_keys::watch(reloaded_files, &authn, &shared_config, clock);
     let listener = serving::listener::unix(&config.socket)?;
-    let in_force = parts.live.now();
+    let active = shared_config.current();
     tracing::info!(
         socket = %config.socket.display(), names = %config.names.preset(),
-        authentication = ?in_force.authn, authorization = ?in_force.authz, "authd is serving"
+        authentication = ?active.authn, authorization = ?active.authz, "authd is serving"
     );
-    drop(in_force);
+    drop(active);
     let (reason, drain) = tokio::select! {
-        never = grpc::serve(listener, grpc::services(&parts)) => match never {},
+        never = grpc::serve(listener, grpc::services(&components)) => match never {},
         _ = terminate.recv() => ("SIGTERM", DRAIN),
         _ = interrupt.recv() => ("SIGINT", DRAIN),
-        () = end_of_stdin(), if config.exit_on_stdin_eof => ("standard input closed by the parent process", Duration::ZERO),
+        () = wait_for_stdin_eof(), if config.exit_on_stdin_eof => ("standard input closed by the parent process", Duration::ZERO),
     };
     tracing::info!(reason, "authd is shutting down");
     let _ = std::fs::remove_file(&config.socket);
@@ -178,9 +179,9 @@ async fn serve(config: Config, built: Components) -> Result<(), Box<dyn std::err
     Ok(())
 }
 
-/// Returns when the other end of standard input is closed.
-async fn end_of_stdin() {
+/// Returns when the peer of standard input closes it.
+async fn wait_for_stdin_eof() {
     let mut stdin = tokio::io::stdin();
-    let mut nothing = [0; 256];
-    while stdin.read(&mut nothing).await.is_ok_and(|read| read > 0) {}
+    let mut buffer = [0; 256];
+    while stdin.read(&mut buffer).await.is_ok_and(|count| count > 0) {}
 }

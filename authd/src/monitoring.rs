@@ -1,26 +1,32 @@
 //! The HTTP listener for health and metrics, on loopback and off by default.
+//!
+//! # Contract
+//!
+//! An axum router serves `/metrics`, `/livez`, `/healthz` and `/readyz`, each health endpoint also with one
+//! check below it (`/readyz/mirror`). [`serving::server`] accepts the connections and limits them; axum has
+//! no setting for these limits.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http::{Request, Response, StatusCode};
+use axum::Router;
+use axum::extract::{Path, RawQuery, State};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use http::header::CONTENT_TYPE;
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use serving::body::Body;
 use serving::health::Checks;
 use serving::listener::Listener;
 use serving::server::{ConnectionInfo, ServerOptions};
+use tower_service::Service;
 
-use crate::meters::{Meters, MirrorState};
+use crate::metrics::{AuthdMetrics, MirrorGaugeValues};
 use crate::mirror::Mirror;
 
-/// The state that the listener serves.
-#[derive(Clone)]
-struct MonitoringState {
-    mirror: Arc<Mirror>,
-    meters: Arc<Meters>,
-    live: Checks,
-    ready: Checks,
-}
+/// The media type of the Prometheus text format.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Binds the address and serves in the background.
 ///
@@ -30,58 +36,121 @@ struct MonitoringState {
 pub(crate) async fn serve(
     address: SocketAddr,
     mirror: Arc<Mirror>,
-    meters: Arc<Meters>,
+    metrics: Arc<AuthdMetrics>,
 ) -> std::io::Result<()> {
     let listener = Listener::tcp(address.ip(), address.port()).await?;
     tracing::info!(address = %listener.address().unwrap_or(address), "serving metrics and health");
-    let live = Checks::new().with("ping", || Ok(()));
-    let feed = Arc::clone(&mirror);
-    let ready = live.clone().with("mirror", move || {
-        if feed.progress().synced { Ok(()) } else { Err("no complete feed from apid".to_owned()) }
-    });
-    let shown = MonitoringState { mirror, meters, live, ready };
+    let router = router(mirror, metrics);
     let handler = move |request: Request<Incoming>, _: Arc<ConnectionInfo>| {
-        let (status, body) = shown.answer(request.uri().path(), request.uri().query().unwrap_or_default());
+        // A router without middleware is always ready, and its calls do not fail.
+        let response = router.clone().call(request);
         async move {
-            let mut response = Response::new(Body::from(body));
-            *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
-            response
+            match response.await {
+                Ok(response) => response.map(Body::stream),
+                Err(infallible) => match infallible {},
+            }
         }
     };
-    let served = serving::server::serve(
+    tokio::spawn(serving::server::serve(
         listener,
         None,
         Arc::new(handler),
         ServerOptions::default(),
         std::future::pending(),
-    );
-    tokio::spawn(served);
+    ));
     Ok(())
 }
 
-impl MonitoringState {
-    fn answer(&self, path: &str, query: &str) -> (u16, String) {
-        let path = path.trim_start_matches('/');
-        let (endpoint, check) =
-            path.split_once('/').map_or((path, None), |(first, rest)| (first, Some(rest)));
-        let checks = match endpoint {
-            "metrics" if check.is_none() => return (200, self.metrics()),
-            "livez" | "healthz" => &self.live,
-            "readyz" => &self.ready,
-            _ => return (404, "404 page not found\n".to_owned()),
-        };
-        let answer = checks.answer(endpoint, check, query, false);
-        (answer.status, answer.body)
+/// The routes of the listener.
+fn router(mirror: Arc<Mirror>, metrics: Arc<AuthdMetrics>) -> Router {
+    let liveness = Checks::new().with("ping", || Ok(()));
+    let checked_mirror = Arc::clone(&mirror);
+    let readiness = liveness.clone().with("mirror", move || {
+        let is_synced = checked_mirror.progress().synced;
+        if is_synced { Ok(()) } else { Err("the mirror stream of apid is not open and complete".to_owned()) }
+    });
+    let metrics_routes = Router::new().route("/metrics", get(metrics_response)).with_state((mirror, metrics));
+    metrics_routes
+        .merge(health_routes("livez", liveness.clone()))
+        .merge(health_routes("healthz", liveness))
+        .merge(health_routes("readyz", readiness))
+        .fallback(|| async { (StatusCode::NOT_FOUND, "404 page not found\n") })
+}
+
+/// The routes of one health endpoint and of its single checks.
+fn health_routes(endpoint: &'static str, checks: Checks) -> Router {
+    let all = move |RawQuery(query): RawQuery, State(checks): State<Checks>| async move {
+        health_response(&checks, endpoint, None, query)
+    };
+    let single = move |Path(check): Path<String>, RawQuery(query): RawQuery, State(checks): State<Checks>| async move {
+        health_response(&checks, endpoint, Some(&check), query)
+    };
+    Router::new()
+        .route(&format!("/{endpoint}"), get(all))
+        .route(&format!("/{endpoint}/{{*check}}"), get(single))
+        .with_state(checks)
+}
+
+fn health_response(
+    checks: &Checks,
+    endpoint: &str,
+    check: Option<&str>,
+    query: Option<String>,
+) -> impl IntoResponse + use<> {
+    let result = checks.answer(endpoint, check, query.as_deref().unwrap_or_default(), false);
+    (StatusCode::from_u16(result.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), result.body)
+}
+
+async fn metrics_response(
+    State((mirror, metrics)): State<(Arc<Mirror>, Arc<AuthdMetrics>)>,
+) -> impl IntoResponse {
+    let progress = mirror.progress();
+    let (roles, bindings) = mirror.policy(0).map(|policy| policy.len()).unwrap_or_default();
+    let values = MirrorGaugeValues { roles, bindings, revision: progress.revision, synced: progress.synced };
+    ([(CONTENT_TYPE, METRICS_TYPE)], metrics.text(values))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::names::{Names, Preset};
+
+    async fn get(router: &Router, path: &str) -> (u16, String, String) {
+        let request = Request::get(path).body(axum::body::Body::empty()).unwrap();
+        let response = router.clone().call(request).await.unwrap();
+        let status = response.status().as_u16();
+        let content_type = response.headers()[CONTENT_TYPE].to_str().unwrap().to_owned();
+        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        (status, content_type, String::from_utf8(body.to_vec()).unwrap())
     }
 
-    fn metrics(&self) -> String {
-        let progress = self.mirror.progress();
-        let (roles, bindings) = self.mirror.policy(0).map(|policy| policy.len()).unwrap_or_default();
-        self.meters.text(MirrorState {
-            roles,
-            bindings,
-            revision: progress.revision,
-            synced: progress.synced,
-        })
+    #[tokio::test]
+    async fn monitoring_paths_return_health_metrics_or_404() {
+        let mirror = Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()));
+        let router = router(Arc::clone(&mirror), AuthdMetrics::new(["x509"]));
+        for (path, status, text) in [
+            ("/livez", 200, "ok"),
+            ("/healthz", 200, "ok"),
+            ("/livez/ping", 200, "ok"),
+            ("/livez?verbose", 200, "[+]ping ok"),
+            ("/readyz", 500, "[-]mirror failed"),
+            ("/readyz/ping", 200, "ok"),
+            ("/readyz?exclude=mirror", 200, "ok"),
+            ("/livez/nosuch", 404, ""),
+            ("/nosuch", 404, "404 page not found"),
+            ("/metrics/x", 404, "404 page not found"),
+        ] {
+            let (got_status, content_type, body) = get(&router, path).await;
+            assert_eq!(got_status, status, "{path}: {body}");
+            assert!(body.contains(text), "{path}: {body}");
+            assert_eq!(content_type, "text/plain; charset=utf-8", "{path}");
+        }
+        let (status, content_type, body) = get(&router, "/metrics").await;
+        assert_eq!((status, content_type.as_str()), (200, METRICS_TYPE));
+        assert!(body.contains("\nauthd_mirror_synced 0\n"), "{body}");
+
+        let mut feed = mirror.begin();
+        feed.synced(1).unwrap();
+        assert_eq!(get(&router, "/readyz").await.0, 200, "the mirror is complete");
     }
 }

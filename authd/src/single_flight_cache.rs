@@ -41,7 +41,7 @@ type ExpiringResponse<V> = (V, Duration);
 /// The fetches of one key, one after the other.
 struct KeyFetches<V> {
     /// Number of fetches started.
-    begun: AtomicU64,
+    started: AtomicU64,
     /// The number of the last completed fetch, with its response. The lock holder runs the fetch.
     last: tokio::sync::Mutex<Option<(u64, ExpiringResponse<V>)>>,
 }
@@ -51,8 +51,8 @@ type PendingFetches<K, V> = Mutex<HashMap<K, (usize, Arc<KeyFetches<V>>)>>;
 
 /// Responses by key.
 pub(crate) struct SingleFlightCache<K, V> {
-    kept: moka::sync::Cache<K, ExpiringResponse<V>>,
-    asking: PendingFetches<K, V>,
+    cache: moka::sync::Cache<K, ExpiringResponse<V>>,
+    pending: PendingFetches<K, V>,
     weigh: fn(&K) -> usize,
     clock: Arc<dyn Clock>,
 }
@@ -69,69 +69,69 @@ where
         };
         // The clock of the moka cache only frees memory; 100 years is unlimited and fits its range.
         let longest = longest.min(Duration::from_secs(100 * 365 * 24 * 3600));
-        let kept =
+        let cache =
             moka::sync::Cache::builder().weigher(weight).max_capacity(MAX_WEIGHT).time_to_live(longest);
-        SingleFlightCache { kept: kept.build(), asking: Mutex::default(), weigh, clock }
+        SingleFlightCache { cache: cache.build(), pending: Mutex::default(), weigh, clock }
     }
 
     /// Returns the cached response and its remaining TTL.
-    pub(crate) fn known(&self, key: &K) -> Option<(V, Duration)> {
+    pub(crate) fn get_cached(&self, key: &K) -> Option<(V, Duration)> {
         let now = self.clock.monotonic();
-        self.kept.get(key).filter(|(_, end)| now < *end).map(|(answer, end)| (answer, end - now))
+        self.cache.get(key).filter(|(_, end)| now < *end).map(|(response, end)| (response, end - now))
     }
 
     /// Returns the response for a key.
-    /// `ask` fetches it with its TTL, which counts from the start of the fetch, because the moment at which
+    /// `fetch` returns it with its TTL, which counts from the start of the fetch, because the moment at which
     /// the response was true is unknown.
-    pub(crate) async fn get<Fetch>(&self, key: &K, ask: impl FnOnce() -> Fetch) -> (V, Duration)
+    pub(crate) async fn get<Fetch>(&self, key: &K, fetch: impl FnOnce() -> Fetch) -> (V, Duration)
     where
         Fetch: Future<Output = (V, Duration)>,
     {
-        if let Some(known) = self.known(key) {
-            return known;
+        if let Some(cached) = self.get_cached(key) {
+            return cached;
         }
-        let here = Waiter::register(&self.asking, key);
-        let KeyFetches { begun, last } = &*here.questions;
-        let came_after = begun.load(Ordering::SeqCst);
+        let waiter = Waiter::register(&self.pending, key);
+        let KeyFetches { started, last } = &*waiter.fetches;
+        let fetches_before = started.load(Ordering::SeqCst);
         let mut last = last.lock().await;
         let now = self.clock.monotonic();
-        if let Some((number, (answer, end))) = &*last
-            && (*number > came_after || now < *end)
+        if let Some((number, (response, end))) = &*last
+            && (*number > fetches_before || now < *end)
         {
-            return (answer.clone(), end.saturating_sub(now));
+            return (response.clone(), end.saturating_sub(now));
         }
-        let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
-        let (answer, ttl) = ask().await;
+        let number = started.fetch_add(1, Ordering::SeqCst) + 1;
+        let (response, ttl) = fetch().await;
         let end = now.saturating_add(ttl);
         if !ttl.is_zero() && (self.weigh)(key) <= MAX_KEY_BYTES {
-            self.kept.insert(key.clone(), (answer.clone(), end));
+            self.cache.insert(key.clone(), (response.clone(), end));
         }
-        *last = Some((number, (answer.clone(), end)));
-        (answer, end.saturating_sub(self.clock.monotonic()))
+        *last = Some((number, (response.clone(), end)));
+        (response, end.saturating_sub(self.clock.monotonic()))
     }
 }
 
 /// A waiter of a key; the last one to drop removes the entry.
 struct Waiter<'a, K: Eq + Hash, V> {
-    of: &'a PendingFetches<K, V>,
+    pending: &'a PendingFetches<K, V>,
     key: &'a K,
-    questions: Arc<KeyFetches<V>>,
+    fetches: Arc<KeyFetches<V>>,
 }
 
 impl<'a, K: Clone + Eq + Hash, V> Waiter<'a, K, V> {
-    fn register(of: &'a PendingFetches<K, V>, key: &'a K) -> Self {
+    fn register(pending: &'a PendingFetches<K, V>, key: &'a K) -> Self {
         let none =
-            || (0, Arc::new(KeyFetches { begun: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) }));
-        let mut all = of.lock();
-        let (waiting, questions) = all.entry(key.clone()).or_insert_with(none);
+            || (0, Arc::new(KeyFetches { started: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) }));
+        let mut all = pending.lock();
+        let (waiting, fetches) = all.entry(key.clone()).or_insert_with(none);
         *waiting += 1;
-        Waiter { of, key, questions: Arc::clone(questions) }
+        Waiter { pending, key, fetches: Arc::clone(fetches) }
     }
 }
 
 impl<K: Eq + Hash, V> Drop for Waiter<'_, K, V> {
     fn drop(&mut self) {
-        let mut all = self.of.lock();
+        let mut all = self.pending.lock();
         if let Some((waiting, _)) = all.get_mut(self.key) {
             *waiting -= 1;
             if *waiting == 0 {
@@ -149,107 +149,110 @@ mod tests {
     use jiff::Timestamp;
     use std::sync::atomic::AtomicUsize;
 
-    struct Bench {
+    struct TestCache {
         clock: Arc<ManualClock>,
-        asked: AtomicUsize,
+        fetch_count: AtomicUsize,
         answers: SingleFlightCache<String, usize>,
     }
 
-    fn bench() -> Bench {
+    fn test_cache() -> TestCache {
         let clock = Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH));
         let answers = SingleFlightCache::new(
             Duration::from_secs(60),
             String::len,
             Arc::clone(&clock) as Arc<dyn Clock>,
         );
-        Bench { clock, asked: AtomicUsize::new(0), answers }
+        TestCache { clock, fetch_count: AtomicUsize::new(0), answers }
     }
 
-    impl Bench {
+    impl TestCache {
         async fn get(&self, key: &str, ttl: u64) -> (usize, Duration) {
-            let ask = || async {
+            let fetch = || async {
                 tokio::task::yield_now().await;
-                (self.asked.fetch_add(1, Ordering::SeqCst), Duration::from_secs(ttl))
+                (self.fetch_count.fetch_add(1, Ordering::SeqCst), Duration::from_secs(ttl))
             };
-            self.answers.get(&key.to_owned(), ask).await
+            self.answers.get(&key.to_owned(), fetch).await
         }
     }
 
     #[tokio::test]
     async fn cached_response_expires_after_ttl_and_reports_remaining_ttl() {
-        let bench = bench();
-        for (passed, want) in [(0, (0, 10)), (9, (0, 1)), (1, (1, 10)), (5, (1, 5))] {
-            bench.clock.advance(Duration::from_secs(passed));
-            let (answer, left) = bench.get("k", 10).await;
-            assert_eq!((answer, left.as_secs()), want);
+        let test_cache = test_cache();
+        for (elapsed, expected) in [(0, (0, 10)), (9, (0, 1)), (1, (1, 10)), (5, (1, 5))] {
+            test_cache.clock.advance(Duration::from_secs(elapsed));
+            let (response, remaining_ttl) = test_cache.get("k", 10).await;
+            assert_eq!((response, remaining_ttl.as_secs()), expected);
         }
-        assert_eq!(bench.get("other", 10).await.0, 2);
-        assert_eq!(bench.get("never", 0).await, (3, Duration::ZERO));
-        assert_eq!(bench.get("never", 0).await, (4, Duration::ZERO));
+        assert_eq!(test_cache.get("other", 10).await.0, 2);
+        assert_eq!(test_cache.get("never", 0).await, (3, Duration::ZERO));
+        assert_eq!(test_cache.get("never", 0).await, (4, Duration::ZERO));
         let slow = || async {
-            bench.clock.advance(Duration::from_secs(4));
+            test_cache.clock.advance(Duration::from_secs(4));
             (9, Duration::from_secs(10))
         };
         let key = "slow".to_owned();
         assert_eq!(
-            bench.answers.get(&key, slow).await,
+            test_cache.answers.get(&key, slow).await,
             (9, Duration::from_secs(6)),
             "the TTL counts from the start of the fetch"
         );
         let large = "x".repeat(MAX_KEY_BYTES + 1);
-        bench.get(&large, 10).await;
-        assert_eq!(bench.get(&large, 10).await.0, 6, "too large to be cached");
+        test_cache.get(&large, 10).await;
+        assert_eq!(test_cache.get(&large, 10).await.0, 6, "too large to be cached");
     }
 
     #[tokio::test]
     async fn waiters_share_response_within_ttl_or_one_more_fetch() {
         // TTL and fetch duration in seconds; then the response number of the first and of the other waiters.
-        for (ttl, on_the_way, others) in [(10, 0, 0), (10, 9, 0), (10, 10, 1), (0, 0, 1), (0, 9, 1)] {
-            let bench = bench();
+        for (ttl, fetch_seconds, later_response) in
+            [(10, 0, 0), (10, 9, 0), (10, 10, 1), (0, 0, 1), (0, 9, 1)]
+        {
+            let test_cache = test_cache();
             let key = "k".to_owned();
             let slow = || async {
-                let number = bench.asked.fetch_add(1, Ordering::SeqCst);
+                let number = test_cache.fetch_count.fetch_add(1, Ordering::SeqCst);
                 tokio::task::yield_now().await;
-                bench.clock.advance(Duration::from_secs(on_the_way));
+                test_cache.clock.advance(Duration::from_secs(fetch_seconds));
                 (number, Duration::from_secs(ttl))
             };
-            let all = futures_util::future::join_all((0..50).map(|_| bench.answers.get(&key, slow))).await;
-            let answers: Vec<usize> = all.into_iter().map(|(answer, _)| answer).collect();
-            let mut want = vec![others; 50];
-            want[0] = 0;
-            assert_eq!(answers, want, "TTL {ttl} s, fetch {on_the_way} s");
-            assert!(bench.answers.asking.lock().is_empty());
+            let all =
+                futures_util::future::join_all((0..50).map(|_| test_cache.answers.get(&key, slow))).await;
+            let answers: Vec<usize> = all.into_iter().map(|(response, _)| response).collect();
+            let mut expected = vec![later_response; 50];
+            expected[0] = 0;
+            assert_eq!(answers, expected, "TTL {ttl} s, fetch {fetch_seconds} s");
+            assert!(test_cache.answers.pending.lock().is_empty());
         }
     }
 
     #[tokio::test]
-    async fn waiter_that_arrives_during_second_fetch_starts_another() {
-        let bench = bench();
-        let mut first = Box::pin(bench.get("k", 0));
-        let mut second = Box::pin(bench.get("k", 0));
+    async fn waiter_during_second_fetch_starts_third_fetch() {
+        let test_cache = test_cache();
+        let mut first = Box::pin(test_cache.get("k", 0));
+        let mut second = Box::pin(test_cache.get("k", 0));
         assert!((&mut first).now_or_never().is_none());
         assert!((&mut second).now_or_never().is_none());
         assert_eq!(first.await.0, 0);
         assert!((&mut second).now_or_never().is_none(), "the second waiter fetches");
-        let mut third = Box::pin(bench.get("k", 0));
+        let mut third = Box::pin(test_cache.get("k", 0));
         assert!((&mut third).now_or_never().is_none());
         assert_eq!((second.await.0, third.await.0), (1, 2));
-        assert!(bench.answers.asking.lock().is_empty());
+        assert!(test_cache.answers.pending.lock().is_empty());
     }
 
     #[tokio::test]
     async fn cancelled_waiters_leave_no_entry_and_remaining_waiter_fetches() {
-        let bench = bench();
+        let test_cache = test_cache();
         let key = "k".to_owned();
-        let mut gone = Box::pin(bench.answers.get(&key, std::future::pending));
-        let mut stays = Box::pin(bench.get("k", 0));
-        assert!((&mut gone).now_or_never().is_none());
-        assert!((&mut stays).now_or_never().is_none());
-        drop(gone);
-        assert_eq!(stays.await.0, 0);
-        let mut alone = Box::pin(bench.answers.get(&key, std::future::pending));
+        let mut cancelled = Box::pin(test_cache.answers.get(&key, std::future::pending));
+        let mut remaining = Box::pin(test_cache.get("k", 0));
+        assert!((&mut cancelled).now_or_never().is_none());
+        assert!((&mut remaining).now_or_never().is_none());
+        drop(cancelled);
+        assert_eq!(remaining.await.0, 0);
+        let mut alone = Box::pin(test_cache.answers.get(&key, std::future::pending));
         assert!((&mut alone).now_or_never().is_none());
         drop(alone);
-        assert!(bench.answers.asking.lock().is_empty());
+        assert!(test_cache.answers.pending.lock().is_empty());
     }
 }

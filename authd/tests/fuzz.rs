@@ -1,5 +1,5 @@
 //! Fuzz targets for the decoders of untrusted documents.
-//! These are configuration files, key sets, metadata and tokens. Nothing panics, and accepted input keeps its
+//! The inputs are configuration files, key sets, metadata and tokens. Nothing panics, and accepted input keeps its
 //! guarantees.
 //!
 //! Each target runs for `FUZZ_SECONDS` (default 2), from `FUZZ_SEED` (default: fixed, so that a run is
@@ -15,7 +15,8 @@ use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
 use authd::authn::jwt::{claims, discovery};
 use authd::config::authentication::{self, Context, MAX_AUTHENTICATORS};
-use authd::tokens::jose::{self, Signed};
+use authd::tokens::algorithm::Algorithm;
+use authd::tokens::jose::{self, SignedToken};
 use authd::tokens::jwk::{KeySet, MAX_KEYS};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -27,7 +28,7 @@ static CONTEXT: LazyLock<Context> = LazyLock::new(|| Context {
     anonymous_conditions: true,
 });
 
-/// An accepted configuration has all required fields; a fault has a text, and a line of the file.
+/// An accepted configuration has all required fields; an error has a text, and a line of the file.
 fn configuration(data: &[u8]) {
     let lines = data.split(|byte| *byte == b'\n').count();
     match authentication::read(data, &CONTEXT) {
@@ -40,27 +41,27 @@ fn configuration(data: &[u8]) {
                 assert_ne!(one.issuer.url, "https://own.test");
             }
         }
-        Err(faults) => {
-            assert!(!faults.is_empty() && faults.len() <= 100);
-            for fault in faults {
-                assert!(!fault.text.is_empty());
-                assert!(fault.line.is_none_or(|line| line >= 1 && line <= lines + 1), "{fault}");
+        Err(errors) => {
+            assert!(!errors.is_empty() && errors.len() <= 100);
+            for error in errors {
+                assert!(!error.text.is_empty());
+                assert!(error.line.is_none_or(|line| line >= 1 && line <= lines + 1), "{error}");
             }
         }
     }
 }
 
 /// An accepted key set is within its limits and decodes the same again.
-/// It verifies no random signature.
+/// A key set verifies no random signature.
 fn key_set(data: &[u8]) {
     let Ok(set) = KeySet::parse(data) else { return };
     assert!(set.len() <= MAX_KEYS && set.skipped_keys.len() <= MAX_KEYS);
     let again = KeySet::parse(data).unwrap();
     assert!(set.is_within(&again) && again.is_within(&set));
-    for algorithm in jose::Algorithm::ALL {
+    for algorithm in Algorithm::ALL {
         let header = URL_SAFE_NO_PAD.encode(format!("{{\"alg\":\"{algorithm}\"}}"));
         let token = format!("{header}.e30.{}", URL_SAFE_NO_PAD.encode([7; 64]));
-        let signed = Signed::parse(&token).ok().unwrap();
+        let signed = SignedToken::parse(&token).ok().unwrap();
         assert!(set.verify(&signed).is_none());
     }
 }
@@ -77,7 +78,7 @@ fn metadata(data: &[u8]) {
 fn token(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let payload = jose::unverified_payload(&text);
-    if let Ok(signed) = Signed::parse(&text) {
+    if let Ok(signed) = SignedToken::parse(&text) {
         assert_eq!(payload.as_deref(), Some(signed.unverified_payload()));
     }
     // The text as a payload too, so that most rounds get past base64.

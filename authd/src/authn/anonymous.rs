@@ -2,7 +2,7 @@
 
 use apimachinery::user::UserInfo;
 
-use super::Accepted;
+use super::AuthenticatedIdentity;
 
 /// The authenticator name in the log and the metrics.
 pub(super) const NAME: &str = "anonymous";
@@ -19,12 +19,12 @@ pub struct Anonymous {
 
 impl Anonymous {
     /// Whether an anonymous request for the path is allowed.
-    pub fn admits(&self, path: &str) -> bool {
+    pub fn allows(&self, path: &str) -> bool {
         self.enabled && (self.paths.is_empty() || self.paths.iter().any(|allowed| allowed == path))
     }
 }
 
 /// The anonymous identity.
-pub(super) fn accept() -> Accepted {
-    Accepted { user: UserInfo::anonymous(), anonymous: true, ..Accepted::default() }
+pub(super) fn identity() -> AuthenticatedIdentity {
+    AuthenticatedIdentity { user: UserInfo::anonymous(), anonymous: true, ..AuthenticatedIdentity::default() }
 }

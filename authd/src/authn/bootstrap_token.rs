@@ -15,7 +15,10 @@ use authproto::auth::ObjectRef;
 use jiff::Timestamp;
 use subtle::ConstantTimeEq;
 
-use super::{Accepted, Authenticator, AuthnContext, Credentials, Outcome, Settings, agnostic_audiences};
+use super::{
+    AuthenticatedIdentity, Authenticator, AuthnContext, Credentials, Outcome, Settings, agnostic_audiences,
+};
+use crate::config_error::ConfigError;
 use crate::mirror::identities::TokenSecret;
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::tokens::bootstrap::{expiration, parts};
@@ -32,7 +35,7 @@ struct BootstrapTokens {
 pub(super) fn build(
     settings: &Settings,
     mirror: &Arc<Mirror>,
-) -> Result<Option<Box<dyn Authenticator>>, String> {
+) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
     if !settings.bootstrap_tokens {
         return Ok(None);
     }
@@ -48,29 +51,36 @@ impl Authenticator for BootstrapTokens {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        at: AuthnContext,
+        context: AuthnContext,
     ) -> Result<Outcome, MirrorNotReady> {
         let Some((id, secret)) = parts(credentials.token) else { return Ok(Outcome::NotApplicable) };
         let name = format!("bootstrap-token-{id}");
         let namespace = self.names.system_namespace;
-        let found = self.mirror.identities(at.at_least)?.secret(namespace, &name).map(Arc::clone);
-        let Some(found) = found else {
+        let token_secret = self.mirror.identities(context.at_least)?.secret(namespace, &name).map(Arc::clone);
+        let Some(token_secret) = token_secret else {
             return Ok(Outcome::Rejected(format!("there is no token Secret `{namespace}/{name}`")));
         };
         let kind = self.names.label_sub_key("bootstrap", "token");
-        let checked = check(&found, &kind, id, secret, at.now).and_then(|(groups, expires_at)| {
-            let audiences = agnostic_audiences(credentials.audiences, &self.api_audiences)
-                .ok_or("bootstrap tokens are valid for the API's own audiences only")?;
-            let user = UserInfo { name: format!("system:bootstrap:{id}"), groups, ..UserInfo::default() };
-            let secret = ObjectRef {
-                group: String::new(),
-                resource: "secrets".to_owned(),
-                namespace: namespace.to_owned(),
-                name,
-                uid: found.anchor.uid.to_string(),
-            };
-            Ok(Accepted { user, audiences, expires_at, rests_on: vec![secret], ..Accepted::default() })
-        });
+        let checked =
+            check(&token_secret, &kind, id, secret, context.now).and_then(|(groups, expires_at)| {
+                let audiences = agnostic_audiences(credentials.audiences, &self.api_audiences)
+                    .ok_or("bootstrap tokens are valid for the API's own audiences only")?;
+                let user = UserInfo { name: format!("system:bootstrap:{id}"), groups, ..UserInfo::default() };
+                let secret = ObjectRef {
+                    group: String::new(),
+                    resource: "secrets".to_owned(),
+                    namespace: namespace.to_owned(),
+                    name,
+                    uid: token_secret.identity.uid.to_string(),
+                };
+                Ok(AuthenticatedIdentity {
+                    user,
+                    audiences,
+                    expires_at,
+                    rests_on: vec![secret],
+                    ..AuthenticatedIdentity::default()
+                })
+            });
         Ok(checked.map_or_else(Outcome::Rejected, |accepted| Outcome::Accepted(Box::new(accepted))))
     }
 }
@@ -78,30 +88,30 @@ impl Authenticator for BootstrapTokens {
 type Groups = Vec<String>;
 
 fn check(
-    found: &TokenSecret,
+    token_secret: &TokenSecret,
     kind: &str,
     id: &str,
     secret: &str,
     now: Timestamp,
 ) -> Result<(Groups, Option<Timestamp>), String> {
-    if found.kind != kind {
+    if token_secret.kind != kind {
         return Err(format!("the Secret is not of type `{kind}`"));
     }
-    if found.terminating {
+    if token_secret.terminating {
         return Err("the Secret is terminating".to_owned());
     }
-    let held = found.data.get("token-secret").map(Vec::as_slice).unwrap_or_default();
-    if !bool::from(held.ct_eq(secret.as_bytes())) {
-        return Err("the Secret has another or no token secret".to_owned());
+    let stored = token_secret.data.get("token-secret").map(Vec::as_slice).unwrap_or_default();
+    if !bool::from(stored.ct_eq(secret.as_bytes())) {
+        return Err("the token secret differs from the Secret".to_owned());
     }
-    if found.text("token-id") != id {
-        return Err("the Secret has another or no token id".to_owned());
+    if token_secret.text("token-id") != id {
+        return Err("the token id differs from the Secret".to_owned());
     }
-    let expires = expiration(found.text("expiration"), now)?;
-    if found.text("usage-bootstrap-authentication") != "true" {
+    let expires = expiration(token_secret.text("expiration"), now).map_err(|error| error.to_string())?;
+    if token_secret.text("usage-bootstrap-authentication") != "true" {
         return Err("the Secret does not allow authentication".to_owned());
     }
-    Ok((groups(found.text("auth-extra-groups"))?, expires))
+    Ok((groups(token_secret.text("auth-extra-groups"))?, expires))
 }
 
 /// The groups of a token, sorted and without duplicates.
@@ -115,7 +125,7 @@ fn groups(extra: &str) -> Result<Groups, String> {
             && rest.bytes().last().is_some_and(letter);
         if !fits {
             return Err(format!(
-                "the extra group `{group}` does not begin with `{GROUP}:`, or is no such name"
+                "the extra group `{group}` does not begin with `{GROUP}:`, or has invalid characters"
             ));
         }
         groups.push(group.to_owned());
@@ -148,9 +158,9 @@ mod tests {
                 data.insert((*key).to_owned(), value.as_bytes().to_vec());
             }
         }
-        let anchor = IdentityObject { uid: "u".into(), until: None };
+        let identity = IdentityObject { uid: "u".into(), valid_until: None };
         TokenSecret {
-            anchor,
+            identity,
             terminating: false,
             kind: KIND.to_owned(),
             data,
@@ -161,16 +171,16 @@ mod tests {
     #[test]
     fn bootstrap_token_secret_rules_are_checked() {
         let now = Timestamp::from_second(1_000_000_000).unwrap();
-        for (entries, want) in [
+        for (entries, expected) in [
             (vec![], Ok("system:bootstrappers")),
             (vec![("description", "for tests")], Ok("system:bootstrappers")),
             (vec![("expiration", "2100-01-01T00:00:00Z")], Ok("system:bootstrappers")),
             (vec![("expiration", "2001-01-01T00:00:00Z")], Err("the token has expired")),
             (vec![("expiration", "next tuesday")], Err("the expiration is not an RFC 3339 time")),
-            (vec![("token-id", "zzzzzz")], Err("the Secret has another or no token id")),
-            (vec![("token-id", "-")], Err("the Secret has another or no token id")),
-            (vec![("token-secret", "-")], Err("the Secret has another or no token secret")),
-            (vec![("token-secret", "0123456789abcdee")], Err("the Secret has another or no token secret")),
+            (vec![("token-id", "zzzzzz")], Err("the token id differs from the Secret")),
+            (vec![("token-id", "-")], Err("the token id differs from the Secret")),
+            (vec![("token-secret", "-")], Err("the token secret differs from the Secret")),
+            (vec![("token-secret", "0123456789abcdee")], Err("the token secret differs from the Secret")),
             (vec![("usage-bootstrap-authentication", "-")], Err("the Secret does not allow authentication")),
             (
                 vec![("usage-bootstrap-authentication", "false")],
@@ -183,13 +193,13 @@ mod tests {
             (
                 vec![("auth-extra-groups", "system:bootstrappers:a,system:masters")],
                 Err(
-                    "the extra group `system:masters` does not begin with `system:bootstrappers:`, or is no such name",
+                    "the extra group `system:masters` does not begin with `system:bootstrappers:`, or has invalid characters",
                 ),
             ),
         ] {
             let checked = check(&secret(&entries), KIND, "abcdef", "0123456789abcdef", now);
             let got = checked.map(|(groups, _)| groups.join(" "));
-            assert_eq!(got.as_deref().map_err(String::as_str), want, "{entries:?}");
+            assert_eq!(got.as_deref().map_err(String::as_str), expected, "{entries:?}");
         }
         let mut leaving = secret(&[]);
         leaving.terminating = true;

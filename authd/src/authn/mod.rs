@@ -39,6 +39,7 @@ pub use request_header::ProxySettings;
 pub use token_file::TokenFile;
 pub use x509::trust::{Trust, TrustFiles};
 
+use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::tokens::service_account::Issuer;
 
@@ -101,7 +102,7 @@ pub struct AuthnContext {
 #[derive(Debug)]
 pub enum Outcome {
     /// The credential belongs to this identity.
-    Accepted(Box<Accepted>),
+    Accepted(Box<AuthenticatedIdentity>),
     /// The request has no credential for this authenticator.
     NotApplicable,
     /// A credential failed a check, which is named for the log.
@@ -116,7 +117,7 @@ pub enum Outcome {
 
 /// An identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Accepted {
+pub struct AuthenticatedIdentity {
     /// The user.
     pub user: UserInfo,
     /// The requested audiences for which the credential is valid.
@@ -156,14 +157,14 @@ impl std::fmt::Display for Rejection {
         if self.checks.is_empty() {
             return f.write_str("no credentials, and anonymous access is off");
         }
-        f.write_str(&listed(&self.checks))
+        f.write_str(&join_checks(&self.checks))
     }
 }
 
 /// Formats the messages of authenticators in one line.
-pub(crate) fn listed(said: &[(&'static str, String)]) -> String {
-    let said: Vec<String> = said.iter().map(|(method, text)| format!("{method}: {text}")).collect();
-    said.join("; ")
+pub(crate) fn join_checks(checks: &[(&'static str, String)]) -> String {
+    let lines: Vec<String> = checks.iter().map(|(method, text)| format!("{method}: {text}")).collect();
+    lines.join("; ")
 }
 
 /// A configured authenticator.
@@ -175,12 +176,12 @@ trait Authenticator: Send + Sync {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        at: AuthnContext,
+        context: AuthnContext,
     ) -> Result<Outcome, MirrorNotReady>;
 }
 
 /// Builds an authenticator: None if it is not configured, an error naming the flag if it cannot work.
-type Build = fn(&Settings, &Arc<Mirror>) -> Result<Option<Box<dyn Authenticator>>, String>;
+type Build = fn(&Settings, &Arc<Mirror>) -> Result<Option<Box<dyn Authenticator>>, ConfigError>;
 
 /// The authenticators in order.
 const METHODS: &[(&str, Build)] = &[
@@ -205,25 +206,25 @@ impl Union {
     ///
     /// # Errors
     ///
-    /// All mistakes, each with its flag.
-    pub fn build(settings: &Settings, mirror: &Arc<Mirror>) -> Result<Self, Vec<String>> {
+    /// All errors, each with its flag.
+    pub fn build(settings: &Settings, mirror: &Arc<Mirror>) -> Result<Self, Vec<ConfigError>> {
         let mut methods = Vec::new();
-        let mut mistakes = Vec::new();
+        let mut errors = Vec::new();
         for (name, build) in METHODS {
             match build(settings, mirror) {
                 Ok(Some(method)) => methods.push((*name, method)),
                 Ok(None) => (),
-                Err(mistake) => mistakes.push(mistake),
+                Err(error) => errors.push(error),
             }
         }
-        if mistakes.is_empty() {
+        if errors.is_empty() {
             Ok(Union {
                 methods,
                 anonymous: settings.anonymous.clone(),
                 api_audiences: settings.api_audiences.clone(),
             })
         } else {
-            Err(mistakes)
+            Err(errors)
         }
     }
 
@@ -252,12 +253,12 @@ impl Union {
     pub async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        at: AuthnContext,
-    ) -> Result<Result<(Accepted, &'static str), AuthnError>, MirrorNotReady> {
+        context: AuthnContext,
+    ) -> Result<Result<(AuthenticatedIdentity, &'static str), AuthnError>, MirrorNotReady> {
         let (mut checks, mut undecided) = (Vec::new(), Vec::new());
         let mut ttl: Option<Duration> = None;
         for (name, method) in &self.methods {
-            match method.authenticate(credentials, at).await? {
+            match method.authenticate(credentials, context).await? {
                 Outcome::Accepted(mut accepted) => {
                     let groups = &mut accepted.user.groups;
                     let known = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
@@ -273,7 +274,7 @@ impl Union {
                     checks.push((*name, check));
                     ttl = Some(ttl.map_or(time, |least| least.min(time)));
                 }
-                Outcome::Undecided(why) => undecided.push((*name, why)),
+                Outcome::Undecided(reason) => undecided.push((*name, reason)),
             }
         }
         if !undecided.is_empty() {
@@ -295,9 +296,9 @@ impl Union {
     /// # Errors
     ///
     /// Anonymous access is off, or off for the path.
-    pub fn anonymous(&self, path: &str) -> Result<(Accepted, &'static str), Rejection> {
-        if self.anonymous.admits(path) {
-            Ok((anonymous::accept(), anonymous::NAME))
+    pub fn anonymous(&self, path: &str) -> Result<(AuthenticatedIdentity, &'static str), Rejection> {
+        if self.anonymous.allows(path) {
+            Ok((anonymous::identity(), anonymous::NAME))
         } else {
             Err(Rejection { checks: Vec::new(), ttl: None })
         }
@@ -312,20 +313,20 @@ impl std::fmt::Debug for Union {
 }
 
 /// Returns the valid audiences of a credential without audiences.
-/// These are the requested ones that the API server has. None if audiences are requested and none matches.
-fn agnostic_audiences(asked: &[String], own: &[String]) -> Option<Vec<String>> {
-    let common: Vec<String> = asked.iter().filter(|audience| own.contains(audience)).cloned().collect();
-    (asked.is_empty() || !common.is_empty()).then_some(common)
+/// The result has the requested audiences of the API server. None if audiences are requested and none matches.
+fn agnostic_audiences(requested: &[String], own: &[String]) -> Option<Vec<String>> {
+    let common: Vec<String> = requested.iter().filter(|audience| own.contains(audience)).cloned().collect();
+    (requested.is_empty() || !common.is_empty()).then_some(common)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    struct Fixed(fn() -> Outcome);
+    struct FixedAuthenticator(fn() -> Outcome);
 
     #[async_trait]
-    impl Authenticator for Fixed {
+    impl Authenticator for FixedAuthenticator {
         async fn authenticate(&self, _: Credentials<'_>, _: AuthnContext) -> Result<Outcome, MirrorNotReady> {
             Ok((self.0)())
         }
@@ -333,7 +334,7 @@ mod tests {
 
     fn accept() -> Outcome {
         let user = UserInfo { name: "jane".into(), ..UserInfo::default() };
-        Outcome::Accepted(Box::new(Accepted { user, ..Accepted::default() }))
+        Outcome::Accepted(Box::new(AuthenticatedIdentity { user, ..AuthenticatedIdentity::default() }))
     }
 
     fn reject() -> Outcome {
@@ -350,7 +351,7 @@ mod tests {
 
     #[tokio::test]
     async fn first_accepting_authenticator_decides_and_rejection_excludes_anonymous() {
-        for (methods, token, anonymous, want) in [
+        for (methods, token, anonymous, expected) in [
             (vec![accept as fn() -> Outcome], "t", true, Ok("jane")),
             (vec![reject, accept], "t", true, Ok("jane")),
             (vec![skip, accept, reject], "t", false, Ok("jane")),
@@ -364,21 +365,25 @@ mod tests {
             (vec![busy, reject], "t", true, Err("undecided: m: busy")),
             (vec![reject, busy, skip, busy], "t", true, Err("undecided: m: busy; m: busy")),
         ] {
-            let methods: Vec<(&'static str, Box<dyn Authenticator>)> =
-                methods.into_iter().map(|f| ("m", Box::new(Fixed(f)) as Box<dyn Authenticator>)).collect();
+            let methods: Vec<(&'static str, Box<dyn Authenticator>)> = methods
+                .into_iter()
+                .map(|f| ("m", Box::new(FixedAuthenticator(f)) as Box<dyn Authenticator>))
+                .collect();
             let anonymous = Anonymous { enabled: anonymous, paths: Vec::new() };
             let union = Union { methods, anonymous, api_audiences: Vec::new() };
-            let at = AuthnContext { now: Timestamp::UNIX_EPOCH, at_least: 0 };
-            let got = union.authenticate(Credentials { token, ..Credentials::default() }, at).await;
+            let context = AuthnContext { now: Timestamp::UNIX_EPOCH, at_least: 0 };
+            let got = union.authenticate(Credentials { token, ..Credentials::default() }, context).await;
             match got.unwrap() {
                 Ok((accepted, _)) => {
-                    assert_eq!(Ok(accepted.user.name.as_str()), want);
+                    assert_eq!(Ok(accepted.user.name.as_str()), expected);
                     let group = if accepted.anonymous { UNAUTHENTICATED } else { AUTHENTICATED };
                     assert_eq!(accepted.user.groups, [group]);
                 }
-                Err(AuthnError::Rejection(refused)) => assert_eq!(Err(refused.to_string().as_str()), want),
+                Err(AuthnError::Rejection(rejection)) => {
+                    assert_eq!(Err(rejection.to_string().as_str()), expected)
+                }
                 Err(AuthnError::Undecided(all)) => {
-                    assert_eq!(Err(format!("undecided: {}", listed(&all)).as_str()), want)
+                    assert_eq!(Err(format!("undecided: {}", join_checks(&all)).as_str()), expected)
                 }
             }
         }
@@ -388,25 +393,29 @@ mod tests {
     async fn anonymous_user_of_authenticator_is_not_in_authenticated_group() {
         let anonymous = || {
             let user = UserInfo { name: ANONYMOUS.into(), ..UserInfo::default() };
-            Outcome::Accepted(Box::new(Accepted { user, ..Accepted::default() }))
+            Outcome::Accepted(Box::new(AuthenticatedIdentity { user, ..AuthenticatedIdentity::default() }))
         };
         let mut union = Union::empty();
-        union.methods.push(("m", Box::new(Fixed(anonymous))));
-        let at = AuthnContext { now: Timestamp::UNIX_EPOCH, at_least: 0 };
-        let got = union.authenticate(Credentials { token: "t", ..Credentials::default() }, at).await;
+        union.methods.push(("m", Box::new(FixedAuthenticator(anonymous))));
+        let context = AuthnContext { now: Timestamp::UNIX_EPOCH, at_least: 0 };
+        let got = union.authenticate(Credentials { token: "t", ..Credentials::default() }, context).await;
         assert!(got.unwrap().unwrap().0.user.groups.is_empty());
     }
 
     #[test]
     fn audience_agnostic_credential_is_limited_to_api_audiences() {
         let list = |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
-        for (asked, own, want) in [
+        for (requested, own, expected) in [
             ("", "api", Some("")),
             ("api other", "api", Some("api")),
             ("other", "api", None),
             ("api", "", None),
         ] {
-            assert_eq!(agnostic_audiences(&list(asked), &list(own)), want.map(list), "{asked} of {own}");
+            assert_eq!(
+                agnostic_audiences(&list(requested), &list(own)),
+                expected.map(list),
+                "{requested} of {own}"
+            );
         }
     }
 }

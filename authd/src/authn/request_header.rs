@@ -3,10 +3,10 @@
 //!
 //! # Contract
 //!
-//! Headers count only from a peer whose certificate chains to a CA of `--requestheader-client-ca-file` and
-//! has a common name of `--requestheader-allowed-names`; an empty list allows any name. The first header of
-//! `--requestheader-username-headers` with a value is the user. Without one, this authenticator does not
-//! apply and the next ones are tried. All values of all group headers are groups. The rest of a header name
+//! Headers count only from a peer with a certificate of a CA in `--requestheader-client-ca-file`. The common
+//! name must be in `--requestheader-allowed-names`; an empty list allows any name. The first header of
+//! `--requestheader-username-headers` with a value is the user. Without such a header this authenticator does
+//! not apply, and the next authenticators run. All values of all group headers are groups. The rest of a header name
 //! after an extra prefix, in lower case and percent-decoded, is an extra key; the header values are its
 //! values.
 //!
@@ -23,8 +23,9 @@ use async_trait::async_trait;
 use authproto::auth::Header;
 
 use super::x509::subject::Subject;
-use super::x509::trust::{Party, Trust};
-use super::{Accepted, Authenticator, AuthnContext, Credentials, Outcome, Settings};
+use super::x509::trust::{PeerKind, Trust};
+use super::{AuthenticatedIdentity, Authenticator, AuthnContext, Credentials, Outcome, Settings};
+use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
 
 /// The flags of the authenticator. Header names and prefixes are in lower case.
@@ -47,8 +48,11 @@ struct RequestHeaders {
     settings: ProxySettings,
 }
 
-pub(super) fn build(settings: &Settings, _: &Arc<Mirror>) -> Result<Option<Box<dyn Authenticator>>, String> {
-    if !settings.trust.trusts(Party::Proxy) || settings.proxy.username.is_empty() {
+pub(super) fn build(
+    settings: &Settings,
+    _: &Arc<Mirror>,
+) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
+    if !settings.trust.trusts(PeerKind::Proxy) || settings.proxy.username.is_empty() {
         return Ok(None);
     }
     let method = RequestHeaders { trust: Arc::clone(&settings.trust), settings: settings.proxy.clone() };
@@ -60,15 +64,17 @@ impl Authenticator for RequestHeaders {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        at: AuthnContext,
+        context: AuthnContext,
     ) -> Result<Outcome, MirrorNotReady> {
         let Credentials { certificates, proxy_headers: headers, .. } = credentials;
-        let is_meant = |header: &Header| self.settings.username.contains(&header.name);
-        if certificates.is_empty() || !headers.iter().any(is_meant) {
+        let is_username = |header: &Header| self.settings.username.contains(&header.name);
+        if certificates.is_empty() || !headers.iter().any(is_username) {
             return Ok(Outcome::NotApplicable);
         }
-        let checked = self.trust.verify(Party::Proxy, certificates, at.now).and_then(|verified| {
-            let name = Subject::read(verified.leaf)?.common_name;
+        let checked =
+            self.trust.verify(PeerKind::Proxy, certificates, context.now).map_err(|error| error.to_string());
+        let checked = checked.and_then(|verified| {
+            let name = Subject::read(verified.leaf).map_err(|error| error.to_string())?.common_name;
             let allowed = &self.settings.allowed_names;
             if !allowed.is_empty() && !allowed.contains(&name) {
                 return Err(format!("the common name `{name}` is not in --requestheader-allowed-names"));
@@ -80,9 +86,12 @@ impl Authenticator for RequestHeaders {
             Err(check) => return Ok(Outcome::Rejected(check)),
         };
         Ok(match self.settings.user(headers) {
-            Ok(Some(user)) => {
-                Outcome::Accepted(Box::new(Accepted { user, not_before, expires_at, ..Accepted::default() }))
-            }
+            Ok(Some(user)) => Outcome::Accepted(Box::new(AuthenticatedIdentity {
+                user,
+                not_before,
+                expires_at,
+                ..AuthenticatedIdentity::default()
+            })),
             Ok(None) => Outcome::NotApplicable,
             Err(check) => Outcome::Rejected(check),
         })
@@ -92,9 +101,9 @@ impl Authenticator for RequestHeaders {
 impl ProxySettings {
     /// The user that the headers of a trusted proxy name. None: the headers name no user.
     fn user(&self, headers: &[Header]) -> Result<Option<UserInfo>, String> {
-        let Some(name) = first(&self.username, headers)? else { return Ok(None) };
+        let Some(name) = first_value(&self.username, headers)? else { return Ok(None) };
         let mut user = UserInfo { name: name.to_owned(), ..UserInfo::default() };
-        user.uid = first(&self.uid, headers)?.unwrap_or_default().to_owned();
+        user.uid = first_value(&self.uid, headers)?.unwrap_or_default().to_owned();
         for name in &self.groups {
             for header in headers.iter().filter(|header| header.name == *name) {
                 let group = text(header)?;
@@ -106,7 +115,7 @@ impl ProxySettings {
         for header in headers {
             let key = self.extra_prefixes.iter().find_map(|prefix| header.name.strip_prefix(prefix.as_str()));
             if let Some(key) = key {
-                let values = user.extra.entry(decoded(key)).or_default();
+                let values = user.extra.entry(decode_percent(key)).or_default();
                 values.push(text(header)?.to_owned());
             }
         }
@@ -115,7 +124,7 @@ impl ProxySettings {
 }
 
 /// Returns the first value of the first listed header that has one.
-fn first<'h>(names: &[String], headers: &'h [Header]) -> Result<Option<&'h str>, String> {
+fn first_value<'h>(names: &[String], headers: &'h [Header]) -> Result<Option<&'h str>, String> {
     for name in names {
         let Some(header) = headers.iter().find(|header| header.name == *name) else { continue };
         let value = text(header)?;
@@ -131,22 +140,22 @@ fn text(header: &Header) -> Result<&str, String> {
 }
 
 /// Decodes percent-encoding; returns an invalid encoding unchanged.
-fn decoded(key: &str) -> String {
-    let mut out = Vec::with_capacity(key.len());
+fn decode_percent(key: &str) -> String {
+    let mut decoded_bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
         rest = after;
         if byte != b'%' {
-            out.push(byte);
+            decoded_bytes.push(byte);
             continue;
         }
         let [high, low, after @ ..] = after else { return key.to_owned() };
         let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
         let (Some(high), Some(low)) = (digit(*high), digit(*low)) else { return key.to_owned() };
-        out.push((high << 4) | low);
+        decoded_bytes.push((high << 4) | low);
         rest = after;
     }
-    String::from_utf8(out).unwrap_or_else(|_| key.to_owned())
+    String::from_utf8(decoded_bytes).unwrap_or_else(|_| key.to_owned())
 }
 
 #[cfg(test)]
@@ -174,7 +183,7 @@ mod tests {
 
     #[test]
     fn request_headers_give_user_and_groups() {
-        for (headers, want) in [
+        for (headers, expected) in [
             (vec![], None),
             (vec![("x-remote-group", &b"g"[..])], None),
             (vec![("x-remote-user", &b""[..])], None),
@@ -206,7 +215,7 @@ mod tests {
                 ),
             ),
         ] {
-            assert_eq!(read(&headers), Ok(want.map(str::to_owned)), "{headers:?}");
+            assert_eq!(read(&headers), Ok(expected.map(str::to_owned)), "{headers:?}");
         }
         assert!(read(&[("x-remote-user", b"\xff")]).is_err(), "a username that is not UTF-8 is rejected");
         assert!(read(&[("x-remote-user", b"jane"), ("x-group", b"\xff")]).is_err());

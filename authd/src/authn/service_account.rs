@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! A token of one of our issuers must be signed with one of our keys, be valid now, and be for a requested
+//! A token of a configured issuer must be signed with a configured key, be valid now, and be for a requested
 //! audience. With `--service-account-lookup` (the default) the service account and the bound object must
-//! exist with the uids in the token. A legacy token of a Secret must be the one that the Secret holds.
+//! exist with the uids in the token. A legacy token must equal the token in its Secret.
 //!
 //! # Invariants
 //!
@@ -21,10 +21,13 @@ use authproto::auth::ObjectRef;
 use jiff::Timestamp;
 use subtle::ConstantTimeEq;
 
-use super::{Accepted, Authenticator, AuthnContext, Credentials, Outcome, Settings, agnostic_audiences};
+use super::{
+    AuthenticatedIdentity, Authenticator, AuthnContext, Credentials, Outcome, Settings, agnostic_audiences,
+};
+use crate::config_error::ConfigError;
 use crate::mirror::identities::{Identities, IdentityObject};
 use crate::mirror::{Mirror, MirrorNotReady};
-use crate::tokens::service_account::{Claims, Issuer, Named, subject};
+use crate::tokens::service_account::{Claims, Issuer, ObjectIdentity, subject};
 
 /// The maximum number of a token's audiences that a log line shows.
 const MAX_SHOWN_AUDIENCES: usize = 5;
@@ -39,7 +42,7 @@ struct ServiceAccounts {
 pub(super) fn build(
     settings: &Settings,
     mirror: &Arc<Mirror>,
-) -> Result<Option<Box<dyn Authenticator>>, String> {
+) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
     let Some(issuer) = &settings.issuer else { return Ok(None) };
     Ok(Some(Box::new(ServiceAccounts {
         names: Arc::clone(&settings.names),
@@ -54,14 +57,14 @@ impl Authenticator for ServiceAccounts {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        at: AuthnContext,
+        context: AuthnContext,
     ) -> Result<Outcome, MirrorNotReady> {
-        let Some(read) = self.issuer.read(credentials.token, at.now) else {
+        let Some(read) = self.issuer.read(credentials.token, context.now) else {
             return Ok(Outcome::NotApplicable);
         };
         let checked = match read {
-            Ok(claims) => self.check(&claims, credentials, at)?,
-            Err(check) => Err(check),
+            Ok(claims) => self.check(&claims, credentials, context)?,
+            Err(error) => Err(error.to_string()),
         };
         Ok(checked.map_or_else(Outcome::Rejected, |accepted| Outcome::Accepted(Box::new(accepted))))
     }
@@ -72,44 +75,49 @@ impl ServiceAccounts {
         &self,
         claims: &Claims,
         credentials: Credentials<'_>,
-        at: AuthnContext,
-    ) -> Result<Result<Accepted, String>, MirrorNotReady> {
+        context: AuthnContext,
+    ) -> Result<Result<AuthenticatedIdentity, String>, MirrorNotReady> {
         let own = self.issuer.audiences();
         let audiences = if claims.legacy {
             agnostic_audiences(credentials.audiences, own)
         } else {
-            let asked = if credentials.audiences.is_empty() { own } else { credentials.audiences };
+            let requested = if credentials.audiences.is_empty() { own } else { credentials.audiences };
             let claimed: HashSet<&str> = claims.audiences.iter().map(String::as_str).collect();
             let common: Vec<String> =
-                asked.iter().filter(|audience| claimed.contains(audience.as_str())).cloned().collect();
+                requested.iter().filter(|audience| claimed.contains(audience.as_str())).cloned().collect();
             (!common.is_empty()).then_some(common)
         };
         let Some(audiences) = audiences else {
-            let shown: Vec<&String> = claims.audiences.iter().take(MAX_SHOWN_AUDIENCES).collect();
-            let more = claims.audiences.len() - shown.len();
+            let listed: Vec<&String> = claims.audiences.iter().take(MAX_SHOWN_AUDIENCES).collect();
+            let more = claims.audiences.len() - listed.len();
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-            return Ok(Err(format!("the token is for the audiences {shown:?}{more}")));
+            return Ok(Err(format!("the token is for the audiences {listed:?}{more}")));
         };
-        let mut accepted = Accepted {
+        let mut accepted = AuthenticatedIdentity {
             user: self.user(claims),
             audiences,
             not_before: claims.not_before,
             expires_at: claims.expires,
-            ..Accepted::default()
+            ..AuthenticatedIdentity::default()
         };
         if self.lookup {
             let invalid = self.names.label_key("legacy-token-invalid-since");
-            let identities = self.mirror.identities(at.at_least)?;
-            if let Err(check) =
-                record_dependencies(&identities, claims, credentials.token, at.now, &mut accepted, &invalid)
-            {
+            let identities = self.mirror.identities(context.at_least)?;
+            if let Err(check) = record_dependencies(
+                &identities,
+                claims,
+                credentials.token,
+                context.now,
+                &mut accepted,
+                &invalid,
+            ) {
                 return Ok(Err(check));
             }
         }
         if let Some(secret) = claims.private.secret.as_ref().filter(|_| claims.legacy) {
-            self.mirror.note_use(&claims.private.namespace, &secret.name);
+            self.mirror.record_use(&claims.private.namespace, &secret.name);
         }
-        if let Some(warn) = claims.private.warnafter.filter(|warn| at.now.as_second() > *warn) {
+        if let Some(warn) = claims.private.warnafter.filter(|warn| context.now.as_second() > *warn) {
             tracing::info!(
                 user = accepted.user.name,
                 warn_after = warn,
@@ -135,10 +143,10 @@ impl ServiceAccounts {
                 user.extra.insert(self.names.label_sub_key("authentication", key), vec![value.to_owned()]);
             }
         };
-        for (kind, named) in [("pod", &private.pod), ("node", &private.node)] {
-            if let Some(named) = named {
-                extra(&format!("{kind}-name"), &named.name);
-                extra(&format!("{kind}-uid"), &named.uid);
+        for (kind, object) in [("pod", &private.pod), ("node", &private.node)] {
+            if let Some(object) = object {
+                extra(&format!("{kind}-name"), &object.name);
+                extra(&format!("{kind}-uid"), &object.uid);
             }
         }
         if !claims.id.is_empty() {
@@ -154,46 +162,47 @@ fn record_dependencies(
     claims: &Claims,
     token: &str,
     now: Timestamp,
-    accepted: &mut Accepted,
+    accepted: &mut AuthenticatedIdentity,
     invalid: &str,
 ) -> Result<(), String> {
     let private = &claims.private;
     let namespace = private.namespace.as_str();
-    let mut on = |resource: &str, namespace: &str, named: &Named, anchor: Option<&IdentityObject>| {
-        let found = anchor.filter(|anchor| anchor.holds(&named.uid, now)).ok_or_else(|| {
-            format!("{resource} `{}` of uid `{}` does not exist or was deleted", named.name, named.uid)
-        })?;
-        if let Some(until) = found.until {
-            accepted.expires_at = Some(accepted.expires_at.map_or(until, |ends| ends.min(until)));
-        }
-        accepted.rests_on.push(ObjectRef {
-            group: String::new(),
-            resource: resource.to_owned(),
-            namespace: namespace.to_owned(),
-            name: named.name.clone(),
-            uid: named.uid.clone(),
-        });
-        Ok::<(), String>(())
-    };
+    let mut require_object =
+        |resource: &str, namespace: &str, object: &ObjectIdentity, identity: Option<&IdentityObject>| {
+            let found = identity.filter(|identity| identity.is_valid(&object.uid, now)).ok_or_else(|| {
+                format!("{resource} `{}` of uid `{}` does not exist or was deleted", object.name, object.uid)
+            })?;
+            if let Some(until) = found.valid_until {
+                accepted.expires_at = Some(accepted.expires_at.map_or(until, |ends| ends.min(until)));
+            }
+            accepted.rests_on.push(ObjectRef {
+                group: String::new(),
+                resource: resource.to_owned(),
+                namespace: namespace.to_owned(),
+                name: object.name.clone(),
+                uid: object.uid.clone(),
+            });
+            Ok::<(), String>(())
+        };
     let account = &private.serviceaccount;
-    on("serviceaccounts", namespace, account, identities.account(namespace, &account.name))?;
+    require_object("serviceaccounts", namespace, account, identities.account(namespace, &account.name))?;
     if let Some(pod) = &private.pod {
-        on("pods", namespace, pod, identities.pod(namespace, &pod.name))?;
+        require_object("pods", namespace, pod, identities.pod(namespace, &pod.name))?;
     } else if let Some(node) = &private.node {
-        on("nodes", "", node, identities.node(&node.name))?;
+        require_object("nodes", "", node, identities.node(&node.name))?;
     }
-    let Some(named) = &private.secret else { return Ok(()) };
-    let secret = identities.secret(namespace, &named.name).ok_or("the Secret no longer exists")?;
+    let Some(object) = &private.secret else { return Ok(()) };
+    let secret = identities.secret(namespace, &object.name).ok_or("the Secret no longer exists")?;
     if claims.legacy {
-        let held = secret.data.get("token").map(Vec::as_slice).unwrap_or_default();
-        if !bool::from(held.ct_eq(token.as_bytes())) {
-            return Err("the Secret has another token".to_owned());
+        let stored = secret.data.get("token").map(Vec::as_slice).unwrap_or_default();
+        if !bool::from(stored.ct_eq(token.as_bytes())) {
+            return Err("the token differs from the token in the Secret".to_owned());
         }
         if secret.annotations.contains_key(invalid) {
             return Err(format!("the Secret is marked `{invalid}`: the token was unused for long"));
         }
-        let named = Named { uid: secret.anchor.uid.to_string(), ..named.clone() };
-        return on("secrets", namespace, &named, Some(&secret.anchor));
+        let object = ObjectIdentity { uid: secret.identity.uid.to_string(), ..object.clone() };
+        return require_object("secrets", namespace, &object, Some(&secret.identity));
     }
-    on("secrets", namespace, named, Some(&secret.anchor))
+    require_object("secrets", namespace, object, Some(&secret.identity))
 }

@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (tokens are not stored): memory holds a keyed digest of each token. A look-up compares digests
+//! INVARIANT (tokens are not stored): memory contains only a keyed digest of each token. A look-up compares digests
 //! in constant time under a random per-process key, so that its duration reveals nothing about a token.
 
 use std::collections::HashMap;
@@ -20,7 +20,10 @@ use async_trait::async_trait;
 use aws_lc_rs::hmac;
 use subtle::ConstantTimeEq;
 
-use super::{Accepted, Authenticator, AuthnContext, Credentials, Outcome, Settings, agnostic_audiences};
+use super::{
+    AuthenticatedIdentity, Authenticator, AuthnContext, Credentials, Outcome, Settings, agnostic_audiences,
+};
+use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
 
 /// The tokens of a file with their users.
@@ -30,7 +33,10 @@ pub struct TokenFile {
     api_audiences: Vec<String>,
 }
 
-pub(super) fn build(settings: &Settings, _: &Arc<Mirror>) -> Result<Option<Box<dyn Authenticator>>, String> {
+pub(super) fn build(
+    settings: &Settings,
+    _: &Arc<Mirror>,
+) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
     let method = settings.token_file.as_ref().map(|file| StaticTokens(Arc::clone(file)));
     Ok(method.map(|method| Box::new(method) as Box<dyn Authenticator>))
 }
@@ -84,38 +90,38 @@ impl TokenFile {
     /// # Errors
     ///
     /// The flag, the file, and the invalid line with the reason.
-    pub fn read(path: &Path, api_audiences: Vec<String>) -> Result<Arc<Self>, String> {
+    pub fn read(path: &Path, api_audiences: Vec<String>) -> Result<Arc<Self>, ConfigError> {
         let file = load(path, api_audiences)
-            .map_err(|mistake| format!("--token-auth-file: {}: {mistake}", path.display()))?;
+            .map_err(|error| ConfigError::flag_file("--token-auth-file", path, error))?;
         Ok(Arc::new(file))
     }
 
     /// Returns true if the token was present.
     fn insert(&mut self, token: &str, user: UserInfo) -> bool {
-        let (place, digest) = self.digest(token);
-        let list = self.users.entry(place).or_default();
+        let (prefix, digest) = self.digest(token);
+        let list = self.users.entry(prefix).or_default();
         let before = list.len();
-        list.retain(|(held, _)| *held != digest);
+        list.retain(|(stored, _)| *stored != digest);
         list.push((digest, user));
         list.len() == before
     }
 
     fn find(&self, token: &str) -> Option<&UserInfo> {
-        let (place, digest) = self.digest(token);
-        let list = self.users.get(&place)?;
-        list.iter().find(|(held, _)| held.ct_eq(&digest).into()).map(|(_, user)| user)
+        let (prefix, digest) = self.digest(token);
+        let list = self.users.get(&prefix)?;
+        list.iter().find(|(stored, _)| stored.ct_eq(&digest).into()).map(|(_, user)| user)
     }
 
     fn digest(&self, token: &str) -> ([u8; 8], [u8; 32]) {
         let tag = hmac::sign(&self.key, token.as_bytes());
-        let (mut place, mut digest) = ([0; 8], [0; 32]);
-        for (to, from) in digest.iter_mut().zip(tag.as_ref()) {
-            *to = *from;
+        let (mut prefix, mut digest) = ([0; 8], [0; 32]);
+        for (target, byte) in digest.iter_mut().zip(tag.as_ref()) {
+            *target = *byte;
         }
-        for (to, from) in place.iter_mut().zip(tag.as_ref()) {
-            *to = *from;
+        for (target, byte) in prefix.iter_mut().zip(tag.as_ref()) {
+            *target = *byte;
         }
-        (place, digest)
+        (prefix, digest)
     }
 }
 
@@ -124,7 +130,7 @@ impl Authenticator for StaticTokens {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        _at: AuthnContext,
+        _context: AuthnContext,
     ) -> Result<Outcome, MirrorNotReady> {
         Ok(self.0.check(credentials))
     }
@@ -141,7 +147,11 @@ impl TokenFile {
         let Some(audiences) = agnostic_audiences(credentials.audiences, &self.api_audiences) else {
             return Outcome::Rejected("static tokens are valid for the API's own audiences only".to_owned());
         };
-        Outcome::Accepted(Box::new(Accepted { user: user.clone(), audiences, ..Accepted::default() }))
+        Outcome::Accepted(Box::new(AuthenticatedIdentity {
+            user: user.clone(),
+            audiences,
+            ..AuthenticatedIdentity::default()
+        }))
     }
 }
 
@@ -212,7 +222,7 @@ mod tests {
 
     #[test]
     fn static_token_lines_give_user_uid_and_groups() {
-        for (text, token, want) in [
+        for (text, token, expected) in [
             ("t1,jane,u-1", "t1", Some("jane u-1 []")),
             ("t1,jane,u-1\n", "t1", Some("jane u-1 []")),
             ("t1,jane,u-1,\"g1,g2\"\n", "t1", Some(r#"jane u-1 ["g1", "g2"]"#)),
@@ -227,15 +237,15 @@ mod tests {
             ("t1,jane,u-1", "t11", None),
             ("", "t1", None),
         ] {
-            let file = file(text).unwrap_or_else(|mistake| panic!("{text:?}: {mistake}"));
+            let file = file(text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
             let got = file.find(token).map(|user| format!("{} {} {:?}", user.name, user.uid, user.groups));
-            assert_eq!(got.as_deref(), want, "{text:?}");
+            assert_eq!(got.as_deref(), expected, "{text:?}");
         }
     }
 
     #[test]
     fn invalid_static_token_file_is_rejected_with_line() {
-        for (text, want) in [
+        for (text, expected) in [
             ("t1,jane", "line 1: at least 3 columns are needed (token, user, uid), found 2"),
             ("t1,jane,1\nt2", "line 2: at least 3 columns are needed (token, user, uid), found 1"),
             ("t1,,u", "line 1: the user has no name"),
@@ -243,7 +253,7 @@ mod tests {
             ("t1,ja\"ne,u", "line 1: a quote inside an unquoted column"),
             ("t1,\"jane\"x,u", "line 1: a quote inside an unquoted column"),
         ] {
-            assert_eq!(file(text).err().as_deref(), Some(want), "{text:?}");
+            assert_eq!(file(text).err().as_deref(), Some(expected), "{text:?}");
         }
         assert!(load(Path::new("/nonexistent/tokens.csv"), Vec::new()).is_err());
     }

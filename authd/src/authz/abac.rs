@@ -27,10 +27,11 @@ use async_trait::async_trait;
 use serde::Deserialize;
 
 use super::entry::Entry;
-use super::{Answer, Authorizer, AuthzRequest, Rules, Settings};
+use super::{Authorizer, AuthzOutcome, AuthzRequest, Rules, Settings};
+use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::rules::PolicyRule;
-use crate::rules::rule::{path_covers, words};
+use crate::rules::rule::{path_covers, string_list};
 
 /// The group of all authenticated users.
 const AUTHENTICATED: &str = "system:authenticated";
@@ -40,18 +41,22 @@ struct Abac {
     policies: Vec<Policy>,
 }
 
-pub(super) fn build(settings: &Settings, _: &Entry, _: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String> {
+pub(super) fn build(
+    settings: &Settings,
+    _: &Entry,
+    _: &Arc<Mirror>,
+) -> Result<Box<dyn Authorizer>, ConfigError> {
     let Some(file) = &settings.policy_file else {
-        return Err("mode ABAC needs --authorization-policy-file".to_owned());
+        return Err(ConfigError::Combination("mode ABAC needs --authorization-policy-file".to_owned()));
     };
     Ok(Box::new(Abac { policies: read(file, &settings.names)? }))
 }
 
 /// Reads the policies of a file.
-fn read(file: &Path, names: &Names) -> Result<Vec<Policy>, String> {
-    let of_file = |mistake: String| format!("--authorization-policy-file: `{}`: {mistake}", file.display());
-    let text = std::fs::read_to_string(file).map_err(|error| of_file(error.to_string()))?;
-    parse(&text, names).map_err(|mistakes| of_file(mistakes.join("; ")))
+fn read(file: &Path, names: &Names) -> Result<Vec<Policy>, ConfigError> {
+    let error = |problem: String| ConfigError::flag_file("--authorization-policy-file", file, problem);
+    let text = std::fs::read_to_string(file).map_err(|e| error(e.to_string()))?;
+    parse(&text, names).map_err(|errors| error(errors.join("; ")))
 }
 
 fn parse(text: &str, names: &Names) -> Result<Vec<Policy>, Vec<String>> {
@@ -60,7 +65,7 @@ fn parse(text: &str, names: &Names) -> Result<Vec<Policy>, Vec<String>> {
         names.label_sub_key("abac.authorization", "v1beta1"),
         names.group("abac.authorization") + "/v1beta1",
     ];
-    let (mut policies, mut mistakes) = (Vec::new(), Vec::new());
+    let (mut policies, mut errors) = (Vec::new(), Vec::new());
     for (i, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -68,21 +73,21 @@ fn parse(text: &str, names: &Names) -> Result<Vec<Policy>, Vec<String>> {
         }
         match policy(line, &api_versions) {
             Ok(policy) => policies.push(policy),
-            Err(mistake) => mistakes.push(format!("line {}: {mistake}", i + 1)),
+            Err(error) => errors.push(format!("line {}: {error}", i + 1)),
         }
     }
-    if mistakes.is_empty() { Ok(policies) } else { Err(mistakes) }
+    if errors.is_empty() { Ok(policies) } else { Err(errors) }
 }
 
 fn policy(line: &str, api_versions: &[String; 2]) -> Result<Policy, String> {
-    let whole: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
-    if !api_versions.contains(&whole.api_version) || whole.kind != "Policy" {
+    let policy_line: PolicyLine = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    if !api_versions.contains(&policy_line.api_version) || policy_line.kind != "Policy" {
         return Err(format!(
             "is `{}` of `{}` and not `Policy` of `{}`",
-            whole.kind, whole.api_version, api_versions[0]
+            policy_line.kind, policy_line.api_version, api_versions[0]
         ));
     }
-    let mut policy = whole.spec;
+    let mut policy = policy_line.spec;
     if policy.user == "*" || policy.group == "*" {
         policy.user.clear();
         AUTHENTICATED.clone_into(&mut policy.group);
@@ -92,7 +97,7 @@ fn policy(line: &str, api_versions: &[String; 2]) -> Result<Policy, String> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Line {
+struct PolicyLine {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
@@ -116,40 +121,41 @@ struct Policy {
 }
 
 impl Policy {
-    fn matches(&self, user: &UserInfo, asked: &Attributes) -> bool {
-        self.is_about(user) && (!self.readonly || asked.is_read_only()) && self.covers(asked)
+    fn matches(&self, user: &UserInfo, request: &Attributes) -> bool {
+        self.applies_to(user) && (!self.readonly || request.is_read_only()) && self.covers(request)
     }
 
-    fn is_about(&self, user: &UserInfo) -> bool {
-        let names_somebody = !self.user.is_empty() || !self.group.is_empty();
-        names_somebody
+    fn applies_to(&self, user: &UserInfo) -> bool {
+        let has_subject = !self.user.is_empty() || !self.group.is_empty();
+        has_subject
             && (self.user.is_empty() || self.user == user.name)
             && (self.group.is_empty() || user.in_group(&self.group))
     }
 
-    fn covers(&self, asked: &Attributes) -> bool {
-        let fits = |held: &str, asked: &str| held == "*" || held == asked;
-        if asked.resource_request {
-            fits(&self.namespace, &asked.namespace)
-                && fits(&self.resource, &asked.resource)
-                && fits(&self.api_group, &asked.group)
+    fn covers(&self, request: &Attributes) -> bool {
+        let fits = |pattern: &str, value: &str| pattern == "*" || pattern == value;
+        if request.resource_request {
+            fits(&self.namespace, &request.namespace)
+                && fits(&self.resource, &request.resource)
+                && fits(&self.api_group, &request.group)
         } else {
-            path_covers(&self.non_resource_path, &asked.path)
+            path_covers(&self.non_resource_path, &request.path)
         }
     }
 
     /// Converts the policy to rules on resources and on paths.
     fn rules(&self) -> [PolicyRule; 2] {
-        let verbs = || if self.readonly { words(&["get", "list", "watch"]) } else { words(&["*"]) };
+        let verbs =
+            || if self.readonly { string_list(&["get", "list", "watch"]) } else { string_list(&["*"]) };
         let resources = PolicyRule {
             verbs: verbs(),
-            api_groups: words(&[&self.api_group]),
-            resources: words(&[&self.resource]),
+            api_groups: string_list(&[&self.api_group]),
+            resources: string_list(&[&self.resource]),
             ..PolicyRule::default()
         };
         let paths = PolicyRule {
             verbs: verbs(),
-            non_resource_urls: words(&[&self.non_resource_path]),
+            non_resource_urls: string_list(&[&self.non_resource_path]),
             ..PolicyRule::default()
         };
         [resources, paths]
@@ -158,20 +164,20 @@ impl Policy {
 
 #[async_trait]
 impl Authorizer for Abac {
-    async fn authorize(&self, question: AuthzRequest<'_>) -> Result<Answer, MirrorNotReady> {
-        let AuthzRequest { user, attributes, .. } = question;
+    async fn authorize(&self, authz_request: AuthzRequest<'_>) -> Result<AuthzOutcome, MirrorNotReady> {
+        let AuthzRequest { user, attributes, .. } = authz_request;
         let allowed = self.policies.iter().any(|policy| policy.matches(user, attributes));
         let (verdict, reason) =
             if allowed { (Verdict::Allow, "") } else { (Verdict::NoOpinion, "No policy matched.") };
         let decision = Decision { verdict, reason: reason.to_owned(), ..Decision::default() };
-        Ok(Answer { decision, any_name: attributes.resource_request, ..Answer::default() })
+        Ok(AuthzOutcome { decision, any_name: attributes.resource_request, ..AuthzOutcome::default() })
     }
 
     fn rules(&self, user: &UserInfo, namespace: &str, _: u64) -> Result<Rules, MirrorNotReady> {
-        let about = self.policies.iter().filter(|policy| {
-            policy.is_about(user) && (policy.namespace == "*" || policy.namespace == namespace)
+        let applicable = self.policies.iter().filter(|policy| {
+            policy.applies_to(user) && (policy.namespace == "*" || policy.namespace == namespace)
         });
-        Ok(Rules { rules: about.flat_map(Policy::rules).collect(), ..Rules::default() })
+        Ok(Rules { rules: applicable.flat_map(Policy::rules).collect(), ..Rules::default() })
     }
 }
 
@@ -201,18 +207,18 @@ mod tests {
 
     /// `verb resource namespace`, `verb group:resource namespace` or `verb /path`.
     fn request(text: &str) -> Attributes {
-        let words: Vec<&str> = text.split(' ').collect();
-        let verb = words[0].to_owned();
-        if words[1].starts_with('/') {
-            return Attributes { verb, path: words[1].to_owned(), ..Attributes::default() };
+        let string_list: Vec<&str> = text.split(' ').collect();
+        let verb = string_list[0].to_owned();
+        if string_list[1].starts_with('/') {
+            return Attributes { verb, path: string_list[1].to_owned(), ..Attributes::default() };
         }
-        let (group, resource) = words[1].split_once(':').unwrap_or(("", words[1]));
+        let (group, resource) = string_list[1].split_once(':').unwrap_or(("", string_list[1]));
         Attributes {
             verb,
             resource_request: true,
             group: group.to_owned(),
             resource: resource.to_owned(),
-            namespace: words.get(2).copied().unwrap_or_default().to_owned(),
+            namespace: string_list.get(2).copied().unwrap_or_default().to_owned(),
             name: "x".to_owned(),
             ..Attributes::default()
         }
@@ -221,7 +227,7 @@ mod tests {
     #[tokio::test]
     async fn abac_policy_allows_matching_request() {
         let pods = r#"{"user":"alice","namespace":"a","resource":"pods","readonly":true}"#;
-        for (spec, who, request_text, allowed) in [
+        for (spec, user_name, request_text, allowed) in [
             (pods, "alice", "get pods a", true),
             (pods, "alice", "watch pods a", true),
             (pods, "alice", "create pods a", false),
@@ -272,11 +278,11 @@ mod tests {
             ),
         ] {
             let mode = Abac { policies: parse(&file(&[spec]), &names()).unwrap() };
-            let (user, attributes) = (user(who), request(request_text));
-            let question =
+            let (user, attributes) = (user(user_name), request(request_text));
+            let authz_request =
                 AuthzRequest { user: &user, attributes: &attributes, at_least: u64::MAX, explain: false };
-            let answer = mode.authorize(question).await.unwrap();
-            assert_eq!(answer.decision.allowed(), allowed, "{spec}: {who} {request_text}");
+            let answer = mode.authorize(authz_request).await.unwrap();
+            assert_eq!(answer.decision.allowed(), allowed, "{spec}: {user_name} {request_text}");
             assert_eq!(answer.decision.reason, if allowed { "" } else { "No policy matched." });
         }
     }
@@ -288,11 +294,12 @@ mod tests {
             r#"{"user":"alice","namespace":"a","resource":"pods","readonly":true}"#,
             r#"{"user":"alice","namespace":"a","resource":"pods"}"#,
         ]);
-        let text = format!("# who may what\n\n{text}\n  \n");
+        let text = format!("# team policies\n\n{text}\n  \n");
         let mode = Abac { policies: parse(&text, &names()).unwrap() };
         let (user, attributes) = (user("alice"), request("create pods a"));
-        let question = AuthzRequest { user: &user, attributes: &attributes, at_least: 0, explain: false };
-        assert!(mode.authorize(question).await.unwrap().decision.allowed());
+        let authz_request =
+            AuthzRequest { user: &user, attributes: &attributes, at_least: 0, explain: false };
+        assert!(mode.authorize(authz_request).await.unwrap().decision.allowed());
         let rules = mode.rules(&user, "a", 0).unwrap();
         assert_eq!((rules.rules.len(), rules.incomplete), (4, false));
         assert!(mode.rules(&user, "b", 0).unwrap().rules.is_empty());
@@ -303,11 +310,11 @@ mod tests {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/examples/abac.jsonl");
         let names = Names::new(Preset::Svc, apimachinery::names::DEFAULT_API_DOMAIN).unwrap();
         let mode = Abac { policies: read(&file, &names).unwrap() };
-        let may = |who: &str, text: &str| {
-            let (user, attributes) = (user(who), request(text));
+        let is_allowed = |user_name: &str, text: &str| {
+            let (user, attributes) = (user(user_name), request(text));
             mode.policies.iter().any(|policy| policy.matches(&user, &attributes))
         };
-        for (who, text, allowed) in [
+        for (user_name, text, allowed) in [
             ("alice", "delete apps:deployments team", true),
             ("alice", "post /metrics", true),
             ("bob", "list pods team", true),
@@ -316,7 +323,7 @@ mod tests {
             ("system:anonymous", "get /readyz", true),
             ("system:anonymous", "get /apis", false),
         ] {
-            assert_eq!(may(who, text), allowed, "{who} {text}");
+            assert_eq!(is_allowed(user_name, text), allowed, "{user_name} {text}");
         }
     }
 
@@ -332,11 +339,11 @@ mod tests {
             &file(&[r#"{"usr":"alice"}"#]),
             &file(&[r#"{"user":5}"#]),
         ];
-        let mistakes = parse(&text.map(|line| line.to_owned()).join("\n"), &names()).unwrap_err();
-        let lines: Vec<&str> = mistakes.iter().filter_map(|mistake| mistake.split(':').next()).collect();
-        assert_eq!(lines, ["line 2", "line 3", "line 4", "line 6", "line 7"], "{mistakes:#?}");
-        assert!(mistakes[1].contains("not `Policy` of `abac.authorization.example.test/v1beta1`"));
-        let missing = read(Path::new("/nonexistent/policy"), &names()).unwrap_err();
-        assert!(missing.starts_with("--authorization-policy-file: `/nonexistent/policy`: "), "{missing}");
+        let errors = parse(&text.map(|line| line.to_owned()).join("\n"), &names()).unwrap_err();
+        let lines: Vec<&str> = errors.iter().filter_map(|error| error.split(':').next()).collect();
+        assert_eq!(lines, ["line 2", "line 3", "line 4", "line 6", "line 7"], "{errors:#?}");
+        assert!(errors[1].contains("not `Policy` of `abac.authorization.example.test/v1beta1`"));
+        let missing = read(Path::new("/nonexistent/policy"), &names()).unwrap_err().to_string();
+        assert!(missing.starts_with("--authorization-policy-file: /nonexistent/policy: "), "{missing}");
     }
 }

@@ -19,32 +19,32 @@ pub fn spec(user: &UserInfo, attributes: &Attributes, version: Version) -> Map<S
     };
     let mut spec = Map::new();
     if attributes.resource_request {
-        spec.insert("resourceAttributes".to_owned(), present(resource(attributes)));
+        spec.insert("resourceAttributes".to_owned(), without_empty_fields(resource(attributes)));
     } else {
-        spec.insert("nonResourceAttributes".to_owned(), present(non_resource(attributes)));
+        spec.insert("nonResourceAttributes".to_owned(), without_empty_fields(non_resource(attributes)));
     }
-    let asker = [
+    let user_fields = [
         ("user", Value::from(user.name.as_str())),
         (groups, json!(user.groups)),
         ("extra", json!(user.extra)),
         ("uid", Value::from(user.uid.as_str())),
     ];
-    spec.extend(asker.map(|(field, value)| (field.to_owned(), value)));
+    spec.extend(user_fields.map(|(field, value)| (field.to_owned(), value)));
     spec.retain(|_, value| !is_empty(value));
     spec
 }
 
 /// The request as match conditions read it.
 /// Strings, lists and maps are always present, and so are the attributes of the applicable kind.
-pub fn readable(user: &UserInfo, attributes: &Attributes) -> Map<String, Value> {
+pub fn condition_fields(user: &UserInfo, attributes: &Attributes) -> Map<String, Value> {
     let mut spec = Map::new();
-    let asker = [
+    let user_fields = [
         ("user", Value::from(user.name.as_str())),
         ("groups", json!(user.groups)),
         ("extra", json!(user.extra)),
         ("uid", Value::from(user.uid.as_str())),
     ];
-    spec.extend(asker.map(|(field, value)| (field.to_owned(), value)));
+    spec.extend(user_fields.map(|(field, value)| (field.to_owned(), value)));
     if attributes.resource_request {
         spec.insert("resourceAttributes".to_owned(), Value::Object(resource(attributes)));
     } else {
@@ -84,19 +84,19 @@ fn non_resource(attributes: &Attributes) -> Map<String, Value> {
 /// None if it selects everything or cannot be parsed: it then does not restrict.
 fn requirements(selector: &ParsedSelector) -> Option<Vec<Value>> {
     let ParsedSelector::Requirements(requirements) = selector else { return None };
-    let shown = requirements.iter().map(|requirement| {
-        let mut shown = Map::new();
-        shown.insert("key".to_owned(), requirement.key.as_str().into());
-        shown.insert("operator".to_owned(), requirement.operator.as_str().into());
+    let objects = requirements.iter().map(|requirement| {
+        let mut object = Map::new();
+        object.insert("key".to_owned(), requirement.key.as_str().into());
+        object.insert("operator".to_owned(), requirement.operator.as_str().into());
         if !requirement.values.is_empty() {
-            shown.insert("values".to_owned(), json!(requirement.values));
+            object.insert("values".to_owned(), json!(requirement.values));
         }
-        Value::Object(shown)
+        Value::Object(object)
     });
-    (!requirements.is_empty()).then(|| shown.collect())
+    (!requirements.is_empty()).then(|| objects.collect())
 }
 
-fn present(mut fields: Map<String, Value>) -> Value {
+fn without_empty_fields(mut fields: Map<String, Value>) -> Value {
     fields.retain(|_, value| !is_empty(value));
     Value::Object(fields)
 }
@@ -134,7 +134,7 @@ mod tests {
             ..Attributes::default()
         };
         let path = Attributes { verb: "get".into(), path: "/healthz".into(), ..Attributes::default() };
-        for (attributes, version, want) in [
+        for (attributes, version, expected) in [
             (
                 &pods,
                 Version::V1,
@@ -149,13 +149,13 @@ mod tests {
                     "nonResourceAttributes": {"verb": "get", "path": "/healthz"}}),
             ),
         ] {
-            assert_eq!(Value::Object(spec(&user, attributes, version)), want);
+            assert_eq!(Value::Object(spec(&user, attributes, version)), expected);
         }
-        let read = Value::Object(readable(&UserInfo::default(), &path));
-        let want = json!({"user": "", "groups": [], "extra": {}, "uid": "",
+        let read = Value::Object(condition_fields(&UserInfo::default(), &path));
+        let expected = json!({"user": "", "groups": [], "extra": {}, "uid": "",
             "nonResourceAttributes": {"verb": "get", "path": "/healthz"}});
-        assert_eq!(read, want);
-        let read = readable(&user, &pods);
+        assert_eq!(read, expected);
+        let read = condition_fields(&user, &pods);
         assert_eq!(read["resourceAttributes"]["namespace"], "", "unset fields are present and empty");
         assert!(!read.contains_key("nonResourceAttributes"));
     }

@@ -7,41 +7,42 @@ use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 
 use super::entry::Entry;
-use super::{Answer, Authorizer, AuthzRequest, Rules, Settings};
+use super::{Authorizer, AuthzOutcome, AuthzRequest, Rules, Settings};
+use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::rules::PolicyRule;
-use crate::rules::rule::words;
+use crate::rules::rule::string_list;
 
-struct Always {
+struct ConstantAuthorizer {
     verdict: Verdict,
     reason: &'static str,
 }
 
-pub(super) fn allow(_: &Settings, _: &Entry, _: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String> {
-    Ok(Box::new(Always { verdict: Verdict::Allow, reason: "" }))
+pub(super) fn allow(_: &Settings, _: &Entry, _: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, ConfigError> {
+    Ok(Box::new(ConstantAuthorizer { verdict: Verdict::Allow, reason: "" }))
 }
 
 /// Has no opinion instead of denying, as in Kubernetes: a later authorizer may allow.
-pub(super) fn deny(_: &Settings, _: &Entry, _: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String> {
-    Ok(Box::new(Always { verdict: Verdict::NoOpinion, reason: "Everything is forbidden." }))
+pub(super) fn deny(_: &Settings, _: &Entry, _: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, ConfigError> {
+    Ok(Box::new(ConstantAuthorizer { verdict: Verdict::NoOpinion, reason: "Everything is forbidden." }))
 }
 
 #[async_trait]
-impl Authorizer for Always {
-    async fn authorize(&self, _: AuthzRequest<'_>) -> Result<Answer, MirrorNotReady> {
+impl Authorizer for ConstantAuthorizer {
+    async fn authorize(&self, _: AuthzRequest<'_>) -> Result<AuthzOutcome, MirrorNotReady> {
         let decision =
             Decision { verdict: self.verdict, reason: self.reason.to_owned(), ..Decision::default() };
-        Ok(Answer { decision, any_name: true, ..Answer::default() })
+        Ok(AuthzOutcome { decision, any_name: true, ..AuthzOutcome::default() })
     }
 
     fn rules(&self, _: &UserInfo, _: &str, _: u64) -> Result<Rules, MirrorNotReady> {
         if self.verdict != Verdict::Allow {
             return Ok(Rules::default());
         }
-        let star = || words(&["*"]);
+        let all = || string_list(&["*"]);
         let resources =
-            PolicyRule { verbs: star(), api_groups: star(), resources: star(), ..PolicyRule::default() };
-        let paths = PolicyRule { verbs: star(), non_resource_urls: star(), ..PolicyRule::default() };
+            PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() };
+        let paths = PolicyRule { verbs: all(), non_resource_urls: all(), ..PolicyRule::default() };
         Ok(Rules { rules: vec![resources, paths], ..Rules::default() })
     }
 }

@@ -33,15 +33,15 @@ fn request_type() -> Type {
         fields.iter().map(|field| ((*field).to_owned(), Type::String)).collect()
     };
     let strings = || Type::list(Type::String);
-    let requirement = |of: &str| {
+    let requirement = |name: &str| {
         let mut fields = texts(&["key", "operator"]);
         fields.push(("values".to_owned(), strings()));
-        object(&format!("{of}Requirement"), fields)
+        object(&format!("{name}Requirement"), fields)
     };
-    let selector = |of: &str| {
+    let selector = |name: &str| {
         let mut fields = texts(&["rawSelector"]);
-        fields.push(("requirements".to_owned(), Type::list(requirement(of))));
-        object(&format!("{of}Attributes"), fields)
+        fields.push(("requirements".to_owned(), Type::list(requirement(name))));
+        object(&format!("{name}Attributes"), fields)
     };
     let mut resource = texts(&["namespace", "verb", "group", "version", "resource", "subresource", "name"]);
     resource.push(("fieldSelector".to_owned(), selector("FieldSelector")));
@@ -56,7 +56,7 @@ fn request_type() -> Type {
 }
 
 /// An object type whose fields have the same names in expressions as in the review.
-/// This includes `namespace`, which schemas escape.
+/// The field `namespace`, which schemas escape, has its own name too.
 fn object(name: &str, fields: Vec<(String, Type)>) -> Type {
     let fields = fields.into_iter().map(|(name, ty)| (name.clone(), Field { name, ty })).collect();
     Type::Object(Arc::new(ObjectType { name: format!("kubernetes.{name}"), fields }))
@@ -71,14 +71,25 @@ struct Condition {
     program: Program,
 }
 
+/// The reason why an expression is not a match condition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConditionError {
+    /// The expression does not compile.
+    #[error("compilation failed: {0}")]
+    Compilation(String),
+    /// The result is not a boolean.
+    #[error("must evaluate to bool")]
+    ResultType,
+}
+
 /// The result of the conditions for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Match {
-    /// All are true.
+pub enum ConditionResult {
+    /// All conditions are true.
     Matches,
-    /// One is false.
+    /// A condition is false.
     Skipped,
-    /// None is false, and these conditions failed.
+    /// No condition is false, and the listed conditions failed.
     Failed(String),
 }
 
@@ -88,10 +99,11 @@ impl Conditions {
     /// # Errors
     ///
     /// The compile error, for the author of the expression.
-    pub fn add(&mut self, source: &str) -> Result<(), String> {
-        let program = DECLARED.1.compile(source).map_err(|error| format!("compilation failed: {error}"))?;
+    pub fn add(&mut self, source: &str) -> Result<(), ConditionError> {
+        let program =
+            DECLARED.1.compile(source).map_err(|error| ConditionError::Compilation(error.to_string()))?;
         if *program.result_type() != Type::Bool {
-            return Err("must evaluate to bool".to_owned());
+            return Err(ConditionError::ResultType);
         }
         self.0.push(Condition { source: source.to_owned(), program });
         Ok(())
@@ -103,25 +115,29 @@ impl Conditions {
     }
 
     /// Evaluates the conditions for a request.
-    pub fn check(&self, user: &UserInfo, attributes: &Attributes) -> Match {
+    pub fn check(&self, user: &UserInfo, attributes: &Attributes) -> ConditionResult {
         if self.is_empty() {
-            return Match::Matches;
+            return ConditionResult::Matches;
         }
-        let fields = access_review::readable(user, attributes);
+        let fields = access_review::condition_fields(user, attributes);
         let request = Value::object(&fields, &DECLARED.0);
         let mut budget = limits::MATCH_CONDITIONS;
         let mut failures = Vec::new();
         for Condition { source, program } in &self.0 {
             let mut cost = Cost::limit(limits::CALL.min(budget));
             match program.evaluate(&[(REQUEST, request.clone())], &mut cost) {
-                Ok(Value::Bool(false)) => return Match::Skipped,
+                Ok(Value::Bool(false)) => return ConditionResult::Skipped,
                 Ok(Value::Bool(true)) => (),
                 Ok(_) => failures.push(format!("`{source}`: must evaluate to bool")),
                 Err(error) => failures.push(format!("`{source}`: {error}")),
             }
             budget = budget.saturating_sub(cost.used());
         }
-        if failures.is_empty() { Match::Matches } else { Match::Failed(failures.join(", ")) }
+        if failures.is_empty() {
+            ConditionResult::Matches
+        } else {
+            ConditionResult::Failed(failures.join(", "))
+        }
     }
 }
 
@@ -138,7 +154,7 @@ mod tests {
     fn conditions(sources: &[&str]) -> Conditions {
         let mut conditions = Conditions::default();
         for source in sources {
-            conditions.add(source).unwrap_or_else(|fault| panic!("{source}: {fault}"));
+            conditions.add(source).unwrap_or_else(|error| panic!("{source}: {error}"));
         }
         conditions
     }
@@ -157,21 +173,21 @@ mod tests {
         let (yes, no, fails) =
             ("request.user == 'jane'", "request.user == 'joe'", "request.nonResourceAttributes.path == '/'");
         let pods = Attributes { resource_request: true, resource: "pods".into(), ..Attributes::default() };
-        let failed = |got: &Match| matches!(got, Match::Failed(_));
-        for (sources, want) in [
-            (vec![], Match::Matches),
-            (vec![yes], Match::Matches),
-            (vec![yes, yes], Match::Matches),
-            (vec![no], Match::Skipped),
-            (vec![yes, no], Match::Skipped),
-            (vec![fails, no], Match::Skipped),
-            (vec![no, fails], Match::Skipped),
-            (vec![fails], Match::Failed(String::new())),
-            (vec![yes, fails], Match::Failed(String::new())),
-            (vec![fails, yes], Match::Failed(String::new())),
+        let failed = |got: &ConditionResult| matches!(got, ConditionResult::Failed(_));
+        for (sources, expected) in [
+            (vec![], ConditionResult::Matches),
+            (vec![yes], ConditionResult::Matches),
+            (vec![yes, yes], ConditionResult::Matches),
+            (vec![no], ConditionResult::Skipped),
+            (vec![yes, no], ConditionResult::Skipped),
+            (vec![fails, no], ConditionResult::Skipped),
+            (vec![no, fails], ConditionResult::Skipped),
+            (vec![fails], ConditionResult::Failed(String::new())),
+            (vec![yes, fails], ConditionResult::Failed(String::new())),
+            (vec![fails, yes], ConditionResult::Failed(String::new())),
         ] {
             let got = conditions(&sources).check(&jane(), &pods);
-            assert!(got == want || failed(&got) && failed(&want), "{sources:?}: {got:?}");
+            assert!(got == expected || failed(&got) && failed(&expected), "{sources:?}: {got:?}");
         }
     }
 
@@ -202,7 +218,7 @@ mod tests {
             "!has(request.resourceAttributes.labelSelector)",
             "!has(request.resourceAttributes) || request.resourceAttributes.subresource.startsWith('')",
         ] {
-            assert_eq!(conditions(&[source]).check(&jane(), &pods), Match::Matches, "{source}");
+            assert_eq!(conditions(&[source]).check(&jane(), &pods), ConditionResult::Matches, "{source}");
         }
     }
 
@@ -218,6 +234,6 @@ mod tests {
         let user = UserInfo { groups: vec!["g".to_owned(); 2000], ..jane() };
         let cube = "request.groups.all(a, request.groups.all(b, request.groups.all(c, a == b && b == c)))";
         let got = conditions(&[cube]).check(&user, &Attributes::default());
-        assert!(matches!(got, Match::Failed(_)), "{got:?}");
+        assert!(matches!(got, ConditionResult::Failed(_)), "{got:?}");
     }
 }

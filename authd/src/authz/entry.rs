@@ -14,7 +14,7 @@ use crate::webhook::Version;
 pub struct Entry {
     /// The type as written: `RBAC`.
     pub kind: &'static str,
-    /// The name for metrics: the type, unless a configuration file sets another.
+    /// The name for metrics: the name in the configuration file, or the type.
     pub name: String,
     /// Webhook settings; for the type `Webhook` only.
     pub webhook: Option<Webhook>,

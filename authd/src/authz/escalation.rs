@@ -1,10 +1,10 @@
 //! The escalation check of roles and bindings (requirements A-RBAC-56 to A-RBAC-64).
-//! A user may write a role or binding only with rights the user holds, or with the verbs `escalate` and
+//! A user may grant only permissions that the user has, unless the user has the verbs `escalate` and
 //! `bind`.
 //!
 //! # Contract
 //!
-//! All authorizers decide the verbs, RBAC alone the held rights, as in Kubernetes. A POST has no name for the
+//! All authorizers decide the verbs, and RBAC alone decides the permissions of the user, as in Kubernetes. A POST has no name for the
 //! `escalate` verb: apid leaves the name empty, so that `resourceNames` never allow a POST.
 
 use apimachinery::attributes::Attributes;
@@ -14,8 +14,8 @@ use authproto::auth::{self, covers_request::What};
 
 use super::{AuthzRequest, Union};
 use crate::mirror::{Mirror, MirrorNotReady};
-use crate::rules::covers::{compact, lacking, quoted, show};
-use crate::rules::rule::words;
+use crate::rules::covers::{compact, format_rule, missing_rules, quote_list};
+use crate::rules::rule::string_list;
 use crate::rules::{PolicyRule, RoleKind};
 
 /// The result of an escalation check.
@@ -25,14 +25,14 @@ pub enum Coverage {
     Covered,
     /// The role of a binding does not exist; contains the message of the 404.
     RoleNotFound(String),
-    /// The user lacks rights; contains the message of the 403 after `is forbidden: `, and the rights.
+    /// The user lacks permissions; contains the message of the 403 after `is forbidden: `, and the rules.
     Lacking(String, Vec<PolicyRule>),
 }
 
 /// Limit in bytes of the rules that a denial lists.
-const MAX_SHOWN_BYTES: usize = 64 * 1024;
+const MAX_LISTED_BYTES: usize = 64 * 1024;
 
-/// Why a check cannot be made.
+/// The failure of an escalation check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckError {
     /// The mirror is not up to date.
@@ -60,10 +60,10 @@ pub async fn check(
     request: &auth::CoversRequest,
     at_least: u64,
 ) -> Result<Coverage, CheckError> {
-    let what =
+    let written =
         request.what.as_ref().ok_or(CheckError::Malformed("a check of neither a role nor a binding"))?;
     let namespace = request.namespace.as_str();
-    let (verb, resource, name) = match what {
+    let (verb, resource, name) = match written {
         What::Role(role) => ("escalate", role.resource.as_str(), role.name.as_str()),
         What::Binding(binding) => {
             let kind =
@@ -81,46 +81,46 @@ pub async fn check(
         name: name.to_owned(),
         ..Attributes::default()
     };
-    let question = AuthzRequest { user, attributes: &attributes, at_least, explain: false };
-    if modes.authorize(question).await?.decision.allowed() {
+    let authz_request = AuthzRequest { user, attributes: &attributes, at_least, explain: false };
+    if modes.authorize(authz_request).await?.decision.allowed() {
         return Ok(Coverage::Covered);
     }
     let policy = mirror.policy(at_least)?;
-    let (held, problems) = policy.rules_of(user, namespace);
-    let (wanted, aggregates) = match what {
+    let (granted, problems) = policy.rules_of(user, namespace);
+    let (requested, aggregates) = match written {
         What::Role(role) => (role.rules.iter().map(PolicyRule::from).collect(), role.aggregates),
         What::Binding(binding) => {
             let kind =
                 RoleKind::parse(&binding.role_kind).ok_or(CheckError::Malformed("a role of unknown kind"))?;
-            let of = if kind == RoleKind::ClusterRole { "" } else { namespace };
-            match policy.effective_rules(kind, of, name) {
+            let role_namespace = if kind == RoleKind::ClusterRole { "" } else { namespace };
+            match policy.effective_rules(kind, role_namespace, name) {
                 Some(rules) => (rules, false),
                 None => return Ok(Coverage::RoleNotFound(policy.not_found(kind, name))),
             }
         }
     };
     drop(policy);
-    let missing = lacking(&held, &wanted);
+    let missing = missing_rules(&granted, &requested);
     if !missing.is_empty() {
-        return Ok(refuse(user, missing, &problems));
+        return Ok(deny(user, missing, &problems));
     }
-    if aggregates && !lacking(&held, &everything()).is_empty() {
+    if aggregates && !missing_rules(&granted, &full_access_rules()).is_empty() {
         let sentence = "must have cluster-admin privileges to use the aggregationRule".to_owned();
-        return Ok(Coverage::Lacking(sentence, everything()));
+        return Ok(Coverage::Lacking(sentence, full_access_rules()));
     }
     Ok(Coverage::Covered)
 }
 
-fn refuse(user: &UserInfo, missing: Vec<PolicyRule>, problems: &[String]) -> Coverage {
+fn deny(user: &UserInfo, missing: Vec<PolicyRule>, problems: &[String]) -> Coverage {
     let missing = compact(&missing);
-    let mut shown: Vec<String> = missing.iter().map(show).collect();
-    shown.sort();
-    shown.dedup();
+    let mut lines: Vec<String> = missing.iter().map(format_rule).collect();
+    lines.sort();
+    lines.dedup();
     let mut sentence = format!(
         "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
         quote(&user.name),
-        quoted(&user.groups),
-        joined_within(MAX_SHOWN_BYTES, &shown)
+        quote_list(&user.groups),
+        join_with_limit(MAX_LISTED_BYTES, &lines)
     );
     if !problems.is_empty() {
         sentence.push_str(&format!("; resolution errors: [{}]", problems.join(", ")));
@@ -129,24 +129,24 @@ fn refuse(user: &UserInfo, missing: Vec<PolicyRule>, problems: &[String]) -> Cov
 }
 
 /// Joins lines up to a limit in bytes; the last line then says how many were left out.
-fn joined_within(max: usize, lines: &[String]) -> String {
+fn join_with_limit(max: usize, lines: &[String]) -> String {
     let mut text = String::new();
-    for (at, line) in lines.iter().enumerate() {
+    for (index, line) in lines.iter().enumerate() {
         if text.len() + line.len() > max {
-            text.push_str(&format!("(and {} more)", lines.len() - at));
+            text.push_str(&format!("(and {} more)", lines.len() - index));
             break;
         }
         text.push_str(line);
-        if at + 1 < lines.len() {
+        if index + 1 < lines.len() {
             text.push('\n');
         }
     }
     text
 }
 
-/// The rights that a writer of an aggregation rule must hold, since the rule can aggregate any role.
-fn everything() -> Vec<PolicyRule> {
-    let star = || words(&["*"]);
+/// The permissions that a writer of an aggregation rule needs, since the rule can aggregate any role.
+fn full_access_rules() -> Vec<PolicyRule> {
+    let star = || string_list(&["*"]);
     vec![
         PolicyRule { verbs: star(), api_groups: star(), resources: star(), ..PolicyRule::default() },
         PolicyRule { verbs: star(), non_resource_urls: star(), ..PolicyRule::default() },
@@ -178,13 +178,13 @@ mod tests {
     #[test]
     fn denial_that_lists_many_rules_is_limited() {
         let lines: Vec<String> = (0..3).map(|n| n.to_string().repeat(10)).collect();
-        assert_eq!(joined_within(100, &lines), "0000000000\n1111111111\n2222222222");
-        assert_eq!(joined_within(25, &lines), "0000000000\n1111111111\n(and 1 more)");
-        assert_eq!(joined_within(5, &lines), "(and 3 more)");
+        assert_eq!(join_with_limit(100, &lines), "0000000000\n1111111111\n2222222222");
+        assert_eq!(join_with_limit(25, &lines), "0000000000\n1111111111\n(and 1 more)");
+        assert_eq!(join_with_limit(5, &lines), "(and 3 more)");
     }
 
     /// Alice may edit pods in `a`, escalate the role `big` there and bind the ClusterRole `all`.
-    /// The ClusterRole `all` allows everything; the Role `pods` in `a` allows the rights that alice holds.
+    /// The ClusterRole `all` allows everything; the Role `pods` in `a` allows the permissions of alice.
     fn mirror() -> (Arc<Mirror>, crate::mirror::Feed) {
         let mirror = Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()));
         let mut feed = mirror.begin();
@@ -252,11 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn escalation_check_requires_held_rights() {
+    fn escalation_check_requires_granted_permissions() {
         let secrets = || vec![rule(&["get"], "", &["secrets"], &[])];
         let refused = "user \"alice\" (groups=[\"team-a\" \"system:authenticated\"]) is attempting to grant RBAC \
                        permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}";
-        for (namespace, what, want) in [
+        for (namespace, what, expected) in [
             ("a", role("r", vec![rule(&["get"], "", &["pods"], &[])], false), ""),
             ("b", role("r", vec![rule(&["get"], "", &["pods"], &[])], false), "user"),
             ("", role("r", vec![rule(&["get"], "", &["pods"], &[])], false), "user"),
@@ -276,14 +276,17 @@ mod tests {
             ("a", binding("Role", "nosuch"), r#"role.rbac.authorization.k8s.io "nosuch" not found"#),
             ("b", binding("Role", "pods"), r#"role.rbac.authorization.k8s.io "pods" not found"#),
         ] {
-            let shown = format!("{namespace} {what:?}");
+            let case = format!("{namespace} {what:?}");
             let got = match ask("alice", &["team-a", "system:authenticated"], namespace, what) {
                 Coverage::Covered => String::new(),
                 Coverage::RoleNotFound(sentence) | Coverage::Lacking(sentence, _) => sentence,
             };
-            assert!(if want == "user" { got.starts_with("user") } else { got == want }, "{shown}: {got}");
+            assert!(
+                if expected == "user" { got.starts_with("user") } else { got == expected },
+                "{case}: {got}"
+            );
         }
-        let everything = role("r", vec![rule(&["*"], "*", &["*"], &[])], true);
-        assert_eq!(ask("root", &["system:masters"], "", everything), Coverage::Covered);
+        let full_access_role = role("r", vec![rule(&["*"], "*", &["*"], &[])], true);
+        assert_eq!(ask("root", &["system:masters"], "", full_access_role), Coverage::Covered);
     }
 }

@@ -12,7 +12,7 @@
 //! INVARIANT (fresh policy): an authorizer reads the mirror only through [`Mirror::policy`] with the minimum
 //! revision of the request. If the mirror is behind, the whole request is [`MirrorNotReady`]; there is no partial
 //! decision.
-//! INVARIANT (any name): a decision holds for other names only if every consulted authorizer says so.
+//! INVARIANT (any name): a decision applies to other names only if every consulted authorizer reports it.
 
 mod abac;
 pub mod access_review;
@@ -36,12 +36,16 @@ use apimachinery::user::{MASTERS, UserInfo};
 use async_trait::async_trait;
 use authproto::auth::Dependencies;
 
-use crate::meters::{Meters, ModeCounters};
+use crate::config_error::ConfigError;
+use crate::metrics::{AuthdMetrics, AuthorizerCounters};
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::rules::PolicyRule;
-use conditions::{Conditions, Match};
+use conditions::{ConditionResult, Conditions};
 use entry::{Entry, OnFailure, Webhook};
 use webhook::Webhooks;
+
+/// The flag with the ordered modes.
+const MODE_FLAG: &str = "--authorization-mode";
 
 /// One authorization request.
 #[derive(Clone, Copy, Debug)]
@@ -58,17 +62,17 @@ pub struct AuthzRequest<'a> {
 
 /// The decision of one authorizer, or of all together.
 #[derive(Clone, Debug, Default)]
-pub struct Answer {
+pub struct AuthzOutcome {
     /// The zero value forbids.
     pub decision: Decision,
     /// The policy components that the decision depends on.
     pub depends_on: Dependencies,
-    /// The decision holds for every name of the same resource and namespace.
+    /// The decision applies to every name of the same resource and namespace.
     pub any_name: bool,
     /// The nearest misses of a denial, if an explanation was requested.
     pub explanation: Vec<String>,
     /// The cache TTL of a decision by a remote service.
-    /// None: the decision holds until its dependencies change.
+    /// None: the decision is valid until its dependencies change.
     pub ttl: Option<Duration>,
 }
 
@@ -97,15 +101,15 @@ pub struct Settings {
 }
 
 /// A configured authorizer.
-/// One that decides from memory returns without waiting; one with a remote service waits for it.
+/// An authorizer that decides from memory returns at once; a webhook waits for its service.
 #[async_trait]
 trait Authorizer: Send + Sync {
-    async fn authorize(&self, question: AuthzRequest<'_>) -> Result<Answer, MirrorNotReady>;
+    async fn authorize(&self, request: AuthzRequest<'_>) -> Result<AuthzOutcome, MirrorNotReady>;
     fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, MirrorNotReady>;
 }
 
 /// Builds an authorizer, or names the invalid flag or file.
-type Build = fn(&Settings, &Entry, &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String>;
+type Build = fn(&Settings, &Entry, &Arc<Mirror>) -> Result<Box<dyn Authorizer>, ConfigError>;
 
 /// The authorizers by type, with their `--help` text.
 const MODES: &[(&str, &str, Build)] = &[
@@ -146,27 +150,27 @@ impl Modes {
     ///
     /// # Errors
     ///
-    /// All mistakes.
-    pub fn parse(flag: Option<&str>) -> Result<Self, Vec<String>> {
+    /// All errors.
+    pub fn parse(flag: Option<&str>) -> Result<Self, Vec<ConfigError>> {
         let Some(flag) = flag else {
             let warning = "no --authorization-mode: every request is allowed (AlwaysAllow)".to_owned();
             return Ok(Modes { entries: vec![Entry::of("AlwaysAllow")], warnings: vec![warning] });
         };
         let mut entries: Vec<Entry> = Vec::new();
-        let mut mistakes = Vec::new();
+        let mut errors = Vec::new();
         for word in flag.split(',') {
             match kind(word) {
-                None => mistakes.push(format!(
-                    "--authorization-mode: unknown mode `{word}`: use {}",
-                    kinds().collect::<Vec<_>>().join(", ")
+                None => errors.push(ConfigError::flag(
+                    MODE_FLAG,
+                    format!("unknown mode `{word}`: use {}", kinds().collect::<Vec<_>>().join(", ")),
                 )),
                 Some(kind) if entries.iter().any(|entry| entry.kind == kind) => {
-                    mistakes.push(format!("--authorization-mode: `{kind}` is duplicated"));
+                    errors.push(ConfigError::flag(MODE_FLAG, format!("`{kind}` is duplicated")));
                 }
                 Some(kind) => entries.push(Entry::of(kind)),
             }
         }
-        if mistakes.is_empty() { Ok(Modes::of(entries)) } else { Err(mistakes) }
+        if errors.is_empty() { Ok(Modes::of(entries)) } else { Err(errors) }
     }
 
     /// Creates the list from ordered entries.
@@ -178,11 +182,11 @@ impl Modes {
 
     /// Sets the webhook settings of entries that a flag names without settings.
     #[must_use]
-    pub fn with_webhook(mut self, how: Option<Webhook>) -> Self {
+    pub fn with_webhook(mut self, settings: Option<Webhook>) -> Self {
         for entry in
             self.entries.iter_mut().filter(|entry| entry.kind == "Webhook" && entry.webhook.is_none())
         {
-            entry.webhook.clone_from(&how);
+            entry.webhook.clone_from(&settings);
         }
         self
     }
@@ -215,27 +219,27 @@ struct Mode {
     authorizer: Box<dyn Authorizer>,
     /// The match conditions of a webhook, and the verdict when they fail.
     conditions: Option<(Arc<Conditions>, OnFailure)>,
-    counters: ModeCounters,
+    counters: AuthorizerCounters,
     clock: Arc<dyn Clock>,
 }
 
 impl Mode {
-    async fn authorize(&self, question: AuthzRequest<'_>) -> Result<Answer, MirrorNotReady> {
+    async fn authorize(&self, request: AuthzRequest<'_>) -> Result<AuthzOutcome, MirrorNotReady> {
         let Some((conditions, on_failure)) = &self.conditions else {
-            return self.authorizer.authorize(question).await;
+            return self.authorizer.authorize(request).await;
         };
-        let mut skipped = Answer::default();
-        let begun = self.clock.monotonic();
-        let matched = conditions.check(question.user, question.attributes);
-        self.counters.matched(self.clock.monotonic().saturating_sub(begun));
+        let mut skipped = AuthzOutcome::default();
+        let started = self.clock.monotonic();
+        let matched = conditions.check(request.user, request.attributes);
+        self.counters.observe_condition(self.clock.monotonic().saturating_sub(started));
         match matched {
-            Match::Matches => return self.authorizer.authorize(question).await,
-            Match::Skipped => {
-                self.counters.excluded();
+            ConditionResult::Matches => return self.authorizer.authorize(request).await,
+            ConditionResult::Skipped => {
+                self.counters.count_exclusion();
                 skipped.decision.verdict = Verdict::NoOpinion;
             }
-            Match::Failed(problem) => {
-                self.counters.condition_failed();
+            ConditionResult::Failed(problem) => {
+                self.counters.count_condition_error();
                 tracing::warn!(mode = self.name, problem, "authorizer match conditions failed");
                 skipped.decision.verdict = on_failure.verdict();
                 skipped.decision.evaluation_error = format!("{}: match conditions: {problem}", self.name);
@@ -255,31 +259,31 @@ impl Union {
         modes: &Modes,
         settings: &Settings,
         mirror: &Arc<Mirror>,
-        meters: &Meters,
-    ) -> Result<Self, Vec<String>> {
-        let mut built = Vec::new();
-        let mut mistakes = Vec::new();
+        metrics: &AuthdMetrics,
+    ) -> Result<Self, Vec<ConfigError>> {
+        let mut authorizers = Vec::new();
+        let mut errors = Vec::new();
         for entry in &modes.entries {
             let Entry { kind, name, webhook } = entry;
             let Some((.., build)) = MODES.iter().find(|(known, ..)| known == kind) else {
                 continue;
             };
             match build(settings, entry, mirror) {
-                Ok(authorizer) => built.push(Mode {
+                Ok(authorizer) => authorizers.push(Mode {
                     name: name.clone(),
                     authorizer,
                     conditions: webhook
                         .as_ref()
                         .filter(|webhook| !webhook.conditions.is_empty())
                         .map(|webhook| (Arc::clone(&webhook.conditions), webhook.on_failure)),
-                    counters: meters.mode(kind, name),
-                    clock: Arc::clone(&settings.webhooks.ground.clock),
+                    counters: metrics.authorizer_counters(kind, name),
+                    clock: Arc::clone(&settings.webhooks.context.clock),
                 }),
-                Err(mistake) => mistakes.push(mistake),
+                Err(error) => errors.push(error),
             }
         }
         let uses_remote_service = modes.has("Webhook");
-        if mistakes.is_empty() { Ok(Union { modes: built, uses_remote_service }) } else { Err(mistakes) }
+        if errors.is_empty() { Ok(Union { modes: authorizers, uses_remote_service }) } else { Err(errors) }
     }
 
     /// No authorizer: only `system:masters` is allowed.
@@ -302,7 +306,7 @@ impl Union {
                 rng: Arc::new(apimachinery::clock::SystemRng),
             }),
         };
-        Union::build(&modes, &settings, mirror, &Meters::new([])).expect("modes that can be made")
+        Union::build(&modes, &settings, mirror, &AuthdMetrics::new([])).expect("modes that can be made")
     }
 
     /// Whether a decision may involve a remote service.
@@ -315,16 +319,16 @@ impl Union {
     /// # Errors
     ///
     /// [`MirrorNotReady`]: retry when the mirror has caught up.
-    pub async fn authorize(&self, question: AuthzRequest<'_>) -> Result<Answer, MirrorNotReady> {
-        if question.user.in_group(MASTERS) {
+    pub async fn authorize(&self, request: AuthzRequest<'_>) -> Result<AuthzOutcome, MirrorNotReady> {
+        if request.user.in_group(MASTERS) {
             let decision = Decision { verdict: Verdict::Allow, ..Decision::default() };
-            return Ok(Answer { decision, any_name: true, ..Answer::default() });
+            return Ok(AuthzOutcome { decision, any_name: true, ..AuthzOutcome::default() });
         }
-        let mut all = Answer { any_name: true, ..Answer::default() };
+        let mut all = AuthzOutcome { any_name: true, ..AuthzOutcome::default() };
         all.decision.verdict = Verdict::NoOpinion;
         for mode in &self.modes {
-            let answer = mode.authorize(question).await?;
-            mode.counters.count(answer.decision.verdict);
+            let answer = mode.authorize(request).await?;
+            mode.counters.count_decision(answer.decision.verdict);
             merge(&mut all.depends_on, answer.depends_on);
             all.any_name = all.any_name && answer.any_name;
             all.ttl = [all.ttl, answer.ttl].into_iter().flatten().min();
@@ -379,12 +383,12 @@ fn append(all: &mut String, more: &str) {
 fn merge(all: &mut Dependencies, more: Dependencies) {
     all.rbac_cluster |= more.rbac_cluster;
     all.identity |= more.identity;
-    for (held, more) in
+    for (items, more) in
         [(&mut all.rbac_namespace, more.rbac_namespace), (&mut all.graph_node, more.graph_node)]
     {
         for item in more {
-            if !held.contains(&item) {
-                held.push(item);
+            if !items.contains(&item) {
+                items.push(item);
             }
         }
     }
@@ -402,7 +406,7 @@ mod tests {
 
     #[test]
     fn authorization_mode_flag_reports_all_errors() {
-        for (flag, want) in [
+        for (flag, expected) in [
             (None, Ok((vec!["AlwaysAllow"], 1))),
             (Some("RBAC"), Ok((vec!["RBAC"], 0))),
             (Some("Node,RBAC"), Ok((vec!["Node", "RBAC"], 0))),
@@ -416,8 +420,8 @@ mod tests {
         ] {
             let got = Modes::parse(flag)
                 .map(|m| (m.entries.iter().map(|entry| entry.kind).collect::<Vec<_>>(), m.warnings.len()))
-                .map_err(|mistakes| mistakes.len());
-            assert_eq!(got, want, "{flag:?}");
+                .map_err(|errors| errors.len());
+            assert_eq!(got, expected, "{flag:?}");
         }
     }
 
@@ -430,7 +434,7 @@ mod tests {
         let master = UserInfo { groups: vec![MASTERS.into()], ..user.clone() };
         let attributes =
             Attributes { resource_request: true, namespace: "a".into(), ..Attributes::default() };
-        for (modes, want, reason, rbac) in [
+        for (modes, expected, reason, rbac) in [
             ("AlwaysAllow", Verdict::Allow, "", false),
             ("AlwaysDeny", Verdict::NoOpinion, "Everything is forbidden.", false),
             ("AlwaysDeny,AlwaysAllow", Verdict::Allow, "", false),
@@ -442,14 +446,19 @@ mod tests {
         ] {
             let union = Union::of(modes, &mirror);
             let decide =
-                |question| union.authorize(question).now_or_never().expect("it does not wait").unwrap();
-            let ask = |user| AuthzRequest { user, attributes: &attributes, at_least: 1, explain: false };
-            let answer = decide(ask(&user));
-            assert_eq!((answer.decision.verdict, answer.decision.reason.as_str()), (want, reason), "{modes}");
+                |request| union.authorize(request).now_or_never().expect("it does not wait").unwrap();
+            let request_of =
+                |user| AuthzRequest { user, attributes: &attributes, at_least: 1, explain: false };
+            let answer = decide(request_of(&user));
+            assert_eq!(
+                (answer.decision.verdict, answer.decision.reason.as_str()),
+                (expected, reason),
+                "{modes}"
+            );
             let namespaces: &[&str] = if rbac { &["a"] } else { &[] };
             assert_eq!(answer.depends_on.rbac_cluster, rbac, "{modes}");
             assert_eq!(answer.depends_on.rbac_namespace, namespaces, "{modes}");
-            let answer = decide(AuthzRequest { at_least: u64::MAX, ..ask(&master) });
+            let answer = decide(AuthzRequest { at_least: u64::MAX, ..request_of(&master) });
             assert!(
                 answer.decision.allowed() && answer.depends_on == Dependencies::default(),
                 "{modes}: masters"

@@ -13,7 +13,8 @@ use async_trait::async_trait;
 use authproto::auth::Dependencies;
 
 use super::entry::Entry;
-use super::{Answer, Authorizer, AuthzRequest, Rules, Settings};
+use super::{Authorizer, AuthzOutcome, AuthzRequest, Rules, Settings};
+use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::rules::RbacDecision;
 
@@ -24,26 +25,30 @@ struct Rbac {
     mirror: Arc<Mirror>,
 }
 
-pub(super) fn build(_: &Settings, _: &Entry, mirror: &Arc<Mirror>) -> Result<Box<dyn Authorizer>, String> {
+pub(super) fn build(
+    _: &Settings,
+    _: &Entry,
+    mirror: &Arc<Mirror>,
+) -> Result<Box<dyn Authorizer>, ConfigError> {
     Ok(Box::new(Rbac { mirror: Arc::clone(mirror) }))
 }
 
 #[async_trait]
 impl Authorizer for Rbac {
-    async fn authorize(&self, question: AuthzRequest<'_>) -> Result<Answer, MirrorNotReady> {
-        let AuthzRequest { user, attributes, at_least, explain } = question;
+    async fn authorize(&self, request: AuthzRequest<'_>) -> Result<AuthzOutcome, MirrorNotReady> {
+        let AuthzRequest { user, attributes, at_least, explain } = request;
         let policy = self.mirror.policy(at_least)?;
-        let judgement = policy.judge(user, attributes);
-        let explanation = match &judgement {
+        let rbac_decision = policy.decide(user, attributes);
+        let explanation = match &rbac_decision {
             RbacDecision::NotAllowed(_) if explain => policy.explain(user, attributes, MAX_EXPLANATION_LINES),
             RbacDecision::NotAllowed(_) | RbacDecision::Allowed { .. } => Vec::new(),
         };
         drop(policy);
-        let (verdict, reason, any_name, cluster_wide) = match judgement {
+        let (verdict, reason, any_name, cluster_wide) = match rbac_decision {
             RbacDecision::Allowed { reason, cluster_wide, any_name } => {
                 (Verdict::Allow, reason, any_name, cluster_wide)
             }
-            RbacDecision::NotAllowed(refusal) => {
+            RbacDecision::NotAllowed(denial) => {
                 tracing::debug!(
                     user = user.name,
                     verb = attributes.verb,
@@ -53,10 +58,10 @@ impl Authorizer for Rbac {
                     namespace = attributes.namespace,
                     name = attributes.name,
                     path = attributes.path,
-                    reason = refusal.reason,
+                    reason = denial.reason,
                     "RBAC: no rule allows the request"
                 );
-                (Verdict::NoOpinion, refusal.reason, refusal.any_name, false)
+                (Verdict::NoOpinion, denial.reason, denial.any_name, false)
             }
         };
         let namespaced = attributes.resource_request && !attributes.namespace.is_empty() && !cluster_wide;
@@ -66,7 +71,7 @@ impl Authorizer for Rbac {
             ..Dependencies::default()
         };
         let decision = Decision { verdict, reason, evaluation_error: String::new() };
-        Ok(Answer { decision, depends_on, any_name, explanation, ..Answer::default() })
+        Ok(AuthzOutcome { decision, depends_on, any_name, explanation, ..AuthzOutcome::default() })
     }
 
     fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, MirrorNotReady> {

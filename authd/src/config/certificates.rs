@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use serving::reload::Snapshot;
 
 use crate::authn::{ProxySettings, Trust, TrustFiles};
+use crate::config_error::ConfigError;
 
 /// The flags as written.
 #[derive(Debug, Default, clap::Args)]
@@ -39,7 +40,7 @@ pub struct Flags {
     /// Headers all of whose values are groups. Suggested: X-Remote-Group.
     #[arg(long, value_name = "HEADER,...", value_delimiter = ',')]
     pub requestheader_group_headers: Vec<String>,
-    /// Prefixes of headers that hold further attributes. Suggested: X-Remote-Extra-.
+    /// Prefixes of headers with extra attributes. Suggested: X-Remote-Extra-.
     #[arg(long, value_name = "PREFIX,...", value_delimiter = ',')]
     pub requestheader_extra_headers_prefix: Vec<String>,
 }
@@ -50,19 +51,23 @@ pub(super) fn check(
     flags: Flags,
     uids: bool,
     now: Timestamp,
-    mistakes: &mut Vec<String>,
+    errors: &mut Vec<ConfigError>,
     warnings: &mut Vec<String>,
 ) -> (Arc<Trust>, ProxySettings, Snapshot) {
     if flags.client_crl_file.is_some()
         && flags.client_ca_file.is_none()
         && flags.requestheader_client_ca_file.is_none()
     {
-        mistakes.push(
-            "--client-crl-file: requires --client-ca-file or --requestheader-client-ca-file".to_owned(),
-        );
+        errors.push(ConfigError::flag(
+            "--client-crl-file",
+            "requires --client-ca-file or --requestheader-client-ca-file",
+        ));
     }
     if !flags.requestheader_uid_headers.is_empty() && !uids {
-        mistakes.push("--requestheader-uid-headers needs the feature gate RemoteRequestHeaderUID".to_owned());
+        errors.push(ConfigError::flag(
+            "--requestheader-uid-headers",
+            "needs the feature gate RemoteRequestHeaderUID",
+        ));
     }
     let headers = [
         ("username-headers", &flags.requestheader_username_headers),
@@ -72,8 +77,10 @@ pub(super) fn check(
     ];
     for (flag, names) in headers {
         let bad = names.iter().filter(|name| http::HeaderName::from_bytes(name.trim().as_bytes()).is_err());
-        mistakes
-            .extend(bad.map(|name| format!("--requestheader-{flag}: `{name}` is not a valid header name")));
+        errors.extend(bad.map(|name| {
+            let problem = format!("`{name}` is not a valid header name");
+            ConfigError::flag(format!("--requestheader-{flag}"), problem)
+        }));
     }
     let (authority, user) =
         (flags.requestheader_client_ca_file.is_some(), !flags.requestheader_username_headers.is_empty());
@@ -82,14 +89,14 @@ pub(super) fn check(
             if authority { "--requestheader-username-headers" } else { "--requestheader-client-ca-file" };
         warnings.push(format!("no authenticating proxy is trusted: {missing} is missing"));
     }
-    let lower =
+    let to_lower_case =
         |names: Vec<String>| names.iter().map(|name| name.trim().to_ascii_lowercase()).collect::<Vec<_>>();
     let proxy = ProxySettings {
         allowed_names: flags.requestheader_allowed_names,
-        username: lower(flags.requestheader_username_headers),
-        uid: lower(flags.requestheader_uid_headers),
-        groups: lower(flags.requestheader_group_headers),
-        extra_prefixes: lower(flags.requestheader_extra_headers_prefix),
+        username: to_lower_case(flags.requestheader_username_headers),
+        uid: to_lower_case(flags.requestheader_uid_headers),
+        groups: to_lower_case(flags.requestheader_group_headers),
+        extra_prefixes: to_lower_case(flags.requestheader_extra_headers_prefix),
     };
     let files = TrustFiles {
         client_ca: flags.client_ca_file,
@@ -97,8 +104,8 @@ pub(super) fn check(
         proxy_ca: flags.requestheader_client_ca_file,
     };
     let before_read = Snapshot::new(files.paths());
-    let trust = Trust::load(files, proxy.allowed_names.is_empty(), now).unwrap_or_else(|wrong| {
-        mistakes.extend(wrong);
+    let trust = Trust::load(files, proxy.allowed_names.is_empty(), now).unwrap_or_else(|problems| {
+        errors.extend(problems);
         Arc::default()
     });
     (trust, proxy, before_read)
@@ -107,41 +114,42 @@ pub(super) fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config_error::error_texts;
 
-    fn told(flags: Flags, uids: bool) -> (Vec<String>, Vec<String>, ProxySettings) {
-        let (mut mistakes, mut warnings) = (Vec::new(), Vec::new());
-        let (_, proxy, _) = check(flags, uids, Timestamp::UNIX_EPOCH, &mut mistakes, &mut warnings);
-        (mistakes, warnings, proxy)
+    fn check_flags(flags: Flags, uids: bool) -> (Vec<String>, Vec<String>, ProxySettings) {
+        let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+        let (_, proxy, _) = check(flags, uids, Timestamp::UNIX_EPOCH, &mut errors, &mut warnings);
+        (error_texts(errors), warnings, proxy)
     }
 
     #[test]
     fn authenticating_proxy_requires_ca_file_and_username_header() {
-        let (mistakes, warnings, _) = told(Flags::default(), true);
-        assert!(mistakes.is_empty() && warnings.is_empty());
+        let (errors, warnings, _) = check_flags(Flags::default(), true);
+        assert!(errors.is_empty() && warnings.is_empty());
         let headers = || Flags {
             requestheader_username_headers: vec!["X-Remote-User".into(), " x-USER".into()],
             requestheader_uid_headers: vec!["X-Remote-Uid".into()],
             ..Flags::default()
         };
-        let (mistakes, warnings, proxy) = told(headers(), true);
-        assert!(mistakes.is_empty(), "{mistakes:?}");
+        let (errors, warnings, proxy) = check_flags(headers(), true);
+        assert!(errors.is_empty(), "{errors:?}");
         assert_eq!(
             warnings,
             ["no authenticating proxy is trusted: --requestheader-client-ca-file is missing"]
         );
         assert_eq!(proxy.username, ["x-remote-user", "x-user"], "header names are case-insensitive");
-        let (mistakes, ..) = told(headers(), false);
-        assert_eq!(mistakes, ["--requestheader-uid-headers needs the feature gate RemoteRequestHeaderUID"]);
+        let (errors, ..) = check_flags(headers(), false);
+        assert_eq!(errors, ["--requestheader-uid-headers: needs the feature gate RemoteRequestHeaderUID"]);
         let bad =
             Flags { requestheader_group_headers: vec!["X Group".into(), String::new()], ..Flags::default() };
-        assert_eq!(told(bad, true).0.len(), 2);
+        assert_eq!(check_flags(bad, true).0.len(), 2);
         let missing = Flags {
             requestheader_client_ca_file: Some("/nope".into()),
             client_ca_file: Some("/nope".into()),
             ..Flags::default()
         };
-        assert_eq!(told(missing, true).0.len(), 2, "each missing file is reported");
+        assert_eq!(check_flags(missing, true).0.len(), 2, "each missing file is reported");
         let alone = Flags { client_crl_file: Some("/nope".into()), ..Flags::default() };
-        assert_eq!(told(alone, true).0.len(), 2, "no CA file, and a missing file");
+        assert_eq!(check_flags(alone, true).0.len(), 2, "no CA file, and a missing file");
     }
 }

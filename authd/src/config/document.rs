@@ -1,39 +1,44 @@
-//! Configuration files as documents: YAML or JSON, strictly decoded, each fault with its path and line.
+//! Configuration files as documents: YAML or JSON, strictly decoded, each error with its path and line.
 //!
 //! # Contract
 //!
 //! [`Document::read`] parses the first document into a tree. [`Fields`] decodes an object field by field and
-//! records wrong types, unknown fields and duplicate fields. Decoding continues after a fault, so that one
-//! run reports all faults. The reader validates values beyond their type, with [`Faults::note`].
+//! records wrong types, unknown fields and duplicate fields. Decoding continues after an error, so that one
+//! run reports all errors. The reader validates values beyond their type, with [`ErrorList::add`].
 //!
 //! # Invariants
 //!
-//! INVARIANT (strict): a field that no reader consumes is a fault, and so is a duplicate field (as in strict
+//! INVARIANT (strict): a field that no reader consumes is an error, and so is a duplicate field (as in strict
 //! decoding of kube-apiserver).
 
 use std::cell::RefCell;
 use std::fmt;
+use std::path::Path;
 
 use apimachinery::codec::yaml::{self, Lines};
 use apimachinery::codec::{DecodeError, Limits};
 use apimachinery::field::{FieldError, FieldPath};
 use serde_json::{Map, Value};
 
-/// Limits of a file, well beyond any legitimate configuration.
+use crate::config_error::ConfigError;
+
+/// Limit in bytes of a configuration file.
+const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+/// Limits of a document, well beyond any legitimate configuration.
 pub const LIMITS: Limits = Limits { depth: 32, ..Limits::BODY };
-/// Limit of recorded faults per file.
+/// Limit of recorded errors per file.
 const MAX_FAULTS: usize = 100;
 
-/// A fault of a file.
+/// An error of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Fault {
+pub struct DocumentError {
     /// The line, from 1, if known.
     pub line: Option<usize>,
     /// The field and its problem.
     pub text: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for DocumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(f, "line {line}: {}", self.text),
@@ -42,40 +47,55 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Formats the faults of a file in one line, for the log.
-pub fn join_faults(faults: &[Fault]) -> String {
-    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+/// Formats the errors of a file in one line, for the log.
+pub fn join_errors(errors: &[DocumentError]) -> String {
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     texts.join("; ")
 }
 
-/// The faults recorded so far.
-#[derive(Debug, Default)]
-pub struct Faults {
-    lines: Lines,
-    list: RefCell<Vec<Fault>>,
+/// Reads a whole configuration file.
+///
+/// # Errors
+///
+/// The file cannot be read, or exceeds the size limit.
+pub fn read_file(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let system_error = |error: std::io::Error| ConfigError::file(path, error.to_string());
+    let size = std::fs::metadata(path).map_err(system_error)?.len();
+    if size > MAX_FILE_BYTES {
+        let problem = format!("{size} bytes exceed the limit of {MAX_FILE_BYTES} for a configuration file");
+        return Err(ConfigError::file(path, problem));
+    }
+    std::fs::read(path).map_err(system_error)
 }
 
-impl Faults {
-    /// Records a fault of a field.
-    pub fn note(&self, error: &FieldError) {
+/// The errors recorded so far.
+#[derive(Debug, Default)]
+pub struct ErrorList {
+    lines: Lines,
+    list: RefCell<Vec<DocumentError>>,
+}
+
+impl ErrorList {
+    /// Records an error of a field.
+    pub fn add(&self, error: &FieldError) {
         let line = self.lines.at(error.path.as_str());
-        self.push(Fault { line, text: format!("{}: {}", error.path, error.body()) });
+        self.push(DocumentError { line, text: format!("{}: {}", error.path, error.body()) });
     }
 
-    fn push(&self, fault: Fault) {
+    fn push(&self, error: DocumentError) {
         let mut list = self.list.borrow_mut();
         if list.len() < MAX_FAULTS {
-            list.push(fault);
+            list.push(error);
         }
     }
 
-    /// Whether no fault is recorded.
+    /// Whether no error is recorded.
     pub fn is_empty(&self) -> bool {
         self.list.borrow().is_empty()
     }
 
-    /// Returns all faults, sorted by line.
-    pub fn into_list(self) -> Vec<Fault> {
+    /// Returns all errors, sorted by line.
+    pub fn into_list(self) -> Vec<DocumentError> {
         let mut list = self.list.into_inner();
         list.sort();
         list.dedup();
@@ -97,8 +117,8 @@ impl Document {
     /// # Errors
     ///
     /// The file is not YAML, too large, or nested too deeply.
-    pub fn read(bytes: &[u8]) -> Result<Self, Fault> {
-        let decoded = yaml::decode(bytes, LIMITS).map_err(|error| Fault {
+    pub fn read(bytes: &[u8]) -> Result<Self, DocumentError> {
+        let decoded = yaml::decode(bytes, LIMITS).map_err(|error| DocumentError {
             line: match &error {
                 DecodeError::Syntax(text) => {
                     text.strip_prefix("yaml: line ").and_then(|rest| rest.split(':').next()?.parse().ok())
@@ -125,38 +145,41 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// All faults: those that `decode` records, and those of the document form.
+    /// All errors: those that `decode` records, and those of the document form.
     pub fn decode<T>(
         &self,
         kind: &str,
         versions: &[String],
         decode: impl FnOnce(&mut Fields<'_>) -> T,
-    ) -> Result<T, Vec<Fault>> {
-        let faults = Faults { lines: self.lines.clone(), list: RefCell::default() };
+    ) -> Result<T, Vec<DocumentError>> {
+        let errors = ErrorList { lines: self.lines.clone(), list: RefCell::default() };
         for path in &self.duplicates {
             let line = self.lines.at(path);
-            faults.push(Fault { line, text: format!("strict decoding error: duplicate field \"{path}\"") });
+            errors.push(DocumentError {
+                line,
+                text: format!("strict decoding error: duplicate field \"{path}\""),
+            });
         }
         let Some(object) = self.value.as_object() else {
-            faults.push(Fault { line: Some(1), text: "the file must be an object".to_owned() });
-            return Err(faults.into_list());
+            errors.push(DocumentError { line: Some(1), text: "the file must be an object".to_owned() });
+            return Err(errors.into_list());
         };
-        let mut fields = Fields::new(object, FieldPath::root(), &faults);
+        let mut fields = Fields::new(object, FieldPath::root(), &errors);
         let (version, found) = (fields.text("apiVersion"), fields.text("kind"));
         if !versions.contains(&version) {
             let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
-            faults.note(&FieldError::not_supported(
+            errors.add(&FieldError::not_supported(
                 &FieldPath::new("apiVersion"),
                 version.as_str(),
                 &versions,
             ));
         }
         if found != kind {
-            faults.note(&FieldError::not_supported(&FieldPath::new("kind"), found.as_str(), &[kind]));
+            errors.add(&FieldError::not_supported(&FieldPath::new("kind"), found.as_str(), &[kind]));
         }
         let decoded = decode(&mut fields);
         fields.finish();
-        if faults.is_empty() { Ok(decoded) } else { Err(faults.into_list()) }
+        if errors.is_empty() { Ok(decoded) } else { Err(errors.into_list()) }
     }
 }
 
@@ -165,13 +188,13 @@ impl Document {
 pub struct Fields<'d> {
     object: &'d Map<String, Value>,
     path: FieldPath,
-    faults: &'d Faults,
+    errors: &'d ErrorList,
     known: Vec<&'static str>,
 }
 
 impl<'d> Fields<'d> {
-    fn new(object: &'d Map<String, Value>, path: FieldPath, faults: &'d Faults) -> Self {
-        Fields { object, path, faults, known: Vec::new() }
+    fn new(object: &'d Map<String, Value>, path: FieldPath, errors: &'d ErrorList) -> Self {
+        Fields { object, path, errors, known: Vec::new() }
     }
 
     /// The path of the object.
@@ -179,9 +202,9 @@ impl<'d> Fields<'d> {
         &self.path
     }
 
-    /// The list that records faults.
-    pub fn faults(&self) -> &'d Faults {
-        self.faults
+    /// The list that records errors.
+    pub fn errors(&self) -> &'d ErrorList {
+        self.errors
     }
 
     fn field(&mut self, name: &'static str) -> Option<&'d Value> {
@@ -189,23 +212,23 @@ impl<'d> Fields<'d> {
         self.object.get(name).filter(|value| !value.is_null())
     }
 
-    /// A field of one type; a wrong type gives None and records a fault.
+    /// A field of one type; a wrong type gives None and records an error.
     fn typed<T>(
         &mut self,
         name: &'static str,
-        what: &str,
+        description: &str,
         read: impl Fn(&'d Value) -> Option<T>,
     ) -> Option<T> {
         let value = self.field(name)?;
         let read = read(value);
         if read.is_none() {
-            self.wrong_type(&self.path.child(name), value, what);
+            self.wrong_type(&self.path.child(name), value, description);
         }
         read
     }
 
-    fn wrong_type(&self, path: &FieldPath, value: &Value, what: &str) {
-        let shown = match value {
+    fn wrong_type(&self, path: &FieldPath, value: &Value, description: &str) {
+        let type_name = match value {
             Value::Object(_) => "object",
             Value::Array(_) => "array",
             Value::String(_) => "string",
@@ -213,7 +236,7 @@ impl<'d> Fields<'d> {
             Value::Bool(_) => "boolean",
             Value::Null => "null",
         };
-        self.faults.note(&FieldError::type_invalid(path, shown, &format!("must be {what}")));
+        self.errors.add(&FieldError::type_invalid(path, type_name, &format!("must be {description}")));
     }
 
     /// A string; None if absent.
@@ -235,10 +258,10 @@ impl<'d> Fields<'d> {
     pub fn texts(&mut self, name: &'static str) -> Vec<String> {
         let Some(items) = self.typed(name, "a list of strings", Value::as_array) else { return Vec::new() };
         let mut texts = Vec::with_capacity(items.len());
-        for (at, item) in items.iter().enumerate() {
+        for (index, item) in items.iter().enumerate() {
             match item.as_str() {
                 Some(text) => texts.push(text.to_owned()),
-                None => self.wrong_type(&self.path.child(name).index(at), item, "a string"),
+                None => self.wrong_type(&self.path.child(name).index(index), item, "a string"),
             }
         }
         texts
@@ -247,7 +270,7 @@ impl<'d> Fields<'d> {
     /// An object; None if absent.
     pub fn object<T>(&mut self, name: &'static str, read: impl FnOnce(&mut Fields<'d>) -> T) -> Option<T> {
         let object = self.typed(name, "an object", Value::as_object)?;
-        let mut fields = Fields::new(object, self.path.child(name), self.faults);
+        let mut fields = Fields::new(object, self.path.child(name), self.errors);
         let decoded = read(&mut fields);
         fields.finish();
         Some(decoded)
@@ -257,11 +280,11 @@ impl<'d> Fields<'d> {
     pub fn objects<T>(&mut self, name: &'static str, mut read: impl FnMut(&mut Fields<'d>) -> T) -> Vec<T> {
         let Some(items) = self.typed(name, "a list of objects", Value::as_array) else { return Vec::new() };
         let mut decoded = Vec::with_capacity(items.len());
-        for (at, item) in items.iter().enumerate() {
-            let path = self.path.child(name).index(at);
+        for (index, item) in items.iter().enumerate() {
+            let path = self.path.child(name).index(index);
             match item.as_object() {
                 Some(object) => {
-                    let mut fields = Fields::new(object, path, self.faults);
+                    let mut fields = Fields::new(object, path, self.errors);
                     decoded.push(read(&mut fields));
                     fields.finish();
                 }
@@ -275,9 +298,11 @@ impl<'d> Fields<'d> {
     fn finish(&self) {
         for name in self.object.keys().filter(|name| !self.known.contains(&name.as_str())) {
             let path = self.path.child(name);
-            let line = self.faults.lines.at(path.as_str());
-            self.faults
-                .push(Fault { line, text: format!("strict decoding error: unknown field \"{path}\"") });
+            let line = self.errors.lines.at(path.as_str());
+            self.errors.push(DocumentError {
+                line,
+                text: format!("strict decoding error: unknown field \"{path}\""),
+            });
         }
     }
 }
@@ -287,24 +312,24 @@ mod tests {
     use super::*;
 
     /// Name, tags and items.
-    type Thing = (String, Vec<String>, Vec<Option<bool>>);
+    type Sample = (String, Vec<String>, Vec<Option<bool>>);
 
-    fn read(text: &str) -> Result<Thing, Vec<String>> {
-        let document = Document::read(text.as_bytes()).map_err(|fault| vec![fault.to_string()])?;
+    fn read(text: &str) -> Result<Sample, Vec<String>> {
+        let document = Document::read(text.as_bytes()).map_err(|error| vec![error.to_string()])?;
         let decoded = document.decode("Thing", &["a/v1".to_owned()], |fields| {
             let name = fields.object("spec", |spec| spec.text("name")).unwrap_or_default();
             let items = fields.objects("items", |item| item.boolean("enabled"));
             (name, fields.texts("tags"), items)
         });
-        decoded.map_err(|faults| faults.iter().map(ToString::to_string).collect())
+        decoded.map_err(|errors| errors.iter().map(ToString::to_string).collect())
     }
 
     #[test]
     fn valid_document_is_decoded() {
         let text =
             "apiVersion: a/v1\nkind: Thing\nspec: {name: x}\ntags: [a, b]\nitems:\n- enabled: true\n- {}\n";
-        let want = ("x".to_owned(), vec!["a".to_owned(), "b".to_owned()], vec![Some(true), None]);
-        assert_eq!(read(text), Ok(want));
+        let expected = ("x".to_owned(), vec!["a".to_owned(), "b".to_owned()], vec![Some(true), None]);
+        assert_eq!(read(text), Ok(expected));
         assert_eq!(read(r#"{"apiVersion":"a/v1","kind":"Thing","spec":null}"#), Ok(Default::default()));
     }
 
@@ -340,14 +365,14 @@ more: {}
 
     #[test]
     fn non_object_document_is_rejected() {
-        for (text, want) in [
+        for (text, expected) in [
             ("", "line 1: the file must be an object"),
             ("- a", "line 1: the file must be an object"),
             ("a:\n- [", "line 2: yaml: line 2"),
             ("a: &a [*a]", "line 1: yaml: line 1"),
         ] {
-            let faults = read(text).unwrap_err();
-            assert!(faults.first().is_some_and(|fault| fault.starts_with(want)), "{text}: {faults:?}");
+            let errors = read(text).unwrap_err();
+            assert!(errors.first().is_some_and(|error| error.starts_with(expected)), "{text}: {errors:?}");
         }
         let deep = "[".repeat(1000);
         assert_eq!(read(&deep).unwrap_err(), ["the document is nested deeper than 32 levels"]);

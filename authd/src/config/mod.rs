@@ -3,18 +3,20 @@
 //!
 //! # Contract
 //!
-//! [`Config::check`] reports all mistakes at once. A flag without effect in this version is accepted with a
-//! line in [`Config::warnings`]. An unknown flag and an unsupported mode are mistakes.
+//! [`Config::check`] reports all errors at once. A flag without effect in this version is accepted with a
+//! line in [`Config::warnings`]. An unknown flag and an unsupported mode are errors.
 
 pub mod authentication;
+pub mod authentication_source;
 pub mod authorization;
+pub mod authorization_source;
+mod authorization_webhook;
 mod certificates;
 pub mod document;
-pub mod hot_reload;
 pub mod oidc;
-pub mod reloaded_files;
 mod service_accounts;
-pub mod webhooks;
+mod token_webhook;
+mod webhook_version;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,18 +26,22 @@ use apimachinery::clock::{Clock, SystemClock, SystemRng};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::Parser;
 use serving::gates::{FeatureGates, Gate};
+use serving::reload::Snapshot;
 use serving::{flags, log};
 
 use crate::authn::webhook::TokenWebhook;
 use crate::authn::{JwtSettings, Settings, TokenFile};
 use crate::authz::webhook::Webhooks;
 use crate::authz::{self, Modes};
-use crate::controllers::{self, tokens::Enabled};
+use crate::config_error::ConfigError;
+use crate::controllers::{self, tokens::EnabledControllers};
 use crate::webhook::WebhookContext;
 use authentication::Context;
-use authentication::source::{LoadedConfiguration, Source};
-use reloaded_files::ReloadedFiles;
+use authentication_source::{LoadedConfiguration, Source};
 pub use service_accounts::KeyFiles;
+
+/// The flag with the policy file of mode ABAC.
+const POLICY_FILE: &str = "--authorization-policy-file";
 
 /// The flags as written.
 #[derive(Debug, Parser)]
@@ -62,7 +68,7 @@ pub struct Flags {
     pub anonymous_auth: Option<bool>,
     /// The authorization modes.
     #[command(flatten)]
-    pub authorization: authorization::source::Flags,
+    pub authorization: authorization_source::Flags,
     /// The policy file of mode ABAC: one JSON object per line. Read at start.
     #[arg(long, value_name = "FILE")]
     pub authorization_policy_file: Option<PathBuf>,
@@ -71,10 +77,13 @@ pub struct Flags {
     pub api_audiences: Vec<String>,
     /// OpenID Connect and other JWT authenticators.
     #[command(flatten)]
-    pub authentication: authentication::source::Flags,
-    /// Webhooks.
+    pub authentication: authentication_source::Flags,
+    /// The token webhook.
     #[command(flatten)]
-    pub webhooks: webhooks::Flags,
+    pub token_webhook: token_webhook::Flags,
+    /// The authorization webhook.
+    #[command(flatten)]
+    pub authorization_webhook: authorization_webhook::Flags,
     /// Service-account tokens.
     #[command(flatten)]
     pub service_accounts: service_accounts::Flags,
@@ -122,7 +131,7 @@ pub struct Config {
     /// Settings of the authenticators.
     pub authn: Settings,
     /// The source of the authorizers.
-    pub authorization: authorization::source::Source,
+    pub authorization: authorization_source::Source,
     /// The configured authorizers.
     pub modes: Modes,
     /// Settings of the authorizers.
@@ -130,9 +139,9 @@ pub struct Config {
     /// The source of the authentication configuration.
     pub authentication: Source,
     /// The files that are reloaded when they change.
-    pub followed: ReloadedFiles,
+    pub reloaded_files: ReloadedFiles,
     /// The enabled token controllers.
-    pub token_controllers: Enabled,
+    pub token_controllers: EnabledControllers,
     /// The address of the listener for metrics and health.
     pub metrics_address: Option<SocketAddr>,
     /// `--show-hidden-metrics-for-version`.
@@ -143,29 +152,44 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
+/// Snapshots of the reloaded files, taken before their first read.
+#[derive(Debug)]
+pub struct ReloadedFiles {
+    /// CA bundles and revocation lists.
+    pub certificates: Snapshot,
+    /// Keys of service-account tokens.
+    pub keys: Snapshot,
+    /// The key files.
+    pub key_files: KeyFiles,
+}
+
 impl Config {
     /// Checks the flags.
     ///
     /// # Errors
     ///
-    /// All mistakes, a line each.
-    pub fn check(flags: Flags, clock: &dyn Clock) -> Result<Self, Vec<String>> {
-        let mut mistakes = Vec::new();
+    /// All errors, a line each.
+    pub fn check(flags: Flags, clock: &dyn Clock) -> Result<Self, Vec<ConfigError>> {
+        let mut errors = Vec::new();
         let mut warnings = Vec::new();
-        let names = flags.names.parse::<Preset>().map_err(|mistake| format!("--names: {mistake}")).and_then(
-            |preset| Names::new(preset, &flags.api_domain).map_err(|m| format!("--api-domain: {m}")),
-        );
-        let names = names.map_err(|mistake| mistakes.push(mistake)).ok();
-        // After invalid names the other checks run with default names, so that all mistakes are reported at
+        let names =
+            flags.names.parse::<Preset>().map_err(|error| ConfigError::flag("--names", error)).and_then(
+                |preset| {
+                    Names::new(preset, &flags.api_domain)
+                        .map_err(|error| ConfigError::flag("--api-domain", error))
+                },
+            );
+        let names = names.map_err(|error| errors.push(error)).ok();
+        // After invalid names the other checks run with default names, so that all errors are reported at
         // once.
-        let others = || Names::new(Preset::Svc, DEFAULT_API_DOMAIN).ok();
-        let Some(names) = names.or_else(others).map(Arc::new) else { return Err(mistakes) };
-        let (authorization, modes) = authorization::source::Source::open(
+        let default_names = || Names::new(Preset::Svc, DEFAULT_API_DOMAIN).ok();
+        let Some(names) = names.or_else(default_names).map(Arc::new) else { return Err(errors) };
+        let (authorization, modes) = authorization_source::Source::open(
             &flags.authorization,
-            flags.webhooks.any_of_authorization(),
+            flags.authorization_webhook.is_any_set(),
             flags.anonymous_auth.is_none(),
             Arc::clone(&names),
-            &mut mistakes,
+            &mut errors,
         );
         let (mut certificate_uids, mut proxy_uids) = (true, true);
         let (mut structured, mut anonymous_conditions) = (true, true);
@@ -178,40 +202,39 @@ impl Config {
                 proxy_uids = gates.enabled(Gate::RemoteRequestHeaderUid);
                 nodes_by_selectors = gates.enabled(Gate::AuthorizeNodeWithSelectors);
                 if nodes_by_selectors && !gates.enabled(Gate::AuthorizeWithSelectors) {
-                    let mistake = "AuthorizeNodeWithSelectors needs AuthorizeWithSelectors";
-                    mistakes.push(format!("--feature-gates: {mistake}"));
+                    let problem = "AuthorizeNodeWithSelectors needs AuthorizeWithSelectors";
+                    errors.push(ConfigError::flag("--feature-gates", problem));
                 }
                 warnings.extend(notes);
             }
-            Err(wrong) => {
-                mistakes.extend(wrong.0.into_iter().map(|mistake| format!("--feature-gates: {mistake}")))
-            }
+            Err(gate_errors) => errors
+                .extend(gate_errors.0.into_iter().map(|error| ConfigError::flag("--feature-gates", error))),
         }
         let hidden_metrics = flags.show_hidden_metrics_for_version;
-        if let Err(mistake) = serving::metrics::Metrics::showing_hidden(&hidden_metrics) {
-            mistakes.push(format!("--show-hidden-metrics-for-version: {mistake}"));
+        if let Err(error) = serving::metrics::Metrics::showing_hidden(&hidden_metrics) {
+            errors.push(ConfigError::flag("--show-hidden-metrics-for-version", error));
         }
         let metrics_address = flags.metrics_address.as_deref().map(loopback).transpose();
-        let metrics_address = metrics_address.map_err(|mistake| mistakes.push(mistake)).ok().flatten();
+        let metrics_address = metrics_address.map_err(|error| errors.push(error)).ok().flatten();
         if flags.socket.as_os_str().is_empty() {
-            mistakes.push("--socket: the path is empty".to_owned());
+            errors.push(ConfigError::flag("--socket", "the path is empty"));
         }
         let modes = modes.map(|modes| match flags.authorization.authorization_config {
             Some(_) => modes,
             None => {
                 let used = modes.has("Webhook");
-                modes.with_webhook(flags.webhooks.authorization(used, &names, &mut mistakes))
+                modes.with_webhook(flags.authorization_webhook.settings(used, &names, &mut errors))
             }
         });
-        let (Some(modes), true) = (modes, mistakes.is_empty()) else {
-            return Err(mistakes);
+        let (Some(modes), true) = (modes, errors.is_empty()) else {
+            return Err(errors);
         };
 
         match (modes.has("ABAC"), &flags.authorization_policy_file) {
-            (true, None) => mistakes.push("--authorization-policy-file: required by mode ABAC".to_owned()),
-            (false, Some(_)) => mistakes.push(
-                "--authorization-policy-file: only used by mode ABAC, which is not configured".to_owned(),
-            ),
+            (true, None) => errors.push(ConfigError::flag(POLICY_FILE, "required by mode ABAC")),
+            (false, Some(_)) => {
+                errors.push(ConfigError::flag(POLICY_FILE, "only used by mode ABAC, which is not configured"))
+            }
             _ => (),
         }
         warnings.extend(modes.warnings.iter().cloned());
@@ -220,24 +243,25 @@ impl Config {
             api_audiences = service_accounts::issuers(&flags.service_accounts, &names);
         }
         let (issuer, key_files, keys) =
-            service_accounts::check(&flags.service_accounts, &api_audiences, &names, &mut mistakes);
+            service_accounts::check(&flags.service_accounts, &api_audiences, &names, &mut errors);
         let (trust, proxy, certificates) =
-            certificates::check(flags.certificates, proxy_uids, clock.now(), &mut mistakes, &mut warnings);
+            certificates::check(flags.certificates, proxy_uids, clock.now(), &mut errors, &mut warnings);
         let token_file =
             flags.token_auth_file.as_deref().map(|path| TokenFile::read(path, api_audiences.clone()));
-        let token_file = token_file.transpose().unwrap_or_else(|mistake| {
-            mistakes.push(mistake);
+        let token_file = token_file.transpose().unwrap_or_else(|error| {
+            errors.push(error);
             None
         });
-        let ground = WebhookContext {
+        let webhook_context = WebhookContext {
             names: Arc::clone(&names),
             clock: Arc::new(SystemClock::new()),
             rng: Arc::new(SystemRng),
         };
-        let token_webhook = flags.webhooks.tokens(&api_audiences, &mut mistakes);
-        let token_webhook = token_webhook.map(|settings| TokenWebhook::open(settings, &ground)).transpose();
-        let token_webhook = token_webhook.unwrap_or_else(|mistake| {
-            mistakes.push(mistake);
+        let token_webhook = flags.token_webhook.settings(&api_audiences, &mut errors);
+        let token_webhook =
+            token_webhook.map(|settings| TokenWebhook::open(settings, &webhook_context)).transpose();
+        let token_webhook = token_webhook.unwrap_or_else(|error| {
+            errors.push(error);
             None
         });
         let context = Context {
@@ -247,13 +271,13 @@ impl Config {
         };
         let anonymous = (flags.anonymous_auth, !modes.has_always_allow());
         let (authentication, LoadedConfiguration { authenticators, anonymous }) =
-            Source::open(flags.authentication, structured, anonymous, context, &mut mistakes);
+            Source::open(flags.authentication, structured, anonymous, context, &mut errors);
         if anonymous.enabled && modes.has_always_allow() {
             warnings.push("--anonymous-auth: anonymous requests are allowed everything".to_owned());
         }
-        mistakes.extend(controllers::names::mistakes(&flags.controllers));
-        if !mistakes.is_empty() {
-            return Err(mistakes);
+        errors.extend(controllers::names::check_names(&flags.controllers));
+        if !errors.is_empty() {
+            return Err(errors);
         }
         let authn = Settings {
             names: Arc::clone(&names),
@@ -273,7 +297,7 @@ impl Config {
             names: Arc::clone(&names),
             nodes_by_selectors,
             policy_file: flags.authorization_policy_file,
-            webhooks: Webhooks::new(ground),
+            webhooks: Webhooks::new(webhook_context),
         };
         Ok(Config {
             socket: flags.socket,
@@ -283,8 +307,8 @@ impl Config {
             authorization,
             modes,
             authentication,
-            followed: ReloadedFiles { certificates, keys, key_files },
-            token_controllers: Enabled::parse(&flags.controllers),
+            reloaded_files: ReloadedFiles { certificates, keys, key_files },
+            token_controllers: EnabledControllers::parse(&flags.controllers),
             metrics_address,
             hidden_metrics,
             exit_on_stdin_eof: flags.exit_on_stdin_eof,
@@ -293,26 +317,27 @@ impl Config {
     }
 }
 
-fn loopback(text: &str) -> Result<SocketAddr, String> {
+fn loopback(text: &str) -> Result<SocketAddr, ConfigError> {
+    let error = |problem: String| ConfigError::flag("--metrics-address", problem);
     let address: SocketAddr =
-        text.parse().map_err(|_| format!("--metrics-address: `{text}` is not of the form address:port"))?;
+        text.parse().map_err(|_| error(format!("`{text}` is not of the form address:port")))?;
     if address.ip().is_loopback() {
         Ok(address)
     } else {
-        Err(format!(
-            "--metrics-address: `{text}` is not a loopback address, and the listener has no authentication"
-        ))
+        Err(error(format!("`{text}` is not a loopback address, and the listener has no authentication")))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config_error::error_texts;
 
     fn check(flags: &[&str]) -> Result<Config, Vec<String>> {
         let words = ["authd", "--socket=/tmp/s"].iter().chain(flags);
         let flags = Flags::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
         Config::check(flags, &apimachinery::clock::ManualClock::at(jiff::Timestamp::UNIX_EPOCH))
+            .map_err(error_texts)
     }
 
     #[test]
@@ -326,7 +351,7 @@ mod tests {
 
     #[test]
     fn anonymous_auth_defaults_to_off_with_always_allow() {
-        for (flags, want) in [
+        for (flags, expected) in [
             (vec![], false),
             (vec!["--authorization-mode=RBAC"], true),
             (vec!["--authorization-mode=AlwaysDeny"], true),
@@ -335,7 +360,7 @@ mod tests {
             (vec!["--anonymous-auth"], true),
             (vec!["--anonymous-auth=true"], true),
         ] {
-            assert_eq!(check(&flags).unwrap().authn.anonymous.enabled, want, "{flags:?}");
+            assert_eq!(check(&flags).unwrap().authn.anonymous.enabled, expected, "{flags:?}");
         }
     }
 
@@ -347,8 +372,8 @@ mod tests {
             "--feature-gates=NoSuchGate=true",
             "--metrics-address=0.0.0.0:0",
         ];
-        let mistakes = check(&flags).unwrap_err();
-        assert_eq!(mistakes.len(), 4, "{mistakes:#?}");
+        let errors = check(&flags).unwrap_err();
+        assert_eq!(errors.len(), 4, "{errors:#?}");
         for bad in [
             &["--names=svc", "--api-domain=x"][..],
             &["--metrics-address=nonsense"],

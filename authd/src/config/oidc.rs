@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`Flags::read`] builds the same authenticator as a file would, through the same checks; a fault names the
+//! [`Flags::read`] builds the same authenticator as a file would, through the same checks; an error names the
 //! flag (requirements A-OIDC-14 to A-OIDC-46). Unlike a file, flags accept RS256 only by default.
 
 use std::path::PathBuf;
@@ -13,9 +13,10 @@ use apimachinery::field::FieldPath;
 use super::authentication::{
     ClaimMappings, ClaimValidationRule, Context, JwtAuthenticator, PrefixedClaimOrExpression, validate,
 };
-use super::document::Faults;
+use super::document::ErrorList;
 use crate::authn::jwt::validated::{Issuer, ValidatedAuthenticator};
-use crate::tokens::jose::Algorithm;
+use crate::config_error::ConfigError;
+use crate::tokens::algorithm::Algorithm;
 
 /// The claim whose username prefix is empty by default.
 const EMAIL: &str = "email";
@@ -55,7 +56,7 @@ pub struct Flags {
     pub oidc_signing_algs: Vec<String>,
 }
 
-/// The flag of each authenticator field, for faults.
+/// The flag of each authenticator field, for errors.
 const FLAGS: &[(&str, &str)] = &[
     ("oidc[0].issuer.url", "--oidc-issuer-url"),
     ("oidc[0].issuer.audiences", "--oidc-client-id"),
@@ -67,7 +68,7 @@ const FLAGS: &[(&str, &str)] = &[
 
 impl Flags {
     /// Whether a flag is set.
-    pub fn any(&self) -> bool {
+    pub fn is_any_set(&self) -> bool {
         let texts = [
             &self.oidc_issuer_url,
             &self.oidc_client_id,
@@ -82,16 +83,20 @@ impl Flags {
             || !self.oidc_signing_algs.is_empty()
     }
 
-    /// Builds the authenticator; None if no flag is set, or if mistakes were added.
-    pub fn read(&self, context: &Context, mistakes: &mut Vec<String>) -> Option<Arc<ValidatedAuthenticator>> {
-        if !self.any() {
+    /// Builds the authenticator; None if no flag is set, or if errors were added.
+    pub fn read(
+        &self,
+        context: &Context,
+        errors: &mut Vec<ConfigError>,
+    ) -> Option<Arc<ValidatedAuthenticator>> {
+        if !self.is_any_set() {
             return None;
         }
-        let before = mistakes.len();
+        let before = errors.len();
         let set = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let (Some(url), Some(client)) = (set(&self.oidc_issuer_url), set(&self.oidc_client_id)) else {
-            mistakes
-                .push("--oidc-issuer-url and --oidc-client-id must be set when any oidc flag is".to_owned());
+            let problem = "--oidc-issuer-url and --oidc-client-id must be set when any oidc flag is";
+            errors.push(ConfigError::Combination(problem.to_owned()));
             return None;
         };
         let claim = set(&self.oidc_username_claim).unwrap_or_else(|| "sub".to_owned());
@@ -106,14 +111,14 @@ impl Flags {
             prefix: Some(self.oidc_groups_prefix.clone().unwrap_or_default()),
             expression: String::new(),
         });
-        let written = JwtAuthenticator {
+        let authenticator = JwtAuthenticator {
             issuer: Issuer {
                 url,
                 audiences: vec![client],
-                certificate_authority: self.authorities(mistakes),
+                certificate_authority: self.authorities(errors),
                 ..Issuer::default()
             },
-            claim_validation_rules: self.required_claims(mistakes),
+            claim_validation_rules: self.required_claims(errors),
             claim_mappings: ClaimMappings {
                 username: PrefixedClaimOrExpression {
                     claim,
@@ -125,34 +130,36 @@ impl Flags {
             },
             user_validation_rules: Vec::new(),
         };
-        let algorithms = self.algorithms(mistakes);
-        let faults = Faults::default();
-        let checked = validate(&[written], &algorithms, &FieldPath::new("oidc"), context, &faults);
-        mistakes.extend(faults.into_list().into_iter().map(|fault| named(&fault.text)));
-        let checked = checked.into_iter().next().filter(|_| mistakes.len() == before);
-        checked.map(Arc::new)
+        let algorithms = self.algorithms(errors);
+        let field_errors = ErrorList::default();
+        let validated =
+            validate(&[authenticator], &algorithms, &FieldPath::new("oidc"), context, &field_errors);
+        errors.extend(field_errors.into_list().into_iter().map(|error| rename_to_flag(&error.text)));
+        let validated = validated.into_iter().next().filter(|_| errors.len() == before);
+        validated.map(Arc::new)
     }
 
-    fn authorities(&self, mistakes: &mut Vec<String>) -> String {
+    fn authorities(&self, errors: &mut Vec<ConfigError>) -> String {
         let Some(path) = &self.oidc_ca_file else { return String::new() };
         let read = std::fs::read_to_string(path);
-        let mistake = match read {
+        let error = match read {
             Ok(text) if !text.trim().is_empty() => return text,
             // An empty text would select the CAs of the system.
             Ok(_) => "the file is empty".to_owned(),
             Err(error) => error.to_string(),
         };
-        mistakes.push(format!("--oidc-ca-file: {}: {mistake}", path.display()));
+        errors.push(ConfigError::flag_file("--oidc-ca-file", path, error));
         String::new()
     }
 
     /// Of a claim that is named twice the last value counts, as in a map.
-    fn required_claims(&self, mistakes: &mut Vec<String>) -> Vec<ClaimValidationRule> {
+    fn required_claims(&self, errors: &mut Vec<ConfigError>) -> Vec<ClaimValidationRule> {
         let mut rules: Vec<ClaimValidationRule> = Vec::new();
         for pair in &self.oidc_required_claim {
             let Some((claim, value)) = pair.split_once('=').filter(|(claim, _)| !claim.trim().is_empty())
             else {
-                mistakes.push(format!("--oidc-required-claim: `{pair}` is not of the form claim=value"));
+                let problem = format!("`{pair}` is not of the form claim=value");
+                errors.push(ConfigError::flag("--oidc-required-claim", problem));
                 continue;
             };
             let (claim, value) = (claim.trim(), value.trim());
@@ -166,17 +173,15 @@ impl Flags {
         rules
     }
 
-    fn algorithms(&self, mistakes: &mut Vec<String>) -> Vec<Algorithm> {
+    fn algorithms(&self, errors: &mut Vec<ConfigError>) -> Vec<Algorithm> {
         let mut algorithms = Vec::new();
         for name in &self.oidc_signing_algs {
             match Algorithm::parse(name) {
                 Some(algorithm) => algorithms.push(algorithm),
                 None => {
                     let all: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.as_str()).collect();
-                    mistakes.push(format!(
-                        "--oidc-signing-algs: `{name}` is not supported: use {}",
-                        all.join(", ")
-                    ));
+                    let problem = format!("`{name}` is not supported: use {}", all.join(", "));
+                    errors.push(ConfigError::flag("--oidc-signing-algs", problem));
                 }
             }
         }
@@ -184,13 +189,14 @@ impl Flags {
     }
 }
 
-/// Renames a fault of a field to its flag.
-fn named(fault: &str) -> String {
-    let of_flag = FLAGS.iter().find_map(|(field, flag)| {
-        let rest = fault.strip_prefix(field)?;
-        Some(format!("{flag}{}", rest.get(rest.find(": ")?..)?))
+/// Renames an error of a field to its flag.
+fn rename_to_flag(text: &str) -> ConfigError {
+    let flag_error = FLAGS.iter().find_map(|(field, flag)| {
+        let rest = text.strip_prefix(field)?;
+        let (_, problem) = rest.split_once(": ")?;
+        Some(ConfigError::flag(*flag, problem))
     });
-    of_flag.unwrap_or_else(|| fault.to_owned())
+    flag_error.unwrap_or_else(|| ConfigError::Combination(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -200,14 +206,15 @@ mod tests {
 
     use super::*;
     use crate::authn::jwt::validated::{ClaimRule, Source};
+    use crate::config_error::error_texts;
 
     #[derive(Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         flags: Flags,
     }
 
-    const WHOLE: [&str; 2] = ["--oidc-issuer-url=https://issuer.test", "--oidc-client-id=client"];
+    const ISSUER_AND_CLIENT: [&str; 2] = ["--oidc-issuer-url=https://issuer.test", "--oidc-client-id=client"];
 
     fn read(flags: &[&str]) -> Result<Option<Arc<ValidatedAuthenticator>>, Vec<String>> {
         let context = Context {
@@ -215,15 +222,15 @@ mod tests {
             disallowed_issuers: vec!["https://own.test".to_owned()],
             anonymous_conditions: true,
         };
-        let line =
-            Line::try_parse_from(std::iter::once(&"authd").chain(flags)).map_err(|e| vec![e.to_string()])?;
-        let mut mistakes = Vec::new();
-        let checked = line.flags.read(&context, &mut mistakes);
-        if mistakes.is_empty() { Ok(checked) } else { Err(mistakes) }
+        let line = CommandLine::try_parse_from(std::iter::once(&"authd").chain(flags))
+            .map_err(|e| vec![e.to_string()])?;
+        let mut errors = Vec::new();
+        let validated = line.flags.read(&context, &mut errors);
+        if errors.is_empty() { Ok(validated) } else { Err(error_texts(errors)) }
     }
 
     fn with(flags: &[&str]) -> Arc<ValidatedAuthenticator> {
-        read(&[&WHOLE, flags].concat()).unwrap().unwrap()
+        read(&[&ISSUER_AND_CLIENT, flags].concat()).unwrap().unwrap()
     }
 
     #[test]
@@ -239,9 +246,9 @@ mod tests {
         ] {
             assert_eq!(read(flags).unwrap_err(), [together], "{flags:?}");
         }
-        let checked = with(&[]);
+        let validated = with(&[]);
         assert_eq!(
-            (checked.issuer.url.as_str(), checked.issuer.audiences.as_slice()),
+            (validated.issuer.url.as_str(), validated.issuer.audiences.as_slice()),
             ("https://issuer.test", &["client".to_owned()][..])
         );
     }
@@ -257,8 +264,8 @@ mod tests {
             (&["--oidc-username-prefix=-"], "sub", ""),
             (&["--oidc-username-prefix="], "sub", "https://issuer.test#"),
         ] {
-            let checked = with(flags);
-            let Source::Claim { claim: got, prefix: got_prefix } = &checked.username else {
+            let validated = with(flags);
+            let Source::Claim { claim: got, prefix: got_prefix } = &validated.username else {
                 panic!("a claim")
             };
             assert_eq!((got.as_str(), got_prefix.as_str()), (claim, prefix), "{flags:?}");
@@ -272,12 +279,12 @@ mod tests {
 
     #[test]
     fn oidc_required_claim_without_value_is_rejected() {
-        let checked = with(&[
+        let validated = with(&[
             "--oidc-required-claim=a=1,b=2",
             "--oidc-required-claim=c=x=y",
             "--oidc-required-claim=a=3",
         ]);
-        let pairs: Vec<(&str, &str)> = checked
+        let pairs: Vec<(&str, &str)> = validated
             .claim_rules
             .iter()
             .filter_map(|rule| match rule {
@@ -287,8 +294,8 @@ mod tests {
             .collect();
         assert_eq!(pairs, [("b", "2"), ("c", "x=y"), ("a", "3")]);
         for bad in ["--oidc-required-claim=a", "--oidc-required-claim==1"] {
-            let mistakes = read(&[&WHOLE[..], &[bad]].concat()).unwrap_err();
-            assert!(mistakes[0].starts_with("--oidc-required-claim: `"), "{mistakes:?}");
+            let errors = read(&[&ISSUER_AND_CLIENT[..], &[bad]].concat()).unwrap_err();
+            assert!(errors[0].starts_with("--oidc-required-claim: `"), "{errors:?}");
         }
     }
 
@@ -302,17 +309,16 @@ mod tests {
         assert_eq!(two.algorithms, [Algorithm::ES256, Algorithm::PS512]);
         for bad in ["HS256", "none", "EdDSA", "rs256"] {
             let flag = format!("--oidc-signing-algs=RS256,{bad}");
-            let mistakes = read(&[&WHOLE[..], &[&flag]].concat()).unwrap_err();
+            let errors = read(&[&ISSUER_AND_CLIENT[..], &[&flag]].concat()).unwrap_err();
             assert!(
-                mistakes[0]
-                    .starts_with(&format!("--oidc-signing-algs: `{bad}` is not supported: use RS256, "))
+                errors[0].starts_with(&format!("--oidc-signing-algs: `{bad}` is not supported: use RS256, "))
             );
         }
     }
 
     #[test]
     fn oidc_fault_names_the_flag() {
-        for (flags, want) in [
+        for (flags, expected) in [
             (
                 ["--oidc-issuer-url=http://a.test", "--oidc-client-id=c"].as_slice(),
                 "--oidc-issuer-url: Invalid value: \"http://a.test\": URL scheme must be https",
@@ -331,7 +337,7 @@ mod tests {
                 "--oidc-ca-file: /dev/null: the file is empty",
             ),
         ] {
-            assert_eq!(read(flags).unwrap_err(), [want]);
+            assert_eq!(read(flags).unwrap_err(), [expected]);
         }
     }
 }

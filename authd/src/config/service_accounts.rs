@@ -17,8 +17,9 @@ use apimachinery::names::Names;
 use serving::flags;
 use serving::reload::Snapshot;
 
+use crate::config_error::ConfigError;
 use crate::tokens::keyring::Keyring;
-use crate::tokens::keys::{self, Key};
+use crate::tokens::keys::{self, PemKey};
 use crate::tokens::service_account::{Issuer, Options};
 
 /// The minimum of `--service-account-max-token-expiration`.
@@ -72,20 +73,20 @@ pub struct KeyFiles {
 
 impl KeyFiles {
     /// Collects the files of the flags; generates the key if necessary.
-    fn of(flags: &Flags, mistakes: &mut Vec<String>) -> Self {
-        let named = !flags.service_account_key_file.is_empty()
+    fn of(flags: &Flags, errors: &mut Vec<ConfigError>) -> Self {
+        let has_key_flag = !flags.service_account_key_file.is_empty()
             || flags.service_account_signing_key_file.is_some()
             || flags.tls_private_key_file.is_some();
-        let made = flags.generated_key_file.as_ref().filter(|_| !named);
-        if let Some(Err(error)) = made.map(|path| serving::certs::ensure_key(path)) {
-            mistakes.push(format!("--generated-key-file: {error}"));
+        let generated = flags.generated_key_file.as_ref().filter(|_| !has_key_flag);
+        if let Some(Err(error)) = generated.map(|path| serving::certs::ensure_key(path)) {
+            errors.push(ConfigError::flag("--generated-key-file", error.to_string()));
             return KeyFiles::default();
         }
         let serving = flags.tls_private_key_file.iter().filter(|_| flags.service_account_key_file.is_empty());
-        let given = flags.service_account_key_file.iter().map(|path| ("service-account-key-file", path));
-        let verifying = given
+        let key_files = flags.service_account_key_file.iter().map(|path| ("service-account-key-file", path));
+        let verifying = key_files
             .chain(serving.map(|path| ("tls-private-key-file", path)))
-            .chain(made.map(|path| ("generated-key-file", path)))
+            .chain(generated.map(|path| ("generated-key-file", path)))
             .map(|(flag, path)| (flag, path.clone()))
             .collect();
         KeyFiles { verifying, signing: flags.service_account_signing_key_file.clone() }
@@ -95,31 +96,31 @@ impl KeyFiles {
     ///
     /// # Errors
     ///
-    /// All mistakes, each with its flag and file.
-    pub fn read(&self) -> Result<Keyring, Vec<String>> {
-        let mut mistakes = Vec::new();
-        let verifying: Vec<Key> =
-            self.verifying.iter().flat_map(|(flag, path)| read(flag, path, &mut mistakes)).collect();
-        let private = |keys: &[Key]| {
+    /// All errors, each with its flag and file.
+    pub fn read(&self) -> Result<Keyring, Vec<ConfigError>> {
+        let mut errors = Vec::new();
+        let verifying: Vec<PemKey> =
+            self.verifying.iter().flat_map(|(flag, path)| read(flag, path, &mut errors)).collect();
+        let private = |keys: &[PemKey]| {
             keys.iter().find_map(|key| match key {
-                Key::Private(key) => Some(Arc::clone(key)),
-                Key::Public(_) => None,
+                PemKey::Private(key) => Some(Arc::clone(key)),
+                PemKey::Public(_) => None,
             })
         };
         let signing = match &self.signing {
             None => private(&verifying),
             Some(path) => {
                 let flag = "service-account-signing-key-file";
-                let keys = read(flag, path, &mut mistakes);
+                let keys = read(flag, path, &mut errors);
                 let key = private(&keys);
                 if key.is_none() && !keys.is_empty() {
-                    mistakes.push(format!("--{flag}: {}: no private key", path.display()));
+                    errors.push(ConfigError::flag_file(format!("--{flag}"), path, "no private key"));
                 }
                 key
             }
         };
-        if !mistakes.is_empty() {
-            return Err(mistakes);
+        if !errors.is_empty() {
+            return Err(errors);
         }
         let public: Vec<_> = verifying.iter().map(|key| Arc::clone(key.public())).collect();
         Ok(Keyring::new(signing, &public))
@@ -138,34 +139,36 @@ pub(super) fn check(
     flags: &Flags,
     audiences: &[String],
     names: &Names,
-    mistakes: &mut Vec<String>,
+    errors: &mut Vec<ConfigError>,
 ) -> (Option<Arc<Issuer>>, KeyFiles, Snapshot) {
-    let before = mistakes.len();
-    let files = KeyFiles::of(flags, mistakes);
+    let error_count = errors.len();
+    let files = KeyFiles::of(flags, errors);
     let before_read = Snapshot::new(files.paths());
-    let ring = files.read().unwrap_or_else(|wrong| {
-        mistakes.extend(wrong);
+    let ring = files.read().unwrap_or_else(|problems| {
+        errors.extend(problems);
         Keyring::default()
     });
     if let Some(longest) = flags.service_account_max_token_expiration
         && !(MIN_EXPIRATION..=MAX_EXPIRATION).contains(&longest)
     {
-        mistakes
-            .push("--service-account-max-token-expiration: must be between 1h and 2^32 seconds".to_owned());
+        errors.push(ConfigError::flag(
+            "--service-account-max-token-expiration",
+            "must be between 1h and 2^32 seconds",
+        ));
     }
     for issuer in &flags.service_account_issuer {
         if issuer.is_empty() || (issuer.contains(':') && !issuer.contains("://")) {
-            mistakes.push(format!(
-                "--service-account-issuer: `{issuer}` is empty, or has a colon and is not a URL"
-            ));
+            let problem = format!("`{issuer}` is empty, or has a colon and is not a URL");
+            errors.push(ConfigError::flag("--service-account-issuer", problem));
         }
     }
     if let Some(uri) = &flags.service_account_jwks_uri
         && !uri.starts_with("https://")
     {
-        mistakes.push(format!("--service-account-jwks-uri: `{uri}` must begin with https://"));
+        let problem = format!("`{uri}` must begin with https://");
+        errors.push(ConfigError::flag("--service-account-jwks-uri", problem));
     }
-    if mistakes.len() > before || ring.is_empty() {
+    if errors.len() > error_count || ring.is_empty() {
         return (None, files, before_read);
     }
     let options = Options {
@@ -178,11 +181,13 @@ pub(super) fn check(
     (Some(Arc::new(Issuer::new(options, ring, names))), files, before_read)
 }
 
-/// Reads the keys of a file; an unreadable file gives no keys and a mistake.
-fn read(flag: &str, path: &Path, mistakes: &mut Vec<String>) -> Vec<Key> {
-    let keys = std::fs::read(path).map_err(|error| error.to_string()).and_then(|pem| keys::read(&pem));
-    keys.unwrap_or_else(|mistake| {
-        mistakes.push(format!("--{flag}: {}: {mistake}", path.display()));
+/// Reads the keys of a file; an unreadable file gives no keys and an error.
+fn read(flag: &str, path: &Path, errors: &mut Vec<ConfigError>) -> Vec<PemKey> {
+    let keys = std::fs::read(path)
+        .map_err(|error| error.to_string())
+        .and_then(|pem| keys::read(&pem).map_err(|error| error.to_string()));
+    keys.unwrap_or_else(|error| {
+        errors.push(ConfigError::flag_file(format!("--{flag}"), path, error));
         Vec::new()
     })
 }
@@ -200,6 +205,8 @@ pub(super) fn issuers(flags: &Flags, names: &Names) -> Vec<String> {
 mod tests {
     use apimachinery::names::Preset;
 
+    use crate::config_error::error_texts;
+
     use super::*;
 
     #[test]
@@ -216,21 +223,21 @@ mod tests {
         let public = write("public", key.public_key_pem());
         let empty = write("empty", String::new());
         let check = |flags: Flags| {
-            let mut mistakes = Vec::new();
-            let (issuer, ..) = check(&flags, &["api".into()], &names, &mut mistakes);
-            match (issuer, mistakes.is_empty()) {
+            let mut errors = Vec::new();
+            let (issuer, ..) = check(&flags, &["api".into()], &names, &mut errors);
+            match (issuer, errors.is_empty()) {
                 (Some(issuer), true) => if issuer.signs() { "signs" } else { "verifies" }.to_owned(),
                 (None, true) => "nothing".to_owned(),
-                (_, false) => mistakes.join("; "),
+                (_, false) => error_texts(errors).join("; "),
             }
         };
         assert_eq!(check(Flags::default()), "nothing");
-        let made = dir.path().join("keys/made");
-        let generated = || Flags { generated_key_file: Some(made.clone()), ..Flags::default() };
+        let generated_file = dir.path().join("keys/made");
+        let generated = || Flags { generated_key_file: Some(generated_file.clone()), ..Flags::default() };
         assert_eq!(check(generated()), "signs");
-        let first = std::fs::read(&made).unwrap();
+        let first = std::fs::read(&generated_file).unwrap();
         assert_eq!(check(generated()), "signs");
-        assert_eq!(std::fs::read(&made).unwrap(), first, "the generated key is kept");
+        assert_eq!(std::fs::read(&generated_file).unwrap(), first, "the generated key is kept");
         assert_eq!(check(Flags { tls_private_key_file: Some(private.clone()), ..Flags::default() }), "signs");
         assert_eq!(
             check(Flags { service_account_key_file: vec![private.clone()], ..Flags::default() }),
@@ -240,13 +247,13 @@ mod tests {
             check(Flags { service_account_key_file: vec![public.clone()], ..Flags::default() }),
             "verifies"
         );
-        let both = Flags {
+        let separate_keys = Flags {
             service_account_key_file: vec![public.clone()],
             service_account_signing_key_file: Some(private.clone()),
             ..Flags::default()
         };
-        assert_eq!(check(both), "signs");
-        for (flags, want) in [
+        assert_eq!(check(separate_keys), "signs");
+        for (flags, expected) in [
             (
                 Flags { service_account_signing_key_file: Some(public), ..Flags::default() },
                 "--service-account-signing-key-file: ",
@@ -276,8 +283,8 @@ mod tests {
                 "--service-account-jwks-uri: ",
             ),
         ] {
-            let told = check(flags);
-            assert!(told.starts_with(want), "{told}");
+            let result = check(flags);
+            assert!(result.starts_with(expected), "{result}");
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Batches<T> {
     not_before: Duration,
     failures: u32,
     /// No batch opens before the mirror reaches this revision: it must have seen the last batch's writes.
-    not_below: u64,
+    min_revision: u64,
 }
 
 impl<T> Batches<T> {
@@ -37,12 +37,12 @@ impl<T> Batches<T> {
             last: base,
             not_before: Duration::ZERO,
             failures: 0,
-            not_below: 0,
+            min_revision: 0,
         }
     }
 
     /// Marks the snapshot as complete.
-    pub(super) fn synced(&mut self) {
+    pub(super) fn mark_synced(&mut self) {
         self.synced = true;
     }
 
@@ -57,8 +57,8 @@ impl<T> Batches<T> {
     }
 
     /// Whether a batch may open now, at this revision of the mirror.
-    pub(super) fn may_open(&self, now: Duration, revision: u64) -> bool {
-        self.is_idle() && now >= self.not_before && revision >= self.not_below
+    pub(super) fn can_open(&self, now: Duration, revision: u64) -> bool {
+        self.is_idle() && now >= self.not_before && revision >= self.min_revision
     }
 
     /// The end of the back-off; None if the last batch did not fail.
@@ -82,17 +82,17 @@ impl<T> Batches<T> {
     /// Closes the batch of this result. None: no open batch has this id.
     pub(super) fn close(&mut self, result: &auth::WriteResult) -> Option<T> {
         let (_, note) = self.open.take_if(|(id, _)| *id == result.id)?;
-        self.not_below = result.revision;
+        self.min_revision = result.revision;
         Some(note)
     }
 
     /// Records a success.
-    pub(super) fn succeeded(&mut self) {
+    pub(super) fn record_success(&mut self) {
         self.failures = 0;
     }
 
     /// Records a failure and extends the back-off.
-    pub(super) fn failed(&mut self, now: Duration) {
+    pub(super) fn record_failure(&mut self, now: Duration) {
         let pause = MIN_BACK_OFF.saturating_mul(1 << self.failures.min(16)).min(MAX_BACK_OFF);
         self.failures += 1;
         self.not_before = now + pause;

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! One file per group of controllers. Each compares mirrored objects with the desired state and returns a
+//! One file per group of controllers. Each controller compares mirrored objects with the desired state and returns a
 //! batch of writes. Controllers do no I/O and store nothing that the mirror contains.
 
 mod batches;

@@ -10,6 +10,8 @@
 //!
 //! The controllers of Kubernetes 1.33, each with its short name before 1.28 if it had one.
 
+use crate::config_error::ConfigError;
+
 /// Name, and former name.
 const KNOWN: &[(&str, &str)] = &[
     ("bootstrap-signer-controller", "bootstrapsigner"),
@@ -64,13 +66,17 @@ const KNOWN: &[(&str, &str)] = &[
 ];
 
 /// Returns an error for each unknown name.
-pub fn mistakes(words: &[String]) -> Vec<String> {
+pub fn check_names(entries: &[String]) -> Vec<ConfigError> {
     let known = |word: &str| {
         let name = word.strip_prefix('-').unwrap_or(word);
         word == "*" || (!name.is_empty() && KNOWN.iter().any(|(new, old)| name == *new || name == *old))
     };
-    let unknown = words.iter().map(|word| word.trim()).filter(|word| !known(word));
-    unknown.map(|word| format!("--controllers: `{word}` is not in the list of known controllers")).collect()
+    let unknown = entries.iter().map(|word| word.trim()).filter(|word| !known(word));
+    unknown
+        .map(|word| {
+            ConfigError::flag("--controllers", format!("`{word}` is not in the list of known controllers"))
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -79,7 +85,7 @@ mod tests {
 
     #[test]
     fn unknown_controller_name_is_rejected() {
-        for (flag, wrong) in [
+        for (flag, error_count) in [
             ("*", 0),
             ("*,tokencleaner,bootstrapsigner", 0),
             ("*, -token-cleaner-controller", 0),
@@ -89,11 +95,11 @@ mod tests {
             ("--tokencleaner", 1),
             ("TokenCleaner,-,", 3),
         ] {
-            let words: Vec<String> = flag.split(',').map(str::to_owned).collect();
-            let got = mistakes(&words);
-            assert_eq!(got.len(), wrong, "{flag}: {got:?}");
+            let entries: Vec<String> = flag.split(',').map(str::to_owned).collect();
+            let got = check_names(&entries);
+            assert_eq!(got.len(), error_count, "{flag}: {got:?}");
         }
-        assert!(mistakes(&[]).is_empty());
+        assert!(check_names(&[]).is_empty());
     }
 
     #[test]

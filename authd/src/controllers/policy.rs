@@ -19,7 +19,7 @@ use bootstrap::DefaultPolicy;
 use serde_json::{Value, json};
 
 use super::batches::Batches;
-use crate::rules::reconcile::{self, Step, Write};
+use crate::rules::reconcile::{self, Write, WriteOperation};
 use crate::rules::{Policy, RoleKind};
 
 /// The policy controllers of one feed. See the module.
@@ -32,6 +32,20 @@ pub struct Controllers {
     roles_changed: bool,
     /// The last failure, for readiness.
     problem: String,
+}
+
+/// The reason for incomplete default policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyNotReady {
+    /// The mirror loads its first snapshot.
+    #[error("the mirror's snapshot is not complete")]
+    NoSnapshot,
+    /// Writes of default policy have no result yet.
+    #[error("default policy is being written")]
+    WritesPending,
+    /// A write of default policy failed.
+    #[error("default policy could not be written: {0}")]
+    WritesFailed(String),
 }
 
 /// A batch without a result.
@@ -56,22 +70,26 @@ impl Controllers {
     }
 
     /// Marks the snapshot as complete.
-    pub fn synced(&mut self) {
-        self.batches.synced();
+    pub fn mark_synced(&mut self) {
+        self.batches.mark_synced();
     }
 
     /// Records a change of a ClusterRole.
-    pub fn cluster_role_changed(&mut self) {
+    pub fn mark_cluster_role_changed(&mut self) {
         self.roles_changed = true;
     }
 
-    /// Whether default policy is complete; if not, why.
-    pub fn ready(&self) -> Result<(), String> {
+    /// Returns whether default policy is complete.
+    ///
+    /// # Errors
+    ///
+    /// The reason for incomplete default policy.
+    pub fn ready(&self) -> Result<(), PolicyNotReady> {
         match (self.batches.is_synced(), self.bootstrapped, self.problem.as_str()) {
-            (false, ..) => Err("the mirror's snapshot is not complete".to_owned()),
+            (false, ..) => Err(PolicyNotReady::NoSnapshot),
             (true, true, _) => Ok(()),
-            (true, false, "") => Err("default policy is being written".to_owned()),
-            (true, false, problem) => Err(format!("default policy could not be written: {problem}")),
+            (true, false, "") => Err(PolicyNotReady::WritesPending),
+            (true, false, problem) => Err(PolicyNotReady::WritesFailed(problem.to_owned())),
         }
     }
 
@@ -88,18 +106,19 @@ impl Controllers {
 
     /// Returns the batch to request now. `now` is the monotonic clock.
     pub fn next(&mut self, now: Duration, revision: u64, policy: &Policy) -> Option<auth::WriteBatch> {
-        if !self.batches.may_open(now, revision) {
+        if !self.batches.can_open(now, revision) {
             return None;
         }
         if !self.bootstrapped {
             let defaults: DefaultPolicy = bootstrap::default_policy(&self.names);
-            let mut writes = reconcile::missing(policy, &defaults, &self.names);
+            let mut writes = reconcile::required_writes(policy, &defaults, &self.names);
             // The writes of a batch run in any order: objects to recreate are deleted first, and the next
             // batch creates them.
             let deleted: Vec<Write> =
-                writes.iter().filter(|write| write.step == Step::Delete).cloned().collect();
+                writes.iter().filter(|write| write.operation == WriteOperation::Delete).cloned().collect();
             writes.retain(|write| {
-                write.step == Step::Delete || !deleted.iter().any(|gone| gone.same_object(write))
+                write.operation == WriteOperation::Delete
+                    || !deleted.iter().any(|delete| delete.same_object(write))
             });
             if !writes.is_empty() {
                 let writes = writes.into_iter().map(|write| self.object_write(write)).collect();
@@ -120,7 +139,7 @@ impl Controllers {
                 rules => rules.iter().map(reconcile::rule_json).collect(),
             };
             self.object_write(Write {
-                step: Step::Patch(json!({"rules": rules})),
+                operation: WriteOperation::Patch(json!({"rules": rules})),
                 resource: RoleKind::ClusterRole.resource(),
                 namespace: String::new(),
                 name: String::from(&*name),
@@ -131,18 +150,18 @@ impl Controllers {
     }
 
     /// Handles the result of a batch. A result without an open batch is ignored.
-    pub fn result(&mut self, now: Duration, result: &auth::WriteResult) {
+    pub fn handle_result(&mut self, now: Duration, result: &auth::WriteResult) {
         let Some(open) = self.batches.close(result) else { return };
-        let mut problems = open.verbs.iter().zip(&result.results).filter_map(|((verb, what), answer)| {
-            let fine = match (verb, answer.code) {
+        let mut problems = open.verbs.iter().zip(&result.results).filter_map(|((verb, object), answer)| {
+            let is_success = match (verb, answer.code) {
                 (_, 200..=299) => true,
-                // Another writer was faster.
+                // A concurrent writer was faster.
                 (Verb::Create, 409) | (Verb::Delete, 404) => true,
                 // A deleted aggregated role needs no rules; default policy recreates it.
                 (Verb::Patch, 404) => !open.bootstrap,
                 (Verb::Create | Verb::Update | Verb::Patch | Verb::Delete, _) => false,
             };
-            (!fine).then(|| format!("{what}: {} {}", answer.code, answer.message))
+            (!is_success).then(|| format!("{object}: {} {}", answer.code, answer.message))
         });
         let missing = open.verbs.len().saturating_sub(result.results.len());
         let problem = match (problems.next(), missing) {
@@ -152,13 +171,13 @@ impl Controllers {
         };
         match problem {
             None => {
-                self.batches.succeeded();
+                self.batches.record_success();
                 self.problem.clear();
                 self.bootstrapped = self.bootstrapped || open.bootstrap && open.last;
             }
             Some((problem, more)) => {
                 self.problem = if more == 0 { problem } else { format!("{problem}, and {more} more") };
-                self.batches.failed(now);
+                self.batches.record_failure(now);
                 self.roles_changed = true;
                 let controller = if open.bootstrap { BOOTSTRAP } else { AGGREGATION };
                 tracing::warn!(controller, problem = self.problem, "controller writes failed; retrying");
@@ -174,10 +193,10 @@ impl Controllers {
     }
 
     fn object_write(&self, write: Write) -> auth::ObjectWrite {
-        let (verb, body) = match write.step {
-            Step::Create(body) => (Verb::Create, body.to_string()),
-            Step::Patch(body) => (Verb::Patch, body.to_string()),
-            Step::Delete => (Verb::Delete, String::new()),
+        let (verb, body) = match write.operation {
+            WriteOperation::Create(body) => (Verb::Create, body.to_string()),
+            WriteOperation::Patch(body) => (Verb::Patch, body.to_string()),
+            WriteOperation::Delete => (Verb::Delete, String::new()),
         };
         auth::ObjectWrite {
             verb: verb.into(),
@@ -233,7 +252,7 @@ mod tests {
             c.next(Duration::ZERO, 0, &policy).is_none() && c.ready().is_err(),
             "not before the snapshot"
         );
-        c.synced();
+        c.mark_synced();
         let batch = c.next(Duration::ZERO, 1, &policy).unwrap();
         assert_eq!((batch.controller.as_str(), batch.system), (BOOTSTRAP, true));
         assert!(
@@ -243,13 +262,13 @@ mod tests {
         assert!(c.next(Duration::ZERO, 1, &policy).is_none(), "one open batch at a time");
         let result = perform(&mut policy, &names, &batch);
         assert!(c.ready().is_err());
-        c.result(Duration::ZERO, &result);
+        c.handle_result(Duration::ZERO, &result);
         assert_eq!(c.ready(), Ok(()));
         assert!(c.next(Duration::ZERO, 99, &policy).is_none(), "the mirror has not seen the writes");
         let batch = c.next(Duration::ZERO, 100, &policy).unwrap();
-        let written: Vec<&str> = batch.writes.iter().map(|w| w.name.as_str()).collect();
+        let written_names: Vec<&str> = batch.writes.iter().map(|w| w.name.as_str()).collect();
         assert_eq!((batch.controller.as_str(), batch.system), (AGGREGATION, false));
-        assert_eq!(written, ["admin", "edit", "view"]);
+        assert_eq!(written_names, ["admin", "edit", "view"]);
         assert!(batch.writes.iter().all(|w| w.verb() == Verb::Patch && w.body.starts_with(b"{\"rules\":[{")));
     }
 
@@ -257,7 +276,7 @@ mod tests {
     fn failed_batch_is_retried_with_increasing_back_off() {
         let names = names();
         let (policy, mut c) = (Policy::new(&names), Controllers::new(Arc::clone(&names)));
-        c.synced();
+        c.mark_synced();
         let mut now = Duration::ZERO;
         for pause in [250, 500, 1000] {
             let batch = c.next(now, 1, &policy).unwrap();
@@ -266,16 +285,19 @@ mod tests {
             let mut results =
                 vec![auth::Failure { code: 201, ..auth::Failure::default() }; batch.writes.len() - 1];
             results.push(failed);
-            c.result(now, &auth::WriteResult { id: batch.id + 7, results: results.clone(), revision: 1 });
-            assert!(c.wake_at().is_none(), "a result of another batch is ignored");
-            c.result(now, &auth::WriteResult { id: batch.id, results, revision: 1 });
-            assert!(c.ready().unwrap_err().contains("404 no namespace"), "{:?}", c.ready());
+            c.handle_result(
+                now,
+                &auth::WriteResult { id: batch.id + 7, results: results.clone(), revision: 1 },
+            );
+            assert!(c.wake_at().is_none(), "a result with an unknown batch id is ignored");
+            c.handle_result(now, &auth::WriteResult { id: batch.id, results, revision: 1 });
+            assert!(c.ready().unwrap_err().to_string().contains("404 no namespace"), "{:?}", c.ready());
             now += Duration::from_millis(pause);
             assert_eq!(c.wake_at(), Some(now));
             assert!(c.next(now - Duration::from_millis(1), 1, &policy).is_none());
         }
         let batch = c.next(now, 1, &policy).unwrap();
-        c.result(now, &auth::WriteResult { id: batch.id, results: Vec::new(), revision: 1 });
+        c.handle_result(now, &auth::WriteResult { id: batch.id, results: Vec::new(), revision: 1 });
         assert!(c.ready().is_err(), "a result without answers is no success");
     }
 
@@ -283,10 +305,10 @@ mod tests {
     fn create_conflict_counts_as_success() {
         let names = names();
         let (policy, mut c) = (Policy::new(&names), Controllers::new(Arc::clone(&names)));
-        c.synced();
+        c.mark_synced();
         let batch = c.next(Duration::ZERO, 1, &policy).unwrap();
         let results = vec![auth::Failure { code: 409, ..auth::Failure::default() }; batch.writes.len()];
-        c.result(Duration::ZERO, &auth::WriteResult { id: batch.id, results, revision: 1 });
+        c.handle_result(Duration::ZERO, &auth::WriteResult { id: batch.id, results, revision: 1 });
         assert_eq!(c.ready(), Ok(()));
     }
 }

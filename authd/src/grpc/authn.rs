@@ -4,48 +4,51 @@ use apimachinery::review::MAX_AUDIENCES;
 use authproto::auth::{self, issue_token_response::Outcome};
 use tonic::{Request, Response, Status};
 
-use super::{Parts, status};
-use crate::tokens::service_account::{self as tokens, Bound, Named};
+use super::{Components, status};
+use crate::tokens::service_account::{self as tokens, BoundObjectKind, IssueError, ObjectIdentity};
 
-pub(super) struct Service(pub(super) Parts);
+pub(super) struct AuthnService(pub(super) Components);
 
 #[tonic::async_trait]
-impl auth::authn_server::Authn for Service {
+impl auth::authn_server::Authn for AuthnService {
     async fn issue_token(
         &self,
         request: Request<auth::IssueTokenRequest>,
     ) -> Result<Response<auth::IssueTokenResponse>, Status> {
         let request = request.into_inner();
         if request.audiences.len() > MAX_AUDIENCES {
-            return Err(status::incomplete("the request has too many audiences"));
+            return Err(status::incomplete_request("the request has too many audiences"));
         }
-        let named = |object: &auth::ObjectRef| Named { name: object.name.clone(), uid: object.uid.clone() };
+        let object_identity =
+            |object: &auth::ObjectRef| ObjectIdentity { name: object.name.clone(), uid: object.uid.clone() };
         let bound = match &request.bound_object {
             None => None,
             Some(object) => {
                 let kind = match object.resource.as_str() {
-                    "pods" => Bound::Pod,
-                    "secrets" => Bound::Secret,
-                    "nodes" => Bound::Node,
-                    _ => return Err(status::incomplete("tokens are bound to pods, secrets or nodes")),
+                    "pods" => BoundObjectKind::Pod,
+                    "secrets" => BoundObjectKind::Secret,
+                    "nodes" => BoundObjectKind::Node,
+                    _ => {
+                        return Err(status::incomplete_request("tokens are bound to pods, secrets or nodes"));
+                    }
                 };
-                Some((kind, named(object)))
+                Some((kind, object_identity(object)))
             }
         };
-        let wanted = tokens::Request {
+        let parameters = tokens::Request {
             namespace: request.namespace,
-            account: Named { name: request.service_account, uid: request.service_account_uid },
+            account: ObjectIdentity { name: request.service_account, uid: request.service_account_uid },
             audiences: request.audiences,
             seconds: request.expiration_seconds,
             bound,
-            node: request.node.as_ref().map(named),
+            node: request.node.as_ref().map(object_identity),
         };
-        let parts = &self.0;
-        let issued = match &parts.issuer {
-            Some(issuer) => issuer.issue(wanted, parts.rng.uuid(), parts.clock.now()),
-            None => Err("no key for service-account tokens is configured".to_owned()),
+        let components = &self.0;
+        let result = match &components.issuer {
+            Some(issuer) => issuer.issue(parameters, components.rng.uuid(), components.clock.now()),
+            None => Err(IssueError::NoSigningKey),
         };
-        let outcome = match issued {
+        let outcome = match result {
             Ok(issued) => Outcome::Token(auth::IssuedToken {
                 token: issued.token,
                 expires_at_ms: issued.expires.as_millisecond(),
@@ -53,7 +56,7 @@ impl auth::authn_server::Authn for Service {
                 expiration_seconds: issued.seconds,
                 id: issued.id,
             }),
-            Err(reason) => Outcome::Failure(status::not_issued(reason)),
+            Err(reason) => Outcome::Failure(status::token_not_issued(reason.to_string())),
         };
         Ok(Response::new(auth::IssueTokenResponse { outcome: Some(outcome) }))
     }
@@ -64,10 +67,10 @@ impl auth::authn_server::Authn for Service {
     ) -> Result<Response<auth::KeysResponse>, Status> {
         let address = request.into_inner().address;
         let Some(issuer) = &self.0.issuer else { return Ok(Response::new(auth::KeysResponse::default())) };
-        let text = |value: serde_json::Value| value.to_string().into_bytes();
+        let json_bytes = |value: serde_json::Value| value.to_string().into_bytes();
         Ok(Response::new(auth::KeysResponse {
-            discovery_document: issuer.discovery(&address).map(text).unwrap_or_default(),
-            jwks: text(issuer.jwks()),
+            discovery_document: issuer.discovery(&address).map(json_bytes).unwrap_or_default(),
+            jwks: json_bytes(issuer.jwks()),
         }))
     }
 }

@@ -5,27 +5,27 @@ use std::future::ready;
 use authproto::auth;
 use tonic::{Request, Response, Status};
 
-use super::{Parts, min_revision, status};
+use super::{Components, min_revision, status};
 use crate::authz::escalation::{self, CheckError, Coverage};
 
-pub(super) struct Service(pub(super) Parts);
+pub(super) struct AuthzService(pub(super) Components);
 
 #[tonic::async_trait]
-impl auth::authz_server::Authz for Service {
+impl auth::authz_server::Authz for AuthzService {
     async fn rules(
         &self,
         request: Request<auth::RulesRequest>,
     ) -> Result<Response<auth::RulesResponse>, Status> {
         let request = request.into_inner();
         let at_least = min_revision(request.at_least.as_ref());
-        let user = request.user.ok_or_else(|| status::incomplete("the request has no user"))?.into();
-        let parts = &self.0;
-        let rules = parts
+        let user = request.user.ok_or_else(|| status::incomplete_request("the request has no user"))?.into();
+        let components = &self.0;
+        let rules = components
             .retry_until_synced(at_least, || {
-                ready(parts.live.now().authz.rules(&user, &request.namespace, at_least))
+                ready(components.config.current().authz.rules(&user, &request.namespace, at_least))
             })
             .await
-            .map_err(status::unavailable)?;
+            .map_err(status::mirror_unavailable)?;
         Ok(Response::new(auth::RulesResponse {
             rules: rules.rules.iter().map(auth::PolicyRule::from).collect(),
             incomplete: rules.incomplete,
@@ -39,21 +39,22 @@ impl auth::authz_server::Authz for Service {
     ) -> Result<Response<auth::CoversResponse>, Status> {
         let request = request.into_inner();
         let at_least = min_revision(request.at_least.as_ref());
-        let user = request.user.clone().ok_or_else(|| status::incomplete("the request has no user"))?.into();
-        let parts = &self.0;
-        let group = parts.names.group("rbac.authorization");
+        let user =
+            request.user.clone().ok_or_else(|| status::incomplete_request("the request has no user"))?.into();
+        let components = &self.0;
+        let group = components.names.group("rbac.authorization");
         let ask = || async {
-            let modes = &parts.live.now().authz;
-            match escalation::check(modes, &parts.mirror, &group, &user, &request, at_least).await {
+            let modes = &components.config.current().authz;
+            match escalation::check(modes, &components.mirror, &group, &user, &request, at_least).await {
                 Err(CheckError::MirrorNotReady(missing)) => Err(missing),
                 checked => Ok(checked),
             }
         };
-        let checked = parts
+        let checked = components
             .retry_until_synced(at_least, ask)
             .await
-            .map_err(status::unavailable)?
-            .map_err(status::check)?;
+            .map_err(status::mirror_unavailable)?
+            .map_err(status::check_failed)?;
         Ok(Response::new(match checked {
             Coverage::Covered => auth::CoversResponse { allowed: true, ..auth::CoversResponse::default() },
             Coverage::RoleNotFound(message) => {

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! The task that reads a request answers it before the next read if no wait is needed: no queue, no wake-up.
+//! The task that reads a request responds before the next read if no wait is needed: no queue, no wake-up.
 //! A request that must wait for the mirror or a remote service is set aside; responses carry the request's
 //! id. Tokens are verified in the same task if the stream has no other work, else in a task of their own. A
 //! signature check takes a fraction of a millisecond, so the stream waits for one at most. Certificate chains
@@ -35,11 +35,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Parts, min_revision, status};
-use crate::authn::{Accepted, AuthnContext, AuthnError, Credentials, Rejection, listed};
+use super::{Components, min_revision, status};
+use crate::active_config::ActiveConfig;
+use crate::authn::{AuthenticatedIdentity, AuthnContext, AuthnError, Credentials, Rejection, join_checks};
 use crate::authz::AuthzRequest;
-use crate::live::ActiveConfig;
-use crate::meters::Meters;
+use crate::metrics::AuthdMetrics;
 use crate::mirror::MirrorNotReady;
 
 /// Limit of waiting requests per stream.
@@ -47,22 +47,22 @@ const MAX_WAITING: usize = 10_000;
 /// Limit of credentials under verification, over all streams.
 pub(super) const MAX_VERIFICATIONS: usize = 2048;
 
-pub(super) struct Service(pub(super) Parts);
+pub(super) struct DecideService(pub(super) Components);
 
 #[tonic::async_trait]
-impl auth::decide_server::Decide for Service {
+impl auth::decide_server::Decide for DecideService {
     type StreamStream = ResponseStream;
 
     async fn stream(
         &self,
         request: Request<Streaming<auth::DecideRequest>>,
     ) -> Result<Response<ResponseStream>, Status> {
-        let questions = request.into_inner();
+        let requests = request.into_inner();
         Ok(Response::new(ResponseStream {
-            parts: self.0.clone(),
-            questions,
+            components: self.0.clone(),
+            requests,
             ended: false,
-            login: None,
+            verification: None,
             waiting: FuturesUnordered::new(),
         }))
     }
@@ -72,11 +72,11 @@ type PendingResponse = Pin<Box<dyn Future<Output = auth::DecideResponse> + Send>
 
 /// The response stream: reads requests and yields responses.
 pub(super) struct ResponseStream {
-    parts: Parts,
-    questions: Streaming<auth::DecideRequest>,
+    components: Components,
+    requests: Streaming<auth::DecideRequest>,
     ended: bool,
-    /// The last credentials read. Whether another request is ready decides in which task they are verified.
-    login: Option<Verification>,
+    /// The last credentials read. If a second request is ready, a task of its own verifies them.
+    verification: Option<Verification>,
     waiting: FuturesUnordered<PendingResponse>,
 }
 
@@ -90,30 +90,32 @@ impl Stream for ResponseStream {
             {
                 return Poll::Ready(Some(Ok(answer)));
             }
-            let question =
-                if self.ended { Poll::Ready(None) } else { Pin::new(&mut self.questions).poll_next(context) };
-            if let Some(login) = self.login.take() {
-                if question.is_ready() || !self.waiting.is_empty() {
-                    self.waiting.push(login.spawn_verify());
+            let next_request =
+                if self.ended { Poll::Ready(None) } else { Pin::new(&mut self.requests).poll_next(context) };
+            if let Some(verification) = self.verification.take() {
+                if next_request.is_ready() || !self.waiting.is_empty() {
+                    self.waiting.push(verification.spawn_verify());
                 } else {
-                    match login.verify_inline() {
+                    match verification.verify_inline() {
                         Ok(answer) => return Poll::Ready(Some(Ok(answer))),
-                        Err(later) => self.waiting.push(later),
+                        Err(pending) => self.waiting.push(pending),
                     }
                 }
-                if question.is_pending() {
+                if next_request.is_pending() {
                     // The next iteration polls the future at once; otherwise no waker is registered.
                     continue;
                 }
             }
-            match question {
+            match next_request {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(Ok(question))) => match answer(&self.parts, question, self.waiting.len()) {
-                    Reply::Now(answer) => return Poll::Ready(Some(Ok(answer))),
-                    // As above: the next iteration polls the future.
-                    Reply::PendingResponse(later) => self.waiting.push(later),
-                    Reply::Verify(login) => self.login = Some(login),
-                },
+                Poll::Ready(Some(Ok(next_request))) => {
+                    match handle_request(&self.components, next_request, self.waiting.len()) {
+                        Reply::Now(answer) => return Poll::Ready(Some(Ok(answer))),
+                        // As above: the next iteration polls the future.
+                        Reply::PendingResponse(pending) => self.waiting.push(pending),
+                        Reply::Verify(verification) => self.verification = Some(verification),
+                    }
+                }
                 Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
                 Poll::Ready(None) if self.ended && self.waiting.is_empty() => return Poll::Ready(None),
                 Poll::Ready(None) if self.ended => return Poll::Pending,
@@ -123,14 +125,14 @@ impl Stream for ResponseStream {
     }
 }
 
-#[expect(clippy::large_enum_variant, reason = "boxing would cost every question an allocation")]
+#[expect(clippy::large_enum_variant, reason = "boxing would cost every request an allocation")]
 enum Reply {
     Now(auth::DecideResponse),
     PendingResponse(PendingResponse),
     Verify(Verification),
 }
 
-/// Credentials to verify. Holds one verification permit.
+/// Credentials to verify, with one verification permit.
 struct Verification {
     verifying: PendingResponse,
     /// The response if the verification panics.
@@ -139,20 +141,24 @@ struct Verification {
 
 impl Verification {
     fn new(
-        parts: &Parts,
+        components: &Components,
         permit: OwnedSemaphorePermit,
         ask: auth::AuthenticateRequest,
         id: u64,
         request_id: String,
     ) -> Self {
-        let live = Arc::clone(&parts.live);
+        let config = Arc::clone(&components.config);
         let failed = move || {
-            respond(id, &live.now(), Answer::Failure(status::malformed("credential verification panicked")))
+            respond(
+                id,
+                &config.current(),
+                Answer::Failure(status::malformed_request("credential verification panicked")),
+            )
         };
-        let parts = parts.clone();
+        let components = components.clone();
         let verifying = Box::pin(async move {
             let _permit = permit;
-            authenticate(&parts, ask, id, &request_id).await
+            authenticate(&components, ask, id, &request_id).await
         });
         Verification { verifying, failed: Box::new(failed) }
     }
@@ -174,46 +180,51 @@ impl Verification {
     }
 }
 
-fn answer(parts: &Parts, question: auth::DecideRequest, waiting: usize) -> Reply {
-    let auth::DecideRequest { id, request_id, ask } = question;
-    let live = Arc::clone(&parts.live);
-    let failed = move |failure| respond(id, &live.now(), Answer::Failure(failure));
+fn handle_request(components: &Components, request: auth::DecideRequest, waiting: usize) -> Reply {
+    let auth::DecideRequest { id, request_id, ask } = request;
+    let config = Arc::clone(&components.config);
+    let failed = move |failure| respond(id, &config.current(), Answer::Failure(failure));
     match ask {
-        None => Reply::Now(failed(status::malformed("the request has no question"))),
+        None => Reply::Now(failed(status::malformed_request("the request has no question"))),
         Some(Ask::Authenticate(ask)) => {
             if ask.certificate_chain.is_empty()
                 && ask.bearer_token.is_empty()
                 && ask.proxy_headers.is_empty()
                 && ask.unreadable.is_empty()
             {
-                let in_force = parts.live.now();
-                let mut nobody = identified(parts, in_force.authn.anonymous(&ask.path), &request_id);
-                authorize_next(parts, &in_force, ask.next, &mut nobody);
-                return Reply::Now(respond(id, &in_force, Answer::Authenticate(nobody)));
+                let active = components.config.current();
+                let mut response =
+                    authenticate_response(components, active.authn.anonymous(&ask.path), &request_id);
+                authorize_next(components, &active, ask.next, &mut response);
+                return Reply::Now(respond(id, &active, Answer::Authenticate(response)));
             }
-            let Ok(permit) = Arc::clone(&parts.logins).try_acquire_owned() else {
+            let Ok(permit) = Arc::clone(&components.verification_permits).try_acquire_owned() else {
                 return Reply::Now(failed(status::too_many_verifications()));
             };
             // The cost of verifying a chain depends on the sender, within limits.
-            let brief = ask.certificate_chain.is_empty();
-            let login = Verification::new(parts, permit, ask, id, request_id);
-            if brief { Reply::Verify(login) } else { Reply::PendingResponse(login.spawn_verify()) }
+            let is_inline = ask.certificate_chain.is_empty();
+            let verification = Verification::new(components, permit, ask, id, request_id);
+            if is_inline {
+                Reply::Verify(verification)
+            } else {
+                Reply::PendingResponse(verification.spawn_verify())
+            }
         }
         Some(Ask::Authorize(ask)) => match AuthzQuery::of(ask) {
-            Err(what) => Reply::Now(failed(status::malformed(what))),
-            Ok(asked) => {
-                decide(parts, waiting, vec![asked], id, request_id, |mut answers| match answers.pop() {
+            Err(problem) => Reply::Now(failed(status::malformed_request(problem))),
+            Ok(query) => {
+                decide(components, waiting, vec![query], id, request_id, |mut answers| match answers.pop() {
                     Some(answer) => Answer::Authorize(answer),
-                    None => Answer::Failure(status::malformed("no answer")),
+                    None => Answer::Failure(status::malformed_request("no answer")),
                 })
             }
         },
         Some(Ask::AuthorizeBatch(batch)) => {
-            let asked: Result<Vec<AuthzQuery>, &'static str> =
+            let queries: Result<Vec<AuthzQuery>, &'static str> =
                 batch.requests.into_iter().map(AuthzQuery::of).collect();
-            match asked {
-                Err(what) => Reply::Now(failed(status::malformed(what))),
-                Ok(asked) => decide(parts, waiting, asked, id, request_id, |responses| {
+            match queries {
+                Err(problem) => Reply::Now(failed(status::malformed_request(problem))),
+                Ok(queries) => decide(components, waiting, queries, id, request_id, |responses| {
                     Answer::AuthorizeBatch(auth::AuthorizeBatchResponse { responses })
                 }),
             }
@@ -227,40 +238,40 @@ fn milliseconds(ttl: Duration) -> u64 {
 }
 
 /// A response with the epoch of its configuration.
-fn respond(id: u64, in_force: &ActiveConfig, answer: Answer) -> auth::DecideResponse {
-    auth::DecideResponse { id, epoch: Some(in_force.epoch.clone()), answer: Some(answer) }
+fn respond(id: u64, active: &ActiveConfig, answer: Answer) -> auth::DecideResponse {
+    auth::DecideResponse { id, epoch: Some(active.epoch.clone()), answer: Some(answer) }
 }
 
 /// Responds at once if no wait is needed, else when the mirror and the authorizers are ready, or fails.
 fn decide(
-    parts: &Parts,
+    components: &Components,
     waiting: usize,
-    asked: Vec<AuthzQuery>,
+    queries: Vec<AuthzQuery>,
     id: u64,
     request_id: String,
     answer: impl FnOnce(Vec<auth::AuthorizeResponse>) -> Answer + Send + 'static,
 ) -> Reply {
-    let owned = parts.clone();
+    let owned = components.clone();
     let mut deciding: PendingResponse = Box::pin(async move {
-        let parts = owned;
-        let at_least = asked.iter().map(|asked| asked.at_least).max().unwrap_or(0);
+        let components = owned;
+        let at_least = queries.iter().map(|query| query.at_least).max().unwrap_or(0);
         let decide = || async {
-            let in_force = parts.live.now();
-            authorize(&in_force, &parts.meters, &asked).await.map(|answers| (in_force, answers))
+            let active = components.config.current();
+            authorize(&active, &components.metrics, &queries).await.map(|answers| (active, answers))
         };
-        match parts.retry_until_synced(at_least, decide).await {
-            Ok((in_force, answers)) => respond(id, &in_force, answer(answers)),
+        match components.retry_until_synced(at_least, decide).await {
+            Ok((active, answers)) => respond(id, &active, answer(answers)),
             Err(error) => {
-                parts.meters.count_undecided();
+                components.metrics.count_undecided();
                 tracing::warn!(request_id, %error, "authorization timed out waiting for the mirror");
-                respond(id, &parts.live.now(), Answer::Failure(status::not_yet(error)))
+                respond(id, &components.config.current(), Answer::Failure(status::mirror_not_ready(error)))
             }
         }
     });
     match (&mut deciding).now_or_never() {
         Some(answer) => Reply::Now(answer),
         None if waiting >= MAX_WAITING => {
-            Reply::Now(respond(id, &parts.live.now(), Answer::Failure(status::too_many_waiting())))
+            Reply::Now(respond(id, &components.config.current(), Answer::Failure(status::too_many_waiting())))
         }
         // The first poll has registered no waker; the stream polls the future again.
         None => Reply::PendingResponse(deciding),
@@ -285,15 +296,15 @@ impl AuthzQuery {
 }
 
 async fn authorize(
-    in_force: &ActiveConfig,
-    meters: &Meters,
-    asked: &[AuthzQuery],
+    active: &ActiveConfig,
+    metrics: &AuthdMetrics,
+    queries: &[AuthzQuery],
 ) -> Result<Vec<auth::AuthorizeResponse>, MirrorNotReady> {
     // Concurrently: a request that waits for a remote service does not delay the others.
-    try_join_all(asked.iter().map(async |AuthzQuery { user, attributes, at_least, explain }| {
-        let question = AuthzRequest { user, attributes, at_least: *at_least, explain: *explain };
-        let answer = in_force.authz.authorize(question).await?;
-        meters.authorized(answer.decision.verdict);
+    try_join_all(queries.iter().map(async |AuthzQuery { user, attributes, at_least, explain }| {
+        let request = AuthzRequest { user, attributes, at_least: *at_least, explain: *explain };
+        let answer = active.authz.authorize(request).await?;
+        metrics.count_decision(answer.decision.verdict);
         let verdict = match answer.decision.verdict {
             Verdict::Allow => auth::Verdict::Allow,
             Verdict::Deny => auth::Verdict::Deny,
@@ -315,7 +326,7 @@ async fn authorize(
 
 /// Runs the authenticators, and waits for the mirror if an authenticator needs it.
 async fn authenticate(
-    parts: &Parts,
+    components: &Components,
     ask: auth::AuthenticateRequest,
     id: u64,
     request_id: &str,
@@ -330,60 +341,62 @@ async fn authenticate(
     };
     let at_least = min_revision(ask.at_least.as_ref());
     let identify = || async {
-        let in_force = parts.live.now();
-        let at = AuthnContext { now: parts.clock.now(), at_least };
-        in_force.authn.authenticate(credentials, at).await.map(|outcome| (in_force, outcome))
+        let active = components.config.current();
+        let context = AuthnContext { now: components.clock.now(), at_least };
+        active.authn.authenticate(credentials, context).await.map(|outcome| (active, outcome))
     };
-    match parts.retry_until_synced(at_least, identify).await {
-        Ok((in_force, Err(AuthnError::Undecided(methods)))) => {
-            let why = listed(&methods);
-            tracing::info!(request_id, why, "authentication undecided; responding 503");
-            respond(id, &in_force, Answer::Failure(status::credentials_undecided(why)))
+    match components.retry_until_synced(at_least, identify).await {
+        Ok((active, Err(AuthnError::Undecided(methods)))) => {
+            let reasons = join_checks(&methods);
+            tracing::info!(request_id, reasons, "authentication undecided; responding 503");
+            respond(id, &active, Answer::Failure(status::credentials_undecided(reasons)))
         }
-        Ok((in_force, Err(AuthnError::Rejection(refused)))) => {
-            respond(id, &in_force, Answer::Authenticate(identified(parts, Err(refused), request_id)))
-        }
-        Ok((in_force, Ok(accepted))) => {
-            let mut identified = identified(parts, Ok(accepted), request_id);
-            authorize_next(parts, &in_force, ask.next, &mut identified);
-            respond(id, &in_force, Answer::Authenticate(identified))
+        Ok((active, Err(AuthnError::Rejection(rejection)))) => respond(
+            id,
+            &active,
+            Answer::Authenticate(authenticate_response(components, Err(rejection), request_id)),
+        ),
+        Ok((active, Ok(accepted))) => {
+            let mut response = authenticate_response(components, Ok(accepted), request_id);
+            authorize_next(components, &active, ask.next, &mut response);
+            respond(id, &active, Answer::Authenticate(response))
         }
         Err(error) => {
             tracing::warn!(request_id, %error, "authentication timed out waiting for the mirror");
-            respond(id, &parts.live.now(), Answer::Failure(status::not_yet(error)))
+            respond(id, &components.config.current(), Answer::Failure(status::mirror_not_ready(error)))
         }
     }
 }
 
-fn identified(
-    parts: &Parts,
-    outcome: Result<(Accepted, &'static str), Rejection>,
+fn authenticate_response(
+    components: &Components,
+    outcome: Result<(AuthenticatedIdentity, &'static str), Rejection>,
     request_id: &str,
 ) -> auth::AuthenticateResponse {
     let ttl = match &outcome {
         Ok((accepted, _)) => accepted.ttl,
-        Err(refused) => refused.ttl,
+        Err(rejection) => rejection.ttl,
     };
     let outcome = match outcome {
         Ok((accepted, method)) => {
-            parts.meters.authenticated(Some(method));
+            components.metrics.count_authentication(Some(method));
             tracing::debug!(request_id, method, user = accepted.user.name, "authenticated");
             Outcome::Identity(auth::Identity {
                 user: Some((&accepted.user).into()),
                 audiences: accepted.audiences,
                 // Zero means none, and no clock returns a time before 1970.
-                not_before_ms: accepted.not_before.map_or(0, |at| at.as_millisecond().max(0)),
-                expires_at_ms: accepted.expires_at.map_or(0, |at| at.as_millisecond()),
+                not_before_ms: accepted.not_before.map_or(0, |time| time.as_millisecond().max(0)),
+                expires_at_ms: accepted.expires_at.map_or(0, |time| time.as_millisecond()),
                 rests_on: accepted.rests_on,
                 anonymous: accepted.anonymous,
             })
         }
-        Err(refused) => {
-            parts.meters.authenticated(None);
-            for (method, check) in &refused.checks {
+        Err(rejection) => {
+            components.metrics.count_authentication(None);
+            for (method, check) in &rejection.checks {
                 tracing::info!(request_id, method, check, "credential rejected");
             }
-            Outcome::Rejected(auth::Rejected { detail: refused.to_string() })
+            Outcome::Rejected(auth::Rejected { detail: rejection.to_string() })
         }
     };
     // Every result may depend on stored objects: a new service account makes a rejected token valid.
@@ -398,24 +411,24 @@ fn identified(
 
 /// Adds the decision for the identified user, if apid requested it and the decision needs no wait.
 fn authorize_next(
-    parts: &Parts,
-    in_force: &ActiveConfig,
+    components: &Components,
+    active: &ActiveConfig,
     next: Option<auth::AuthorizeNext>,
-    identified: &mut auth::AuthenticateResponse,
+    response: &mut auth::AuthenticateResponse,
 ) {
-    let (Some(next), Some(Outcome::Identity(identity))) = (next, &identified.outcome) else { return };
+    let (Some(next), Some(Outcome::Identity(identity))) = (next, &response.outcome) else { return };
     // A remote service has a timeout of its own, and is called once.
-    if in_force.authz.uses_remote_service() {
+    if active.authz.uses_remote_service() {
         return;
     }
     let auth::AuthorizeNext { attributes, at_least } = next;
     let user = identity.user.clone();
     // A malformed authorization request gets its error in the separate request.
-    let Ok(asked) = AuthzQuery::of(auth::AuthorizeRequest { user, attributes, at_least, explain: false })
+    let Ok(query) = AuthzQuery::of(auth::AuthorizeRequest { user, attributes, at_least, explain: false })
     else {
         return;
     };
-    if let Some(Ok(mut answers)) = authorize(in_force, &parts.meters, &[asked]).now_or_never() {
-        identified.next = answers.pop();
+    if let Some(Ok(mut answers)) = authorize(active, &components.metrics, &[query]).now_or_never() {
+        response.next = answers.pop();
     }
 }

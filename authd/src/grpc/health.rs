@@ -1,61 +1,39 @@
 //! `grpc.health.v1`: liveness of the process, and whether it can decide requests.
+//!
+//! # Contract
+//!
+//! The service of `tonic-health`. The empty service name is always serving. `auth.v1.Decide` has the state of
+//! the mirror: without a complete mirror there are no decisions.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
-use authproto::health::health_check_response::ServingStatus;
-use authproto::health::health_server::Health;
-use authproto::health::{HealthCheckRequest, HealthCheckResponse};
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::WatchStream;
-use tokio_stream::{Stream, StreamExt as _};
-use tonic::{Request, Response, Status};
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::server::{HealthReporter, health_reporter};
 
-use super::status;
 use crate::mirror::{Mirror, Progress};
 
-/// The service whose health is that of the mirror: without a mirror there are no decisions.
+/// The service whose health is that of the mirror.
 const DECIDE: &str = "auth.v1.Decide";
 
-/// Responds with the state of the mirror.
-pub(super) struct Service(pub(super) Arc<Mirror>);
-
-fn answer(serving: ServingStatus) -> HealthCheckResponse {
-    HealthCheckResponse { status: serving.into() }
+/// Creates the service and starts the task that reports the state of the mirror. Needs a runtime.
+pub(super) fn service(mirror: &Arc<Mirror>) -> HealthServer<impl Health> {
+    let (reporter, service) = health_reporter();
+    tokio::spawn(report_mirror(reporter, Arc::clone(mirror)));
+    service
 }
 
-fn deciding(progress: &Progress) -> ServingStatus {
+/// Reports each change of the mirror until the mirror is dropped.
+async fn report_mirror(reporter: HealthReporter, mirror: Arc<Mirror>) {
+    let mut changes = WatchStream::new(mirror.changes());
+    drop(mirror);
+    while let Some(progress) = changes.next().await {
+        reporter.set_service_status(DECIDE, serving_status(&progress)).await;
+    }
+}
+
+fn serving_status(progress: &Progress) -> ServingStatus {
     if progress.synced { ServingStatus::Serving } else { ServingStatus::NotServing }
-}
-
-#[tonic::async_trait]
-impl Health for Service {
-    async fn check(
-        &self,
-        request: Request<HealthCheckRequest>,
-    ) -> Result<Response<HealthCheckResponse>, Status> {
-        match request.into_inner().service.as_str() {
-            "" => Ok(Response::new(answer(ServingStatus::Serving))),
-            DECIDE => Ok(Response::new(answer(deciding(&self.0.progress())))),
-            other => Err(status::unknown_service(other)),
-        }
-    }
-
-    type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
-
-    async fn watch(
-        &self,
-        request: Request<HealthCheckRequest>,
-    ) -> Result<Response<Self::WatchStream>, Status> {
-        let service = request.into_inner().service;
-        let mut told = None;
-        let states = WatchStream::new(self.0.changes()).filter_map(move |progress| {
-            let now = match service.as_str() {
-                "" => ServingStatus::Serving,
-                DECIDE => deciding(&progress),
-                _ => ServingStatus::ServiceUnknown,
-            };
-            (told.replace(now) != Some(now)).then(|| Ok(answer(now)))
-        });
-        Ok(Response::new(Box::pin(states)))
-    }
 }

@@ -15,18 +15,18 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Parts, status};
+use super::{Components, status};
 use crate::controllers::policy::Controllers;
 use crate::controllers::tokens::TokenControllers;
-use crate::mirror::{Applied, Contents, Feed, FeedError};
+use crate::mirror::{Contents, Feed, FeedError, UpdateEffect};
 
 /// Limit of messages that wait for apid to read them.
 const MAX_DEMANDS: usize = 16;
 
-pub(super) struct Service(pub(super) Parts);
+pub(super) struct MirrorService(pub(super) Components);
 
 #[tonic::async_trait]
-impl auth::mirror_server::Mirror for Service {
+impl auth::mirror_server::Mirror for MirrorService {
     type SyncStream = ReceiverStream<Result<auth::MirrorDemand, Status>>;
 
     async fn sync(
@@ -36,16 +36,22 @@ impl auth::mirror_server::Mirror for Service {
         let mut updates = request.into_inner();
         let hello = match updates.message().await?.and_then(|first| first.update) {
             Some(Update::Hello(hello)) => hello,
-            Some(_) | None => return Err(status::incomplete("the first message must be a hello")),
+            Some(_) | None => return Err(status::incomplete_request("the first message must be a hello")),
         };
         let names = &self.0.names;
-        let ours = (names.preset().to_string(), names.api_domain().to_owned());
+        let authd_names = (names.preset().to_string(), names.api_domain().to_owned());
         // The `kubernetes` preset ignores the domain.
-        let same = ours.0 == hello.preset && (ours.0 == "kubernetes" || ours.1 == hello.api_domain);
-        if !same {
-            let (ours, theirs) = (ours.0 + " " + &ours.1, hello.preset + " " + &hello.api_domain);
-            tracing::error!(ours, theirs, "apid uses another names preset; rejecting its mirror stream");
-            return Err(status::names_mismatch(&ours, &theirs));
+        let is_same = authd_names.0 == hello.preset
+            && (authd_names.0 == "kubernetes" || authd_names.1 == hello.api_domain);
+        if !is_same {
+            let (authd_names, apid_names) =
+                (authd_names.0 + " " + &authd_names.1, hello.preset + " " + &hello.api_domain);
+            tracing::error!(
+                authd_names,
+                apid_names,
+                "names presets of apid and authd differ; rejecting the mirror stream"
+            );
+            return Err(status::names_mismatch(&authd_names, &apid_names));
         }
         tracing::info!(apid = hello.instance, "mirror stream opened");
         let (demands, stream) = mpsc::channel(MAX_DEMANDS);
@@ -57,10 +63,10 @@ impl auth::mirror_server::Mirror for Service {
                 self.0.issuer.clone(),
                 self.0.token_controllers,
             ),
-            used: BTreeSet::new(),
-            parts: self.0.clone(),
+            used_secrets: BTreeSet::new(),
+            components: self.0.clone(),
             demands,
-            said: None,
+            sent_ready: None,
             sent_metrics: None,
         };
         tokio::spawn(async move {
@@ -68,7 +74,7 @@ impl auth::mirror_server::Mirror for Service {
                 StreamEnd::Apid(reason) => reason,
                 StreamEnd::Feed(error, demands) => {
                     let reason = error.to_string();
-                    let _ = demands.send(Err(status::feed(error))).await;
+                    let _ = demands.send(Err(status::feed_ended(error))).await;
                     reason
                 }
             };
@@ -83,11 +89,11 @@ struct Session {
     controllers: Controllers,
     tokens: TokenControllers,
     /// Token Secrets with an unrecorded use.
-    used: BTreeSet<String>,
-    parts: Parts,
+    used_secrets: BTreeSet<String>,
+    components: Components,
     demands: mpsc::Sender<Result<auth::MirrorDemand, Status>>,
     /// The readiness last sent to apid.
-    said: Option<auth::ReadyState>,
+    sent_ready: Option<auth::ReadyState>,
     /// The reload counters last sent to apid.
     sent_metrics: Option<String>,
 }
@@ -112,30 +118,31 @@ impl Session {
         &mut self,
         updates: &mut Streaming<auth::MirrorUpdate>,
     ) -> Result<String, FeedError> {
-        let gone = || Ok("apid no longer reads".to_owned());
-        let mut news = self.parts.live.news();
-        news.mark_changed();
+        let closed = || Ok("apid no longer reads".to_owned());
+        let mut changes = self.components.config.subscribe();
+        changes.mark_changed();
         loop {
-            if news.has_changed().unwrap_or(false) {
-                news.mark_unchanged();
-                let epoch = self.parts.live.now().epoch.clone();
+            if changes.has_changed().unwrap_or(false) {
+                changes.mark_unchanged();
+                let epoch = self.components.config.current().epoch.clone();
                 if !self.send(Demand::Epoch(epoch)).await || !self.send_reload_metrics().await {
-                    return gone();
+                    return closed();
                 }
             }
             if !self.send_ready().await {
-                return gone();
+                return closed();
             }
-            let now = self.parts.clock.monotonic();
-            let pause = self.controllers.wake_at().map_or(Duration::MAX, |at| at.saturating_sub(now));
+            let now = self.components.clock.monotonic();
+            let pause =
+                self.controllers.wake_at().map_or(Duration::MAX, |wake_up| wake_up.saturating_sub(now));
             // Token controllers run only while default policy is complete.
             let tokens = self
                 .controllers
                 .ready()
                 .is_ok()
-                .then(|| self.tokens.next_wake_up(now, self.parts.clock.now()));
+                .then(|| self.tokens.next_wake_up(now, self.components.clock.now()));
             let pause = tokens.flatten().map_or(pause, |other| other.min(pause));
-            let mut later = news.clone();
+            let mut next_change = changes.clone();
             let update = tokio::select! {
                 update = updates.message() => match update {
                     Ok(Some(update)) => update.update,
@@ -143,9 +150,9 @@ impl Session {
                     Err(status) => return Ok(status.message().to_owned()),
                 },
                 () = tokio::time::sleep(pause) => None,
-                () = self.parts.mirror.used() => None,
-                _ = later.changed() => None,
-                () = self.demands.closed() => return gone(),
+                () = self.components.mirror.wait_for_use() => None,
+                _ = next_change.changed() => None,
+                () = self.demands.closed() => return closed(),
             };
             let applied = match update {
                 Some(Update::Put(put)) => self.feed.put(put)?,
@@ -153,47 +160,49 @@ impl Session {
                 Some(Update::Synced(synced)) => self.feed.synced(synced.revision)?,
                 Some(Update::Progress(progress)) => self.feed.progress(progress.revision)?,
                 Some(Update::WriteResult(result)) => {
-                    self.controllers.result(self.parts.clock.monotonic(), &result);
-                    self.tokens.result(self.parts.clock.monotonic(), &result);
-                    Applied::default()
+                    self.controllers.handle_result(self.components.clock.monotonic(), &result);
+                    self.tokens.handle_result(self.components.clock.monotonic(), &result);
+                    UpdateEffect::default()
                 }
                 // A second hello and an empty update change nothing.
-                Some(Update::Hello(_)) | None => Applied::default(),
+                Some(Update::Hello(_)) | None => UpdateEffect::default(),
             };
             if applied.synced {
-                let progress = self.parts.mirror.progress();
+                let progress = self.components.mirror.progress();
                 let (roles, bindings) = self.feed.read(|contents| contents.policy.len())?;
                 tracing::info!(revision = progress.revision, roles, bindings, "mirror is complete");
-                self.controllers.synced();
-                self.tokens.synced();
+                self.controllers.mark_synced();
+                self.tokens.mark_synced();
             }
             if applied.cluster_roles {
-                self.controllers.cluster_role_changed();
+                self.controllers.mark_cluster_role_changed();
             }
             if applied.identities {
-                self.tokens.changed();
+                self.tokens.mark_changed();
             }
-            self.used.append(&mut self.parts.mirror.take_used());
-            if !self.ask().await? {
-                return gone();
+            self.used_secrets.append(&mut self.components.mirror.take_uses());
+            if !self.request_writes().await? {
+                return closed();
             }
         }
     }
 
     /// Requests the writes of the controllers. False: apid no longer reads.
-    async fn ask(&mut self) -> Result<bool, FeedError> {
-        let (now, wall) = (self.parts.clock.monotonic(), self.parts.clock.now());
-        let revision = self.parts.mirror.progress().revision;
+    async fn request_writes(&mut self) -> Result<bool, FeedError> {
+        let (now, wall_time) = (self.components.clock.monotonic(), self.components.clock.now());
+        let revision = self.components.mirror.progress().revision;
         let mut batches = Vec::new();
         if self.controllers.ready().is_ok() {
-            let (tokens, used) = (&mut self.tokens, &mut self.used);
-            let compare =
-                |contents: &Contents| tokens.compare(now, wall, revision, &contents.identities, used);
-            if let Some(wanted) = self.feed.read(compare)? {
-                let controller = wanted.controller;
+            let (tokens, used_secrets) = (&mut self.tokens, &mut self.used_secrets);
+            let compare = |contents: &Contents| {
+                tokens.compare(now, wall_time, revision, &contents.identities, used_secrets)
+            };
+            if let Some(pending_writes) = self.feed.read(compare)? {
+                let controller = pending_writes.controller;
                 // A failed signing yields no writes, and the controller retries.
-                let writes = tokio::task::spawn_blocking(|| wanted.writes()).await.unwrap_or_default();
-                batches.extend(self.tokens.ask(now, controller, writes));
+                let writes =
+                    tokio::task::spawn_blocking(|| pending_writes.writes()).await.unwrap_or_default();
+                batches.extend(self.tokens.build_batch(now, controller, writes));
             }
         }
         if self.controllers.has_pending_work() {
@@ -210,7 +219,7 @@ impl Session {
     }
 
     async fn send_reload_metrics(&mut self) -> bool {
-        let text = self.parts.meters.reload_text();
+        let text = self.components.metrics.reload_text();
         if self.sent_metrics.as_ref() == Some(&text) {
             return true;
         }
@@ -220,16 +229,16 @@ impl Session {
 
     async fn send_ready(&mut self) -> bool {
         let state = match self.controllers.ready() {
-            Ok(()) => auth::ReadyState { ready: true, reasons: self.parts.live.notes() },
-            Err(reason) => auth::ReadyState { ready: false, reasons: vec![reason] },
+            Ok(()) => auth::ReadyState { ready: true, reasons: self.components.config.notes() },
+            Err(reason) => auth::ReadyState { ready: false, reasons: vec![reason.to_string()] },
         };
-        if self.said.as_ref() == Some(&state) {
+        if self.sent_ready.as_ref() == Some(&state) {
             return true;
         }
         if state.ready {
             tracing::info!("ready: policy is complete");
         }
-        self.said = Some(state.clone());
+        self.sent_ready = Some(state.clone());
         self.send(Demand::Ready(state)).await
     }
 

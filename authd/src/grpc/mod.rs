@@ -27,13 +27,12 @@ use authproto::auth::authz_server::AuthzServer;
 use authproto::auth::decide_server::DecideServer;
 use authproto::auth::mirror_server::MirrorServer;
 use authproto::auth::review_server::ReviewServer;
-use authproto::health::health_server::HealthServer;
 use tokio::sync::Semaphore;
 use tonic::service::Routes;
 
-use crate::controllers::tokens::Enabled as TokenControllersEnabled;
-use crate::live::Live;
-use crate::meters::Meters;
+use crate::active_config::SharedConfig;
+use crate::controllers::tokens::EnabledControllers;
+use crate::metrics::AuthdMetrics;
 use crate::mirror::MirrorNotReady;
 use crate::tokens::service_account::Issuer;
 
@@ -47,19 +46,19 @@ const MAX_PLAIN_MESSAGE_BYTES: usize = 1024 * 1024;
 
 /// The components behind all services.
 #[derive(Clone)]
-pub struct Parts {
+pub struct Components {
     /// The names preset.
     pub names: Arc<Names>,
     /// The active authenticators and authorizers.
-    pub live: Arc<Live>,
+    pub config: Arc<SharedConfig>,
     /// Issues service-account tokens. None: no keys are configured.
     pub issuer: Option<Arc<Issuer>>,
     /// The enabled token controllers.
-    pub token_controllers: TokenControllersEnabled,
-    /// One permit for each credential under verification; see [`Parts::permits`].
-    pub logins: Arc<Semaphore>,
+    pub token_controllers: EnabledControllers,
+    /// One permit for each credential under verification; see [`Components::verification_permits`].
+    pub verification_permits: Arc<Semaphore>,
     /// Metrics.
-    pub meters: Arc<Meters>,
+    pub metrics: Arc<AuthdMetrics>,
     /// The policy mirror.
     pub mirror: Arc<crate::mirror::Mirror>,
     /// The clock.
@@ -68,50 +67,51 @@ pub struct Parts {
     pub rng: Arc<dyn Rng>,
 }
 
-impl std::fmt::Debug for Parts {
+impl std::fmt::Debug for Components {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parts").field("live", &self.live).finish_non_exhaustive()
+        f.debug_struct("Components").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
-/// All services.
-pub fn services(parts: &Parts) -> Routes {
+/// Creates all services. Needs a runtime.
+pub fn services(components: &Components) -> Routes {
     let mut routes = Routes::builder();
     routes
         .add_service(
-            DecideServer::new(decide::Service(parts.clone())).max_decoding_message_size(MAX_MESSAGE_BYTES),
+            DecideServer::new(decide::DecideService(components.clone()))
+                .max_decoding_message_size(MAX_MESSAGE_BYTES),
         )
         .add_service(
-            MirrorServer::new(mirror::Service(parts.clone())).max_decoding_message_size(MAX_MESSAGE_BYTES),
+            MirrorServer::new(mirror::MirrorService(components.clone()))
+                .max_decoding_message_size(MAX_MESSAGE_BYTES),
         )
         .add_service(
-            AuthzServer::new(authz::Service(parts.clone())).max_decoding_message_size(MAX_MESSAGE_BYTES),
+            AuthzServer::new(authz::AuthzService(components.clone()))
+                .max_decoding_message_size(MAX_MESSAGE_BYTES),
         )
         .add_service(
-            AuthnServer::new(authn::Service(parts.clone()))
+            AuthnServer::new(authn::AuthnService(components.clone()))
                 .max_decoding_message_size(MAX_PLAIN_MESSAGE_BYTES),
         )
+        .add_service(health::service(&components.mirror).max_decoding_message_size(MAX_PLAIN_MESSAGE_BYTES))
         .add_service(
-            HealthServer::new(health::Service(Arc::clone(&parts.mirror)))
-                .max_decoding_message_size(MAX_PLAIN_MESSAGE_BYTES),
-        )
-        .add_service(
-            ReviewServer::new(review::Service(parts.clone())).max_decoding_message_size(MAX_MESSAGE_BYTES),
+            ReviewServer::new(review::ReviewService(components.clone()))
+                .max_decoding_message_size(MAX_MESSAGE_BYTES),
         );
     routes.routes()
 }
 
 /// The minimum mirror revision for a request.
-/// It is the greatest of the vector, since one stream carries all components in one order.
+/// The greatest component decides, since one stream carries all components in one order.
 fn min_revision(revisions: Option<&auth::Revisions>) -> u64 {
     let Some(revisions) = revisions else { return 0 };
-    let named = revisions.rbac_namespace.values().chain(revisions.graph_node.values()).copied();
-    named.fold(revisions.rbac_cluster.max(revisions.identity), u64::max)
+    let component_revisions = revisions.rbac_namespace.values().chain(revisions.graph_node.values()).copied();
+    component_revisions.fold(revisions.rbac_cluster.max(revisions.identity), u64::max)
 }
 
-impl Parts {
+impl Components {
     /// Creates the verification permits.
-    pub fn permits() -> Arc<Semaphore> {
+    pub fn verification_permits() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(decide::MAX_VERIFICATIONS))
     }
 
@@ -127,11 +127,11 @@ impl Parts {
                 Ok(answer) => return Ok(answer),
                 Err(missing) => missing,
             };
-            let left = deadline.saturating_sub(self.clock.monotonic());
-            if left.is_zero() {
+            let remaining = deadline.saturating_sub(self.clock.monotonic());
+            if remaining.is_zero() {
                 return Err(missing);
             }
-            self.mirror.reach(at_least, left).await?;
+            self.mirror.reach(at_least, remaining).await?;
         }
     }
 }

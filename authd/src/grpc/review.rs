@@ -3,21 +3,21 @@
 use authproto::auth::{self, review_response::Outcome};
 use tonic::{Request, Response, Status};
 
-use super::{Parts, min_revision, status};
+use super::{Components, min_revision, status};
 use crate::review::{Review, ReviewError, Reviewer};
 
-pub(super) struct Service(pub(super) Parts);
+pub(super) struct ReviewService(pub(super) Components);
 
 #[tonic::async_trait]
-impl auth::review_server::Review for Service {
+impl auth::review_server::Review for ReviewService {
     async fn create(
         &self,
         request: Request<auth::ReviewRequest>,
     ) -> Result<Response<auth::ReviewResponse>, Status> {
         let request = request.into_inner();
         let at_least = min_revision(request.at_least.as_ref());
-        let user = request.user.ok_or_else(|| status::incomplete("the request has no user"))?.into();
-        let parts = &self.0;
+        let user = request.user.ok_or_else(|| status::incomplete_request("the request has no user"))?.into();
+        let components = &self.0;
         let review = Review {
             resource: &request.resource,
             namespace: &request.namespace,
@@ -27,18 +27,21 @@ impl auth::review_server::Review for Service {
             request_id: &request.request_id,
         };
         let ask = || async {
-            let reviewer =
-                Reviewer { names: &parts.names, in_force: &parts.live.now(), now: parts.clock.now() };
-            match reviewer.answer(review).await {
+            let reviewer = Reviewer {
+                names: &components.names,
+                active: &components.config.current(),
+                now: components.clock.now(),
+            };
+            match reviewer.review(review).await {
                 Err(ReviewError::MirrorNotReady(missing)) => Err(missing),
                 answered => Ok(answered),
             }
         };
-        let answered = parts
+        let answered = components
             .retry_until_synced(at_least, ask)
             .await
-            .map_err(status::unavailable)?
-            .map_err(status::review)?;
+            .map_err(status::mirror_unavailable)?
+            .map_err(status::review_failed)?;
         let outcome = match answered {
             Ok(object) => Outcome::Object(object.into_value().to_string().into_bytes()),
             Err(status) => Outcome::Status(status.to_value().to_string().into_bytes()),

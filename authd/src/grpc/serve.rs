@@ -3,13 +3,13 @@
 //! # Contract
 //!
 //! [`serve`] accepts connections until it is dropped; connections last until the peer or the process ends.
-//! They use HTTP/2 with prior knowledge.
+//! Connections use HTTP/2 with prior knowledge.
 //!
 //! # Concurrency
 //!
-//! One task serves a connection with the decision stream: the task reads a request, decides, and writes the
-//! response without a switch of thread (see [`serving::single_task`]). Every other call is a task of its own, so
-//! that a large review or a signature does not delay decisions.
+//! One task serves a connection with the decision stream. The task reads a request, decides, and writes the
+//! response without a switch of thread (see [`serving::single_task`]). Every other call runs in a separate
+//! task, so that a large review or a signature does not delay decisions.
 
 use std::convert::Infallible;
 

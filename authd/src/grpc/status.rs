@@ -9,7 +9,7 @@ use crate::mirror::{FeedError, MirrorNotReady};
 use crate::review::ReviewError;
 
 /// The policy is not up to date in time; the client may retry.
-pub(super) fn not_yet(error: MirrorNotReady) -> Failure {
+pub(super) fn mirror_not_ready(error: MirrorNotReady) -> Failure {
     failure(
         Reason::ServiceUnavailable,
         "authorization policy is not up to date, try again",
@@ -18,11 +18,11 @@ pub(super) fn not_yet(error: MirrorNotReady) -> Failure {
 }
 
 /// A malformed request of apid. The client does not see the details.
-pub(super) fn malformed(what: &str) -> Failure {
+pub(super) fn malformed_request(problem: &str) -> Failure {
     failure(
         Reason::InternalError,
         "the request could not be authorized",
-        format!("malformed request: {what}"),
+        format!("malformed request: {problem}"),
     )
 }
 
@@ -48,7 +48,7 @@ pub(super) fn credentials_undecided(detail: String) -> Failure {
 }
 
 /// A token cannot be issued. The keys are the administrator's concern: details go to the log.
-pub(super) fn not_issued(detail: String) -> Failure {
+pub(super) fn token_not_issued(detail: String) -> Failure {
     failure(Reason::InternalError, "service-account tokens cannot be issued", detail)
 }
 
@@ -62,15 +62,15 @@ fn failure(reason: Reason, message: &str, detail: String) -> Failure {
 }
 
 /// An escalation check cannot be made.
-pub(super) fn check(error: CheckError) -> Status {
+pub(super) fn check_failed(error: CheckError) -> Status {
     match error {
         CheckError::MirrorNotReady(error) => Status::unavailable(error.to_string()),
-        CheckError::Malformed(what) => Status::invalid_argument(what),
+        CheckError::Malformed(problem) => Status::invalid_argument(problem),
     }
 }
 
 /// A review cannot be answered.
-pub(super) fn review(error: ReviewError) -> Status {
+pub(super) fn review_failed(error: ReviewError) -> Status {
     match error {
         ReviewError::MirrorNotReady(error) => Status::unavailable(error.to_string()),
         ReviewError::UnknownResource(resource) => {
@@ -80,31 +80,26 @@ pub(super) fn review(error: ReviewError) -> Status {
 }
 
 /// A unary request without a required field.
-pub(super) fn incomplete(what: &str) -> Status {
-    Status::invalid_argument(what.to_owned())
+pub(super) fn incomplete_request(problem: &str) -> Status {
+    Status::invalid_argument(problem.to_owned())
 }
 
 /// The mirror is not ready for a unary request.
-pub(super) fn unavailable(error: MirrorNotReady) -> Status {
+pub(super) fn mirror_unavailable(error: MirrorNotReady) -> Status {
     Status::unavailable(error.to_string())
 }
 
 /// The end of a feed.
-pub(super) fn feed(error: FeedError) -> Status {
+pub(super) fn feed_ended(error: FeedError) -> Status {
     match error {
-        FeedError::Malformed(error) => Status::invalid_argument(error.to_string()),
+        FeedError::MalformedUpdate(error) => Status::invalid_argument(error.to_string()),
         FeedError::Superseded => Status::aborted(FeedError::Superseded.to_string()),
     }
 }
 
 /// A rejected feed: the two processes use different names presets.
-pub(super) fn names_mismatch(ours: &str, theirs: &str) -> Status {
+pub(super) fn names_mismatch(authd_names: &str, apid_names: &str) -> Status {
     Status::failed_precondition(format!(
-        "apid has --names `{theirs}`, authd `{ours}`: start both with the same"
+        "apid has --names `{apid_names}`, authd `{authd_names}`: start both with the same"
     ))
-}
-
-/// A health check of an unknown service.
-pub(super) fn unknown_service(name: &str) -> Status {
-    Status::not_found(format!("unknown service `{name}`: use `` or `auth.v1.Decide`"))
 }

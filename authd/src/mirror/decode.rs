@@ -10,13 +10,13 @@ use apimachinery::names::Names;
 use authproto::auth::{self, mirror_key, mirror_object};
 
 use super::{Contents, graph, identities};
-use crate::rules::aggregation::Selector;
+use crate::rules::selector::Selector;
 use crate::rules::{BindingSpec, Meta, PolicyRule, RoleKind, RoleSpec, Subject, SubjectKind};
 
 /// A malformed message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Malformed(&'static str);
+pub struct MalformedUpdate(&'static str);
 
 /// One change.
 #[derive(Debug)]
@@ -66,9 +66,9 @@ impl Change {
 }
 
 /// Decodes a put. A binding to a role of unknown kind grants nothing and is treated as deleted.
-pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<Change, Malformed> {
+pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<Change, MalformedUpdate> {
     use mirror_object::Kind;
-    let mut object = object.ok_or(Malformed("a put without an object"))?;
+    let mut object = object.ok_or(MalformedUpdate("a put without an object"))?;
     if is_other_config_map(&object, names) {
         return Ok(Change::Nothing);
     }
@@ -86,7 +86,7 @@ pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<C
         object.annotations.get(&names.autoupdate_annotation()).is_some_and(|value| value == "false");
     let meta = Meta { labels: object.labels, protected };
     let (namespace, name) = (object.namespace, object.name);
-    let change = match object.kind.ok_or(Malformed("an object without a kind"))? {
+    let change = match object.kind.ok_or(MalformedUpdate("an object without a kind"))? {
         Kind::ClusterRole(role) => {
             Change::PutRole(RoleKind::ClusterRole, String::new(), name, role_spec(meta, role))
         }
@@ -108,9 +108,9 @@ fn is_other_config_map(object: &auth::MirrorObject, names: &Names) -> bool {
 }
 
 /// Decodes a deletion.
-pub(super) fn delete(key: Option<auth::MirrorKey>) -> Result<Change, Malformed> {
+pub(super) fn delete(key: Option<auth::MirrorKey>) -> Result<Change, MalformedUpdate> {
     use mirror_key::Kind;
-    let kind = key.and_then(|key| key.kind).ok_or(Malformed("a deletion without a key"))?;
+    let kind = key.and_then(|key| key.kind).ok_or(MalformedUpdate("a deletion without a key"))?;
     let identity = identities::delete(&kind);
     if let Some(change) = graph::delete(&kind) {
         return Ok(Change::Graph(change, identity));
@@ -129,9 +129,9 @@ pub(super) fn delete(key: Option<auth::MirrorKey>) -> Result<Change, Malformed> 
 }
 
 /// Rejects an empty namespace: a namespaced object without one would grant in the whole cluster.
-fn of_namespace(namespace: String) -> Result<String, Malformed> {
+fn of_namespace(namespace: String) -> Result<String, MalformedUpdate> {
     if namespace.is_empty() {
-        Err(Malformed("a Role or RoleBinding without a namespace"))
+        Err(MalformedUpdate("a Role or RoleBinding without a namespace"))
     } else {
         Ok(namespace)
     }
@@ -159,17 +159,17 @@ fn put_binding(namespace: String, name: String, meta: Meta, binding: auth::Mirro
 }
 
 fn selector(selector: auth::LabelSelector) -> Selector {
-    let mut out = Selector { match_labels: selector.match_labels, ..Selector::default() };
+    let mut decoded = Selector { match_labels: selector.match_labels, ..Selector::default() };
     for expression in selector.match_expressions {
         match Operator::parse(&expression.operator) {
-            None => out.invalid = true,
+            None => decoded.invalid = true,
             Some(operator) => {
                 let requirement = Requirement { key: expression.key, operator, values: expression.values };
-                out.match_expressions.push(requirement);
+                decoded.match_expressions.push(requirement);
             }
         }
     }
-    out
+    decoded
 }
 
 #[cfg(test)]
@@ -196,14 +196,14 @@ mod tests {
 
     #[test]
     fn config_map_other_than_cluster_info_is_ignored() {
-        for (namespace, name, kept) in
+        for (namespace, name, is_kept) in
             [("kube-public", "cluster-info", true), ("kube-public", "x", false), ("a", "cluster-info", false)]
         {
             let mut map = object(namespace, Kind::ConfigMap(auth::MirrorConfigMap::default())).unwrap();
             map.name = name.to_owned();
             let change = put(Some(map), &names()).unwrap();
-            assert_eq!(matches!(change, Change::Identity(_)), kept, "{namespace}/{name}");
-            assert_eq!(matches!(change, Change::Nothing), !kept, "{namespace}/{name}");
+            assert_eq!(matches!(change, Change::Identity(_)), is_kept, "{namespace}/{name}");
+            assert_eq!(matches!(change, Change::Nothing), !is_kept, "{namespace}/{name}");
         }
     }
 
@@ -217,10 +217,10 @@ mod tests {
             assert!(put(object("a", kind()), &names()).is_ok());
         }
         let key = |kind| Some(auth::MirrorKey { kind: Some(kind) });
-        let named = || auth::Named { namespace: String::new(), name: "x".into() };
-        assert!(delete(key(mirror_key::Kind::Role(named()))).is_err());
-        assert!(delete(key(mirror_key::Kind::RoleBinding(named()))).is_err());
-        assert!(delete(key(mirror_key::Kind::ClusterRole(named()))).is_ok());
+        let object_name = || auth::Named { namespace: String::new(), name: "x".into() };
+        assert!(delete(key(mirror_key::Kind::Role(object_name()))).is_err());
+        assert!(delete(key(mirror_key::Kind::RoleBinding(object_name()))).is_err());
+        assert!(delete(key(mirror_key::Kind::ClusterRole(object_name()))).is_ok());
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The mirrored objects of identities.
-//! These are service accounts, token Secrets, pods, nodes, and `cluster-info`.
+//! The objects are service accounts, token Secrets, pods, nodes, and `cluster-info`.
 //!
 //! # Contract
 //!
-//! The uid identifies an account, pod or node, so that one recreated under the same name is another object. A
+//! The uid identifies an account, pod or node, so that an object recreated under the same name is a new object. A
 //! terminating object stays valid until one minute after its deletion timestamp, as in Kubernetes: a pod may
 //! use its token while it terminates.
 
@@ -22,13 +22,13 @@ pub struct IdentityObject {
     /// Its uid.
     pub uid: Box<str>,
     /// The end of validity of a terminating object.
-    pub until: Option<Timestamp>,
+    pub valid_until: Option<Timestamp>,
 }
 
 impl IdentityObject {
     /// Whether the object is valid now and has this uid.
-    pub fn holds(&self, uid: &str, now: Timestamp) -> bool {
-        *self.uid == *uid && self.until.is_none_or(|until| now < until)
+    pub fn is_valid(&self, uid: &str, now: Timestamp) -> bool {
+        *self.uid == *uid && self.valid_until.is_none_or(|valid_until| now < valid_until)
     }
 }
 
@@ -36,7 +36,7 @@ impl IdentityObject {
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenSecret {
     /// The uid, and the end of validity.
-    pub anchor: IdentityObject,
+    pub identity: IdentityObject,
     /// The Secret is being deleted.
     pub terminating: bool,
     /// Its type.
@@ -93,7 +93,7 @@ impl Identities {
         self.accounts.get(key(namespace, name).as_str())
     }
 
-    /// Returns a Secret; one without a token has no data here.
+    /// Returns a Secret; a Secret without a token has no mirrored data.
     pub fn secret(&self, namespace: &str, name: &str) -> Option<&Arc<TokenSecret>> {
         self.secrets.get(key(namespace, name).as_str())
     }
@@ -122,16 +122,16 @@ impl Identities {
     }
 
     pub(super) fn apply(&mut self, change: Change) {
-        fn put(map: &mut HashMap<Box<str>, IdentityObject>, key: String, anchor: Option<IdentityObject>) {
-            match anchor {
-                Some(anchor) => map.insert(key.into(), anchor),
+        fn put(map: &mut HashMap<Box<str>, IdentityObject>, key: String, identity: Option<IdentityObject>) {
+            match identity {
+                Some(identity) => map.insert(key.into(), identity),
                 None => map.remove(key.as_str()),
             };
         }
         match change {
-            Change::Account(key, anchor) => put(&mut self.accounts, key, anchor),
-            Change::Pod(key, anchor) => put(&mut self.pods, key, anchor),
-            Change::Node(key, anchor) => put(&mut self.nodes, key, anchor),
+            Change::Account(key, identity) => put(&mut self.accounts, key, identity),
+            Change::Pod(key, identity) => put(&mut self.pods, key, identity),
+            Change::Node(key, identity) => put(&mut self.nodes, key, identity),
             Change::Secret(key, Some(secret)) => {
                 if secret.data.is_empty() && secret.annotations.is_empty() {
                     self.tokens.remove(key.as_str());
@@ -150,27 +150,27 @@ impl Identities {
     }
 }
 
-/// Decodes a put of these kinds. None: another kind.
+/// Decodes a put of these kinds. None: a kind without identity.
 pub(super) fn put(object: auth::MirrorObject) -> Option<Change> {
     use mirror_object::Kind;
-    let until = match object.deleted_at_ms {
-        // Terminating without a timestamp: invalid at once.
+    let valid_until = match object.deleted_at_ms {
+        // An object that terminates without a timestamp is invalid at once.
         0 => object.terminating.then_some(Timestamp::MIN),
-        at => Timestamp::from_millisecond(at)
+        deleted_at => Timestamp::from_millisecond(deleted_at)
             .ok()
-            .and_then(|at| at.checked_add(GRACE).ok())
+            .and_then(|deleted_at| deleted_at.checked_add(GRACE).ok())
             .or(Some(Timestamp::MIN)),
     };
     let key = key(&object.namespace, &object.name);
-    let anchor = IdentityObject { uid: object.uid.into(), until };
+    let identity = IdentityObject { uid: object.uid.into(), valid_until };
     match object.kind? {
-        Kind::ServiceAccount(_) => Some(Change::Account(key, Some(anchor))),
-        Kind::Pod(_) => Some(Change::Pod(key, Some(anchor))),
-        Kind::Node(_) => Some(Change::Node(key, Some(anchor))),
+        Kind::ServiceAccount(_) => Some(Change::Account(key, Some(identity))),
+        Kind::Pod(_) => Some(Change::Pod(key, Some(identity))),
+        Kind::Node(_) => Some(Change::Node(key, Some(identity))),
         Kind::Secret(secret) => Some(Change::Secret(
             key,
             Some(Arc::new(TokenSecret {
-                anchor,
+                identity,
                 terminating: object.terminating,
                 kind: secret.r#type,
                 data: secret.data.into_iter().map(|(key, value)| (key, value.to_vec())).collect(),
@@ -188,16 +188,16 @@ pub(super) fn put(object: auth::MirrorObject) -> Option<Change> {
     }
 }
 
-/// Decodes a deletion of these kinds. None: another kind.
+/// Decodes a deletion of these kinds. None: a kind without identity.
 pub(super) fn delete(kind: &mirror_key::Kind) -> Option<Change> {
     use mirror_key::Kind;
-    let of = |named: &auth::Named| key(&named.namespace, &named.name);
+    let object_key = |object: &auth::Named| key(&object.namespace, &object.name);
     match kind {
-        Kind::ServiceAccount(named) => Some(Change::Account(of(named), None)),
-        Kind::Secret(named) => Some(Change::Secret(of(named), None)),
-        Kind::Node(named) => Some(Change::Node(of(named), None)),
-        Kind::Pod(named) => Some(Change::Pod(of(named), None)),
-        Kind::ConfigMap(named) => Some(Change::ConfigMap(of(named), None)),
+        Kind::ServiceAccount(object) => Some(Change::Account(object_key(object), None)),
+        Kind::Secret(object) => Some(Change::Secret(object_key(object), None)),
+        Kind::Node(object) => Some(Change::Node(object_key(object), None)),
+        Kind::Pod(object) => Some(Change::Pod(object_key(object), None)),
+        Kind::ConfigMap(object) => Some(Change::ConfigMap(object_key(object), None)),
         Kind::Role(_)
         | Kind::ClusterRole(_)
         | Kind::RoleBinding(_)
@@ -228,19 +228,19 @@ mod tests {
     fn deleted_account_stays_valid_for_one_minute() {
         let mut identities = Identities::default();
         let at = |second| Timestamp::from_second(second).unwrap();
-        let holds = |identities: &Identities, uid: &str, now| {
-            identities.account("team", "robot").is_some_and(|anchor| anchor.holds(uid, at(now)))
+        let is_valid = |identities: &Identities, uid: &str, now| {
+            identities.account("team", "robot").is_some_and(|identity| identity.is_valid(uid, at(now)))
         };
-        assert!(!holds(&identities, "a", 0));
+        assert!(!is_valid(&identities, "a", 0));
         identities.apply(put(account("a", 0)).unwrap());
-        assert!(holds(&identities, "a", i64::from(u32::MAX)));
-        assert!(!holds(&identities, "b", 0), "recreated with another uid");
+        assert!(is_valid(&identities, "a", i64::from(u32::MAX)));
+        assert!(!is_valid(&identities, "b", 0), "recreated with a new uid");
         identities.apply(put(account("a", 10_000)).unwrap());
-        assert!(holds(&identities, "a", 69));
-        assert!(!holds(&identities, "a", 70));
+        assert!(is_valid(&identities, "a", 69));
+        assert!(!is_valid(&identities, "a", 70));
         let named = auth::Named { namespace: "team".into(), name: "robot".into() };
         identities.apply(delete(&mirror_key::Kind::ServiceAccount(named)).unwrap());
-        assert!(!holds(&identities, "a", 0));
+        assert!(!is_valid(&identities, "a", 0));
     }
 
     #[test]

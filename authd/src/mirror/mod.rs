@@ -9,14 +9,14 @@
 //! # Invariants
 //!
 //! INVARIANT (fresh policy): a read never returns policy older than its minimum revision, nor policy of a
-//! feed that has ended. A broken feed makes the mirror stale until another snapshot is complete.
+//! feed that has ended. A broken feed makes the mirror stale until a new snapshot is complete.
 //! INVARIANT (one snapshot): a snapshot replaces all contents at once; objects outside the snapshot are
 //! removed. Of two feeds the one that began later wins when its snapshot is complete; the older one then
 //! ends.
 //!
 //! # Concurrency
 //!
-//! One lock protects the state, held for one change or for one walk over a user's rules, never across an
+//! One lock protects the state for one change or for one walk over the rules of a user, never across an
 //! await. The progress is published after the lock is released, so that a waiter sees the new state.
 //!
 //! # Reference
@@ -39,16 +39,16 @@ use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::{Notify, watch};
 
 use crate::rules::Policy;
-pub use decode::Malformed;
+pub use decode::MalformedUpdate;
 pub use graph::Graph;
 pub use identities::Identities;
 
 /// The policy is not available yet: older than requested, or without a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("policy of revision {wanted} is not available yet: {state}")]
+#[error("policy of revision {required} is not available yet: {state}")]
 pub struct MirrorNotReady {
     /// The requested revision.
-    pub wanted: u64,
+    pub required: u64,
     /// The state of the mirror.
     pub state: Progress,
 }
@@ -82,7 +82,7 @@ impl Progress {
 #[derive(Debug)]
 pub struct Mirror {
     names: Arc<Names>,
-    state: RwLock<State>,
+    state: RwLock<MirrorState>,
     progress: watch::Sender<Progress>,
     feeds: AtomicU64,
     /// Token Secrets with recorded uses, as `namespace/name`, until a controller takes them.
@@ -91,7 +91,7 @@ pub struct Mirror {
 }
 
 #[derive(Debug)]
-struct State {
+struct MirrorState {
     /// The feed that owns the state; 0 before the first snapshot.
     feed: u64,
     contents: Contents,
@@ -117,7 +117,7 @@ impl Mirror {
             identities: Identities::default(),
             graph: Graph::default(),
         };
-        let state = State { feed: 0, contents, progress: Progress::default() };
+        let state = MirrorState { feed: 0, contents, progress: Progress::default() };
         let progress = watch::Sender::new(Progress::default());
         Arc::new(Mirror {
             names,
@@ -162,7 +162,7 @@ impl Mirror {
         if state.progress.reaches(revision) {
             Ok(RwLockReadGuard::map(state, |state| &state.contents))
         } else {
-            Err(MirrorNotReady { wanted: revision, state: state.progress })
+            Err(MirrorNotReady { required: revision, state: state.progress })
         }
     }
 
@@ -177,7 +177,7 @@ impl Mirror {
             tokio::time::timeout(limit, progress.wait_for(|progress| progress.reaches(revision))).await;
         match reached {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(MirrorNotReady { wanted: revision, state: self.progress() }),
+            Ok(Err(_)) | Err(_) => Err(MirrorNotReady { required: revision, state: self.progress() }),
         }
     }
 
@@ -187,19 +187,19 @@ impl Mirror {
     }
 
     /// Records a use of the token of a Secret.
-    pub fn note_use(&self, namespace: &str, name: &str) {
+    pub fn record_use(&self, namespace: &str, name: &str) {
         if self.used.lock().insert(format!("{namespace}/{name}")) {
             self.uses.notify_one();
         }
     }
 
     /// Waits until the use of a token is recorded.
-    pub async fn used(&self) {
+    pub async fn wait_for_use(&self) {
         self.uses.notified().await;
     }
 
     /// Takes the uses recorded since the last call.
-    pub fn take_used(&self) -> BTreeSet<String> {
+    pub fn take_uses(&self) -> BTreeSet<String> {
         std::mem::take(&mut *self.used.lock())
     }
 
@@ -212,7 +212,7 @@ impl Mirror {
     pub fn begin(self: &Arc<Self>) -> Feed {
         let id = self.feeds.fetch_add(1, Ordering::Relaxed) + 1;
         let contents = Contents {
-            policy: Policy::loading(&self.names),
+            policy: Policy::for_snapshot(&self.names),
             identities: Identities::default(),
             graph: Graph::default(),
         };
@@ -220,17 +220,17 @@ impl Mirror {
     }
 
     /// Changes the state, then wakes the waiters.
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut MirrorState) -> T) -> T {
         let mut state = self.state.write();
-        let out = change(&mut state);
+        let result = change(&mut state);
         let progress = state.progress;
         drop(state);
-        self.progress.send_if_modified(|held| std::mem::replace(held, progress) != progress);
-        out
+        self.progress.send_if_modified(|current| std::mem::replace(current, progress) != progress);
+        result
     }
 }
 
-/// One stream of changes. Dropping it makes the mirror stale, unless another feed has taken over.
+/// One stream of changes. Dropping a feed makes the mirror stale, unless a later feed has taken over.
 #[derive(Debug)]
 pub struct Feed {
     mirror: Arc<Mirror>,
@@ -239,20 +239,20 @@ pub struct Feed {
     snapshot: Option<Box<Contents>>,
 }
 
-/// Why a feed ends.
+/// The reason for the end of a feed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeedError {
     /// An update cannot be decoded; the feed must end, since the mirror would diverge.
     #[error("malformed update: {0}")]
-    Malformed(#[from] Malformed),
-    /// Another feed has taken over.
-    #[error("another feed has taken over")]
+    MalformedUpdate(#[from] MalformedUpdate),
+    /// A later feed has taken over.
+    #[error("a later feed has taken over")]
     Superseded,
 }
 
 /// The effect of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Applied {
+pub struct UpdateEffect {
     /// The update completed the snapshot.
     pub synced: bool,
     /// A ClusterRole changed.
@@ -267,7 +267,7 @@ impl Feed {
     /// # Errors
     ///
     /// [`FeedError`]: the feed must end.
-    pub fn put(&mut self, put: auth::MirrorPut) -> Result<Applied, FeedError> {
+    pub fn put(&mut self, put: auth::MirrorPut) -> Result<UpdateEffect, FeedError> {
         let change = decode::put(put.object, &self.mirror.names)?;
         self.apply(put.revision, change)
     }
@@ -277,7 +277,7 @@ impl Feed {
     /// # Errors
     ///
     /// As [`Feed::put`].
-    pub fn delete(&mut self, delete: auth::MirrorDelete) -> Result<Applied, FeedError> {
+    pub fn delete(&mut self, delete: auth::MirrorDelete) -> Result<UpdateEffect, FeedError> {
         let change = decode::delete(delete.key)?;
         self.apply(delete.revision, change)
     }
@@ -287,11 +287,11 @@ impl Feed {
     /// # Errors
     ///
     /// As [`Feed::put`].
-    pub fn synced(&mut self, revision: u64) -> Result<Applied, FeedError> {
+    pub fn synced(&mut self, revision: u64) -> Result<UpdateEffect, FeedError> {
         let Some(mut contents) = self.snapshot.take() else { return self.progress(revision) };
-        contents.policy.loaded();
+        contents.policy.complete_snapshot();
         let id = self.id;
-        let before = self.mirror.change(|state| {
+        let previous = self.mirror.change(|state| {
             if state.feed > id {
                 return Err(FeedError::Superseded);
             }
@@ -299,8 +299,8 @@ impl Feed {
             state.progress = Progress { synced: true, revision };
             Ok(std::mem::replace(&mut state.contents, *contents))
         })?;
-        drop(before);
-        Ok(Applied { synced: true, cluster_roles: true, identities: true })
+        drop(previous);
+        Ok(UpdateEffect { synced: true, cluster_roles: true, identities: true })
     }
 
     /// Records that everything up to this revision has been sent.
@@ -308,7 +308,7 @@ impl Feed {
     /// # Errors
     ///
     /// As [`Feed::put`].
-    pub fn progress(&mut self, revision: u64) -> Result<Applied, FeedError> {
+    pub fn progress(&mut self, revision: u64) -> Result<UpdateEffect, FeedError> {
         self.apply(revision, decode::Change::Nothing)
     }
 
@@ -322,8 +322,8 @@ impl Feed {
         if state.feed == self.id { Ok(read(&state.contents)) } else { Err(FeedError::Superseded) }
     }
 
-    fn apply(&mut self, revision: u64, change: decode::Change) -> Result<Applied, FeedError> {
-        let applied = Applied {
+    fn apply(&mut self, revision: u64, change: decode::Change) -> Result<UpdateEffect, FeedError> {
+        let applied = UpdateEffect {
             synced: false,
             cluster_roles: change.is_cluster_role(),
             identities: change.is_identity(),
@@ -382,11 +382,14 @@ mod tests {
         let mut feed = mirror.begin();
         feed.put(role("a")).unwrap();
         assert!(roles(&mirror, 0).is_err(), "half a snapshot");
-        assert_eq!(feed.synced(7).unwrap(), Applied { synced: true, cluster_roles: true, identities: true });
+        assert_eq!(
+            feed.synced(7).unwrap(),
+            UpdateEffect { synced: true, cluster_roles: true, identities: true }
+        );
         assert_eq!(roles(&mirror, 7), Ok(1));
         assert_eq!(
             roles(&mirror, 8),
-            Err(MirrorNotReady { wanted: 8, state: Progress { synced: true, revision: 7 } })
+            Err(MirrorNotReady { required: 8, state: Progress { synced: true, revision: 7 } })
         );
         feed.progress(8).unwrap();
         assert_eq!(roles(&mirror, 8), Ok(1));
@@ -408,14 +411,14 @@ mod tests {
         new.put(role("c")).unwrap();
         new.synced(5).unwrap();
         assert_eq!(roles(&mirror, 5), Ok(1));
-        assert!(roles(&mirror, 6).is_err(), "another store has its own revisions");
+        assert!(roles(&mirror, 6).is_err(), "a new store has its own revisions");
         assert_eq!(old.put(role("d")), Err(FeedError::Superseded));
         drop(old);
         assert_eq!(roles(&mirror, 5), Ok(1), "the end of the old feed changes nothing");
-        let mut late = mirror.begin();
+        let mut earlier = mirror.begin();
         let mut later = mirror.begin();
         later.synced(6).unwrap();
-        assert_eq!(late.synced(9), Err(FeedError::Superseded), "of two, the one that began later wins");
+        assert_eq!(earlier.synced(9), Err(FeedError::Superseded), "of two, the one that began later wins");
     }
 
     #[tokio::test]
@@ -439,8 +442,8 @@ mod tests {
         let mirror = mirror();
         let mut feed = mirror.begin();
         let put = auth::MirrorPut { revision: 1, object: None };
-        assert!(matches!(feed.put(put), Err(FeedError::Malformed(_))));
+        assert!(matches!(feed.put(put), Err(FeedError::MalformedUpdate(_))));
         let delete = auth::MirrorDelete { revision: 1, key: None };
-        assert!(matches!(feed.delete(delete), Err(FeedError::Malformed(_))));
+        assert!(matches!(feed.delete(delete), Err(FeedError::MalformedUpdate(_))));
     }
 }

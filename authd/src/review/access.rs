@@ -7,8 +7,8 @@ use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 
-use super::attributes::{check_attributes, read_attributes, shown_path};
-use super::{Review, ReviewResult, Reviewer, answered, invalid, string_lists, strings};
+use super::attributes::{check_attributes, format_path_attributes, read_attributes};
+use super::{Review, ReviewResult, Reviewer, invalid, response_object, string_lists, strings};
 use crate::authz::AuthzRequest;
 use crate::mirror::MirrorNotReady;
 
@@ -65,7 +65,7 @@ pub(super) async fn answer_local(
         let path = path.child("nonResourceAttributes");
         errors.push(FieldError::invalid_text(
             &path,
-            &shown_path(non_resource),
+            &format_path_attributes(non_resource),
             "disallowed on this kind of request",
         ));
     }
@@ -83,8 +83,8 @@ async fn decide(
     user: &UserInfo,
 ) -> Result<ReviewResult, MirrorNotReady> {
     let attributes = read_attributes(spec(object));
-    let question = AuthzRequest { user, attributes: &attributes, at_least: review.at_least, explain: false };
-    let decision = reviewer.in_force.authz.authorize(question).await?.decision;
+    let request = AuthzRequest { user, attributes: &attributes, at_least: review.at_least, explain: false };
+    let decision = reviewer.active.authz.authorize(request).await?.decision;
     let mut status = Map::new();
     status.insert("allowed".to_owned(), decision.allowed().into());
     if decision.verdict == Verdict::Deny {
@@ -96,7 +96,7 @@ async fn decide(
         }
     }
     let spec = object.get("spec").cloned().unwrap_or_else(|| Value::Object(Map::new()));
-    Ok(Ok(answered(object, namespace, Some(spec), Value::Object(status))))
+    Ok(Ok(response_object(object, namespace, Some(spec), Value::Object(status))))
 }
 
 fn spec(object: &Object) -> Option<&Map<String, Value>> {
@@ -136,11 +136,12 @@ fn check_subject(spec: Option<&Map<String, Value>>) -> Vec<FieldError> {
 /// Rejects metadata, except fields that the server sets.
 fn check_metadata(object: &Object, namespaced: bool) -> Option<FieldError> {
     let meta = object.meta()?;
-    let said = meta.iter().any(|(field, value)| match field.as_str() {
+    let has_forbidden_field = meta.iter().any(|(field, value)| match field.as_str() {
         "managedFields" | "creationTimestamp" => false,
         "namespace" => !namespaced && value.as_str() != Some(""),
         _ => !(value.is_null() || value.as_str() == Some("") || value.as_object().is_some_and(Map::is_empty)),
     });
     let detail = if namespaced { "must be empty except for namespace" } else { "must be empty" };
-    said.then(|| FieldError::invalid(&FieldPath::new("metadata"), Value::Object(meta.clone()), detail))
+    has_forbidden_field
+        .then(|| FieldError::invalid(&FieldPath::new("metadata"), Value::Object(meta.clone()), detail))
 }

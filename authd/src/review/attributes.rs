@@ -21,12 +21,12 @@ type Fields = Map<String, Value>;
 /// Checks that exactly one kind of attributes is present, and checks their selectors.
 pub(super) fn check_attributes(spec: Option<&Fields>) -> Vec<FieldError> {
     let path = FieldPath::new("spec");
-    let (resource, non_resource) = both(spec);
+    let (resource, non_resource) = attribute_objects(spec);
     let mut errors = Vec::new();
     match (resource, non_resource) {
         (Some(_), Some(non_resource)) => errors.push(FieldError::invalid_text(
             &path.child("nonResourceAttributes"),
-            &shown_path(non_resource),
+            &format_path_attributes(non_resource),
             "cannot be specified in combination with resourceAttributes",
         )),
         (None, None) => errors.push(FieldError::invalid(
@@ -50,15 +50,15 @@ pub(super) fn check_attributes(spec: Option<&Fields>) -> Vec<FieldError> {
             },
         );
         let check = |key: &str, values: &[String], path: &FieldPath, errors: &mut Vec<FieldError>| {
-            let wrong = syntax::qualified_name(key).into_iter();
-            errors.extend(wrong.map(|wrong| FieldError::invalid(&path.child("key"), key, &wrong)));
-            for (at, value) in values.iter().enumerate() {
+            let problems = syntax::qualified_name(key).into_iter();
+            errors.extend(problems.map(|problem| FieldError::invalid(&path.child("key"), key, &problem)));
+            for (index, value) in values.iter().enumerate() {
                 if errors.len() >= MAX_ERRORS {
                     return;
                 }
-                let path = path.child("values").index(at);
-                let wrong = syntax::label_value(value).into_iter();
-                errors.extend(wrong.map(|wrong| FieldError::invalid(&path, value.as_str(), &wrong)));
+                let path = path.child("values").index(index);
+                let problems = syntax::label_value(value).into_iter();
+                errors.extend(problems.map(|problem| FieldError::invalid(&path, value.as_str(), &problem)));
             }
         };
         check_selector(resource, &path.child("labelSelector"), "labelSelector", &mut errors, check);
@@ -85,11 +85,11 @@ fn check_selector(
         let detail = format!("when {path} is specified, requirements or rawSelector is required");
         errors.push(FieldError::required(&path.child("requirements"), &detail));
     }
-    for (at, requirement) in requirements.iter().filter_map(Value::as_object).enumerate() {
+    for (index, requirement) in requirements.iter().filter_map(Value::as_object).enumerate() {
         if errors.len() >= MAX_ERRORS {
             return;
         }
-        let path = path.child("requirements").index(at);
+        let path = path.child("requirements").index(index);
         let values = strings(requirement.get("values"));
         match Operator::parse(text(requirement, "operator")) {
             Some(Operator::In | Operator::NotIn) if values.is_empty() => {
@@ -108,7 +108,7 @@ fn check_selector(
 
 /// Decodes the attributes of a validated review.
 pub(super) fn read_attributes(spec: Option<&Fields>) -> Attributes {
-    match both(spec) {
+    match attribute_objects(spec) {
         (Some(resource), _) => {
             let field = |name: &str| text(resource, name).to_owned();
             Attributes {
@@ -159,12 +159,12 @@ fn selector(
 }
 
 /// Formats path attributes as Kubernetes does in messages.
-pub(super) fn shown_path(attributes: &Fields) -> String {
+pub(super) fn format_path_attributes(attributes: &Fields) -> String {
     let show = |field: &str| Value::from(text(attributes, field)).to_string();
     format!("{{\"Path\":{},\"Verb\":{}}}", show("path"), show("verb"))
 }
 
-fn both(spec: Option<&Fields>) -> (Option<&Fields>, Option<&Fields>) {
+fn attribute_objects(spec: Option<&Fields>) -> (Option<&Fields>, Option<&Fields>) {
     let object = |field: &str| spec.and_then(|spec| spec.get(field)).and_then(Value::as_object);
     (object("resourceAttributes"), object("nonResourceAttributes"))
 }

@@ -5,7 +5,7 @@
 //! apid has decoded and pruned the object. A review validates it and returns it with its `status`, or returns
 //! an error Status. Nothing is stored. A given status is replaced.
 //!
-//! One file per kind, one line in [`Reviewer::answer`]. Authenticators and authorizers may wait for remote
+//! One file per kind, one line in [`Reviewer::review`]. Authenticators and authorizers may wait for remote
 //! services, so every review may wait.
 //!
 //! # Invariants
@@ -31,7 +31,7 @@ use apimachinery::user::UserInfo;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::live::ActiveConfig;
+use crate::active_config::ActiveConfig;
 use crate::mirror::MirrorNotReady;
 
 /// The maximum number of validation errors collected for one review; validation stops there.
@@ -44,7 +44,7 @@ pub struct Review<'a> {
     pub resource: &'a str,
     /// The namespace of the path; empty for cluster-wide reviews.
     pub namespace: &'a str,
-    /// The user who makes the request.
+    /// The requesting user.
     pub user: &'a UserInfo,
     /// The object as JSON.
     pub object: &'a [u8],
@@ -54,7 +54,7 @@ pub struct Review<'a> {
     pub request_id: &'a str,
 }
 
-/// Why a review has no result, not even a Status.
+/// The failure of a review without a Status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReviewError {
     /// The mirror is not up to date.
@@ -78,7 +78,7 @@ pub struct Reviewer<'a> {
     /// The names preset.
     pub names: &'a Names,
     /// The active authenticators and authorizers.
-    pub in_force: &'a ActiveConfig,
+    pub active: &'a ActiveConfig,
     /// The wall clock.
     pub now: Timestamp,
 }
@@ -89,7 +89,7 @@ impl Reviewer<'_> {
     /// # Errors
     ///
     /// [`ReviewError`].
-    pub async fn answer(&self, review: Review<'_>) -> Result<ReviewResult, ReviewError> {
+    pub async fn review(&self, review: Review<'_>) -> Result<ReviewResult, ReviewError> {
         let value: Value = match serde_json::from_slice(review.object) {
             Ok(value) => value,
             Err(error) => return Ok(Err(Status::bad_request(error.to_string()))),
@@ -114,12 +114,12 @@ impl Reviewer<'_> {
 
 /// A 422 without a kind, as in Kubernetes, whose clients show the text.
 fn invalid(names: &Names, errors: &[FieldError]) -> Status {
-    let what = GroupKind { group: names.group("authorization"), kind: String::new() };
-    Status::invalid(&what, "", errors)
+    let group_kind = GroupKind { group: names.group("authorization"), kind: String::new() };
+    Status::invalid(&group_kind, "", errors)
 }
 
 /// The response: type, metadata, spec (if any) and status.
-fn answered(object: &Object, namespace: &str, spec: Option<Value>, status: Value) -> Object {
+fn response_object(object: &Object, namespace: &str, spec: Option<Value>, status: Value) -> Object {
     let mut answer = Object::default();
     answer.set_type(object.api_version(), object.kind());
     answer.set("metadata", if namespace.is_empty() { json!({}) } else { json!({"namespace": namespace}) });
@@ -132,19 +132,19 @@ fn answered(object: &Object, namespace: &str, spec: Option<Value>, status: Value
 
 /// Converts a user to its API form.
 fn user_json(user: &UserInfo) -> Value {
-    let mut out = Map::new();
+    let mut json = Map::new();
     for (field, text) in [("username", &user.name), ("uid", &user.uid)] {
         if !text.is_empty() {
-            out.insert(field.to_owned(), text.as_str().into());
+            json.insert(field.to_owned(), text.as_str().into());
         }
     }
     if !user.groups.is_empty() {
-        out.insert("groups".to_owned(), json!(user.groups));
+        json.insert("groups".to_owned(), json!(user.groups));
     }
     if !user.extra.is_empty() {
-        out.insert("extra".to_owned(), json!(user.extra));
+        json.insert("extra".to_owned(), json!(user.extra));
     }
-    Value::Object(out)
+    Value::Object(json)
 }
 
 /// The strings of a list; other items are skipped.

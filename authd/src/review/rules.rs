@@ -5,7 +5,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use serde_json::json;
 
-use super::{Review, ReviewResult, Reviewer, answered};
+use super::{Review, ReviewResult, Reviewer, response_object};
 use crate::mirror::MirrorNotReady;
 use crate::rules::reconcile::rule_json;
 
@@ -18,7 +18,7 @@ pub(super) fn answer(
     if namespace.is_empty() {
         return Ok(Err(Status::bad_request("no namespace on request")));
     }
-    let listed = reviewer.in_force.authz.rules(review.user, namespace, review.at_least)?;
+    let listed = reviewer.active.authz.rules(review.user, namespace, review.at_least)?;
     let resources = listed.rules.iter().filter(|rule| !rule.resources.is_empty()).map(|rule| {
         let mut rule = rule_json(rule);
         if let Some(fields) = rule.as_object_mut() {
@@ -41,5 +41,5 @@ pub(super) fn answer(
         fields.insert("evaluationError".to_owned(), problem.into());
     }
     // The response does not echo the namespace.
-    Ok(Ok(answered(&object, "", Some(json!({})), status)))
+    Ok(Ok(response_object(&object, "", Some(json!({})), status)))
 }

@@ -79,7 +79,7 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
         bootstrap_tokens: false,
     };
     let authn = crate::authn::Union::build(&settings, &mirror).unwrap();
-    let in_force =
+    let active =
         ActiveConfig { authn: Arc::new(authn), authz: Arc::new(authz), epoch: auth::Epoch::default() };
     let review = Review {
         resource,
@@ -89,9 +89,9 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
         at_least: 1,
         request_id: "test",
     };
-    let reviewer = Reviewer { names: &names, in_force: &in_force, now: Timestamp::UNIX_EPOCH };
+    let reviewer = Reviewer { names: &names, active: &active, now: Timestamp::UNIX_EPOCH };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    match runtime.block_on(reviewer.answer(review)).unwrap() {
+    match runtime.block_on(reviewer.review(review)).unwrap() {
         Ok(object) => object.into_value(),
         Err(status) => status.to_value(),
     }
@@ -102,7 +102,7 @@ fn get(resource: &str, namespace: &str, name: &str) -> Value {
 }
 
 /// Checks the status of an access review, or field and message of each cause of its 422.
-fn check(resource: &str, namespace: &str, object: &Value, want: &Value) {
+fn check(resource: &str, namespace: &str, object: &Value, expected: &Value) {
     let mut object = object.clone();
     object["apiVersion"] = format!("{ACCESS}/v1").into();
     let answer = review(resource, namespace, object.clone());
@@ -114,7 +114,7 @@ fn check(resource: &str, namespace: &str, object: &Value, want: &Value) {
         }
         Some(_) => answer["message"].clone(),
     };
-    assert_eq!(&got, want, "{resource} {namespace} {object}");
+    assert_eq!(&got, expected, "{resource} {namespace} {object}");
 }
 
 #[test]
@@ -131,21 +131,21 @@ fn self_subject_review_returns_only_requesting_user() {
 #[test]
 fn access_review_decision_equals_request_decision() {
     let granted = r#"RBAC: allowed by RoleBinding "grant/a" of Role "grant" to User "alice""#;
-    let gone = r#"RBAC: role.rbac.authorization.k8s.io "gone" not found"#;
-    for (attributes, want) in [
+    let missing_role = r#"RBAC: role.rbac.authorization.k8s.io "gone" not found"#;
+    for (attributes, expected) in [
         (get("configmaps", "a", ""), json!({"allowed": true, "reason": granted})),
         (get("secrets", "a", "one"), json!({"allowed": true, "reason": granted})),
-        (get("secrets", "a", "two"), json!({"allowed": false, "reason": gone})),
+        (get("secrets", "a", "two"), json!({"allowed": false, "reason": missing_role})),
         (get("configmaps", "b", ""), json!({"allowed": false})),
         (json!({}), json!({"allowed": false})),
     ] {
         let spec =
             json!({"spec": {"resourceAttributes": attributes}, "status": {"allowed": true, "reason": "me"}});
-        check("selfsubjectaccessreviews", "", &spec, &want);
+        check("selfsubjectaccessreviews", "", &spec, &expected);
         let spec = json!({"spec": {"resourceAttributes": attributes, "user": "alice"}});
-        check("subjectaccessreviews", "", &spec, &want);
+        check("subjectaccessreviews", "", &spec, &expected);
         if attributes["namespace"] == "a" {
-            check("localsubjectaccessreviews", "a", &spec, &want);
+            check("localsubjectaccessreviews", "a", &spec, &expected);
         }
     }
     let masters = json!({"spec": {"nonResourceAttributes": {"path": "/x", "verb": "get"}, "groups": ["system:masters"]}});
@@ -170,12 +170,13 @@ fn access_review_echoes_spec_and_replaces_status() {
 #[test]
 fn invalid_review_returns_422_with_causes() {
     let path = json!({"path": "/api", "verb": "get"});
-    let shown = r#"Invalid value: {"Path":"/api","Verb":"get"}"#;
+    let path_attributes = r#"Invalid value: {"Path":"/api","Verb":"get"}"#;
     let neither = json!([[
         "spec.resourceAttributes",
         "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
     ]]);
-    let nobody = json!(["spec.user", "Invalid value: \"\": at least one of user or group must be specified"]);
+    let missing_subject =
+        json!(["spec.user", "Invalid value: \"\": at least one of user or group must be specified"]);
     let other = |namespace: &str| {
         json!([[
             "spec.resourceAttributes.namespace",
@@ -185,7 +186,7 @@ fn invalid_review_returns_422_with_causes() {
     let own = "selfsubjectaccessreviews";
     let any = "subjectaccessreviews";
     let local = "localsubjectaccessreviews";
-    for (resource, object, want) in [
+    for (resource, object, expected) in [
         (own, json!({"spec": {}}), neither.clone()),
         (own, json!({}), neither.clone()),
         (own, json!({"spec": null}), neither),
@@ -194,7 +195,7 @@ fn invalid_review_returns_422_with_causes() {
             json!({"spec": {"resourceAttributes": {}, "nonResourceAttributes": path}}),
             json!([[
                 "spec.nonResourceAttributes",
-                format!("{shown}: cannot be specified in combination with resourceAttributes")
+                format!("{path_attributes}: cannot be specified in combination with resourceAttributes")
             ]]),
         ),
         (
@@ -207,14 +208,21 @@ fn invalid_review_returns_422_with_causes() {
             json!({"metadata": {"creationTimestamp": null, "labels": {}}, "spec": {"resourceAttributes": {}}}),
             json!({"allowed": false}),
         ),
-        (any, json!({"spec": {"resourceAttributes": get("pods", "a", "")}}), json!([nobody])),
-        (any, json!({"spec": {"resourceAttributes": get("pods", "a", ""), "groups": []}}), json!([nobody])),
+        (any, json!({"spec": {"resourceAttributes": get("pods", "a", "")}}), json!([missing_subject])),
+        (
+            any,
+            json!({"spec": {"resourceAttributes": get("pods", "a", ""), "groups": []}}),
+            json!([missing_subject]),
+        ),
         (local, json!({"spec": {"user": "x", "resourceAttributes": get("pods", "", "")}}), other("")),
         (local, json!({"spec": {"user": "x", "resourceAttributes": get("pods", "b", "")}}), other("b")),
         (
             local,
             json!({"spec": {"user": "x", "nonResourceAttributes": path}}),
-            json!([["spec.nonResourceAttributes", format!("{shown}: disallowed on this kind of request")]]),
+            json!([[
+                "spec.nonResourceAttributes",
+                format!("{path_attributes}: disallowed on this kind of request")
+            ]]),
         ),
         (
             local,
@@ -223,7 +231,7 @@ fn invalid_review_returns_422_with_causes() {
         ),
     ] {
         let namespace = if resource == local { "a" } else { "" };
-        check(resource, namespace, &object, &want);
+        check(resource, namespace, &object, &expected);
     }
 }
 
@@ -234,7 +242,7 @@ fn review_selectors_are_validated() {
     let field = |selector: Value| json!({"spec": {"resourceAttributes": {"verb": "list", "fieldSelector": selector}}});
     let fine = json!({"allowed": false});
     let values = "Required value: must be specified when `operator` is 'In' or 'NotIn'";
-    for (object, want) in [
+    for (object, expected) in [
         (
             label(
                 json!({"requirements": [{"key": "app", "operator": "NotIn", "values": ["a", "b"]}, {"key": "x", "operator": "DoesNotExist"}]}),
@@ -286,7 +294,7 @@ fn review_selectors_are_validated() {
             ]),
         ),
     ] {
-        check("selfsubjectaccessreviews", "", &object, &want);
+        check("selfsubjectaccessreviews", "", &object, &expected);
     }
     let bad = label(json!({"requirements": [{"key": "Not A Key!", "operator": "Exists"}]}));
     let answer = review("selfsubjectaccessreviews", "", bad);
@@ -321,7 +329,7 @@ fn rules_review_lists_rules_of_requesting_user() {
 fn token_review_returns_user_and_audiences() {
     let bob = json!({"username": "bob", "uid": "bob-uid", "groups": ["team-b", "system:authenticated"]});
     let invalid = json!({"error": "invalid bearer token", "user": {}});
-    for (spec, want) in [
+    for (spec, expected) in [
         (json!({"token": "bob-token"}), json!({"authenticated": true, "user": bob, "audiences": ["api"]})),
         (
             json!({"token": "bob-token", "audiences": ["x", "api"]}),
@@ -335,7 +343,7 @@ fn token_review_returns_user_and_audiences() {
         let answer = review("tokenreviews", "", object);
         assert_eq!(
             (&answer["metadata"], &answer["spec"], &answer["status"]),
-            (&json!({}), &spec, &want),
+            (&json!({}), &spec, &expected),
             "{spec}"
         );
     }

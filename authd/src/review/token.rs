@@ -8,8 +8,8 @@
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 
-use super::{Review, ReviewResult, Reviewer, answered, strings, user_json};
-use crate::authn::{AuthnContext, AuthnError, Credentials, listed};
+use super::{Review, ReviewResult, Reviewer, response_object, strings, user_json};
+use crate::authn::{AuthnContext, AuthnError, Credentials, join_checks};
 use crate::mirror::MirrorNotReady;
 
 pub(super) async fn answer(
@@ -21,12 +21,12 @@ pub(super) async fn answer(
     if token.is_empty() {
         return Ok(Err(Status::bad_request("token is required for TokenReview in authentication")));
     }
-    let asked = strings(object.at(&["spec", "audiences"]));
-    let audiences = if asked.is_empty() { reviewer.in_force.authn.api_audiences() } else { &asked };
+    let requested = strings(object.at(&["spec", "audiences"]));
+    let audiences = if requested.is_empty() { reviewer.active.authn.api_audiences() } else { &requested };
     let credentials = Credentials { token, audiences, ..Credentials::default() };
     let mut status = Map::new();
-    let at = AuthnContext { now: reviewer.now, at_least: review.at_least };
-    match reviewer.in_force.authn.authenticate(credentials, at).await? {
+    let context = AuthnContext { now: reviewer.now, at_least: review.at_least };
+    match reviewer.active.authn.authenticate(credentials, context).await? {
         Ok((accepted, method)) => {
             tracing::debug!(
                 request_id = review.request_id,
@@ -44,8 +44,8 @@ pub(super) async fn answer(
             }
         }
         Err(AuthnError::Undecided(methods)) => {
-            let why = listed(&methods);
-            tracing::info!(request_id = review.request_id, why, "token review undecided; responding 503");
+            let reasons = join_checks(&methods);
+            tracing::info!(request_id = review.request_id, reasons, "token review undecided; responding 503");
             return Ok(Err(Status::unavailable("the token cannot be verified now, try again", 1)));
         }
         Err(AuthnError::Rejection(refused)) => {
@@ -58,5 +58,5 @@ pub(super) async fn answer(
         }
     }
     let spec = object.get("spec").cloned();
-    Ok(Ok(answered(&object, "", spec, Value::Object(status))))
+    Ok(Ok(response_object(&object, "", spec, Value::Object(status))))
 }

@@ -16,54 +16,25 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use apimachinery::attributes::{Operator, Requirement};
-
 use super::policy::{EffectiveRule, Policy, RoleId};
 use super::rule::PolicyRule;
-
-/// A label selector of an aggregation rule. The empty selector matches every ClusterRole.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selector {
-    /// Labels that must all be present with these values.
-    pub match_labels: BTreeMap<String, String>,
-    /// Requirements that must all hold.
-    pub match_expressions: Vec<Requirement>,
-    /// An operator is unknown: the selector matches nothing.
-    pub invalid: bool,
-}
-
-impl Selector {
-    /// Whether the selector matches a set of labels.
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        !self.invalid
-            && self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
-            && self.match_expressions.iter().all(|requirement| {
-                let value = labels.get(&requirement.key);
-                match requirement.operator {
-                    Operator::In => value.is_some_and(|value| requirement.values.contains(value)),
-                    Operator::NotIn => !value.is_some_and(|value| requirement.values.contains(value)),
-                    Operator::Exists => value.is_some(),
-                    Operator::DoesNotExist => value.is_none(),
-                }
-            })
-    }
-}
+use super::selector::Selector;
 
 impl Policy {
-    /// Aggregated roles whose written rules differ from their effective rules: name and the rules to write.
+    /// Returns the aggregated roles with stale written rules: name and the rules to write.
     pub fn stale_projections(&self) -> Vec<(Arc<str>, Vec<PolicyRule>)> {
         let slots = self.aggregated.iter().filter_map(|id| self.slot(*id));
         slots
             .filter_map(|slot| {
                 let body = slot.body.as_deref()?;
-                let same = body.written.len() == body.effective.len()
+                let is_current = body.written.len() == body.effective.len()
                     && body
                         .written
                         .iter()
                         .zip(&body.effective)
                         .all(|(written, effective)| *written == effective.rule);
                 let rules = || body.effective.iter().map(|entry| (*entry.rule).clone()).collect();
-                (!same).then(|| (Arc::clone(&slot.name), rules()))
+                (!is_current).then(|| (Arc::clone(&slot.name), rules()))
             })
             .collect()
     }
@@ -73,48 +44,49 @@ impl Policy {
         if !self.aggregated.contains(&id) {
             return;
         }
-        let mut found: Vec<EffectiveRule> = Vec::new();
+        let mut effective_rules: Vec<EffectiveRule> = Vec::new();
         let mut rules: HashSet<Arc<PolicyRule>> = HashSet::new();
-        let mut met: HashSet<RoleId> = HashSet::new();
-        let mut open = vec![id];
-        while let Some(next) = open.pop() {
+        let mut visited: HashSet<RoleId> = HashSet::new();
+        let mut pending = vec![id];
+        while let Some(next) = pending.pop() {
             let Some(body) = self.slot(next).and_then(|slot| slot.body.as_deref()) else { continue };
-            if !met.insert(next) {
+            if !visited.insert(next) {
                 continue;
             }
             match &body.aggregation {
                 None => {
-                    let fresh = body.effective.iter().filter(|entry| rules.insert(Arc::clone(&entry.rule)));
-                    found.extend(fresh.cloned());
+                    let new_rules =
+                        body.effective.iter().filter(|entry| rules.insert(Arc::clone(&entry.rule)));
+                    effective_rules.extend(new_rules.cloned());
                 }
                 Some(selectors) => {
-                    let chosen = selectors.iter().flat_map(|selector| self.selected_roles(selector));
-                    let at = open.len();
-                    open.extend(chosen.filter(|role| !met.contains(role)));
+                    let selected = selectors.iter().flat_map(|selector| self.selected_roles(selector));
+                    let start = pending.len();
+                    pending.extend(selected.filter(|role| !visited.contains(role)));
                     // Reversed, because the stack pops the last first.
-                    if let Some(added) = open.get_mut(at..) {
+                    if let Some(added) = pending.get_mut(start..) {
                         added.reverse();
                     }
                 }
             }
         }
-        self.set_effective(id, found.into_boxed_slice());
+        self.set_effective(id, effective_rules.into_boxed_slice());
     }
 
     /// Recomputes every role that aggregates one of these label sets.
-    /// This includes roles that do so through other aggregated roles.
+    /// Roles that aggregate them through other aggregated roles are included.
     pub(super) fn recompute_dependents<'a>(
         &mut self,
         labels: impl Iterator<Item = &'a BTreeMap<String, String>>,
     ) {
-        let mut open: Vec<BTreeMap<String, String>> = labels.cloned().collect();
+        let mut pending: Vec<BTreeMap<String, String>> = labels.cloned().collect();
         let mut stale: BTreeSet<RoleId> = BTreeSet::new();
-        while let Some(labels) = open.pop() {
+        while let Some(labels) = pending.pop() {
             for id in &self.aggregated {
                 let Some(body) = self.slot(*id).and_then(|slot| slot.body.as_deref()) else { continue };
                 let follows = body.aggregation.iter().flatten().any(|selector| selector.matches(&labels));
                 if follows && stale.insert(*id) {
-                    open.push(body.meta.labels.clone());
+                    pending.push(body.meta.labels.clone());
                 }
             }
         }

@@ -1,89 +1,91 @@
-//! Whether one set of rules covers another, and the compact form of missing rules.
+//! The comparison of granted and requested rules, and the compact form of missing rules.
 //! The escalation check of roles and bindings uses both (requirements A-RBAC-56 to A-RBAC-64).
 //!
 //! # Reference
 //!
 //! Kubernetes splits the requested rules into atoms (one group, one resource, one verb, one name) and
-//! searches one held rule that covers each. authd does not split a rule that one held rule covers entirely. A
+//! searches one granted rule that covers each. authd does not split a rule that one granted rule covers. A
 //! check that needs more than [`MAX_COMPARISONS`] counts as not covered: a small body could contain a billion
-//! atoms. A rule with more than [`MAX_LACKING`] missing atoms is reported whole.
+//! atoms. A rule with more than [`MAX_MISSING`] missing atoms is reported whole.
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::rule::{PolicyRule, Words, has, has_or_star, path_covers};
+use super::rule::{PolicyRule, StringList, contains, contains_or_star, path_covers};
 
-/// Limit of comparisons of an atom with a held rule per check.
+/// Limit of comparisons of an atom with a granted rule for each check.
 /// Beyond it, a requested rule counts as missing entirely.
 pub const MAX_COMPARISONS: usize = 1_000_000;
 /// The maximum number of missing atoms that one check reports.
-pub const MAX_LACKING: usize = 10_000;
+pub const MAX_MISSING: usize = 10_000;
 
-/// Returns the atoms of `wanted` that `held` does not cover; empty if all are covered.
-pub fn lacking<R: AsRef<PolicyRule>>(held: &[R], wanted: &[PolicyRule]) -> Vec<PolicyRule> {
-    let (mut lacking, mut atoms) = (Vec::new(), 0);
+/// Returns the atoms of `requested` that `granted` does not cover; empty if all are covered.
+pub fn missing_rules<R: AsRef<PolicyRule>>(granted: &[R], requested: &[PolicyRule]) -> Vec<PolicyRule> {
+    let (mut missing, mut atoms) = (Vec::new(), 0);
     let mut budget = MAX_COMPARISONS;
-    for rule in wanted {
-        let whole = held.len().saturating_mul(size(rule));
-        if whole <= budget && held.iter().any(|holder| covers(holder.as_ref(), rule)) {
-            budget -= whole;
+    for rule in requested {
+        let rule_size = granted.len().saturating_mul(size(rule));
+        if rule_size <= budget && granted.iter().any(|grant| covers(grant.as_ref(), rule)) {
+            budget -= rule_size;
             continue;
         }
-        let comparisons = count(rule).saturating_mul(held.len() + 1).saturating_add(whole);
+        let comparisons = count(rule).saturating_mul(granted.len() + 1).saturating_add(rule_size);
         if comparisons > budget {
-            lacking.push(rule.clone());
+            missing.push(rule.clone());
             continue;
         }
         budget -= comparisons;
-        let start = lacking.len();
-        let missing =
-            split_into_atoms(rule).filter(|atom| !held.iter().any(|holder| covers(holder.as_ref(), atom)));
-        lacking.extend(missing.take(MAX_LACKING + 1 - atoms));
-        atoms += lacking.len() - start;
-        if atoms > MAX_LACKING {
-            atoms -= lacking.len() - start;
-            lacking.truncate(start);
-            lacking.push(rule.clone());
+        let start = missing.len();
+        let missing_atoms =
+            split_into_atoms(rule).filter(|atom| !granted.iter().any(|grant| covers(grant.as_ref(), atom)));
+        missing.extend(missing_atoms.take(MAX_MISSING + 1 - atoms));
+        atoms += missing.len() - start;
+        if atoms > MAX_MISSING {
+            atoms -= missing.len() - start;
+            missing.truncate(start);
+            missing.push(rule.clone());
         }
     }
-    lacking
+    missing
 }
 
-/// Whether one rule covers another entirely: a resource rule or a path rule, not both.
-fn covers(holder: &PolicyRule, rule: &PolicyRule) -> bool {
-    let verbs = has(&holder.verbs, "*") || rule.verbs.iter().all(|verb| has(&holder.verbs, verb));
+/// Whether a grant covers a whole rule: a resource rule or a path rule, not both.
+fn covers(grant: &PolicyRule, rule: &PolicyRule) -> bool {
+    let verbs = contains(&grant.verbs, "*") || rule.verbs.iter().all(|verb| contains(&grant.verbs, verb));
     if !verbs || rule.verbs.is_empty() {
         return false;
     }
     match (rule.resources.is_empty() || rule.api_groups.is_empty(), rule.non_resource_urls.is_empty()) {
         (true, false) => {
-            let held = |path: &str| holder.non_resource_urls.iter().any(|held| path_covers(held, path));
-            rule.non_resource_urls.iter().all(|path| held(path))
+            let is_granted = |path: &str| grant.non_resource_urls.iter().any(|url| path_covers(url, path));
+            rule.non_resource_urls.iter().all(|path| is_granted(path))
         }
         (false, true) => {
-            let groups =
-                has(&holder.api_groups, "*") || rule.api_groups.iter().all(|g| has(&holder.api_groups, g));
-            let resources =
-                rule.resources.iter().all(|resource| covers_resource(&holder.resources, resource));
-            let names = holder.resource_names.is_empty()
+            let groups = contains(&grant.api_groups, "*")
+                || rule.api_groups.iter().all(|g| contains(&grant.api_groups, g));
+            let resources = rule.resources.iter().all(|resource| covers_resource(&grant.resources, resource));
+            let names = grant.resource_names.is_empty()
                 || !rule.resource_names.is_empty()
-                    && rule.resource_names.iter().all(|n| has(&holder.resource_names, n));
+                    && rule.resource_names.iter().all(|n| contains(&grant.resource_names, n));
             groups && resources && names
         }
         _ => false,
     }
 }
 
-fn covers_resource(held: &[Box<str>], resource: &str) -> bool {
-    has_or_star(held, resource)
+fn covers_resource(granted: &[Box<str>], resource: &str) -> bool {
+    contains_or_star(granted, resource)
         || resource.split_once('/').is_some_and(|(_, sub)| {
-            held.iter().any(|held| held.strip_prefix("*/").is_some_and(|held| held == sub))
+            granted.iter().any(|granted| granted.strip_prefix("*/").is_some_and(|granted| granted == sub))
         })
 }
 
 /// The number of words in a rule.
 fn size(rule: &PolicyRule) -> usize {
     let PolicyRule { verbs, api_groups, resources, resource_names, non_resource_urls } = rule;
-    [verbs, api_groups, resources, resource_names, non_resource_urls].iter().map(|words| words.len()).sum()
+    [verbs, api_groups, resources, resource_names, non_resource_urls]
+        .iter()
+        .map(|string_list| string_list.len())
+        .sum()
 }
 
 fn count(rule: &PolicyRule) -> usize {
@@ -96,30 +98,30 @@ fn split_into_atoms(rule: &PolicyRule) -> impl Iterator<Item = PolicyRule> + '_ 
     let resources = rule.api_groups.iter().flat_map(move |group| {
         rule.resources.iter().flat_map(move |resource| {
             rule.verbs.iter().flat_map(move |verb| {
-                let atom = move |names: Words| PolicyRule {
-                    verbs: one(verb),
-                    api_groups: one(group),
-                    resources: one(resource),
+                let atom = move |names: StringList| PolicyRule {
+                    verbs: single(verb),
+                    api_groups: single(group),
+                    resources: single(resource),
                     resource_names: names,
-                    non_resource_urls: Words::default(),
+                    non_resource_urls: StringList::default(),
                 };
-                let nameless = rule.resource_names.is_empty().then(|| atom(Words::default()));
-                nameless.into_iter().chain(rule.resource_names.iter().map(move |name| atom(one(name))))
+                let nameless = rule.resource_names.is_empty().then(|| atom(StringList::default()));
+                nameless.into_iter().chain(rule.resource_names.iter().map(move |name| atom(single(name))))
             })
         })
     });
     let paths = rule.non_resource_urls.iter().flat_map(move |path| {
         let verbs = rule.verbs.iter();
         verbs.map(move |verb| PolicyRule {
-            verbs: one(verb),
-            non_resource_urls: one(path),
+            verbs: single(verb),
+            non_resource_urls: single(path),
             ..PolicyRule::default()
         })
     });
     resources.chain(paths)
 }
 
-fn one(word: &str) -> Words {
+fn single(word: &str) -> StringList {
     Box::new([word.into()])
 }
 
@@ -149,16 +151,16 @@ pub fn compact(rules: &[PolicyRule]) -> Vec<PolicyRule> {
     }
     compact.extend(simple.into_iter().map(|((group, resource, name), verbs)| PolicyRule {
         verbs: verbs.into(),
-        api_groups: one(group),
-        resources: one(resource),
+        api_groups: single(group),
+        resources: single(resource),
         resource_names: name.into_iter().map(Box::from).collect(),
-        non_resource_urls: Words::default(),
+        non_resource_urls: StringList::default(),
     }));
     compact
 }
 
 /// Formats a rule as Kubernetes does: `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`.
-pub fn show(rule: &PolicyRule) -> String {
+pub fn format_rule(rule: &PolicyRule) -> String {
     let parts = [
         ("APIGroups", &rule.api_groups),
         ("Resources", &rule.resources),
@@ -166,13 +168,14 @@ pub fn show(rule: &PolicyRule) -> String {
         ("ResourceNames", &rule.resource_names),
         ("Verbs", &rule.verbs),
     ];
-    let shown = parts.into_iter().filter(|(_, list)| !list.is_empty());
-    let shown: Vec<String> = shown.map(|(name, list)| format!("{name}:{}", quoted(list))).collect();
-    format!("{{{}}}", shown.join(", "))
+    let formatted = parts.into_iter().filter(|(_, list)| !list.is_empty());
+    let formatted: Vec<String> =
+        formatted.map(|(name, list)| format!("{name}:{}", quote_list(list))).collect();
+    format!("{{{}}}", formatted.join(", "))
 }
 
 /// Formats a list of strings as Go's `%q` does: `["a" "b"]`.
-pub fn quoted<S: AsRef<str>>(list: &[S]) -> String {
+pub fn quote_list<S: AsRef<str>>(list: &[S]) -> String {
     let items: Vec<String> = list.iter().map(|item| apimachinery::field::quote(item.as_ref())).collect();
     format!("[{}]", items.join(" "))
 }
@@ -184,7 +187,7 @@ mod tests {
 
     #[test]
     fn missing_rules_are_formatted_as_in_kubernetes() {
-        for (held, wanted, want) in [
+        for (granted, requested, expected) in [
             (vec!["get|-|pods"], vec!["get|-|pods"], ""),
             (vec!["*|*|*"], vec!["get,list|-,apps|pods,deployments|x"], ""),
             (vec![], vec!["get|-|secrets"], r#"{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}"#),
@@ -199,14 +202,14 @@ mod tests {
                 "{APIGroups:[\"\"], Resources:[\"secrets\"], ResourceNames:[\"x\"], Verbs:[\"get\"]}\n\
                  {APIGroups:[\"apps\"], Resources:[\"deployments\"], Verbs:[\"*\"]}",
             ),
-            // Two held rules together cover a requested rule.
+            // Two granted rules together cover a requested rule.
             (vec!["get|-|pods", "list|-|pods"], vec!["get,list|-|pods"], ""),
             (
                 vec!["get|-|pods", "get|apps|deployments"],
                 vec!["get|-,apps|pods"],
                 r#"{APIGroups:["apps"], Resources:["pods"], Verbs:["get"]}"#,
             ),
-            // Held names do not cover a rule without names; a rule without names covers all names.
+            // Granted names do not cover a rule without names; a rule without names covers all names.
             (
                 vec!["get|-|pods|x"],
                 vec!["get|-|pods"],
@@ -214,7 +217,7 @@ mod tests {
             ),
             (vec!["get|-|pods|x,y"], vec!["get|-|pods|x"], ""),
             (vec!["get|-|pods"], vec!["get|-|pods|x,y"], ""),
-            // A wildcard must be held as a wildcard.
+            // Only a granted wildcard covers a wildcard.
             (
                 vec!["get,list|-|pods"],
                 vec!["*|-|pods"],
@@ -233,15 +236,15 @@ mod tests {
             (vec!["get||||/api/*"], vec!["get||||/*"], r#"{NonResourceURLs:["/*"], Verbs:["get"]}"#),
             (vec![], vec!["get||||/metrics"], r#"{NonResourceURLs:["/metrics"], Verbs:["get"]}"#),
             (vec!["*|*|*"], vec!["get||||/metrics"], r#"{NonResourceURLs:["/metrics"], Verbs:["get"]}"#),
-            // A rule that grants nothing needs no rights.
+            // A rule that grants nothing needs no permissions.
             (vec![], vec!["|-|secrets", "get|-|", "get||secrets"], ""),
         ] {
-            let held_rules: Vec<PolicyRule> = held.iter().map(|text| rule(text)).collect();
-            let wanted_rules: Vec<PolicyRule> = wanted.iter().map(|text| rule(text)).collect();
-            let missing = lacking(&held_rules, &wanted_rules);
-            let mut shown: Vec<String> = compact(&missing).iter().map(show).collect();
-            shown.sort();
-            assert_eq!(shown.join("\n"), want, "{held:?} for {wanted:?}");
+            let granted_rules: Vec<PolicyRule> = granted.iter().map(|text| rule(text)).collect();
+            let requested_rules: Vec<PolicyRule> = requested.iter().map(|text| rule(text)).collect();
+            let missing = missing_rules(&granted_rules, &requested_rules);
+            let mut formatted: Vec<String> = compact(&missing).iter().map(format_rule).collect();
+            formatted.sort();
+            assert_eq!(formatted.join("\n"), expected, "{granted:?} for {requested:?}");
         }
     }
 
@@ -249,31 +252,31 @@ mod tests {
     fn rule_with_billion_atoms_is_rejected_quickly() {
         let many: Vec<String> = (0..1000).map(|n| format!("x{n}")).collect();
         let huge = PolicyRule {
-            verbs: super::super::rule::words(&many),
-            api_groups: super::super::rule::words(&["", "a"]),
-            resources: super::super::rule::words(&many),
-            resource_names: super::super::rule::words(&many),
-            non_resource_urls: Words::default(),
+            verbs: super::super::rule::string_list(&many),
+            api_groups: super::super::rule::string_list(&["", "a"]),
+            resources: super::super::rule::string_list(&many),
+            resource_names: super::super::rule::string_list(&many),
+            non_resource_urls: StringList::default(),
         };
-        assert_eq!(lacking::<PolicyRule>(&[], std::slice::from_ref(&huge)).len(), 1);
-        assert_eq!(lacking(&[rule("*|*|*")], &[huge]).len(), 0, "a rule covered entirely is not split");
+        assert_eq!(missing_rules::<PolicyRule>(&[], std::slice::from_ref(&huge)).len(), 1);
+        assert_eq!(missing_rules(&[rule("*|*|*")], &[huge]).len(), 0, "a rule covered entirely is not split");
     }
     #[test]
     fn rule_with_many_missing_atoms_is_reported_whole() {
-        let words = |count: usize| {
-            let words: Vec<String> = (0..count).map(|n| format!("x{n}")).collect();
-            super::super::rule::words(&words)
+        let string_list = |count: usize| {
+            let string_list: Vec<String> = (0..count).map(|n| format!("x{n}")).collect();
+            super::super::rule::string_list(&string_list)
         };
-        let wanted = |verbs: usize, resources: usize| PolicyRule {
-            verbs: words(verbs),
-            api_groups: super::super::rule::words(&["apps"]),
-            resources: words(resources),
+        let requested = |verbs: usize, resources: usize| PolicyRule {
+            verbs: string_list(verbs),
+            api_groups: super::super::rule::string_list(&["apps"]),
+            resources: string_list(resources),
             ..PolicyRule::default()
         };
-        let lacks = |wanted: &[PolicyRule]| lacking(&[rule("get|-|pods")], wanted).len();
-        assert_eq!(lacks(&[wanted(100, 100)]), MAX_LACKING);
-        assert_eq!(lacks(&[wanted(100, 100), wanted(1, 7)]), MAX_LACKING + 1);
-        assert_eq!(lacks(&[wanted(101, 100), wanted(1, 7)]), 8);
-        assert_eq!(lacks(&[wanted(100_000, 1)]), 1);
+        let missing_count = |requested: &[PolicyRule]| missing_rules(&[rule("get|-|pods")], requested).len();
+        assert_eq!(missing_count(&[requested(100, 100)]), MAX_MISSING);
+        assert_eq!(missing_count(&[requested(100, 100), requested(1, 7)]), MAX_MISSING + 1);
+        assert_eq!(missing_count(&[requested(101, 100), requested(1, 7)]), 8);
+        assert_eq!(missing_count(&[requested(100_000, 1)]), 1);
     }
 }

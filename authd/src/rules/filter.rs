@@ -36,26 +36,27 @@ impl Filter {
         let verbs = rule
             .verbs
             .iter()
-            .fold(0, |bits, verb| bits | if &**verb == "*" { ALL } else { bit(place(&[verb])) });
-        let open = |list: &[Box<str>]| list.iter().any(|item| item.starts_with('*'));
-        let resources = if open(&rule.api_groups) || open(&rule.resources) {
+            .fold(0, |bits, verb| bits | if &**verb == "*" { ALL } else { bit(bit_position(&[verb])) });
+        let has_wildcard = |list: &[Box<str>]| list.iter().any(|item| item.starts_with('*'));
+        let resources = if has_wildcard(&rule.api_groups) || has_wildcard(&rule.resources) {
             ALL
         } else {
-            // The bit of a pair is the exclusive or of the bits of its halves: at most 64 by 64 steps, for
-            // lists of any length.
-            let groups = rule.api_groups.iter().fold(0, |bits, group| bits | bit(place(&[group])));
-            let resources = rule.resources.iter().fold(0, |bits, resource| bits | bit(place(&[resource])));
+            // The bit position of a pair is the XOR of the positions of group and resource. This takes at
+            // most 64 by 64 steps for lists of any length.
+            let groups = rule.api_groups.iter().fold(0, |bits, group| bits | bit(bit_position(&[group])));
+            let resources =
+                rule.resources.iter().fold(0, |bits, resource| bits | bit(bit_position(&[resource])));
             let mut pairs = 0;
-            for group in (0..64).filter(|at| groups & bit(*at) != 0) {
-                for resource in (0..64).filter(|at| resources & bit(*at) != 0) {
+            for group in (0..64).filter(|position| groups & bit(*position) != 0) {
+                for resource in (0..64).filter(|position| resources & bit(*position) != 0) {
                     pairs |= bit(group ^ resource);
                 }
             }
             pairs
         };
         let paths = rule.non_resource_urls.iter();
-        let paths =
-            paths.fold(0, |bits, path| bits | if path.ends_with('*') { ALL } else { bit(place(&[path])) });
+        let paths = paths
+            .fold(0, |bits, path| bits | if path.ends_with('*') { ALL } else { bit(bit_position(&[path])) });
         Filter { verbs, resources, paths }
     }
 
@@ -78,25 +79,25 @@ impl Filter {
 impl Probe {
     /// The probe of one request.
     pub(super) fn of(request: &Attributes) -> Self {
-        let verb = bit(place(&[&request.verb]));
+        let verb = bit(bit_position(&[&request.verb]));
         if !request.resource_request {
-            return Probe { verb, resource: 0, path: bit(place(&[&request.path])) };
+            return Probe { verb, resource: 0, path: bit(bit_position(&[&request.path])) };
         }
         let resource = if request.subresource.is_empty() {
-            place(&[&request.resource])
+            bit_position(&[&request.resource])
         } else {
-            place(&[&request.resource, "/", &request.subresource])
+            bit_position(&[&request.resource, "/", &request.subresource])
         };
-        Probe { verb, resource: bit(place(&[&request.group]) ^ resource), path: 0 }
+        Probe { verb, resource: bit(bit_position(&[&request.group]) ^ resource), path: 0 }
     }
 }
 
-fn bit(place: u32) -> u64 {
-    1 << (place & 63)
+fn bit(position: u32) -> u64 {
+    1 << (position & 63)
 }
 
 /// FNV-1a over the parts as if they were one string, folded to six bits.
-fn place(parts: &[&str]) -> u32 {
+fn bit_position(parts: &[&str]) -> u32 {
     let mut hash: u32 = 0x811c_9dc5;
     for byte in parts.iter().flat_map(|part| part.bytes()) {
         hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);

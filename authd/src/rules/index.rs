@@ -15,18 +15,18 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 #[derive(Debug)]
 pub(super) struct HashedIndex<T> {
     keys: RandomState,
-    map: HashMap<u64, Slot<T>, BuildHasherDefault<Identity>>,
+    map: HashMap<u64, IndexSlot<T>, BuildHasherDefault<IdentityHasher>>,
 }
 
 /// Most keys have one value. A list is boxed, so that a slot of two numbers takes 16 bytes.
 #[derive(Debug)]
-enum Slot<T> {
+enum IndexSlot<T> {
     One(T),
-    Many(Box<List<T>>),
+    Many(Box<ValueList<T>>),
 }
 
 #[derive(Debug)]
-struct List<T>(Vec<T>);
+struct ValueList<T>(Vec<T>);
 
 impl<T> Default for HashedIndex<T> {
     fn default() -> Self {
@@ -39,13 +39,13 @@ impl<T: Copy + PartialEq> HashedIndex<T> {
     pub(super) fn add<K: Hash>(&mut self, key: &K, value: T) {
         match self.map.entry(self.keys.hash_one(key)) {
             Entry::Vacant(slot) => {
-                slot.insert(Slot::One(value));
+                slot.insert(IndexSlot::One(value));
             }
             Entry::Occupied(mut slot) => match slot.get_mut() {
-                Slot::Many(list) => list.0.push(value),
-                Slot::One(first) => {
-                    let list = List(vec![*first, value]);
-                    slot.insert(Slot::Many(Box::new(list)));
+                IndexSlot::Many(list) => list.0.push(value),
+                IndexSlot::One(first) => {
+                    let list = ValueList(vec![*first, value]);
+                    slot.insert(IndexSlot::Many(Box::new(list)));
                 }
             },
         }
@@ -55,11 +55,11 @@ impl<T: Copy + PartialEq> HashedIndex<T> {
     pub(super) fn remove<K: Hash>(&mut self, key: &K, value: T) {
         let Entry::Occupied(mut slot) = self.map.entry(self.keys.hash_one(key)) else { return };
         let empty = match slot.get_mut() {
-            Slot::One(held) => *held == value,
-            Slot::Many(list) => {
+            IndexSlot::One(stored) => *stored == value,
+            IndexSlot::Many(list) => {
                 let list = &mut list.0;
-                if let Some(at) = list.iter().position(|held| *held == value) {
-                    list.remove(at);
+                if let Some(index) = list.iter().position(|stored| *stored == value) {
+                    list.remove(index);
                 }
                 list.is_empty()
             }
@@ -73,17 +73,17 @@ impl<T: Copy + PartialEq> HashedIndex<T> {
     pub(super) fn candidates<K: Hash>(&self, key: &K) -> &[T] {
         match self.map.get(&self.keys.hash_one(key)) {
             None => &[],
-            Some(Slot::One(value)) => std::slice::from_ref(value),
-            Some(Slot::Many(list)) => &list.0,
+            Some(IndexSlot::One(value)) => std::slice::from_ref(value),
+            Some(IndexSlot::Many(list)) => &list.0,
         }
     }
 }
 
 /// A hasher for keys that are hashes already.
 #[derive(Debug, Default)]
-struct Identity(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for Identity {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn hashed_index_entry_takes_24_bytes() {
-        assert_eq!(size_of::<(u64, Slot<u32>)>(), 24);
-        assert_eq!(size_of::<(u64, Slot<super::super::policy::Grant>)>(), 24);
+        assert_eq!(size_of::<(u64, IndexSlot<u32>)>(), 24);
+        assert_eq!(size_of::<(u64, IndexSlot<super::super::policy::Grant>)>(), 24);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //!   fast.
 //! - `rule` matches one rule with a request; `visit` walks the rules of a user, and visitors decide, list and
 //!   explain.
-//! - `aggregation` keeps the effective rules of aggregated ClusterRoles.
-//! - `covers` checks whether one set of rules covers another (escalation); `compact` prints rules.
+//! - `aggregation` keeps the effective rules of aggregated ClusterRoles; `selector` selects them by labels.
+//! - `covers` checks whether granted rules cover requested rules (escalation); `compact` prints rules.
 //! - `reconcile` compares default policy with the stored objects.
 //!
 //! # Invariants
@@ -22,6 +22,7 @@ mod index;
 mod policy;
 pub mod reconcile;
 pub mod rule;
+pub mod selector;
 mod visit;
 
 #[cfg(test)]

@@ -10,18 +10,18 @@
 //!
 //! INVARIANT (grants are exact): `grants` has one entry for each (binding, subject that can match), under the
 //! binding's namespace and the subject's name. Replacing or deleting a binding removes its entries.
-//! INVARIANT (slots are shared): a role slot exists as long as the role exists or a binding refers to it, so
-//! that a binding needs no look-up by name. `filters` is parallel to `roles`.
+//! INVARIANT (slots are shared): a role slot exists as long as the role exists or a binding refers to the
+//! role. So a binding needs no look-up by name. `filters` is parallel to `roles`.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use apimachinery::names::Names;
 
-use super::aggregation::Selector;
 use super::filter::Filter;
 use super::index::HashedIndex;
 use super::rule::PolicyRule;
+use super::selector::Selector;
 
 /// The kind of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -189,7 +189,7 @@ pub struct Binding {
 }
 
 /// The entry of one subject for one binding.
-/// It contains the role, so that a filter needs no further look-up.
+/// The entry contains the role, so that a filter needs no further look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) binding: u32,
@@ -209,7 +209,7 @@ pub struct Policy {
     pub(super) cluster_roles: BTreeMap<Arc<str>, RoleId>,
     /// The ClusterRoles with an aggregation rule.
     pub(super) aggregated: BTreeSet<RoleId>,
-    /// While a snapshot loads, [`Policy::loaded`] computes the aggregated roles later.
+    /// While a snapshot loads, [`Policy::complete_snapshot`] computes the aggregated roles later.
     loading: bool,
     free_roles: Vec<RoleId>,
     free_bindings: Vec<u32>,
@@ -238,13 +238,14 @@ impl Policy {
         }
     }
 
-    /// Like [`Policy::new`], for a snapshot: aggregated roles grant nothing until [`Policy::loaded`].
-    pub fn loading(names: &Names) -> Self {
+    /// Creates an empty policy for a snapshot.
+    /// Aggregated roles grant nothing until [`Policy::complete_snapshot`].
+    pub fn for_snapshot(names: &Names) -> Self {
         Policy { loading: true, ..Policy::new(names) }
     }
 
     /// Completes the snapshot.
-    pub fn loaded(&mut self) {
+    pub fn complete_snapshot(&mut self) {
         self.loading = false;
         for id in self.aggregated.clone() {
             self.recompute_aggregate(id);
@@ -262,7 +263,7 @@ impl Policy {
         let aggregates = spec.aggregation.is_some();
         let labels = spec.meta.labels.clone();
         let body = RoleBody { meta: spec.meta, written, aggregation: spec.aggregation, effective };
-        let before = self.replace_body(id, Some(Box::new(body)));
+        let previous = self.replace_body(id, Some(Box::new(body)));
         if kind == RoleKind::ClusterRole {
             if let Some(slot) = self.roles.get(id as usize).and_then(Option::as_ref) {
                 self.cluster_roles.insert(Arc::clone(&slot.name), id);
@@ -274,7 +275,7 @@ impl Policy {
             }
             if !self.loading {
                 self.recompute_aggregate(id);
-                self.recompute_dependents(before.iter().map(|body| &body.meta.labels).chain([&labels]));
+                self.recompute_dependents(previous.iter().map(|body| &body.meta.labels).chain([&labels]));
             }
         }
     }
@@ -282,12 +283,12 @@ impl Policy {
     /// Deletes a role, if it exists.
     pub fn delete_role(&mut self, kind: RoleKind, namespace: &str, name: &str) {
         let Some(id) = self.find_role(kind, namespace, name) else { return };
-        let before = self.replace_body(id, None);
+        let previous = self.replace_body(id, None);
         if kind == RoleKind::ClusterRole {
             self.cluster_roles.remove(name);
             self.aggregated.remove(&id);
             if !self.loading {
-                self.recompute_dependents(before.iter().map(|body| &body.meta.labels));
+                self.recompute_dependents(previous.iter().map(|body| &body.meta.labels));
             }
         }
         self.release_role(id);
@@ -296,8 +297,8 @@ impl Policy {
     /// Creates or replaces a binding. `namespace` is empty for a ClusterRoleBinding.
     pub fn put_binding(&mut self, namespace: &str, name: &str, spec: BindingSpec) {
         self.delete_binding(namespace, name);
-        let of = if spec.role_kind == RoleKind::ClusterRole { "" } else { namespace };
-        let role = self.role_slot(spec.role_kind, of, &spec.role_name);
+        let role_namespace = if spec.role_kind == RoleKind::ClusterRole { "" } else { namespace };
+        let role = self.role_slot(spec.role_kind, role_namespace, &spec.role_name);
         if let Some(slot) = self.roles.get_mut(role as usize).and_then(Option::as_mut) {
             slot.bindings += 1;
         }
@@ -308,30 +309,30 @@ impl Policy {
             protected: spec.meta.protected,
             role,
         };
-        let at = self.free_bindings.pop().unwrap_or_else(|| {
+        let id = self.free_bindings.pop().unwrap_or_else(|| {
             self.bindings.push(None);
             u32::try_from(self.bindings.len() - 1).unwrap_or(u32::MAX)
         });
         for subject in &binding.subjects {
-            subject.with_key(namespace, |key| self.grants.add(&key, Grant { binding: at, role }));
+            subject.with_key(namespace, |key| self.grants.add(&key, Grant { binding: id, role }));
         }
-        self.binding_names.add(&(namespace, name), at);
-        if let Some(slot) = self.bindings.get_mut(at as usize) {
+        self.binding_names.add(&(namespace, name), id);
+        if let Some(slot) = self.bindings.get_mut(id as usize) {
             *slot = Some(binding);
         }
     }
 
     /// Deletes a binding, if it exists.
     pub fn delete_binding(&mut self, namespace: &str, name: &str) {
-        let Some(at) = self.find_binding(namespace, name) else { return };
-        let Some(binding) = self.bindings.get_mut(at as usize).and_then(Option::take) else { return };
+        let Some(id) = self.find_binding(namespace, name) else { return };
+        let Some(binding) = self.bindings.get_mut(id as usize).and_then(Option::take) else { return };
         for subject in &binding.subjects {
             subject.with_key(namespace, |key| {
-                self.grants.remove(&key, Grant { binding: at, role: binding.role })
+                self.grants.remove(&key, Grant { binding: id, role: binding.role })
             });
         }
-        self.binding_names.remove(&(namespace, name), at);
-        self.free_bindings.push(at);
+        self.binding_names.remove(&(namespace, name), id);
+        self.free_bindings.push(id);
         if let Some(slot) = self.roles.get_mut(binding.role as usize).and_then(Option::as_mut) {
             slot.bindings -= 1;
         }
@@ -399,9 +400,9 @@ impl Policy {
 
     fn replace_body(&mut self, id: RoleId, body: Option<Box<RoleBody>>) -> Option<Box<RoleBody>> {
         let slot = self.roles.get_mut(id as usize).and_then(Option::as_mut)?;
-        let before = std::mem::replace(&mut slot.body, body);
+        let previous = std::mem::replace(&mut slot.body, body);
         self.update_filter(id);
-        before
+        previous
     }
 
     /// The filter of a missing role is open: the visitor must see the role to report that it is missing.
@@ -423,9 +424,9 @@ impl Policy {
     }
 
     fn find_binding(&self, namespace: &str, name: &str) -> Option<u32> {
-        let found = self.binding_names.candidates(&(namespace, name)).iter().find(|at| {
-            let held = self.bindings.get(**at as usize).and_then(Option::as_ref);
-            held.is_some_and(|b| &*b.namespace == namespace && &*b.name == name)
+        let found = self.binding_names.candidates(&(namespace, name)).iter().find(|id| {
+            let binding = self.bindings.get(**id as usize).and_then(Option::as_ref);
+            binding.is_some_and(|b| &*b.namespace == namespace && &*b.name == name)
         });
         found.copied()
     }
@@ -442,8 +443,8 @@ impl Policy {
             self.filters.push(Filter::OPEN);
             u32::try_from(self.roles.len() - 1).unwrap_or(u32::MAX)
         });
-        if let Some(place) = self.roles.get_mut(id as usize) {
-            *place = Some(slot);
+        if let Some(entry) = self.roles.get_mut(id as usize) {
+            *entry = Some(slot);
         }
         self.role_names.add(&(kind, namespace, name), id);
         self.update_filter(id);
@@ -452,11 +453,11 @@ impl Policy {
 
     /// Frees a slot without a role and without bindings.
     fn release_role(&mut self, id: RoleId) {
-        let Some(place) = self.roles.get_mut(id as usize) else { return };
-        if !place.as_ref().is_some_and(|slot| slot.body.is_none() && slot.bindings == 0) {
+        let Some(entry) = self.roles.get_mut(id as usize) else { return };
+        if !entry.as_ref().is_some_and(|slot| slot.body.is_none() && slot.bindings == 0) {
             return;
         }
-        if let Some(slot) = place.take() {
+        if let Some(slot) = entry.take() {
             self.role_names.remove(&(slot.kind, &*slot.namespace, &*slot.name), id);
             self.free_roles.push(id);
             let namespace = String::from(&*slot.namespace);
@@ -466,16 +467,16 @@ impl Policy {
     }
 
     fn intern(&mut self, namespace: &str) -> Arc<str> {
-        if let Some(held) = self.namespaces.get(namespace) {
-            return Arc::clone(held);
+        if let Some(existing) = self.namespaces.get(namespace) {
+            return Arc::clone(existing);
         }
-        let fresh: Arc<str> = namespace.into();
-        self.namespaces.insert(Arc::clone(&fresh));
-        fresh
+        let interned: Arc<str> = namespace.into();
+        self.namespaces.insert(Arc::clone(&interned));
+        interned
     }
 
     fn release_namespace(&mut self, namespace: &str) {
-        if self.namespaces.get(namespace).is_some_and(|held| Arc::strong_count(held) == 1) {
+        if self.namespaces.get(namespace).is_some_and(|existing| Arc::strong_count(existing) == 1) {
             self.namespaces.remove(namespace);
         }
     }
@@ -489,11 +490,11 @@ impl Subject {
         match self.kind {
             SubjectKind::User | SubjectKind::Group => call((namespace, self.kind, &self.name)),
             SubjectKind::ServiceAccount => {
-                if let Some(of) = self.account_namespace(namespace) {
+                if let Some(account_namespace) = self.account_namespace(namespace) {
                     call((
                         namespace,
                         SubjectKind::User,
-                        &format!("system:serviceaccount:{of}:{}", self.name),
+                        &format!("system:serviceaccount:{account_namespace}:{}", self.name),
                     ));
                 }
             }

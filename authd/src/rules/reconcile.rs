@@ -4,7 +4,7 @@
 //! # Contract
 //!
 //! Missing objects and rules are created or added; additions by users stay. An object whose autoupdate
-//! annotation is `false` is not changed. A binding with another `roleRef` is deleted and recreated. The
+//! annotation is `false` is not changed. A binding with a different `roleRef` is deleted and recreated. The
 //! result is empty if the stored objects are complete, so that a second start writes nothing.
 
 use std::collections::BTreeMap;
@@ -16,16 +16,16 @@ use apimachinery::object::{Object, Value};
 use bootstrap::DefaultPolicy;
 use serde_json::{Map, json};
 
-use super::aggregation::Selector;
-use super::covers::lacking;
+use super::covers::missing_rules;
 use super::policy::{BindingSpec, Meta, Policy, RoleBody, RoleKind, RoleSpec, Subject, SubjectKind};
-use super::rule::{PolicyRule, Words};
+use super::rule::{PolicyRule, StringList};
+use super::selector::Selector;
 
 /// One write that default policy requires.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     /// The operation.
-    pub step: Step,
+    pub operation: WriteOperation,
     /// Lower-case plural, of the RBAC group.
     pub resource: &'static str,
     /// Empty for cluster-scoped objects.
@@ -43,7 +43,7 @@ impl Write {
 
 /// The operation on the object.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum WriteOperation {
     /// Creates the whole object.
     Create(Value),
     /// Applies a merge patch (RFC 7386).
@@ -53,74 +53,77 @@ pub enum Step {
 }
 
 /// Returns the writes that complete default policy.
-pub fn missing(policy: &Policy, defaults: &DefaultPolicy, names: &Names) -> Vec<Write> {
+pub fn required_writes(policy: &Policy, defaults: &DefaultPolicy, names: &Names) -> Vec<Write> {
     let mut writes = Vec::new();
     for (kind, objects) in
         [(RoleKind::ClusterRole, &defaults.cluster_roles), (RoleKind::Role, &defaults.roles)]
     {
         for object in objects {
-            let step = match policy.role_body(kind, object.namespace(), object.name()) {
-                None => Some(Step::Create(object.clone().into_value())),
-                Some(stored) => repair_role(kind, stored, &role_spec(object, names)).map(Step::Patch),
+            let operation = match policy.role_body(kind, object.namespace(), object.name()) {
+                None => Some(WriteOperation::Create(object.clone().into_value())),
+                Some(stored) => {
+                    repair_role(kind, stored, &role_spec(object, names)).map(WriteOperation::Patch)
+                }
             };
-            writes.extend(step.map(|step| write(step, kind.resource(), object)));
+            writes.extend(operation.map(|operation| write(operation, kind.resource(), object)));
         }
     }
     for (resource, objects) in
         [("clusterrolebindings", &defaults.cluster_role_bindings), ("rolebindings", &defaults.role_bindings)]
     {
         for object in objects {
-            let Some(wanted) = binding_spec(object, names) else { continue };
+            let Some(expected) = binding_spec(object, names) else { continue };
             let Some(stored) = policy.binding(object.namespace(), object.name()) else {
-                writes.push(write(Step::Create(object.clone().into_value()), resource, object));
+                writes.push(write(WriteOperation::Create(object.clone().into_value()), resource, object));
                 continue;
             };
             if stored.protected {
                 continue;
             }
-            if policy.role_of(stored) != Some((wanted.role_kind, wanted.role_name.as_str())) {
-                writes.push(write(Step::Delete, resource, object));
-                writes.push(write(Step::Create(object.clone().into_value()), resource, object));
-            } else if wanted.subjects.iter().any(|subject| !stored.subjects.contains(subject)) {
-                let added = wanted.subjects.iter().filter(|subject| !stored.subjects.contains(subject));
+            if policy.role_of(stored) != Some((expected.role_kind, expected.role_name.as_str())) {
+                writes.push(write(WriteOperation::Delete, resource, object));
+                writes.push(write(WriteOperation::Create(object.clone().into_value()), resource, object));
+            } else if expected.subjects.iter().any(|subject| !stored.subjects.contains(subject)) {
+                let added = expected.subjects.iter().filter(|subject| !stored.subjects.contains(subject));
                 let group = names.group("rbac.authorization");
                 let all: Vec<Value> =
                     stored.subjects.iter().chain(added).map(|s| subject_json(s, &group)).collect();
-                writes.push(write(Step::Patch(json!({"subjects": all})), resource, object));
+                writes.push(write(WriteOperation::Patch(json!({"subjects": all})), resource, object));
             }
         }
     }
     writes
 }
 
-fn write(step: Step, resource: &'static str, object: &Object) -> Write {
-    Write { step, resource, namespace: object.namespace().to_owned(), name: object.name().to_owned() }
+fn write(operation: WriteOperation, resource: &'static str, object: &Object) -> Write {
+    Write { operation, resource, namespace: object.namespace().to_owned(), name: object.name().to_owned() }
 }
 
 /// The merge patch that adds the missing parts to a stored role; None if it is complete.
-fn repair_role(kind: RoleKind, stored: &RoleBody, wanted: &RoleSpec) -> Option<Value> {
+fn repair_role(kind: RoleKind, stored: &RoleBody, expected: &RoleSpec) -> Option<Value> {
     if stored.meta.protected {
         return None;
     }
     let mut patch = Map::new();
-    let labels = wanted.meta.labels.iter().filter(|(key, _)| !stored.meta.labels.contains_key(*key));
+    let labels = expected.meta.labels.iter().filter(|(key, _)| !stored.meta.labels.contains_key(*key));
     let labels: Map<String, Value> =
         labels.map(|(key, value)| (key.clone(), value.as_str().into())).collect();
     if kind == RoleKind::ClusterRole && !labels.is_empty() {
         patch.insert("metadata".into(), json!({"labels": labels}));
     }
-    if wanted.aggregation.is_none() || stored.aggregation.is_none() {
-        let added = lacking(&stored.written, &wanted.rules);
+    if expected.aggregation.is_none() || stored.aggregation.is_none() {
+        let added = missing_rules(&stored.written, &expected.rules);
         if !added.is_empty() {
             let all = stored.written.iter().map(Arc::as_ref).chain(&added).map(rule_json);
             patch.insert("rules".into(), all.collect());
         }
     }
-    if let Some(selectors) = &wanted.aggregation {
-        let held = stored.aggregation.as_deref().unwrap_or_default();
-        let added: Vec<&Selector> = selectors.iter().filter(|selector| !held.contains(selector)).collect();
+    if let Some(selectors) = &expected.aggregation {
+        let stored_selectors = stored.aggregation.as_deref().unwrap_or_default();
+        let added: Vec<&Selector> =
+            selectors.iter().filter(|selector| !stored_selectors.contains(selector)).collect();
         if stored.aggregation.is_none() || !added.is_empty() {
-            let all: Vec<Value> = held.iter().chain(added).map(selector_json).collect();
+            let all: Vec<Value> = stored_selectors.iter().chain(added).map(selector_json).collect();
             patch.insert("aggregationRule".into(), json!({"clusterRoleSelectors": all}));
         }
     }
@@ -161,7 +164,7 @@ fn meta_of(object: &Object, names: &Names) -> Meta {
 }
 
 fn rule_of(rule: &Value) -> PolicyRule {
-    let list = |field: &str| -> Words {
+    let list = |field: &str| -> StringList {
         rule.get(field)
             .and_then(Value::as_array)
             .into_iter()
@@ -181,8 +184,8 @@ fn rule_of(rule: &Value) -> PolicyRule {
 
 /// Converts a rule to its API form.
 pub fn rule_json(rule: &PolicyRule) -> Value {
-    let mut out = Map::new();
-    out.insert("verbs".into(), list_json(&rule.verbs));
+    let mut json = Map::new();
+    json.insert("verbs".into(), list_json(&rule.verbs));
     for (field, list) in [
         ("apiGroups", &rule.api_groups),
         ("resources", &rule.resources),
@@ -190,10 +193,10 @@ pub fn rule_json(rule: &PolicyRule) -> Value {
         ("nonResourceURLs", &rule.non_resource_urls),
     ] {
         if !list.is_empty() {
-            out.insert(field.into(), list_json(list));
+            json.insert(field.into(), list_json(list));
         }
     }
-    Value::Object(out)
+    Value::Object(json)
 }
 
 fn list_json(list: &[Box<str>]) -> Value {
@@ -204,34 +207,34 @@ fn selector_of(selector: &Value) -> Selector {
     let labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
     let match_labels: BTreeMap<String, String> =
         labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
-    let mut out = Selector { match_labels, ..Selector::default() };
+    let mut parsed = Selector { match_labels, ..Selector::default() };
     for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
         let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or("");
         let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
         match Operator::parse(text("operator")) {
-            None => out.invalid = true,
-            Some(operator) => out.match_expressions.push(Requirement {
+            None => parsed.invalid = true,
+            Some(operator) => parsed.match_expressions.push(Requirement {
                 key: text("key").to_owned(),
                 operator,
                 values: values.filter_map(Value::as_str).map(str::to_owned).collect(),
             }),
         }
     }
-    out
+    parsed
 }
 
 fn selector_json(selector: &Selector) -> Value {
-    let mut out = Map::new();
+    let mut json = Map::new();
     if !selector.match_labels.is_empty() {
-        out.insert("matchLabels".into(), json!(selector.match_labels));
+        json.insert("matchLabels".into(), json!(selector.match_labels));
     }
     if !selector.match_expressions.is_empty() {
         let expressions = selector.match_expressions.iter();
         let expressions =
             expressions.map(|e| json!({"key": e.key, "operator": e.operator.as_str(), "values": e.values}));
-        out.insert("matchExpressions".into(), expressions.collect());
+        json.insert("matchExpressions".into(), expressions.collect());
     }
-    Value::Object(out)
+    Value::Object(json)
 }
 
 fn subject_json(subject: &Subject, group: &str) -> Value {

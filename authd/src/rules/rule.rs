@@ -9,21 +9,21 @@ use apimachinery::attributes::Attributes;
 use authproto::auth;
 
 /// An immutable list of strings.
-pub type Words = Box<[Box<str>]>;
+pub type StringList = Box<[Box<str>]>;
 
 /// One rule of a role, with the fields of the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PolicyRule {
     /// Verbs; `*` matches all.
-    pub verbs: Words,
+    pub verbs: StringList,
     /// Full group names; `*` matches all, `` is the core group.
-    pub api_groups: Words,
+    pub api_groups: StringList,
     /// `resource`, `resource/subresource`, `*/subresource` or `*`.
-    pub resources: Words,
+    pub resources: StringList,
     /// Object names; empty matches all.
-    pub resource_names: Words,
+    pub resource_names: StringList,
     /// Paths; a trailing `*` matches every suffix.
-    pub non_resource_urls: Words,
+    pub non_resource_urls: StringList,
 }
 
 impl AsRef<PolicyRule> for PolicyRule {
@@ -53,7 +53,7 @@ impl RuleMatch {
 
     /// The number of matching parts, of four.
     pub fn matched_parts(self) -> usize {
-        [self.verb, self.group, self.target, self.name].into_iter().filter(|met| *met).count()
+        [self.verb, self.group, self.target, self.name].into_iter().filter(|matches| *matches).count()
     }
 }
 
@@ -63,24 +63,24 @@ impl PolicyRule {
         if request.resource_request {
             self.allows_any_name(request) && self.names_match(&request.name)
         } else {
-            has_or_star(&self.verbs, &request.verb) && self.path_matches(&request.path)
+            contains_or_star(&self.verbs, &request.verb) && self.path_matches(&request.path)
         }
     }
 
     /// Whether the rule allows the resource request for some name.
     pub fn allows_any_name(&self, request: &Attributes) -> bool {
-        has_or_star(&self.verbs, &request.verb)
-            && has_or_star(&self.api_groups, &request.group)
+        contains_or_star(&self.verbs, &request.verb)
+            && contains_or_star(&self.api_groups, &request.group)
             && self.resource_matches(&request.resource, &request.subresource)
     }
 
     /// Evaluates each part separately.
     pub fn examine(&self, request: &Attributes) -> RuleMatch {
-        let verb = has_or_star(&self.verbs, &request.verb);
+        let verb = contains_or_star(&self.verbs, &request.verb);
         if request.resource_request {
             RuleMatch {
                 verb,
-                group: has_or_star(&self.api_groups, &request.group),
+                group: contains_or_star(&self.api_groups, &request.group),
                 target: self.resource_matches(&request.resource, &request.subresource),
                 name: self.names_match(&request.name),
             }
@@ -90,45 +90,46 @@ impl PolicyRule {
     }
 
     fn resource_matches(&self, resource: &str, subresource: &str) -> bool {
-        self.resources.iter().any(|held| {
-            if &**held == "*" {
+        self.resources.iter().any(|entry| {
+            if &**entry == "*" {
                 return true;
             }
             if subresource.is_empty() {
                 // Access reviews may contain `pods/log` as the resource itself.
-                return &**held == resource;
+                return &**entry == resource;
             }
-            let of = held.strip_suffix(subresource).and_then(|rest| rest.strip_suffix('/'));
-            of.is_some_and(|of| of == "*" || of == resource)
+            let parent = entry.strip_suffix(subresource).and_then(|rest| rest.strip_suffix('/'));
+            parent.is_some_and(|parent| parent == "*" || parent == resource)
         })
     }
 
     fn names_match(&self, name: &str) -> bool {
-        self.resource_names.is_empty() || has(&self.resource_names, name)
+        self.resource_names.is_empty() || contains(&self.resource_names, name)
     }
 
     fn path_matches(&self, path: &str) -> bool {
-        self.non_resource_urls.iter().any(|held| path_covers(held, path))
+        self.non_resource_urls.iter().any(|entry| path_covers(entry, path))
     }
 }
 
-/// Whether a held path covers a path: equal, or by a trailing `*`. The path may end in `*` itself.
-pub fn path_covers(held: &str, path: &str) -> bool {
-    held == path || held.strip_suffix('*').is_some_and(|rest| path.starts_with(rest.trim_end_matches('*')))
+/// Whether a granted path covers a path: equal, or by a trailing `*`. The path may end in `*` itself.
+pub fn path_covers(granted: &str, path: &str) -> bool {
+    granted == path
+        || granted.strip_suffix('*').is_some_and(|rest| path.starts_with(rest.trim_end_matches('*')))
 }
 
 /// Whether the word is in the list.
-pub fn has(list: &[Box<str>], word: &str) -> bool {
-    list.iter().any(|held| &**held == word)
+pub fn contains(list: &[Box<str>], word: &str) -> bool {
+    list.iter().any(|entry| &**entry == word)
 }
 
 /// Whether the word or `*` is in the list.
-pub fn has_or_star(list: &[Box<str>], word: &str) -> bool {
-    list.iter().any(|held| &**held == word || &**held == "*")
+pub fn contains_or_star(list: &[Box<str>], word: &str) -> bool {
+    list.iter().any(|entry| &**entry == word || &**entry == "*")
 }
 
 /// Builds a list from string slices.
-pub fn words<S: AsRef<str>>(list: &[S]) -> Words {
+pub fn string_list<S: AsRef<str>>(list: &[S]) -> StringList {
     list.iter().map(|word| Box::from(word.as_ref())).collect()
 }
 
@@ -139,11 +140,11 @@ fn strings(list: &[Box<str>]) -> Vec<String> {
 impl From<&auth::PolicyRule> for PolicyRule {
     fn from(rule: &auth::PolicyRule) -> Self {
         PolicyRule {
-            verbs: words(&rule.verbs),
-            api_groups: words(&rule.api_groups),
-            resources: words(&rule.resources),
-            resource_names: words(&rule.resource_names),
-            non_resource_urls: words(&rule.non_resource_urls),
+            verbs: string_list(&rule.verbs),
+            api_groups: string_list(&rule.api_groups),
+            resources: string_list(&rule.resources),
+            resource_names: string_list(&rule.resource_names),
+            non_resource_urls: string_list(&rule.non_resource_urls),
         }
     }
 }
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn policy_rule_matches_verb_group_resource_and_name() {
-        for (text, verb, group, resource, name, want) in [
+        for (text, verb, group, resource, name, expected) in [
             ("get|-|pods", "get", "", "pods", "x", true),
             ("get|-|pods", "list", "", "pods", "", false),
             ("get|-|pods", "get", "apps", "pods", "x", false),
@@ -212,14 +213,18 @@ mod tests {
             ("get|-|", "get", "", "pods", "x", false),
         ] {
             let (rule, ask) = (rule(text), ask(verb, group, resource, name));
-            assert_eq!(rule.allows(&ask), want, "{text}: {verb} {group} {resource} {name}");
-            assert_eq!(rule.examine(&ask).allows(), want, "examine {text}: {verb} {group} {resource} {name}");
+            assert_eq!(rule.allows(&ask), expected, "{text}: {verb} {group} {resource} {name}");
+            assert_eq!(
+                rule.examine(&ask).allows(),
+                expected,
+                "examine {text}: {verb} {group} {resource} {name}"
+            );
         }
     }
 
     #[test]
     fn non_resource_url_matches_exactly_or_by_trailing_star() {
-        for (url, path, want) in [
+        for (url, path, expected) in [
             ("/healthz", "/healthz", true),
             ("/healthz", "/healthz/ping", false),
             ("/healthz/*", "/healthz/ping", true),
@@ -231,20 +236,23 @@ mod tests {
             ("/healthz/*", "/metrics", false),
         ] {
             let rule = PolicyRule {
-                verbs: words(&["get"]),
-                non_resource_urls: words(&[url]),
+                verbs: string_list(&["get"]),
+                non_resource_urls: string_list(&[url]),
                 ..PolicyRule::default()
             };
             let ask = Attributes { verb: "get".into(), path: path.into(), ..Attributes::default() };
-            assert_eq!(rule.allows(&ask), want, "{url} {path}");
+            assert_eq!(rule.allows(&ask), expected, "{url} {path}");
             assert!(!rule.allows(&Attributes { verb: "post".into(), ..ask }), "{url} {path}: verb");
         }
     }
 
     #[test]
     fn path_rule_and_resource_rule_do_not_overlap() {
-        let path =
-            PolicyRule { verbs: words(&["*"]), non_resource_urls: words(&["*"]), ..PolicyRule::default() };
+        let path = PolicyRule {
+            verbs: string_list(&["*"]),
+            non_resource_urls: string_list(&["*"]),
+            ..PolicyRule::default()
+        };
         assert!(!path.allows(&ask("get", "", "pods", "x")));
         let all = rule("*|*|*");
         assert!(!all.allows(&Attributes {

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! ClusterRoleBindings come first, then the bindings of the namespace; in each, bindings of the user come
-//! before those of the groups. [`Policy::judge`] stops at the first rule that allows. [`Policy::rules_of`]
-//! lists all rules. [`Policy::explain`] walks as `judge` does and collects the nearest misses.
+//! before those of the groups. [`Policy::decide`] stops at the first rule that allows. [`Policy::rules_of`]
+//! lists all rules. [`Policy::explain`] walks as `decide` does and collects the nearest misses.
 //!
 //! # Invariants
 //!
@@ -32,7 +32,7 @@ pub struct BindingPath<'p> {
 }
 
 /// One step of the walk.
-enum Visit<'p> {
+enum VisitEvent<'p> {
     Rule(BindingPath<'p>, &'p Arc<PolicyRule>),
     /// The role of the binding does not exist.
     Missing(BindingPath<'p>),
@@ -54,7 +54,7 @@ pub enum RbacDecision {
     NotAllowed(RbacDenial),
 }
 
-/// Why RBAC has no opinion.
+/// The denial of a request by RBAC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RbacDenial {
     /// Empty, or `RBAC: ` and the missing roles of bindings, in the wording of Kubernetes.
@@ -65,23 +65,23 @@ pub struct RbacDenial {
 
 impl Policy {
     /// Decides whether the user may make the request.
-    pub fn judge(&self, user: &UserInfo, request: &Attributes) -> RbacDecision {
+    pub fn decide(&self, user: &UserInfo, request: &Attributes) -> RbacDecision {
         let mut allowed = None;
         let mut missing: Vec<String> = Vec::new();
-        let mut names_mattered = false;
+        let mut depends_on_name = false;
         let namespace = if request.resource_request { request.namespace.as_str() } else { "" };
         let _ = self.visit(user, namespace, Some(Probe::of(request)), &mut |visit| {
             match visit {
-                Visit::Rule(via, rule) => {
+                VisitEvent::Rule(binding_path, rule) => {
                     if rule.allows(request) {
-                        allowed = Some((via, rule.resource_names.is_empty()));
+                        allowed = Some((binding_path, rule.resource_names.is_empty()));
                         return ControlFlow::Break(());
                     }
-                    names_mattered =
-                        names_mattered || request.resource_request && rule.allows_any_name(request);
+                    depends_on_name =
+                        depends_on_name || request.resource_request && rule.allows_any_name(request);
                 }
-                Visit::Missing(via) => {
-                    let text = self.not_found(via.role.kind, &via.role.name);
+                VisitEvent::Missing(binding_path) => {
+                    let text = self.not_found(binding_path.role.kind, &binding_path.role.name);
                     if !missing.contains(&text) {
                         missing.push(text);
                     }
@@ -89,9 +89,9 @@ impl Policy {
             }
             ControlFlow::Continue(())
         });
-        if let Some((via, any_name)) = allowed {
-            let cluster_wide = via.binding.namespace.is_empty();
-            let reason = format!("RBAC: allowed by {}", via.describe());
+        if let Some((binding_path, any_name)) = allowed {
+            let cluster_wide = binding_path.binding.namespace.is_empty();
+            let reason = format!("RBAC: allowed by {}", binding_path.describe());
             return RbacDecision::Allowed {
                 reason,
                 cluster_wide,
@@ -103,7 +103,10 @@ impl Policy {
             [one] => format!("RBAC: {one}"),
             many => format!("RBAC: [{}]", many.join(", ")),
         };
-        RbacDecision::NotAllowed(RbacDenial { reason, any_name: request.resource_request && !names_mattered })
+        RbacDecision::NotAllowed(RbacDenial {
+            reason,
+            any_name: request.resource_request && !depends_on_name,
+        })
     }
 
     /// Returns the rules of the user in the namespace (or in the cluster, if empty).
@@ -113,50 +116,62 @@ impl Policy {
         let mut missing = Vec::new();
         let _ = self.visit(user, namespace, None, &mut |visit| {
             match visit {
-                Visit::Rule(_, rule) => rules.push(Arc::clone(rule)),
-                Visit::Missing(via) => missing.push(self.not_found(via.role.kind, &via.role.name)),
+                VisitEvent::Rule(_, rule) => rules.push(Arc::clone(rule)),
+                VisitEvent::Missing(binding_path) => {
+                    missing.push(self.not_found(binding_path.role.kind, &binding_path.role.name))
+                }
             }
             ControlFlow::Continue(())
         });
         (rules, missing)
     }
 
-    /// Returns the rules nearest to allowing a denied request, a line each, at most `most`.
-    pub fn explain(&self, user: &UserInfo, request: &Attributes, most: usize) -> Vec<String> {
-        let mut near: Vec<(usize, String)> = Vec::new();
+    /// Returns the rules nearest to allowing a denied request, a line each, at most `max_lines`.
+    pub fn explain(&self, user: &UserInfo, request: &Attributes, max_lines: usize) -> Vec<String> {
+        let mut nearest: Vec<(usize, String)> = Vec::new();
         let namespace = if request.resource_request { request.namespace.as_str() } else { "" };
         let _ = self.visit(user, namespace, None, &mut |visit| {
             let line = match visit {
-                Visit::Missing(via) => {
-                    (4, format!("{} grants nothing: the role does not exist", via.describe()))
+                VisitEvent::Missing(binding_path) => {
+                    (4, format!("{} grants nothing: the role does not exist", binding_path.describe()))
                 }
-                Visit::Rule(via, rule) => {
-                    let met = rule.examine(request);
-                    if met.allows() || !met.target && !met.verb {
+                VisitEvent::Rule(binding_path, rule) => {
+                    let rule_match = rule.examine(request);
+                    if rule_match.allows() || !rule_match.target && !rule_match.verb {
                         return ControlFlow::Continue(());
                     }
-                    let lacks = [
-                        (met.verb, "the verb"),
-                        (met.group, "the API group"),
-                        (met.target, if request.resource_request { "the resource" } else { "the path" }),
-                        (met.name, "the name"),
+                    let missing_parts = [
+                        (rule_match.verb, "the verb"),
+                        (rule_match.group, "the API group"),
+                        (
+                            rule_match.target,
+                            if request.resource_request { "the resource" } else { "the path" },
+                        ),
+                        (rule_match.name, "the name"),
                     ];
-                    let lacks: Vec<&str> =
-                        lacks.into_iter().filter(|(met, _)| !met).map(|(_, part)| part).collect();
+                    let missing_parts: Vec<&str> = missing_parts
+                        .into_iter()
+                        .filter(|(is_match, _)| !is_match)
+                        .map(|(_, part)| part)
+                        .collect();
                     (
-                        met.matched_parts(),
-                        format!("{} has a rule without {}", via.describe(), lacks.join(" and ")),
+                        rule_match.matched_parts(),
+                        format!(
+                            "{} has a rule without {}",
+                            binding_path.describe(),
+                            missing_parts.join(" and ")
+                        ),
                     )
                 }
             };
-            if !near.contains(&line) {
-                near.push(line);
-                near.sort_by_key(|(met, _)| std::cmp::Reverse(*met));
-                near.truncate(most);
+            if !nearest.contains(&line) {
+                nearest.push(line);
+                nearest.sort_by_key(|(matched_parts, _)| std::cmp::Reverse(*matched_parts));
+                nearest.truncate(max_lines);
             }
             ControlFlow::Continue(())
         });
-        near.into_iter().map(|(_, line)| line).collect()
+        nearest.into_iter().map(|(_, line)| line).collect()
     }
 
     fn visit<'p>(
@@ -164,7 +179,7 @@ impl Policy {
         user: &UserInfo,
         namespace: &str,
         probe: Option<Probe>,
-        visitor: &mut dyn FnMut(Visit<'p>) -> ControlFlow<()>,
+        visitor: &mut dyn FnMut(VisitEvent<'p>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let scopes = std::iter::once("").chain((!namespace.is_empty()).then_some(namespace));
         for scope in scopes {
@@ -181,21 +196,24 @@ impl Policy {
                         continue;
                     };
                     let Some(role) = self.slot(grant.role) else { continue };
-                    // The index may return bindings of another key, and returns a binding once for each of
+                    // The index may return bindings of a different key, and returns a binding once for each of
                     // its subjects.
-                    let first = binding.subjects.iter().find(|subject| subject.is(user, &binding.namespace));
+                    let first = binding
+                        .subjects
+                        .iter()
+                        .find(|subject| subject.matches_user(user, &binding.namespace));
                     let Some(subject) =
                         first.filter(|s| &*binding.namespace == scope && s.is_indexed_as(kind, name))
                     else {
                         continue;
                     };
-                    let via = BindingPath { binding, subject, role };
+                    let binding_path = BindingPath { binding, subject, role };
                     match role.body.as_deref() {
-                        None => visitor(Visit::Missing(via))?,
+                        None => visitor(VisitEvent::Missing(binding_path))?,
                         Some(body) => {
                             for entry in &body.effective {
                                 if probe.is_none_or(|probe| entry.filter.admits(probe)) {
-                                    visitor(Visit::Rule(via, &entry.rule))?;
+                                    visitor(VisitEvent::Rule(binding_path, &entry.rule))?;
                                 }
                             }
                         }
@@ -209,15 +227,19 @@ impl Policy {
 
 impl Subject {
     /// Whether the subject matches the user, in a binding of this namespace.
-    fn is(&self, user: &UserInfo, namespace: &str) -> bool {
+    fn matches_user(&self, user: &UserInfo, namespace: &str) -> bool {
         match self.kind {
             SubjectKind::User => *self.name == *user.name,
             SubjectKind::Group => user.in_group(&self.name),
-            SubjectKind::ServiceAccount => self.account_namespace(namespace).is_some_and(|of| {
-                let rest =
-                    user.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.strip_prefix(of));
-                rest.and_then(|rest| rest.strip_prefix(':')) == Some(&*self.name)
-            }),
+            SubjectKind::ServiceAccount => {
+                self.account_namespace(namespace).is_some_and(|account_namespace| {
+                    let rest = user
+                        .name
+                        .strip_prefix("system:serviceaccount:")
+                        .and_then(|rest| rest.strip_prefix(account_namespace));
+                    rest.and_then(|rest| rest.strip_prefix(':')) == Some(&*self.name)
+                })
+            }
         }
     }
 
@@ -240,14 +262,14 @@ impl BindingPath<'_> {
         } else {
             ("RoleBinding", quote(&format!("{}/{}", binding.name, binding.namespace)))
         };
-        let whom = match subject.kind {
+        let subject_name = match subject.kind {
             SubjectKind::ServiceAccount => {
-                let of = subject.account_namespace(&binding.namespace).unwrap_or_default();
-                format!("{}/{of}", subject.name)
+                let account_namespace = subject.account_namespace(&binding.namespace).unwrap_or_default();
+                format!("{}/{account_namespace}", subject.name)
             }
             SubjectKind::User | SubjectKind::Group => subject.name.to_string(),
         };
         let (role_kind, role) = (RoleKind::as_str(role.kind), quote(&role.name));
-        format!("{kind} {name} of {role_kind} {role} to {} {}", subject.kind.as_str(), quote(&whom))
+        format!("{kind} {name} of {role_kind} {role} to {} {}", subject.kind.as_str(), quote(&subject_name))
     }
 }

@@ -11,19 +11,30 @@ pub fn parts(token: &str) -> Option<(&str, &str)> {
     (fits(id, 6) && fits(secret, 16)).then_some((id, secret))
 }
 
+/// The reason why a bootstrap token is not valid now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExpirationError {
+    /// The token has expired.
+    #[error("the token has expired")]
+    Expired,
+    /// The expiration is malformed.
+    #[error("the expiration is not an RFC 3339 time")]
+    Malformed,
+}
+
 /// The expiration of a token, from its Secret; None: never.
 ///
 /// # Errors
 ///
 /// The token has expired, or the expiration cannot be parsed.
-pub fn expiration(text: &str, now: Timestamp) -> Result<Option<Timestamp>, String> {
+pub fn expiration(text: &str, now: Timestamp) -> Result<Option<Timestamp>, ExpirationError> {
     if text.is_empty() {
         return Ok(None);
     }
     match text.parse::<Timestamp>() {
-        Ok(at) if now < at => Ok(Some(at)),
-        Ok(_) => Err("the token has expired".to_owned()),
-        Err(_) => Err("the expiration is not an RFC 3339 time".to_owned()),
+        Ok(expiry) if now < expiry => Ok(Some(expiry)),
+        Ok(_) => Err(ExpirationError::Expired),
+        Err(_) => Err(ExpirationError::Malformed),
     }
 }
 

@@ -4,9 +4,43 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+/// The failed check of a service-account token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// No key verifies the signature.
+    #[error("no key of --service-account-key-file verifies the signature")]
+    Signature,
+    /// The payload is not an object of claims.
+    #[error("the claims cannot be read: {0}")]
+    Payload(String),
+    /// A required claim is missing.
+    #[error("the claim `{0}` is missing")]
+    MissingClaim(String),
+    /// A claim is malformed.
+    #[error("the claim `{name}` cannot be read: {reason}")]
+    MalformedClaim {
+        /// The name of the claim.
+        name: String,
+        /// The reason.
+        reason: String,
+    },
+    /// A time claim is not a number.
+    #[error("the claim `{0}` is not a number of seconds")]
+    TimeClaim(String),
+    /// The subject contradicts the private claims.
+    #[error("the claim `sub` and the private claims name different accounts")]
+    Subject,
+    /// The token has expired.
+    #[error("the token has expired")]
+    Expired,
+    /// The token becomes valid later.
+    #[error("the token is not valid yet")]
+    NotYetValid,
+}
+
 /// An object in a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Named {
+pub struct ObjectIdentity {
     /// Its name.
     pub name: String,
     /// Its uid.
@@ -21,15 +55,15 @@ pub struct PrivateClaims {
     pub namespace: String,
     /// The node of the pod, or the node that the token is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<Named>,
+    pub node: Option<ObjectIdentity>,
     /// The pod that the token is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod: Option<Named>,
+    pub pod: Option<ObjectIdentity>,
     /// The Secret that the token is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret: Option<Named>,
+    pub secret: Option<ObjectIdentity>,
     /// The service account.
-    pub serviceaccount: Named,
+    pub serviceaccount: ObjectIdentity,
     /// Uses after this Unix time in seconds are logged as stale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warnafter: Option<i64>,
@@ -67,8 +101,8 @@ pub fn issuer_of(payload: &[u8]) -> Option<String> {
 }
 
 /// Decodes the claims of a payload.
-pub(super) fn parse(payload: &[u8]) -> Result<Map<String, Value>, String> {
-    serde_json::from_slice(payload).map_err(|error| format!("the claims cannot be read: {error}"))
+pub(super) fn parse(payload: &[u8]) -> Result<Map<String, Value>, TokenError> {
+    serde_json::from_slice(payload).map_err(|error| TokenError::Payload(error.to_string()))
 }
 
 /// The audiences of a token: one string or a list.
@@ -84,12 +118,12 @@ pub(super) fn audiences(claims: &Map<String, Value>) -> Vec<String> {
 ///
 /// # Errors
 ///
-/// The claim has another type.
-pub fn time_claim(claims: &Map<String, Value>, name: &str) -> Result<Option<f64>, String> {
+/// The claim is not a number.
+pub fn time_claim(claims: &Map<String, Value>, name: &str) -> Result<Option<f64>, TokenError> {
     match claims.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Number(number)) => Ok(number.as_f64()),
-        Some(_) => Err(format!("the claim `{name}` is not a number of seconds")),
+        Some(_) => Err(TokenError::TimeClaim(name.to_owned())),
     }
 }
 
@@ -102,11 +136,11 @@ pub fn first_valid(starts: [Option<f64>; 2], leeway: f64) -> Option<Timestamp> {
 }
 
 /// Checks that the subject matches the private claims.
-pub(super) fn agrees(claims: &Map<String, Value>, private: &PrivateClaims) -> Result<(), String> {
-    let said = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
-    if said == subject(&private.namespace, &private.serviceaccount.name) {
+pub(super) fn check_subject(claims: &Map<String, Value>, private: &PrivateClaims) -> Result<(), TokenError> {
+    let claimed_subject = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
+    if claimed_subject == subject(&private.namespace, &private.serviceaccount.name) {
         Ok(())
     } else {
-        Err("the claim `sub` names another account than the private claims".to_owned())
+        Err(TokenError::Subject)
     }
 }

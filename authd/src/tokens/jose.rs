@@ -7,92 +7,21 @@
 //! verifies the signature. Base64url must be canonical and without padding. The header must have no duplicate
 //! members, no critical extensions, and no `b64`.
 
-use aws_lc_rs::signature::{
-    self, ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED, VerificationAlgorithm,
-};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
+
+use super::algorithm::Algorithm;
+use super::keys::{SigningKey, VerifyingKey};
 
 /// Limit in bytes of a token, more than any provider issues or a request header can contain.
 pub const MAX_TOKEN_BYTES: usize = 256 * 1024;
 /// Limit in bytes of a decoded header.
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 
-/// A signature algorithm (RFC 7518 section 3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names are the registered ones")]
-pub enum Algorithm {
-    RS256,
-    RS384,
-    RS512,
-    ES256,
-    ES384,
-    ES512,
-    PS256,
-    PS384,
-    PS512,
-}
-
-impl Algorithm {
-    /// All supported algorithms.
-    pub const ALL: [Algorithm; 9] = [
-        Algorithm::RS256,
-        Algorithm::RS384,
-        Algorithm::RS512,
-        Algorithm::ES256,
-        Algorithm::ES384,
-        Algorithm::ES512,
-        Algorithm::PS256,
-        Algorithm::PS384,
-        Algorithm::PS512,
-    ];
-
-    /// The registered name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Algorithm::RS256 => "RS256",
-            Algorithm::RS384 => "RS384",
-            Algorithm::RS512 => "RS512",
-            Algorithm::ES256 => "ES256",
-            Algorithm::ES384 => "ES384",
-            Algorithm::ES512 => "ES512",
-            Algorithm::PS256 => "PS256",
-            Algorithm::PS384 => "PS384",
-            Algorithm::PS512 => "PS512",
-        }
-    }
-
-    /// Parses a registered name; None for all others, including `none` and the HMACs.
-    pub fn parse(name: &str) -> Option<Self> {
-        Algorithm::ALL.into_iter().find(|algorithm| algorithm.as_str() == name)
-    }
-
-    /// The verification algorithm of aws-lc-rs.
-    pub(super) fn verification(self) -> &'static dyn VerificationAlgorithm {
-        match self {
-            Algorithm::RS256 => &signature::RSA_PKCS1_2048_8192_SHA256,
-            Algorithm::RS384 => &signature::RSA_PKCS1_2048_8192_SHA384,
-            Algorithm::RS512 => &signature::RSA_PKCS1_2048_8192_SHA512,
-            Algorithm::ES256 => &ECDSA_P256_SHA256_FIXED,
-            Algorithm::ES384 => &ECDSA_P384_SHA384_FIXED,
-            Algorithm::ES512 => &ECDSA_P521_SHA512_FIXED,
-            Algorithm::PS256 => &signature::RSA_PSS_2048_8192_SHA256,
-            Algorithm::PS384 => &signature::RSA_PSS_2048_8192_SHA384,
-            Algorithm::PS512 => &signature::RSA_PSS_2048_8192_SHA512,
-        }
-    }
-}
-
-impl std::fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// Why a text is not a supported signed token.
+/// The reason why a text is not a supported signed token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum TokenFormatError {
     /// The token does not have three parts.
     #[error("not a signed token of three parts")]
     NotCompact,
@@ -127,7 +56,7 @@ struct Header {
 }
 
 /// A decoded token. Contains the token text: no `Debug`.
-pub struct Signed<'a> {
+pub struct SignedToken<'a> {
     /// The signed text: header and payload as received.
     input: &'a str,
     /// The algorithm of the header.
@@ -140,36 +69,37 @@ pub struct Signed<'a> {
     signature: Vec<u8>,
 }
 
-impl<'a> Signed<'a> {
+impl<'a> SignedToken<'a> {
     /// Decodes a token.
     ///
     /// # Errors
     ///
     /// [`Malformed`].
-    pub fn parse(token: &'a str) -> Result<Self, Malformed> {
+    pub fn parse(token: &'a str) -> Result<Self, TokenFormatError> {
         if token.len() > MAX_TOKEN_BYTES {
-            return Err(Malformed::TooLong);
+            return Err(TokenFormatError::TooLong);
         }
-        let (input, signature) = token.rsplit_once('.').ok_or(Malformed::NotCompact)?;
-        let (header, payload) = input.split_once('.').ok_or(Malformed::NotCompact)?;
+        let (input, signature) = token.rsplit_once('.').ok_or(TokenFormatError::NotCompact)?;
+        let (header, payload) = input.split_once('.').ok_or(TokenFormatError::NotCompact)?;
         if payload.contains('.') {
-            return Err(Malformed::NotCompact);
+            return Err(TokenFormatError::NotCompact);
         }
         if header.len() > MAX_HEADER_BYTES {
-            return Err(Malformed::TooLong);
+            return Err(TokenFormatError::TooLong);
         }
-        let decode = |text: &str, what| URL_SAFE_NO_PAD.decode(text).map_err(|_| Malformed::Base64(what));
+        let decode =
+            |text: &str, part| URL_SAFE_NO_PAD.decode(text).map_err(|_| TokenFormatError::Base64(part));
         let header = decode(header, "header")?;
         // The derived decoder rejects duplicate members.
         let header: Header =
-            serde_json::from_slice(&header).map_err(|error| Malformed::Header(error.to_string()))?;
+            serde_json::from_slice(&header).map_err(|error| TokenFormatError::Header(error.to_string()))?;
         if header.crit.is_some() || header.b64.is_some() {
-            return Err(Malformed::Critical);
+            return Err(TokenFormatError::Critical);
         }
         let Some(algorithm) = Algorithm::parse(&header.alg) else {
-            return Err(Malformed::Algorithm(header.alg.chars().take(32).collect()));
+            return Err(TokenFormatError::Algorithm(header.alg.chars().take(32).collect()));
         };
-        Ok(Signed {
+        Ok(SignedToken {
             input,
             algorithm,
             kid: header.kid,
@@ -185,12 +115,12 @@ impl<'a> Signed<'a> {
     }
 
     /// Returns the payload if this key verifies the signature.
-    pub fn verify(&self, key: &super::keys::VerifyingKey) -> Option<&[u8]> {
+    pub fn verify(&self, key: &VerifyingKey) -> Option<&[u8]> {
         key.verify(self.algorithm, self.input.as_bytes(), &self.signature).then_some(&self.payload)
     }
 }
 
-/// The unverified payload of a text with three parts and any header. None: another form.
+/// The unverified payload of a text with three parts and any header. None: a different form.
 pub fn unverified_payload(token: &str) -> Option<Vec<u8>> {
     let mut parts = token.split('.');
     let (_, payload, _, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else {
@@ -201,7 +131,7 @@ pub fn unverified_payload(token: &str) -> Option<Vec<u8>> {
 
 /// Signs claims and returns the compact form.
 pub(super) fn sign(
-    key: &super::keys::SigningKey,
+    key: &SigningKey,
     header: &serde_json::Value,
     claims: &[u8],
 ) -> Result<String, aws_lc_rs::error::Unspecified> {
@@ -222,22 +152,22 @@ mod tests {
         format!("{}.{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode("{}"), "c2ln")
     }
 
-    fn refusal(token: &str) -> String {
-        Signed::parse(token).err().map(|error| error.to_string()).unwrap_or_default()
+    fn parse_error(token: &str) -> String {
+        SignedToken::parse(token).err().map(|error| error.to_string()).unwrap_or_default()
     }
 
     #[test]
     fn malformed_jws_is_rejected_with_reason() {
-        for (text, want) in [
+        for (text, expected) in [
             ("", "not a signed token of three parts"),
             ("a.b", "not a signed token of three parts"),
             ("a.b.c.d", "not a signed token of three parts"),
             ("!.e30.e30", "the header is not base64url without padding"),
             ("e30=.e30.e30", "the header is not base64url without padding"),
         ] {
-            assert_eq!(refusal(text), want, "{text}");
+            assert_eq!(parse_error(text), expected, "{text}");
         }
-        for (header, want) in [
+        for (header, expected) in [
             (r#"{"alg":"none"}"#, "the algorithm `none` is not supported"),
             (r#"{"alg":"None"}"#, "the algorithm `None` is not supported"),
             (r#"{"alg":"HS256"}"#, "the algorithm `HS256` is not supported"),
@@ -246,15 +176,15 @@ mod tests {
             (r#"{"alg":"RS256","crit":["exp"]}"#, "unsupported critical header parameters"),
             (r#"{"alg":"RS256","b64":false}"#, "unsupported critical header parameters"),
         ] {
-            assert_eq!(refusal(&token(header)), want, "{header}");
+            assert_eq!(parse_error(&token(header)), expected, "{header}");
         }
         for header in [r#"{"alg":"RS256","alg":"none"}"#, r#"{}"#, "[]", "{", r#"{"alg":1}"#] {
-            assert!(refusal(&token(header)).starts_with("the header cannot be read"), "{header}");
+            assert!(parse_error(&token(header)).starts_with("the header cannot be read"), "{header}");
         }
-        assert_eq!(refusal(&"a".repeat(MAX_TOKEN_BYTES + 1)), "the token is too long");
-        assert_eq!(refusal(""), Malformed::NotCompact.to_string());
+        assert_eq!(parse_error(&"a".repeat(MAX_TOKEN_BYTES + 1)), "the token is too long");
+        assert_eq!(parse_error(""), TokenFormatError::NotCompact.to_string());
         let long = format!(r#"{{"alg":"RS256","x":"{}"}}"#, "a".repeat(MAX_HEADER_BYTES));
-        assert_eq!(refusal(&token(&long)), "the token is too long");
+        assert_eq!(parse_error(&token(&long)), "the token is too long");
     }
 
     #[test]
@@ -263,7 +193,7 @@ mod tests {
             assert_eq!(Algorithm::parse(algorithm.as_str()), Some(algorithm));
             let header = format!(r#"{{"alg":"{algorithm}","kid":"k","typ":"JWT"}}"#);
             let token = token(&header);
-            let signed = Signed::parse(&token).map_err(|error| error.to_string()).unwrap();
+            let signed = SignedToken::parse(&token).map_err(|error| error.to_string()).unwrap();
             assert_eq!((signed.algorithm, signed.kid.as_deref()), (algorithm, Some("k")));
             assert_eq!(signed.unverified_payload(), b"{}");
         }

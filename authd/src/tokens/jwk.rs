@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`KeySet::parse`] reads untrusted bytes. An unsupported key (for encryption, of another type, too weak) is
+//! [`KeySet::parse`] reads untrusted bytes. An unsupported key (for encryption, of an unknown type, too weak) is
 //! skipped with a reason, so that an issuer may publish other keys. A document that is not a JWKS is an
 //! error. [`KeySet::verify`] tries the keys that may have signed: those with the key id of the token, or all.
 //!
@@ -17,7 +17,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
-use super::jose::{Algorithm, Signed};
+use super::algorithm::Algorithm;
+use super::jose::SignedToken;
 use super::keys::VerifyingKey;
 
 /// Limits of a JWKS in bytes and nesting.
@@ -42,11 +43,22 @@ struct WebKey {
     key: VerifyingKey,
 }
 
+/// The reason why a document is not a JWKS.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JwksError {
+    /// The document is not JSON, too large or nested too deeply.
+    #[error("{0}")]
+    Json(String),
+    /// The document has no list of keys.
+    #[error("no list `keys`")]
+    NoKeys,
+}
+
 /// The verifying keys of an issuer.
 #[derive(Debug, Default)]
 pub struct KeySet {
     keys: Vec<WebKey>,
-    /// Why keys were skipped.
+    /// The reasons for skipped keys.
     pub skipped_keys: Vec<String>,
     /// SHA-256 of the document, in hexadecimal digits.
     pub hash: String,
@@ -58,15 +70,15 @@ impl KeySet {
     /// # Errors
     ///
     /// The document is not a JWKS.
-    pub fn parse(document: &[u8]) -> Result<Self, String> {
-        let decoded = json::decode(document, LIMITS).map_err(|error| error.to_string())?;
-        let keys = decoded.value.get("keys").and_then(Value::as_array).ok_or("no list `keys`")?;
+    pub fn parse(document: &[u8]) -> Result<Self, JwksError> {
+        let decoded = json::decode(document, LIMITS).map_err(|error| JwksError::Json(error.to_string()))?;
+        let keys = decoded.value.get("keys").and_then(Value::as_array).ok_or(JwksError::NoKeys)?;
         let digest = digest::digest(&digest::SHA256, document);
         let mut set = KeySet {
             hash: digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
             ..KeySet::default()
         };
-        for (at, key) in keys.iter().enumerate() {
+        for (index, key) in keys.iter().enumerate() {
             let read = match key.as_object() {
                 _ if set.keys.len() >= MAX_KEYS => Err(format!("there are more than {MAX_KEYS}")),
                 Some(key) => web_key(key),
@@ -75,7 +87,7 @@ impl KeySet {
             match read {
                 Ok(key) => set.keys.push(key),
                 Err(reason) if set.skipped_keys.len() < MAX_KEYS => {
-                    set.skipped_keys.push(format!("keys[{at}]: {reason}"));
+                    set.skipped_keys.push(format!("keys[{index}]: {reason}"));
                 }
                 Err(_) => {}
             }
@@ -97,17 +109,17 @@ impl KeySet {
     pub fn is_within(&self, other: &KeySet) -> bool {
         let same =
             |a: &WebKey, b: &WebKey| a.name == b.name && a.algorithm == b.algorithm && a.key.kid == b.key.kid;
-        self.keys.iter().all(|key| other.keys.iter().any(|held| same(key, held)))
+        self.keys.iter().all(|key| other.keys.iter().any(|other| same(key, other)))
     }
 
     /// Returns the payload if one of the keys verifies the signature.
-    pub fn verify<'s>(&self, signed: &'s Signed<'_>) -> Option<&'s [u8]> {
-        let named = |key: &&WebKey| match (&signed.kid, &key.name) {
-            (Some(wanted), Some(name)) => wanted == name,
+    pub fn verify<'s>(&self, signed: &'s SignedToken<'_>) -> Option<&'s [u8]> {
+        let has_key_id = |key: &&WebKey| match (&signed.kid, &key.name) {
+            (Some(kid), Some(name)) => kid == name,
             _ => true,
         };
-        let usable = |key: &&WebKey| key.algorithm.is_none_or(|algorithm| algorithm == signed.algorithm);
-        self.keys.iter().filter(named).filter(usable).find_map(|key| signed.verify(&key.key))
+        let is_usable = |key: &&WebKey| key.algorithm.is_none_or(|algorithm| algorithm == signed.algorithm);
+        self.keys.iter().filter(has_key_id).filter(is_usable).find_map(|key| signed.verify(&key.key))
     }
 }
 
@@ -118,12 +130,12 @@ fn web_key(jwk: &Map<String, Value>) -> Result<WebKey, String> {
         Some(_) => Err(format!("`{member}` is not a string")),
     };
     if let Some(other) = text("use")?.filter(|usage| *usage != "sig") {
-        return Err(format!("unsupported use `{}`", short(other)));
+        return Err(format!("unsupported use `{}`", shorten(other)));
     }
     let algorithm = match text("alg")? {
         None => None,
         Some(name) => {
-            Some(Algorithm::parse(name).ok_or_else(|| format!("unsupported algorithm `{}`", short(name)))?)
+            Some(Algorithm::parse(name).ok_or_else(|| format!("unsupported algorithm `{}`", shorten(name)))?)
         }
     };
     let bytes = |member: &str| {
@@ -137,7 +149,7 @@ fn web_key(jwk: &Map<String, Value>) -> Result<WebKey, String> {
                 Some("P-256") => (P256, 32),
                 Some("P-384") => (P384, 48),
                 Some("P-521") => (P521, 66),
-                other => return Err(format!("unsupported curve `{}`", short(other.unwrap_or_default()))),
+                other => return Err(format!("unsupported curve `{}`", shorten(other.unwrap_or_default()))),
             };
             let (x, y) = (bytes("x")?, bytes("y")?);
             if x.len() != length || y.len() != length {
@@ -145,14 +157,14 @@ fn web_key(jwk: &Map<String, Value>) -> Result<WebKey, String> {
             }
             ec(curve, &x, &y)
         }
-        other => return Err(format!("unsupported type `{}`", short(other.unwrap_or_default()))),
+        other => return Err(format!("unsupported type `{}`", shorten(other.unwrap_or_default()))),
     };
-    let key = VerifyingKey::of(&spki)?;
+    let key = VerifyingKey::of(&spki).map_err(|error| error.to_string())?;
     Ok(WebKey { name: text("kid")?.map(str::to_owned), algorithm, key })
 }
 
 /// Shortens untrusted text for the log.
-fn short(text: &str) -> String {
+fn shorten(text: &str) -> String {
     text.chars().take(32).collect()
 }
 
@@ -161,18 +173,18 @@ fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len().to_be_bytes();
     let zeros = length.iter().take_while(|byte| **byte == 0).count();
     let digits = length.get(zeros..).unwrap_or_default();
-    let mut out = vec![tag];
+    let mut encoded = vec![tag];
     match digits {
-        [] => out.push(0),
-        [short] if *short < 0x80 => out.push(*short),
+        [] => encoded.push(0),
+        [short] if *short < 0x80 => encoded.push(*short),
         _ => {
             // The length has at most eight bytes.
-            out.push(0x80 | digits.len() as u8);
-            out.extend_from_slice(digits);
+            encoded.push(0x80 | digits.len() as u8);
+            encoded.extend_from_slice(digits);
         }
     }
-    out.extend_from_slice(content);
-    out
+    encoded.extend_from_slice(content);
+    encoded
 }
 
 /// Encodes a positive integer.
@@ -203,10 +215,10 @@ mod tests {
     use serde_json::json;
 
     use super::super::jose::sign;
-    use super::super::keys::{Key, read};
+    use super::super::keys::{PemKey, read};
     use super::*;
 
-    fn generated() -> Vec<std::sync::Arc<super::super::keys::SigningKey>> {
+    fn generate_keys() -> Vec<std::sync::Arc<super::super::keys::SigningKey>> {
         [
             &rcgen::PKCS_RSA_SHA256,
             &rcgen::PKCS_ECDSA_P256_SHA256,
@@ -217,7 +229,7 @@ mod tests {
         .map(|algorithm| {
             let pem = rcgen::KeyPair::generate_for(algorithm).unwrap().serialize_pem();
             match read(pem.as_bytes()).unwrap().pop() {
-                Some(Key::Private(key)) => key,
+                Some(PemKey::Private(key)) => key,
                 _ => panic!("a private key"),
             }
         })
@@ -230,55 +242,55 @@ mod tests {
 
     #[test]
     fn published_jwk_verifies_signature_of_private_key() {
-        let keys = generated();
+        let keys = generate_keys();
         let all: Vec<Value> = keys.iter().map(|key| key.public.jwk().clone()).collect();
-        let whole = set(&all);
-        assert_eq!((whole.len(), whole.skipped_keys.len()), (4, 0), "{:?}", whole.skipped_keys);
-        for (at, key) in keys.iter().enumerate() {
+        let key_set = set(&all);
+        assert_eq!((key_set.len(), key_set.skipped_keys.len()), (4, 0), "{:?}", key_set.skipped_keys);
+        for (index, key) in keys.iter().enumerate() {
             for kid in [Some(key.public.kid.clone()), None] {
                 let mut header = json!({"alg": key.algorithm.as_str()});
                 if let Some(kid) = &kid {
                     header["kid"] = kid.as_str().into();
                 }
                 let token = sign(key, &header, b"{}").unwrap();
-                let signed = Signed::parse(&token).map_err(|error| error.to_string()).unwrap();
-                assert_eq!(whole.verify(&signed), Some(b"{}".as_slice()), "{kid:?}");
+                let signed = SignedToken::parse(&token).map_err(|error| error.to_string()).unwrap();
+                assert_eq!(key_set.verify(&signed), Some(b"{}".as_slice()), "{kid:?}");
                 let others: Vec<Value> =
-                    all.iter().enumerate().filter(|(n, _)| *n != at).map(|(_, key)| key.clone()).collect();
+                    all.iter().enumerate().filter(|(n, _)| *n != index).map(|(_, key)| key.clone()).collect();
                 assert_eq!(set(&others).verify(&signed), None);
             }
             let header = json!({"alg": key.algorithm.as_str(), "kid": "another"});
             let token = sign(key, &header, b"{}").unwrap();
-            let signed = Signed::parse(&token).map_err(|error| error.to_string()).unwrap();
-            assert_eq!(whole.verify(&signed), None, "the key id selects the key");
+            let signed = SignedToken::parse(&token).map_err(|error| error.to_string()).unwrap();
+            assert_eq!(key_set.verify(&signed), None, "the key id selects the key");
         }
     }
 
     #[test]
     fn jwk_with_alg_rejects_other_algorithm() {
-        let keys = generated();
+        let keys = generate_keys();
         let rsa = keys[0].public.jwk();
-        let mut bound = rsa.clone();
-        bound["alg"] = "PS256".into();
+        let mut with_alg = rsa.clone();
+        with_alg["alg"] = "PS256".into();
         let header = json!({"alg": "RS256", "kid": keys[0].public.kid});
         let token = sign(&keys[0], &header, b"{}").unwrap();
-        let signed = Signed::parse(&token).map_err(|error| error.to_string()).unwrap();
-        assert_eq!(set(&[bound]).verify(&signed), None);
-        let mut free = rsa.clone();
-        free.as_object_mut().unwrap().remove("alg");
-        assert!(set(&[free]).verify(&signed).is_some());
+        let signed = SignedToken::parse(&token).map_err(|error| error.to_string()).unwrap();
+        assert_eq!(set(&[with_alg]).verify(&signed), None);
+        let mut without_alg = rsa.clone();
+        without_alg.as_object_mut().unwrap().remove("alg");
+        assert!(set(&[without_alg]).verify(&signed).is_some());
     }
 
     #[test]
     fn unsupported_jwks_key_is_skipped_with_reason() {
-        let good = generated()[1].public.jwk().clone();
+        let good = generate_keys()[1].public.jwk().clone();
         let with = |member: &str, value: Value| {
             let mut key = good.clone();
             key[member] = value;
             key
         };
         let short_rsa = json!({"kty": "RSA", "n": URL_SAFE_NO_PAD.encode([0xff; 128]), "e": "AQAB"});
-        for (key, want) in [
+        for (key, expected) in [
             (with("use", "enc".into()), "unsupported use `enc`"),
             (with("alg", "HS256".into()), "unsupported algorithm `HS256`"),
             (with("alg", "ECDH-ES".into()), "unsupported algorithm `ECDH-ES`"),
@@ -297,7 +309,11 @@ mod tests {
         ] {
             let set = set(&[key.clone(), good.clone()]);
             assert_eq!(set.len(), 1, "{key}");
-            assert!(set.skipped_keys[0].starts_with(&format!("keys[0]: {want}")), "{:?}", set.skipped_keys);
+            assert!(
+                set.skipped_keys[0].starts_with(&format!("keys[0]: {expected}")),
+                "{:?}",
+                set.skipped_keys
+            );
         }
         for bad in ["", "[]", "{}", r#"{"keys":{}}"#] {
             assert!(KeySet::parse(bad.as_bytes()).is_err(), "{bad}");

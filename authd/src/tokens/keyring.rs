@@ -13,7 +13,7 @@ pub struct Keyring {
     pub(super) signing: Option<Arc<SigningKey>>,
     keys: Vec<Arc<VerifyingKey>>,
     /// The position of each key, by key id.
-    places: HashMap<String, usize>,
+    positions: HashMap<String, usize>,
 }
 
 impl Keyring {
@@ -22,9 +22,9 @@ impl Keyring {
         let own = signing.iter().map(|key| &key.public);
         let mut ring = Keyring { signing: signing.clone(), ..Keyring::default() };
         for key in own.chain(verifying) {
-            let place = ring.keys.len();
-            if let Entry::Vacant(free) = ring.places.entry(key.kid.clone()) {
-                free.insert(place);
+            let position = ring.keys.len();
+            if let Entry::Vacant(entry) = ring.positions.entry(key.kid.clone()) {
+                entry.insert(position);
                 ring.keys.push(Arc::clone(key));
             }
         }
@@ -37,10 +37,10 @@ impl Keyring {
     }
 
     /// The keys that may have signed a token: the one with its key id, or all.
-    /// A token may have no key id, or one that another server assigned to the same key.
+    /// A token may have no key id, or an id that a different server assigned to the same key.
     pub(super) fn candidates(&self, name: Option<&str>) -> impl Iterator<Item = &VerifyingKey> {
-        let named = name.and_then(|name| self.keys.get(*self.places.get(name)?));
-        named.into_iter().chain(self.keys.iter().filter(move |_| named.is_none())).map(|key| &**key)
+        let matching = name.and_then(|name| self.keys.get(*self.positions.get(name)?));
+        matching.into_iter().chain(self.keys.iter().filter(move |_| matching.is_none())).map(|key| &**key)
     }
 
     /// Whether there are no keys.

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`read`] reads every key of a PEM text: private ones (PKCS #8, PKCS #1, SEC 1), public ones
+//! [`read`] reads every key of a PEM text: private keys (PKCS #8, PKCS #1, SEC 1), public keys
 //! (SubjectPublicKeyInfo) and certificates (requirements A-SA-3 to -5). A private key also verifies its
 //! signatures. The key id is the SHA-256 of the SubjectPublicKeyInfo, as in Kubernetes, so that both servers
 //! verify each other's tokens.
@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate};
 use x509_parser::public_key::PublicKey;
 
-use super::jose::Algorithm;
+use super::algorithm::Algorithm;
 
 /// The RSA algorithms; the first signs new tokens.
 const RSA: &[Algorithm] = &[
@@ -40,6 +40,57 @@ const RSA: &[Algorithm] = &[
     Algorithm::PS384,
     Algorithm::PS512,
 ];
+
+/// The reason why a key cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// The DER of a public key is malformed.
+    #[error("the public key cannot be parsed")]
+    MalformedPublicKey,
+    /// The DER of a certificate is malformed.
+    #[error("the certificate cannot be parsed")]
+    MalformedCertificate,
+    /// The DER of a public key does not end with the key.
+    #[error("bytes follow the public key")]
+    TrailingBytes,
+    /// An RSA key is too short or too long.
+    #[error("an RSA key of {0} bits is not accepted: it must have 2048 to 8192")]
+    RsaSize(usize),
+    /// An EC key has no supported form or curve.
+    #[error("an EC key must be an uncompressed point on P-256, P-384 or P-521")]
+    EcPoint,
+    /// A private EC key has no supported curve.
+    #[error("the EC key is not on P-256, P-384 or P-521")]
+    Curve,
+    /// A public key is of an unsupported type.
+    #[error("neither an RSA nor an ECDSA key")]
+    PublicKeyType,
+    /// A private key is of an unsupported type.
+    #[error("neither an RSA key of 2048 bits or more nor an ECDSA key on P-256, P-384 or P-521")]
+    PrivateKeyType,
+    /// The crypto library rejects the key.
+    #[error("the {kind} is not accepted: {reason}")]
+    Rejected {
+        /// The kind of the key.
+        kind: &'static str,
+        /// The reason of the library.
+        reason: String,
+    },
+    /// The public key of a private key is unavailable.
+    #[error("the key has no public half")]
+    NoPublicKey,
+    /// A section of a PEM text is invalid.
+    #[error("section {number}: {reason}")]
+    Section {
+        /// The number of the section, from 1.
+        number: usize,
+        /// The reason.
+        reason: String,
+    },
+    /// A PEM text has no key.
+    #[error("no key in the file")]
+    NoKey,
+}
 
 /// A public key.
 pub struct VerifyingKey {
@@ -58,47 +109,40 @@ impl std::fmt::Debug for VerifyingKey {
 
 impl VerifyingKey {
     /// Reads a DER SubjectPublicKeyInfo.
-    pub(super) fn of(spki: &[u8]) -> Result<Self, String> {
-        let (rest, info) =
-            SubjectPublicKeyInfo::from_der(spki).map_err(|_| "the public key cannot be parsed".to_owned())?;
+    pub(super) fn of(spki: &[u8]) -> Result<Self, KeyError> {
+        let (rest, info) = SubjectPublicKeyInfo::from_der(spki).map_err(|_| KeyError::MalformedPublicKey)?;
         if !rest.is_empty() {
-            return Err("bytes follow the public key".to_owned());
+            return Err(KeyError::TrailingBytes);
         }
-        let parsed = info.parsed().map_err(|_| "the public key cannot be parsed".to_owned())?;
+        let parsed = info.parsed().map_err(|_| KeyError::MalformedPublicKey)?;
         let base64 = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         let (algorithms, mut jwk) = match &parsed {
             PublicKey::RSA(key) => {
                 let modulus = without_leading_zeros(key.modulus);
                 let bits = modulus.len() * 8;
                 if !(2048..=8192).contains(&bits) {
-                    return Err(format!(
-                        "an RSA key of {bits} bits is not accepted: it must have 2048 to 8192"
-                    ));
+                    return Err(KeyError::RsaSize(bits));
                 }
                 let exponent = without_leading_zeros(key.exponent);
                 (RSA, json!({"kty": "RSA", "n": base64(modulus), "e": base64(exponent)}))
             }
             PublicKey::EC(point) => {
-                let (&form, coordinates) = point.data().split_first().ok_or("the EC point is empty")?;
+                let (&form, coordinates) = point.data().split_first().ok_or(KeyError::EcPoint)?;
                 let (algorithm, curve): (&[Algorithm], _) = match (form, coordinates.len()) {
                     (4, 64) => (&[Algorithm::ES256], "P-256"),
                     (4, 96) => (&[Algorithm::ES384], "P-384"),
                     (4, 132) => (&[Algorithm::ES512], "P-521"),
-                    _ => {
-                        return Err(
-                            "an EC key must be an uncompressed point on P-256, P-384 or P-521".to_owned()
-                        );
-                    }
+                    _ => return Err(KeyError::EcPoint),
                 };
                 let (x, y) = coordinates.split_at(coordinates.len() / 2);
                 (algorithm, json!({"kty": "EC", "crv": curve, "x": base64(x), "y": base64(y)}))
             }
-            _ => return Err("neither an RSA nor an ECDSA key".to_owned()),
+            _ => return Err(KeyError::PublicKeyType),
         };
         let mut ready = Vec::new();
         for &algorithm in algorithms {
             let key = ParsedPublicKey::new(algorithm.verification(), spki)
-                .map_err(|error| format!("the public key is not accepted: {error}"))?;
+                .map_err(|error| KeyError::Rejected { kind: "public key", reason: error.to_string() })?;
             ready.push((algorithm, key));
         }
         let kid = base64(digest::digest(&digest::SHA256, spki).as_ref());
@@ -148,15 +192,15 @@ impl std::fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    fn rsa(pair: rsa::KeyPair) -> Result<Self, String> {
-        let spki = pair.public_key().as_der().map_err(|_| "the key has no public half".to_owned())?;
+    fn rsa(pair: rsa::KeyPair) -> Result<Self, KeyError> {
+        let spki = pair.public_key().as_der().map_err(|_| KeyError::NoPublicKey)?;
         let public = VerifyingKey::of(spki.as_ref())?;
         Ok(SigningKey { pair: Pair::Rsa(pair), public: Arc::new(public), algorithm: Algorithm::RS256 })
     }
 
     fn ecdsa(
         read: impl Fn(&'static EcdsaSigningAlgorithm) -> Option<EcdsaKeyPair>,
-    ) -> Option<Result<Self, String>> {
+    ) -> Option<Result<Self, KeyError>> {
         let curves = [
             (&ECDSA_P256_SHA256_FIXED_SIGNING, Algorithm::ES256),
             (&ECDSA_P384_SHA384_FIXED_SIGNING, Algorithm::ES384),
@@ -164,7 +208,7 @@ impl SigningKey {
         ];
         let (pair, algorithm) =
             curves.into_iter().find_map(|(curve, algorithm)| Some((read(curve)?, algorithm)))?;
-        let spki = pair.public_key().as_der().map_err(|_| "the key has no public half".to_owned());
+        let spki = pair.public_key().as_der().map_err(|_| KeyError::NoPublicKey);
         Some(spki.and_then(|spki| VerifyingKey::of(spki.as_ref())).map(|public| SigningKey {
             pair: Pair::Ecdsa(pair),
             public: Arc::new(public),
@@ -177,9 +221,9 @@ impl SigningKey {
         let random = SystemRandom::new();
         match &self.pair {
             Pair::Rsa(pair) => {
-                let mut out = vec![0; pair.public_modulus_len()];
-                pair.sign(&signature::RSA_PKCS1_SHA256, &random, message, &mut out)?;
-                Ok(out)
+                let mut signature_bytes = vec![0; pair.public_modulus_len()];
+                pair.sign(&signature::RSA_PKCS1_SHA256, &random, message, &mut signature_bytes)?;
+                Ok(signature_bytes)
             }
             Pair::Ecdsa(pair) => Ok(pair.sign(&random, message)?.as_ref().to_vec()),
         }
@@ -188,19 +232,19 @@ impl SigningKey {
 
 /// A key of a PEM text.
 #[derive(Debug)]
-pub enum Key {
+pub enum PemKey {
     /// A key that signs and verifies.
     Private(Arc<SigningKey>),
     /// A key that verifies.
     Public(Arc<VerifyingKey>),
 }
 
-impl Key {
+impl PemKey {
     /// The verifying key.
     pub fn public(&self) -> &Arc<VerifyingKey> {
         match self {
-            Key::Private(key) => &key.public,
-            Key::Public(key) => key,
+            PemKey::Private(key) => &key.public,
+            PemKey::Public(key) => key,
         }
     }
 }
@@ -210,65 +254,65 @@ impl Key {
 /// # Errors
 ///
 /// The section that cannot be used, and why; or the file contains no key.
-pub fn read(pem: &[u8]) -> Result<Vec<Key>, String> {
+pub fn read(pem: &[u8]) -> Result<Vec<PemKey>, KeyError> {
     let mut keys = Vec::new();
-    for (at, section) in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem).enumerate() {
-        let (kind, der) = section.map_err(|error| format!("section {}: {error}", at + 1))?;
+    for (index, section) in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem).enumerate() {
+        let (kind, der) =
+            section.map_err(|error| KeyError::Section { number: index + 1, reason: error.to_string() })?;
         let key = match kind {
             SectionKind::PrivateKey => Some(pkcs8(&der)),
             SectionKind::RsaPrivateKey => Some(
                 rsa::KeyPair::from_der(&der)
-                    .map_err(|error| format!("the RSA key is not accepted: {error}"))
+                    .map_err(|error| KeyError::Rejected { kind: "RSA key", reason: error.to_string() })
                     .and_then(SigningKey::rsa)
                     .map(private),
             ),
             SectionKind::EcPrivateKey => Some(
                 SigningKey::ecdsa(|curve| EcdsaKeyPair::from_private_key_der(curve, &der).ok())
-                    .unwrap_or_else(|| Err("the EC key is not on P-256, P-384 or P-521".to_owned()))
+                    .unwrap_or_else(|| Err(KeyError::Curve))
                     .map(private),
             ),
             SectionKind::PublicKey => Some(VerifyingKey::of(&der).map(public)),
             SectionKind::Certificate => Some(
                 X509Certificate::from_der(&der)
-                    .map_err(|_| "the certificate cannot be parsed".to_owned())
+                    .map_err(|_| KeyError::MalformedCertificate)
                     .and_then(|(_, certificate)| VerifyingKey::of(certificate.public_key().raw))
                     .map(public),
             ),
             _ => None,
         };
         if let Some(key) = key {
-            keys.push(key.map_err(|mistake| format!("section {}: {mistake}", at + 1))?);
+            let in_section =
+                |error: KeyError| KeyError::Section { number: index + 1, reason: error.to_string() };
+            keys.push(key.map_err(in_section)?);
         }
     }
-    if keys.is_empty() { Err("no key in the file".to_owned()) } else { Ok(keys) }
+    if keys.is_empty() { Err(KeyError::NoKey) } else { Ok(keys) }
 }
 
-fn private(key: SigningKey) -> Key {
-    Key::Private(Arc::new(key))
+fn private(key: SigningKey) -> PemKey {
+    PemKey::Private(Arc::new(key))
 }
 
-fn public(key: VerifyingKey) -> Key {
-    Key::Public(Arc::new(key))
+fn public(key: VerifyingKey) -> PemKey {
+    PemKey::Public(Arc::new(key))
 }
 
-fn pkcs8(der: &[u8]) -> Result<Key, String> {
+fn pkcs8(der: &[u8]) -> Result<PemKey, KeyError> {
     if let Ok(pair) = rsa::KeyPair::from_pkcs8(der) {
         return SigningKey::rsa(pair).map(private);
     }
     SigningKey::ecdsa(|curve| EcdsaKeyPair::from_pkcs8(curve, der).ok())
-        .unwrap_or_else(|| {
-            Err("neither an RSA key of 2048 bits or more nor an ECDSA key on P-256, P-384 or P-521"
-                .to_owned())
-        })
+        .unwrap_or_else(|| Err(KeyError::PrivateKeyType))
         .map(private)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::jose::{Signed, sign};
+    use super::super::jose::{SignedToken, sign};
     use super::*;
 
-    fn generated() -> Vec<(Algorithm, String, String)> {
+    fn generate_keys() -> Vec<(Algorithm, String, String)> {
         [
             (Algorithm::RS256, rcgen::KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256)),
             (Algorithm::ES256, rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)),
@@ -283,54 +327,66 @@ mod tests {
         .collect()
     }
 
-    fn one(pem: &str) -> Key {
+    fn read_single_key(pem: &str) -> PemKey {
         read(pem.as_bytes()).unwrap().pop().unwrap()
     }
 
     #[test]
     fn signature_verifies_only_with_its_public_key() {
-        let keys = generated();
+        let keys = generate_keys();
         for (algorithm, pem, public_pem) in &keys {
-            let Key::Private(signing) = one(pem) else { panic!("{algorithm} is public") };
+            let PemKey::Private(signing) = read_single_key(pem) else { panic!("{algorithm} is public") };
             assert_eq!(signing.algorithm, *algorithm);
-            let public = one(public_pem);
+            let public = read_single_key(public_pem);
             assert_eq!(public.public().kid, signing.public.kid);
             let header = json!({"alg": algorithm.as_str(), "kid": signing.public.kid});
             let token = sign(&signing, &header, br#"{"a":1}"#).unwrap();
-            let signed = Signed::parse(&token).map_err(|error| error.to_string()).unwrap();
+            let signed = SignedToken::parse(&token).map_err(|error| error.to_string()).unwrap();
             assert_eq!(signed.verify(public.public()), Some(br#"{"a":1}"#.as_slice()));
             for (other, _, other_pem) in keys.iter().filter(|(other, ..)| other != algorithm) {
-                assert_eq!(signed.verify(one(other_pem).public()), None, "{algorithm} by {other}");
+                assert_eq!(
+                    signed.verify(read_single_key(other_pem).public()),
+                    None,
+                    "{algorithm} by {other}"
+                );
             }
-            for (at, _) in token.char_indices().filter(|(at, _)| at % 7 == 0) {
+            for (index, _) in token.char_indices().filter(|(index, _)| index % 7 == 0) {
                 let mut bent = token.clone().into_bytes();
-                bent[at] = if bent[at] == b'A' { b'B' } else { b'A' };
+                bent[index] = if bent[index] == b'A' { b'B' } else { b'A' };
                 let bent = String::from_utf8(bent).unwrap();
-                let verified =
-                    Signed::parse(&bent).ok().is_some_and(|signed| signed.verify(public.public()).is_some());
-                assert!(!verified, "{algorithm}: changed at {at}");
+                let verified = SignedToken::parse(&bent)
+                    .ok()
+                    .is_some_and(|signed| signed.verify(public.public()).is_some());
+                assert!(!verified, "{algorithm}: changed at {index}");
             }
         }
     }
 
     #[test]
     fn key_file_with_several_keys_is_read_or_rejected_with_section() {
-        let keys = generated();
+        let keys = generate_keys();
         let all: String =
             keys.iter().flat_map(|(_, private, public)| [private.as_str(), public.as_str()]).collect();
         assert_eq!(read(all.as_bytes()).unwrap().len(), keys.len() * 2);
-        assert_eq!(read(b"").unwrap_err(), "no key in the file");
+        assert_eq!(read(b"").unwrap_err(), KeyError::NoKey);
         let broken = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n";
-        assert_eq!(read(broken.as_bytes()).unwrap_err(), "section 1: the public key cannot be parsed");
+        assert_eq!(
+            read(broken.as_bytes()).unwrap_err().to_string(),
+            "section 1: the public key cannot be parsed"
+        );
         let ed25519 = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
-        assert!(read(ed25519.serialize_pem().as_bytes()).unwrap_err().contains("neither an RSA key"));
-        assert!(read(ed25519.public_key_pem().as_bytes()).unwrap_err().contains("neither an RSA nor"));
+        assert!(
+            read(ed25519.serialize_pem().as_bytes()).unwrap_err().to_string().contains("neither an RSA key")
+        );
+        assert!(
+            read(ed25519.public_key_pem().as_bytes()).unwrap_err().to_string().contains("neither an RSA nor")
+        );
     }
 
     #[test]
     fn jwk_has_members_of_its_key_type() {
-        for (algorithm, pem, _) in generated() {
-            let key = one(&pem);
+        for (algorithm, pem, _) in generate_keys() {
+            let key = read_single_key(&pem);
             let jwk = key.public().jwk();
             assert_eq!(jwk["alg"], algorithm.as_str());
             assert_eq!(jwk["use"], "sig");

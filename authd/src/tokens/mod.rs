@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! [`jose`] decodes a token and verifies its signature with a key of [`keys`]. [`claims`] defines the claims
+//! [`jose`] decodes a token and verifies its signature with a key of [`keys`] and an [`algorithm`]. [`claims`] defines the claims
 //! of a service-account token. [`service_account`] issues one with a [`keyring`] and reads one with a valid
-//! signature. No part checks whether the objects of a token still exist: `authn` asks the mirror.
+//! signature. No part checks whether the objects of a token still exist: `authn` reads the mirror.
 //!
 //! # Invariants
 //!
@@ -14,6 +14,7 @@
 //! INVARIANT (signature first): no claim is trusted before signature verification; only the issuer is read
 //! before, to select the authenticator.
 
+pub mod algorithm;
 pub mod bootstrap;
 pub mod claims;
 pub mod jose;

@@ -32,7 +32,7 @@ type Reply = Option<(u16, String)>;
 pub(crate) struct Mock {
     dir: TempDir,
     port: u16,
-    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     reply: Arc<Mutex<Reply>>,
     /// The clock of the client.
     pub(crate) clock: Arc<ManualClock>,
@@ -55,21 +55,21 @@ impl Mock {
         let pair = ensure_serving_pair(dir.path(), &["127.0.0.1".to_owned()], now).unwrap();
         let users =
             Authority::ensure(&dir.path().join("u.crt"), &dir.path().join("u.key"), "users", now).unwrap();
-        let me = users.client("authd", &[], Duration::from_secs(3600), now).unwrap();
-        std::fs::write(dir.path().join("me.crt"), me.cert).unwrap();
-        std::fs::write(dir.path().join("me.key"), me.key).unwrap();
+        let client_pair = users.client("authd", &[], Duration::from_secs(3600), now).unwrap();
+        std::fs::write(dir.path().join("me.crt"), client_pair.cert).unwrap();
+        std::fs::write(dir.path().join("me.key"), client_pair.key).unwrap();
         let tls =
             ServingTls::load(TlsFiles { cert: pair.cert, key: pair.key, client_cas: Vec::new() }).unwrap();
         let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0).await.unwrap();
         let port = listener.address().unwrap().port();
-        let (asked, reply): (Arc<Mutex<Vec<ReceivedRequest>>>, Arc<Mutex<Reply>>) = Default::default();
-        let (log, set_response) = (Arc::clone(&asked), Arc::clone(&reply));
+        let (requests, reply): (Arc<Mutex<Vec<ReceivedRequest>>>, Arc<Mutex<Reply>>) = Default::default();
+        let (received, set_response) = (Arc::clone(&requests), Arc::clone(&reply));
         let handler = move |request: Request<Incoming>, connection: Arc<ConnectionInfo>| {
-            let (log, set_response) = (Arc::clone(&log), Arc::clone(&set_response));
+            let (received, set_response) = (Arc::clone(&received), Arc::clone(&set_response));
             async move {
                 let (head, body) = request.into_parts();
                 let body = body::read(body, 1 << 20, Duration::from_secs(60)).await.unwrap();
-                log.lock().push(ReceivedRequest {
+                received.lock().push(ReceivedRequest {
                     method: head.method.to_string(),
                     path: head.uri.path_and_query().unwrap().to_string(),
                     body: serde_json::from_slice(&body).unwrap(),
@@ -87,7 +87,7 @@ impl Mock {
         let options = ServerOptions::default();
         tokio::spawn(serve(listener, Some(tls), Arc::new(handler), options, std::future::pending::<()>()));
         let clock = Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH));
-        Mock { dir, port, asked, reply, clock }
+        Mock { dir, port, requests, reply, clock }
     }
 
     /// Sets the response.
@@ -102,19 +102,19 @@ impl Mock {
 
     /// Takes the requests since the last call.
     pub(crate) fn take_requests(&self) -> Vec<ReceivedRequest> {
-        std::mem::take(&mut *self.asked.lock())
+        std::mem::take(&mut *self.requests.lock())
     }
 
     pub(crate) fn names(&self) -> Arc<Names> {
         Arc::new(Names::new(Preset::Kubernetes, "").unwrap())
     }
 
-    pub(crate) fn ground(&self) -> WebhookContext {
+    pub(crate) fn context(&self) -> WebhookContext {
         WebhookContext { names: self.names(), clock: self.clock.clone(), rng: Arc::new(SeededRng::new(1)) }
     }
 
     /// A client of the mock.
-    pub(crate) fn webhook(&self, within: Duration) -> Webhook {
+    pub(crate) fn webhook(&self, timeout: Duration) -> Webhook {
         let file = self.dir.path().join("config");
         let text = format!(
             "clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:{}/hook', certificate-authority: ca.crt}}}}]\n\
@@ -122,7 +122,7 @@ impl Mock {
             self.port
         );
         std::fs::write(&file, text).unwrap();
-        Webhook::open(&file, within, &self.ground()).unwrap().with_backoff(QUICK)
+        Webhook::open(&file, timeout, &self.context()).unwrap().with_backoff(QUICK)
     }
 }
 

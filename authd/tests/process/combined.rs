@@ -8,7 +8,7 @@ use authproto::auth::{
 use super::harness::{Authd, Decide, binding, pods, role};
 
 /// Credentials with an authorization request at a minimum revision.
-fn wanting(token: &str, verb: &str, revision: u64) -> Ask {
+fn authenticate_and_authorize(token: &str, verb: &str, revision: u64) -> Ask {
     let auth::AuthorizeRequest { attributes, at_least, .. } = pods("", verb, "a", revision);
     Ask::Authenticate(auth::AuthenticateRequest {
         bearer_token: token.to_owned(),
@@ -18,7 +18,7 @@ fn wanting(token: &str, verb: &str, revision: u64) -> Ask {
 }
 
 /// The identified user, if any, and the verdict in the same response.
-fn told(answer: Answer) -> (Option<String>, Option<Verdict>) {
+fn user_and_verdict(answer: Answer) -> (Option<String>, Option<Verdict>) {
     let Answer::Authenticate(answer) = answer else { panic!("{answer:?}") };
     let verdict = answer.next.as_ref().map(auth::AuthorizeResponse::verdict);
     match answer.outcome {
@@ -34,23 +34,27 @@ async fn available_decision_is_returned_with_identity_unless_stale() {
     let mut decide: Decide = authd.decide().await;
     let some = |name: &str| Some(name.to_owned());
     assert_eq!(
-        told(decide.ask(wanting("alice-token", "get", 0)).await),
+        user_and_verdict(decide.ask(authenticate_and_authorize("alice-token", "get", 0)).await),
         (some("alice"), None),
         "no mirror yet"
     );
     mirror.put(2, "", "reader", Kind::ClusterRole(role(&["get"], &["pods"]))).await;
     mirror.put(3, "a", "grant", Kind::RoleBinding(binding("ClusterRole", "reader", "alice"))).await;
     mirror.synced(3).await;
-    // From here on the mirror is complete.
+    // The mirror is complete from now on.
     decide.authorize(pods("alice", "get", "a", 3)).await;
-    for (token, verb, revision, want) in [
+    for (token, verb, revision, expected) in [
         ("alice-token", "get", 3, (some("alice"), Some(Verdict::Allow))),
         ("alice-token", "delete", 3, (some("alice"), Some(Verdict::NoOpinion))),
         ("alice-token", "get", 4, (some("alice"), None)),
         ("", "get", 3, (some("system:anonymous"), Some(Verdict::NoOpinion))),
         ("wrong-token", "get", 3, (None, None)),
     ] {
-        assert_eq!(told(decide.ask(wanting(token, verb, revision)).await), want, "{token} {verb} {revision}");
+        assert_eq!(
+            user_and_verdict(decide.ask(authenticate_and_authorize(token, verb, revision)).await),
+            expected,
+            "{token} {verb} {revision}"
+        );
     }
 }
 
@@ -60,27 +64,27 @@ async fn concurrent_requests_get_their_own_responses() {
     let mut decide = authd.decide().await;
     let mut open = std::collections::HashMap::new();
     for number in 0..1000 {
-        let (ask, want) = match number % 3 {
-            0 => (wanting("alice-token", "get", 0), "alice"),
-            1 => (wanting("wrong-token", "get", 0), ""),
+        let (ask, expected) = match number % 3 {
+            0 => (authenticate_and_authorize("alice-token", "get", 0), "alice"),
+            1 => (authenticate_and_authorize("wrong-token", "get", 0), ""),
             _ => (Ask::Authorize(pods("bob", "get", "a", 0)), "allowed"),
         };
-        open.insert(decide.send(Some(ask)).await, want);
+        open.insert(decide.send(Some(ask)).await, expected);
     }
     while !open.is_empty() {
         let answer = decide.next().await;
-        let want = open.remove(&answer.id).expect("one response per request");
+        let expected = open.remove(&answer.id).expect("one response per request");
         let got = match answer.answer.unwrap() {
             Answer::Authorize(answer) => {
                 assert_eq!(answer.verdict(), Verdict::Allow);
                 "allowed".to_owned()
             }
-            answer => match told(answer) {
+            answer => match user_and_verdict(answer) {
                 (Some(user), Some(Verdict::Allow)) => user,
                 (None, None) => String::new(),
                 other => panic!("{other:?}"),
             },
         };
-        assert_eq!(got, want);
+        assert_eq!(got, expected);
     }
 }

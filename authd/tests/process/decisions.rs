@@ -75,9 +75,9 @@ async fn request_waits_for_its_revision_without_blocking_others() {
     mirror.put(10, "a", "grant", Kind::RoleBinding(binding("Role", "r", "alice"))).await;
     let second = decide.next().await;
     assert_eq!(second.id, waits);
-    for (answer, want) in [(first, Verdict::NoOpinion), (second, Verdict::Allow)] {
+    for (answer, expected) in [(first, Verdict::NoOpinion), (second, Verdict::Allow)] {
         match answer.answer.unwrap() {
-            Answer::Authorize(answer) => assert_eq!(answer.verdict(), want),
+            Answer::Authorize(answer) => assert_eq!(answer.verdict(), expected),
             other => panic!("{other:?}"),
         }
     }
@@ -126,7 +126,7 @@ async fn without_mirror_feed_only_system_masters_are_decided() {
         Answer::Authorize(answer) => assert_eq!(answer.verdict(), Verdict::Allow),
         other => panic!("{other:?}"),
     }
-    // A store whose revisions restart is followed too.
+    // The mirror also follows a store with restarted revisions.
     let restored = authd.mirror().await;
     restored.synced(2).await;
     drop(next);
@@ -157,9 +157,9 @@ async fn malformed_request_fails_and_stream_continues() {
 
 #[tokio::test]
 async fn always_allow_and_always_deny_need_no_mirror() {
-    for (mode, want) in [("AlwaysAllow", Verdict::Allow), ("AlwaysDeny", Verdict::NoOpinion)] {
+    for (mode, expected) in [("AlwaysAllow", Verdict::Allow), ("AlwaysDeny", Verdict::NoOpinion)] {
         let authd = Authd::start(&[&format!("--authorization-mode={mode}")]).await;
         let mut decide = authd.decide().await;
-        assert_eq!(decide.authorize(pods("alice", "get", "a", 99)).await.verdict(), want, "{mode}");
+        assert_eq!(decide.authorize(pods("alice", "get", "a", 99)).await.verdict(), expected, "{mode}");
     }
 }

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use super::harness::run;
 
-fn folder() -> PathBuf {
+fn examples_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/examples")
 }
 
 /// `authd check` accepts a file.
-fn good(file: &Path, names: &str) {
+fn assert_accepted(file: &Path, names: &str) {
     let output = run(&["check", "--names", names, &file.display().to_string()]);
     assert!(output.status.success(), "{}: {}", file.display(), String::from_utf8_lossy(&output.stderr));
 }
@@ -18,32 +18,32 @@ fn good(file: &Path, names: &str) {
 fn example_configuration_files_pass_check_under_both_presets() {
     let dir = tempfile::tempdir().unwrap();
     let service = dir.path().join("policy-service.kubeconfig");
-    std::fs::copy(folder().join("policy-service.kubeconfig"), &service).unwrap();
+    std::fs::copy(examples_folder().join("policy-service.kubeconfig"), &service).unwrap();
     // The files that the webhook configuration refers to.
     let key = rcgen::KeyPair::generate().unwrap();
     let authority = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
     std::fs::write(dir.path().join("policy-service-ca.crt"), authority.pem()).unwrap();
     std::fs::write(dir.path().join("policy-service.token"), "opaque").unwrap();
     let mut seen = Vec::new();
-    for entry in std::fs::read_dir(folder()).unwrap() {
+    for entry in std::fs::read_dir(examples_folder()).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|extension| extension != "yaml") {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
         // Replaces a path outside of this repository.
-        let here = text.replace("/etc/authd/policy-service.kubeconfig", &service.display().to_string());
-        if here == text {
-            good(&path, "svc");
+        let adapted = text.replace("/etc/authd/policy-service.kubeconfig", &service.display().to_string());
+        if adapted == text {
+            assert_accepted(&path, "svc");
         }
         for (names, domain) in [("svc", "svc.internal"), ("kubernetes", "k8s.io")] {
             let copy = dir.path().join(names);
             std::fs::write(
                 &copy,
-                here.replace("apiserver.config.svc.internal", &format!("apiserver.config.{domain}")),
+                adapted.replace("apiserver.config.svc.internal", &format!("apiserver.config.{domain}")),
             )
             .unwrap();
-            good(&copy, names);
+            assert_accepted(&copy, names);
         }
         seen.push(path.file_stem().unwrap().to_string_lossy().into_owned());
     }
@@ -53,8 +53,8 @@ fn example_configuration_files_pass_check_under_both_presets() {
 
 #[test]
 fn examples_readme_lists_all_files() {
-    let readme = std::fs::read_to_string(folder().join("README.md")).unwrap();
-    for entry in std::fs::read_dir(folder()).unwrap() {
+    let readme = std::fs::read_to_string(examples_folder().join("README.md")).unwrap();
+    for entry in std::fs::read_dir(examples_folder()).unwrap() {
         let name = entry.unwrap().file_name().to_string_lossy().into_owned();
         assert!(name == "README.md" || readme.contains(&format!("| `{name}` |")), "{name}");
     }

@@ -88,13 +88,13 @@ impl Authd {
 
     /// Opens the decision stream.
     pub(crate) async fn decide(&self) -> Decide {
-        let (questions, outgoing) = mpsc::channel(64);
-        let answers = DecideClient::new(self.channel().await)
+        let (requests, outgoing) = mpsc::channel(64);
+        let responses = DecideClient::new(self.channel().await)
             .stream(ReceiverStream::new(outgoing))
             .await
             .unwrap()
             .into_inner();
-        Decide { questions, answers, next: 1 }
+        Decide { requests, responses, next: 1 }
     }
 
     /// Opens a mirror stream, without a snapshot.
@@ -116,8 +116,8 @@ async fn connect(socket: &Path) -> Channel {
 
 /// The decision stream.
 pub(crate) struct Decide {
-    questions: mpsc::Sender<auth::DecideRequest>,
-    answers: Streaming<auth::DecideResponse>,
+    requests: mpsc::Sender<auth::DecideRequest>,
+    responses: Streaming<auth::DecideResponse>,
     next: u64,
 }
 
@@ -127,13 +127,17 @@ impl Decide {
         let id = self.next;
         self.next += 1;
         let request_id = format!("request-{id}");
-        self.questions.send(auth::DecideRequest { id, request_id, ask }).await.unwrap();
+        self.requests.send(auth::DecideRequest { id, request_id, ask }).await.unwrap();
         id
     }
 
     /// Returns the next response.
     pub(crate) async fn next(&mut self) -> auth::DecideResponse {
-        tokio::time::timeout(LONG, self.answers.message()).await.expect("an answer in time").unwrap().unwrap()
+        tokio::time::timeout(LONG, self.responses.message())
+            .await
+            .expect("an answer in time")
+            .unwrap()
+            .unwrap()
     }
 
     /// Sends one request and waits for its response.

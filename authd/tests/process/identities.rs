@@ -129,7 +129,7 @@ async fn only_certificates_of_configured_ca_are_accepted() {
 
     let mut server = client("jane", "dev", 1);
     server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    for (what, request) in [
+    for (case, request) in [
         ("another authority", chain(&[&leaf(client("jane", "dev", 1), &other)])),
         ("expired", chain(&[&leaf(client("jane", "dev", -1), &root)])),
         ("for servers", chain(&[&leaf(server, &root)])),
@@ -137,7 +137,7 @@ async fn only_certificates_of_configured_ca_are_accepted() {
         ("garbage", chain(&[&[0x30, 0x82, 1, 2, 3]])),
     ] {
         let detail = decide.authenticate(request).await.unwrap_err();
-        assert!(detail.starts_with("x509: "), "{what}: {detail}");
+        assert!(detail.starts_with("x509: "), "{case}: {detail}");
     }
 
     // Each credential is tried: a valid token beside an invalid certificate, and the reverse.

@@ -30,13 +30,13 @@ async fn default_policy_is_written_once_before_ready() {
     assert_eq!((batch.controller.as_str(), batch.system), ("bootstrap-policy", true));
     let names: Vec<(&str, &str)> =
         batch.writes.iter().map(|w| (w.resource.as_str(), w.name.as_str())).collect();
-    for wanted in [
+    for expected in [
         ("clusterroles", "cluster-admin"),
         ("clusterroles", "system:discovery"),
         ("clusterrolebindings", "cluster-admin"),
         ("roles", "extension-apiserver-authentication-reader"),
     ] {
-        assert!(names.contains(&wanted), "{wanted:?}");
+        assert!(names.contains(&expected), "{expected:?}");
     }
     assert!(batch.writes.iter().all(|write| write.verb() == Verb::Create));
     // A failure is retried as a new batch.

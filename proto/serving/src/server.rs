@@ -386,7 +386,14 @@ impl<H: Handler> Server<H> {
         drop(permit);
         let stream = match handshaken {
             Ok(Ok(stream)) => stream,
-            Ok(Err(e)) => return tracing::debug!(peer = ?info.peer, error = %e, "tls handshake failed"),
+            Ok(Err(e)) => {
+                if let Some(reason) = tls::client_certificate_error(&e) {
+                    tracing::warn!(peer = ?info.peer, reason, "tls handshake failed: client certificate rejected");
+                } else {
+                    tracing::debug!(peer = ?info.peer, error = %e, "tls handshake failed");
+                }
+                return;
+            }
             Err(_) => return tracing::debug!(peer = ?info.peer, "tls handshake took too long"),
         };
         let connection = stream.get_ref().1;

@@ -22,7 +22,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ProducesTickets, ServerConfig};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{DistinguishedName, InconsistentKeys};
+use rustls::{CertificateError, DistinguishedName, InconsistentKeys, OtherError};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -227,7 +227,36 @@ impl ClientCertVerifier for PossessionOnly {
         Ok(ClientCertVerified::assertion())
     }
 
-    verify_handshake_signatures!(provider);
+    verify_handshake_signatures!(provider, check_version);
+}
+
+/// The version of a client certificate that the TLS library does not support.
+#[derive(Debug, thiserror::Error)]
+#[error("the client certificate is X.509 version {0}: issue a version 3 certificate")]
+struct UnsupportedVersion(u32);
+
+/// Rejects a leaf certificate of X.509 version 1 or 2 with a clear error.
+/// Other defects are left to the signature verification.
+fn check_version(leaf: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+    match X509Certificate::from_der(leaf) {
+        Ok((_, parsed)) if parsed.version.0 < 2 => {
+            let error = UnsupportedVersion(parsed.version.0 + 1);
+            Err(CertificateError::Other(OtherError(Arc::new(error))).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The reason of a failed handshake that concerns the certificate of the client; None for other reasons.
+pub(crate) fn client_certificate_error(error: &std::io::Error) -> Option<String> {
+    let tls_error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    match tls_error {
+        rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(reason))) => {
+            Some(reason.to_string())
+        }
+        rustls::Error::InvalidCertificate(reason) => Some(format!("{reason:?}")),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub fn issuer(payload: &[u8]) -> Result<Option<String>, String> {
         iss: Option<String>,
     }
     // The parser limits the nesting.
-    serde_json::from_slice::<Issuer>(payload).map(|named| named.iss).map_err(|error| error.to_string())
+    serde_json::from_slice::<Issuer>(payload).map(|claims| claims.iss).map_err(|error| error.to_string())
 }
 
 /// Decodes all claims.
@@ -78,28 +78,29 @@ pub fn check(
     now: Timestamp,
 ) -> Result<Validity, String> {
     if claims.get("iss").and_then(Value::as_str) != Some(issuer) {
-        return Err("the token has another issuer".to_owned());
+        return Err("the token has a different issuer".to_owned());
     }
-    let for_us =
+    let is_own_audience =
         |audience: &Value| audience.as_str().is_some_and(|text| audiences.iter().any(|own| own == text));
-    let meant = match claims.get("aud") {
+    let is_intended = match claims.get("aud") {
         None | Some(Value::Null) => return Err("the claim `aud` is missing".to_owned()),
-        Some(Value::Array(list)) => list.iter().any(for_us),
-        Some(one) => for_us(one),
+        Some(Value::Array(list)) => list.iter().any(is_own_audience),
+        Some(single) => is_own_audience(single),
     };
-    if !meant {
+    if !is_intended {
         return Err(format!("the token has none of the audiences {}", audiences.join(", ")));
     }
-    let ends = time_claim(claims, "exp")?.ok_or("the claim `exp` is missing")?;
-    let at = now.as_millisecond() as f64 / 1000.0;
-    if at >= ends {
-        return Err(format!("the token expired {} s ago", (at - ends).min(1e12) as i64));
+    let time = |name: &str| time_claim(claims, name).map_err(|error| error.to_string());
+    let ends = time("exp")?.ok_or("the claim `exp` is missing")?;
+    let now_seconds = now.as_millisecond() as f64 / 1000.0;
+    if now_seconds >= ends {
+        return Err(format!("the token expired {} s ago", (now_seconds - ends).min(1e12) as i64));
     }
-    let starts = [time_claim(claims, "nbf")?, time_claim(claims, "iat")?];
-    for ((name, says), start) in [("nbf", "valid"), ("iat", "issued")].into_iter().zip(starts) {
-        if let Some(from) = start.filter(|from| *from > at + LEEWAY) {
-            let ahead = (from - at).min(1e12) as i64;
-            return Err(format!("the token will be {says} in {ahead} s (claim `{name}`)"));
+    let starts = [time("nbf")?, time("iat")?];
+    for ((name, event), start) in [("nbf", "valid"), ("iat", "issued")].into_iter().zip(starts) {
+        if let Some(start) = start.filter(|start| *start > now_seconds + LEEWAY) {
+            let ahead = (start - now_seconds).min(1e12) as i64;
+            return Err(format!("the token will be {event} in {ahead} s (claim `{name}`)"));
         }
     }
     // The float conversion saturates; an expiry after the last date becomes the last date.
@@ -115,7 +116,7 @@ mod tests {
 
     #[test]
     fn malformed_claims_are_rejected() {
-        for (payload, want) in [
+        for (payload, expected) in [
             (r#"{"a":1}"#.to_owned(), ""),
             (r#"{"a":1,"a":2}"#.to_owned(), "duplicate claim `a`"),
             (r#"{"x":{"b":1,"b":1}}"#.to_owned(), "duplicate claim `x.b`"),
@@ -130,7 +131,7 @@ mod tests {
         ] {
             let got = read(payload.as_bytes()).err().unwrap_or_default();
             assert!(
-                if want.is_empty() { got.is_empty() } else { got.starts_with(want) },
+                if expected.is_empty() { got.is_empty() } else { got.starts_with(expected) },
                 "{payload:.60}: {got}"
             );
         }
@@ -140,8 +141,8 @@ mod tests {
     fn unverified_payload_gives_issuer_only() {
         let read = |text: &str| issuer(text.as_bytes());
         assert_eq!(read(r#"{"sub":"x","iss":"https://a","n":{}}"#), Ok(Some("https://a".to_owned())));
-        for nobody in ["{}", r#"{"iss":null}"#] {
-            assert_eq!(read(nobody), Ok(None));
+        for payload in ["{}", r#"{"iss":null}"#] {
+            assert_eq!(read(payload), Ok(None));
         }
         for bad in ["", "[]", "{", r#"{"iss":1}"#, r#"{"iss":"a","iss":"b"}"#] {
             assert!(read(bad).is_err(), "{bad}");
@@ -154,15 +155,15 @@ mod tests {
     fn token_issuer_audience_and_time_are_checked() {
         let now = Timestamp::from_second(1_000_000).unwrap();
         let good = json!({"iss": "https://a", "aud": "x", "exp": 1_000_001});
-        for (change, want) in [
+        for (change, expected) in [
             (json!({}), Ok(1_000_001)),
             (json!({"aud": ["z", "y"]}), Ok(1_000_001)),
             (json!({"exp": 1_000_000.5}), Ok(1_000_000)),
             (json!({"iat": 999_000, "nbf": 999_000}), Ok(1_000_001)),
             (json!({"iat": 1_000_300, "nbf": 1_000_300}), Ok(1_000_001)),
             (json!({"exp": 1e300}), Ok(Timestamp::MAX.as_second())),
-            (json!({"iss": "https://b"}), Err("the token has another issuer")),
-            (json!({"iss": null}), Err("the token has another issuer")),
+            (json!({"iss": "https://b"}), Err("the token has a different issuer")),
+            (json!({"iss": null}), Err("the token has a different issuer")),
             (json!({"aud": null}), Err("the claim `aud` is missing")),
             (json!({"aud": "z"}), Err("the token has none of the audiences x, y")),
             (json!({"aud": []}), Err("the token has none of the audiences x, y")),
@@ -181,21 +182,21 @@ mod tests {
             claims.extend(change.as_object().cloned().unwrap());
             let audiences = ["x".to_owned(), "y".to_owned()];
             let got = check(&claims, "https://a", &audiences, now).map(|valid| valid.expires.as_second());
-            assert_eq!(got, want.map_err(str::to_owned), "{change}");
+            assert_eq!(got, expected.map_err(str::to_owned), "{change}");
         }
         let missing = |name: &str| {
             let mut claims = good.as_object().cloned().unwrap();
             claims.remove(name);
             check(&claims, "https://a", &["x".to_owned()], now).unwrap_err()
         };
-        assert_eq!(missing("iss"), "the token has another issuer");
+        assert_eq!(missing("iss"), "the token has a different issuer");
         assert_eq!(missing("aud"), "the claim `aud` is missing");
         assert_eq!(missing("exp"), "the claim `exp` is missing");
     }
     #[test]
     fn token_with_nbf_and_iat_is_valid_from_the_later_less_the_leeway() {
         let now = Timestamp::from_second(1_000_000).unwrap();
-        for (claims, want) in [
+        for (claims, expected) in [
             (json!({}), None),
             (json!({"nbf": 1_000_100}), Some(999_800)),
             (json!({"nbf": 1_000_100, "iat": 1_000_200}), Some(999_900)),
@@ -204,7 +205,7 @@ mod tests {
             let mut all = json!({"iss": "i", "aud": "x", "exp": 2_000_000}).as_object().cloned().unwrap();
             all.extend(claims.as_object().cloned().unwrap());
             let valid = check(&all, "i", &["x".to_owned()], now).unwrap();
-            assert_eq!(valid.not_before.map(|start| start.as_second()), want, "{claims}");
+            assert_eq!(valid.not_before.map(|start| start.as_second()), expected, "{claims}");
         }
     }
 }

@@ -19,22 +19,23 @@ pub(super) fn url(issuer: &Issuer) -> String {
 ///
 /// # Errors
 ///
-/// The document is not metadata, belongs to another issuer (requirement A-JWT-22), or its JWKS URL is not
+/// The document is not metadata, belongs to a different issuer (requirement A-JWT-22), or its JWKS URL is not
 /// https.
 pub fn keys_url(document: &[u8], issuer: &str) -> Result<String, String> {
     let decoded = json::decode(document, LIMITS).map_err(|error| error.to_string())?;
-    if let Some(twice) = decoded.duplicates.iter().find(|path| matches!(path.as_str(), "issuer" | "jwks_uri"))
+    if let Some(duplicate) =
+        decoded.duplicates.iter().find(|path| matches!(path.as_str(), "issuer" | "jwks_uri"))
     {
-        return Err(format!("duplicate member `{twice}`"));
+        return Err(format!("duplicate member `{duplicate}`"));
     }
     let text = |name: &str| {
         let value = decoded.value.get(name).and_then(Value::as_str);
         value.map(str::to_owned).ok_or_else(|| format!("no string member `{name}`"))
     };
-    let said = text("issuer")?;
-    if said != issuer {
-        let said: String = said.chars().take(200).collect();
-        return Err(format!("issuer mismatch: `{said}`"));
+    let metadata_issuer = text("issuer")?;
+    if metadata_issuer != issuer {
+        let short: String = metadata_issuer.chars().take(200).collect();
+        return Err(format!("issuer mismatch: `{short}`"));
     }
     let keys = text("jwks_uri")?;
     if keys.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
@@ -50,7 +51,7 @@ mod tests {
 
     #[test]
     fn discovery_url_follows_issuer_or_configuration() {
-        for (issuer, discovery, want) in [
+        for (issuer, discovery, expected) in [
             ("https://a.test", "", "https://a.test/.well-known/openid-configuration"),
             ("https://a.test/", "", "https://a.test/.well-known/openid-configuration"),
             ("https://a.test/realms/x", "", "https://a.test/realms/x/.well-known/openid-configuration"),
@@ -58,7 +59,7 @@ mod tests {
         ] {
             let issuer =
                 Issuer { url: issuer.to_owned(), discovery_url: discovery.to_owned(), ..Issuer::default() };
-            assert_eq!(url(&issuer), want);
+            assert_eq!(url(&issuer), expected);
         }
     }
 
@@ -69,7 +70,7 @@ mod tests {
             read(r#"{"issuer":"https://a.test","jwks_uri":"https://k.test/keys","x":[1]}"#),
             Ok("https://k.test/keys".to_owned())
         );
-        for (text, want) in [
+        for (text, expected) in [
             ("", "EOF while parsing"),
             ("[]", "no string member `issuer`"),
             (r#"{"issuer":1}"#, "no string member `issuer`"),
@@ -83,7 +84,7 @@ mod tests {
             (r#"{"issuer":"https://b.test","issuer":"https://a.test"}"#, "duplicate member `issuer`"),
         ] {
             let error = read(text).unwrap_err();
-            assert!(error.starts_with(want), "{text}: {error}");
+            assert!(error.starts_with(expected), "{text}: {error}");
         }
     }
 }

@@ -22,14 +22,14 @@ use super::validated::{ClaimRule, Expression, Rule, Source, ValidatedAuthenticat
 const EMAIL_VERIFIED: &str = "email_verified";
 
 /// The CEL types of the expression variables, built once.
-pub(super) struct Types {
+pub(super) struct ExpressionTypes {
     claims: Type,
     user: Type,
 }
 
-impl Types {
+impl ExpressionTypes {
     pub(super) fn new() -> Self {
-        Types { claims: super::validated::claims_type(), user: super::validated::user_type() }
+        ExpressionTypes { claims: super::validated::claims_type(), user: super::validated::user_type() }
     }
 }
 
@@ -42,7 +42,7 @@ pub(super) fn identify(
     authenticator: &ValidatedAuthenticator,
     claims: &Map<String, Value>,
     names: &Names,
-    types: &Types,
+    types: &ExpressionTypes,
 ) -> Result<UserInfo, String> {
     let mapping = Mapping { claims, ty: &types.claims };
     let mut user = UserInfo {
@@ -66,11 +66,11 @@ pub(super) fn identify(
         mapping.rule(rule)?;
     }
     if !authenticator.user_rules.is_empty() {
-        let shown = json!({
+        let user_object = json!({
             "username": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
         });
         for rule in &authenticator.user_rules {
-            let value = Cel::of(&shown, &types.user).map_err(|error| error.to_string())?;
+            let value = Cel::of(&user_object, &types.user).map_err(|error| error.to_string())?;
             check_rule("user", rule, run(&rule.expression, "user", value))?;
         }
     }
@@ -84,13 +84,13 @@ fn run<'a>(expression: &'a Expression, variable: &str, value: Cel<'a>) -> Result
 }
 
 /// Checks that a rule is met.
-fn check_rule(of: &str, rule: &Rule, outcome: Result<Cel<'_>, String>) -> Result<(), String> {
+fn check_rule(subject: &str, rule: &Rule, outcome: Result<Cel<'_>, String>) -> Result<(), String> {
     let text = &rule.expression.text;
     match outcome {
         Ok(Cel::Bool(true)) => Ok(()),
-        Ok(Cel::Bool(false)) => Err(format!("{of} rule `{text}` is not met: {}", rule.message)),
-        Ok(_) => Err(format!("{of} rule `{text}` did not evaluate to bool")),
-        Err(problem) => Err(format!("{of} rule `{text}` cannot be evaluated: {problem}")),
+        Ok(Cel::Bool(false)) => Err(format!("{subject} rule `{text}` is not met: {}", rule.message)),
+        Ok(_) => Err(format!("{subject} rule `{text}` did not evaluate to bool")),
+        Err(problem) => Err(format!("{subject} rule `{text}` cannot be evaluated: {problem}")),
     }
 }
 
@@ -124,10 +124,10 @@ impl<'c> Mapping<'c> {
         Ok(all.into_iter().filter(|text| !text.is_empty()).collect())
     }
 
-    fn text_claim(&self, what: &str, claim: &str) -> Result<&'c str, String> {
+    fn text_claim(&self, target: &str, claim: &str) -> Result<&'c str, String> {
         let value =
-            self.claims.get(claim).ok_or_else(|| format!("{what}: the claim `{claim}` is missing"))?;
-        value.as_str().ok_or_else(|| format!("{what}: the claim `{claim}` is not a string"))
+            self.claims.get(claim).ok_or_else(|| format!("{target}: the claim `{claim}` is missing"))?;
+        value.as_str().ok_or_else(|| format!("{target}: the claim `{claim}` is not a string"))
     }
 
     fn username(&self, source: &'c Source) -> Result<String, String> {
@@ -163,10 +163,11 @@ impl<'c> Mapping<'c> {
                 self.texts(expression).map_err(|problem| format!("groups: `{expression:?}`: {problem}"))
             }
             Some(Source::Claim { claim, prefix }) => {
-                let wrong =
+                let type_error =
                     || format!("groups: the claim `{claim}` is neither a string nor a list of strings");
-                let prefixed =
-                    |value: &Value| value.as_str().map(|text| format!("{prefix}{text}")).ok_or_else(wrong);
+                let prefixed = |value: &Value| {
+                    value.as_str().map(|text| format!("{prefix}{text}")).ok_or_else(type_error)
+                };
                 match self.claims.get(claim) {
                     None => self.reject_distributed_claim(claim).map(|()| Vec::new()),
                     Some(Value::Null) => Ok(Vec::new()),
@@ -202,7 +203,7 @@ impl<'c> Mapping<'c> {
         match rule {
             ClaimRule::Required { claim, value } => match self.claims.get(claim) {
                 None => Err(format!("the required claim `{claim}` is missing")),
-                Some(Value::String(held)) if held == value => Ok(()),
+                Some(Value::String(actual)) if actual == value => Ok(()),
                 Some(Value::String(_)) => {
                     Err(format!("the claim `{claim}` does not have the required value"))
                 }

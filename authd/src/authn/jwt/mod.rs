@@ -12,7 +12,7 @@
 //! # Invariants
 //!
 //! INVARIANT (signature first): only the issuer claim is read before signature verification.
-//! INVARIANT (identity tokens): a token whose `typ` declares another purpose (`at+jwt` for access,
+//! INVARIANT (identity tokens): a token whose `typ` declares a different purpose (`at+jwt` for access,
 //! `logout+jwt` …) is rejected (requirement A-OIDC-2).
 
 pub mod claims;
@@ -30,14 +30,17 @@ use apimachinery::names::Names;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use super::{Accepted, Authenticator, AuthnContext, Credentials, Outcome, Settings, agnostic_audiences};
+use super::{
+    AuthenticatedIdentity, Authenticator, AuthnContext, Credentials, Outcome, Settings, agnostic_audiences,
+};
+use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
-use crate::tokens::jose::{self, Signed};
-use identity::Types;
+use crate::tokens::jose::{self, SignedToken};
+use identity::ExpressionTypes;
 use provider::Provider;
 use validated::ValidatedAuthenticator;
 
-pub use issuers::{FetchLabels, Hooks, Issuers, JwtMeters, LatencyLabels};
+pub use issuers::{IssuerHooks, Issuers};
 
 /// Limit in characters of an unknown issuer in the log.
 const MAX_SHOWN_ISSUER: usize = 200;
@@ -60,7 +63,7 @@ impl JwtSettings {
 
 /// The authenticator of one issuer.
 struct IssuerAuthenticator {
-    checked: Arc<ValidatedAuthenticator>,
+    validated: Arc<ValidatedAuthenticator>,
     provider: Arc<Provider>,
     hash: String,
 }
@@ -69,40 +72,45 @@ struct JwtUnion {
     names: Arc<Names>,
     /// By issuer.
     authenticators: HashMap<String, IssuerAuthenticator>,
-    /// Issuers whose tokens belong to another authenticator.
-    others: Vec<String>,
+    /// Issuers whose tokens belong to a different authenticator.
+    other_issuers: Vec<String>,
     api_audiences: Vec<String>,
     issuers: Issuers,
-    types: Types,
+    types: ExpressionTypes,
 }
 
 pub(super) fn build(
     settings: &Settings,
     _mirror: &Arc<Mirror>,
-) -> Result<Option<Box<dyn Authenticator>>, String> {
+) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
     let JwtSettings { authenticators, issuers } = &settings.jwt;
     if authenticators.is_empty() {
         return Ok(None);
     }
-    let one = |checked: &Arc<ValidatedAuthenticator>| {
-        let url = checked.issuer.url.clone();
-        let hash = issuers::hash(&url);
+    let authenticator = |validated: &Arc<ValidatedAuthenticator>| {
+        let url = validated.issuer.url.clone();
+        let hash = issuers::issuer_hash(&url);
         (
             url,
             IssuerAuthenticator {
-                checked: Arc::clone(checked),
-                provider: issuers.provider(&checked.issuer),
+                validated: Arc::clone(validated),
+                provider: issuers.provider(&validated.issuer),
                 hash,
             },
         )
     };
     Ok(Some(Box::new(JwtUnion {
         names: Arc::clone(&settings.names),
-        authenticators: authenticators.iter().map(one).collect(),
-        others: settings.issuer.iter().flat_map(|issuer| issuer.issuers()).map(str::to_owned).collect(),
+        authenticators: authenticators.iter().map(authenticator).collect(),
+        other_issuers: settings
+            .issuer
+            .iter()
+            .flat_map(|issuer| issuer.issuers())
+            .map(str::to_owned)
+            .collect(),
         api_audiences: settings.api_audiences.clone(),
         issuers: issuers.clone(),
-        types: Types::new(),
+        types: ExpressionTypes::new(),
     })))
 }
 
@@ -111,76 +119,78 @@ impl Authenticator for JwtUnion {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        at: AuthnContext,
+        context: AuthnContext,
     ) -> Result<Outcome, MirrorNotReady> {
-        let one = match self.route(credentials.token) {
-            Ok(Some(one)) => one,
+        let authenticator = match self.route(credentials.token) {
+            Ok(Some(authenticator)) => authenticator,
             Ok(None) => return Ok(Outcome::NotApplicable),
             Err(check) => return Ok(Outcome::Rejected(check)),
         };
-        let clock = &self.issuers.0.clock;
+        let clock = self.issuers.clock();
         let start = clock.monotonic();
-        let outcome = self.accept(one, credentials, at.now).await;
+        let outcome = self.accept(authenticator, credentials, context.now).await;
         let seconds = clock.monotonic().saturating_sub(start).as_secs_f64();
         let result = if outcome.is_ok() { "success" } else { "failure" };
-        self.issuers.0.answered(&one.hash, result, seconds);
+        self.issuers.observe_authentication(&authenticator.hash, result, seconds);
         Ok(match outcome {
             Ok(accepted) => Outcome::Accepted(Box::new(accepted)),
-            Err(check) => Outcome::Rejected(format!("issuer {}: {check}", one.checked.issuer.url)),
+            Err(check) => {
+                Outcome::Rejected(format!("issuer {}: {check}", authenticator.validated.issuer.url))
+            }
         })
     }
 }
 
 impl JwtUnion {
     /// Selects the authenticator of a token.
-    /// None: the token is not a JWT, or belongs to another authenticator.
+    /// None: the token is not a JWT, or belongs to a different authenticator.
     fn route(&self, token: &str) -> Result<Option<&IssuerAuthenticator>, String> {
         if token.bytes().filter(|byte| *byte == b'.').take(3).count() != 2 {
             return Ok(None);
         }
         if token.len() > jose::MAX_TOKEN_BYTES {
-            return Err(jose::Malformed::TooLong.to_string());
+            return Err(jose::TokenFormatError::TooLong.to_string());
         }
-        let payload =
-            jose::unverified_payload(token).ok_or_else(|| jose::Malformed::Base64("payload").to_string())?;
+        let payload = jose::unverified_payload(token)
+            .ok_or_else(|| jose::TokenFormatError::Base64("payload").to_string())?;
         let issuer =
             claims::issuer(&payload).map_err(|error| format!("the claims cannot be read: {error}"))?;
         let Some(issuer) = issuer else { return Err("the token has no issuer".to_owned()) };
         match self.authenticators.get(&issuer) {
-            Some(one) => Ok(Some(one)),
-            None if self.others.contains(&issuer) => Ok(None),
+            Some(authenticator) => Ok(Some(authenticator)),
+            None if self.other_issuers.contains(&issuer) => Ok(None),
             None => {
-                let shown: String = issuer.chars().take(MAX_SHOWN_ISSUER).collect();
-                Err(format!("no authenticator for the issuer `{shown}`"))
+                let short: String = issuer.chars().take(MAX_SHOWN_ISSUER).collect();
+                Err(format!("no authenticator for the issuer `{short}`"))
             }
         }
     }
 
     async fn accept(
         &self,
-        one: &IssuerAuthenticator,
+        authenticator: &IssuerAuthenticator,
         credentials: Credentials<'_>,
         now: Timestamp,
-    ) -> Result<Accepted, String> {
-        let IssuerAuthenticator { checked, provider, .. } = one;
-        let signed = Signed::parse(credentials.token).map_err(|error| error.to_string())?;
+    ) -> Result<AuthenticatedIdentity, String> {
+        let IssuerAuthenticator { validated, provider, .. } = authenticator;
+        let signed = SignedToken::parse(credentials.token).map_err(|error| error.to_string())?;
         check_type(signed.typ.as_deref())?;
-        if !checked.algorithms.contains(&signed.algorithm) {
+        if !validated.algorithms.contains(&signed.algorithm) {
             return Err(format!("the algorithm `{}` is not accepted", signed.algorithm));
         }
         let payload = provider.verify(&signed).await?;
         let claims = claims::read(payload)?;
-        let valid = claims::check(&claims, &checked.issuer.url, &checked.issuer.audiences, now)?;
+        let valid = claims::check(&claims, &validated.issuer.url, &validated.issuer.audiences, now)?;
         // A token of an external issuer is valid for the API server as a whole.
         let audiences = agnostic_audiences(credentials.audiences, &self.api_audiences)
             .ok_or("the token is not valid for the requested audiences")?;
-        let user = identity::identify(checked, &claims, &self.names, &self.types)?;
-        Ok(Accepted {
+        let user = identity::identify(validated, &claims, &self.names, &self.types)?;
+        Ok(AuthenticatedIdentity {
             user,
             audiences,
             not_before: valid.not_before,
             expires_at: Some(valid.expires),
-            ..Accepted::default()
+            ..AuthenticatedIdentity::default()
         })
     }
 }
@@ -192,8 +202,8 @@ fn check_type(typ: Option<&str>) -> Result<(), String> {
     match bare.strip_prefix("application/").unwrap_or(&bare) {
         "jwt" => Ok(()),
         _ => {
-            let shown: String = typ.chars().take(32).collect();
-            Err(format!("the type is `{shown}`, not `JWT`"))
+            let short: String = typ.chars().take(32).collect();
+            Err(format!("the type is `{short}`, not `JWT`"))
         }
     }
 }

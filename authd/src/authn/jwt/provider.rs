@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use apimachinery::clock::Clock;
 use arc_swap::ArcSwap;
 use http::header::CACHE_CONTROL;
 use parking_lot::Mutex;
@@ -33,9 +34,8 @@ use tokio::task::AbortHandle;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::discovery;
-use super::issuers::SharedIssuerState;
 use super::validated::Issuer;
-use crate::tokens::jose::Signed;
+use crate::tokens::jose::SignedToken;
 use crate::tokens::jwk::{self, KeySet};
 
 /// Limits of one fetch.
@@ -80,19 +80,30 @@ impl FetchRateLimit {
             self.left = self.left.saturating_add(pauses).min(BURST);
             self.since += BURST_INTERVAL.saturating_mul(pauses);
         }
-        let may = self.left > 0;
+        let is_allowed = self.left > 0;
         self.left = self.left.saturating_sub(1);
-        may
+        is_allowed
     }
 }
 
-/// One issuer.
+/// Receiver of the events of a provider.
+pub(super) trait ProviderEvents: Send + Sync {
+    /// The issuer removed a key: results that the key verified are invalid.
+    fn key_removed(&self);
+    /// Keys became known, or the first attempt to fetch keys failed.
+    fn availability_changed(&self);
+    /// A fetch of keys ended; `result` is the label value of the metric.
+    fn fetch_ended(&self, issuer: &str, result: &str);
+}
+
+/// The keys of one issuer with the task that refreshes them.
 pub(super) struct Provider {
     issuer: Issuer,
     client: Result<Client, String>,
-    surroundings: Arc<SharedIssuerState>,
-    known: ArcSwap<IssuerKeys>,
-    allowance: Mutex<FetchRateLimit>,
+    clock: Arc<dyn Clock>,
+    events: Arc<dyn ProviderEvents>,
+    cached: ArcSwap<IssuerKeys>,
+    rate_limit: Mutex<FetchRateLimit>,
     fetching: tokio::sync::Mutex<()>,
     /// Number of fetches, successful or not.
     attempts: AtomicU64,
@@ -116,19 +127,20 @@ impl Drop for Provider {
 
 impl Provider {
     /// Creates a provider; no fetch happens before [`Provider::start`].
-    pub(super) fn new(issuer: Issuer, surroundings: Arc<SharedIssuerState>) -> Arc<Self> {
+    pub(super) fn new(issuer: Issuer, clock: Arc<dyn Clock>, events: Arc<dyn ProviderEvents>) -> Arc<Self> {
         let client = client(&issuer.certificate_authority);
-        let now = surroundings.clock.monotonic();
+        let now = clock.monotonic();
         Arc::new(Provider {
             issuer,
             client,
-            surroundings,
-            known: ArcSwap::from_pointee(IssuerKeys {
+            clock,
+            events,
+            cached: ArcSwap::from_pointee(IssuerKeys {
                 keys_url: None,
                 keys: KeySet::default(),
                 problem: None,
             }),
-            allowance: Mutex::new(FetchRateLimit { left: BURST, since: now }),
+            rate_limit: Mutex::new(FetchRateLimit { left: BURST, since: now }),
             fetching: tokio::sync::Mutex::new(()),
             attempts: AtomicU64::new(0),
             attempted: watch::Sender::new(false),
@@ -144,71 +156,74 @@ impl Provider {
         }
     }
 
-    /// Why no keys of the issuer are known; None if some are.
-    pub(super) fn unknown_reason(&self) -> Option<String> {
-        let known = self.known.load();
-        if known.keys_url.is_some() || !*self.attempted.borrow() {
+    /// Returns the reason for missing keys of the issuer; None if keys are known.
+    pub(super) fn missing_keys_reason(&self) -> Option<String> {
+        let cached = self.cached.load();
+        if cached.keys_url.is_some() || !*self.attempted.borrow() {
             return None;
         }
-        let problem = known.problem.as_deref().unwrap_or("not fetched yet");
+        let problem = cached.problem.as_deref().unwrap_or("not fetched yet");
         Some(format!("issuer {}: {problem}", self.issuer.url))
     }
 
     /// Returns the payload of a token that the issuer signed.
-    pub(super) async fn verify<'s>(&self, signed: &'s Signed<'_>) -> Result<&'s [u8], String> {
+    pub(super) async fn verify<'s>(&self, signed: &'s SignedToken<'_>) -> Result<&'s [u8], String> {
         let mut attempted = self.attempted.subscribe();
         // No fetch starts before the process serves; the first attempt follows at once.
-        let first = tokio::time::timeout(FIRST_ATTEMPT, attempted.wait_for(|made| *made)).await.is_ok();
-        let tried = self.known.load_full();
-        if let Some(payload) = tried.keys.verify(signed) {
+        let is_attempted =
+            tokio::time::timeout(FIRST_ATTEMPT, attempted.wait_for(|is_attempted| *is_attempted))
+                .await
+                .is_ok();
+        let previous = self.cached.load_full();
+        if let Some(payload) = previous.keys.verify(signed) {
             return Ok(payload);
         }
-        if first && self.refetch_keys(&tried).await {
-            let known = self.known.load_full();
-            if let Some(payload) = known.keys.verify(signed) {
+        if is_attempted && self.refetch_keys(&previous).await {
+            let cached = self.cached.load_full();
+            if let Some(payload) = cached.keys.verify(signed) {
                 return Ok(payload);
             }
         }
-        let known = self.known.load();
-        if known.keys_url.is_none() {
-            let problem = known.problem.as_deref().unwrap_or("no response yet");
+        let cached = self.cached.load();
+        if cached.keys_url.is_none() {
+            let problem = cached.problem.as_deref().unwrap_or("no response yet");
             return Err(format!("the keys of the issuer are not known yet: {problem}"));
         }
-        let named = match &signed.kid {
+        let key_id = match &signed.kid {
             Some(kid) => format!(" (key id `{}`)", kid.chars().take(100).collect::<String>()),
             None => String::new(),
         };
-        Err(format!("no key of the issuer verifies the signature{named}"))
+        Err(format!("no key of the issuer verifies the signature{key_id}"))
     }
 
     /// Fetches the keys once more if the rate limit allows; true if the known keys differ from `tried`.
-    async fn refetch_keys(&self, tried: &Arc<IssuerKeys>) -> bool {
-        let seen = self.attempts.load(Ordering::SeqCst);
-        let waited = tokio::time::timeout(FIRST_ATTEMPT, self.fetching.lock()).await;
-        let Ok(_one_at_a_time) = waited else { return false };
-        let is_other = |known: &Arc<IssuerKeys>| !Arc::ptr_eq(known, tried);
-        if is_other(&self.known.load()) {
+    async fn refetch_keys(&self, previous: &Arc<IssuerKeys>) -> bool {
+        let attempts_before = self.attempts.load(Ordering::SeqCst);
+        let locked = tokio::time::timeout(FIRST_ATTEMPT, self.fetching.lock()).await;
+        let Ok(_fetch_lock) = locked else { return false };
+        let is_replaced = |cached: &Arc<IssuerKeys>| !Arc::ptr_eq(cached, previous);
+        if is_replaced(&self.cached.load()) {
             return true;
         }
         // Another task fetched in vain during the wait: do not fetch once per unverifiable token.
-        if self.attempts.load(Ordering::SeqCst) != seen {
+        if self.attempts.load(Ordering::SeqCst) != attempts_before {
             return false;
         }
-        if !self.allowance.lock().take(self.surroundings.clock.monotonic()) {
+        if !self.rate_limit.lock().take(self.clock.monotonic()) {
             return false;
         }
-        self.fetch(tried.keys_url.is_none()).await.is_ok() && is_other(&self.known.load())
+        self.fetch(previous.keys_url.is_none()).await.is_ok() && is_replaced(&self.cached.load())
     }
 
     /// Fetches the keys, and first the metadata if `discover` is set or the JWKS URL is unknown.
     /// Returns the pause until the next fetch.
     async fn fetch(&self, discover: bool) -> Result<Duration, String> {
-        let before = self.known.load_full();
-        let fetched = self.ask(before.keys_url.as_deref().filter(|_| !discover)).await;
+        let previous = self.cached.load_full();
+        let fetched = self.fetch_keys(previous.keys_url.as_deref().filter(|_| !discover)).await;
         self.attempts.fetch_add(1, Ordering::SeqCst);
         match fetched {
             Ok((keys_url, keys, pause)) => {
-                self.store_keys(&before, keys_url, keys);
+                self.store_keys(&previous, keys_url, keys);
                 Ok(pause)
             }
             Err(problem) => {
@@ -217,33 +232,33 @@ impl Provider {
                     problem,
                     "JWKS fetch failed; using the previous keys, if any"
                 );
-                self.surroundings.fetched(&self.issuer.url, "failure");
+                self.events.fetch_ended(&self.issuer.url, "failure");
                 // Cached keys stay valid: a failed fetch does not mean that the keys changed.
-                if before.keys_url.is_none() {
+                if previous.keys_url.is_none() {
                     let problem = Some(problem.clone());
-                    self.known.store(Arc::new(IssuerKeys {
+                    self.cached.store(Arc::new(IssuerKeys {
                         keys_url: None,
                         keys: KeySet::default(),
                         problem,
                     }));
-                    self.surroundings.changed();
+                    self.events.availability_changed();
                 }
                 Err(problem)
             }
         }
     }
 
-    fn store_keys(&self, before: &IssuerKeys, keys_url: String, keys: KeySet) {
-        self.surroundings.fetched(&self.issuer.url, "success");
-        let same_place = before.keys_url.as_deref() == Some(keys_url.as_str());
-        let same_keys = before.keys.is_within(&keys) && keys.is_within(&before.keys);
-        if same_place && same_keys {
+    fn store_keys(&self, previous: &IssuerKeys, keys_url: String, keys: KeySet) {
+        self.events.fetch_ended(&self.issuer.url, "success");
+        let same_url = previous.keys_url.as_deref() == Some(keys_url.as_str());
+        let same_keys = previous.keys.is_within(&keys) && keys.is_within(&previous.keys);
+        if same_url && same_keys {
             return;
         }
         for reason in &keys.skipped_keys {
             tracing::debug!(issuer = self.issuer.url, reason, "JWKS key skipped");
         }
-        let gone = !before.keys.is_within(&keys);
+        let has_removed_keys = !previous.keys.is_within(&keys);
         tracing::info!(
             issuer = self.issuer.url,
             keys = keys.len(),
@@ -251,17 +266,17 @@ impl Provider {
             hash = keys.hash,
             "JWKS fetched"
         );
-        self.known.store(Arc::new(IssuerKeys { keys_url: Some(keys_url), keys, problem: None }));
-        self.surroundings.changed();
-        if gone {
-            self.surroundings.renew();
+        self.cached.store(Arc::new(IssuerKeys { keys_url: Some(keys_url), keys, problem: None }));
+        self.events.availability_changed();
+        if has_removed_keys {
+            self.events.key_removed();
         }
     }
 
-    async fn ask(&self, keys_url: Option<&str>) -> Result<(String, KeySet, Duration), String> {
+    async fn fetch_keys(&self, keys_url: Option<&str>) -> Result<(String, KeySet, Duration), String> {
         let client = self.client.as_ref().map_err(Clone::clone)?;
         let keys_url = match keys_url {
-            Some(known) => known.to_owned(),
+            Some(cached) => cached.to_owned(),
             None => {
                 let url = discovery::url(&self.issuer);
                 let document = get(client, &url).await?;
@@ -269,26 +284,26 @@ impl Provider {
                     .map_err(|problem| format!("{url}: {problem}"))?
             }
         };
-        let answer = get(client, &keys_url).await?;
-        let keys = KeySet::parse(&answer.body).map_err(|problem| format!("{keys_url}: {problem}"))?;
-        Ok((keys_url, keys, refresh_interval(&answer)))
+        let response = get(client, &keys_url).await?;
+        let keys = KeySet::parse(&response.body).map_err(|problem| format!("{keys_url}: {problem}"))?;
+        Ok((keys_url, keys, refresh_interval(&response)))
     }
 }
 
 async fn get(client: &Client, url: &str) -> Result<ClientResponse, String> {
-    let answer = client.get(url, LIMITS).await.map_err(|error| format!("{url}: {error}"))?;
-    if answer.status.as_u16() == 200 {
-        Ok(answer)
+    let response = client.get(url, LIMITS).await.map_err(|error| format!("{url}: {error}"))?;
+    if response.status.as_u16() == 200 {
+        Ok(response)
     } else {
-        Err(format!("{url}: unexpected HTTP status {}", answer.status))
+        Err(format!("{url}: unexpected HTTP status {}", response.status))
     }
 }
 
 /// How long the response may be cached.
-fn refresh_interval(answer: &ClientResponse) -> Duration {
-    let said = answer.headers.get(CACHE_CONTROL).and_then(|value| value.to_str().ok());
-    let seconds = said.and_then(|said| {
-        said.split(',').find_map(|part| part.trim().strip_prefix("max-age=")?.trim().parse().ok())
+fn refresh_interval(response: &ClientResponse) -> Duration {
+    let header = response.headers.get(CACHE_CONTROL).and_then(|value| value.to_str().ok());
+    let seconds = header.and_then(|header| {
+        header.split(',').find_map(|part| part.trim().strip_prefix("max-age=")?.trim().parse().ok())
     });
     seconds.map_or(REFRESH, |seconds| Duration::from_secs(seconds).clamp(MIN_REFRESH, MAX_REFRESH))
 }
@@ -299,17 +314,17 @@ async fn refresh_loop(provider: Weak<Provider>) {
     loop {
         let pause = {
             let Some(provider) = provider.upgrade() else { return };
-            let _one_at_a_time = provider.fetching.lock().await;
+            let _fetch_lock = provider.fetching.lock().await;
             let fetched = provider.fetch(true).await;
             if !provider.attempted.send_replace(true) {
-                provider.surroundings.changed();
+                provider.events.availability_changed();
             }
             match fetched {
                 Ok(pause) => {
                     retry = RETRY;
                     pause
                 }
-                Err(_) if provider.known.load().keys_url.is_some() => MIN_REFRESH,
+                Err(_) if provider.cached.load().keys_url.is_some() => MIN_REFRESH,
                 Err(_) => {
                     let pause = retry;
                     retry = (retry * 2).min(MAX_RETRY);
@@ -352,18 +367,18 @@ mod tests {
 
     #[test]
     fn unknown_key_fetches_are_rate_limited() {
-        let mut allowance = FetchRateLimit { left: BURST, since: Duration::ZERO };
-        let mut taken = |millis: u64| {
+        let mut rate_limit = FetchRateLimit { left: BURST, since: Duration::ZERO };
+        let mut allowed_fetches = |millis: u64| {
             let now = Duration::from_millis(millis);
-            (0..100).filter(|_| allowance.take(now)).count()
+            (0..100).filter(|_| rate_limit.take(now)).count()
         };
         let at = [0, 999, 1000, 1999, 2500, 3000, 60_000, 60_999, 61_000];
-        assert_eq!(at.map(&mut taken), [5, 0, 1, 0, 1, 1, 5, 0, 1]);
+        assert_eq!(at.map(&mut allowed_fetches), [5, 0, 1, 0, 1, 1, 5, 0, 1]);
     }
 
     #[test]
     fn jwks_refresh_interval_follows_cache_control() {
-        for (header, want) in [
+        for (header, expected) in [
             (None, REFRESH),
             (Some("max-age=300"), Duration::from_secs(300)),
             (Some("public, max-age=120, must-revalidate"), Duration::from_secs(120)),
@@ -372,15 +387,15 @@ mod tests {
             (Some("no-store"), REFRESH),
             (Some("max-age=x"), REFRESH),
         ] {
-            let mut answer = ClientResponse {
+            let mut response = ClientResponse {
                 status: http::StatusCode::OK,
                 headers: http::HeaderMap::new(),
                 body: Default::default(),
             };
             if let Some(header) = header {
-                answer.headers.insert(CACHE_CONTROL, http::HeaderValue::from_static(header));
+                response.headers.insert(CACHE_CONTROL, http::HeaderValue::from_static(header));
             }
-            assert_eq!(refresh_interval(&answer), want, "{header:?}");
+            assert_eq!(refresh_interval(&response), expected, "{header:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use expressions::{Program, Type};
 
-use crate::tokens::jose::Algorithm;
+use crate::tokens::algorithm::Algorithm;
 
 /// The issuer of tokens and their audiences.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

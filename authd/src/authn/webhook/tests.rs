@@ -15,7 +15,7 @@ async fn method(mock: &Mock, version: Version, ttl: Duration, audiences: &[&str]
         ttl,
         api_audiences: audiences.iter().map(|a| (*a).to_owned()).collect(),
     };
-    TokenWebhook::over(mock.webhook(MINUTE), settings, &mock.ground()).unwrap()
+    TokenWebhook::from_webhook(mock.webhook(MINUTE), settings, &mock.context()).unwrap()
 }
 
 fn review(version: &str, status: serde_json::Value) -> serde_json::Value {
@@ -27,7 +27,7 @@ fn jane() -> serde_json::Value {
 }
 
 /// The username and the audiences, or the rejection reason.
-fn short(outcome: Outcome) -> Result<String, String> {
+fn user_name_or_check(outcome: Outcome) -> Result<String, String> {
     match outcome {
         Outcome::Accepted(accepted) => Ok(format!("{} {:?}", accepted.user.name, accepted.audiences)),
         Outcome::RejectedWithTtl(check, _) => Err(check),
@@ -41,19 +41,19 @@ async fn token_webhook_sends_configured_review_version() {
     for (version, api_version) in [(Version::V1, V1), (Version::V1Beta1, V1BETA1)] {
         mock.set_response(200, review(api_version, jane()));
         let method = method(&mock, version, MINUTE, &["a", "b"]).await;
-        assert_eq!(short(method.authenticate("opaque", &[]).await).unwrap(), "jane []");
+        assert_eq!(user_name_or_check(method.authenticate("opaque", &[]).await).unwrap(), "jane []");
         let [ReceivedRequest { method, path, body, certificate }] = &mock.take_requests()[..] else {
             panic!("one request")
         };
         assert_eq!((method.as_str(), path.as_str(), *certificate), ("POST", "/hook", true));
-        let want = json!({
+        let expected = json!({
             "apiVersion": api_version, "kind": "TokenReview", "metadata": {},
             "spec": {"token": "opaque", "audiences": ["a", "b"]},
         });
-        assert_eq!(*body, want);
+        assert_eq!(*body, expected);
     }
     let method = method(&mock, Version::V1Beta1, MINUTE, &[]).await;
-    assert!(short(method.authenticate("opaque", &[]).await).is_ok());
+    assert!(user_name_or_check(method.authenticate("opaque", &[]).await).is_ok());
     assert_eq!(mock.take_requests()[0].body["spec"], json!({"token": "opaque"}), "no audiences, no field");
 }
 
@@ -68,15 +68,15 @@ async fn token_review_status_gives_user_or_rejection() {
         "status": {"authenticated": true, "user": user, "audiences": ["api"], "error": "ignored"}});
     mock.set_response(200, full);
     let Outcome::Accepted(accepted) = method.authenticate("t", &[]).await else { panic!() };
-    let want = UserInfo {
+    let expected = UserInfo {
         name: "jane".into(),
         uid: "u1".into(),
         groups: vec!["a".into(), "b".into()],
         extra: [("K".to_owned(), vec!["v".to_owned()]), ("e".to_owned(), vec![])].into(),
     };
-    assert_eq!((accepted.user, accepted.ttl), (want, Some(Duration::ZERO)));
+    assert_eq!((accepted.user, accepted.ttl), (expected, Some(Duration::ZERO)));
     let other = "the webhook accepted the token for other audiences";
-    for (status, body, want) in [
+    for (status, body, expected) in [
         (200, review(V1, jane()).to_string(), Ok("jane []")),
         (201, review(V1, jane()).to_string(), Ok("jane []")),
         (200, json!({"status": jane()}).to_string(), Ok("jane []")),
@@ -121,17 +121,17 @@ async fn token_review_status_gives_user_or_rejection() {
         (
             200,
             review(V1, json!({"authenticated": "yes"})).to_string(),
-            Err("has a authenticated of another type"),
+            Err("field `authenticated` has the wrong type"),
         ),
         (
             200,
             review(V1, json!({"authenticated": true, "user": {"username": 5}})).to_string(),
-            Err("has a username of another type"),
+            Err("field `username` has the wrong type"),
         ),
         (
             200,
             review(V1, json!({"authenticated": true, "user": {"username": "j", "groups": "a"}})).to_string(),
-            Err("has a groups of another type"),
+            Err("field `groups` has the wrong type"),
         ),
         (200, "hunter2".to_owned(), Err("the response is not JSON")),
         (200, String::new(), Err("the response is not JSON")),
@@ -141,13 +141,13 @@ async fn token_review_status_gives_user_or_rejection() {
         (302, review(V1, jane()).to_string(), Err("HTTP status 302")),
     ] {
         mock.set_response(status, &body);
-        let got = short(method.authenticate("t", &[]).await);
-        match (got, want) {
-            (Ok(got), Ok(want)) => assert_eq!(got, want),
-            (Err(got), Err(want)) => {
-                assert!(got.contains(want) && !got.contains("hunter2"), "{got}: {want}");
+        let got = user_name_or_check(method.authenticate("t", &[]).await);
+        match (got, expected) {
+            (Ok(got), Ok(expected)) => assert_eq!(got, expected),
+            (Err(got), Err(expected)) => {
+                assert!(got.contains(expected) && !got.contains("hunter2"), "{got}: {expected}");
             }
-            (got, want) => panic!("{body:.200}: {got:?}, not {want:?}"),
+            (got, expected) => panic!("{body:.200}: {got:?}, not {expected:?}"),
         }
     }
 }
@@ -158,7 +158,7 @@ async fn token_webhook_audiences_are_intersected() {
     let method = method(&mock, Version::V1, Duration::ZERO, &["api", "own"]).await;
     let list = |words: &str| -> Vec<String> { words.split_whitespace().map(str::to_owned).collect() };
     // Requested audiences, audiences in the response, result; None: rejected.
-    for (asked, said, want) in [
+    for (requested, response_audiences, expected) in [
         ("", "", Some("")),
         ("", "api", Some("")),
         ("", "api other", Some("")),
@@ -169,16 +169,16 @@ async fn token_webhook_audiences_are_intersected() {
         ("x", "api", None),
     ] {
         let mut status = jane();
-        status["audiences"] = list(said).into();
+        status["audiences"] = list(response_audiences).into();
         mock.set_response(200, review(V1, status));
         mock.take_requests();
-        let outcome = method.authenticate("t", &list(asked)).await;
+        let outcome = method.authenticate("t", &list(requested)).await;
         let got = match outcome {
             Outcome::Accepted(accepted) => Some(accepted.audiences),
             _ => None,
         };
-        assert_eq!(got, want.map(list), "{asked} of {said}");
-        let sent = if asked.is_empty() { "api own" } else { asked };
+        assert_eq!(got, expected.map(list), "{requested} of {response_audiences}");
+        let sent = if requested.is_empty() { "api own" } else { requested };
         assert_eq!(mock.take_requests()[0].body["spec"]["audiences"], json!(list(sent)));
     }
 }
@@ -203,12 +203,12 @@ async fn token_webhook_caches_only_acceptances() {
     assert_eq!(ask("t", vec![]).await, (true, 120, 1));
     mock.clock.advance(Duration::from_secs(119));
     assert_eq!(ask("t", vec![]).await, (true, 1, 0), "the remaining TTL");
-    assert_eq!(ask("u", vec![]).await, (true, 120, 1), "another token");
+    assert_eq!(ask("u", vec![]).await, (true, 120, 1), "a second token");
     assert_eq!(ask("t", vec!["api".into()]).await, (true, 1, 0), "an equivalent request is a cache hit");
     assert_eq!(
         ask("t", vec!["x".into(), "y".into()]).await,
         (false, 120, 1),
-        "other audiences are another cache key"
+        "different audiences have their own cache entry"
     );
     assert_eq!(ask("t", vec!["xy".into()]).await, (false, 120, 1), "different audience lists do not collide");
     mock.clock.advance(Duration::from_secs(1));
@@ -232,13 +232,13 @@ async fn concurrent_token_reviews_share_one_call_and_time_out() {
     mock.set_response(200, review(V1, jane()));
     let many = method(&mock, Version::V1, MINUTE, &[]).await;
     let all = futures_util::future::join_all((0..40).map(|_| many.authenticate("t", &[]))).await;
-    assert!(all.into_iter().all(|outcome| short(outcome).is_ok()));
+    assert!(all.into_iter().all(|outcome| user_name_or_check(outcome).is_ok()));
     assert_eq!(mock.take_requests().len(), 1);
     mock.stop_responding();
     let settings = Settings { ttl: MINUTE, ..many.settings.clone() };
     let webhook = mock.webhook(Duration::from_millis(30));
-    let method = TokenWebhook::over(webhook, settings, &mock.ground()).unwrap();
-    let check = short(method.authenticate("hunter2", &[]).await).unwrap_err();
+    let method = TokenWebhook::from_webhook(webhook, settings, &mock.context()).unwrap();
+    let check = user_name_or_check(method.authenticate("hunter2", &[]).await).unwrap_err();
     assert!(check.contains("no response within 30ms") && !check.contains("hunter2"), "{check}");
     assert!(!format!("{method:?}").contains("hunter2"));
 }
@@ -247,8 +247,8 @@ async fn concurrent_token_reviews_share_one_call_and_time_out() {
 async fn request_without_token_skips_token_webhook() {
     let mock = Mock::start().await;
     let method = TokenWebhookAuthenticator(method(&mock, Version::V1, MINUTE, &[]).await);
-    let at = AuthnContext { now: jiff::Timestamp::UNIX_EPOCH, at_least: 0 };
-    let outcome = method.authenticate(Credentials::default(), at).await.unwrap();
+    let context = AuthnContext { now: jiff::Timestamp::UNIX_EPOCH, at_least: 0 };
+    let outcome = method.authenticate(Credentials::default(), context).await.unwrap();
     assert!(matches!(outcome, Outcome::NotApplicable) && mock.take_requests().is_empty());
 }
 
@@ -257,7 +257,7 @@ async fn token_webhook_waiters_are_limited() {
     let mock = Mock::start().await;
     let method = method(&mock, Version::V1, MINUTE, &[]).await;
     mock.set_response(200, review(V1, jane()));
-    assert!(short(method.authenticate("known", &[]).await).is_ok());
+    assert!(user_name_or_check(method.authenticate("known", &[]).await).is_ok());
     mock.stop_responding();
     let waiting: Vec<_> = (0..MAX_WAITING)
         .map(|i| {
@@ -265,16 +265,19 @@ async fn token_webhook_waiters_are_limited() {
             tokio::spawn(async move { method.authenticate(&format!("t{i}"), &[]).await })
         })
         .collect();
-    while method.waiting.available_permits() > 0 {
+    while method.waiter_permits.available_permits() > 0 {
         tokio::task::yield_now().await;
     }
-    let Outcome::Undecided(why) = method.authenticate("more", &[]).await else {
+    let Outcome::Undecided(reason) = method.authenticate("more", &[]).await else {
         panic!("expected an undecided outcome")
     };
-    assert_eq!(why, "1024 requests already wait for the webhook");
-    assert!(short(method.authenticate("known", &[]).await).is_ok(), "cached responses stay usable");
+    assert_eq!(reason, "1024 requests already wait for the webhook");
+    assert!(
+        user_name_or_check(method.authenticate("known", &[]).await).is_ok(),
+        "cached responses stay usable"
+    );
     waiting.into_iter().for_each(|login| login.abort());
-    while method.waiting.available_permits() < MAX_WAITING {
+    while method.waiter_permits.available_permits() < MAX_WAITING {
         tokio::task::yield_now().await;
     }
 }

@@ -28,6 +28,37 @@ pub(super) const MAX_CERTIFICATES: usize = 8;
 /// Limit in bytes of a chain.
 pub(super) const MAX_CHAIN_BYTES: usize = 128 * 1024;
 
+/// The failed check of a certificate chain.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ChainError {
+    /// No CA is configured for this kind of peer.
+    #[error("no CA is configured")]
+    NoAuthority,
+    /// The chain has no certificate.
+    #[error("the chain is empty")]
+    Empty,
+    /// The chain exceeds a limit.
+    #[error("the chain is too long: {certificates} certificates, {bytes} bytes")]
+    TooLong {
+        /// Number of certificates.
+        certificates: usize,
+        /// Size of all certificates.
+        bytes: usize,
+    },
+    /// The leaf certificate is malformed.
+    #[error("the certificate is malformed: {0}")]
+    Malformed(String),
+    /// A certificate of the chain cannot be parsed.
+    #[error("{0} cannot be parsed")]
+    Unparsable(&'static str),
+    /// A certificate of the chain is on a revocation list.
+    #[error("a certificate of the chain is revoked")]
+    Revoked,
+    /// The chain does not lead to a CA, or a certificate is not valid now or for clients.
+    #[error("the chain is not valid: {0}")]
+    Invalid(String),
+}
+
 /// The CAs of a file.
 pub(crate) struct Authorities(Vec<Authority>);
 
@@ -39,7 +70,7 @@ struct Authority {
 
 /// A verified leaf certificate.
 #[derive(Debug)]
-pub(crate) struct Verified<'c> {
+pub(crate) struct VerifiedChain<'c> {
     /// DER.
     pub(crate) leaf: &'c [u8],
     /// The first moment at which the whole chain is valid.
@@ -61,17 +92,22 @@ impl Authorities {
     ///
     /// The certificate that is invalid and why, or that there is none.
     pub(crate) fn read(pem: &[u8]) -> Result<Self, String> {
-        let mut found = Vec::new();
-        for (at, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
-            let wrong = |error: String| format!("certificate {}: {error}", at + 1);
-            let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
+        let mut authorities = Vec::new();
+        for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
+            let in_certificate = |error: String| format!("certificate {}: {error}", index + 1);
+            let certificate = certificate.map_err(|error| in_certificate(error.to_string()))?;
             let anchor = webpki::anchor_from_trusted_cert(&certificate)
-                .map_err(|error| wrong(error.to_string()))?
+                .map_err(|error| in_certificate(error.to_string()))?
                 .to_owned();
-            let (from, until) = validity(&certificate).ok_or_else(|| wrong("cannot be parsed".to_owned()))?;
-            found.push(Authority { anchor, from, until });
+            let (from, until) =
+                validity(&certificate).ok_or_else(|| in_certificate("cannot be parsed".to_owned()))?;
+            authorities.push(Authority { anchor, from, until });
         }
-        if found.is_empty() { Err("no certificate in the file".to_owned()) } else { Ok(Authorities(found)) }
+        if authorities.is_empty() {
+            Err("no certificate in the file".to_owned())
+        } else {
+            Ok(Authorities(authorities))
+        }
     }
 
     /// The CAs as issuers of certificates and of revocation lists.
@@ -97,22 +133,22 @@ impl Authorities {
         chain: &'c [Vec<u8>],
         revoked: &Lists,
         now: Timestamp,
-    ) -> Result<Verified<'c>, String> {
+    ) -> Result<VerifiedChain<'c>, ChainError> {
         let bytes: usize = chain.iter().map(Vec::len).sum();
         if chain.len() > MAX_CERTIFICATES || bytes > MAX_CHAIN_BYTES {
-            return Err(format!("the chain is too long: {} certificates, {bytes} bytes", chain.len()));
+            return Err(ChainError::TooLong { certificates: chain.len(), bytes });
         }
-        let (leaf, intermediates) = chain.split_first().ok_or("the chain is empty")?;
+        let (leaf, intermediates) = chain.split_first().ok_or(ChainError::Empty)?;
         let certificate = CertificateDer::from(leaf.as_slice());
         let intermediates: Vec<CertificateDer<'_>> =
             intermediates.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
         let seconds = now.as_second();
         let valid = self.0.iter().filter(|authority| (authority.from..=authority.until).contains(&seconds));
         let anchors: Vec<TrustAnchor<'_>> = valid.map(|authority| authority.anchor.clone()).collect();
-        let at = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
 
         let end_entity = EndEntityCert::try_from(&certificate)
-            .map_err(|error| format!("the certificate is malformed: {error}"))?;
+            .map_err(|error| ChainError::Malformed(error.to_string()))?;
         let usage = KeyUsage::client_auth();
         let none_revoked = |path: &VerifiedPath<'_>| {
             if is_revoked(path, revoked) { Err(webpki::Error::CertRevoked) } else { Ok(()) }
@@ -122,19 +158,21 @@ impl Authorities {
                 webpki::ALL_VERIFICATION_ALGS,
                 &anchors,
                 &intermediates,
-                at,
+                time,
                 usage,
                 None,
                 Some(&none_revoked),
             )
             .map_err(|error| match error {
-                webpki::Error::CertRevoked => "a certificate of the chain is revoked".to_owned(),
-                error => format!("the chain is not valid: {error}"),
+                webpki::Error::CertRevoked => ChainError::Revoked,
+                error => ChainError::Invalid(error.to_string()),
             })?;
 
-        let (mut first, mut last) = validity(&certificate).ok_or("the certificate cannot be parsed")?;
+        let (mut first, mut last) =
+            validity(&certificate).ok_or(ChainError::Unparsable("the certificate"))?;
         for certificate in path.intermediate_certificates() {
-            let (from, until) = validity(&certificate.der()).ok_or("an intermediate cannot be parsed")?;
+            let (from, until) =
+                validity(&certificate.der()).ok_or(ChainError::Unparsable("an intermediate"))?;
             (first, last) = (first.max(from), last.min(until));
         }
         let used = || self.0.iter().filter(|authority| authority.anchor == *path.anchor());
@@ -142,7 +180,7 @@ impl Authorities {
         last = used().map(|authority| authority.until).max().map_or(last, |until| last.min(until));
         // The last second of `notAfter` is still valid.
         let ends = Timestamp::from_second(last.saturating_add(1)).ok();
-        Ok(Verified { leaf, starts: Timestamp::from_second(first).ok(), ends })
+        Ok(VerifiedChain { leaf, starts: Timestamp::from_second(first).ok(), ends })
     }
 }
 
@@ -153,7 +191,7 @@ fn is_revoked(path: &VerifiedPath<'_>, lists: &Lists) -> bool {
     }
     let intermediates: Vec<_> = path
         .intermediate_certificates()
-        .map(|held| (held.subject().to_vec(), held.subject_public_key_info(), held.issuer(), held.serial()))
+        .map(|cert| (cert.subject().to_vec(), cert.subject_public_key_info(), cert.issuer(), cert.serial()))
         .collect();
     let end_entity = path.end_entity();
     let mut certificates = std::iter::once((end_entity.issuer(), end_entity.serial()))

@@ -5,13 +5,13 @@
 //! [`Lists::read`] reads all lists of a PEM file, or one in DER (RFC 5280, section 5). [`Lists::revoke`]
 //! returns whether a list revokes a certificate, by serial number and issuer. The list must have the issuer's
 //! name and be signed with the issuer's key. A list past its next update still counts: revoked certificates
-//! stay revoked. [`Lists::keep_from`] keeps active lists beside an outdated list of the same issuer: only a
-//! valid list removes a revocation.
+//! stay revoked. [`Lists::keep_from`] keeps active lists beside an outdated list of the same issuer key: only
+//! a valid list removes a revocation. Two keys with one issuer name, as in a CA rotation, are two issuers.
 //!
 //! # Invariants
 //!
 //! INVARIANT (only the issuer revokes): a list that is not signed with the key of the certificate's issuer
-//! does not revoke the certificate. A list with the name of a trusted CA and another signature is an error of
+//! does not revoke the certificate. A list with the name of a trusted CA and a foreign signature is an error of
 //! the file.
 //!
 //! # Reference
@@ -28,6 +28,7 @@ use rustls_pki_types::CertificateRevocationListDer;
 use rustls_pki_types::pem::PemObject;
 use webpki::BorrowedCertRevocationList;
 use x509_parser::asn1_rs::Any;
+use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
 /// The revocation lists of a file.
@@ -39,11 +40,13 @@ struct List {
     /// Contents of the DER value of the issuer's name.
     issuer: Vec<u8>,
     /// The issuer as text.
-    shown: String,
+    issuer_text: String,
+    /// The key identifier of the extension `authorityKeyIdentifier`.
+    authority_key_id: Option<Vec<u8>>,
     this_update: i64,
     next_update: Option<i64>,
     serials: HashSet<Vec<u8>>,
-    signed: Signed,
+    signed: SignedToken,
     /// Public keys checked so far, and whether each verifies the signature.
     /// A list may be long, so repeated use of a revoked certificate must not verify the signature again.
     keys: Mutex<Vec<(Vec<u8>, bool)>>,
@@ -57,12 +60,15 @@ const MAX_KEYS: usize = 16;
 impl std::fmt::Debug for List {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let revoked = self.serials.len();
-        f.debug_struct("List").field("issuer", &self.shown).field("revoked", &revoked).finish_non_exhaustive()
+        f.debug_struct("List")
+            .field("issuer", &self.issuer_text)
+            .field("revoked", &revoked)
+            .finish_non_exhaustive()
     }
 }
 
 /// The signed message, the signature algorithm, and the signature.
-struct Signed {
+struct SignedToken {
     message: Vec<u8>,
     /// Contents of the DER value of the algorithm identifier.
     algorithm: Vec<u8>,
@@ -89,10 +95,10 @@ impl Lists {
             return Ok(Lists(vec![Arc::new(List::read(content)?)]));
         }
         let mut lists = Vec::new();
-        for (at, list) in CertificateRevocationListDer::pem_slice_iter(content).enumerate() {
-            let wrong = |error: String| format!("list {}: {error}", at + 1);
-            let list = list.map_err(|error| wrong(error.to_string()))?;
-            lists.push(Arc::new(List::read(&list).map_err(wrong)?));
+        for (index, list) in CertificateRevocationListDer::pem_slice_iter(content).enumerate() {
+            let in_list = |error: String| format!("list {}: {error}", index + 1);
+            let list = list.map_err(|error| in_list(error.to_string()))?;
+            lists.push(Arc::new(List::read(&list).map_err(in_list)?));
         }
         if lists.is_empty() { Err("no revocation list in the file".to_owned()) } else { Ok(Lists(lists)) }
     }
@@ -110,21 +116,21 @@ impl Lists {
     ) -> Result<Vec<String>, String> {
         let mut remarks = Vec::new();
         for list in &self.0 {
-            let List { issuer, shown, next_update, .. } = &**list;
+            let List { issuer, issuer_text, next_update, .. } = &**list;
             let mut of_name =
                 authorities.iter().filter(|authority| authority.subject == issuer.as_slice()).peekable();
             if of_name.peek().is_none() {
                 remarks.push(format!(
-                    "the list of `{shown}` is not of a trusted CA: it applies to intermediates only"
+                    "the list of `{issuer_text}` is not of a trusted CA: it applies to intermediates only"
                 ));
-            } else if !of_name.any(|authority| list.is_by(authority.public_key)) {
-                return Err(format!("the list of `{shown}` is not signed by the CA of that name"));
+            } else if !of_name.any(|authority| list.is_signed_by(authority.public_key)) {
+                return Err(format!("the list of `{issuer_text}` is not signed by the CA of that name"));
             }
             // After a CA key rotation: the list of the new key does not cover certificates of the old key.
             for authority in authorities.iter().filter(|authority| authority.subject == issuer.as_slice()) {
-                let listed = |list: &List| list.issuer == *issuer && list.is_by(authority.public_key);
+                let listed = |list: &List| list.issuer == *issuer && list.is_signed_by(authority.public_key);
                 let remark = format!(
-                    "no list of `{shown}` is signed with its key {}: no certificate signed by this key is revoked",
+                    "no list of `{issuer_text}` is signed with its key {}: no certificate signed by this key is revoked",
                     key_fingerprint(authority.public_key)
                 );
                 if !self.0.iter().any(|list| listed(list)) && !remarks.contains(&remark) {
@@ -132,31 +138,40 @@ impl Lists {
                 }
             }
             if next_update.is_some_and(|next| next < now.as_second()) {
-                remarks.push(format!("the list of `{shown}` is past its next update"));
+                remarks.push(format!("the list of `{issuer_text}` is past its next update"));
             }
         }
         Ok(remarks)
     }
 
-    /// Keeps each active list whose issuer has an outdated list here.
+    /// Keeps each active list whose issuer key has an outdated list in the new file.
     /// Outdated means past its next update, of the future, or older than a valid active list. Returns a
-    /// remark for operators on each.
-    pub(super) fn keep_from(&mut self, in_force: &Lists, now: Timestamp) -> Vec<String> {
-        let is_older = |list: &List, old: &List| {
-            old.issuer == list.issuer && list.this_update < old.this_update && !old.is_outdated(now)
+    /// remark for operators on each. `authorities` are the trusted CAs.
+    pub(super) fn keep_from(
+        &mut self,
+        active: &Lists,
+        authorities: &[IssuerKey<'_>],
+        now: Timestamp,
+    ) -> Vec<String> {
+        let is_superseded = |list: &List| {
+            active.0.iter().any(|old| {
+                list.this_update < old.this_update
+                    && !old.is_outdated(now)
+                    && list.has_issuer_key_of(old, authorities)
+            })
         };
-        let is_bad = |list: &List| list.is_outdated(now) || in_force.0.iter().any(|old| is_older(list, old));
+        let is_invalid = |list: &List| list.is_outdated(now) || is_superseded(list);
         let is_kept = |old: &Arc<List>| {
             let is_same = |list: &Arc<List>| list.signed.message == old.signed.message;
-            let mut of_issuer = self.0.iter().filter(|list| list.issuer == old.issuer);
-            !self.0.iter().any(is_same) && of_issuer.any(|list| is_bad(list))
+            !self.0.iter().any(is_same)
+                && self.0.iter().any(|list| is_invalid(list) && list.has_issuer_key_of(old, authorities))
         };
-        let kept: Vec<Arc<List>> = in_force.0.iter().filter(|old| is_kept(old)).cloned().collect();
+        let kept: Vec<Arc<List>> = active.0.iter().filter(|old| is_kept(old)).cloned().collect();
         let remark = |list: &Arc<List>| {
             format!(
                 "the new list of `{}` is expired, of the future or older than the active list: revoked certificates \
                  stay revoked until a valid list arrives",
-                list.shown
+                list.issuer_text
             )
         };
         let mut remarks: Vec<String> = kept.iter().map(remark).collect();
@@ -171,7 +186,7 @@ impl Lists {
         self.0.iter().any(|list| {
             list.issuer == issuer.subject
                 && list.serials.contains(serial_digits(serial))
-                && list.is_by(issuer.public_key)
+                && list.is_signed_by(issuer.public_key)
         })
     }
 
@@ -188,15 +203,16 @@ impl List {
             .map_err(|error| format!("not a list that can be used: {error}"))?;
         let (_, parsed) =
             CertificateRevocationList::from_der(der).map_err(|_| "the list cannot be parsed".to_owned())?;
-        let signed = Signed::of(der).ok_or("the list cannot be parsed")?;
+        let signed = SignedToken::of(der).ok_or("the list cannot be parsed")?;
         let issuer = der_contents(parsed.issuer().as_raw()).ok_or("the issuer cannot be parsed")?;
         let serials =
             parsed.iter_revoked_certificates().map(|entry| serial_digits(entry.raw_serial()).to_vec());
         Ok(List {
             issuer: issuer.to_vec(),
-            shown: parsed.issuer().to_string(),
+            issuer_text: parsed.issuer().to_string(),
+            authority_key_id: authority_key_id(&parsed),
             this_update: parsed.last_update().timestamp(),
-            next_update: parsed.next_update().map(|at| at.timestamp()),
+            next_update: parsed.next_update().map(|time| time.timestamp()),
             serials: serials.collect(),
             signed,
             keys: Mutex::default(),
@@ -209,23 +225,41 @@ impl List {
         self.next_update.is_some_and(|next| next < now) || self.this_update > now.saturating_add(CLOCK_SKEW)
     }
 
+    /// Whether two lists have the issuer name and the issuer key in common.
+    /// The signature decides for a key of `authorities`, the authority key identifier for an intermediate.
+    /// Lists without identifiers count as lists of one key, so that no revocation is lost.
+    fn has_issuer_key_of(&self, other: &List, authorities: &[IssuerKey<'_>]) -> bool {
+        if self.issuer != other.issuer {
+            return false;
+        }
+        let mut of_name = authorities.iter().filter(|authority| authority.subject == self.issuer.as_slice());
+        if let Some(signer) = of_name.find(|authority| self.is_signed_by(authority.public_key)) {
+            return other.is_signed_by(signer.public_key);
+        }
+        match (&self.authority_key_id, &other.authority_key_id) {
+            (Some(id), Some(other_id)) => id == other_id,
+            _ => true,
+        }
+    }
+
     /// Whether the holder of a public key signed the list.
-    fn is_by(&self, public_key: &[u8]) -> bool {
-        let known =
-            |keys: &[(Vec<u8>, bool)]| keys.iter().find(|(key, _)| key == public_key).map(|(_, by)| *by);
-        if let Some(by) = known(&self.keys.lock()) {
-            return by;
+    fn is_signed_by(&self, public_key: &[u8]) -> bool {
+        let cached = |keys: &[(Vec<u8>, bool)]| {
+            keys.iter().find(|(key, _)| key == public_key).map(|(_, valid)| *valid)
+        };
+        if let Some(is_valid) = cached(&self.keys.lock()) {
+            return is_valid;
         }
-        let by = self.signed.is_by(public_key);
+        let is_valid = self.signed.is_signed_by(public_key);
         let mut keys = self.keys.lock();
-        if keys.len() < MAX_KEYS && known(&keys).is_none() {
-            keys.push((public_key.to_vec(), by));
+        if keys.len() < MAX_KEYS && cached(&keys).is_none() {
+            keys.push((public_key.to_vec(), is_valid));
         }
-        by
+        is_valid
     }
 }
 
-impl Signed {
+impl SignedToken {
     /// Splits `SEQUENCE { tbsCertList, signatureAlgorithm, signatureValue }`.
     fn of(der: &[u8]) -> Option<Self> {
         let inner = der_contents(der)?;
@@ -233,7 +267,7 @@ impl Signed {
         let message = inner.get(..inner.len().checked_sub(rest.len())?)?;
         let (rest, algorithm) = Any::from_der(rest).ok()?;
         let (_, signature) = Any::from_der(rest).ok()?;
-        Some(Signed {
+        Some(SignedToken {
             message: message.to_vec(),
             algorithm: algorithm.data.to_vec(),
             signature: bits(signature.data)?.to_vec(),
@@ -241,7 +275,7 @@ impl Signed {
     }
 
     /// Whether a public key verifies the signature.
-    fn is_by(&self, public_key: &[u8]) -> bool {
+    fn is_signed_by(&self, public_key: &[u8]) -> bool {
         let Ok((rest, algorithm)) = Any::from_der(public_key) else { return false };
         let Ok((_, key)) = Any::from_der(rest) else { return false };
         let Some(key) = bits(key.data) else { return false };
@@ -253,16 +287,26 @@ impl Signed {
     }
 }
 
+/// The key identifier that a list names for its issuer.
+fn authority_key_id(list: &CertificateRevocationList<'_>) -> Option<Vec<u8>> {
+    list.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::AuthorityKeyIdentifier(identifier) => {
+            identifier.key_identifier.as_ref().map(|id| id.0.to_vec())
+        }
+        _ => None,
+    })
+}
+
 /// The first bytes of the SHA-256 of a public key info, as `openssl pkey -pubin` encodes it.
 fn key_fingerprint(public_key: &[u8]) -> String {
-    let mut whole = match u16::try_from(public_key.len()) {
+    let mut encoded = match u16::try_from(public_key.len()) {
         Ok(length @ 0..=0x7f) => vec![0x30, length.to_be_bytes()[1]],
         Ok(length @ 0x80..=0xff) => vec![0x30, 0x81, length.to_be_bytes()[1]],
         Ok(length) => [&[0x30, 0x82], length.to_be_bytes().as_slice()].concat(),
         Err(_) => Vec::new(),
     };
-    whole.extend(public_key);
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &whole);
+    encoded.extend(public_key);
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &encoded);
     digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -17,8 +17,33 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 const MAX_NAME_BYTES: usize = 1024;
 /// Limit of attributes in a subject.
 const MAX_ATTRIBUTES: usize = 1024;
-/// The attribute that holds the uid.
+/// The object identifier of the uid attribute.
 const UID: &str = "1.3.6.1.4.1.57683.2";
+
+/// The reason why a subject names no identity.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SubjectError {
+    /// The certificate is malformed.
+    #[error("the certificate cannot be parsed")]
+    Certificate,
+    /// The subject exceeds the limit of attributes.
+    #[error("the subject has more than {MAX_ATTRIBUTES} attributes")]
+    TooManyAttributes,
+    /// An attribute is not text.
+    #[error("subject attribute {0} is not text")]
+    NotText(String),
+    /// An attribute is too long.
+    #[error("subject attribute {id} has {bytes} bytes")]
+    TooLong {
+        /// The object identifier.
+        id: String,
+        /// The size of the value.
+        bytes: usize,
+    },
+    /// An attribute has a control character.
+    #[error("subject attribute {0} has a control character")]
+    ControlCharacter(String),
+}
 
 /// The attributes of a subject.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -37,22 +62,21 @@ impl Subject {
     /// # Errors
     ///
     /// The attribute that cannot be read, and why.
-    pub(crate) fn read(certificate: &[u8]) -> Result<Self, String> {
-        let (_, parsed) =
-            X509Certificate::from_der(certificate).map_err(|_| "the certificate cannot be parsed")?;
+    pub(crate) fn read(certificate: &[u8]) -> Result<Self, SubjectError> {
+        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| SubjectError::Certificate)?;
         let mut subject = Subject::default();
-        for (at, attribute) in parsed.subject().iter_attributes().enumerate() {
-            if at == MAX_ATTRIBUTES {
-                return Err(format!("the subject has more than {MAX_ATTRIBUTES} attributes"));
+        for (index, attribute) in parsed.subject().iter_attributes().enumerate() {
+            if index == MAX_ATTRIBUTES {
+                return Err(SubjectError::TooManyAttributes);
             }
             let id = attribute.attr_type().to_id_string();
             let text = || {
-                let text = attribute.as_str().map_err(|_| format!("subject attribute {id} is not text"))?;
+                let text = attribute.as_str().map_err(|_| SubjectError::NotText(id.clone()))?;
                 if text.len() > MAX_NAME_BYTES {
-                    return Err(format!("subject attribute {id} has {} bytes", text.len()));
+                    return Err(SubjectError::TooLong { id: id.clone(), bytes: text.len() });
                 }
                 if text.chars().any(char::is_control) {
-                    return Err(format!("subject attribute {id} has a control character"));
+                    return Err(SubjectError::ControlCharacter(id.clone()));
                 }
                 Ok(text.to_owned())
             };

@@ -9,6 +9,7 @@ use rcgen::{
 
 use super::trust::TrustFiles;
 use super::*;
+use crate::config_error::error_texts;
 use std::time::Duration;
 
 type Issuer = CertifiedIssuer<'static, KeyPair>;
@@ -25,8 +26,9 @@ fn params(subject: &[(DnType, &str)], from: i64, until: i64) -> CertificateParam
         name.push(kind.clone(), *value);
     }
     params.distinguished_name = name;
-    let at =
-        |of: i64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(day(of).as_second().unsigned_abs());
+    let at = |number: i64| {
+        rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(day(number).as_second().unsigned_abs())
+    };
     params.not_before = at(from);
     params.not_after = at(until);
     params
@@ -68,7 +70,8 @@ fn with_lists(pem: &str, lists: Option<&[u8]>) -> Result<ClientCertificates, Vec
     };
     let client_ca = Some(write("ca", pem.as_bytes()));
     let revoked = lists.map(|lists| write("lists", lists));
-    let trust = Trust::load(TrustFiles { client_ca, revoked, proxy_ca: None }, true, day(5))?;
+    let trust =
+        Trust::load(TrustFiles { client_ca, revoked, proxy_ca: None }, true, day(5)).map_err(error_texts)?;
     Ok(ClientCertificates { names: Arc::new(Names::new(Preset::Kubernetes, "").unwrap()), uids: true, trust })
 }
 
@@ -94,7 +97,7 @@ fn valid_certificate_gives_user_group_and_credential_id() {
 fn certificate_subject_gives_identity_or_rejection() {
     let root = root("ca");
     let uid = || DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
-    for (subject, want) in [
+    for (subject, expected) in [
         (vec![(DnType::CommonName, "jane"), (uid(), "u-1")], Ok(("jane", "u-1"))),
         (vec![(uid(), "u-1"), (DnType::CommonName, "jane")], Ok(("jane", "u-1"))),
         (vec![(DnType::CommonName, "jane"), (uid(), "")], Err("the subject's uid is empty")),
@@ -104,7 +107,7 @@ fn certificate_subject_gives_identity_or_rejection() {
         let leaf = sign(client(&subject, 1, 10), &root);
         let got = method(&[&root]).verify(&[leaf], day(5));
         let got = got.as_ref().map(|a| (a.user.name.as_str(), a.user.uid.as_str())).map_err(String::as_str);
-        assert_eq!(got, want, "{subject:?}");
+        assert_eq!(got, expected, "{subject:?}");
     }
 }
 
@@ -126,7 +129,7 @@ fn certificate_time_purpose_and_issuer_are_checked() {
         change(&mut params);
         sign(params, &root)
     };
-    for (what, leaf, at, want) in [
+    for (case, leaf, at, expected) in [
         ("good", with(|_| ()), 5, ""),
         ("no purpose stated", with(|p| p.extended_key_usages.clear()), 5, ""),
         ("both purposes", with(|p| p.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth)), 5, ""),
@@ -161,12 +164,14 @@ fn certificate_time_purpose_and_issuer_are_checked() {
             5,
             "UnsupportedCriticalExtension",
         ),
-        ("another CA of the same name", sign(good(), &other), 5, "InvalidSignature"),
+        ("a second CA of the same name", sign(good(), &other), 5, "InvalidSignature"),
     ] {
-        match (method(&[&root]).verify(&[leaf], day(at)), want) {
+        match (method(&[&root]).verify(&[leaf], day(at)), expected) {
             (Ok(_), "") => (),
-            (Err(check), want) if !want.is_empty() => assert!(check.contains(want), "{what}: {check}"),
-            (got, _) => panic!("{what}: {got:?}"),
+            (Err(check), expected) if !expected.is_empty() => {
+                assert!(check.contains(expected), "{case}: {check}")
+            }
+            (got, _) => panic!("{case}: {got:?}"),
         }
     }
 }
@@ -227,9 +232,10 @@ fn list(issuer: &Issuer, serials: &[u64], next: i64) -> String {
 }
 
 /// Like [`list`], with the day of issue.
-fn list_of(issuer: &Issuer, serials: &[u64], this: i64, next: i64) -> String {
-    let at =
-        |of: i64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(day(of).as_second().unsigned_abs());
+fn list_of(issuer: &Issuer, serials: &[u64], this_update: i64, next: i64) -> String {
+    let at = |number: i64| {
+        rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(day(number).as_second().unsigned_abs())
+    };
     let revoked = |serial: &u64| RevokedCertParams {
         serial_number: SerialNumber::from(*serial),
         revocation_time: at(1),
@@ -237,7 +243,7 @@ fn list_of(issuer: &Issuer, serials: &[u64], this: i64, next: i64) -> String {
         invalidity_date: None,
     };
     let params = CertificateRevocationListParams {
-        this_update: at(this),
+        this_update: at(this_update),
         next_update: at(next),
         crl_number: SerialNumber::from(1),
         issuing_distribution_point: None,
@@ -267,20 +273,20 @@ fn revoked_certificate_is_rejected() {
         [list(&root, &[7, 0x80, 77], 20), list(&other, &[8], 20), list(&good_middle, &[9], 2)].concat();
     let method = with_lists(&trusted, Some(lists.as_bytes())).unwrap();
     let chain = |serial, middle: &Issuer| vec![numbered(serial, middle), middle.der().to_vec()];
-    for (what, chain, good) in [
+    for (case, chain, good) in [
         ("not on the list", vec![numbered(1, &root)], true),
         ("on the list", vec![numbered(7, &root)], false),
         ("serial number encoded with a leading zero", vec![numbered(0x80, &root)], false),
-        ("the same number from another issuer", vec![numbered(7, &other)], true),
+        ("the same number from a second issuer", vec![numbered(7, &other)], true),
         ("on the list of the other", vec![numbered(8, &other)], false),
-        ("a list does not revoke certificates of another issuer", vec![numbered(8, &root)], true),
+        ("a list does not revoke certificates of a different issuer", vec![numbered(8, &root)], true),
         ("through an intermediate", chain(7, &good_middle), true),
         ("on the list of the intermediate, which is old", chain(9, &good_middle), false),
         ("the intermediate is revoked", chain(1, &bad_middle), false),
     ] {
         let verified = method.verify(&chain, day(5));
-        let want = if good { Ok(()) } else { Err("a certificate of the chain is revoked".to_owned()) };
-        assert_eq!(verified.map(drop), want, "{what}");
+        let expected = if good { Ok(()) } else { Err("a certificate of the chain is revoked".to_owned()) };
+        assert_eq!(verified.map(drop), expected, "{case}");
     }
 }
 
@@ -288,8 +294,8 @@ fn revoked_certificate_is_rejected() {
 fn crl_requires_signature_of_its_issuer() {
     let (root, impostor) = (root("ca"), self::root("ca"));
     let forged = list(&impostor, &[7], 20);
-    let mistakes = with_lists(&root.pem(), Some(forged.as_bytes())).err().unwrap();
-    assert!(mistakes[0].contains("is not signed by the CA of that name"), "{mistakes:?}");
+    let errors = with_lists(&root.pem(), Some(forged.as_bytes())).err().unwrap();
+    assert!(errors[0].contains("is not signed by the CA of that name"), "{errors:?}");
     // Two CAs with one name, as during a CA rotation: each has its own list.
     let both = with_lists(&(root.pem() + &impostor.pem()), Some(forged.as_bytes())).unwrap();
     let numbered = |issuer: &Issuer| {
@@ -338,14 +344,14 @@ fn ca_and_crl_files_reload_together_or_not_at_all() {
 fn certificate_with_control_characters_or_long_name_is_rejected() {
     let root = root("ca");
     let long = "x".repeat(1025);
-    for (name, want) in [
+    for (name, expected) in [
         ("a\0b", "subject attribute 2.5.4.3 has a control character"),
         ("a\nb", "subject attribute 2.5.4.3 has a control character"),
         ("\u{9b}31m", "subject attribute 2.5.4.3 has a control character"),
         (&long, "subject attribute 2.5.4.3 has 1025 bytes"),
     ] {
         let leaf = sign(client(&[(DnType::CommonName, name)], 1, 10), &root);
-        assert_eq!(method(&[&root]).verify(&[leaf], day(5)).unwrap_err(), want);
+        assert_eq!(method(&[&root]).verify(&[leaf], day(5)).unwrap_err(), expected);
     }
 }
 
@@ -381,16 +387,16 @@ fn damaged_chain_never_gives_identity() {
     let middle =
         CertifiedIssuer::signed_by(authority("middle", 0, 50), KeyPair::generate().unwrap(), &root).unwrap();
     let leaf = sign(client(&jane(), 1, 10), &middle);
-    let whole = [leaf, middle.der().to_vec()];
+    let valid_chain = [leaf, middle.der().to_vec()];
     let method = method(&[&root]);
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_251_121);
     println!("SEED={seed}");
     let mut random = rand::rngs::SmallRng::seed_from_u64(seed);
     for round in 0..3000 {
-        let mut chain = whole.to_vec();
+        let mut chain = valid_chain.to_vec();
         for _ in 0..random.random_range(1..4) {
-            let which = random.random_range(0..chain.len());
-            let certificate = &mut chain[which];
+            let position = random.random_range(0..chain.len());
+            let certificate = &mut chain[position];
             let at = random.random_range(0..=certificate.len());
             match random.random_range(0..4) {
                 0 if at < certificate.len() => certificate[at] ^= 1 << random.random_range(0..8),
@@ -405,7 +411,7 @@ fn damaged_chain_never_gives_identity() {
                 }
             }
         }
-        if chain == whole {
+        if chain == valid_chain {
             continue;
         }
         // Damage to the intermediate alone may leave the leaf unchanged; the leaf then has no path to a CA.
@@ -433,18 +439,79 @@ fn revoked_certificate_stays_revoked_until_valid_crl_replaces_crl() {
         method.verify(&[sign(params, &root)], day(5)).is_err()
     };
     assert!(revoked(7) && !revoked(8) && !trust.keeps_outdated_lists());
-    for (what, serials, this, next, want, keeps) in [
+    for (case, serials, this_update, next, expected, keeps) in [
         ("expired", vec![8], 3, 4, [true, true, false], true),
         ("older than the active list", vec![9], 2, 20, [true, true, true], true),
         ("of the future", vec![10], 6, 20, [true, true, true], true),
         ("valid", vec![9], 5, 20, [false, false, true], false),
         ("the same list again", vec![9], 5, 20, [false, false, true], false),
     ] {
-        std::fs::write(&lists, list_of(&root, &serials, this, next)).unwrap();
+        std::fs::write(&lists, list_of(&root, &serials, this_update, next)).unwrap();
         trust.reload(day(5)).unwrap();
-        assert_eq!([7, 8, 9].map(revoked), want, "{what}");
-        assert_eq!(trust.keeps_outdated_lists(), keeps, "{what}");
-        let told = trust.remarks().is_some_and(|remarks| remarks.contains("stay revoked until a valid list"));
-        assert_eq!(told, keeps, "{what}");
+        assert_eq!([7, 8, 9].map(revoked), expected, "{case}");
+        assert_eq!(trust.keeps_outdated_lists(), keeps, "{case}");
+        let is_reported =
+            trust.remarks().is_some_and(|remarks| remarks.contains("stay revoked until a valid list"));
+        assert_eq!(is_reported, keeps, "{case}");
+    }
+}
+
+/// Two keys have one issuer name, as in a CA rotation.
+/// A list of one key does not affect lists of the other key.
+#[test]
+fn crl_reload_keeps_lists_by_issuer_name_and_key() {
+    let root = root("ca");
+    let intermediate = || {
+        CertifiedIssuer::signed_by(authority("middle", 0, 50), KeyPair::generate().unwrap(), &root).unwrap()
+    };
+    let second = self::root("ca");
+    let cases = [
+        (root.pem() + &second.pem(), self::root("unused"), None),
+        (root.pem(), intermediate(), Some(intermediate())),
+    ];
+    for (trusted, first_intermediate, second_intermediate) in cases {
+        let is_intermediate = second_intermediate.is_some();
+        let (first, second) = match &second_intermediate {
+            Some(second_intermediate) => (&first_intermediate, second_intermediate),
+            None => (&root, &second),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let (ca, lists) = (dir.path().join("ca"), dir.path().join("lists"));
+        std::fs::write(&ca, trusted).unwrap();
+        let write = |first_list: (&[u64], i64, i64), second_list: (&[u64], i64, i64)| {
+            let list_pem = |issuer: &Issuer, (serials, this_update, next): (&[u64], i64, i64)| {
+                list_of(issuer, serials, this_update, next)
+            };
+            std::fs::write(&lists, list_pem(first, first_list) + &list_pem(second, second_list)).unwrap();
+        };
+        write((&[7], 4, 20), (&[8], 2, 20));
+        let files = TrustFiles { client_ca: Some(ca), revoked: Some(lists.clone()), proxy_ca: None };
+        let trust = Trust::load(files, true, day(5)).unwrap();
+        let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
+        let method = ClientCertificates { names, uids: true, trust: Arc::clone(&trust) };
+        let is_revoked = |issuer: &Issuer, serial: u64| {
+            let mut params = client(&jane(), 1, 10);
+            params.serial_number = Some(SerialNumber::from(serial));
+            let leaf = sign(params, issuer);
+            let chain = if is_intermediate { vec![leaf, issuer.der().to_vec()] } else { vec![leaf] };
+            method.verify(&chain, day(5)).is_err()
+        };
+        assert!(is_revoked(first, 7) && is_revoked(second, 8) && !is_revoked(first, 8), "{is_intermediate}");
+
+        // The new list of the second key is valid, although the list of the first key is newer.
+        write((&[7], 4, 20), (&[9], 3, 20));
+        trust.reload(day(5)).unwrap();
+        assert!(!trust.keeps_outdated_lists(), "{is_intermediate}: {:?}", trust.remarks());
+        assert!(is_revoked(first, 7) && !is_revoked(second, 8) && is_revoked(second, 9), "{is_intermediate}");
+
+        // The first key gets an expired list, the second a valid list.
+        write((&[], 3, 4), (&[10], 4, 20));
+        trust.reload(day(5)).unwrap();
+        assert!(trust.keeps_outdated_lists(), "{is_intermediate}");
+        assert!(is_revoked(first, 7), "{is_intermediate}: the expired list lifts no revocation");
+        assert!(
+            !is_revoked(second, 9) && is_revoked(second, 10),
+            "{is_intermediate}: the valid list replaces"
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! [`Trust::load`] reads the CAs of clients (`--client-ca-file`), those of authenticating proxies
-//! (`--requestheader-client-ca-file`) and the revocation lists (`--client-crl-file`), which apply to both.
+//! (`--requestheader-client-ca-file`) and the revocation lists (`--client-crl-file`), which apply to bundles.
 //! [`Trust::reload`] reads all files again and activates them together, or leaves everything unchanged. An
 //! outdated revocation list is added to the active list and does not replace it.
 //!
@@ -17,8 +17,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 
-use super::chain::{Authorities, Verified};
+use super::chain::{Authorities, ChainError, VerifiedChain};
 use super::revocation::{IssuerKey, Lists};
+use crate::config_error::ConfigError;
 
 /// The paths of the files.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +42,7 @@ impl TrustFiles {
 
 /// The kind of peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::authn) enum Party {
+pub(in crate::authn) enum PeerKind {
     /// A client with its own certificate.
     Client,
     /// An authenticating proxy.
@@ -74,20 +75,20 @@ impl Trust {
     ///
     /// # Errors
     ///
-    /// All mistakes, each with its flag and file.
-    pub fn load(files: TrustFiles, any_proxy: bool, now: Timestamp) -> Result<Arc<Self>, Vec<String>> {
-        let picture = TrustSnapshot::read(&files, any_proxy, now, &Lists::default())?;
-        Ok(Arc::new(Trust { files, any_proxy, current: ArcSwap::from_pointee(picture) }))
+    /// All errors, each with its flag and file.
+    pub fn load(files: TrustFiles, any_proxy: bool, now: Timestamp) -> Result<Arc<Self>, Vec<ConfigError>> {
+        let snapshot = TrustSnapshot::read(&files, any_proxy, now, &Lists::default())?;
+        Ok(Arc::new(Trust { files, any_proxy, current: ArcSwap::from_pointee(snapshot) }))
     }
 
     /// Reads the files again.
     ///
     /// # Errors
     ///
-    /// All mistakes; the active files stay.
-    pub fn reload(&self, now: Timestamp) -> Result<(), Vec<String>> {
-        let in_force = self.current.load();
-        let next = TrustSnapshot::read(&self.files, self.any_proxy, now, &in_force.revoked)?;
+    /// All errors; the active files stay.
+    pub fn reload(&self, now: Timestamp) -> Result<(), Vec<ConfigError>> {
+        let active = self.current.load();
+        let next = TrustSnapshot::read(&self.files, self.any_proxy, now, &active.revoked)?;
         self.current.store(Arc::new(next));
         Ok(())
     }
@@ -110,7 +111,7 @@ impl Trust {
     }
 
     /// Whether a CA for this kind of peer is configured.
-    pub(in crate::authn) fn trusts(&self, party: Party) -> bool {
+    pub(in crate::authn) fn trusts(&self, party: PeerKind) -> bool {
         self.current.load().of(party).is_some()
     }
 
@@ -121,21 +122,21 @@ impl Trust {
     /// The check that failed.
     pub(in crate::authn) fn verify<'c>(
         &self,
-        party: Party,
+        party: PeerKind,
         chain: &'c [Vec<u8>],
         now: Timestamp,
-    ) -> Result<Verified<'c>, String> {
-        let picture = self.current.load();
-        let authorities = picture.of(party).ok_or("no CA is configured")?;
-        authorities.verify(chain, &picture.revoked, now)
+    ) -> Result<VerifiedChain<'c>, ChainError> {
+        let snapshot = self.current.load();
+        let authorities = snapshot.of(party).ok_or(ChainError::NoAuthority)?;
+        authorities.verify(chain, &snapshot.revoked, now)
     }
 }
 
 impl TrustSnapshot {
-    fn of(&self, party: Party) -> Option<&Authorities> {
+    fn of(&self, party: PeerKind) -> Option<&Authorities> {
         match party {
-            Party::Client => self.clients.as_ref(),
-            Party::Proxy => self.proxies.as_ref(),
+            PeerKind::Client => self.clients.as_ref(),
+            PeerKind::Proxy => self.proxies.as_ref(),
         }
     }
 
@@ -143,43 +144,54 @@ impl TrustSnapshot {
         files: &TrustFiles,
         any_proxy: bool,
         now: Timestamp,
-        in_force: &Lists,
-    ) -> Result<Self, Vec<String>> {
-        let mut mistakes = Vec::new();
-        let clients = part(files.client_ca.as_deref(), "client-ca-file", Authorities::read, &mut mistakes);
-        let proxies =
-            part(files.proxy_ca.as_deref(), "requestheader-client-ca-file", Authorities::read, &mut mistakes);
-        let revoked = part(files.revoked.as_deref(), "client-crl-file", Lists::read, &mut mistakes);
-        if !mistakes.is_empty() {
-            return Err(mistakes);
+        active: &Lists,
+    ) -> Result<Self, Vec<ConfigError>> {
+        let mut errors = Vec::new();
+        let clients = read_part(files.client_ca.as_deref(), "client-ca-file", Authorities::read, &mut errors);
+        let proxies = read_part(
+            files.proxy_ca.as_deref(),
+            "requestheader-client-ca-file",
+            Authorities::read,
+            &mut errors,
+        );
+        let revoked = read_part(files.revoked.as_deref(), "client-crl-file", Lists::read, &mut errors);
+        if !errors.is_empty() {
+            return Err(errors);
         }
         let revoked = revoked.unwrap_or_default();
-        let mut picture =
+        let mut snapshot =
             TrustSnapshot { clients, proxies, revoked, remarks: Vec::new(), keeps_outdated_lists: false };
-        picture.remarks = picture.check(files, any_proxy, now)?;
-        let kept = picture.revoked.keep_from(in_force, now);
-        picture.keeps_outdated_lists = !kept.is_empty();
+        snapshot.remarks = snapshot.check(files, any_proxy, now)?;
+        let bundles = [snapshot.clients.as_ref(), snapshot.proxies.as_ref()];
+        let authorities: Vec<IssuerKey<'_>> =
+            bundles.into_iter().flatten().flat_map(Authorities::keys).collect();
+        let kept = snapshot.revoked.keep_from(active, &authorities, now);
+        snapshot.keeps_outdated_lists = !kept.is_empty();
         for remark in kept {
             tracing::warn!("{remark}");
-            picture.remarks.push(remark);
+            snapshot.remarks.push(remark);
         }
-        Ok(picture)
+        Ok(snapshot)
     }
 
     /// Checks the files together; returns remarks on the lists.
-    fn check(&self, files: &TrustFiles, any_proxy: bool, now: Timestamp) -> Result<Vec<String>, Vec<String>> {
-        let both = [self.clients.as_ref(), self.proxies.as_ref()];
+    fn check(
+        &self,
+        files: &TrustFiles,
+        any_proxy: bool,
+        now: Timestamp,
+    ) -> Result<Vec<String>, Vec<ConfigError>> {
+        let bundles = [self.clients.as_ref(), self.proxies.as_ref()];
         let authorities: Vec<IssuerKey<'_>> =
-            both.into_iter().flatten().flat_map(Authorities::keys).collect();
-        let shown = |path: &Option<PathBuf>| path.as_deref().unwrap_or(Path::new("")).display().to_string();
-        let remarks = self
-            .revoked
-            .check_signers(&authorities, now)
-            .map_err(|mistake| vec![format!("--client-crl-file: {}: {mistake}", shown(&files.revoked))])?;
+            bundles.into_iter().flatten().flat_map(Authorities::keys).collect();
+        let remarks = self.revoked.check_signers(&authorities, now).map_err(|error| {
+            let path = files.revoked.as_deref().unwrap_or(Path::new(""));
+            vec![ConfigError::flag_file("--client-crl-file", path, error)]
+        })?;
         for remark in &remarks {
-            tracing::warn!(file = shown(&files.revoked), "{remark}");
+            tracing::warn!(file = %crl_path(files).display(), "{remark}");
         }
-        if let [Some(clients), Some(proxies)] = both
+        if let [Some(clients), Some(proxies)] = bundles
             && any_proxy
             && clients.overlap(proxies)
         {
@@ -195,15 +207,20 @@ impl TrustSnapshot {
     }
 }
 
-/// Reads one file if it is configured; mistakes are recorded with the flag.
-fn part<T>(
+/// The file of revocation lists; empty if it is not configured.
+fn crl_path(files: &TrustFiles) -> &Path {
+    files.revoked.as_deref().unwrap_or(Path::new(""))
+}
+
+/// Reads one file if it is configured; errors are recorded with the flag.
+fn read_part<T>(
     path: Option<&Path>,
     flag: &str,
     read: impl Fn(&[u8]) -> Result<T, String>,
-    mistakes: &mut Vec<String>,
+    errors: &mut Vec<ConfigError>,
 ) -> Option<T> {
     let path = path?;
     let content = std::fs::read(path).map_err(|error| error.to_string());
     let part = content.and_then(|content| read(&content));
-    part.map_err(|mistake| mistakes.push(format!("--{flag}: {}: {mistake}", path.display()))).ok()
+    part.map_err(|error| errors.push(ConfigError::flag_file(format!("--{flag}"), path, error))).ok()
 }

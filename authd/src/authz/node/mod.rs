@@ -4,7 +4,7 @@
 //! # Contract
 //!
 //! A node agent is a user `system:node:NAME` in the group `system:nodes`; on other users this authorizer has
-//! no opinion. Rules that hold for every node decide most resources ([`rules`]). For the others a node may
+//! no opinion. Rules common to all nodes decide most resources ([`rules`]). For the others a node may
 //! access its own only, which the [`Graph`] determines. The authorizer never denies: a later authorizer may
 //! allow.
 //!
@@ -32,7 +32,8 @@ use async_trait::async_trait;
 use authproto::auth::Dependencies;
 
 use super::entry::Entry;
-use super::{Answer, Authorizer, AuthzRequest, Rules, Settings};
+use super::{Authorizer, AuthzOutcome, AuthzRequest, Rules, Settings};
+use crate::config_error::ConfigError;
 use crate::mirror::graph::{Graph, ReferencedKind, Target};
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::rules::PolicyRule;
@@ -47,16 +48,16 @@ const VOLUMES: &str = "*";
 /// The Node authorizer. See the module.
 struct Node {
     mirror: Arc<Mirror>,
-    law: NodePolicy,
+    policy: NodePolicy,
 }
 
 pub(super) fn build(
     settings: &Settings,
     _: &Entry,
     mirror: &Arc<Mirror>,
-) -> Result<Box<dyn Authorizer>, String> {
-    let law = NodePolicy::new(&settings.names, settings.nodes_by_selectors);
-    Ok(Box::new(Node { mirror: Arc::clone(mirror), law }))
+) -> Result<Box<dyn Authorizer>, ConfigError> {
+    let policy = NodePolicy::new(&settings.names, settings.nodes_by_selectors);
+    Ok(Box::new(Node { mirror: Arc::clone(mirror), policy }))
 }
 
 /// The node name of a node agent; `""` if the username has none.
@@ -81,12 +82,12 @@ struct NodeDecision {
     allowed: bool,
     /// The reason of a denial.
     reason: String,
-    /// The decision holds for other names too.
+    /// The decision applies to all other names too.
     any_name: bool,
     /// The decision read the graph.
-    over_graph: bool,
+    uses_graph: bool,
     /// The decision read volumes.
-    over_volumes: bool,
+    uses_volumes: bool,
 }
 
 impl NodeDecision {
@@ -95,12 +96,12 @@ impl NodeDecision {
     }
 
     /// Does not allow, for any name.
-    fn never(reason: impl Into<String>) -> Self {
+    fn deny_any_name(reason: impl Into<String>) -> Self {
         NodeDecision { reason: reason.into(), any_name: true, ..NodeDecision::default() }
     }
 
     /// Decides for this name only.
-    fn this(allowed: bool, reason: &str) -> Self {
+    fn for_name(allowed: bool, reason: &str) -> Self {
         let reason = if allowed { String::new() } else { reason.to_owned() };
         NodeDecision { allowed, reason, ..NodeDecision::default() }
     }
@@ -108,9 +109,9 @@ impl NodeDecision {
 
 /// One request of a node, with the graph that decides it.
 struct NodeRequest<'a> {
-    law: &'a NodePolicy,
+    policy: &'a NodePolicy,
     node: &'a str,
-    asked: &'a Attributes,
+    request: &'a Attributes,
     graph: &'a Graph,
 }
 
@@ -128,147 +129,155 @@ impl NodePolicy {
 }
 
 impl NodeRequest<'_> {
-    fn judge(&self) -> NodeDecision {
-        let asked = self.asked;
+    fn decide(&self) -> NodeDecision {
+        let request = self.request;
         if self.node.is_empty() {
-            return NodeDecision::never(format!("unknown node for user {PREFIX:?}"));
+            return NodeDecision::deny_any_name(format!("unknown node for user {PREFIX:?}"));
         }
-        let NodePolicy { coordination, storage, resource, by_selectors, .. } = self.law;
-        let is = |group: &str| asked.group == group;
-        match asked.resource.as_str() {
-            _ if !asked.resource_request => self.by_rules(),
+        let NodePolicy { coordination, storage, resource, by_selectors, .. } = self.policy;
+        let is = |group: &str| request.group == group;
+        match request.resource.as_str() {
+            _ if !request.resource_request => self.decide_by_rules(),
             "secrets" if is("") => self.read_named(ReferencedKind::Secret),
             "configmaps" if is("") => self.read_named(ReferencedKind::ConfigMap),
-            "persistentvolumeclaims" if is("") && asked.subresource == "status" => self.write_claim_status(),
-            "persistentvolumeclaims" if is("") => self.get(self.named(ReferencedKind::VolumeClaim)),
-            "persistentvolumes" if is("") => self.get(Target::Volume(&asked.name)),
-            "resourceclaims" if is(resource) => self.get(self.named(ReferencedKind::ResourceClaim)),
-            "volumeattachments" if is(storage) => self.get(Target::VolumeAttachment(&asked.name)),
+            "persistentvolumeclaims" if is("") && request.subresource == "status" => {
+                self.write_claim_status()
+            }
+            "persistentvolumeclaims" if is("") => self.get(self.named_target(ReferencedKind::VolumeClaim)),
+            "persistentvolumes" if is("") => self.get(Target::Volume(&request.name)),
+            "resourceclaims" if is(resource) => self.get(self.named_target(ReferencedKind::ResourceClaim)),
+            "volumeattachments" if is(storage) => self.get(Target::VolumeAttachment(&request.name)),
             "serviceaccounts" if is("") => self.service_account(),
             "leases" if is(coordination) => self.lease(),
             "csinodes" if is(storage) => self.csi_node(),
             "resourceslices" if is(resource) => self.resource_slice(),
             "nodes" if is("") && *by_selectors => self.node(),
             "pods" if is("") && *by_selectors => self.pod(),
-            _ => self.by_rules(),
+            _ => self.decide_by_rules(),
         }
     }
 
-    fn named(&self, kind: ReferencedKind) -> Target<'_> {
-        Target::ReferencedKind(kind, &self.asked.namespace, &self.asked.name)
+    fn named_target(&self, kind: ReferencedKind) -> Target<'_> {
+        Target::ReferencedKind(kind, &self.request.namespace, &self.request.name)
     }
 
-    fn by_rules(&self) -> NodeDecision {
-        let allowed = self.law.rules.iter().any(|rule| rule.allows(self.asked));
-        if allowed { NodeDecision::allow() } else { NodeDecision::never("") }
+    fn decide_by_rules(&self) -> NodeDecision {
+        let allowed = self.policy.rules.iter().any(|rule| rule.allows(self.request));
+        if allowed { NodeDecision::allow() } else { NodeDecision::deny_any_name("") }
     }
 
     /// Allows if the graph has a path from the object to the node.
-    fn related(&self, target: Target<'_>) -> NodeDecision {
-        if self.asked.name.is_empty() {
-            return NodeDecision::this(false, "No Object name found");
+    fn decide_by_graph(&self, target: Target<'_>) -> NodeDecision {
+        if self.request.name.is_empty() {
+            return NodeDecision::for_name(false, "No Object name found");
         }
         let found = self.graph.look_up(self.node, target);
         let reason = format!("no relationship found between node '{}' and this object", self.node);
         NodeDecision {
-            over_graph: true,
-            over_volumes: found.over_volumes,
-            ..NodeDecision::this(found.related, &reason)
+            uses_graph: true,
+            uses_volumes: found.over_volumes,
+            ..NodeDecision::for_name(found.related, &reason)
         }
     }
 
     fn get(&self, target: Target<'_>) -> NodeDecision {
-        if self.asked.verb != "get" {
-            return NodeDecision::never("can only get individual resources of this type");
+        if self.request.verb != "get" {
+            return NodeDecision::deny_any_name("can only get individual resources of this type");
         }
-        if !self.asked.subresource.is_empty() {
-            return NodeDecision::never("cannot get subresource");
+        if !self.request.subresource.is_empty() {
+            return NodeDecision::deny_any_name("cannot get subresource");
         }
-        self.related(target)
+        self.decide_by_graph(target)
     }
 
     fn read_named(&self, kind: ReferencedKind) -> NodeDecision {
-        if !self.asked.is_read_only() {
-            return NodeDecision::never("can only read resources of this type");
+        if !self.request.is_read_only() {
+            return NodeDecision::deny_any_name("can only read resources of this type");
         }
-        if !self.asked.subresource.is_empty() {
-            return NodeDecision::never("cannot read subresource");
+        if !self.request.subresource.is_empty() {
+            return NodeDecision::deny_any_name("cannot read subresource");
         }
-        if self.asked.namespace.is_empty() {
-            return NodeDecision::never("can only read namespaced object of this type");
+        if self.request.namespace.is_empty() {
+            return NodeDecision::deny_any_name("can only read namespaced object of this type");
         }
-        self.related(self.named(kind))
+        self.decide_by_graph(self.named_target(kind))
     }
 
     fn write_claim_status(&self) -> NodeDecision {
-        match self.asked.verb.as_str() {
-            "get" | "update" | "patch" => self.related(self.named(ReferencedKind::VolumeClaim)),
-            _ => NodeDecision::never("can only get/update/patch this type"),
+        match self.request.verb.as_str() {
+            "get" | "update" | "patch" => {
+                self.decide_by_graph(self.named_target(ReferencedKind::VolumeClaim))
+            }
+            _ => NodeDecision::deny_any_name("can only get/update/patch this type"),
         }
     }
 
     fn service_account(&self) -> NodeDecision {
-        let asked = self.asked;
-        if asked.verb == "get" && asked.subresource.is_empty() {
-            return NodeDecision::never("not allowed to get service accounts");
+        let request = self.request;
+        if request.verb == "get" && request.subresource.is_empty() {
+            return NodeDecision::deny_any_name("not allowed to get service accounts");
         }
-        if asked.verb != "create" || asked.name.is_empty() {
-            return NodeDecision::this(false, "can only create tokens for individual service accounts");
+        if request.verb != "create" || request.name.is_empty() {
+            return NodeDecision::for_name(false, "can only create tokens for individual service accounts");
         }
-        if asked.subresource != "token" {
-            return NodeDecision::never("can only create token subresource of service account");
+        if request.subresource != "token" {
+            return NodeDecision::deny_any_name("can only create token subresource of service account");
         }
-        self.related(self.named(ReferencedKind::ServiceAccount))
+        self.decide_by_graph(self.named_target(ReferencedKind::ServiceAccount))
     }
 
     fn lease(&self) -> NodeDecision {
-        let asked = self.asked;
-        if !matches!(asked.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
-            return NodeDecision::never("can only get, create, update, patch, or delete a node lease");
+        let request = self.request;
+        if !matches!(request.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
+            return NodeDecision::deny_any_name(
+                "can only get, create, update, patch, or delete a node lease",
+            );
         }
-        let namespace = self.law.lease_namespace;
-        if asked.namespace != namespace {
-            return NodeDecision::never(format!(
+        let namespace = self.policy.lease_namespace;
+        if request.namespace != namespace {
+            return NodeDecision::deny_any_name(format!(
                 "can only access leases in the {namespace:?} system namespace"
             ));
         }
-        self.own("can only access node lease with the same name as the requesting node")
+        self.decide_own_name("can only access node lease with the same name as the requesting node")
     }
 
     fn csi_node(&self) -> NodeDecision {
-        if !matches!(self.asked.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
-            return NodeDecision::never("can only get, create, update, patch, or delete a CSINode");
+        if !matches!(self.request.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
+            return NodeDecision::deny_any_name("can only get, create, update, patch, or delete a CSINode");
         }
-        if !self.asked.subresource.is_empty() {
-            return NodeDecision::never("cannot authorize CSINode subresources");
+        if !self.request.subresource.is_empty() {
+            return NodeDecision::deny_any_name("cannot authorize CSINode subresources");
         }
-        self.own("can only access CSINode with the same name as the requesting node")
+        self.decide_own_name("can only access CSINode with the same name as the requesting node")
     }
 
     /// Allows objects with the name of the node.
-    /// On create the name is unknown here; NodeRestriction checks it.
-    fn own(&self, reason: &str) -> NodeDecision {
-        if self.asked.verb == "create" {
+    /// On create the name is unknown to authorizers; the NodeRestriction plugin checks it.
+    fn decide_own_name(&self, reason: &str) -> NodeDecision {
+        if self.request.verb == "create" {
             return NodeDecision::allow();
         }
-        NodeDecision::this(self.asked.name == self.node, reason)
+        NodeDecision::for_name(self.request.name == self.node, reason)
     }
 
     fn resource_slice(&self) -> NodeDecision {
-        let asked = self.asked;
-        if !asked.subresource.is_empty() {
-            return NodeDecision::never("cannot authorize ResourceSlice subresources");
+        let request = self.request;
+        if !request.subresource.is_empty() {
+            return NodeDecision::deny_any_name("cannot authorize ResourceSlice subresources");
         }
-        match asked.verb.as_str() {
+        match request.verb.as_str() {
             "create" => NodeDecision::allow(),
-            "get" | "update" | "patch" | "delete" => self.related(Target::ResourceSlice(&asked.name)),
-            "watch" | "list" | "deletecollection" if !self.law.by_selectors || self.selects_own() => {
+            "get" | "update" | "patch" | "delete" => {
+                self.decide_by_graph(Target::ResourceSlice(&request.name))
+            }
+            "watch" | "list" | "deletecollection" if !self.policy.by_selectors || self.selects_own() => {
                 NodeDecision::allow()
             }
-            "watch" | "list" | "deletecollection" => NodeDecision::never(
+            "watch" | "list" | "deletecollection" => NodeDecision::deny_any_name(
                 "can only list/watch/deletecollection resourceslices with nodeName field selector",
             ),
-            _ => NodeDecision::never(
+            _ => NodeDecision::deny_any_name(
                 "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, \
                  patch, delete, deletecollection",
             ),
@@ -276,45 +285,45 @@ impl NodeRequest<'_> {
     }
 
     fn node(&self) -> NodeDecision {
-        let (node, name) = (self.node, self.asked.name.as_str());
-        match (self.asked.subresource.as_str(), self.asked.verb.as_str()) {
+        let (node, name) = (self.node, self.request.name.as_str());
+        match (self.request.subresource.as_str(), self.request.verb.as_str()) {
             // NodeRestriction checks that the object is the node's own; only admission knows the name of a
             // new one.
             ("", "create" | "update" | "patch") | ("status", "update" | "patch") => NodeDecision::allow(),
-            ("", "get" | "list" | "watch") if name == node => NodeDecision::this(true, ""),
-            ("", "get" | "list" | "watch") if name.is_empty() => NodeDecision::this(
+            ("", "get" | "list" | "watch") if name == node => NodeDecision::for_name(true, ""),
+            ("", "get" | "list" | "watch") if name.is_empty() => NodeDecision::for_name(
                 false,
                 &format!("node '{node}' cannot read all nodes, only its own Node object"),
             ),
-            ("", "get" | "list" | "watch") => NodeDecision::this(
+            ("", "get" | "list" | "watch") => NodeDecision::for_name(
                 false,
                 &format!("node '{node}' cannot read '{name}', only its own Node object"),
             ),
-            _ => NodeDecision::never(""),
+            _ => NodeDecision::deny_any_name(""),
         }
     }
 
     fn pod(&self) -> NodeDecision {
-        let asked = self.asked;
-        let own = Target::Pod(&asked.namespace, &asked.name);
-        match (asked.subresource.as_str(), asked.verb.as_str()) {
-            ("", "get") => self.get(own),
+        let request = self.request;
+        let target = Target::Pod(&request.namespace, &request.name);
+        match (request.subresource.as_str(), request.verb.as_str()) {
+            ("", "get") => self.get(target),
             ("", "list" | "watch") if self.selects_own() => NodeDecision::allow(),
-            ("", "list" | "watch") if asked.name.is_empty() => {
-                NodeDecision::this(false, "can only list/watch pods with spec.nodeName field selector")
+            ("", "list" | "watch") if request.name.is_empty() => {
+                NodeDecision::for_name(false, "can only list/watch pods with spec.nodeName field selector")
             }
-            ("", "list" | "watch") => self.related(own),
+            ("", "list" | "watch") => self.decide_by_graph(target),
             // NodeRestriction checks which pods.
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
                 NodeDecision::allow()
             }
-            _ => NodeDecision::never(""),
+            _ => NodeDecision::deny_any_name(""),
         }
     }
 
     /// Whether the field selector selects only objects of the node.
     fn selects_own(&self) -> bool {
-        let ParsedSelector::Requirements(requirements) = &self.asked.field_selector else { return false };
+        let ParsedSelector::Requirements(requirements) = &self.request.field_selector else { return false };
         requirements.iter().any(|requirement| {
             requirement.key == "spec.nodeName"
                 && requirement.operator == Operator::In
@@ -325,27 +334,31 @@ impl NodeRequest<'_> {
 
 #[async_trait]
 impl Authorizer for Node {
-    async fn authorize(&self, question: AuthzRequest<'_>) -> Result<Answer, MirrorNotReady> {
-        let AuthzRequest { user, attributes: asked, at_least, .. } = question;
+    async fn authorize(&self, authz_request: AuthzRequest<'_>) -> Result<AuthzOutcome, MirrorNotReady> {
+        let AuthzRequest { user, attributes: request, at_least, .. } = authz_request;
         let Some(node) = node_of(user) else {
             let decision = Decision { verdict: Verdict::NoOpinion, ..Decision::default() };
-            return Ok(Answer { decision, any_name: true, ..Answer::default() });
+            return Ok(AuthzOutcome { decision, any_name: true, ..AuthzOutcome::default() });
         };
-        let judgement = {
+        let node_decision = {
             let graph = self.mirror.graph(at_least)?;
-            NodeRequest { law: &self.law, node, asked, graph: &graph }.judge()
+            NodeRequest { policy: &self.policy, node, request, graph: &graph }.decide()
         };
-        let verdict = if judgement.allowed { Verdict::Allow } else { Verdict::NoOpinion };
-        let parts = [(judgement.over_graph, node), (judgement.over_volumes, VOLUMES)];
+        let verdict = if node_decision.allowed { Verdict::Allow } else { Verdict::NoOpinion };
+        let parts = [(node_decision.uses_graph, node), (node_decision.uses_volumes, VOLUMES)];
         let depends_on = Dependencies {
-            graph_node: parts.iter().filter(|(on, _)| *on).map(|(_, part)| (*part).to_owned()).collect(),
+            graph_node: parts
+                .iter()
+                .filter(|(is_used, _)| *is_used)
+                .map(|(_, part)| (*part).to_owned())
+                .collect(),
             ..Dependencies::default()
         };
-        Ok(Answer {
-            decision: Decision { verdict, reason: judgement.reason, ..Decision::default() },
+        Ok(AuthzOutcome {
+            decision: Decision { verdict, reason: node_decision.reason, ..Decision::default() },
             depends_on,
-            any_name: judgement.any_name,
-            ..Answer::default()
+            any_name: node_decision.any_name,
+            ..AuthzOutcome::default()
         })
     }
 

@@ -9,7 +9,7 @@ use crate::rules::PolicyRule;
 /// The default role with these rules.
 const ROLE: &str = "system:node";
 
-/// The rules that hold for every node.
+/// Returns the rules that apply to every node.
 pub(super) fn of_every_node(names: &Names) -> Vec<PolicyRule> {
     let defaults = bootstrap::default_policy(names);
     let role = defaults.cluster_roles.iter().find(|role| role.name() == ROLE);

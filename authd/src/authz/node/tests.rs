@@ -18,11 +18,11 @@ fn mirror() -> (Arc<Mirror>, crate::mirror::Feed) {
         let object = MirrorObject { namespace, name, kind: Some(kind), ..MirrorObject::default() };
         feed.put(MirrorPut { revision: 1, object: Some(object) }).unwrap();
     };
-    let pod = |node: &str, what: &str| {
-        let one = || vec![what.to_owned()];
+    let pod = |node: &str, reference: &str| {
+        let one = || vec![reference.to_owned()];
         Kind::Pod(MirrorPod {
             node_name: node.to_owned(),
-            service_account: what.to_owned(),
+            service_account: reference.to_owned(),
             secrets: one(),
             config_maps: one(),
             volume_claims: one(),
@@ -77,13 +77,13 @@ fn agent(name: &str, groups: &[&str]) -> UserInfo {
     UserInfo { name: name.to_owned(), groups, ..UserInfo::default() }
 }
 
-async fn answer(mode: &Node, user: &UserInfo, asked: &Attributes) -> Answer {
-    mode.authorize(AuthzRequest { user, attributes: asked, at_least: 1, explain: false }).await.unwrap()
+async fn answer(mode: &Node, user: &UserInfo, request: &Attributes) -> AuthzOutcome {
+    mode.authorize(AuthzRequest { user, attributes: request, at_least: 1, explain: false }).await.unwrap()
 }
 
 fn mode(mirror: &Arc<Mirror>, by_selectors: bool) -> Node {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
-    Node { mirror: Arc::clone(mirror), law: NodePolicy::new(&names, by_selectors) }
+    Node { mirror: Arc::clone(mirror), policy: NodePolicy::new(&names, by_selectors) }
 }
 
 const UNRELATED: &str = "no relationship found between node 'n1' and this object";

@@ -9,7 +9,7 @@ use serde_json::json;
 const V1: &str = "authorization.k8s.io/v1";
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn how(version: Version, on_failure: OnFailure) -> WebhookSettings {
+fn settings(version: Version, on_failure: OnFailure) -> WebhookSettings {
     WebhookSettings {
         client_config: std::path::PathBuf::new(),
         version,
@@ -21,8 +21,8 @@ fn how(version: Version, on_failure: OnFailure) -> WebhookSettings {
     }
 }
 
-fn mode(mock: &Mock, how: &WebhookSettings) -> RemoteAuthorizer {
-    over(mock.webhook(how.timeout), "hook", how, &Webhooks::new(mock.ground()))
+fn mode(mock: &Mock, settings: &WebhookSettings) -> RemoteAuthorizer {
+    from_webhook(mock.webhook(settings.timeout), "hook", settings, &Webhooks::new(mock.context()))
 }
 
 fn review(status: serde_json::Value) -> serde_json::Value {
@@ -45,7 +45,7 @@ fn pods() -> Attributes {
     }
 }
 
-async fn ask(mode: &RemoteAuthorizer, user: &UserInfo, attributes: &Attributes) -> Answer {
+async fn ask(mode: &RemoteAuthorizer, user: &UserInfo, attributes: &Attributes) -> AuthzOutcome {
     mode.authorize(AuthzRequest { user, attributes, at_least: 0, explain: false }).await.unwrap()
 }
 
@@ -64,33 +64,36 @@ async fn authorization_webhook_sends_configured_review_version() {
             200,
             json!({"apiVersion": api_version, "kind": "SubjectAccessReview", "status": {"allowed": true}}),
         );
-        let mode = mode(&mock, &how(version, OnFailure::NoOpinion));
+        let mode = mode(&mock, &settings(version, OnFailure::NoOpinion));
         assert!(ask(&mode, &jane(), &listed).await.decision.allowed());
-        let asked = &mock.take_requests()[0];
-        assert_eq!((asked.method.as_str(), asked.path.as_str(), asked.certificate), ("POST", "/hook", true));
+        let request = &mock.take_requests()[0];
+        assert_eq!(
+            (request.method.as_str(), request.path.as_str(), request.certificate),
+            ("POST", "/hook", true)
+        );
         let requirement = json!({"key": "spec.nodeName", "operator": "In", "values": ["n1"]});
-        let want = json!({
+        let expected = json!({
             "apiVersion": api_version, "kind": "SubjectAccessReview", "metadata": {},
             "spec": {"user": "jane", groups: ["a", "b"], "resourceAttributes": {
                 "namespace": "n", "verb": "get", "version": "v1", "resource": "pods", "name": "p",
                 "fieldSelector": {"requirements": [requirement]}}},
         });
-        assert_eq!(asked.body, want);
+        assert_eq!(request.body, expected);
     }
 }
 
 #[tokio::test]
 async fn webhook_status_decides_and_failure_follows_failure_policy() {
     let mock = Mock::start().await;
-    let lie = json!({"allowed": true, "denied": true, "reason": "r"});
+    let contradiction = json!({"allowed": true, "denied": true, "reason": "r"});
     let foreign = json!({"apiVersion": "authorization.k8s.io/v1beta1", "kind": "SubjectAccessReview", "status": {"allowed": true}});
     // Response status and body; the verdict, None: the failure policy; and the number of calls.
-    for (status, body, want, asked) in [
+    for (status, body, expected, calls) in [
         (200, review(json!({"allowed": true, "reason": "r"})).to_string(), Some(Verdict::Allow), 1),
         (201, review(json!({"allowed": true, "reason": "r"})).to_string(), Some(Verdict::Allow), 1),
         (200, review(json!({"denied": true, "reason": "r"})).to_string(), Some(Verdict::Deny), 1),
         (200, review(json!({"allowed": false, "reason": "r"})).to_string(), Some(Verdict::NoOpinion), 1),
-        (200, review(lie).to_string(), Some(Verdict::Deny), 1),
+        (200, review(contradiction).to_string(), Some(Verdict::Deny), 1),
         (200, "garbage".to_owned(), None, 1),
         (200, foreign.to_string(), None, 1),
         (200, review(json!({"allowed": "true"})).to_string(), None, 1),
@@ -101,25 +104,26 @@ async fn webhook_status_decides_and_failure_follows_failure_policy() {
     ] {
         for on_failure in [OnFailure::NoOpinion, OnFailure::Deny] {
             mock.set_response(status, &body);
-            let mode = mode(&mock, &how(Version::V1, on_failure));
+            let mode = mode(&mock, &settings(Version::V1, on_failure));
             let answer = ask(&mode, &jane(), &pods()).await;
-            assert_eq!(answer.decision.verdict, want.unwrap_or(on_failure.verdict()), "{status} {body}");
-            assert_eq!(mock.take_requests().len(), asked, "{status} {body}");
+            assert_eq!(answer.decision.verdict, expected.unwrap_or(on_failure.verdict()), "{status} {body}");
+            assert_eq!(mock.take_requests().len(), calls, "{status} {body}");
             assert!(!answer.any_name && answer.depends_on == Default::default());
-            match want {
+            match expected {
                 Some(_) => assert_eq!(answer.decision.reason, "r"),
                 None => {
                     assert!(answer.decision.evaluation_error.starts_with("webhook `hook`: "), "{answer:?}");
                     assert_eq!(answer.ttl, Some(Duration::ZERO), "a failure is not cached");
                     mock.take_requests();
                     ask(&mode, &jane(), &pods()).await;
-                    assert_eq!(mock.take_requests().len(), asked, "a failure is retried");
+                    assert_eq!(mock.take_requests().len(), calls, "a failure is retried");
                 }
             }
         }
     }
     mock.stop_responding();
-    let slow = WebhookSettings { timeout: Duration::from_millis(30), ..how(Version::V1, OnFailure::Deny) };
+    let slow =
+        WebhookSettings { timeout: Duration::from_millis(30), ..settings(Version::V1, OnFailure::Deny) };
     let answer = ask(&mode(&mock, &slow), &jane(), &pods()).await;
     assert_eq!(answer.decision.verdict, Verdict::Deny);
     assert!(answer.decision.evaluation_error.contains("no response within 30ms"), "{answer:?}");
@@ -128,19 +132,20 @@ async fn webhook_status_decides_and_failure_follows_failure_policy() {
 #[tokio::test]
 async fn webhook_decision_is_cached_for_its_ttl() {
     let mock = Mock::start().await;
-    let remote = mode(&mock, &how(Version::V1, OnFailure::NoOpinion));
+    let remote = mode(&mock, &settings(Version::V1, OnFailure::NoOpinion));
     for (status, ttl) in
         [(json!({"allowed": true}), 300), (json!({"denied": true}), 30), (json!({"allowed": false}), 30)]
     {
         mock.set_response(200, review(status));
-        for (passed, left, asked) in [(0, ttl, 1), (ttl - 1, 1, 0), (1, ttl, 1)] {
-            mock.clock.advance(Duration::from_secs(passed));
+        for (elapsed, remaining, calls) in [(0, ttl, 1), (ttl - 1, 1, 0), (1, ttl, 1)] {
+            mock.clock.advance(Duration::from_secs(elapsed));
             let answer = ask(&remote, &jane(), &pods()).await;
-            assert_eq!((answer.ttl.unwrap().as_secs(), mock.take_requests().len()), (left, asked));
+            assert_eq!((answer.ttl.unwrap().as_secs(), mock.take_requests().len()), (remaining, calls));
         }
         mock.clock.advance(Duration::from_secs(ttl));
     }
-    let never = WebhookSettings { authorized_ttl: Duration::ZERO, ..how(Version::V1, OnFailure::NoOpinion) };
+    let never =
+        WebhookSettings { authorized_ttl: Duration::ZERO, ..settings(Version::V1, OnFailure::NoOpinion) };
     mock.set_response(200, review(json!({"allowed": true})));
     let remote = mode(&mock, &never);
     for _ in 0..2 {
@@ -154,7 +159,7 @@ async fn webhook_decision_is_cached_for_its_ttl() {
 async fn similar_requests_do_not_share_cached_decision() {
     let mock = Mock::start().await;
     mock.set_response(200, review(json!({"allowed": true})));
-    let mode = mode(&mock, &how(Version::V1, OnFailure::NoOpinion));
+    let mode = mode(&mock, &settings(Version::V1, OnFailure::NoOpinion));
     let user = |name: &str, groups: &[&str], extra: &[(&str, &[&str])]| UserInfo {
         name: name.into(),
         groups: groups.iter().map(|g| (*g).to_owned()).collect(),
@@ -224,7 +229,7 @@ async fn similar_requests_do_not_share_cached_decision() {
 fn webhook_rules_are_incomplete() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mock = runtime.block_on(Mock::start());
-    let mode = mode(&mock, &how(Version::V1, OnFailure::Deny));
+    let mode = mode(&mock, &settings(Version::V1, OnFailure::Deny));
     let rules = mode.rules(&jane(), "n", 0).unwrap();
     assert!(rules.incomplete && rules.rules.is_empty());
     assert_eq!(rules.problems, ["webhook authorizer does not support user rule resolution"]);

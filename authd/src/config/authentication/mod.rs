@@ -4,16 +4,15 @@
 //! # Contract
 //!
 //! [`read`] decodes a file of kind `AuthenticationConfiguration` into a [`Configuration`] with compiled
-//! expressions, or returns all faults with path and line. The flags build the same [`JwtAuthenticator`] and
+//! expressions, or returns all errors with path and line. The flags build the same [`JwtAuthenticator`] and
 //! use the same [`validate`]. This module fetches nothing.
 //!
 //! # Reference
 //!
 //! `apiserver.config.<d>/v1beta1` (requirements A-JWT-9 to A-JWT-57); v1alpha1, which has the same fields, is
-//! accepted too. Fields, limits and fault messages are those of kube-apiserver. Stricter than kube-apiserver:
-//! an expression whose static type can never fit is a fault, and `claims["email"]` counts as `claims.email`.
+//! accepted too. Fields, limits and error messages are those of kube-apiserver. Stricter than kube-apiserver:
+//! an expression whose static type can never fit is an error, and `claims["email"]` counts as `claims.email`.
 
-pub mod source;
 mod validate;
 
 use std::sync::Arc;
@@ -21,10 +20,10 @@ use std::sync::Arc;
 use apimachinery::field::FieldPath;
 use apimachinery::names::Names;
 
-use super::document::{Document, Fault, Fields};
+use super::document::{Document, DocumentError, Fields};
 use crate::authn::Anonymous;
 use crate::authn::jwt::validated::{Issuer, ValidatedAuthenticator};
-use crate::tokens::jose::Algorithm;
+use crate::tokens::algorithm::Algorithm;
 
 pub use validate::validate;
 
@@ -125,9 +124,9 @@ pub struct Configuration {
 ///
 /// # Errors
 ///
-/// All faults.
-pub fn read(bytes: &[u8], context: &Context) -> Result<Configuration, Vec<Fault>> {
-    let document = Document::read(bytes).map_err(|fault| vec![fault])?;
+/// All errors.
+pub fn read(bytes: &[u8], context: &Context) -> Result<Configuration, Vec<DocumentError>> {
+    let document = Document::read(bytes).map_err(|error| vec![error])?;
     check(&document, context)
 }
 
@@ -135,8 +134,8 @@ pub fn read(bytes: &[u8], context: &Context) -> Result<Configuration, Vec<Fault>
 ///
 /// # Errors
 ///
-/// All faults.
-pub fn check(document: &Document, context: &Context) -> Result<Configuration, Vec<Fault>> {
+/// All errors.
+pub fn check(document: &Document, context: &Context) -> Result<Configuration, Vec<DocumentError>> {
     let group = context.names.group("apiserver.config");
     let versions = ["v1beta1", "v1alpha1"].map(|version| format!("{group}/{version}"));
     document.decode(KIND, &versions, |fields| {
@@ -146,9 +145,9 @@ pub fn check(document: &Document, context: &Context) -> Result<Configuration, Ve
             paths: anonymous.objects("conditions", |condition| condition.text("path")),
         });
         let jwt =
-            validate(&authenticators, &Algorithm::ALL, &FieldPath::new("jwt"), context, fields.faults());
+            validate(&authenticators, &Algorithm::ALL, &FieldPath::new("jwt"), context, fields.errors());
         if let Some(anonymous) = &anonymous {
-            validate::anonymous(anonymous, &FieldPath::new("anonymous"), context, fields.faults());
+            validate::anonymous(anonymous, &FieldPath::new("anonymous"), context, fields.errors());
         }
         Configuration { jwt: jwt.into_iter().map(Arc::new).collect(), anonymous }
     })

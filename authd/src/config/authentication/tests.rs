@@ -20,27 +20,30 @@ const USERNAME: &str = "claimMappings: {username: {claim: sub, prefix: ''}}";
 fn faults_of(text: &str) -> Vec<String> {
     match read(text.as_bytes(), &context()) {
         Ok(_) => Vec::new(),
-        Err(faults) => faults.iter().map(ToString::to_string).collect(),
+        Err(errors) => errors.iter().map(ToString::to_string).collect(),
     }
 }
 
-/// The faults of one entry of `jwt`, without the line, which is the same for a whole flow mapping.
-fn faults(entry: &str) -> Vec<String> {
+/// The errors of one entry of `jwt`, without the line, which is the same for a whole flow mapping.
+fn errors(entry: &str) -> Vec<String> {
     let text = format!("{HEAD}jwt:\n- {{{entry}}}\n");
     faults_of(&text)
         .into_iter()
-        .map(|fault| fault.strip_prefix("line 4: ").map(str::to_owned).unwrap_or(fault))
+        .map(|error| error.strip_prefix("line 4: ").map(str::to_owned).unwrap_or(error))
         .collect()
 }
 
-/// Checks that each entry has exactly this fault; `""` means none.
+/// Checks that each entry has exactly this error; `""` means none.
 fn check(entries: &[(&str, &str)]) {
-    for (entry, want) in entries {
-        let got = faults(entry);
-        if want.is_empty() {
+    for (entry, expected) in entries {
+        let got = errors(entry);
+        if expected.is_empty() {
             assert_eq!(got, [""; 0], "{entry}");
         } else {
-            assert!(got.len() == 1 && got[0].starts_with(want), "{entry}\n wants {want}\n has {got:#?}");
+            assert!(
+                got.len() == 1 && got[0].starts_with(expected),
+                "{entry}\n wants {expected}\n has {got:#?}"
+            );
         }
     }
 }
@@ -61,15 +64,15 @@ fn with_rules(fields: &str) -> String {
     format!("{ISSUER}, {USERNAME}, {fields}")
 }
 
-fn checked(cases: &[(&str, &str)], of: impl Fn(&str) -> String) {
-    for (fields, want) in cases {
-        check(&[(&of(fields), want)]);
+fn check_cases(cases: &[(&str, &str)], entry_of: impl Fn(&str) -> String) {
+    for (fields, expected) in cases {
+        check(&[(&entry_of(fields), expected)]);
     }
 }
 
 #[test]
 fn authentication_config_version_and_kind_are_validated() {
-    for (text, want) in [
+    for (text, expected) in [
         (HEAD.to_owned(), ""),
         (format!("{HEAD}jwt: []\n"), ""),
         (HEAD.replace("v1beta1", "v1alpha1"), ""),
@@ -87,8 +90,8 @@ fn authentication_config_version_and_kind_are_validated() {
         (format!("{HEAD}jwt: []\njwt: []\n"), "line 4: strict decoding error: duplicate field \"jwt\""),
     ] {
         let got = faults_of(&text);
-        assert_eq!(got.len(), usize::from(!want.is_empty()), "{text}\n{got:#?}");
-        assert!(got.iter().all(|fault| fault.starts_with(want)), "{text}\n{got:#?}");
+        assert_eq!(got.len(), usize::from(!expected.is_empty()), "{text}\n{got:#?}");
+        assert!(got.iter().all(|error| error.starts_with(expected)), "{text}\n{got:#?}");
     }
 }
 
@@ -105,7 +108,7 @@ fn more_than_64_jwt_authenticators_are_rejected() {
 #[test]
 fn jwt_issuer_url_is_validated() {
     let url = |url: &str| with_issuer(&format!("url: '{url}', audiences: [x]"));
-    checked(
+    check_cases(
         &[
             ("https://a.test", ""),
             ("https://a.test:8443/realms/x", ""),
@@ -143,7 +146,7 @@ fn jwt_issuer_url_is_validated() {
 
 #[test]
 fn jwt_discovery_url_is_validated() {
-    checked(
+    check_cases(
         &[
             ("https://b.test/.well-known/openid-configuration", ""),
             ("https://own.test", ""),
@@ -183,7 +186,7 @@ fn duplicate_jwt_issuer_url_is_rejected() {
 
 #[test]
 fn jwt_audiences_and_match_policy_are_validated() {
-    checked(
+    check_cases(
         &[
             ("audiences: [x]", ""),
             ("audiences: [x], audienceMatchPolicy: MatchAny", ""),
@@ -196,10 +199,10 @@ fn jwt_audiences_and_match_policy_are_validated() {
             ("audiences: [x, z], audienceMatchPolicy: MatchAll", "jwt[0].issuer.audienceMatchPolicy: Invalid value: \"MatchAll\": audienceMatchPolicy must be MatchAny for multiple audiences"),
             ("audiences: [x], audienceMatchPolicy: MatchAll", "jwt[0].issuer.audienceMatchPolicy: Invalid value: \"MatchAll\": audienceMatchPolicy must be empty or MatchAny for single audience"),
         ]
-        .map(|(fields, want)| (fields, want)),
+        .map(|(fields, expected)| (fields, expected)),
         |fields| with_issuer(&format!("url: 'https://a.test', {fields}")),
     );
-    let text = faults(&with_issuer("url: 'https://a.test', audiences: x"));
+    let text = errors(&with_issuer("url: 'https://a.test', audiences: x"));
     assert_eq!(text[0], "jwt[0].issuer.audiences: Invalid value: \"string\": must be a list of strings");
 }
 
@@ -209,7 +212,7 @@ fn jwt_certificate_authority_is_validated() {
     let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let pem = params.self_signed(&key).unwrap().pem();
-    for (pem, want) in [
+    for (pem, expected) in [
         (pem.as_str(), ""),
         ("nonsense", "jwt[0].issuer.certificateAuthority: Invalid value: \"<omitted>\": "),
         (
@@ -220,14 +223,14 @@ fn jwt_certificate_authority_is_validated() {
         let quoted = serde_json::to_string(pem).unwrap();
         check(&[(
             &with_issuer(&format!("url: 'https://a.test', audiences: [x], certificateAuthority: {quoted}")),
-            want,
+            expected,
         )]);
     }
 }
 
 #[test]
 fn jwt_claim_validation_rules_are_validated() {
-    checked(
+    check_cases(
         &[
             ("{claim: hd, requiredValue: x}", ""),
             ("{claim: hd}", ""),
@@ -279,7 +282,7 @@ fn jwt_claim_validation_rules_are_validated() {
 
 #[test]
 fn jwt_username_mapping_is_validated() {
-    checked(
+    check_cases(
         &[
             ("claim: sub, prefix: 'p:'", ""),
             ("claim: sub, prefix: ''", ""),
@@ -320,17 +323,20 @@ fn jwt_username_mapping_is_validated() {
 fn email_username_requires_email_verified() {
     let unverified = "jwt[0].claimMappings.username.expression: Invalid value: \"claims.email\": claims.email_verified must be used in";
     let email = "username: {expression: claims.email}";
-    let of = |mappings: &str, rules: &str| format!("{ISSUER}, claimMappings: {{{mappings}}}, {rules}");
-    for (entry, want) in [
-        (of(email, ""), unverified),
-        (of(email, "claimValidationRules: [{claim: email_verified, requiredValue: 'true'}]"), unverified),
-        (of(email, "claimValidationRules: [{expression: 'claims.email_verified == true'}]"), ""),
+    let entry = |mappings: &str, rules: &str| format!("{ISSUER}, claimMappings: {{{mappings}}}, {rules}");
+    for (entry, expected) in [
+        (entry(email, ""), unverified),
+        (entry(email, "claimValidationRules: [{claim: email_verified, requiredValue: 'true'}]"), unverified),
+        (entry(email, "claimValidationRules: [{expression: 'claims.email_verified == true'}]"), ""),
         (
-            of(email, "claimValidationRules: [{expression: 'claims.?email_verified.orValue(true) == true'}]"),
+            entry(
+                email,
+                "claimValidationRules: [{expression: 'claims.?email_verified.orValue(true) == true'}]",
+            ),
             "",
         ),
         (
-            of(
+            entry(
                 &format!(
                     "{email}, extra: [{{key: a.test/v, valueExpression: 'string(claims.email_verified)'}}]"
                 ),
@@ -338,20 +344,20 @@ fn email_username_requires_email_verified() {
             ),
             "",
         ),
-        (of("username: {expression: 'claims.email_verified ? claims.email : \"\"'}", ""), ""),
-        (of("username: {expression: 'claims.email_'}", ""), ""),
-        (of("username: {claim: email, prefix: ''}", ""), ""),
-        (of("username: {expression: 'claims.sub'}, uid: {expression: claims.email}", ""), ""),
+        (entry("username: {expression: 'claims.email_verified ? claims.email : \"\"'}", ""), ""),
+        (entry("username: {expression: 'claims.email_'}", ""), ""),
+        (entry("username: {claim: email, prefix: ''}", ""), ""),
+        (entry("username: {expression: 'claims.sub'}, uid: {expression: claims.email}", ""), ""),
     ] {
-        check(&[(&entry, want)]);
+        check(&[(&entry, expected)]);
     }
-    let index = faults(&with_username(r#"expression: 'claims["email"]'"#));
+    let index = errors(&with_username(r#"expression: 'claims["email"]'"#));
     assert!(index.len() == 1 && index[0].contains("email_verified must be used"), "{index:?}");
 }
 
 #[test]
 fn jwt_groups_and_uid_mappings_are_validated() {
-    checked(
+    check_cases(
         &[
             ("groups: {claim: roles, prefix: 'g:'}", ""),
             ("groups: {expression: claims.role}", ""),
@@ -415,15 +421,18 @@ fn jwt_extra_mappings_are_validated() {
         ("k8s.io/x", key("k8s.io/x") + "k8s.io, "),
         ("a.kubernetes.io/x", key("a.kubernetes.io/x") + "k8s.io, "),
     ];
-    for (key, want) in cases {
+    for (key, expected) in cases {
         let quoted = serde_json::to_string(key).unwrap();
         let entry = with_mapping(&format!("extra: [{{key: {quoted}, valueExpression: claims.t}}]"));
-        let got = faults(&entry);
+        let got = errors(&entry);
         let got = got.first().cloned().unwrap_or_default().replace("\\\"", "\"");
-        let want = want.replace("\\\"", "\"");
-        assert!(if want.is_empty() { got.is_empty() } else { got.starts_with(&want) }, "{key}: {got}");
+        let expected = expected.replace("\\\"", "\"");
+        assert!(
+            if expected.is_empty() { got.is_empty() } else { got.starts_with(&expected) },
+            "{key}: {got}"
+        );
     }
-    checked(
+    check_cases(
         &[
             (
                 "{key: a.test/x, valueExpression: claims.a}, {key: a.test/y, valueExpression: '[claims.b]'}",
@@ -441,13 +450,13 @@ fn jwt_extra_mappings_are_validated() {
         ],
         |extra| with_mapping(&format!("extra: [{extra}]")),
     );
-    let upper = faults(&with_mapping("extra: [{key: Example.org/Foo, valueExpression: claims.t}]"));
-    assert!(upper.iter().any(|fault| fault.ends_with("key must be lowercase")), "{upper:?}");
+    let upper = errors(&with_mapping("extra: [{key: Example.org/Foo, valueExpression: claims.t}]"));
+    assert!(upper.iter().any(|error| error.ends_with("key must be lowercase")), "{upper:?}");
 }
 
 #[test]
 fn jwt_user_validation_rules_are_validated() {
-    checked(
+    check_cases(
         &[
             ("{expression: '!user.username.startsWith(\"system:\")', message: m}", ""),
             (
@@ -481,15 +490,19 @@ fn anonymous_config_limits_paths() {
     let anonymous =
         |text: &str| read(format!("{HEAD}anonymous: {text}\n").as_bytes(), &context()).map(|c| c.anonymous);
     assert_eq!(anonymous("null").unwrap(), None);
-    let all = anonymous("{enabled: true}").unwrap().unwrap();
-    assert!(all.admits("/livez") && all.admits("/api"));
-    let some = anonymous("{enabled: true, conditions: [{path: /livez}, {path: /readyz}]}").unwrap().unwrap();
+    let without_limits = anonymous("{enabled: true}").unwrap().unwrap();
+    assert!(without_limits.allows("/livez") && without_limits.allows("/api"));
+    let limited =
+        anonymous("{enabled: true, conditions: [{path: /livez}, {path: /readyz}]}").unwrap().unwrap();
     assert!(
-        some.admits("/livez") && some.admits("/readyz") && !some.admits("/livez/") && !some.admits("/api")
+        limited.allows("/livez")
+            && limited.allows("/readyz")
+            && !limited.allows("/livez/")
+            && !limited.allows("/api")
     );
-    let none = anonymous("{enabled: false}").unwrap().unwrap();
-    assert!(!none.admits("/livez"));
-    for (text, want) in [
+    let disabled = anonymous("{enabled: false}").unwrap().unwrap();
+    assert!(!disabled.allows("/livez"));
+    for (text, expected) in [
         (
             "{enabled: false, conditions: [{path: /livez}]}",
             "line 3: anonymous.conditions: Invalid value: [\"/livez\"]: enabled should be set to true when conditions are defined",
@@ -497,12 +510,12 @@ fn anonymous_config_limits_paths() {
         ("{enabled: true, conditions: [{}]}", "line 3: anonymous.conditions[0].path: Required value"),
         ("{enabled: 1}", "line 3: anonymous.enabled: Invalid value: \"number\": must be true or false"),
     ] {
-        let faults = anonymous(text).unwrap_err();
-        assert_eq!(faults.iter().map(ToString::to_string).collect::<Vec<_>>(), [want]);
+        let errors = anonymous(text).unwrap_err();
+        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
     }
     let gate_off = Context { anonymous_conditions: false, ..context() };
-    let faults = read(format!("{HEAD}anonymous: {{enabled: true}}\n").as_bytes(), &gate_off).unwrap_err();
-    assert!(faults[0].text.starts_with("anonymous: Forbidden: anonymous is not supported when"));
+    let errors = read(format!("{HEAD}anonymous: {{enabled: true}}\n").as_bytes(), &gate_off).unwrap_err();
+    assert!(errors[0].text.starts_with("anonymous: Forbidden: anonymous is not supported when"));
 }
 
 #[test]
@@ -525,8 +538,8 @@ jwt:
   mapping: {}
 ";
     let got = faults_of(text);
-    let lines: Vec<&str> = got.iter().map(|fault| fault.split(": ").next().unwrap_or_default()).collect();
-    let fields: Vec<&str> = got.iter().filter_map(|fault| fault.split(": ").nth(1)).collect();
+    let lines: Vec<&str> = got.iter().map(|error| error.split(": ").next().unwrap_or_default()).collect();
+    let fields: Vec<&str> = got.iter().filter_map(|error| error.split(": ").nth(1)).collect();
     assert_eq!(lines, ["line 4", "line 5", "line 8", "line 10", "line 13", "line 15"], "{got:#?}");
     assert_eq!(
         fields,

@@ -2,7 +2,7 @@
 //!
 //! # Reference
 //!
-//! kube-apiserver 1.33, with its fault messages where it has such a fault. Each check names its requirement
+//! kube-apiserver 1.33, with its error messages where it has such an error. Each check names its requirement
 //! rows.
 
 use std::collections::HashSet;
@@ -19,8 +19,8 @@ use crate::authn::Anonymous;
 use crate::authn::jwt::validated::{
     ClaimRule, Expression, Issuer, Rule, Source, ValidatedAuthenticator, claims_type, user_type,
 };
-use crate::config::document::Faults;
-use crate::tokens::jose::Algorithm;
+use crate::config::document::ErrorList;
+use crate::tokens::algorithm::Algorithm;
 
 /// The only value of `audienceMatchPolicy`.
 const MATCH_ANY: &str = "MatchAny";
@@ -28,25 +28,25 @@ const MATCH_ANY: &str = "MatchAny";
 const NOT_BOTH: &str = "claim and expression can't both be set";
 
 /// Validates authenticators with these algorithms.
-/// The result is complete only if no fault was recorded.
+/// The result is complete only if no error was recorded.
 pub fn validate(
     authenticators: &[JwtAuthenticator],
     algorithms: &[Algorithm],
     path: &FieldPath,
     context: &Context,
-    faults: &Faults,
+    errors: &ErrorList,
 ) -> Vec<ValidatedAuthenticator> {
     if authenticators.len() > MAX_AUTHENTICATORS {
-        faults.note(&FieldError::too_many(path, authenticators.len(), MAX_AUTHENTICATORS));
+        errors.add(&FieldError::too_many(path, authenticators.len(), MAX_AUTHENTICATORS));
         return Vec::new();
     }
     let (mut urls, mut discovery_urls) = (HashSet::new(), HashSet::new());
     let mut checked = Vec::new();
-    for (at, authenticator) in authenticators.iter().enumerate() {
-        let path = path.index(at);
+    for (index, authenticator) in authenticators.iter().enumerate() {
+        let path = path.index(index);
         let validation = Validation {
             context,
-            faults,
+            errors,
             claims: Environment::new().variable("claims", claims_type()),
             user: Environment::new().variable("user", user_type()),
         };
@@ -54,19 +54,19 @@ pub fn validate(
         let Issuer { url, discovery_url, .. } = &authenticator.issuer;
         let issuer = path.child("issuer");
         if !url.is_empty() && !urls.insert(url) {
-            faults.note(&FieldError::duplicate(&issuer.child("url"), url.as_str()));
+            errors.add(&FieldError::duplicate(&issuer.child("url"), url.as_str()));
         }
         if !discovery_url.is_empty() && !discovery_urls.insert(discovery_url) {
-            faults.note(&FieldError::duplicate(&issuer.child("discoveryURL"), discovery_url.as_str()));
+            errors.add(&FieldError::duplicate(&issuer.child("discoveryURL"), discovery_url.as_str()));
         }
     }
     checked
 }
 
 /// Validates the section `anonymous`.
-pub(super) fn anonymous(anonymous: &Anonymous, path: &FieldPath, context: &Context, faults: &Faults) {
+pub(super) fn anonymous(anonymous: &Anonymous, path: &FieldPath, context: &Context, errors: &ErrorList) {
     if !context.anonymous_conditions {
-        faults.note(&FieldError::forbidden(
+        errors.add(&FieldError::forbidden(
             path,
             "anonymous is not supported when AnonymousAuthConfigurableEndpoints feature gate is disabled",
         ));
@@ -74,43 +74,43 @@ pub(super) fn anonymous(anonymous: &Anonymous, path: &FieldPath, context: &Conte
     let conditions = path.child("conditions");
     if !anonymous.enabled && !anonymous.paths.is_empty() {
         let detail = "enabled should be set to true when conditions are defined";
-        faults.note(&FieldError::invalid(&conditions, anonymous.paths.clone(), detail));
+        errors.add(&FieldError::invalid(&conditions, anonymous.paths.clone(), detail));
     }
-    for (at, allowed) in anonymous.paths.iter().enumerate() {
+    for (index, allowed) in anonymous.paths.iter().enumerate() {
         if allowed.is_empty() {
-            faults.note(&FieldError::required(&conditions.index(at).child("path"), ""));
+            errors.add(&FieldError::required(&conditions.index(index).child("path"), ""));
         }
     }
 }
 
-/// The faults of an issuer's https URL, as messages.
-fn url_faults(url: &str) -> Vec<&'static str> {
+/// The errors of an issuer's https URL, as messages.
+fn url_errors(url: &str) -> Vec<&'static str> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if !scheme.eq_ignore_ascii_case("https") {
-        faults.push("URL scheme must be https");
+        errors.push("URL scheme must be https");
     }
     if authority.contains('@') {
-        faults.push("URL must not contain a username or password");
+        errors.push("URL must not contain a username or password");
     }
     if url.split('#').next().is_some_and(|before| before.contains('?')) {
-        faults.push("URL must not contain a query");
+        errors.push("URL must not contain a query");
     }
     if url.contains('#') {
-        faults.push("URL must not contain a fragment");
+        errors.push("URL must not contain a fragment");
     }
     let host = authority.rsplit('@').next().unwrap_or_default();
     let parsed = url.parse::<http::Uri>();
-    if faults.is_empty() && (host.is_empty() || host.starts_with(':') || parsed.is_err()) {
-        faults.push("URL must have a host and no characters that a URL cannot have");
+    if errors.is_empty() && (host.is_empty() || host.starts_with(':') || parsed.is_err()) {
+        errors.push("URL must have a host and no characters that a URL cannot have");
     }
-    faults
+    errors
 }
 
 struct Validation<'v> {
     context: &'v Context,
-    faults: &'v Faults,
+    errors: &'v ErrorList,
     claims: Environment,
     user: Environment,
 }
@@ -139,7 +139,7 @@ impl ResultType {
         }
     }
 
-    fn words(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             ResultType::Bool => "must evaluate to bool",
             ResultType::Text => "must evaluate to string",
@@ -149,40 +149,40 @@ impl ResultType {
 }
 
 impl Validation<'_> {
-    fn invalid(&self, path: &FieldPath, value: &str, detail: &str) {
-        self.faults.note(&FieldError::invalid(path, value, detail));
+    fn add_invalid(&self, path: &FieldPath, value: &str, detail: &str) {
+        self.errors.add(&FieldError::invalid(path, value, detail));
     }
 
-    fn required(&self, path: &FieldPath, detail: &str) {
-        self.faults.note(&FieldError::required(path, detail));
+    fn add_required(&self, path: &FieldPath, detail: &str) {
+        self.errors.add(&FieldError::required(path, detail));
     }
 
-    fn duplicate(&self, path: &FieldPath, value: &str) {
-        self.faults.note(&FieldError::duplicate(path, value));
+    fn add_duplicate(&self, path: &FieldPath, value: &str) {
+        self.errors.add(&FieldError::duplicate(path, value));
     }
 
     fn authenticator(
         &self,
-        written: &JwtAuthenticator,
+        authenticator: &JwtAuthenticator,
         algorithms: &[Algorithm],
         path: &FieldPath,
     ) -> Option<ValidatedAuthenticator> {
-        self.issuer(&written.issuer, &path.child("issuer"));
-        let rules = &written.claim_validation_rules;
+        self.issuer(&authenticator.issuer, &path.child("issuer"));
+        let rules = &authenticator.claim_validation_rules;
         let claim_rules = self.claim_rules(rules, &path.child("claimValidationRules"));
-        let (mappings, mappings_path) = (&written.claim_mappings, path.child("claimMappings"));
+        let (mappings, mappings_path) = (&authenticator.claim_mappings, path.child("claimMappings"));
         let username = self.mapping(&mappings.username, &mappings_path.child("username"), ResultType::Text);
         if mappings.username == PrefixedClaimOrExpression::default() {
-            self.required(&mappings_path.child("username"), "claim or expression is required");
+            self.add_required(&mappings_path.child("username"), "claim or expression is required");
         }
         let groups = self.mapping(&mappings.groups, &mappings_path.child("groups"), ResultType::Texts);
         let uid = self.uid(&mappings.uid, &mappings_path.child("uid"));
         let extra = self.extra(&mappings.extra, &mappings_path.child("extra"));
-        self.email(written, &mappings_path);
-        let user_rules = &written.user_validation_rules;
+        self.check_email_verified(authenticator, &mappings_path);
+        let user_rules = &authenticator.user_validation_rules;
         let user_rules = self.user_rules(user_rules, &path.child("userValidationRules"));
         Some(ValidatedAuthenticator {
-            issuer: written.issuer.clone(),
+            issuer: authenticator.issuer.clone(),
             algorithms: algorithms.to_vec(),
             claim_rules,
             username: username?,
@@ -197,7 +197,7 @@ impl Validation<'_> {
     fn issuer(&self, issuer: &Issuer, path: &FieldPath) {
         let url = path.child("url");
         if issuer.url.is_empty() {
-            self.required(&url, "");
+            self.add_required(&url, "");
         } else {
             let disallowed = &self.context.disallowed_issuers;
             if disallowed.contains(&issuer.url) {
@@ -205,24 +205,26 @@ impl Validation<'_> {
                 all.sort_unstable();
                 let all = all.join(" ");
                 let detail = format!("URL must not overlap with disallowed issuers: [{all}]");
-                self.invalid(&url, &issuer.url, &detail);
+                self.add_invalid(&url, &issuer.url, &detail);
             }
-            url_faults(&issuer.url).into_iter().for_each(|detail| self.invalid(&url, &issuer.url, detail));
+            url_errors(&issuer.url)
+                .into_iter()
+                .for_each(|detail| self.add_invalid(&url, &issuer.url, detail));
         }
         if !issuer.discovery_url.is_empty() {
             let path = path.child("discoveryURL");
             let same = |url: &str| url.trim_end_matches('/').to_owned();
             if !issuer.url.is_empty() && same(&issuer.url) == same(&issuer.discovery_url) {
-                self.invalid(&path, &issuer.discovery_url, "discoveryURL must be different from URL");
+                self.add_invalid(&path, &issuer.discovery_url, "discoveryURL must be different from URL");
             }
-            let faults = url_faults(&issuer.discovery_url);
-            faults.into_iter().for_each(|detail| self.invalid(&path, &issuer.discovery_url, detail));
+            let errors = url_errors(&issuer.discovery_url);
+            errors.into_iter().for_each(|detail| self.add_invalid(&path, &issuer.discovery_url, detail));
         }
         self.audiences(issuer, path);
         if !issuer.certificate_authority.is_empty() {
             let trust = serving::client::Trust::from_pem(issuer.certificate_authority.as_bytes());
             if let Err(error) = trust {
-                self.invalid(&path.child("certificateAuthority"), "<omitted>", &error.to_string());
+                self.add_invalid(&path.child("certificateAuthority"), "<omitted>", &error.to_string());
             }
         }
     }
@@ -230,25 +232,29 @@ impl Validation<'_> {
     fn audiences(&self, issuer: &Issuer, path: &FieldPath) {
         let (audiences, policy) = (path.child("audiences"), path.child("audienceMatchPolicy"));
         if issuer.audiences.is_empty() {
-            self.required(&audiences, &format!("at least one {audiences} is required"));
+            self.add_required(&audiences, &format!("at least one {audiences} is required"));
             return;
         }
         let mut seen = HashSet::new();
-        for (at, audience) in issuer.audiences.iter().enumerate() {
-            let path = audiences.index(at);
+        for (index, audience) in issuer.audiences.iter().enumerate() {
+            let path = audiences.index(index);
             if audience.is_empty() {
-                self.required(&path, "");
+                self.add_required(&path, "");
             } else if !seen.insert(audience) {
-                self.duplicate(&path, audience);
+                self.add_duplicate(&path, audience);
             }
         }
-        let written = issuer.audience_match_policy.as_str();
-        if issuer.audiences.len() > 1 && written != MATCH_ANY {
-            self.invalid(&policy, written, "audienceMatchPolicy must be MatchAny for multiple audiences");
-        } else if !written.is_empty() && written != MATCH_ANY {
-            self.invalid(
+        let match_policy = issuer.audience_match_policy.as_str();
+        if issuer.audiences.len() > 1 && match_policy != MATCH_ANY {
+            self.add_invalid(
                 &policy,
-                written,
+                match_policy,
+                "audienceMatchPolicy must be MatchAny for multiple audiences",
+            );
+        } else if !match_policy.is_empty() && match_policy != MATCH_ANY {
+            self.add_invalid(
+                &policy,
+                match_policy,
                 "audienceMatchPolicy must be empty or MatchAny for single audience",
             );
         }
@@ -258,17 +264,17 @@ impl Validation<'_> {
     fn claim_rules(&self, rules: &[ClaimValidationRule], path: &FieldPath) -> Vec<ClaimRule> {
         let (mut claims, mut expressions) = (HashSet::new(), HashSet::new());
         let mut checked = Vec::new();
-        for (at, rule) in rules.iter().enumerate() {
-            let path = path.index(at);
+        for (index, rule) in rules.iter().enumerate() {
+            let path = path.index(index);
             match (rule.claim.as_str(), rule.expression.as_str()) {
-                ("", "") => self.required(&path, "claim or expression is required"),
+                ("", "") => self.add_required(&path, "claim or expression is required"),
                 (claim, "") => {
                     if !rule.message.is_empty() {
                         let detail = "may not be specified when claim is set";
-                        self.invalid(&path.child("message"), &rule.message, detail);
+                        self.add_invalid(&path.child("message"), &rule.message, detail);
                     }
                     if !claims.insert(claim) {
-                        self.duplicate(&path.child("claim"), claim);
+                        self.add_duplicate(&path.child("claim"), claim);
                     }
                     let value = rule.required_value.clone();
                     checked.push(ClaimRule::Required { claim: claim.to_owned(), value });
@@ -276,11 +282,11 @@ impl Validation<'_> {
                 ("", expression) => {
                     if !rule.required_value.is_empty() {
                         let detail = "may not be specified when expression is set";
-                        self.invalid(&path.child("requiredValue"), &rule.required_value, detail);
+                        self.add_invalid(&path.child("requiredValue"), &rule.required_value, detail);
                     }
                     let path = path.child("expression");
                     if !expressions.insert(expression) {
-                        self.duplicate(&path, expression);
+                        self.add_duplicate(&path, expression);
                     } else if let Some(expression) =
                         self.compile(&self.claims, expression, &path, ResultType::Bool)
                     {
@@ -288,7 +294,7 @@ impl Validation<'_> {
                         checked.push(ClaimRule::Expression(Rule { expression, message }));
                     }
                 }
-                (claim, _) => self.invalid(&path, claim, NOT_BOTH),
+                (claim, _) => self.add_invalid(&path, claim, NOT_BOTH),
             }
         }
         checked
@@ -297,64 +303,64 @@ impl Validation<'_> {
     /// A-JWT-34 to A-JWT-39, A-JWT-43.
     fn mapping(
         &self,
-        written: &PrefixedClaimOrExpression,
+        mapping: &PrefixedClaimOrExpression,
         path: &FieldPath,
-        wanted: ResultType,
+        result_type: ResultType,
     ) -> Option<Source> {
-        match (written.claim.as_str(), written.expression.as_str()) {
+        match (mapping.claim.as_str(), mapping.expression.as_str()) {
             ("", "") => {
-                // A prefix without a claim is a mistake that would otherwise be ignored.
-                if written.prefix.is_some() {
-                    self.required(path, "claim or expression is required");
+                // A prefix without a claim would otherwise be ignored.
+                if mapping.prefix.is_some() {
+                    self.add_required(path, "claim or expression is required");
                 }
                 None
             }
             (claim, "") => {
-                if written.prefix.is_none() {
+                if mapping.prefix.is_none() {
                     let detail = "prefix is required when claim is set. It can be set to an empty string to disable prefixing";
-                    self.required(&path.child("prefix"), detail);
+                    self.add_required(&path.child("prefix"), detail);
                 }
-                let prefix = written.prefix.clone().unwrap_or_default();
+                let prefix = mapping.prefix.clone().unwrap_or_default();
                 Some(Source::Claim { claim: claim.to_owned(), prefix })
             }
             ("", expression) => {
-                if let Some(prefix) = &written.prefix {
+                if let Some(prefix) = &mapping.prefix {
                     let detail = "may not be specified when expression is set";
-                    self.invalid(&path.child("prefix"), prefix, detail);
+                    self.add_invalid(&path.child("prefix"), prefix, detail);
                 }
                 let path = path.child("expression");
-                self.compile(&self.claims, expression, &path, wanted).map(Source::Expression)
+                self.compile(&self.claims, expression, &path, result_type).map(Source::Expression)
             }
             _ => {
-                self.invalid(path, "", NOT_BOTH);
+                self.add_invalid(path, "", NOT_BOTH);
                 None
             }
         }
     }
 
     /// A-JWT-46 to A-JWT-48.
-    fn uid(&self, written: &PrefixedClaimOrExpression, path: &FieldPath) -> Option<Source> {
-        let written = PrefixedClaimOrExpression {
-            prefix: (!written.claim.is_empty()).then(String::new),
-            ..written.clone()
+    fn uid(&self, mapping: &PrefixedClaimOrExpression, path: &FieldPath) -> Option<Source> {
+        let mapping = PrefixedClaimOrExpression {
+            prefix: (!mapping.claim.is_empty()).then(String::new),
+            ..mapping.clone()
         };
-        self.mapping(&written, path, ResultType::Text)
+        self.mapping(&mapping, path, ResultType::Text)
     }
 
     /// A-JWT-49 to A-JWT-57.
     fn extra(&self, mappings: &[ExtraMapping], path: &FieldPath) -> Vec<(String, Expression)> {
         let mut seen = HashSet::new();
         let mut checked = Vec::new();
-        for (at, mapping) in mappings.iter().enumerate() {
-            let path = path.index(at);
+        for (index, mapping) in mappings.iter().enumerate() {
+            let path = path.index(index);
             self.extra_key(&mapping.key, &path.child("key"));
             if !seen.insert(mapping.key.as_str()) {
-                self.duplicate(&path.child("key"), &mapping.key);
+                self.add_duplicate(&path.child("key"), &mapping.key);
                 continue;
             }
             let path = path.child("valueExpression");
             if mapping.value_expression.is_empty() {
-                self.required(&path, "");
+                self.add_required(&path, "");
                 continue;
             }
             let compiled = self.compile(&self.claims, &mapping.value_expression, &path, ResultType::Texts);
@@ -366,59 +372,60 @@ impl Validation<'_> {
     fn extra_key(&self, key: &str, path: &FieldPath) {
         const IN_PATHS: &str = "/-._~%!$&'()*+,;=:";
         if key.is_empty() {
-            return self.required(path, "");
+            return self.add_required(path, "");
         }
         match key.split_once('/') {
             Some((domain, rest)) if !domain.is_empty() && !rest.is_empty() => {
-                for mistake in syntax::subdomain(domain) {
-                    self.invalid(path, domain, &mistake);
+                for error in syntax::subdomain(domain) {
+                    self.add_invalid(path, domain, &error);
                 }
                 if !rest.chars().all(|c| c.is_ascii_alphanumeric() || IN_PATHS.contains(c)) {
                     let detail = format!("Invalid path (allowed are letters, digits and {IN_PATHS})");
-                    self.invalid(path, rest, &detail);
+                    self.add_invalid(path, rest, &detail);
                 }
-                self.reserved(domain, key, path);
+                self.check_reserved_domain(domain, key, path);
             }
-            _ => self.invalid(path, key, "must be a domain-prefixed path (such as \"acme.io/foo\")"),
+            _ => self.add_invalid(path, key, "must be a domain-prefixed path (such as \"acme.io/foo\")"),
         }
         if key.chars().any(char::is_uppercase) {
-            self.invalid(path, key, "key must be lowercase");
+            self.add_invalid(path, key, "key must be lowercase");
         }
     }
 
     /// Rejects keys in the reserved domains of the server.
-    fn reserved(&self, domain: &str, key: &str, path: &FieldPath) {
+    fn check_reserved_domain(&self, domain: &str, key: &str, path: &FieldPath) {
         let mut reserved = vec!["k8s.io", "kubernetes.io"];
         let own = self.context.names.api_domain();
         if !reserved.contains(&own) && !own.is_empty() {
             reserved.push(own);
         }
         let domain = domain.to_lowercase();
-        let within =
-            |of: &str| domain.strip_suffix(of).is_some_and(|sub| sub.is_empty() || sub.ends_with('.'));
-        if reserved.iter().any(|of| within(of)) {
+        let is_within = |suffix: &str| {
+            domain.strip_suffix(suffix).is_some_and(|sub| sub.is_empty() || sub.ends_with('.'))
+        };
+        if reserved.iter().any(|suffix| is_within(suffix)) {
             let all = reserved.join(", ");
-            self.invalid(path, key, &format!("{all} and their subdomains are reserved"));
+            self.add_invalid(path, key, &format!("{all} and their subdomains are reserved"));
         }
     }
 
     /// A-JWT-41, A-JWT-42.
-    fn email(&self, written: &JwtAuthenticator, mappings: &FieldPath) {
+    fn check_email_verified(&self, authenticator: &JwtAuthenticator, mappings: &FieldPath) {
         let selects = |expression: &str, claim| {
             Parsed::new(expression).is_ok_and(|parsed| parsed.selects("claims", claim))
         };
-        let username = written.claim_mappings.username.expression.as_str();
+        let username = authenticator.claim_mappings.username.expression.as_str();
         if username.is_empty() || !selects(username, "email") {
             return;
         }
-        let extra = written.claim_mappings.extra.iter().map(|extra| extra.value_expression.as_str());
-        let rules = written.claim_validation_rules.iter().map(|rule| rule.expression.as_str());
-        let mut places = std::iter::once(username).chain(extra).chain(rules);
-        if !places.any(|expression| !expression.is_empty() && selects(expression, "email_verified")) {
+        let extra = authenticator.claim_mappings.extra.iter().map(|extra| extra.value_expression.as_str());
+        let rules = authenticator.claim_validation_rules.iter().map(|rule| rule.expression.as_str());
+        let mut sources = std::iter::once(username).chain(extra).chain(rules);
+        if !sources.any(|expression| !expression.is_empty() && selects(expression, "email_verified")) {
             let detail = "claims.email_verified must be used in claimMappings.username.expression or \
                           claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when \
                           claims.email is used in claimMappings.username.expression";
-            self.invalid(&mappings.child("username").child("expression"), username, detail);
+            self.add_invalid(&mappings.child("username").child("expression"), username, detail);
         }
     }
 
@@ -426,12 +433,12 @@ impl Validation<'_> {
     fn user_rules(&self, rules: &[UserValidationRule], path: &FieldPath) -> Vec<Rule> {
         let mut seen = HashSet::new();
         let mut checked = Vec::new();
-        for (at, rule) in rules.iter().enumerate() {
-            let path = path.index(at).child("expression");
+        for (index, rule) in rules.iter().enumerate() {
+            let path = path.index(index).child("expression");
             if rule.expression.is_empty() {
-                self.required(&path, "");
+                self.add_required(&path, "");
             } else if !seen.insert(rule.expression.as_str()) {
-                self.duplicate(&path, &rule.expression);
+                self.add_duplicate(&path, &rule.expression);
             } else if let Some(expression) =
                 self.compile(&self.user, &rule.expression, &path, ResultType::Bool)
             {
@@ -446,20 +453,21 @@ impl Validation<'_> {
         environment: &Environment,
         text: &str,
         path: &FieldPath,
-        wanted: ResultType,
+        result_type: ResultType,
     ) -> Option<Expression> {
         match environment.compile(text) {
             Err(error) => {
-                // On one line, like all faults.
+                // On one line, like all errors.
                 let issues = error.issues.iter();
-                let issues =
-                    issues.map(|at| format!("ERROR: <input>:{}:{}: {}", at.line, at.column, at.message));
+                let issues = issues.map(|issue| {
+                    format!("ERROR: <input>:{}:{}: {}", issue.line, issue.column, issue.message)
+                });
                 let issues: Vec<String> = issues.collect();
-                self.invalid(path, text, &format!("compilation failed: {}", issues.join("; ")));
+                self.add_invalid(path, text, &format!("compilation failed: {}", issues.join("; ")));
                 None
             }
-            Ok(program) if !wanted.fits(program.result_type()) => {
-                self.invalid(path, text, wanted.words());
+            Ok(program) if !result_type.fits(program.result_type()) => {
+                self.add_invalid(path, text, result_type.description());
                 None
             }
             Ok(program) => Some(Expression { text: text.to_owned(), program }),

@@ -1,4 +1,4 @@
-//! Every field and fault of the authorization configuration file.
+//! Every field and error of the authorization configuration file.
 
 use super::*;
 use apimachinery::names::Preset;
@@ -8,9 +8,9 @@ const HEAD: &str = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationC
 fn parse(text: &str) -> Result<Modes, Vec<String>> {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let read = Document::read(text.as_bytes())
-        .map_err(|fault| vec![fault])
+        .map_err(|error| vec![error])
         .and_then(|document| read(&document, &names));
-    read.map_err(|faults| faults.iter().map(ToString::to_string).collect())
+    read.map_err(|errors| errors.iter().map(ToString::to_string).collect())
 }
 
 /// A valid webhook, with one line replaced, added or (if empty) left out, by its field.
@@ -48,14 +48,14 @@ fn authorizers_keep_order_and_names() {
     let text =
         format!("{HEAD}- {{type: RBAC, name: the-roles}}\n- {{type: AlwaysDeny, name: none.example}}\n");
     let modes = parse(&text).unwrap();
-    let shown: Vec<(&str, &str)> =
+    let modes_and_names: Vec<(&str, &str)> =
         modes.entries().iter().map(|entry| (entry.kind, entry.name.as_str())).collect();
-    assert_eq!(shown, [("RBAC", "the-roles"), ("AlwaysDeny", "none.example")]);
+    assert_eq!(modes_and_names, [("RBAC", "the-roles"), ("AlwaysDeny", "none.example")]);
 }
 
 #[test]
 fn invalid_authorizer_entry_is_rejected() {
-    for (authorizers, want) in [
+    for (authorizers, expected) in [
         ("", "line 3: authorizers: Required value: at least one authorization mode must be defined"),
         ("- {name: a}", "line 4: authorizers[0].type: Required value"),
         (
@@ -89,8 +89,8 @@ fn invalid_authorizer_entry_is_rejected() {
             "line 4: strict decoding error: unknown field \"authorizers[0].nmae\"",
         ),
     ] {
-        let faults = parse(&format!("{HEAD}{authorizers}\n")).unwrap_err();
-        assert!(faults.iter().any(|fault| fault.starts_with(want)), "{authorizers}: {faults:#?}");
+        let errors = parse(&format!("{HEAD}{authorizers}\n")).unwrap_err();
+        assert!(errors.iter().any(|error| error.starts_with(expected)), "{authorizers}: {errors:#?}");
     }
     for (version, kind) in [("v2", "AuthorizationConfiguration"), ("v1", "Foo")] {
         let text = format!(
@@ -106,7 +106,7 @@ fn invalid_authorizer_webhook_is_rejected() {
     let connection = |text: &str| format!("connectionInfo: {text}");
     let sixty_five =
         (0..65).map(|i| format!("{{expression: 'request.user == \"{i}\"'}}")).collect::<Vec<_>>().join(", ");
-    for (field, line, want) in [
+    for (field, line, expected) in [
         ("timeout", String::new(), "timeout: Required value"),
         ("timeout", "timeout: 31s".into(), "timeout: Invalid value: \"31s\": must be > 0s and <= 30s"),
         ("timeout", "timeout: soon".into(), "timeout: Invalid value: \"soon\""),
@@ -183,8 +183,8 @@ fn invalid_authorizer_webhook_is_rejected() {
             "unknown field \"authorizers[0].webhook.matchConditions[0].name\"",
         ),
     ] {
-        let faults = parse(&webhook(&file, field, &line)).unwrap_err();
-        assert!(faults.iter().any(|fault| fault.contains(want)), "{field} {line}: {faults:#?}");
+        let errors = parse(&webhook(&file, field, &line)).unwrap_err();
+        assert!(errors.iter().any(|error| error.contains(expected)), "{field} {line}: {errors:#?}");
     }
 }
 
@@ -213,11 +213,11 @@ fn reload_that_drops_authorizer_type_is_rejected() {
             types.iter().map(|kind| format!("- {{type: {kind}, name: {}}}\n", kind.to_lowercase())).collect();
         parse(&format!("{HEAD}{}", list.concat())).unwrap()
     };
-    for (before, after, want) in [
+    for (before, after, expected) in [
         (&["RBAC"][..], &["AlwaysDeny", "RBAC"][..], &[][..]),
         (&["AlwaysDeny", "RBAC"], &["RBAC", "AlwaysDeny"], &[]),
         (&["AlwaysDeny", "RBAC"], &["AlwaysDeny"], &["RBAC"]),
     ] {
-        assert_eq!(missing(&modes(before), &modes(after)), want, "{before:?} {after:?}");
+        assert_eq!(missing_types(&modes(before), &modes(after)), expected, "{before:?} {after:?}");
     }
 }

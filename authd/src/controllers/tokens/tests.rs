@@ -19,7 +19,7 @@ fn words(text: &str) -> Vec<String> {
 
 #[test]
 fn controllers_flag_enables_and_disables_token_controllers() {
-    for (flag, want) in [
+    for (flag, expected) in [
         ("", (true, false, false)),
         ("*", (true, false, false)),
         ("*,tokencleaner", (true, true, false)),
@@ -27,8 +27,8 @@ fn controllers_flag_enables_and_disables_token_controllers() {
         ("tokencleaner", (false, true, false)),
         ("*,-serviceaccount-token", (false, false, false)),
     ] {
-        let enabled = Enabled::parse(&words(flag));
-        assert_eq!((enabled.tokens, enabled.cleaner, enabled.signer), want, "{flag}");
+        let enabled = EnabledControllers::parse(&words(flag));
+        assert_eq!((enabled.tokens, enabled.cleaner, enabled.signer), expected, "{flag}");
     }
 }
 
@@ -63,49 +63,55 @@ fn bootstrap_secret(more: &[(&str, &str)]) -> Kind {
 }
 
 /// The first requested writes for some objects, as `verb namespace/name body`.
-fn wanted(objects: Vec<auth::MirrorPut>, used: &[&str]) -> Vec<String> {
+fn requested_writes(objects: Vec<auth::MirrorPut>, used: &[&str]) -> Vec<String> {
     let mirror = Mirror::new(names());
     let mut feed = mirror.begin();
     for object in objects {
         feed.put(object).unwrap();
     }
     feed.synced(1).unwrap();
-    let mut controllers =
-        TokenControllers::new(names(), None, Enabled { tokens: true, cleaner: true, signer: true });
-    controllers.synced();
-    let wall = Timestamp::from_second(1_000_000_000).unwrap();
+    let mut controllers = TokenControllers::new(
+        names(),
+        None,
+        EnabledControllers { tokens: true, cleaner: true, signer: true },
+    );
+    controllers.mark_synced();
+    let wall_time = Timestamp::from_second(1_000_000_000).unwrap();
     let mut used: BTreeSet<String> = used.iter().map(|key| (*key).to_owned()).collect();
-    let found =
-        feed.read(|contents| controllers.compare(Duration::ZERO, wall, 1, &contents.identities, &mut used));
+    let found = feed
+        .read(|contents| controllers.compare(Duration::ZERO, wall_time, 1, &contents.identities, &mut used));
     let Some(found) = found.unwrap() else { return Vec::new() };
-    let batch = controllers.ask(Duration::ZERO, found.controller, found.writes()).unwrap();
-    let told = batch.writes.iter().map(|write| {
+    let batch = controllers.build_batch(Duration::ZERO, found.controller, found.writes()).unwrap();
+    let writes = batch.writes.iter().map(|write| {
         let body = String::from_utf8_lossy(&write.body);
         format!("{} {:?} {}/{} {body}", batch.controller, write.verb(), write.namespace, write.name)
     });
-    told.collect()
+    writes.collect()
 }
 
 #[test]
 fn token_secret_is_deleted_with_its_account_and_filled_before() {
     let kind = "kubernetes.io/service-account-token";
     let account = || object("a", "robot", Kind::ServiceAccount(auth::MirrorServiceAccount {}));
-    assert_eq!(wanted(vec![object("a", "t", secret(kind, &[]))], &[]), ["tokens-controller Delete a/t "]);
     assert_eq!(
-        wanted(vec![account(), object("a", "t", secret(kind, &[("token", "x")]))], &["a/t"]),
+        requested_writes(vec![object("a", "t", secret(kind, &[]))], &[]),
+        ["tokens-controller Delete a/t "]
+    );
+    assert_eq!(
+        requested_writes(vec![account(), object("a", "t", secret(kind, &[("token", "x")]))], &["a/t"]),
         [concat!(
             r#"tokens-controller Patch a/t {"data":{"namespace":"YQ=="},"metadata":{"annotations":"#,
             r#"{"kubernetes.io/service-account.uid":"uid-of-robot"},"#,
             r#""labels":{"kubernetes.io/legacy-token-last-used":"2001-09-09"}}}"#
         )]
     );
-    assert_eq!(wanted(vec![object("a", "t", secret("Opaque", &[]))], &[]), Vec::<String>::new());
+    assert_eq!(requested_writes(vec![object("a", "t", secret("Opaque", &[]))], &[]), Vec::<String>::new());
 }
 
 #[test]
 fn token_secrets_are_filled_in_batches_with_back_off() {
     let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
-    let Some(keys::Key::Private(key)) = keys::read(pem.as_bytes()).unwrap().pop() else { panic!("a key") };
+    let Some(keys::PemKey::Private(key)) = keys::read(pem.as_bytes()).unwrap().pop() else { panic!("a key") };
     let ring = Keyring::new(Some(key), &[]);
     let issuer = Arc::new(Issuer::new(Options::default(), ring, &names()));
     let mut feed = Mirror::new(names()).begin();
@@ -115,42 +121,42 @@ fn token_secrets_are_filled_in_batches_with_back_off() {
         feed.put(object("a", &format!("t{n}"), empty)).unwrap();
     }
     feed.synced(1).unwrap();
-    let enabled = Enabled::parse(&[]);
+    let enabled = EnabledControllers::parse(&[]);
     let mut controllers = TokenControllers::new(names(), Some(Arc::clone(&issuer)), enabled);
-    let (now, wall) = (Duration::ZERO, Timestamp::UNIX_EPOCH);
-    assert_eq!(controllers.next_wake_up(now, wall), None, "not before the snapshot");
-    controllers.synced();
+    let (now, wall_time) = (Duration::ZERO, Timestamp::UNIX_EPOCH);
+    assert_eq!(controllers.next_wake_up(now, wall_time), None, "not before the snapshot");
+    controllers.mark_synced();
     let compare = |controllers: &mut TokenControllers, now| {
         let mut used = ["a/t0".to_owned()].into();
-        feed.read(|c| controllers.compare(now, wall, 1, &c.identities, &mut used)).unwrap()
+        feed.read(|c| controllers.compare(now, wall_time, 1, &c.identities, &mut used)).unwrap()
     };
     let found = compare(&mut controllers, now).unwrap();
-    let batch = controllers.ask(now, found.controller, found.writes()).unwrap();
+    let batch = controllers.build_batch(now, found.controller, found.writes()).unwrap();
     assert_eq!(batch.writes.len(), MAX_TOKENS);
     for write in &batch.writes {
         let body: Value = serde_json::from_slice(&write.body).unwrap();
         let token = STANDARD.decode(body["data"]["token"].as_str().unwrap()).unwrap();
-        let claims = issuer.read(std::str::from_utf8(&token).unwrap(), wall).unwrap().unwrap();
+        let claims = issuer.read(std::str::from_utf8(&token).unwrap(), wall_time).unwrap().unwrap();
         assert_eq!(claims.private.secret.unwrap().name, write.name);
     }
-    assert!(compare(&mut controllers, now).is_none() && controllers.next_wake_up(now, wall).is_none());
+    assert!(compare(&mut controllers, now).is_none() && controllers.next_wake_up(now, wall_time).is_none());
     let failed = auth::Failure { code: 500, ..auth::Failure::default() };
-    controllers.result(now, &auth::WriteResult { id: batch.id, results: vec![failed], revision: 1 });
-    let pause = controllers.next_wake_up(now, wall).unwrap();
+    controllers.handle_result(now, &auth::WriteResult { id: batch.id, results: vec![failed], revision: 1 });
+    let pause = controllers.next_wake_up(now, wall_time).unwrap();
     assert!(!pause.is_zero() && compare(&mut controllers, now).is_none());
     assert!(compare(&mut controllers, now + pause).is_some());
-    assert!(controllers.ask(now, TOKENS, Vec::new()).is_none(), "no token could be signed");
-    assert!(controllers.next_wake_up(now, wall).unwrap() > pause);
+    assert!(controllers.build_batch(now, TOKENS, Vec::new()).is_none(), "no token could be signed");
+    assert!(controllers.next_wake_up(now, wall_time).unwrap() > pause);
 }
 
 #[test]
 fn expired_bootstrap_token_is_deleted() {
-    for (expiration, gone) in
+    for (expiration, is_deleted) in
         [("2001-09-09T01:46:40Z", true), ("2001-09-09T01:46:41Z", false), ("next tuesday", true), ("", false)]
     {
         let token =
             object("kube-system", "bootstrap-token-abcdef", bootstrap_secret(&[("expiration", expiration)]));
-        assert_eq!(!wanted(vec![token], &[]).is_empty(), gone, "{expiration}");
+        assert_eq!(!requested_writes(vec![token], &[]).is_empty(), is_deleted, "{expiration}");
     }
 }
 
@@ -163,18 +169,20 @@ fn cluster_info_is_signed_by_each_signing_bootstrap_token() {
     };
     let token =
         |more: &[(&str, &str)]| object("kube-system", "bootstrap-token-abcdef", bootstrap_secret(more));
-    let signature = detached("k", "abcdef", "abcdef.0123456789abcdef");
-    let told = wanted(vec![info(&[]), token(&[])], &[]);
-    let want = format!(
+    let signature = sign_detached("k", "abcdef", "abcdef.0123456789abcdef");
+    let writes = requested_writes(vec![info(&[]), token(&[])], &[]);
+    let expected = format!(
         r#"bootstrap-signer Patch kube-public/cluster-info {{"data":{{"jws-kubeconfig-abcdef":"{signature}"}}}}"#
     );
-    assert_eq!(told, [want]);
-    assert!(wanted(vec![info(&[("jws-kubeconfig-abcdef", &signature)]), token(&[])], &[]).is_empty());
+    assert_eq!(writes, [expected]);
+    assert!(
+        requested_writes(vec![info(&[("jws-kubeconfig-abcdef", &signature)]), token(&[])], &[]).is_empty()
+    );
     let removed =
         [r#"bootstrap-signer Patch kube-public/cluster-info {"data":{"jws-kubeconfig-zzzzzz":null}}"#];
-    assert_eq!(wanted(vec![info(&[("jws-kubeconfig-zzzzzz", "x")])], &[]), removed);
+    assert_eq!(requested_writes(vec![info(&[("jws-kubeconfig-zzzzzz", "x")])], &[]), removed);
     let silent = token(&[("usage-bootstrap-signing", "false")]);
-    assert!(wanted(vec![info(&[]), silent], &[]).is_empty());
+    assert!(requested_writes(vec![info(&[]), silent], &[]).is_empty());
     let (header, rest) = signature.split_once("..").unwrap();
     assert_eq!(URL_SAFE_NO_PAD.decode(header).unwrap(), br#"{"alg":"HS256","kid":"abcdef"}"#);
     assert_eq!(URL_SAFE_NO_PAD.decode(rest).unwrap().len(), 32);

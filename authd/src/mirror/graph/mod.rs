@@ -9,9 +9,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (counted references): each node stores how many of its pods name an object, and the entry exists
-//! exactly as long as a pod names it. Deleted pods, volumes and nodes leave no data behind.
-//! INVARIANT (reports volume reads): a look-up that read volumes says so, since their change may alter its
+//! INVARIANT (counted references): each node stores the number of its pods that name an object. The entry
+//! exists exactly as long as a pod names the object. Deleted pods, volumes and nodes leave no data behind.
+//! INVARIANT (reports volume reads): a look-up that reads volumes reports this, since their change may alter its
 //! result.
 //!
 //! # Reference
@@ -120,7 +120,8 @@ pub(super) enum Change {
     ResourceSlice(String, String),
 }
 
-/// Converts a put of a graph object, and takes the references out of the object. None: another kind.
+/// Converts a put of a graph object, and takes the references out of the object.
+/// None: a kind outside of the graph.
 pub(super) fn put(object: &mut MirrorObject) -> Option<Change> {
     use mirror_object::Kind;
     let name = || object.name.clone();
@@ -144,14 +145,14 @@ pub(super) fn put(object: &mut MirrorObject) -> Option<Change> {
     }
 }
 
-/// Converts a deletion of a graph object. None: another kind.
+/// Converts a deletion of a graph object. None: a kind outside of the graph.
 pub(super) fn delete(kind: &mirror_key::Kind) -> Option<Change> {
     use mirror_key::Kind;
     match kind {
         Kind::Pod(pod) => Some(Change::Pod(key(&pod.namespace, &pod.name), None)),
         Kind::Volume(volume) => Some(Change::Volume(volume.name.clone(), None)),
-        Kind::VolumeAttachment(named) => Some(Change::VolumeAttachment(named.name.clone(), String::new())),
-        Kind::ResourceSlice(named) => Some(Change::ResourceSlice(named.name.clone(), String::new())),
+        Kind::VolumeAttachment(key) => Some(Change::VolumeAttachment(key.name.clone(), String::new())),
+        Kind::ResourceSlice(key) => Some(Change::ResourceSlice(key.name.clone(), String::new())),
         Kind::Role(_)
         | Kind::ClusterRole(_)
         | Kind::RoleBinding(_)
@@ -171,19 +172,21 @@ fn key(namespace: &str, name: &str) -> Box<str> {
 impl Graph {
     /// Whether a path leads from an object to a node.
     pub fn look_up(&self, node: &str, target: Target<'_>) -> LookupResult {
-        let found = |related| LookupResult { related, over_volumes: false };
+        let without_volumes = |related| LookupResult { related, over_volumes: false };
         // No pod, attachment or slice is on a node whose name is not in use.
-        let on = self.strings.find(node);
+        let node_name = self.strings.find(node);
         match target {
-            Target::Pod(namespace, name) => {
-                found(self.pods.get(&key(namespace, name)).is_some_and(|pod| Some(pod.node) == on))
-            }
+            Target::Pod(namespace, name) => without_volumes(
+                self.pods.get(&key(namespace, name)).is_some_and(|pod| Some(pod.node) == node_name),
+            ),
             Target::VolumeAttachment(name) => {
-                found(on.is_some() && self.attachments.get(name).copied() == on)
+                without_volumes(node_name.is_some() && self.attachments.get(name).copied() == node_name)
             }
-            Target::ResourceSlice(name) => found(on.is_some() && self.slices.get(name).copied() == on),
+            Target::ResourceSlice(name) => {
+                without_volumes(node_name.is_some() && self.slices.get(name).copied() == node_name)
+            }
             Target::Volume(name) => {
-                let node = on.and_then(|on| self.nodes.get(&on));
+                let node = node_name.and_then(|node_name| self.nodes.get(&node_name));
                 let claim = self.volumes.get(name).map(|volume| volume.claim);
                 let related =
                     node.zip(claim).is_some_and(|(node, claim)| node.references.contains_key(&claim));
@@ -191,20 +194,21 @@ impl Graph {
             }
             Target::ReferencedKind(kind, namespace, name) => {
                 let object = self.find(kind, namespace, name);
-                let node = on.and_then(|on| self.nodes.get(&on));
-                let direct =
+                let node = node_name.and_then(|node_name| self.nodes.get(&node_name));
+                let is_direct =
                     node.zip(object).is_some_and(|(node, object)| node.references.contains_key(&object));
-                if direct || kind != ReferencedKind::Secret {
-                    return found(direct);
+                if is_direct || kind != ReferencedKind::Secret {
+                    return without_volumes(is_direct);
                 }
-                let related = node.zip(object).is_some_and(|(node, secret)| self.mounts_with(node, secret));
+                let related =
+                    node.zip(object).is_some_and(|(node, secret)| self.has_volume_with_secret(node, secret));
                 LookupResult { related, over_volumes: true }
             }
         }
     }
 
     /// Whether a volume of the claims of a node's pods is mounted with a Secret.
-    fn mounts_with(&self, node: &Node, secret: Object) -> bool {
+    fn has_volume_with_secret(&self, node: &Node, secret: Object) -> bool {
         self.volume_secrets.contains_key(&secret)
             && node
                 .references
@@ -227,9 +231,9 @@ impl Graph {
             Change::Volume(name, Some(volume)) => self.put_volume(&name, &volume),
             Change::Volume(name, None) => self.delete_volume(&name),
             Change::VolumeAttachment(name, node) => {
-                place(&mut self.strings, &mut self.attachments, &name, &node);
+                set_node(&mut self.strings, &mut self.attachments, &name, &node);
             }
-            Change::ResourceSlice(name, node) => place(&mut self.strings, &mut self.slices, &name, &node),
+            Change::ResourceSlice(name, node) => set_node(&mut self.strings, &mut self.slices, &name, &node),
         }
     }
 
@@ -241,16 +245,17 @@ impl Graph {
         }
         let node = self.strings.take(&pod.node_name);
         let account = Some(&pod.service_account).filter(|account| !account.is_empty());
-        let named = [
+        let names_by_kind = [
             (ReferencedKind::Secret, &pod.secrets[..]),
             (ReferencedKind::ConfigMap, &pod.config_maps),
             (ReferencedKind::VolumeClaim, &pod.volume_claims),
             (ReferencedKind::ResourceClaim, &pod.resource_claims),
             (ReferencedKind::ServiceAccount, account.map(std::slice::from_ref).unwrap_or_default()),
         ];
-        let named = named.into_iter().flat_map(|(kind, names)| names.iter().map(move |name| (kind, name)));
+        let named_objects =
+            names_by_kind.into_iter().flat_map(|(kind, names)| names.iter().map(move |name| (kind, name)));
         let references: Box<[Object]> =
-            named.map(|(kind, name)| self.strings.object(kind, namespace, name)).collect();
+            named_objects.map(|(kind, name)| self.strings.object(kind, namespace, name)).collect();
         let entry = self.nodes.entry(node).or_default();
         entry.pods += 1;
         for object in &references {
@@ -319,14 +324,14 @@ impl Graph {
 }
 
 /// Records the node of an object; `""` for none.
-fn place(strings: &mut StringPool, places: &mut HashMap<Box<str>, Name>, name: &str, node: &str) {
+fn set_node(strings: &mut StringPool, nodes_by_object: &mut HashMap<Box<str>, Name>, name: &str, node: &str) {
     let node = (!node.is_empty()).then(|| strings.take(node));
-    let before = match node {
-        Some(node) => places.insert(name.into(), node),
-        None => places.remove(name),
+    let previous = match node {
+        Some(node) => nodes_by_object.insert(name.into(), node),
+        None => nodes_by_object.remove(name),
     };
-    if let Some(before) = before {
-        strings.release_reference(before);
+    if let Some(previous) = previous {
+        strings.release_reference(previous);
     }
 }
 

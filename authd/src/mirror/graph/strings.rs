@@ -12,11 +12,11 @@ pub(super) struct Name(u32);
 /// # Invariants
 ///
 /// INVARIANT (counted): a [`Name`] stands for its text until it is released as often as it was taken. Then
-/// the number may stand for another text.
+/// the number may stand for a different text.
 #[derive(Debug, Default)]
 pub(super) struct StringPool {
     names: HashMap<Arc<str>, Name>,
-    kept: Vec<InternedText>,
+    texts: Vec<InternedText>,
     free: Vec<Name>,
 }
 
@@ -39,18 +39,18 @@ impl StringPool {
             return name;
         }
         let text: Arc<str> = text.into();
-        let kept = InternedText { text: Arc::clone(&text), uses: 1 };
+        let entry = InternedText { text: Arc::clone(&text), uses: 1 };
         let name = match self.free.pop() {
             Some(name) => {
                 if let Some(slot) = self.slot(name) {
-                    *slot = kept;
+                    *slot = entry;
                 }
                 name
             }
             None => {
                 // More than 2^32 different names do not fit into memory.
-                let name = Name(u32::try_from(self.kept.len()).unwrap_or(u32::MAX));
-                self.kept.push(kept);
+                let name = Name(u32::try_from(self.texts.len()).unwrap_or(u32::MAX));
+                self.texts.push(entry);
                 name
             }
         };
@@ -60,24 +60,24 @@ impl StringPool {
 
     /// Adds a reference to a name in use.
     pub(super) fn add_reference(&mut self, name: Name) {
-        if let Some(kept) = self.slot(name) {
-            kept.uses += 1;
+        if let Some(entry) = self.slot(name) {
+            entry.uses += 1;
         }
     }
 
     /// Releases a reference.
     pub(super) fn release_reference(&mut self, name: Name) {
-        let Some(kept) = self.slot(name) else { return };
-        kept.uses = kept.uses.saturating_sub(1);
-        if kept.uses == 0 {
-            let text = std::mem::replace(&mut kept.text, Arc::from(""));
+        let Some(entry) = self.slot(name) else { return };
+        entry.uses = entry.uses.saturating_sub(1);
+        if entry.uses == 0 {
+            let text = std::mem::replace(&mut entry.text, Arc::from(""));
             self.names.remove(&text);
             self.free.push(name);
         }
     }
 
     fn slot(&mut self, name: Name) -> Option<&mut InternedText> {
-        self.kept.get_mut(usize::try_from(name.0).ok()?)
+        self.texts.get_mut(usize::try_from(name.0).ok()?)
     }
 
     /// The number of names in use.

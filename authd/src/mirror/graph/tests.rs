@@ -60,11 +60,11 @@ impl ReferenceModel {
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const NODES: [&str; 3] = ["n1", "n2", ""];
 
-fn one<'a>(random: &mut StdRng, of: &[&'a str]) -> &'a str {
+fn random_choice<'a>(random: &mut StdRng, of: &[&'a str]) -> &'a str {
     of[random.random_range(0..of.len())]
 }
 
-fn some(random: &mut StdRng) -> Vec<String> {
+fn random_names(random: &mut StdRng) -> Vec<String> {
     NAMES.iter().filter(|_| random.random_bool(0.3)).map(|name| (*name).to_owned()).collect()
 }
 
@@ -80,14 +80,14 @@ fn object(namespace: &str, name: &str, kind: Kind) -> MirrorObject {
 /// Applies one random change to both.
 fn change(random: &mut StdRng, graph: &mut Graph, plain: &mut ReferenceModel) {
     let named = |namespace: &str, name: &str| Named { namespace: namespace.into(), name: name.into() };
-    let (namespace, name) = (one(random, &NAMES[..2]), one(random, &NAMES));
+    let (namespace, name) = (random_choice(random, &NAMES[..2]), random_choice(random, &NAMES));
     let put = random.random_bool(0.6);
-    let node = one(random, &NODES).to_owned();
+    let node = random_choice(random, &NODES).to_owned();
     let key = match random.random_range(0..4) {
         0 => {
             plain.pods.retain(|(of, n, _)| (of.as_str(), n.as_str()) != (namespace, name));
             if put {
-                let service_account = one(random, &["", "a", "b"]).to_owned();
+                let service_account = random_choice(random, &["", "a", "b"]).to_owned();
                 let mut pod = MirrorPod { node_name: node, ..MirrorPod::default() };
                 if !pod.node_name.is_empty() {
                     pod.service_account = service_account;
@@ -97,7 +97,7 @@ fn change(random: &mut StdRng, graph: &mut Graph, plain: &mut ReferenceModel) {
                         &mut pod.volume_claims,
                         &mut pod.resource_claims,
                     ];
-                    lists.into_iter().for_each(|list| *list = some(random));
+                    lists.into_iter().for_each(|list| *list = random_names(random));
                     plain.pods.push((namespace.into(), name.into(), pod.clone()));
                 }
                 return graph.apply(super::put(&mut object(namespace, name, Kind::Pod(pod))).unwrap());
@@ -107,11 +107,12 @@ fn change(random: &mut StdRng, graph: &mut Graph, plain: &mut ReferenceModel) {
         1 => {
             plain.volumes.retain(|(n, _)| n != name);
             if put {
-                let claim = random.random_bool(0.8).then(|| named(namespace, one(random, &NAMES)));
+                let claim = random.random_bool(0.8).then(|| named(namespace, random_choice(random, &NAMES)));
                 let secrets = match claim {
-                    Some(_) => {
-                        some(random).iter().map(|secret| named(one(random, &NAMES[..2]), secret)).collect()
-                    }
+                    Some(_) => random_names(random)
+                        .iter()
+                        .map(|secret| named(random_choice(random, &NAMES[..2]), secret))
+                        .collect(),
                     None => Vec::new(),
                 };
                 let volume = MirrorVolume { claim, secrets };
@@ -198,7 +199,7 @@ fn graph_agrees_with_reference_model_on_random_changes() {
     }
 }
 
-/// Property test of dependencies: a change of volumes alters only answers that depend on volumes.
+/// Property test of dependencies: a change of volumes alters only results that depend on volumes.
 #[test]
 fn volume_change_alters_only_volume_dependent_results() {
     let targets = targets();

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::aggregation::Selector;
-use super::super::covers::show;
+use super::super::covers::format_rule;
+use super::super::selector::Selector;
 use super::super::{RbacDecision, RoleKind};
 use super::*;
 
@@ -13,8 +13,8 @@ fn by(pairs: &[(&str, &str)]) -> Selector {
     Selector { match_labels, ..Selector::default() }
 }
 
-fn sum(selectors: Vec<Selector>, labels: &[(&str, &str)]) -> RoleSpec {
-    RoleSpec { aggregation: Some(selectors), ..labelled(&[], labels) }
+fn aggregating_role(selectors: Vec<Selector>, labels: &[(&str, &str)]) -> RoleSpec {
+    RoleSpec { aggregation: Some(selectors), ..role_with_labels(&[], labels) }
 }
 
 fn put(p: &mut Policy, name: &str, spec: RoleSpec) {
@@ -22,7 +22,7 @@ fn put(p: &mut Policy, name: &str, spec: RoleSpec) {
 }
 
 fn effective(p: &Policy, name: &str) -> Vec<String> {
-    p.effective_rules(RoleKind::ClusterRole, "", name).unwrap().iter().map(show).collect()
+    p.effective_rules(RoleKind::ClusterRole, "", name).unwrap().iter().map(format_rule).collect()
 }
 
 const PODS: &str = r#"{APIGroups:[""], Resources:["pods"], Verbs:["get"]}"#;
@@ -31,20 +31,20 @@ const MAPS: &str = r#"{APIGroups:[""], Resources:["configmaps"], Verbs:["get"]}"
 #[test]
 fn aggregated_role_follows_its_parts() {
     let mut p = policy();
-    put(&mut p, "sum", sum(vec![by(&[("to-sum", "true")])], &[]));
+    put(&mut p, "sum", aggregating_role(vec![by(&[("to-sum", "true")])], &[]));
     p.put_binding("", "b", binding("ClusterRole/sum", &["U:alice"]));
     let may = |p: &Policy| {
-        matches!(p.judge(&user("alice", &[]), &request("get -/pods a/x")), RbacDecision::Allowed { .. })
+        matches!(p.decide(&user("alice", &[]), &request("get -/pods a/x")), RbacDecision::Allowed { .. })
     };
     assert!(!may(&p));
-    put(&mut p, "part", labelled(&["get|-|pods"], &[("to-sum", "true")]));
+    put(&mut p, "part", role_with_labels(&["get|-|pods"], &[("to-sum", "true")]));
     assert!(may(&p), "a part was added");
-    put(&mut p, "also", labelled(&["get|-|configmaps", "get|-|pods"], &[("to-sum", "true")]));
+    put(&mut p, "also", role_with_labels(&["get|-|configmaps", "get|-|pods"], &[("to-sum", "true")]));
     assert_eq!(effective(&p, "sum"), [MAPS, PODS], "in name order, without duplicates");
-    put(&mut p, "also", labelled(&["get|-|configmaps"], &[("to-sum", "no")]));
-    put(&mut p, "part", labelled(&["list|-|pods"], &[("to-sum", "true")]));
-    assert!(!may(&p), "a part lost its label, another its rule");
-    put(&mut p, "part", labelled(&["get|-|pods"], &[("to-sum", "true")]));
+    put(&mut p, "also", role_with_labels(&["get|-|configmaps"], &[("to-sum", "no")]));
+    put(&mut p, "part", role_with_labels(&["list|-|pods"], &[("to-sum", "true")]));
+    assert!(!may(&p), "one part lost its label, the second part its rule");
+    put(&mut p, "part", role_with_labels(&["get|-|pods"], &[("to-sum", "true")]));
     assert!(may(&p));
     p.delete_role(RoleKind::ClusterRole, "", "part");
     assert!(!may(&p), "the part was deleted");
@@ -53,10 +53,10 @@ fn aggregated_role_follows_its_parts() {
 #[test]
 fn aggregation_through_levels_and_cycles_terminates() {
     let mut p = policy();
-    put(&mut p, "view", sum(vec![by(&[("to", "view")])], &[("to", "edit")]));
-    put(&mut p, "edit", sum(vec![by(&[("to", "edit")])], &[("to", "view")]));
-    put(&mut p, "admin", sum(vec![by(&[("to", "edit")])], &[]));
-    put(&mut p, "leaf", labelled(&["get|-|pods"], &[("to", "view")]));
+    put(&mut p, "view", aggregating_role(vec![by(&[("to", "view")])], &[("to", "edit")]));
+    put(&mut p, "edit", aggregating_role(vec![by(&[("to", "edit")])], &[("to", "view")]));
+    put(&mut p, "admin", aggregating_role(vec![by(&[("to", "edit")])], &[]));
+    put(&mut p, "leaf", role_with_labels(&["get|-|pods"], &[("to", "view")]));
     for name in ["view", "edit", "admin"] {
         assert_eq!(effective(&p, name), [PODS], "{name}");
     }
@@ -68,26 +68,34 @@ fn aggregation_through_levels_and_cycles_terminates() {
 
 #[test]
 fn aggregated_roles_are_computed_at_end_of_snapshot() {
-    let mut p = Policy::loading(&names());
-    put(&mut p, "sum", sum(vec![by(&[("to", "sum")])], &[]));
-    put(&mut p, "a", labelled(&["get|-|pods"], &[("to", "sum")]));
+    let mut p = Policy::for_snapshot(&names());
+    put(&mut p, "sum", aggregating_role(vec![by(&[("to", "sum")])], &[]));
+    put(&mut p, "a", role_with_labels(&["get|-|pods"], &[("to", "sum")]));
     assert_eq!(effective(&p, "sum"), [] as [&str; 0]);
-    p.loaded();
+    p.complete_snapshot();
     assert_eq!(effective(&p, "sum"), [PODS]);
 }
 
 #[test]
 fn written_rules_of_aggregated_role_are_ignored_and_replaced() {
     let mut p = policy();
-    put(&mut p, "part", labelled(&["get|-|pods"], &[("to", "sum")]));
-    put(&mut p, "sum", RoleSpec { rules: vec![rule("*|*|*")], ..sum(vec![by(&[("to", "sum")])], &[]) });
+    put(&mut p, "part", role_with_labels(&["get|-|pods"], &[("to", "sum")]));
+    put(
+        &mut p,
+        "sum",
+        RoleSpec { rules: vec![rule("*|*|*")], ..aggregating_role(vec![by(&[("to", "sum")])], &[]) },
+    );
     assert_eq!(effective(&p, "sum"), [PODS]);
     let stale = p.stale_projections();
     assert_eq!(stale.len(), 1);
-    assert_eq!((&*stale[0].0, show(&stale[0].1[0]).as_str()), ("sum", PODS));
-    put(&mut p, "sum", RoleSpec { rules: vec![rule("get|-|pods")], ..sum(vec![by(&[("to", "sum")])], &[]) });
+    assert_eq!((&*stale[0].0, format_rule(&stale[0].1[0]).as_str()), ("sum", PODS));
+    put(
+        &mut p,
+        "sum",
+        RoleSpec { rules: vec![rule("get|-|pods")], ..aggregating_role(vec![by(&[("to", "sum")])], &[]) },
+    );
     assert_eq!(p.stale_projections(), []);
-    put(&mut p, "sum", sum(vec![], &[]));
+    put(&mut p, "sum", aggregating_role(vec![], &[]));
     assert_eq!(
         effective(&p, "sum"),
         [] as [&str; 0],
@@ -99,7 +107,7 @@ fn written_rules_of_aggregated_role_are_ignored_and_replaced() {
 fn aggregation_selector_matches_labels_and_expressions() {
     use apimachinery::attributes::{Operator, Requirement};
     let labels: BTreeMap<String, String> = [("a".to_owned(), "1".to_owned())].into();
-    for (key, operator, values, want) in [
+    for (key, operator, values, expected) in [
         ("a", Operator::In, vec!["1", "2"], true),
         ("a", Operator::In, vec!["2"], false),
         ("b", Operator::In, vec![""], false),
@@ -113,7 +121,7 @@ fn aggregation_selector_matches_labels_and_expressions() {
         let values = values.into_iter().map(str::to_owned).collect();
         let expression = Requirement { key: key.into(), operator, values };
         let selector = Selector { match_expressions: vec![expression], ..Selector::default() };
-        assert_eq!(selector.matches(&labels), want, "{selector:?}");
+        assert_eq!(selector.matches(&labels), expected, "{selector:?}");
     }
     assert!(Selector::default().matches(&labels), "the empty selector chooses everything");
     assert!(!Selector { invalid: true, ..Selector::default() }.matches(&labels));

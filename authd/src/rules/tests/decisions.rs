@@ -3,7 +3,7 @@
 use super::super::{RbacDecision, RoleKind};
 use super::*;
 
-fn example() -> Policy {
+fn example_policy() -> Policy {
     let mut p = policy();
     p.put_role(RoleKind::ClusterRole, "", "reader", role(&["get,list|-|configmaps,pods"]));
     p.put_role(RoleKind::ClusterRole, "", "health", role(&["get||||/healthz/*,/version"]));
@@ -21,8 +21,8 @@ fn example() -> Policy {
 
 #[test]
 fn rbac_decision_and_reason_by_table() {
-    let p = example();
-    for (name, groups, ask, want) in [
+    let p = example_policy();
+    for (name, groups, ask, expected) in [
         (
             "alice",
             "",
@@ -110,17 +110,17 @@ fn rbac_decision_and_reason_by_table() {
         ("frank", "", "get -/pods a/x", r#"RBAC: role.rbac.authorization.k8s.io "writer" not found"#),
     ] {
         let groups: Vec<&str> = groups.split(',').filter(|g| !g.is_empty()).collect();
-        let reason = match p.judge(&user(name, &groups), &request(ask)) {
+        let reason = match p.decide(&user(name, &groups), &request(ask)) {
             RbacDecision::Allowed { reason, .. } => reason,
             RbacDecision::NotAllowed(refusal) => refusal.reason,
         };
-        assert_eq!(reason, want, "{name} {groups:?} {ask}");
+        assert_eq!(reason, expected, "{name} {groups:?} {ask}");
     }
 }
 
 #[test]
 fn rbac_decision_reports_whether_any_name_holds() {
-    let p = example();
+    let p = example_policy();
     for (name, ask, allowed, any_name) in [
         ("alice", "get -/pods a/x", true, true),
         ("carol", "delete -/pods a/x", true, true),
@@ -130,7 +130,7 @@ fn rbac_decision_reports_whether_any_name_holds() {
         ("alice", "update -/configmaps a/two", false, true),
         ("alice", "get /metrics", false, false),
     ] {
-        let got = match p.judge(&user(name, &[]), &request(ask)) {
+        let got = match p.decide(&user(name, &[]), &request(ask)) {
             RbacDecision::Allowed { any_name, .. } => (true, any_name),
             RbacDecision::NotAllowed(refusal) => (false, refusal.any_name),
         };
@@ -142,7 +142,7 @@ fn rbac_decision_reports_whether_any_name_holds() {
 fn policy_changes_take_effect_immediately() {
     let mut p = policy();
     let (alice, ask) = (user("alice", &[]), request("get -/pods a/x"));
-    let allowed = |p: &Policy| matches!(p.judge(&alice, &ask), RbacDecision::Allowed { .. });
+    let allowed = |p: &Policy| matches!(p.decide(&alice, &ask), RbacDecision::Allowed { .. });
     p.put_binding("a", "b", binding("Role/r", &["U:alice", "U:alice"]));
     assert!(!allowed(&p), "the role does not exist yet");
     p.put_role(RoleKind::Role, "a", "r", role(&["get|-|pods"]));
@@ -169,7 +169,7 @@ fn policy_changes_take_effect_immediately() {
 
 #[test]
 fn denial_explanation_lists_nearest_misses() {
-    let p = example();
+    let p = example_policy();
     assert_eq!(
         p.explain(&user("carol", &[]), &request("update -/configmaps a/two"), 3),
         [r#"RoleBinding "team/a" of Role "writer" to User "carol" has a rule without the name"#]
@@ -188,10 +188,10 @@ fn denial_explanation_lists_nearest_misses() {
 
 #[test]
 fn rules_of_user_are_listed_once_per_binding() {
-    let p = example();
+    let p = example_policy();
     let shown = |name: &str, groups: &[&str], namespace: &str| -> Vec<String> {
         let (rules, _) = p.rules_of(&user(name, groups), namespace);
-        rules.iter().map(|rule| super::super::covers::show(rule)).collect()
+        rules.iter().map(|rule| super::super::covers::format_rule(rule)).collect()
     };
     assert_eq!(shown("carol", &["team"], "a").len(), 2, "named by user and by group, listed once");
     assert_eq!(shown("carol", &["team"], "b"), [] as [&str; 0]);

@@ -9,16 +9,16 @@ use apimachinery::attributes::Attributes;
 use apimachinery::names::{Names, Preset};
 use apimachinery::user::UserInfo;
 
-use super::rule::{PolicyRule, Words, words};
+use super::rule::{PolicyRule, StringList, string_list};
 use super::{BindingSpec, Meta, Policy, RoleKind, RoleSpec, Subject, SubjectKind};
 
 /// `verbs|groups|resources|names|paths`, each a comma-separated list, `-` for the core group.
 pub(crate) fn rule(text: &str) -> PolicyRule {
     let mut parts = text.split('|').map(|part| {
         let items = part.split(',').filter(|item| !item.is_empty());
-        words(&items.map(|item| if item == "-" { "" } else { item }).collect::<Vec<_>>())
+        string_list(&items.map(|item| if item == "-" { "" } else { item }).collect::<Vec<_>>())
     });
-    let mut next = || -> Words { parts.next().unwrap_or_default() };
+    let mut next = || -> StringList { parts.next().unwrap_or_default() };
     PolicyRule {
         verbs: next(),
         api_groups: next(),
@@ -50,7 +50,7 @@ fn role(rules: &[&str]) -> RoleSpec {
     RoleSpec { rules: rules.iter().map(|text| rule(text)).collect(), ..RoleSpec::default() }
 }
 
-fn labelled(rules: &[&str], labels: &[(&str, &str)]) -> RoleSpec {
+fn role_with_labels(rules: &[&str], labels: &[(&str, &str)]) -> RoleSpec {
     let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     RoleSpec { meta: Meta { labels, protected: false }, ..role(rules) }
 }
@@ -78,20 +78,20 @@ fn user(name: &str, groups: &[&str]) -> UserInfo {
 fn request(text: &str) -> Attributes {
     let mut parts = text.split(' ');
     let verb = parts.next().unwrap().to_owned();
-    let what = parts.next().unwrap();
-    if what.starts_with('/') {
-        return Attributes { verb, path: what.to_owned(), ..Attributes::default() };
+    let target = parts.next().unwrap();
+    if target.starts_with('/') {
+        return Attributes { verb, path: target.to_owned(), ..Attributes::default() };
     }
-    let mut what = what.split('/');
-    let group = what.next().filter(|g| *g != "-").unwrap_or_default().to_owned();
+    let mut target = target.split('/');
+    let group = target.next().filter(|g| *g != "-").unwrap_or_default().to_owned();
     let (namespace, name) = parts.next().unwrap_or("/").split_once('/').unwrap();
     Attributes {
         verb,
         resource_request: true,
         group,
         version: "v1".into(),
-        resource: what.next().unwrap().to_owned(),
-        subresource: what.next().unwrap_or_default().to_owned(),
+        resource: target.next().unwrap().to_owned(),
+        subresource: target.next().unwrap_or_default().to_owned(),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         ..Attributes::default()

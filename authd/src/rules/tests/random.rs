@@ -52,8 +52,10 @@ impl ReferencePolicy {
 
 /// Whether a rule allows a request, as the documentation defines it.
 fn matches_rule(rule: &PolicyRule, ask: &Attributes) -> bool {
-    let among = |list: &[Box<str>], word: &str| list.iter().any(|held| **held == *word || &**held == "*");
-    if !among(&rule.verbs, &ask.verb) {
+    let contains_or_star = |list: &[Box<str>], word: &str| {
+        list.iter().any(|binding_spec| **binding_spec == *word || &**binding_spec == "*")
+    };
+    if !contains_or_star(&rule.verbs, &ask.verb) {
         return false;
     }
     if !ask.resource_request {
@@ -65,22 +67,31 @@ fn matches_rule(rule: &PolicyRule, ask: &Attributes) -> bool {
         "" => vec![ask.resource.clone()],
         sub => vec![format!("{}/{sub}", ask.resource), format!("*/{sub}")],
     };
-    among(&rule.api_groups, &ask.group)
-        && (whole.iter().any(|resource| among(&rule.resources, resource)))
+    contains_or_star(&rule.api_groups, &ask.group)
+        && (whole.iter().any(|resource| contains_or_star(&rule.resources, resource)))
         && (rule.resource_names.is_empty() || rule.resource_names.iter().any(|name| **name == *ask.name))
 }
 
-fn some<'a>(rng: &mut SmallRng, from: &[&'a str], most: usize) -> Vec<&'a str> {
-    let n = rng.random_range(0..=most);
+fn random_choices<'a>(rng: &mut SmallRng, from: &[&'a str], max_count: usize) -> Vec<&'a str> {
+    let n = rng.random_range(0..=max_count);
     from.choose_multiple(rng, n).copied().collect()
 }
 
 fn random_rule(rng: &mut SmallRng) -> PolicyRule {
     let text = if rng.random_bool(0.2) {
-        format!("{}||||{}", some(rng, &VERBS, 2).join(","), some(rng, &PATHS, 2).join(","))
+        format!(
+            "{}||||{}",
+            random_choices(rng, &VERBS, 2).join(","),
+            random_choices(rng, &PATHS, 2).join(",")
+        )
     } else {
-        let names = if rng.random_bool(0.3) { some(rng, &OBJECTS[1..], 2) } else { vec![] };
-        let lists = [some(rng, &VERBS, 2), some(rng, &GROUPS, 2), some(rng, &RESOURCES, 2), names];
+        let names = if rng.random_bool(0.3) { random_choices(rng, &OBJECTS[1..], 2) } else { vec![] };
+        let lists = [
+            random_choices(rng, &VERBS, 2),
+            random_choices(rng, &GROUPS, 2),
+            random_choices(rng, &RESOURCES, 2),
+            names,
+        ];
         lists.map(|list| list.join(",")).join("|")
     };
     rule(&text)
@@ -119,7 +130,7 @@ fn indexed_policy_agrees_with_reference_model() {
                 }
                 5..9 => {
                     let role_kind = if rng.random_bool(0.5) { "ClusterRole" } else { "Role" };
-                    let subjects = some(&mut rng, &SUBJECTS, 3);
+                    let subjects = random_choices(&mut rng, &SUBJECTS, 3);
                     let spec = binding(&format!("{role_kind}/{role_name}"), &subjects);
                     fast.put_binding(namespace, binding_name, spec.clone());
                     model.bindings.insert((namespace.to_owned(), binding_name.to_owned()), spec);
@@ -134,7 +145,7 @@ fn indexed_policy_agrees_with_reference_model() {
                     &mut rng,
                     &["alice", "bob", "system:serviceaccount:a:robot", "system:serviceaccount:b:robot"],
                 );
-                let who = user(name, &some(&mut rng, &["team", "ops"], 2));
+                let user_info = user(name, &random_choices(&mut rng, &["team", "ops"], 2));
                 let ask = if rng.random_bool(0.2) {
                     format!(
                         "{} {}",
@@ -155,41 +166,41 @@ fn indexed_policy_agrees_with_reference_model() {
                     )
                 };
                 let attributes = request(&ask);
-                let judgement = fast.judge(&who, &attributes);
-                let got = matches!(judgement, RbacDecision::Allowed { .. });
-                assert_eq!(got, model.allows(&who, &attributes), "seed {seed}: {who:?} {ask}");
+                let decision = fast.decide(&user_info, &attributes);
+                let got = matches!(decision, RbacDecision::Allowed { .. });
+                assert_eq!(got, model.allows(&user_info, &attributes), "seed {seed}: {user_info:?} {ask}");
                 let of = if attributes.resource_request { attributes.namespace.as_str() } else { "" };
-                let (listed, _) = fast.rules_of(&who, of);
+                let (listed, _) = fast.rules_of(&user_info, of);
                 assert_eq!(
                     listed.iter().any(|rule| matches_rule(rule, &attributes)),
                     got,
-                    "seed {seed}: {who:?} {ask}: the rules listed"
+                    "seed {seed}: {user_info:?} {ask}: the rules listed"
                 );
                 if got {
                     allowed += 1
                 } else {
                     refused += 1;
-                    for line in fast.explain(&who, &attributes, 3) {
+                    for line in fast.explain(&user_info, &attributes, 3) {
                         let named = line.split('"').nth(1).expect("a binding in quotes");
                         let (binding, namespace) = named.split_once('/').unwrap_or((named, ""));
-                        let held = &model.bindings[&(namespace.to_owned(), binding.to_owned())];
+                        let binding_spec = &model.bindings[&(namespace.to_owned(), binding.to_owned())];
                         assert!(
-                            !model.grants(namespace, held, &who, &attributes),
-                            "seed {seed}: {who:?} {ask}: {line}"
+                            !model.grants(namespace, binding_spec, &user_info, &attributes),
+                            "seed {seed}: {user_info:?} {ask}: {line}"
                         );
                         explained += 1;
                     }
                 }
-                // A decision for any name holds for every name.
-                let any_name = match judgement {
+                // A decision for any name applies to every name.
+                let any_name = match decision {
                     RbacDecision::Allowed { any_name, .. } => any_name,
                     RbacDecision::NotAllowed(refusal) => refusal.any_name,
                 };
                 for other in OBJECTS {
                     let other = Attributes { name: other.to_owned(), ..attributes.clone() };
                     assert!(
-                        !any_name || model.allows(&who, &other) == got,
-                        "seed {seed}: {who:?} {ask} any name"
+                        !any_name || model.allows(&user_info, &other) == got,
+                        "seed {seed}: {user_info:?} {ask} any name"
                     );
                 }
             }

@@ -4,7 +4,7 @@ use apimachinery::object::Object;
 use bootstrap::DefaultPolicy;
 use serde_json::{Value, json};
 
-use super::super::reconcile::{Step, binding_spec, missing, role_spec};
+use super::super::reconcile::{WriteOperation, binding_spec, required_writes, role_spec};
 use super::super::{RoleKind, reconcile};
 use super::*;
 
@@ -34,7 +34,7 @@ fn defaults() -> DefaultPolicy {
     }
 }
 
-fn stored(defaults: &DefaultPolicy) -> Policy {
+fn policy_with(defaults: &DefaultPolicy) -> Policy {
     let mut p = policy();
     for object in &defaults.cluster_roles {
         p.put_role(RoleKind::ClusterRole, "", object.name(), role_spec(object, &names()));
@@ -46,19 +46,19 @@ fn stored(defaults: &DefaultPolicy) -> Policy {
 }
 
 /// Checks the writes after a change of the stored policy.
-fn check(change: impl FnOnce(&mut Policy), want: &[Value]) {
+fn check(change: impl FnOnce(&mut Policy), expected: &[Value]) {
     let defaults = defaults();
-    let mut p = stored(&defaults);
+    let mut p = policy_with(&defaults);
     change(&mut p);
-    let got: Vec<Value> = missing(&p, &defaults, &names())
+    let got: Vec<Value> = required_writes(&p, &defaults, &names())
         .into_iter()
-        .map(|write| match write.step {
-            Step::Create(body) => json!(["create", write.resource, body["metadata"]["name"]]),
-            Step::Patch(body) => json!(["patch", write.resource, write.name, body]),
-            Step::Delete => json!(["delete", write.resource, write.name]),
+        .map(|write| match write.operation {
+            WriteOperation::Create(body) => json!(["create", write.resource, body["metadata"]["name"]]),
+            WriteOperation::Patch(body) => json!(["patch", write.resource, write.name, body]),
+            WriteOperation::Delete => json!(["delete", write.resource, write.name]),
         })
         .collect();
-    assert_eq!(got, want);
+    assert_eq!(got, expected);
 }
 
 fn change_role(p: &mut Policy, name: &str, change: impl FnOnce(&mut RoleSpec)) {
@@ -139,7 +139,7 @@ fn default_policy_is_complete_after_one_round() {
     let names = names();
     let defaults = bootstrap::default_policy(&names);
     let mut p = policy();
-    let writes = reconcile::missing(&p, &defaults, &names);
+    let writes = reconcile::required_writes(&p, &defaults, &names);
     let all = defaults.cluster_roles.len()
         + defaults.cluster_role_bindings.len()
         + defaults.roles.len()
@@ -155,7 +155,7 @@ fn default_policy_is_complete_after_one_round() {
     for object in defaults.cluster_role_bindings.iter().chain(&defaults.role_bindings) {
         p.put_binding(object.namespace(), object.name(), binding_spec(object, &names).unwrap());
     }
-    assert_eq!(reconcile::missing(&p, &defaults, &names), [], "the second round writes nothing");
+    assert_eq!(reconcile::required_writes(&p, &defaults, &names), [], "the second round writes nothing");
     let admin = p.effective_rules(RoleKind::ClusterRole, "", "admin").unwrap();
     let view = p.effective_rules(RoleKind::ClusterRole, "", "view").unwrap();
     assert!(admin.len() > view.len() && !view.is_empty(), "admin {} view {}", admin.len(), view.len());

@@ -173,3 +173,52 @@ fn invalid_tls_files_return_error_at_start() {
     let error = ServingTls::load(swapped).unwrap_err().to_string();
     assert!(!error.contains("PRIVATE"), "{error}");
 }
+
+/// A self-signed X.509 version 1 certificate with the key of a version 3 certificate, as `openssl x509 -req`
+/// without extensions makes it: the version and the extensions are removed from the signed part.
+fn version_1_certificate(pair: &PemPair) -> CertificateDer<'static> {
+    use x509_parser::der_parser::asn1_rs::Any;
+    fn value(tag: u8, content: &[u8]) -> Vec<u8> {
+        let mut der = vec![tag];
+        match content.len() {
+            length @ 0..=0x7f => der.push(length as u8),
+            length @ 0x80..=0xff => der.extend([0x81, length as u8]),
+            length => der.extend([0x82, (length >> 8) as u8, length as u8]),
+        }
+        der.extend(content);
+        der
+    }
+    let whole = CertificateDer::from_pem_slice(pair.cert.as_bytes()).unwrap();
+    let (_, outer) = Any::from_der(&whole).unwrap();
+    let (signature_parts, signed) = Any::from_der(outer.data).unwrap();
+    let mut fields = Vec::new();
+    let mut rest = signed.data;
+    while !rest.is_empty() {
+        let (next, _) = Any::from_der(rest).unwrap();
+        // The context tags 0 and 3 are the version and the extensions.
+        if !matches!(rest[0], 0xa0 | 0xa3) {
+            fields.extend_from_slice(&rest[..rest.len() - next.len()]);
+        }
+        rest = next;
+    }
+    let content = [value(0x30, &fields), signature_parts.to_vec()].concat();
+    CertificateDer::from(value(0x30, &content))
+}
+
+#[tokio::test]
+async fn version_1_client_certificate_fails_with_reason() {
+    let Setup { _dir, files, ca, authority } = setup();
+    let tls = ServingTls::load(files).unwrap();
+    let pair = authority.client("ada", &[], Duration::from_secs(3600), now()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+    let key = aws_lc_rs::sign::any_supported_type(&key).unwrap();
+    let certified = Arc::new(CertifiedKey::new(vec![version_1_certificate(&pair)], key));
+    let mut config = client(&ca, None);
+    config.client_auth_cert_resolver = Arc::new(Always(certified));
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let accept = TlsAcceptor::from(tls.current()).accept(far);
+    let connect = TlsConnector::from(Arc::new(config)).connect("localhost".try_into().unwrap(), near);
+    let (served, _client) = tokio::join!(accept, connect);
+    let reason = client_certificate_error(&served.err().unwrap()).unwrap();
+    assert_eq!(reason, "the client certificate is X.509 version 1: issue a version 3 certificate");
+}

@@ -28,7 +28,8 @@ use apimachinery::clock::{SystemClock, SystemRng};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names};
 use authd::authz::webhook::Webhooks;
 use authd::authz::{AuthzRequest, Modes, Settings, Union};
-use authd::meters::Meters;
+use authd::config_error::ConfigError;
+use authd::metrics::AuthdMetrics;
 use authd::mirror::Mirror;
 use bench::authd_process::AuthdProcess;
 use bench::client::Error;
@@ -141,8 +142,10 @@ fn measure_authd_decisions(names: &Arc<Names>, others: usize) -> Result<(), Erro
         policy_file: None,
         webhooks: Webhooks::new(ground),
     };
-    let modes = Modes::parse(Some("Node,RBAC")).map_err(|mistakes| mistakes.join("; "))?;
-    let union = Union::build(&modes, &settings, &mirror, &Meters::new([])).map_err(|m| m.join("; "))?;
+    let join =
+        |errors: Vec<ConfigError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let modes = Modes::parse(Some("Node,RBAC")).map_err(join)?;
+    let union = Union::build(&modes, &settings, &mirror, &AuthdMetrics::new([])).map_err(join)?;
 
     let caller = policy::caller(names);
     let allowed: Vec<_> = (0..policy::USER_BINDINGS)

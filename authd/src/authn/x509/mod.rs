@@ -26,10 +26,11 @@ use async_trait::async_trait;
 use aws_lc_rs::digest;
 use jiff::Timestamp;
 
-use super::{Accepted, Authenticator, AuthnContext, Credentials, Outcome, Settings};
+use super::{AuthenticatedIdentity, Authenticator, AuthnContext, Credentials, Outcome, Settings};
+use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
 use subject::Subject;
-use trust::{Party, Trust};
+use trust::{PeerKind, Trust};
 
 struct ClientCertificates {
     names: Arc<Names>,
@@ -37,8 +38,11 @@ struct ClientCertificates {
     trust: Arc<Trust>,
 }
 
-pub(super) fn build(settings: &Settings, _: &Arc<Mirror>) -> Result<Option<Box<dyn Authenticator>>, String> {
-    if !settings.trust.trusts(Party::Client) {
+pub(super) fn build(
+    settings: &Settings,
+    _: &Arc<Mirror>,
+) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
+    if !settings.trust.trusts(PeerKind::Client) {
         return Ok(None);
     }
     Ok(Some(Box::new(ClientCertificates {
@@ -53,12 +57,12 @@ impl Authenticator for ClientCertificates {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        at: AuthnContext,
+        context: AuthnContext,
     ) -> Result<Outcome, MirrorNotReady> {
         if credentials.certificates.is_empty() {
             return Ok(Outcome::NotApplicable);
         }
-        Ok(match self.verify(credentials.certificates, at.now) {
+        Ok(match self.verify(credentials.certificates, context.now) {
             Ok(accepted) => Outcome::Accepted(Box::new(accepted)),
             Err(check) => Outcome::Rejected(check),
         })
@@ -66,15 +70,21 @@ impl Authenticator for ClientCertificates {
 }
 
 impl ClientCertificates {
-    fn verify(&self, chain: &[Vec<u8>], now: Timestamp) -> Result<Accepted, String> {
-        let verified = self.trust.verify(Party::Client, chain, now)?;
+    fn verify(&self, chain: &[Vec<u8>], now: Timestamp) -> Result<AuthenticatedIdentity, String> {
+        let verified = self.trust.verify(PeerKind::Client, chain, now).map_err(|error| error.to_string())?;
         let user = self.user(verified.leaf)?;
-        Ok(Accepted { user, not_before: verified.starts, expires_at: verified.ends, ..Accepted::default() })
+        Ok(AuthenticatedIdentity {
+            user,
+            not_before: verified.starts,
+            expires_at: verified.ends,
+            ..AuthenticatedIdentity::default()
+        })
     }
 
     /// The user of a verified certificate.
     fn user(&self, leaf: &[u8]) -> Result<UserInfo, String> {
-        let Subject { common_name, organizations, mut uids } = Subject::read(leaf)?;
+        let Subject { common_name, organizations, mut uids } =
+            Subject::read(leaf).map_err(|error| error.to_string())?;
         if common_name.is_empty() {
             return Err("the subject has no common name".to_owned());
         }

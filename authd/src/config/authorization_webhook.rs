@@ -1,4 +1,4 @@
-//! The flags of the token webhook and of the authorization webhook.
+//! The flags of the authorization webhook.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,26 +9,17 @@ use serving::client_config::ClientConfig;
 use serving::flags::duration;
 
 use super::authorization::{AUTHORIZED_TTL, UNAUTHORIZED_TTL};
-use crate::authn::webhook::Settings;
+use super::webhook_version;
 use crate::authz::entry::{OnFailure, Webhook};
-use crate::webhook::TOTAL_TIMEOUT;
-use crate::webhook::{Version, server_problem};
+use crate::config_error::ConfigError;
+use crate::webhook::{TOTAL_TIMEOUT, server_problem};
 
-/// Default TTL of accepted tokens.
-const TOKEN_TTL: Duration = Duration::from_secs(120);
+/// The flag with the client configuration file.
+const CONFIG_FILE: &str = "--authorization-webhook-config-file";
 
 /// The flags as written.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Flags {
-    /// Client configuration file of the token review webhook.
-    #[arg(long, value_name = "FILE")]
-    pub authentication_token_webhook_config_file: Option<PathBuf>,
-    /// TTL of cached acceptances; 0 disables the cache. Default: 2m0s.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub authentication_token_webhook_cache_ttl: Option<Duration>,
-    /// Version of the TokenReview, `v1` or `v1beta1`. Default: `v1beta1`.
-    #[arg(long, value_name = "VERSION")]
-    pub authentication_token_webhook_version: Option<String>,
     /// Client configuration file of the authorization webhook.
     #[arg(long, value_name = "FILE")]
     pub authorization_webhook_config_file: Option<PathBuf>,
@@ -44,55 +35,40 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Whether flags configure mode Webhook: they exclude a configuration file.
-    pub fn any_of_authorization(&self) -> bool {
+    /// Whether a flag is set: the flags exclude a configuration file.
+    pub fn is_any_set(&self) -> bool {
         self.authorization_webhook_config_file.is_some()
             || self.authorization_webhook_cache_authorized_ttl.is_some()
             || self.authorization_webhook_cache_unauthorized_ttl.is_some()
             || self.authorization_webhook_version.is_some()
     }
 
-    /// Settings of the token webhook; None if it is not configured.
-    pub fn tokens(&self, api_audiences: &[String], mistakes: &mut Vec<String>) -> Option<Settings> {
-        let version = version(
-            self.authentication_token_webhook_version.as_deref(),
-            "--authentication-token-webhook-version",
-            mistakes,
-        );
-        Some(Settings {
-            client_config: self.authentication_token_webhook_config_file.clone()?,
-            version,
-            ttl: self.authentication_token_webhook_cache_ttl.unwrap_or(TOKEN_TTL),
-            api_audiences: api_audiences.to_vec(),
-        })
-    }
-
-    /// Settings of the authorization webhook. `used`: whether the flag lists mode Webhook.
-    pub fn authorization(&self, used: bool, names: &Names, mistakes: &mut Vec<String>) -> Option<Webhook> {
-        const FILE: &str = "--authorization-webhook-config-file";
-        let version = version(
+    /// Returns the settings of the webhook. `is_listed`: `--authorization-mode` lists mode Webhook.
+    pub fn settings(&self, is_listed: bool, names: &Names, errors: &mut Vec<ConfigError>) -> Option<Webhook> {
+        let version = webhook_version::parse(
             self.authorization_webhook_version.as_deref(),
             "--authorization-webhook-version",
-            mistakes,
+            errors,
         );
-        let file = match (&self.authorization_webhook_config_file, used) {
+        let file = match (&self.authorization_webhook_config_file, is_listed) {
             (Some(file), true) => file.clone(),
             (Some(_), false) => {
-                mistakes.push(format!(
-                    "{FILE}: only used by mode Webhook, which --authorization-mode does not list"
+                errors.push(ConfigError::flag(
+                    CONFIG_FILE,
+                    "only used by mode Webhook, which --authorization-mode does not list",
                 ));
                 return None;
             }
             (None, true) => {
-                mistakes.push(format!("{FILE}: required by mode Webhook"));
+                errors.push(ConfigError::flag(CONFIG_FILE, "required by mode Webhook"));
                 return None;
             }
             (None, false) => return None,
         };
         if let Ok(target) = ClientConfig::load(&file).and_then(|config| config.target(None, names))
-            && let Some(wrong) = server_problem(names, &target.cluster.server)
+            && let Some(problem) = server_problem(names, &target.cluster.server)
         {
-            mistakes.push(format!("{FILE}: {}: {wrong}", file.display()));
+            errors.push(ConfigError::flag_file(CONFIG_FILE, &file, problem));
         }
         Some(Webhook {
             client_config: file,
@@ -106,69 +82,47 @@ impl Flags {
     }
 }
 
-fn version(written: Option<&str>, flag: &str, mistakes: &mut Vec<String>) -> Version {
-    let Some(written) = written else { return Version::V1Beta1 };
-    Version::parse(written).unwrap_or_else(|| {
-        mistakes.push(format!("{flag}: unknown version `{written}`: use `v1` or `v1beta1`"));
-        Version::V1Beta1
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config_error::error_texts;
+    use crate::webhook::Version;
     use apimachinery::names::Preset;
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         flags: Flags,
     }
 
-    fn flags(words: &[&str]) -> Flags {
-        Line::try_parse_from(["x"].iter().chain(words)).unwrap_or_else(|e| panic!("{e}")).flags
+    fn flags(arguments: &[&str]) -> Flags {
+        CommandLine::try_parse_from(["x"].iter().chain(arguments)).unwrap_or_else(|e| panic!("{e}")).flags
     }
 
     #[test]
-    fn webhook_flags_have_documented_defaults() {
-        let mut mistakes = Vec::new();
-        let none = flags(&[]);
-        assert_eq!(none.tokens(&[], &mut mistakes), None);
-        let tokens =
-            flags(&["--authentication-token-webhook-config-file=/f"]).tokens(&["a".into()], &mut mistakes);
-        let want = Settings {
-            client_config: "/f".into(),
-            version: Version::V1Beta1,
-            ttl: Duration::from_secs(120),
-            api_audiences: vec!["a".into()],
-        };
-        assert_eq!(tokens, Some(want));
+    fn authorization_webhook_flags_have_documented_defaults() {
+        let mut errors = Vec::new();
         let kubernetes = Names::new(Preset::Kubernetes, "").unwrap();
         let webhook = flags(&["--authorization-webhook-config-file=/f"]);
-        let webhook = webhook.authorization(true, &kubernetes, &mut mistakes).unwrap();
+        let webhook = webhook.settings(true, &kubernetes, &mut errors).unwrap();
         assert_eq!(webhook.version, Version::V1Beta1);
         assert_eq!((webhook.authorized_ttl.as_secs(), webhook.unauthorized_ttl.as_secs()), (300, 30));
         assert_eq!(webhook.on_failure, OnFailure::NoOpinion);
-        let set = flags(&[
+        let changed = flags(&[
             "--authorization-webhook-config-file=/f",
             "--authorization-webhook-cache-authorized-ttl=5s",
             "--authorization-webhook-cache-unauthorized-ttl=0",
             "--authorization-webhook-version=v1",
-            "--authentication-token-webhook-config-file=/t",
-            "--authentication-token-webhook-cache-ttl=1m",
-            "--authentication-token-webhook-version=v1",
         ]);
-        let webhook = set.authorization(true, &kubernetes, &mut mistakes).unwrap();
+        let webhook = changed.settings(true, &kubernetes, &mut errors).unwrap();
         assert_eq!((webhook.authorized_ttl.as_secs(), webhook.unauthorized_ttl.as_secs()), (5, 0));
         assert_eq!(webhook.version, Version::V1);
-        let tokens = set.tokens(&[], &mut mistakes).unwrap();
-        assert_eq!((tokens.ttl.as_secs(), tokens.version), (60, Version::V1));
-        assert_eq!(mistakes, [""; 0]);
+        assert_eq!(errors, []);
     }
 
     #[test]
-    fn webhook_flag_error_names_the_flag() {
+    fn authorization_webhook_flag_error_names_the_flag() {
         let dir = tempfile::tempdir().unwrap();
         let config = |name: &str, server: &str| {
             let file = dir.path().join(name);
@@ -179,7 +133,7 @@ mod tests {
         let (plain, query) = (config("plain", "http://h/p"), config("query", "https://h/p?a=b"));
         let svc = Names::new(Preset::Svc, "example.test").unwrap();
         let kubernetes = Names::new(Preset::Kubernetes, "").unwrap();
-        for (words, used, names, want) in [
+        for (arguments, is_listed, names, expected) in [
             (vec![], true, &svc, "--authorization-webhook-config-file: required by mode Webhook"),
             (
                 vec!["--authorization-webhook-config-file=/f"],
@@ -198,17 +152,11 @@ mod tests {
             (vec![plain.as_str()], true, &kubernetes, ""),
             (vec![query.as_str()], true, &kubernetes, ""),
         ] {
-            let mut mistakes = Vec::new();
-            let _ = flags(&words).authorization(used, names, &mut mistakes);
-            assert_eq!(mistakes.len(), usize::from(!want.is_empty()), "{mistakes:?}");
-            assert!(mistakes.iter().all(|mistake| mistake.contains(want)), "{mistakes:?} for {want}");
+            let mut errors = Vec::new();
+            let _ = flags(&arguments).settings(is_listed, names, &mut errors);
+            let errors = error_texts(errors);
+            assert_eq!(errors.len(), usize::from(!expected.is_empty()), "{errors:?}");
+            assert!(errors.iter().all(|error| error.contains(expected)), "{errors:?} for {expected}");
         }
-        let mut mistakes = Vec::new();
-        let _ = flags(&["--authentication-token-webhook-version=v3"]).tokens(&[], &mut mistakes);
-        assert_eq!(
-            mistakes,
-            ["--authentication-token-webhook-version: unknown version `v3`: use `v1` or `v1beta1`"]
-        );
-        assert!(Line::try_parse_from(["x", "--authentication-token-webhook-cache-ttl=soon"]).is_err());
     }
 }

@@ -19,6 +19,8 @@ use serving::client::retry::Backoff;
 use serving::client::{CallError, Limits, Remote};
 use serving::client_config::ClientConfig;
 
+use crate::config_error::ConfigError;
+
 /// Limit of all attempts together, unless one call alone may take longer. apid waits 10 s by default.
 pub const TOTAL_TIMEOUT: Duration = Duration::from_secs(9);
 /// Limit in bytes of a response.
@@ -36,7 +38,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// Both names, the newer first.
+    /// The names of both versions, the newer first.
     pub const NAMES: [&'static str; 2] = ["v1", "v1beta1"];
 
     /// Parses the name of a version.
@@ -88,7 +90,7 @@ pub fn server_problem(names: &Names, server: &str) -> Option<&'static str> {
     }
 }
 
-/// Why a review has no status.
+/// The failure of a review without a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The call timed out.
@@ -124,27 +126,30 @@ impl Webhook {
     /// # Errors
     ///
     /// All problems of the file and of the files that it names.
-    pub fn open(file: &Path, within: Duration, ground: &WebhookContext) -> Result<Self, String> {
-        let config = ClientConfig::load(file).map_err(|e| e.to_string())?;
+    pub fn open(file: &Path, within: Duration, context: &WebhookContext) -> Result<Self, ConfigError> {
+        // The errors of the client configuration name the file themselves.
+        let config = ClientConfig::load(file).map_err(|error| ConfigError::Combination(error.to_string()))?;
         for warning in &config.warnings {
             tracing::warn!(file = %file.display(), "client configuration: {warning}");
         }
-        let target = config.target(None, &ground.names).map_err(|e| e.to_string())?;
-        if let Some(wrong) = server_problem(&ground.names, &target.cluster.server) {
-            return Err(format!("{}: {wrong}", file.display()));
+        let target = config
+            .target(None, &context.names)
+            .map_err(|error| ConfigError::Combination(error.to_string()))?;
+        if let Some(problem) = server_problem(&context.names, &target.cluster.server) {
+            return Err(ConfigError::file(file, problem));
         }
         let agent = concat!("authd/", env!("CARGO_PKG_VERSION"));
-        let remote = Remote::new(target, agent, &ground.names, Arc::clone(&ground.clock))
-            .map_err(|mistakes| format!("{}: {}", file.display(), mistakes.join("; ")))?;
+        let remote = Remote::new(target, agent, &context.names, Arc::clone(&context.clock))
+            .map_err(|errors| ConfigError::file(file, errors.join("; ")))?;
         Ok(Webhook {
             remote,
             backoff: Backoff::WEBHOOK,
             limits: Limits { within, bytes: MAX_RESPONSE_BYTES },
-            rng: Arc::clone(&ground.rng),
+            rng: Arc::clone(&context.rng),
         })
     }
 
-    /// The client with another back-off, for tests.
+    /// Replaces the back-off, for tests.
     #[cfg(test)]
     pub(crate) fn with_backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
@@ -169,22 +174,25 @@ impl Webhook {
         review.insert("spec".to_owned(), Value::Object(spec));
         let body = Bytes::from(Value::Object(review).to_string());
         let attempts = self.backoff.call(&*self.rng, || self.remote.post(body.clone(), self.limits));
-        let whole = TOTAL_TIMEOUT.max(self.limits.within);
-        let (outcome, made) = match tokio::time::timeout(whole, attempts).await {
-            Ok(ended) => ended,
+        let total_timeout = TOTAL_TIMEOUT.max(self.limits.within);
+        let (outcome, attempt_count) = match tokio::time::timeout(total_timeout, attempts).await {
+            Ok(outcome) => outcome,
             Err(_) => {
-                return Err(
-                    self.failure(true, &format!("no response within {whole:?}, all attempts together"))
-                );
+                return Err(self
+                    .failure(true, &format!("no response within {total_timeout:?}, all attempts together")));
             }
         };
         let answer = outcome.map_err(|error| {
-            self.failure(matches!(error, CallError::Timeout(_)), &format!("{error}{}", times(made)))
+            self.failure(
+                matches!(error, CallError::Timeout(_)),
+                &format!("{error}{}", attempts_suffix(attempt_count)),
+            )
         })?;
         if !answer.status.is_success() {
-            return Err(
-                self.failure(false, &format!("HTTP status {}{}", answer.status.as_u16(), times(made)))
-            );
+            return Err(self.failure(
+                false,
+                &format!("HTTP status {}{}", answer.status.as_u16(), attempts_suffix(attempt_count)),
+            ));
         }
         // Parser errors may quote the response.
         let value = answer.json().map_err(|_| self.failure(false, "the response is not JSON"))?;
@@ -196,21 +204,22 @@ impl Webhook {
     }
 }
 
-fn times(made: u32) -> String {
-    if made > 1 { format!(" ({made} attempts)") } else { String::new() }
+fn attempts_suffix(attempt_count: u32) -> String {
+    if attempt_count > 1 { format!(" ({attempt_count} attempts)") } else { String::new() }
 }
 
 /// Extracts the status of a response.
 fn read(value: Value, api_version: &str, kind: &str) -> Result<Map<String, Value>, String> {
     let Value::Object(mut answer) = value else { return Err("the response is not an object".to_owned()) };
-    for (field, want) in [("apiVersion", api_version), ("kind", kind)] {
+    for (field, expected) in [("apiVersion", api_version), ("kind", kind)] {
         match answer.get(field) {
             None => {}
-            Some(Value::String(got)) if got == want || got.is_empty() => {}
+            Some(Value::String(got)) if got == expected || got.is_empty() => {}
             Some(got) => {
-                let got =
-                    got.as_str().map_or_else(|| "no text".to_owned(), |got| format!("`{}`", words(got)));
-                return Err(format!("the response has the {field} {got}, not `{want}`"));
+                let got = got
+                    .as_str()
+                    .map_or_else(|| "no text".to_owned(), |got| format!("`{}`", sanitize_remote_text(got)));
+                return Err(format!("the response has the {field} {got}, not `{expected}`"));
             }
         }
     }
@@ -222,30 +231,33 @@ fn read(value: Value, api_version: &str, kind: &str) -> Result<Map<String, Value
 }
 
 /// Remote text, shortened and on one line for the log.
-pub fn words(text: &str) -> String {
+pub fn sanitize_remote_text(text: &str) -> String {
     text.chars().take(MAX_SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
+
+/// A field of a response with the wrong type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the response field `{0}` has the wrong type")]
+pub struct FieldTypeError(String);
 
 /// A field of a status; absent and null give None.
 ///
 /// # Errors
 ///
-/// The field has another type; the error contains the name, not the value.
-pub fn field<'s, T>(
+/// The field has the wrong type; the error contains the name, not the value.
+pub fn read_field<'s, T>(
     status: &'s Map<String, Value>,
     name: &str,
     read: impl FnOnce(&'s Value) -> Option<T>,
-) -> Result<Option<T>, String> {
+) -> Result<Option<T>, FieldTypeError> {
     match status.get(name) {
         None | Some(Value::Null) => Ok(None),
-        Some(value) => {
-            read(value).map(Some).ok_or_else(|| format!("the response has a {name} of another type"))
-        }
+        Some(value) => read(value).map(Some).ok_or_else(|| FieldTypeError(name.to_owned())),
     }
 }
 
 /// A list of strings.
-pub fn texts(value: &Value) -> Option<Vec<String>> {
+pub fn string_array(value: &Value) -> Option<Vec<String>> {
     value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned)).collect()
 }
 
@@ -261,7 +273,7 @@ mod tests {
     fn webhook_response_with_other_version_or_kind_is_rejected() {
         let (version, kind) = ("g.test/v1", "TokenReview");
         let good = json!({"a": 1});
-        for (answer, want) in [
+        for (answer, expected) in [
             (json!({"apiVersion": version, "kind": kind, "status": good}), Ok(good.clone())),
             (json!({"status": good}), Ok(good.clone())),
             (json!({"apiVersion": version, "kind": kind, "spec": {"token": "other"}}), Ok(json!({}))),
@@ -280,13 +292,13 @@ mod tests {
             (json!([]), Err("the response is not an object")),
         ] {
             let got = read(answer.clone(), version, kind).map(Value::Object);
-            assert_eq!(got, want.map_err(str::to_owned), "{answer}");
+            assert_eq!(got, expected.map_err(str::to_owned), "{answer}");
         }
     }
 
     #[test]
     fn remote_text_is_shortened_to_one_log_line() {
-        assert_eq!(words("a\nb\u{1b}[0m"), "a b [0m");
-        assert_eq!(words(&"x".repeat(1000)).len(), MAX_SHOWN_CHARS);
+        assert_eq!(sanitize_remote_text("a\nb\u{1b}[0m"), "a b [0m");
+        assert_eq!(sanitize_remote_text(&"x".repeat(1000)).len(), MAX_SHOWN_CHARS);
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! A [`TokenControllers`] belongs to one feed and does no I/O, like the policy controllers.
 //! [`TokenControllers::compare`] computes the required writes under the mirror's lock, [`PendingWrites::writes`]
-//! signs outside of the lock, and [`TokenControllers::ask`] builds the batch. [`TokenControllers::next_wake_up`]
+//! signs outside of the lock, and [`TokenControllers::build_batch`] builds the batch. [`TokenControllers::next_wake_up`]
 //! returns when to compare again without an event. The controllers compare mirrored objects with the desired
 //! state, so they need no state of their own and survive restarts:
 //!
@@ -29,7 +29,7 @@ use serde_json::{Map, Value, json};
 use super::batches::Batches;
 use crate::mirror::identities::{Identities, TokenSecret};
 use crate::tokens::bootstrap;
-use crate::tokens::service_account::{Issuer, Named};
+use crate::tokens::service_account::{Issuer, ObjectIdentity};
 
 /// The first id of these batches; those of policy count up from 1 and stay far below.
 const FIRST_BATCH: u64 = 1 << 32;
@@ -47,7 +47,7 @@ const SIGNATURE: &str = "jws-kubeconfig-";
 
 /// The enabled controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Enabled {
+pub struct EnabledControllers {
     /// `serviceaccount-token`
     pub tokens: bool,
     /// `tokencleaner`
@@ -56,18 +56,18 @@ pub struct Enabled {
     pub signer: bool,
 }
 
-impl Enabled {
+impl EnabledControllers {
     /// Parses `--controllers`: `*` enables the defaults, `name` enables one more, `-name` disables one.
-    pub fn parse(words: &[String]) -> Self {
-        let has = |word: &str| words.iter().any(|given| given.trim() == word);
-        let on = |names: &[&str], by_default: bool| {
-            let named = |prefix: &str| names.iter().any(|name| has(&format!("{prefix}{name}")));
-            !named("-") && (named("") || (by_default && (words.is_empty() || has("*"))))
+    pub fn parse(entries: &[String]) -> Self {
+        let has = |word: &str| entries.iter().any(|entry| entry.trim() == word);
+        let is_enabled = |names: &[&str], by_default: bool| {
+            let is_listed = |prefix: &str| names.iter().any(|name| has(&format!("{prefix}{name}")));
+            !is_listed("-") && (is_listed("") || (by_default && (entries.is_empty() || has("*"))))
         };
-        Enabled {
-            tokens: on(&["serviceaccount-token", "serviceaccount-token-controller"], true),
-            cleaner: on(&["tokencleaner", "token-cleaner-controller"], false),
-            signer: on(&["bootstrapsigner", "bootstrap-signer-controller"], false),
+        EnabledControllers {
+            tokens: is_enabled(&["serviceaccount-token", "serviceaccount-token-controller"], true),
+            cleaner: is_enabled(&["tokencleaner", "token-cleaner-controller"], false),
+            signer: is_enabled(&["bootstrapsigner", "bootstrap-signer-controller"], false),
         }
     }
 }
@@ -77,46 +77,46 @@ impl Enabled {
 pub struct TokenControllers {
     names: Arc<Names>,
     issuer: Option<Arc<Issuer>>,
-    enabled: Enabled,
+    enabled: EnabledControllers,
     batches: Batches<()>,
     changed: bool,
     /// The next expiry of a bootstrap token.
-    next_end: Option<Timestamp>,
+    next_expiry: Option<Timestamp>,
 }
 
 impl TokenControllers {
     /// Creates the controllers before the snapshot.
-    pub fn new(names: Arc<Names>, issuer: Option<Arc<Issuer>>, enabled: Enabled) -> Self {
+    pub fn new(names: Arc<Names>, issuer: Option<Arc<Issuer>>, enabled: EnabledControllers) -> Self {
         TokenControllers {
             names,
             issuer,
             enabled,
             batches: Batches::new(FIRST_BATCH),
             changed: true,
-            next_end: None,
+            next_expiry: None,
         }
     }
 
     /// Marks the snapshot as complete.
-    pub fn synced(&mut self) {
-        self.batches.synced();
+    pub fn mark_synced(&mut self) {
+        self.batches.mark_synced();
     }
 
     /// Records a change of a Secret, an account or `cluster-info`, or a use of a token.
-    pub fn changed(&mut self) {
+    pub fn mark_changed(&mut self) {
         self.changed = true;
     }
 
     /// The time until [`TokenControllers::compare`] may return writes without an event; None: never.
-    pub fn next_wake_up(&self, now: Duration, wall: Timestamp) -> Option<Duration> {
+    pub fn next_wake_up(&self, now: Duration, wall_time: Timestamp) -> Option<Duration> {
         if !self.batches.is_idle() {
             return None;
         }
-        let pause = self.batches.retry_at().map(|at| at.saturating_sub(now));
+        let pause = self.batches.retry_at().map(|retry_at| retry_at.saturating_sub(now));
         let retry = pause.filter(|_| self.changed);
-        let end = self.next_end.map(|end| {
-            let left = Duration::try_from(end.duration_since(wall)).unwrap_or_default();
-            (left + Duration::from_millis(1)).max(pause.unwrap_or_default())
+        let end = self.next_expiry.map(|end| {
+            let remaining = Duration::try_from(end.duration_since(wall_time)).unwrap_or_default();
+            (remaining + Duration::from_millis(1)).max(pause.unwrap_or_default())
         });
         retry.into_iter().chain(end).min()
     }
@@ -127,63 +127,63 @@ impl TokenControllers {
     pub fn compare(
         &mut self,
         now: Duration,
-        wall: Timestamp,
+        wall_time: Timestamp,
         revision: u64,
         identities: &Identities,
         used: &mut BTreeSet<String>,
     ) -> Option<PendingWrites> {
         // Most uses are not the first of the day; those need no scan of all Secrets.
-        let (label, today) = (self.last_used(), day(wall));
+        let (label, today) = (self.last_used(), day(wall_time));
         used.retain(|key| {
             let secret = key.split_once('/').and_then(|(namespace, name)| identities.secret(namespace, name));
             self.enabled.tokens && secret.is_some_and(|secret| secret.annotations.get(&label) != Some(&today))
         });
-        let ended = self.next_end.is_some_and(|end| end <= wall);
-        let due = self.changed || ended || !used.is_empty();
-        if !due || !self.batches.may_open(now, revision) {
+        let has_expired = self.next_expiry.is_some_and(|end| end <= wall_time);
+        let due = self.changed || has_expired || !used.is_empty();
+        if !due || !self.batches.can_open(now, revision) {
             return None;
         }
         self.changed = false;
-        self.next_end = identities
+        self.next_expiry = identities
             .secrets()
-            .filter_map(|(_, _, secret)| bootstrap::expiration(secret.text("expiration"), wall).ok()?)
+            .filter_map(|(_, _, secret)| bootstrap::expiration(secret.text("expiration"), wall_time).ok()?)
             .min();
         let used = std::mem::take(used);
-        let wanted = self
+        let pending = self
             .fill(&today, identities, &used)
-            .or_else(|| self.clean(wall, identities))
-            .or_else(|| self.sign(wall, identities))?;
+            .or_else(|| self.clean(wall_time, identities))
+            .or_else(|| self.sign(wall_time, identities))?;
         // The other controllers are computed again after this batch.
         self.changed = true;
-        Some(wanted)
+        Some(pending)
     }
 
     /// Builds the batch of a controller's writes.
     /// None: there are no writes because no token could be signed, which counts as a failure.
-    pub fn ask(
+    pub fn build_batch(
         &mut self,
         now: Duration,
         controller: &str,
         writes: Vec<auth::ObjectWrite>,
     ) -> Option<auth::WriteBatch> {
         if writes.is_empty() {
-            self.batches.failed(now);
+            self.batches.record_failure(now);
             return None;
         }
         Some(self.batches.open((), controller, false, writes))
     }
 
     /// Handles the result of a batch. A result without an open batch is ignored.
-    pub fn result(&mut self, now: Duration, result: &auth::WriteResult) {
+    pub fn handle_result(&mut self, now: Duration, result: &auth::WriteResult) {
         if self.batches.close(result).is_none() {
             return;
         }
-        // 404 and 409 are no failures: another writer was faster, and the next comparison sees the change.
+        // 404 and 409 are no failures: a concurrent writer was faster, and the next comparison sees the change.
         let bad = result.results.iter().find(|answer| !matches!(answer.code, 200..=299 | 404 | 409));
         match bad {
-            None => self.batches.succeeded(),
+            None => self.batches.record_success(),
             Some(problem) => {
-                self.batches.failed(now);
+                self.batches.record_failure(now);
                 let (code, message) = (problem.code, &problem.message);
                 tracing::warn!(code, message, "token controller write failed; retrying");
             }
@@ -207,25 +207,25 @@ impl TokenControllers {
         let issuer = self.issuer.as_ref().filter(|issuer| issuer.signs());
         let (mut writes, mut fills, mut tokens) = (Vec::new(), Vec::new(), 0);
         for (namespace, name, secret) in identities.secrets().filter(|(_, _, secret)| secret.kind == kind) {
-            let noted = |key: &str| secret.annotations.get(key).map(String::as_str).unwrap_or_default();
-            if secret.terminating || noted(&name_key).is_empty() {
+            let annotation = |key: &str| secret.annotations.get(key).map(String::as_str).unwrap_or_default();
+            if secret.terminating || annotation(&name_key).is_empty() {
                 continue;
             }
             if writes.len() + fills.len() == MAX_WRITES || tokens == MAX_TOKENS {
                 break;
             }
-            let account = identities.account(namespace, noted(&name_key));
-            let account =
-                account.filter(|account| noted(&uid_key).is_empty() || *account.uid == *noted(&uid_key));
+            let account = identities.account(namespace, annotation(&name_key));
+            let account = account
+                .filter(|account| annotation(&uid_key).is_empty() || *account.uid == *annotation(&uid_key));
             let Some(account) = account else {
                 writes.push(write(Verb::Delete, "secrets", namespace, name, Value::Null));
                 continue;
             };
             let mut metadata = Map::new();
-            if noted(&uid_key).is_empty() {
+            if annotation(&uid_key).is_empty() {
                 metadata.insert("annotations".to_owned(), json!({uid_key.as_str(): account.uid}));
             }
-            if used.contains(&format!("{namespace}/{name}")) && noted(&last_used) != today {
+            if used.contains(&format!("{namespace}/{name}")) && annotation(&last_used) != today {
                 metadata.insert("labels".to_owned(), json!({last_used.as_str(): today}));
             }
             let mut data = Map::new();
@@ -234,7 +234,8 @@ impl TokenControllers {
             }
             let token = issuer.filter(|_| !secret.data.contains_key("token")).map(|issuer| {
                 tokens += 1;
-                let account = Named { name: noted(&name_key).to_owned(), uid: account.uid.to_string() };
+                let account =
+                    ObjectIdentity { name: annotation(&name_key).to_owned(), uid: account.uid.to_string() };
                 (Arc::clone(issuer), account)
             });
             if !metadata.is_empty() || !data.is_empty() || token.is_some() {
@@ -242,11 +243,14 @@ impl TokenControllers {
                 fills.push(SecretFill { namespace, name, metadata, data, token });
             }
         }
-        PendingWrites { controller: TOKENS, writes, fills }.some()
+        PendingWrites { controller: TOKENS, writes, fills }.non_empty()
     }
 
     /// The bootstrap tokens, each with its Secret.
-    fn bootstrap<'i>(&self, identities: &'i Identities) -> impl Iterator<Item = (&'i str, &'i TokenSecret)> {
+    fn bootstrap_tokens<'i>(
+        &self,
+        identities: &'i Identities,
+    ) -> impl Iterator<Item = (&'i str, &'i TokenSecret)> {
         let (kind, system) = (self.names.label_sub_key("bootstrap", "token"), self.names.system_namespace);
         identities
             .secrets()
@@ -256,45 +260,45 @@ impl TokenControllers {
             .map(|(_, name, secret)| (name, &**secret))
     }
 
-    fn clean(&self, wall: Timestamp, identities: &Identities) -> Option<PendingWrites> {
+    fn clean(&self, wall_time: Timestamp, identities: &Identities) -> Option<PendingWrites> {
         if !self.enabled.cleaner {
             return None;
         }
         let namespace = self.names.system_namespace;
         let expired = self
-            .bootstrap(identities)
-            .filter(|(_, secret)| bootstrap::expiration(secret.text("expiration"), wall).is_err())
+            .bootstrap_tokens(identities)
+            .filter(|(_, secret)| bootstrap::expiration(secret.text("expiration"), wall_time).is_err())
             .take(MAX_WRITES);
         let writes = expired.map(|(name, _)| write(Verb::Delete, "secrets", namespace, name, Value::Null));
-        PendingWrites { controller: CLEANER, writes: writes.collect(), fills: Vec::new() }.some()
+        PendingWrites { controller: CLEANER, writes: writes.collect(), fills: Vec::new() }.non_empty()
     }
 
-    fn sign(&self, wall: Timestamp, identities: &Identities) -> Option<PendingWrites> {
+    fn sign(&self, wall_time: Timestamp, identities: &Identities) -> Option<PendingWrites> {
         if !self.enabled.signer {
             return None;
         }
         let namespace = self.names.public_namespace;
         let data = identities.config_map(namespace, "cluster-info")?;
         let kubeconfig = data.get("kubeconfig")?;
-        let wanted: BTreeMap<String, String> = self
-            .bootstrap(identities)
+        let signatures: BTreeMap<String, String> = self
+            .bootstrap_tokens(identities)
             .filter(|(name, secret)| {
                 let id = secret.text("token-id");
-                bootstrap::expiration(secret.text("expiration"), wall).is_ok()
+                bootstrap::expiration(secret.text("expiration"), wall_time).is_ok()
                     && secret.text("usage-bootstrap-signing") == "true"
                     && *name == format!("bootstrap-token-{id}")
             })
             .filter_map(|(_, secret)| {
                 let token = format!("{}.{}", secret.text("token-id"), secret.text("token-secret"));
                 let (id, _) = bootstrap::parts(&token)?;
-                Some((format!("{SIGNATURE}{id}"), detached(kubeconfig, id, &token)))
+                Some((format!("{SIGNATURE}{id}"), sign_detached(kubeconfig, id, &token)))
             })
             .collect();
         let mut changes = Map::new();
-        for key in data.keys().filter(|key| key.starts_with(SIGNATURE) && !wanted.contains_key(*key)) {
+        for key in data.keys().filter(|key| key.starts_with(SIGNATURE) && !signatures.contains_key(*key)) {
             changes.insert(key.clone(), Value::Null);
         }
-        for (key, signature) in wanted {
+        for (key, signature) in signatures {
             if data.get(&key) != Some(&signature) {
                 changes.insert(key, signature.into());
             }
@@ -324,11 +328,11 @@ struct SecretFill {
     metadata: Map<String, Value>,
     data: Map<String, Value>,
     /// The issuer that signs the token, and the service account.
-    token: Option<(Arc<Issuer>, Named)>,
+    token: Option<(Arc<Issuer>, ObjectIdentity)>,
 }
 
 impl PendingWrites {
-    fn some(self) -> Option<Self> {
+    fn non_empty(self) -> Option<Self> {
         (!self.writes.is_empty() || !self.fills.is_empty()).then_some(self)
     }
 
@@ -344,7 +348,7 @@ impl SecretFill {
         if let Some((issuer, account)) = &self.token {
             match issuer.issue_for_secret(namespace, account, name) {
                 Ok(token) => drop(self.data.insert("token".to_owned(), STANDARD.encode(token).into())),
-                Err(why) => tracing::warn!(namespace, name, why, "signing a token for a Secret failed"),
+                Err(error) => tracing::warn!(namespace, name, %error, "signing a token for a Secret failed"),
             }
         }
         let parts = [("metadata", self.metadata), ("data", self.data)].into_iter();
@@ -369,12 +373,12 @@ fn write(verb: Verb, resource: &str, namespace: &str, name: &str, body: Value) -
 }
 
 /// Formats the day for the label.
-fn day(wall: Timestamp) -> String {
-    wall.strftime("%Y-%m-%d").to_string()
+fn day(wall_time: Timestamp) -> String {
+    wall_time.strftime("%Y-%m-%d").to_string()
 }
 
 /// A detached JSON Web Signature (RFC 7515 appendix F) with the whole token as the HMAC key.
-fn detached(payload: &str, id: &str, token: &str) -> String {
+fn sign_detached(payload: &str, id: &str, token: &str) -> String {
     let header = URL_SAFE_NO_PAD.encode(format!(r#"{{"alg":"HS256","kid":"{id}"}}"#));
     let key = hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes());
     let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(payload));

@@ -2,18 +2,18 @@
 //!
 //! # Contract
 //!
-//! A token that earlier authenticators did not accept is sent as a TokenReview with the required audiences:
-//! the requested ones, else those of the API server. An acceptance is cached for [`Settings::ttl`];
+//! A token that earlier authenticators did not accept is sent as a TokenReview. The review has the requested
+//! audiences, or else those of the API server. An acceptance is cached for [`Settings::ttl`];
 //! rejections and failures are not cached. A response without audiences is valid for those of the API server;
-//! one with audiences must name a requested one. `status.error` counts only if the token was not accepted,
+//! a response with audiences must name a requested audience. `status.error` counts only if the token was not accepted,
 //! and goes to the log.
 //!
 //! # Invariants
 //!
-//! INVARIANT (tokens are not stored): memory holds a keyed digest of each token with its audiences.
+//! INVARIANT (tokens are not stored): memory contains only a keyed digest of each token with its audiences.
 //! INVARIANT (fail closed): everything but a well-formed acceptance with a username is a rejection.
 //! INVARIANT (isolation of a hanging service): at most [`MAX_WAITING`] authentications wait for the service,
-//! fewer than the limit of concurrent verifications. Further ones are undecided, and cached responses stay
+//! fewer than the limit of concurrent verifications. Further authentications are undecided, and cached responses stay
 //! usable.
 
 use std::collections::BTreeMap;
@@ -25,14 +25,20 @@ use apimachinery::object::{Map, Value};
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 use aws_lc_rs::hmac;
-use serving::metrics::{Counters, Histograms};
 use tokio::sync::Semaphore;
 
-use super::{Accepted, Authenticator, AuthnContext, Credentials, Outcome, agnostic_audiences};
+use super::{AuthenticatedIdentity, Authenticator, AuthnContext, Credentials, Outcome, agnostic_audiences};
+use crate::config_error::ConfigError;
+use crate::metrics::TokenWebhookMetrics;
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::single_flight_cache::SingleFlightCache;
-use crate::webhook::{Failure, TOTAL_TIMEOUT, Version, Webhook, WebhookContext, field, texts, words};
+use crate::webhook::{
+    Failure, FieldTypeError, TOTAL_TIMEOUT, Version, Webhook, WebhookContext, read_field,
+    sanitize_remote_text, string_array,
+};
 
+/// The flag with the client configuration.
+const CONFIG_FLAG: &str = "--authentication-token-webhook-config-file";
 /// Limit of authentications that wait for the service at a time.
 const MAX_WAITING: usize = 1024;
 
@@ -47,18 +53,6 @@ pub struct Settings {
     pub ttl: Duration,
     /// The audiences of the API server.
     pub api_audiences: Vec<String>,
-}
-
-/// Metric label: the result of a call.
-pub type Labels = [(&'static str, &'static str); 1];
-
-/// Metrics of calls to the service.
-#[derive(Clone, Debug)]
-pub struct TokenWebhookMeters {
-    /// By result.
-    pub requests: Counters<Labels>,
-    /// Seconds, all attempts together, by result.
-    pub duration: Histograms<Labels>,
 }
 
 /// The response of the service on a token.
@@ -78,10 +72,10 @@ pub struct TokenWebhook {
     api_version: String,
     webhook: Webhook,
     key: hmac::Key,
-    said: SingleFlightCache<[u8; 32], ReviewOutcome>,
-    waiting: Semaphore,
-    ground: WebhookContext,
-    meters: OnceLock<TokenWebhookMeters>,
+    responses: SingleFlightCache<[u8; 32], ReviewOutcome>,
+    waiter_permits: Semaphore,
+    context: WebhookContext,
+    metrics: OnceLock<TokenWebhookMetrics>,
 }
 
 impl std::fmt::Debug for TokenWebhook {
@@ -93,7 +87,7 @@ impl std::fmt::Debug for TokenWebhook {
 pub(super) fn build(
     settings: &super::Settings,
     _: &Arc<Mirror>,
-) -> Result<Option<Box<dyn Authenticator>>, String> {
+) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
     let method =
         settings.token_webhook.as_ref().map(|webhook| TokenWebhookAuthenticator(Arc::clone(webhook)));
     Ok(method.map(|method| Box::new(method) as Box<dyn Authenticator>))
@@ -121,64 +115,76 @@ impl TokenWebhook {
     /// # Errors
     ///
     /// The problem of the client configuration, with the flag.
-    pub fn open(settings: Settings, ground: &WebhookContext) -> Result<Arc<Self>, String> {
-        let flag = |problem| format!("--authentication-token-webhook-config-file: {problem}");
-        let webhook = Webhook::open(&settings.client_config, TOTAL_TIMEOUT, ground).map_err(flag)?;
-        TokenWebhook::over(webhook, settings, ground)
+    pub fn open(settings: Settings, context: &WebhookContext) -> Result<Arc<Self>, ConfigError> {
+        let flag_error = |error: ConfigError| ConfigError::flag(CONFIG_FLAG, error.to_string());
+        let webhook = Webhook::open(&settings.client_config, TOTAL_TIMEOUT, context).map_err(flag_error)?;
+        TokenWebhook::from_webhook(webhook, settings, context)
     }
 
-    fn over(webhook: Webhook, settings: Settings, ground: &WebhookContext) -> Result<Arc<Self>, String> {
+    fn from_webhook(
+        webhook: Webhook,
+        settings: Settings,
+        context: &WebhookContext,
+    ) -> Result<Arc<Self>, ConfigError> {
         let mut random = [0; 32];
-        aws_lc_rs::rand::fill(&mut random).map_err(|_| "no random numbers".to_owned())?;
-        let group = ground.names.group("authentication");
+        aws_lc_rs::rand::fill(&mut random)
+            .map_err(|_| ConfigError::flag(CONFIG_FLAG, "the system has no random numbers"))?;
+        let group = context.names.group("authentication");
         Ok(Arc::new(TokenWebhook {
             api_version: format!("{group}/{}", settings.version.as_str()),
             webhook,
             key: hmac::Key::new(hmac::HMAC_SHA256, &random),
-            said: SingleFlightCache::new(settings.ttl, |_| 32, Arc::clone(&ground.clock)),
-            waiting: Semaphore::new(MAX_WAITING),
-            ground: ground.clone(),
-            meters: OnceLock::new(),
+            responses: SingleFlightCache::new(settings.ttl, |_| 32, Arc::clone(&context.clock)),
+            waiter_permits: Semaphore::new(MAX_WAITING),
+            context: context.clone(),
+            metrics: OnceLock::new(),
             settings,
         }))
     }
 
     /// Sets the metrics.
-    pub fn measure(&self, meters: TokenWebhookMeters) {
+    pub fn set_metrics(&self, metrics: TokenWebhookMetrics) {
         // The process has one registry, so a second call never happens.
-        let _ = self.meters.set(meters);
+        let _ = self.metrics.set(metrics);
     }
 
-    async fn authenticate(&self, token: &str, asked: &[String]) -> Outcome {
+    async fn authenticate(&self, token: &str, requested: &[String]) -> Outcome {
         let own = &self.settings.api_audiences;
-        let wanted = if asked.is_empty() { own } else { asked };
-        let digest = self.digest(token, wanted);
-        let (said, left) = if let Some(known) = self.said.known(&digest) {
-            known
+        let required = if requested.is_empty() { own } else { requested };
+        let digest = self.digest(token, required);
+        let (response, remaining_ttl) = if let Some(cached) = self.responses.get_cached(&digest) {
+            cached
         } else {
-            let Ok(_place) = self.waiting.try_acquire() else {
+            let Ok(_permit) = self.waiter_permits.try_acquire() else {
                 return Outcome::Undecided(format!("{MAX_WAITING} requests already wait for the webhook"));
             };
-            self.said.get(&digest, || self.ask(token, wanted)).await
+            self.responses.get(&digest, || self.fetch(token, required)).await
         };
-        match said {
-            ReviewOutcome::Accepted(user, named) => {
-                let audiences = if named.is_empty() {
-                    agnostic_audiences(asked, own)
+        match response {
+            ReviewOutcome::Accepted(user, response_audiences) => {
+                let audiences = if response_audiences.is_empty() {
+                    agnostic_audiences(requested, own)
                 } else {
-                    let meant = wanted.is_empty() || named.iter().any(|audience| wanted.contains(audience));
-                    meant.then(|| asked.iter().filter(|audience| named.contains(audience)).cloned().collect())
+                    let is_intended = required.is_empty()
+                        || response_audiences.iter().any(|audience| required.contains(audience));
+                    is_intended.then(|| {
+                        requested
+                            .iter()
+                            .filter(|audience| response_audiences.contains(audience))
+                            .cloned()
+                            .collect()
+                    })
                 };
                 let Some(audiences) = audiences else {
                     let check = "the webhook accepted the token for other audiences".to_owned();
-                    return Outcome::RejectedWithTtl(check, left);
+                    return Outcome::RejectedWithTtl(check, remaining_ttl);
                 };
                 let user = Arc::unwrap_or_clone(user);
-                Outcome::Accepted(Box::new(Accepted {
+                Outcome::Accepted(Box::new(AuthenticatedIdentity {
                     user,
                     audiences,
-                    ttl: Some(left),
-                    ..Accepted::default()
+                    ttl: Some(remaining_ttl),
+                    ..AuthenticatedIdentity::default()
                 }))
             }
             // The client of a rejected token waits as long as that of an accepted one.
@@ -190,41 +196,40 @@ impl TokenWebhook {
     /// The cache key of a token and its audiences.
     /// Lengths are part of the digest, so different lists never collide.
     fn digest(&self, token: &str, audiences: &[String]) -> [u8; 32] {
-        let mut context = hmac::Context::with_key(&self.key);
+        let mut hmac_context = hmac::Context::with_key(&self.key);
         for part in std::iter::once(token).chain(audiences.iter().map(String::as_str)) {
-            context.update(&part.len().to_le_bytes());
-            context.update(part.as_bytes());
+            hmac_context.update(&part.len().to_le_bytes());
+            hmac_context.update(part.as_bytes());
         }
         let mut digest = [0; 32];
-        digest.copy_from_slice(context.sign().as_ref());
+        digest.copy_from_slice(hmac_context.sign().as_ref());
         digest
     }
 
-    async fn ask(&self, token: &str, audiences: &[String]) -> (ReviewOutcome, Duration) {
+    async fn fetch(&self, token: &str, audiences: &[String]) -> (ReviewOutcome, Duration) {
         let mut spec = Map::new();
         spec.insert("token".to_owned(), token.into());
         if !audiences.is_empty() {
             let list = audiences.iter().map(|audience| Value::from(audience.as_str())).collect();
             spec.insert("audiences".to_owned(), Value::Array(list));
         }
-        let begun = self.ground.clock.monotonic();
-        let reviewed = self.webhook.review(&self.api_version, "TokenReview", spec).await;
-        let seconds = self.ground.clock.monotonic().saturating_sub(begun).as_secs_f64();
-        let (said, result) = match reviewed.map(|status| read(&status, token)) {
-            Ok(Ok(said @ ReviewOutcome::Accepted(..))) => (said, "success"),
-            Ok(Ok(said)) => (said, "refused"),
+        let started = self.context.clock.monotonic();
+        let review_result = self.webhook.review(&self.api_version, "TokenReview", spec).await;
+        let seconds = self.context.clock.monotonic().saturating_sub(started).as_secs_f64();
+        let (response, result) = match review_result.map(|status| read(&status, token)) {
+            Ok(Ok(response @ ReviewOutcome::Accepted(..))) => (response, "success"),
+            Ok(Ok(response)) => (response, "refused"),
             Ok(Err(problem)) => (ReviewOutcome::Failed(format!("the webhook: {problem}")), "error"),
             Err(failure @ Failure { .. }) => {
                 (ReviewOutcome::Failed(failure.problem.clone()), failure.result())
             }
         };
-        if let Some(meters) = self.meters.get() {
-            meters.requests.get_or_create(&[("result", result)]).inc();
-            meters.duration.get_or_create(&[("result", result)]).observe(seconds);
+        if let Some(metrics) = self.metrics.get() {
+            metrics.observe_call(result, seconds);
         }
         let ttl =
-            if matches!(said, ReviewOutcome::Accepted(..)) { self.settings.ttl } else { Duration::ZERO };
-        (said, ttl)
+            if matches!(response, ReviewOutcome::Accepted(..)) { self.settings.ttl } else { Duration::ZERO };
+        (response, ttl)
     }
 }
 
@@ -232,34 +237,36 @@ impl TokenWebhook {
 ///
 /// # Errors
 ///
-/// A field has another type.
-fn read(status: &Map<String, Value>, token: &str) -> Result<ReviewOutcome, String> {
-    let accepted = field(status, "authenticated", Value::as_bool)?.unwrap_or(false);
-    let error = field(status, "error", Value::as_str)?.unwrap_or_default();
+/// A field has the wrong type.
+fn read(status: &Map<String, Value>, token: &str) -> Result<ReviewOutcome, FieldTypeError> {
+    let accepted = read_field(status, "authenticated", Value::as_bool)?.unwrap_or(false);
+    let error = read_field(status, "error", Value::as_str)?.unwrap_or_default();
     if !accepted {
-        let why = if error.is_empty() {
+        let reason = if error.is_empty() {
             String::new()
         } else {
-            format!(": {}", words(&error.replace(token, "[token]")))
+            format!(": {}", sanitize_remote_text(&error.replace(token, "[token]")))
         };
-        return Ok(ReviewOutcome::Rejection(format!("the webhook did not accept the token{why}")));
+        return Ok(ReviewOutcome::Rejection(format!("the webhook did not accept the token{reason}")));
     }
-    let audiences = field(status, "audiences", texts)?.unwrap_or_default();
-    let nobody = Map::new();
-    let user = field(status, "user", Value::as_object)?.unwrap_or(&nobody);
-    let text = |name| field(user, name, Value::as_str).map(|text| text.unwrap_or_default().to_owned());
+    let audiences = read_field(status, "audiences", string_array)?.unwrap_or_default();
+    let no_user = Map::new();
+    let user = read_field(status, "user", Value::as_object)?.unwrap_or(&no_user);
+    let text = |name| read_field(user, name, Value::as_str).map(|text| text.unwrap_or_default().to_owned());
     let lists = |value: &Value| -> Option<BTreeMap<String, Vec<String>>> {
         value
             .as_object()?
             .iter()
-            .map(|(key, list)| Some((key.clone(), if list.is_null() { Vec::new() } else { texts(list)? })))
+            .map(|(key, list)| {
+                Some((key.clone(), if list.is_null() { Vec::new() } else { string_array(list)? }))
+            })
             .collect()
     };
     let user = UserInfo {
         name: text("username")?,
         uid: text("uid")?,
-        groups: field(user, "groups", texts)?.unwrap_or_default(),
-        extra: field(user, "extra", lists)?.unwrap_or_default(),
+        groups: read_field(user, "groups", string_array)?.unwrap_or_default(),
+        extra: read_field(user, "extra", lists)?.unwrap_or_default(),
     };
     if user.name.is_empty() {
         return Ok(ReviewOutcome::Rejection("the webhook accepted the token and named no user".to_owned()));
@@ -268,5 +275,4 @@ fn read(status: &Map<String, Value>, token: &str) -> Result<ReviewOutcome, Strin
 }
 
 #[cfg(test)]
-#[path = "webhook/tests.rs"]
 mod tests;

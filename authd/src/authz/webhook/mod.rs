@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! A request is sent as a SubjectAccessReview. Allows are cached with one TTL and other responses with
-//! another. Failures are not cached; the failure policy decides them. A decision carries its remaining TTL,
-//! so that apid caches it no longer. `allowed` together with `denied` is a denial. The rules of such a
+//! A request is sent as a SubjectAccessReview. Allows and other responses are cached with separate TTLs.
+//! Failures are not cached; the failure policy decides them. A decision carries its remaining TTL, so that
+//! apid does not cache it longer. `allowed` together with `denied` is a denial. The rules of such a
 //! service cannot be listed.
 //!
 //! # Invariants
@@ -20,57 +20,44 @@ use apimachinery::decision::{Decision, Verdict};
 use apimachinery::object::{Map, Value};
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
-use serving::metrics::{Counters, Histograms};
 
 use super::access_review::spec;
 use super::entry::{Entry, OnFailure, Webhook as WebhookSettings};
-use super::{Answer, Authorizer, AuthzRequest, Rules, Settings};
+use super::{Authorizer, AuthzOutcome, AuthzRequest, Rules, Settings};
+use crate::config_error::ConfigError;
+use crate::metrics::WebhookMetrics;
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::single_flight_cache::SingleFlightCache;
-use crate::webhook::{Webhook, WebhookContext, field, words};
-
-/// Name of the authorizer, and the result of a call.
-pub type Labels = [(&'static str, String); 2];
-
-/// Metrics of calls to the service.
-#[derive(Clone, Debug)]
-pub struct WebhookMeters {
-    /// By name and result.
-    pub evaluations: Counters<Labels>,
-    /// Seconds, all attempts together, by name and result.
-    pub duration: Histograms<Labels>,
-    /// Failures that left the decision to the next authorizer, by name and result.
-    pub fail_open: Counters<Labels>,
-}
+use crate::webhook::{FieldTypeError, Webhook, WebhookContext, read_field, sanitize_remote_text};
 
 /// State that all webhooks of the process share.
 #[derive(Clone, Debug)]
 pub struct Webhooks {
     /// Names, clock and random source.
-    pub ground: WebhookContext,
-    meters: Arc<OnceLock<WebhookMeters>>,
+    pub context: WebhookContext,
+    metrics: Arc<OnceLock<WebhookMetrics>>,
 }
 
 impl Webhooks {
     /// Creates the state without metrics.
-    pub fn new(ground: WebhookContext) -> Self {
-        Webhooks { ground, meters: Arc::default() }
+    pub fn new(context: WebhookContext) -> Self {
+        Webhooks { context, metrics: Arc::default() }
     }
 
     /// Sets the metrics.
-    pub fn measure(&self, meters: WebhookMeters) {
+    pub fn set_metrics(&self, metrics: WebhookMetrics) {
         // The process has one registry, so a second call never happens.
-        let _ = self.meters.set(meters);
+        let _ = self.metrics.set(metrics);
     }
 }
 
 /// The service and its cached responses.
 struct RemoteAuthorizer {
     name: String,
-    how: WebhookSettings,
+    settings: WebhookSettings,
     api_version: String,
     webhook: Webhook,
-    said: SingleFlightCache<Arc<ReviewKey>, WebhookResult>,
+    responses: SingleFlightCache<Arc<ReviewKey>, WebhookResult>,
     webhooks: Webhooks,
 }
 
@@ -87,43 +74,48 @@ pub(super) fn build(
     settings: &Settings,
     entry: &Entry,
     _: &Arc<Mirror>,
-) -> Result<Box<dyn Authorizer>, String> {
-    let Some(how) = &entry.webhook else {
-        return Err("mode Webhook: --authorization-webhook-config-file is missing".to_owned());
+) -> Result<Box<dyn Authorizer>, ConfigError> {
+    let Some(webhook_settings) = &entry.webhook else {
+        return Err(ConfigError::flag("--authorization-webhook-config-file", "required by mode Webhook"));
     };
-    let webhook = Webhook::open(&how.client_config, how.timeout, &settings.webhooks.ground)
-        .map_err(|problem| format!("webhook `{}`: {problem}", entry.name))?;
-    Ok(Box::new(over(webhook, &entry.name, how, &settings.webhooks)))
+    let webhook =
+        Webhook::open(&webhook_settings.client_config, webhook_settings.timeout, &settings.webhooks.context)
+            .map_err(|error| ConfigError::Webhook { name: entry.name.clone(), problem: error.to_string() })?;
+    Ok(Box::new(from_webhook(webhook, &entry.name, webhook_settings, &settings.webhooks)))
 }
 
-fn over(webhook: Webhook, name: &str, how: &WebhookSettings, webhooks: &Webhooks) -> RemoteAuthorizer {
-    let WebhookContext { names, clock, .. } = &webhooks.ground;
-    let longest = how.authorized_ttl.max(how.unauthorized_ttl);
+fn from_webhook(
+    webhook: Webhook,
+    name: &str,
+    webhook_settings: &WebhookSettings,
+    webhooks: &Webhooks,
+) -> RemoteAuthorizer {
+    let WebhookContext { names, clock, .. } = &webhooks.context;
+    let longest = webhook_settings.authorized_ttl.max(webhook_settings.unauthorized_ttl);
     RemoteAuthorizer {
         name: name.to_owned(),
-        api_version: format!("{}/{}", names.group("authorization"), how.version.as_str()),
-        how: how.clone(),
+        api_version: format!("{}/{}", names.group("authorization"), webhook_settings.version.as_str()),
+        settings: webhook_settings.clone(),
         webhook,
-        said: SingleFlightCache::new(longest, |asked| asked.bytes(), Arc::clone(clock)),
+        responses: SingleFlightCache::new(longest, |key| key.bytes(), Arc::clone(clock)),
         webhooks: webhooks.clone(),
     }
 }
 
 #[async_trait]
 impl Authorizer for RemoteAuthorizer {
-    async fn authorize(&self, question: AuthzRequest<'_>) -> Result<Answer, MirrorNotReady> {
-        let asked =
-            Arc::new(ReviewKey { user: question.user.clone(), attributes: question.attributes.clone() });
-        let (said, left) = self.said.get(&asked, || self.ask(&asked)).await;
-        let (decision, ttl) = match said {
-            Ok(decision) => (Arc::unwrap_or_clone(decision), left),
+    async fn authorize(&self, request: AuthzRequest<'_>) -> Result<AuthzOutcome, MirrorNotReady> {
+        let key = Arc::new(ReviewKey { user: request.user.clone(), attributes: request.attributes.clone() });
+        let (response, remaining_ttl) = self.responses.get(&key, || self.fetch(&key)).await;
+        let (decision, ttl) = match response {
+            Ok(decision) => (Arc::unwrap_or_clone(decision), remaining_ttl),
             Err(problem) => {
-                let verdict = self.how.on_failure.verdict();
+                let verdict = self.settings.on_failure.verdict();
                 let evaluation_error = problem.to_string();
                 (Decision { verdict, evaluation_error, ..Decision::default() }, Duration::ZERO)
             }
         };
-        Ok(Answer { decision, ttl: Some(ttl), ..Answer::default() })
+        Ok(AuthzOutcome { decision, ttl: Some(ttl), ..AuthzOutcome::default() })
     }
 
     fn rules(&self, _: &UserInfo, _: &str, _: u64) -> Result<Rules, MirrorNotReady> {
@@ -133,13 +125,13 @@ impl Authorizer for RemoteAuthorizer {
 }
 
 impl RemoteAuthorizer {
-    async fn ask(&self, asked: &ReviewKey) -> (WebhookResult, Duration) {
-        let clock = &self.webhooks.ground.clock;
-        let begun = clock.monotonic();
-        let spec = spec(&asked.user, &asked.attributes, self.how.version);
-        let reviewed = self.webhook.review(&self.api_version, "SubjectAccessReview", spec).await;
-        let seconds = clock.monotonic().saturating_sub(begun).as_secs_f64();
-        let (said, result): (WebhookResult, _) = match reviewed.map(|status| read(&status)) {
+    async fn fetch(&self, key: &ReviewKey) -> (WebhookResult, Duration) {
+        let clock = &self.webhooks.context.clock;
+        let started = clock.monotonic();
+        let spec = spec(&key.user, &key.attributes, self.settings.version);
+        let review_result = self.webhook.review(&self.api_version, "SubjectAccessReview", spec).await;
+        let seconds = clock.monotonic().saturating_sub(started).as_secs_f64();
+        let (response, result): (WebhookResult, _) = match review_result.map(|status| read(&status)) {
             Ok(Ok(decision)) => (Ok(Arc::new(decision)), "success"),
             Ok(Err(problem)) => (Err(format!("webhook `{}`: {problem}", self.name).into()), "error"),
             Err(failure) => {
@@ -147,23 +139,19 @@ impl RemoteAuthorizer {
                 (Err(format!("webhook `{}`: {}", self.name, failure.problem).into()), result)
             }
         };
-        if let Err(problem) = &said {
+        if let Err(problem) = &response {
             tracing::warn!(mode = self.name, %problem, "authorization webhook failed; applying the failure policy");
         }
-        if let Some(meters) = self.webhooks.meters.get() {
-            let labels = [("name", self.name.clone()), ("result", result.to_owned())];
-            meters.evaluations.get_or_create(&labels).inc();
-            meters.duration.get_or_create(&labels).observe(seconds);
-            if said.is_err() && self.how.on_failure == OnFailure::NoOpinion {
-                meters.fail_open.get_or_create(&labels).inc();
-            }
+        if let Some(metrics) = self.webhooks.metrics.get() {
+            let fails_open = response.is_err() && self.settings.on_failure == OnFailure::NoOpinion;
+            metrics.observe_call(&self.name, result, seconds, fails_open);
         }
-        let ttl = match &said {
-            Ok(decision) if decision.allowed() => self.how.authorized_ttl,
-            Ok(_) => self.how.unauthorized_ttl,
+        let ttl = match &response {
+            Ok(decision) if decision.allowed() => self.settings.authorized_ttl,
+            Ok(_) => self.settings.unauthorized_ttl,
             Err(_) => Duration::ZERO,
         };
-        (said, ttl)
+        (response, ttl)
     }
 }
 
@@ -171,10 +159,12 @@ impl RemoteAuthorizer {
 ///
 /// # Errors
 ///
-/// A field has another type.
-fn read(status: &Map<String, Value>) -> Result<Decision, String> {
-    let flag = |name| field(status, name, Value::as_bool).map(Option::unwrap_or_default);
-    let text = |name| field(status, name, Value::as_str).map(|text| text.map(words).unwrap_or_default());
+/// A field has the wrong type.
+fn read(status: &Map<String, Value>) -> Result<Decision, FieldTypeError> {
+    let flag = |name| read_field(status, name, Value::as_bool).map(Option::unwrap_or_default);
+    let text = |name| {
+        read_field(status, name, Value::as_str).map(|text| text.map(sanitize_remote_text).unwrap_or_default())
+    };
     let (allowed, denied) = (flag("allowed")?, flag("denied")?);
     let (reason, mut evaluation_error) = (text("reason")?, text("evaluationError")?);
     let verdict = match (allowed, denied) {
@@ -197,7 +187,7 @@ impl ReviewKey {
         let selector = |selector: &ParsedSelector| match selector {
             ParsedSelector::Unparsable(text) => text.len(),
             ParsedSelector::Requirements(all) => {
-                all.iter().map(|one| one.key.len() + list(&one.values) + 48).sum()
+                all.iter().map(|requirement| requirement.key.len() + list(&requirement.values) + 48).sum()
             }
         };
         let texts =
@@ -214,5 +204,4 @@ impl ReviewKey {
 }
 
 #[cfg(test)]
-#[path = "webhook/tests.rs"]
 mod tests;

@@ -1,0 +1,207 @@
+//! The active configuration: authenticators and authorizers, replaced as a whole by a hot reload.
+//!
+//! # Contract
+//!
+//! A request calls [`SharedConfig::current`] once for each attempt and uses nothing else, so that a response
+//! never mixes two configurations. The response carries the epoch of its configuration. Each replacement
+//! raises the generation of the epoch by one. apid learns the epoch over the mirror and with each response.
+//! apid then drops cached results of earlier generations and re-authorizes its open watches. If
+//! authenticators were replaced, apid ends those watches, so that clients reconnect with their credentials.
+//!
+//! A problem of a configuration file is a note under the subject of the file. `/readyz?verbose` shows
+//! [`SharedConfig::notes`] of a server that is otherwise ready.
+//!
+//! # Invariants
+//!
+//! INVARIANT (generations rise): two replacements never share a generation, and the later one has the
+//! greater.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use authproto::auth::Epoch;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::{authn, authz};
+
+/// The authenticators and authorizers of one generation.
+#[derive(Debug)]
+pub struct ActiveConfig {
+    /// The authenticators.
+    pub authn: Arc<authn::Union>,
+    /// The authorizers.
+    pub authz: Arc<authz::Union>,
+    /// The process instance and the number of its configuration changes.
+    pub epoch: Epoch,
+}
+
+/// The current [`ActiveConfig`], which all requests share, and its replacement.
+#[derive(Debug)]
+pub struct SharedConfig {
+    current: ArcSwap<ActiveConfig>,
+    /// By subject. The lock also serializes replacements.
+    notes: Mutex<BTreeMap<&'static str, String>>,
+    /// Warnings from the start of the process.
+    warnings: Vec<String>,
+    changes: watch::Sender<()>,
+}
+
+impl SharedConfig {
+    /// Activates the first configuration as generation 1.
+    /// `instance` names the process; `warnings` stay notes until the process ends.
+    pub fn new(
+        instance: String,
+        authn: authn::Union,
+        authz: authz::Union,
+        warnings: Vec<String>,
+    ) -> Arc<Self> {
+        let first = ActiveConfig {
+            authn: Arc::new(authn),
+            authz: Arc::new(authz),
+            epoch: Epoch { instance, generation: 1, identities: 1 },
+        };
+        Arc::new(SharedConfig {
+            current: ArcSwap::from_pointee(first),
+            notes: Mutex::new(BTreeMap::new()),
+            warnings,
+            changes: watch::Sender::new(()),
+        })
+    }
+
+    /// Returns the active configuration.
+    pub fn current(&self) -> Arc<ActiveConfig> {
+        self.current.load_full()
+    }
+
+    /// Activates new authenticators.
+    pub fn replace_authn(&self, authn: authn::Union) {
+        let authn = Arc::new(authn);
+        self.replace(true, |previous| (Arc::clone(&authn), Arc::clone(&previous.authz)));
+    }
+
+    /// Activates new authorizers.
+    pub fn replace_authz(&self, authz: authz::Union) {
+        let authz = Arc::new(authz);
+        self.replace(false, |previous| (Arc::clone(&previous.authn), Arc::clone(&authz)));
+    }
+
+    /// Starts a new generation after a change of data behind an authenticator: a key or a revocation list.
+    /// Cached results of earlier generations become invalid.
+    pub fn invalidate_identities(&self) {
+        self.replace(true, |previous| (Arc::clone(&previous.authn), Arc::clone(&previous.authz)));
+    }
+
+    /// `identities`: a credential can now map to a different user, or to none.
+    fn replace(
+        &self,
+        identities: bool,
+        components: impl Fn(&ActiveConfig) -> (Arc<authn::Union>, Arc<authz::Union>),
+    ) {
+        let _serialized = self.notes.lock();
+        let previous = self.current();
+        let (authn, authz) = components(&previous);
+        let Epoch { instance, generation, identities: identity_changes } = previous.epoch.clone();
+        let epoch = Epoch {
+            instance,
+            generation: generation + 1,
+            identities: identity_changes + u64::from(identities),
+        };
+        tracing::info!(generation = epoch.generation, ?authn, ?authz, "configuration replaced");
+        self.current.store(Arc::new(ActiveConfig { authn, authz, epoch }));
+        self.changes.send_replace(());
+    }
+
+    /// Sets the note of a subject; None removes the note.
+    pub fn set_note(&self, subject: &'static str, problem: Option<String>) {
+        let mut notes = self.notes.lock();
+        let is_changed = match problem {
+            Some(problem) => notes.insert(subject, problem.clone()) != Some(problem),
+            None => notes.remove(subject).is_some(),
+        };
+        drop(notes);
+        if is_changed {
+            self.changes.send_replace(());
+        }
+    }
+
+    /// Returns the notes for readiness output: start warnings first, then current problems.
+    pub fn notes(&self) -> Vec<String> {
+        let notes = self.notes.lock();
+        let problems = notes.iter().map(|(subject, problem)| format!("{subject}: {problem}"));
+        self.warnings.iter().cloned().chain(problems).collect()
+    }
+
+    /// Notifies subscribers of a change outside of this value, such as a counted reload.
+    pub fn notify(&self) {
+        self.changes.send_replace(());
+    }
+
+    /// Subscribes to replacements and to changes of notes.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared_config() -> Arc<SharedConfig> {
+        let warnings = vec!["warning at start".into()];
+        SharedConfig::new("one".into(), authn::Union::empty(), authz::Union::empty(), warnings)
+    }
+
+    #[test]
+    fn config_replacement_increments_generation_and_notifies() {
+        let config = shared_config();
+        let mut changes = config.subscribe();
+        let first = config.current();
+        for (generation, identities, change) in [
+            (2, 2, (|config| config.replace_authn(authn::Union::empty())) as fn(&SharedConfig)),
+            (3, 2, |config| config.replace_authz(authz::Union::empty())),
+            (4, 3, |config| config.invalidate_identities()),
+        ] {
+            change(&config);
+            assert!(changes.has_changed().unwrap());
+            changes.mark_unchanged();
+            let expected = Epoch { instance: "one".into(), generation, identities };
+            assert_eq!(config.current().epoch, expected);
+        }
+        assert_eq!(first.epoch.generation, 1, "a configuration already in use does not change");
+        let current = config.current();
+        assert!(!Arc::ptr_eq(&first.authn, &current.authn) && !Arc::ptr_eq(&first.authz, &current.authz));
+    }
+
+    #[test]
+    fn concurrent_replacements_have_distinct_generations() {
+        let config = shared_config();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..100).for_each(|_| config.invalidate_identities()));
+            }
+        });
+        assert_eq!(config.current().epoch.generation, 401);
+    }
+
+    #[test]
+    fn notes_are_set_and_removed_by_subject() {
+        let config = shared_config();
+        let mut changes = config.subscribe();
+        for (problem, is_changed, notes) in [
+            (Some("line 3: no"), true, vec!["warning at start", "file: line 3: no"]),
+            (Some("line 3: no"), false, vec!["warning at start", "file: line 3: no"]),
+            (Some("line 4: no"), true, vec!["warning at start", "file: line 4: no"]),
+            (None, true, vec!["warning at start"]),
+            (None, false, vec!["warning at start"]),
+        ] {
+            config.set_note("file", problem.map(str::to_owned));
+            assert_eq!(
+                (changes.has_changed().unwrap(), config.notes()),
+                (is_changed, notes.iter().map(|note| (*note).to_owned()).collect())
+            );
+            changes.mark_unchanged();
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The source of the authentication configuration: a hot-reloaded file, or the flags.
+//!
+//! # Contract
+//!
+//! File and `oidc-*` flags exclude each other (requirement A-OIDC-46), and so do `--anonymous-auth` and the
+//! section `anonymous` of the file. [`Source::decode`] applies the rules of the start to a changed file. So
+//! the next start accepts each file that a reload accepts.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serving::reload::Snapshot;
+
+use super::authentication::{Configuration, Context, read};
+use super::{document, oidc};
+use crate::authn::Anonymous;
+use crate::authn::jwt::validated::ValidatedAuthenticator;
+use crate::config_error::ConfigError;
+
+/// The flag with the file.
+const FLAG: &str = "--authentication-config";
+
+/// The flags as written.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Flags {
+    /// File with JWT authenticators and the paths of anonymous requests; reloaded when it changes.
+    #[arg(long, value_name = "FILE")]
+    pub authentication_config: Option<PathBuf>,
+    /// One JWT authenticator without a file.
+    #[command(flatten)]
+    pub oidc: oidc::Flags,
+}
+
+/// The source of the authentication configuration.
+#[derive(Debug)]
+pub struct Source {
+    context: Context,
+    /// None: flags only.
+    path: Option<PathBuf>,
+    /// `--anonymous-auth`, if set.
+    anonymous_flag: Option<bool>,
+    /// Whether anonymous access is on by default.
+    anonymous_default: bool,
+    /// A snapshot of the file, taken before its first read.
+    snapshot: Option<Snapshot>,
+}
+
+/// The decoded authenticator configuration.
+#[derive(Debug, Default)]
+pub struct LoadedConfiguration {
+    /// The authenticators.
+    pub authenticators: Vec<Arc<ValidatedAuthenticator>>,
+    /// Anonymous access.
+    pub anonymous: Anonymous,
+}
+
+impl Source {
+    /// Reads flags and file at start. `gate` is `StructuredAuthenticationConfiguration`.
+    pub fn open(
+        flags: Flags,
+        gate: bool,
+        anonymous: (Option<bool>, bool),
+        context: Context,
+        errors: &mut Vec<ConfigError>,
+    ) -> (Self, LoadedConfiguration) {
+        let path = flags.authentication_config.filter(|path| !path.as_os_str().is_empty());
+        let (anonymous_flag, anonymous_default) = anonymous;
+        let snapshot = path.clone().map(|path| Snapshot::new([path]));
+        let source = Source { context, path, anonymous_flag, anonymous_default, snapshot };
+        let mut first =
+            LoadedConfiguration { anonymous: source.anonymous(None), ..LoadedConfiguration::default() };
+        match &source.path {
+            None => first.authenticators.extend(flags.oidc.read(&source.context, errors)),
+            Some(_) if flags.oidc.is_any_set() => {
+                let problem = "--authentication-config and the oidc flags exclude each other";
+                errors.push(ConfigError::Combination(problem.to_owned()));
+            }
+            Some(_) if !gate => errors.push(ConfigError::flag(
+                FLAG,
+                "needs --feature-gates=StructuredAuthenticationConfiguration=true",
+            )),
+            Some(path) => match document::read_file(path)
+                .map_err(|error| vec![error])
+                .and_then(|content| source.decode(&content))
+            {
+                Ok(loaded) => first = loaded,
+                Err(problems) => {
+                    errors.extend(problems.iter().map(|error| ConfigError::flag(FLAG, error.to_string())))
+                }
+            },
+        }
+        (source, first)
+    }
+
+    fn anonymous(&self, section: Option<Anonymous>) -> Anonymous {
+        let enabled = self.anonymous_flag.unwrap_or(self.anonymous_default);
+        section.unwrap_or(Anonymous { enabled, paths: Vec::new() })
+    }
+
+    /// Decodes the content of the file.
+    ///
+    /// # Errors
+    ///
+    /// All errors, with the path of the file.
+    pub fn decode(&self, content: &[u8]) -> Result<LoadedConfiguration, Vec<ConfigError>> {
+        let file = self.path.as_deref().unwrap_or(Path::new("-"));
+        let error = |problem: String| ConfigError::file(file, problem);
+        let Configuration { jwt, anonymous } = read(content, &self.context).map_err(|errors| {
+            errors.iter().map(|document_error| error(document_error.to_string())).collect::<Vec<_>>()
+        })?;
+        if anonymous.is_some() && self.anonymous_flag.is_some() {
+            let problem = "anonymous: excludes the flag --anonymous-auth, which is set";
+            return Err(vec![error(problem.to_owned())]);
+        }
+        Ok(LoadedConfiguration { authenticators: jwt, anonymous: self.anonymous(anonymous) })
+    }
+
+    /// Takes the path of the file and the snapshot before its first read; None without a file.
+    pub fn take_file(&mut self) -> Option<(PathBuf, Snapshot)> {
+        Some((self.path.clone()?, self.snapshot.take()?))
+    }
+}

@@ -1,0 +1,117 @@
+//! The source of the authorizers: a hot-reloaded file, or the flags.
+//!
+//! # Contract
+//!
+//! The file excludes `--authorization-mode` and the `--authorization-webhook-*` flags (requirements
+//! A-MODE-14, 15). A changed file has the same rules as at start, and must keep the authorizer types of the
+//! start ([`missing_types`]).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use apimachinery::names::Names;
+use serving::reload::Snapshot;
+
+use super::authorization::{missing_types, read as read_modes};
+use super::document::{self, Document};
+use crate::authz::Modes;
+use crate::config_error::ConfigError;
+
+/// The flags as written.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Flags {
+    /// File with the ordered authorizers and their webhooks, instead of --authorization-mode; reloaded when
+    /// it changes.
+    #[arg(long, value_name = "FILE")]
+    pub authorization_config: Option<PathBuf>,
+    /// Ordered list of modes. AlwaysAllow (every request is allowed) and AlwaysDeny are for testing only.
+    /// Default: AlwaysAllow.
+    #[arg(long, value_name = "MODE,...")]
+    pub authorization_mode: Option<String>,
+}
+
+/// The source of the authorizers.
+#[derive(Debug)]
+pub struct Source {
+    names: Arc<Names>,
+    /// Whether AlwaysAllow turns anonymous access off: `--anonymous-auth` is unset.
+    anonymous_follows: bool,
+    /// The file, and the snapshot before its first read until a watch takes it; None: flags only.
+    file: Option<(PathBuf, Option<Snapshot>)>,
+}
+
+impl Source {
+    /// Reads flags and file at start. `webhook_flags`: whether a webhook flag is set. `anonymous_follows`:
+    /// whether `--anonymous-auth` is unset. An empty list of authorizers is accompanied by mistakes.
+    pub fn open(
+        flags: &Flags,
+        webhook_flags: bool,
+        anonymous_follows: bool,
+        names: Arc<Names>,
+        errors: &mut Vec<ConfigError>,
+    ) -> (Self, Option<Modes>) {
+        let path = flags.authorization_config.clone().filter(|path| !path.as_os_str().is_empty());
+        let file = path.map(|path| (path.clone(), Some(Snapshot::new([path]))));
+        let source = Source { names, anonymous_follows, file };
+        let modes = match &source.file {
+            None => Modes::parse(flags.authorization_mode.as_deref()),
+            Some(_) if flags.authorization_mode.is_some() || webhook_flags => {
+                let problem = "--authorization-config can not be specified when --authorization-mode or \
+                               --authorization-webhook-* flags are defined";
+                Err(vec![ConfigError::Combination(problem.to_owned())])
+            }
+            Some((path, _)) => {
+                let content = document::read_file(path).map_err(|error| vec![error]);
+                let modes = content.and_then(|content| source.decode(path, &content));
+                modes.map_err(|problems| {
+                    let flag_error =
+                        |error: &ConfigError| ConfigError::flag("--authorization-config", error.to_string());
+                    problems.iter().map(flag_error).collect()
+                })
+            }
+        };
+        (source, modes.map_err(|problems| errors.extend(problems)).ok())
+    }
+
+    /// Decodes the content of the file.
+    fn decode(&self, path: &Path, content: &[u8]) -> Result<Modes, Vec<ConfigError>> {
+        let document = Document::read(content).map_err(|error| vec![error]);
+        let modes = document.and_then(|document| read_modes(&document, &self.names));
+        modes
+            .map_err(|errors| errors.iter().map(|error| ConfigError::file(path, error.to_string())).collect())
+    }
+
+    /// Decodes a changed file; `initial` are the authorizers of the start.
+    ///
+    /// # Errors
+    ///
+    /// All errors of the file, or the difference from the start that needs a restart.
+    pub fn decode_reload(
+        &self,
+        path: &Path,
+        content: &[u8],
+        initial: &Modes,
+    ) -> Result<Modes, Vec<ConfigError>> {
+        let modes = self.decode(path, content)?;
+        let missing = missing_types(initial, &modes);
+        if !missing.is_empty() {
+            let problem = format!(
+                "authorizers: a reload cannot remove the authorizer types of the start, and {} is missing: add it, \
+                 or restart the server",
+                missing.join(", ")
+            );
+            return Err(vec![ConfigError::file(path, problem)]);
+        }
+        if self.anonymous_follows && modes.has_always_allow() && !initial.has_always_allow() {
+            let problem = "authorizers: AlwaysAllow would allow anonymous requests everything: set --anonymous-auth, \
+                           or restart the server, which then turns anonymous access off";
+            return Err(vec![ConfigError::file(path, problem)]);
+        }
+        Ok(modes)
+    }
+
+    /// Takes the path of the file and the snapshot before its first read; None without a file.
+    pub fn take_file(&mut self) -> Option<(PathBuf, Snapshot)> {
+        self.file.as_mut().and_then(|(path, snapshot)| Some((path.clone(), snapshot.take()?)))
+    }
+}

@@ -1,0 +1,274 @@
+//! Names, labels and help texts of all metrics; one file for each component that counts.
+//!
+//! # Contract
+//!
+//! A component gets its counters from [`AuthdMetrics`] and imports nothing else of this module. This module
+//! imports no component.
+//!
+//! # Invariants
+//!
+//! INVARIANT (limited cardinality): labels are authenticators, authorizers and results, never users or
+//! objects. Counters are looked up once, at start; counting is one atomic addition.
+
+mod authorizer;
+mod jwt;
+mod reload;
+mod webhook;
+
+use std::sync::Arc;
+
+use apimachinery::decision::Verdict;
+use serving::metrics::{Counter, Definition, Gauge, Metrics, Stability};
+
+pub use authorizer::AuthorizerCounters;
+use authorizer::AuthorizerFamilies;
+pub use jwt::JwtMetrics;
+pub use reload::ReloadMetrics;
+pub use webhook::{TokenWebhookMetrics, WebhookMetrics};
+
+/// Label names with their values.
+type Labels<const N: usize> = [(&'static str, &'static str); N];
+
+const AUTHENTICATIONS: Definition = Definition::new(
+    "authentication_attempts_total",
+    Stability::Alpha,
+    "Authenticated requests, by the accepting method; `failure` if none accepted",
+);
+const AUTHORIZATIONS: Definition =
+    Definition::new("authorization_attempts_total", Stability::Alpha, "Authorized requests, by result");
+const ROLES: Definition =
+    Definition::new("authd_mirror_roles", Stability::Alpha, "Roles and ClusterRoles in the mirror");
+const BINDINGS: Definition = Definition::new(
+    "authd_mirror_bindings",
+    Stability::Alpha,
+    "RoleBindings and ClusterRoleBindings in the mirror",
+);
+const REVISION: Definition =
+    Definition::new("authd_mirror_revision", Stability::Alpha, "Revision up to which the mirror is applied");
+const SYNCED: Definition = Definition::new(
+    "authd_mirror_synced",
+    Stability::Alpha,
+    "1 while the mirror stream of apid is open and the mirror is complete",
+);
+
+/// The label value of a failed authentication.
+const FAILURE: &str = "failure";
+/// Histogram bucket limits of remote-service durations, in seconds.
+const SERVICE_SECONDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// All metrics of the process.
+#[derive(Debug)]
+pub struct AuthdMetrics {
+    registry: Metrics,
+    authentications: Vec<(&'static str, Counter)>,
+    allowed: Counter,
+    denied: Counter,
+    no_opinion: Counter,
+    undecided: Counter,
+    authorizers: AuthorizerFamilies,
+    /// Authorization webhooks.
+    pub webhooks: WebhookMetrics,
+    /// The token webhook.
+    pub token_webhook: TokenWebhookMetrics,
+    /// Reloads of the authentication configuration.
+    pub authn_reloads: ReloadMetrics,
+    /// Reloads of the authorization configuration.
+    pub authz_reloads: ReloadMetrics,
+    /// JWT authenticators and their issuer keys.
+    pub jwt: JwtMetrics,
+    mirror: MirrorGauges,
+}
+
+#[derive(Debug)]
+struct MirrorGauges {
+    roles: Gauge,
+    bindings: Gauge,
+    revision: Gauge,
+    synced: Gauge,
+}
+
+/// The values of the mirror gauges.
+#[derive(Clone, Copy, Debug)]
+pub struct MirrorGaugeValues {
+    /// Roles and ClusterRoles.
+    pub roles: usize,
+    /// RoleBindings and ClusterRoleBindings.
+    pub bindings: usize,
+    /// See [`crate::mirror::Progress`].
+    pub revision: u64,
+    /// See [`crate::mirror::Progress`].
+    pub synced: bool,
+}
+
+impl AuthdMetrics {
+    /// Creates all metrics at zero. `methods` are the authenticators that can accept.
+    pub fn new(methods: impl IntoIterator<Item = &'static str>) -> Arc<Self> {
+        AuthdMetrics::in_registry(Metrics::new(), methods)
+    }
+
+    /// Like [`AuthdMetrics::new`], in a registry that may show hidden metrics.
+    pub fn in_registry(registry: Metrics, methods: impl IntoIterator<Item = &'static str>) -> Arc<Self> {
+        let attempts = registry.counter::<Labels<2>>(&AUTHENTICATIONS);
+        let attempt_counter = |method: &'static str, result: &'static str| {
+            attempts.get_or_create(&[("result", result), ("method", method)]).clone()
+        };
+        let mut authentications: Vec<(&'static str, Counter)> =
+            methods.into_iter().map(|method| (method, attempt_counter(method, "success"))).collect();
+        authentications.push((FAILURE, attempt_counter("", FAILURE)));
+        let results = registry.counter::<Labels<1>>(&AUTHORIZATIONS);
+        let result_counter = |result: &'static str| results.get_or_create(&[("result", result)]).clone();
+        let (allowed, denied, no_opinion, undecided) = (
+            result_counter("allowed"),
+            result_counter("denied"),
+            result_counter("no-opinion"),
+            result_counter("error"),
+        );
+        let authorizers = AuthorizerFamilies::register(&registry);
+        let webhooks = WebhookMetrics::register(&registry);
+        let token_webhook = TokenWebhookMetrics::register(&registry);
+        let jwt = JwtMetrics::register(&registry);
+        let authn_reloads = ReloadMetrics::of_authentication(&registry);
+        let authz_reloads = ReloadMetrics::of_authorization(&registry);
+        let mirror = MirrorGauges {
+            roles: registry.single_gauge(&ROLES),
+            bindings: registry.single_gauge(&BINDINGS),
+            revision: registry.single_gauge(&REVISION),
+            synced: registry.single_gauge(&SYNCED),
+        };
+        Arc::new(AuthdMetrics {
+            registry,
+            authentications,
+            allowed,
+            denied,
+            no_opinion,
+            undecided,
+            authorizers,
+            webhooks,
+            token_webhook,
+            authn_reloads,
+            authz_reloads,
+            jwt,
+            mirror,
+        })
+    }
+
+    /// Returns the counters of an authorizer; its name is its type unless a configuration file names it.
+    pub fn authorizer_counters(&self, kind: &str, name: &str) -> AuthorizerCounters {
+        self.authorizers.counters(kind, name)
+    }
+
+    /// Counts an authentication by the authenticator that accepted; None: no authenticator accepted.
+    pub fn count_authentication(&self, method: Option<&str>) {
+        let method = method.unwrap_or(FAILURE);
+        if let Some((_, counter)) = self.authentications.iter().find(|(name, _)| *name == method) {
+            counter.inc();
+        }
+    }
+
+    /// Counts a decision of all authorizers together.
+    pub fn count_decision(&self, verdict: Verdict) {
+        match verdict {
+            Verdict::Allow => self.allowed.inc(),
+            Verdict::Deny => self.denied.inc(),
+            Verdict::NoOpinion => self.no_opinion.inc(),
+        };
+    }
+
+    /// Counts a request that ended without a decision.
+    pub fn count_undecided(&self) {
+        self.undecided.inc();
+    }
+
+    /// Returns the counters of configuration reloads in the text format.
+    pub fn reload_text(&self) -> String {
+        let is_reload = |line: &&str| {
+            let sample =
+                line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE ")).unwrap_or(line);
+            reload::NAMES
+                .iter()
+                .any(|name| sample.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])))
+        };
+        self.registry.text().lines().filter(is_reload).flat_map(|line| [line, "\n"]).collect()
+    }
+
+    /// Returns all metrics in the text format.
+    pub fn text(&self, values: MirrorGaugeValues) -> String {
+        let as_gauge_value = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.mirror.roles.set(as_gauge_value(values.roles));
+        self.mirror.bindings.set(as_gauge_value(values.bindings));
+        self.mirror.revision.set(i64::try_from(values.revision).unwrap_or(i64::MAX));
+        self.mirror.synced.set(i64::from(values.synced));
+        self.registry.text()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metrics_text(metrics: &AuthdMetrics) -> String {
+        metrics.text(MirrorGaugeValues { roles: 2, bindings: 3, revision: 4, synced: true })
+    }
+
+    #[test]
+    fn metrics_text_has_expected_names_and_labels() {
+        let metrics = AuthdMetrics::new(["x509", "anonymous"]);
+        metrics.authorizer_counters("RBAC", "RBAC").count_decision(Verdict::Allow);
+        metrics.count_authentication(Some("x509"));
+        metrics.count_authentication(None);
+        metrics.count_decision(Verdict::Allow);
+        let text = metrics_text(&metrics);
+        for expected in [
+            "authentication_attempts_total{result=\"success\",method=\"x509\"} 1",
+            "authentication_attempts_total{result=\"success\",method=\"anonymous\"} 0",
+            "authentication_attempts_total{result=\"failure\",method=\"\"} 1",
+            "authorization_attempts_total{result=\"allowed\"} 1",
+            "authorization_attempts_total{result=\"no-opinion\"} 0",
+            "apiserver_authorization_decisions_total{type=\"RBAC\",name=\"RBAC\",decision=\"allowed\"} 1",
+            "authd_mirror_roles 2",
+            "authd_mirror_bindings 3",
+            "authd_mirror_revision 4",
+            "authd_mirror_synced 1",
+        ] {
+            assert!(text.lines().any(|line| line == expected), "{expected} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn reload_text_contains_only_reload_metrics() {
+        let metrics = AuthdMetrics::new(["x509"]);
+        metrics.count_authentication(Some("x509"));
+        let clock = apimachinery::clock::ManualClock::at(jiff::Timestamp::from_second(7).unwrap());
+        metrics.authz_reloads.count("success", &clock);
+        let text = metrics.reload_text();
+        let name = "apiserver_authorization_config_controller_automatic_reload";
+        for expected in [
+            format!("# TYPE {name}s_total counter"),
+            format!("{name}s_total{{apiserver_id_hash=\"\",status=\"success\"}} 1"),
+            format!("{name}_last_timestamp_seconds{{apiserver_id_hash=\"\",status=\"success\"}} 7.0"),
+        ] {
+            assert!(text.lines().any(|line| line == expected), "{expected} in\n{text}");
+        }
+        assert!(text.lines().all(|line| line.contains("_config_controller_automatic_reload")), "{text}");
+    }
+
+    #[test]
+    fn metric_help_ends_with_one_full_stop() {
+        let metrics = AuthdMetrics::new(["x509"]);
+        let clock = apimachinery::clock::ManualClock::at(jiff::Timestamp::UNIX_EPOCH);
+        // A metric without samples is not in the text.
+        metrics.authorizer_counters("RBAC", "RBAC").observe_condition(std::time::Duration::ZERO);
+        metrics.webhooks.observe_call("hook", "error", 1.0, true);
+        metrics.token_webhook.observe_call("error", 1.0);
+        metrics.authn_reloads.count("success", &clock);
+        metrics.authz_reloads.count("success", &clock);
+        metrics.jwt.observe_authentication("hash", "success", 1.0);
+        metrics.jwt.record_fetch("hash", "success", &clock);
+        let text = metrics_text(&metrics);
+        let help: Vec<&str> = text.lines().filter(|line| line.starts_with("# HELP ")).collect();
+        assert_eq!(help.len(), 21, "{text}");
+        for line in help {
+            assert!(line.ends_with('.') && !line.ends_with(".."), "{line}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Metrics of the reloads of configuration files.
+
+use apimachinery::clock::Clock;
+use serving::metrics::{Counters, Definition, FloatGauges, Metrics, Stability};
+
+/// Labels of the reload metrics: server id and status.
+type ReloadLabels = [(&'static str, &'static str); 2];
+
+const AUTHN_RELOADS: Definition = Definition::new(
+    "apiserver_authentication_config_controller_automatic_reloads_total",
+    Stability::Alpha,
+    "Reloads of the authentication configuration, by status and server",
+);
+const AUTHN_RELOAD_TIME: Definition = Definition::new(
+    "apiserver_authentication_config_controller_automatic_reload_last_timestamp_seconds",
+    Stability::Alpha,
+    "Unix time in seconds of the last authentication configuration reload, by status and server",
+);
+const AUTHZ_RELOADS: Definition = Definition::new(
+    "apiserver_authorization_config_controller_automatic_reloads_total",
+    Stability::Alpha,
+    "Reloads of the authorization configuration, by status and server",
+);
+const AUTHZ_RELOAD_TIME: Definition = Definition::new(
+    "apiserver_authorization_config_controller_automatic_reload_last_timestamp_seconds",
+    Stability::Alpha,
+    "Unix time in seconds of the last authorization configuration reload, by status and server",
+);
+
+/// The names of all reload metrics.
+pub(super) const NAMES: [&str; 4] =
+    [AUTHN_RELOADS.name, AUTHN_RELOAD_TIME.name, AUTHZ_RELOADS.name, AUTHZ_RELOAD_TIME.name];
+
+/// Metrics of the reloads of one file.
+#[derive(Clone, Debug)]
+pub struct ReloadMetrics {
+    /// By status.
+    total: Counters<ReloadLabels>,
+    /// Unix time in seconds of the last reload, by status.
+    last: FloatGauges<ReloadLabels>,
+}
+
+impl ReloadMetrics {
+    /// Registers the metrics of the authentication configuration.
+    pub(super) fn of_authentication(registry: &Metrics) -> Self {
+        ReloadMetrics::register(registry, &AUTHN_RELOADS, &AUTHN_RELOAD_TIME)
+    }
+
+    /// Registers the metrics of the authorization configuration.
+    pub(super) fn of_authorization(registry: &Metrics) -> Self {
+        ReloadMetrics::register(registry, &AUTHZ_RELOADS, &AUTHZ_RELOAD_TIME)
+    }
+
+    fn register(registry: &Metrics, total: &Definition, last: &Definition) -> Self {
+        ReloadMetrics { total: registry.counter(total), last: registry.float_gauge(last) }
+    }
+
+    /// Counts one reload.
+    pub fn count(&self, status: &'static str, clock: &dyn Clock) {
+        // A single server has no id to hash.
+        let labels = [("apiserver_id_hash", ""), ("status", status)];
+        self.total.get_or_create(&labels).inc();
+        self.last.get_or_create(&labels).set(clock.now().as_microsecond() as f64 / 1e6);
+    }
+
+    /// The number of reloads with a status.
+    #[cfg(test)]
+    pub(crate) fn number(&self, status: &'static str) -> u64 {
+        self.total.get_or_create(&[("apiserver_id_hash", ""), ("status", status)]).get()
+    }
+}

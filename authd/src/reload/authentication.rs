@@ -1,0 +1,56 @@
+//! Hot reload of the authentication configuration, and the start of JWKS fetches.
+
+use std::sync::Arc;
+
+use apimachinery::clock::Clock;
+use serving::reload::Watch;
+
+use super::{WatchedFile, watch_file};
+use crate::active_config::SharedConfig;
+use crate::authn::jwt::IssuerHooks;
+use crate::authn::{Settings, Union};
+use crate::config::authentication_source::{LoadedConfiguration, Source};
+use crate::metrics::AuthdMetrics;
+use crate::mirror::Mirror;
+
+/// The subject of notes on the file.
+const SUBJECT: &str = "authentication configuration";
+/// The subject of notes on issuers.
+const ISSUERS: &str = "token issuers";
+
+/// Starts fetching issuer keys, and watches the file until the returned value is dropped.
+/// Needs a runtime.
+pub fn watch(
+    mut source: Source,
+    settings: &Settings,
+    mirror: &Arc<Mirror>,
+    metrics: &AuthdMetrics,
+    config: &Arc<SharedConfig>,
+    clock: &Arc<dyn Clock>,
+) -> Option<Watch> {
+    let (invalidated, noted) = (Arc::downgrade(config), Arc::downgrade(config));
+    settings.jwt.issuers.start(IssuerHooks {
+        metrics: metrics.jwt.clone(),
+        invalidate: Box::new(move || {
+            if let Some(config) = invalidated.upgrade() {
+                config.invalidate_identities();
+            }
+        }),
+        set_note: Box::new(move |problem| {
+            if let Some(config) = noted.upgrade() {
+                config.set_note(ISSUERS, problem);
+            }
+        }),
+    });
+    let (path, snapshot) = source.take_file()?;
+    let file = WatchedFile { subject: SUBJECT, path, metrics: metrics.authn_reloads.clone() };
+    let (mut settings, mirror, replaced) = (settings.clone(), Arc::clone(mirror), Arc::clone(config));
+    Some(watch_file(file, snapshot, Arc::clone(config), Arc::clone(clock), move |content| {
+        let LoadedConfiguration { authenticators, anonymous } = source.decode(content)?;
+        settings.jwt.authenticators = authenticators;
+        settings.anonymous = anonymous;
+        replaced.replace_authn(Union::build(&settings, &mirror)?);
+        settings.jwt.issuers.report_missing_keys();
+        Ok(())
+    }))
+}

@@ -1,0 +1,38 @@
+//! Hot reload of the authorization configuration.
+
+use std::sync::Arc;
+
+use apimachinery::clock::Clock;
+use serving::reload::Watch;
+
+use super::{WatchedFile, watch_file};
+use crate::active_config::SharedConfig;
+use crate::authz::{Modes, Settings, Union};
+use crate::config::authorization_source::Source;
+use crate::metrics::AuthdMetrics;
+use crate::mirror::Mirror;
+
+/// The subject of notes on the file.
+const SUBJECT: &str = "authorization configuration";
+
+/// Watches the file until the returned value is dropped.
+/// Needs a runtime. `initial` are the authorizers of the start.
+pub fn watch(
+    mut source: Source,
+    initial: &Modes,
+    settings: &Settings,
+    mirror: &Arc<Mirror>,
+    metrics: &Arc<AuthdMetrics>,
+    config: &Arc<SharedConfig>,
+    clock: &Arc<dyn Clock>,
+) -> Option<Watch> {
+    let (path, snapshot) = source.take_file()?;
+    let file = WatchedFile { subject: SUBJECT, path: path.clone(), metrics: metrics.authz_reloads.clone() };
+    let (initial, settings, mirror) = (initial.clone(), settings.clone(), Arc::clone(mirror));
+    let (metrics, replaced) = (Arc::clone(metrics), Arc::clone(config));
+    Some(watch_file(file, snapshot, Arc::clone(config), Arc::clone(clock), move |content| {
+        let modes = source.decode_reload(&path, content, &initial)?;
+        replaced.replace_authz(Union::build(&modes, &settings, &mirror, &metrics)?);
+        Ok(())
+    }))
+}

@@ -1,0 +1,86 @@
+//! Hot reload of keys, CA bundles and revocation lists.
+//!
+//! # Contract
+//!
+//! [`watch`] activates changed files together, within half a second, and invalidates results cached under
+//! the previous files. An identity that depends on a removed key or CA ends, and so do its open watches.
+//! Invalid files leave the previous files active; the log and `/readyz?verbose` name them, and also the gaps
+//! of the revocation lists. The static token file is not reloaded: authd reads it once (requirements
+//! A-TOKF-8).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use apimachinery::clock::Clock;
+use serving::reload::{Snapshot, Watch};
+
+use super::watch_files;
+use crate::active_config::SharedConfig;
+use crate::authn::{Settings, Trust};
+use crate::config::ReloadedFiles;
+use crate::config_error::ConfigError;
+
+/// The subject of notes on revocation lists.
+const LISTS: &str = "lists of revoked certificates";
+/// The subject of the note that an outdated list does not replace the active one.
+const KEPT_LISTS: &str = "outdated list of revoked certificates";
+/// The note that an outdated list does not replace the active one.
+const KEPT_LISTS_NOTE: &str =
+    "it does not replace the active list; revoked certificates stay revoked until a valid list arrives";
+
+/// Watches the files until the returned watches are dropped.
+pub fn watch(
+    files: ReloadedFiles,
+    authn: &Settings,
+    config: &Arc<SharedConfig>,
+    clock: &Arc<dyn Clock>,
+) -> Vec<Watch> {
+    let ReloadedFiles { certificates, keys, key_files } = files;
+    let mut watches = Vec::new();
+    let (trust, clock) = (Arc::clone(&authn.trust), Arc::clone(clock));
+    let paths = trust.paths();
+    report_remarks(&trust, config);
+    let noted = Arc::clone(config);
+    watches.extend(watch_group("client certificates", certificates, paths, config, move || {
+        trust.reload(clock.now())?;
+        report_remarks(&trust, &noted);
+        Ok(())
+    }));
+    if let Some(issuer) = authn.issuer.clone() {
+        watches.extend(watch_group("service-account keys", keys, key_files.paths(), config, move || {
+            issuer.replace_keys(key_files.read()?);
+            Ok(())
+        }));
+    }
+    watches
+}
+
+/// Reports the gaps of the revocation lists.
+/// The log contains the names; the public `/readyz?verbose` does not.
+fn report_remarks(trust: &Trust, config: &SharedConfig) {
+    let remarks = trust.remarks();
+    if let Some(remarks) = &remarks {
+        tracing::warn!(subject = LISTS, remarks, "some certificates cannot be revoked");
+    }
+    config.set_note(KEPT_LISTS, trust.keeps_outdated_lists().then(|| KEPT_LISTS_NOTE.to_owned()));
+    config.set_note(LISTS, remarks.map(|_| "some certificates cannot be revoked; see the log".to_owned()));
+}
+
+/// Starts watching one group of files; None without files.
+fn watch_group(
+    subject: &'static str,
+    snapshot: Snapshot,
+    paths: Vec<PathBuf>,
+    config: &Arc<SharedConfig>,
+    mut apply: impl FnMut() -> Result<(), Vec<ConfigError>> + Send + 'static,
+) -> Option<Watch> {
+    if paths.is_empty() {
+        return None;
+    }
+    let invalidated = Arc::clone(config);
+    Some(watch_files(subject, paths, snapshot, Arc::clone(config), move || {
+        apply()?;
+        invalidated.invalidate_identities();
+        Ok(())
+    }))
+}

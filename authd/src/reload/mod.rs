@@ -1,0 +1,197 @@
+//! Hot reload of files: [`watch_file`] reloads one configuration file, [`watch_files`] a group.
+//!
+//! # Contract
+//!
+//! A file is watched while the returned [`Watch`] exists. A change is applied after the file was stable for
+//! [`STABLE_TIME`], so that a file under rewrite is not read half. A valid file is activated. An invalid one
+//! leaves the last-known-good configuration active; authd logs each error, counts the failure, and adds a
+//! note to `/readyz?verbose` until a valid file arrives. Only content counts: a touched file is no change, a
+//! swapped symbolic link is one (requirements A-JWT-4, A-JWT-5, A-AZC-45, A-AZC-46, A-AZC-48).
+//!
+//! # Invariants
+//!
+//! INVARIANT (all or nothing): a file is activated as a whole or not at all.
+
+pub mod authentication;
+pub mod authorization;
+pub mod certificates_and_keys;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::Clock;
+use serving::reload::{Snapshot, Watch};
+
+use crate::active_config::SharedConfig;
+use crate::config::document::read_file;
+use crate::config_error::ConfigError;
+use crate::metrics::ReloadMetrics;
+
+/// How long a changed file must be stable.
+const STABLE_TIME: Duration = Duration::from_millis(100);
+/// Limit of checks of a file that is never stable.
+const MAX_STABILITY_CHECKS: usize = 20;
+/// The note for a rejected change of a file.
+/// Readiness is public, so only the log contains the details.
+const RELOAD_REJECTED: &str = "change rejected, the last-known-good configuration stays active; see the log";
+
+/// One watched file.
+#[derive(Debug)]
+pub struct WatchedFile {
+    /// The name for the log and the notes: `authentication configuration`.
+    pub subject: &'static str,
+    /// The path.
+    pub path: PathBuf,
+    /// Metrics of its reloads.
+    pub metrics: ReloadMetrics,
+}
+
+/// Watches the file until the returned [`Watch`] is dropped.
+/// `snapshot` was taken before the first read. `apply` gets the content of a changed file and activates it as
+/// a whole, or returns all errors.
+pub fn watch_file(
+    file: WatchedFile,
+    snapshot: Snapshot,
+    config: Arc<SharedConfig>,
+    clock: Arc<dyn Clock>,
+    mut apply: impl FnMut(&[u8]) -> Result<(), Vec<ConfigError>> + Send + 'static,
+) -> Watch {
+    let WatchedFile { subject, path, metrics } = file;
+    let mut last_attempt = None;
+    let notified = Arc::clone(&config);
+    watch_files(subject, vec![path.clone()], snapshot, config, move || {
+        let content = read_file(&path);
+        let outcome =
+            content.as_ref().map_err(|error| vec![error.clone()]).and_then(|content| apply(content));
+        let status = if outcome.is_ok() { "success" } else { "failure" };
+        // A repeated attempt with equal content and outcome does not count.
+        let attempt = Some((content, status));
+        if last_attempt != attempt {
+            metrics.count(status, &*clock);
+            notified.notify();
+            last_attempt = attempt;
+        }
+        outcome
+    })
+}
+
+/// Watches a group of files until the returned [`Watch`] is dropped.
+/// `apply` reads and activates them as a whole, or returns all errors. After a failure the group is tried
+/// again, since a later change of one file may complete it. Repeated errors are logged once.
+pub fn watch_files(
+    subject: &'static str,
+    paths: Vec<PathBuf>,
+    snapshot: Snapshot,
+    config: Arc<SharedConfig>,
+    mut apply: impl FnMut() -> Result<(), Vec<ConfigError>> + Send + 'static,
+) -> Watch {
+    let mut logged: Vec<ConfigError> = Vec::new();
+    snapshot.watch(move || {
+        wait_until_stable(&paths);
+        match apply() {
+            Ok(()) => {
+                logged.clear();
+                config.set_note(subject, None);
+                tracing::info!(subject, files = ?paths, "files reloaded");
+                true
+            }
+            Err(errors) => {
+                for error in errors.iter().filter(|error| !logged.contains(error)) {
+                    tracing::error!(subject, files = ?paths, %error, "file reload failed; keeping the last-known-good files");
+                }
+                logged = errors;
+                config.set_note(subject, Some(RELOAD_REJECTED.to_owned()));
+                false
+            }
+        }
+    })
+}
+
+/// Waits until no file has changed for [`STABLE_TIME`]: files of a group are rarely written at once.
+fn wait_until_stable(paths: &[PathBuf]) {
+    let mut last = Snapshot::new(paths.iter().cloned());
+    for _ in 0..MAX_STABILITY_CHECKS {
+        std::thread::sleep(STABLE_TIME);
+        if !last.changed() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::AuthdMetrics;
+    use crate::{authn, authz};
+    use apimachinery::clock::SystemClock;
+    use std::path::Path;
+    use tokio::sync::mpsc;
+
+    fn swap(dir: &Path, content: &str) {
+        std::fs::write(dir.join("next"), content).unwrap();
+        std::fs::rename(dir.join("next"), dir.join("file")).unwrap();
+    }
+
+    fn link(dir: &Path, content: &str) {
+        std::fs::write(dir.join(content), content).unwrap();
+        std::os::unix::fs::symlink(dir.join(content), dir.join("next")).unwrap();
+        std::fs::rename(dir.join("next"), dir.join("file")).unwrap();
+    }
+
+    fn rewrite(dir: &Path, content: &str) {
+        std::fs::write(dir.join("file"), content).unwrap();
+    }
+
+    #[tokio::test]
+    async fn reload_applies_valid_content_and_notes_invalid_content() {
+        let dir = tempfile::tempdir().unwrap();
+        rewrite(dir.path(), "good 0");
+        let config =
+            SharedConfig::new("one".into(), authn::Union::empty(), authz::Union::empty(), Vec::new());
+        let metrics = AuthdMetrics::new([]).authn_reloads.clone();
+        let path = dir.path().join("file");
+        let (sender, mut applied) = mpsc::unbounded_channel();
+        let file = WatchedFile { subject: "the file", path: path.clone(), metrics: metrics.clone() };
+        let clock = Arc::new(SystemClock::new());
+        let _watch = watch_file(file, Snapshot::new([path]), Arc::clone(&config), clock, move |content| {
+            let text = String::from_utf8_lossy(content).into_owned();
+            sender.send(text.clone()).unwrap();
+            if text.starts_with("good") {
+                Ok(())
+            } else {
+                Err(["line 1: bad", "line 2: worse"]
+                    .map(|text| ConfigError::Combination(text.into()))
+                    .to_vec())
+            }
+        });
+        let (mut successes, mut failures) = (0, 0);
+        for (write, content) in [
+            (swap as fn(&Path, &str), "good 1"),
+            (rewrite, "bad 2"),
+            (link, "bad 3"),
+            (link, "good 4"),
+            (swap, "bad 5"),
+            (rewrite, "good 6"),
+        ] {
+            write(dir.path(), content);
+            let received = tokio::time::timeout(Duration::from_secs(30), applied.recv()).await;
+            assert_eq!(received.expect("a change is seen").unwrap(), content);
+            let is_good = content.starts_with("good");
+            if is_good {
+                successes += 1
+            } else {
+                failures += 1
+            }
+            let notes = if is_good { Vec::new() } else { vec![format!("the file: {RELOAD_REJECTED}")] };
+            let counts = || (metrics.number("success"), metrics.number("failure"));
+            // Counters and notes change after the reload attempt.
+            let reported = async {
+                while config.notes() != notes || counts() != (successes, failures) {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(30), reported).await.expect(content);
+        }
+    }
+}
