@@ -173,10 +173,10 @@ impl Config {
         let mut errors = Vec::new();
         let mut warnings = Vec::new();
         let names =
-            flags.names.parse::<Preset>().map_err(|error| ConfigError::flag("--names", error)).and_then(
+            flags.names.parse::<Preset>().map_err(|error| ConfigError::flag("--names", error.to_string())).and_then(
                 |preset| {
                     Names::new(preset, &flags.api_domain)
-                        .map_err(|error| ConfigError::flag("--api-domain", error))
+                        .map_err(|error| ConfigError::flag("--api-domain", error.to_string()))
                 },
             );
         let names = names.map_err(|error| errors.push(error)).ok();

@@ -14,7 +14,8 @@ macro_rules! verify_handshake_signatures {
             leaf: &rustls_pki_types::CertificateDer<'_>,
             signature: &rustls::DigitallySignedStruct,
         ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-            let check_leaf: fn(&rustls_pki_types::CertificateDer<'_>) -> Result<(), rustls::Error> = $check_leaf;
+            let check_leaf: fn(&rustls_pki_types::CertificateDer<'_>) -> Result<(), rustls::Error> =
+                $check_leaf;
             check_leaf(leaf)?;
             let algorithms = &self.$provider.signature_verification_algorithms;
             rustls::crypto::verify_tls12_signature(message, leaf, signature, algorithms)
@@ -26,7 +27,8 @@ macro_rules! verify_handshake_signatures {
             leaf: &rustls_pki_types::CertificateDer<'_>,
             signature: &rustls::DigitallySignedStruct,
         ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-            let check_leaf: fn(&rustls_pki_types::CertificateDer<'_>) -> Result<(), rustls::Error> = $check_leaf;
+            let check_leaf: fn(&rustls_pki_types::CertificateDer<'_>) -> Result<(), rustls::Error> =
+                $check_leaf;
             check_leaf(leaf)?;
             let algorithms = &self.$provider.signature_verification_algorithms;
             rustls::crypto::verify_tls13_signature(message, leaf, signature, algorithms)
