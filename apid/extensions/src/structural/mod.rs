@@ -1,0 +1,1 @@
+//! Structural schemas of custom kinds, compiled for pruning, defaults and validation.
