@@ -22,7 +22,7 @@ use std::time::Duration;
 use admission::{Chain, Environment};
 use apimachinery::clock::{Clock, Rng, SystemClock, SystemRng};
 use apimachinery::names::Names;
-use kinds::Registry;
+use kinds::{CurrentRegistry, Registry};
 use serving::health::Checks;
 use serving::listener::Listener;
 use serving::metrics::Metrics;
@@ -133,7 +133,8 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let rng: Arc<dyn Rng> = Arc::new(SystemRng);
     let names = Arc::new(config.names.clone());
-    let registry = Arc::new(Registry::new(&names));
+    let current_registry = Arc::new(CurrentRegistry::new(Registry::new(&names)));
+    let registry = current_registry.get();
     let cache = Arc::new(Cache::new(storage::cache::Limits::default()));
     let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
     let admission_writes = Arc::new(AdmissionWrites::default());
@@ -146,6 +147,7 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
             reader: backend.clone(),
             writer: admission_writes.clone(),
             authorizer: backend.clone(),
+            registry: Arc::clone(&current_registry),
             reservations: Arc::default(),
         },
     )?;
@@ -192,7 +194,7 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
         names: Arc::clone(&names),
         clock: Arc::clone(&clock),
         rng: Arc::clone(&rng),
-        registry,
+        current_registry,
         store: Arc::clone(&store),
         cache,
         token_key,

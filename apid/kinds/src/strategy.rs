@@ -195,7 +195,7 @@ pub trait Strategy: Send + Sync {
     fn begin_deletion(&self, _object: &mut Object) {}
 
     /// Conversion to and from the storage version, for a non-storage version ([`crate::Storage::Shared`]).
-    fn conversion(&self) -> Option<&'static dyn Conversion> {
+    fn conversion(&self) -> Option<&dyn Conversion> {
         None
     }
 

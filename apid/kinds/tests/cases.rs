@@ -35,13 +35,13 @@ fn kinds_match_testdata_cases() {
     let mut count = 0;
     let names = Names::new(Preset::Kubernetes, "example.test").unwrap();
     for resource in Registry::new(&names).stored() {
-        let file = format!("{}/testdata/{}.yaml", env!("CARGO_MANIFEST_DIR"), resource.kind.resource);
-        assert!(Path::new(&file).exists(), "{} has no cases: write {file}", resource.kind.kind);
+        let file = format!("{}/testdata/{}.yaml", env!("CARGO_MANIFEST_DIR"), resource.kind.resource());
+        assert!(Path::new(&file).exists(), "{} has no cases: write {file}", resource.kind.kind());
         let cases = yaml::decode(&fs::read(&file).unwrap(), Limits::BODY).unwrap();
         assert_eq!(cases.duplicates, [""; 0], "{file}");
         for case in cases.value.as_array().unwrap() {
             count += 1;
-            let name = format!("{}: {}", resource.kind.resource, case["name"].as_str().unwrap());
+            let name = format!("{}: {}", resource.kind.resource(), case["name"].as_str().unwrap());
             failed.extend(
                 Case::new(resource, case).run().into_iter().map(|failure| format!("{name}: {failure}")),
             );
@@ -63,8 +63,8 @@ impl<'a> Case<'a> {
     fn new(resource: &Resource, case: &'a Value) -> Self {
         let preset = if case["names"] == "svc" { Preset::Svc } else { Preset::Kubernetes };
         let names = Names::new(preset, "example.test").unwrap();
-        let group = names.group(resource.kind.group);
-        let resource = Arc::clone(Registry::new(&names).find_kind(&group, resource.kind.kind).unwrap());
+        let group = names.group(resource.kind.group());
+        let resource = Arc::clone(Registry::new(&names).find_kind(&group, resource.kind.kind()).unwrap());
         let clock = ManualClock::at(time::parse(CREATED).unwrap());
         Case { case, names, resource, clock, rng: SeededRng::new(1) }
     }
@@ -93,7 +93,7 @@ impl<'a> Case<'a> {
 
     fn object(&self, value: &Value) -> Object {
         let mut object = Object::from_value(value.clone()).unwrap();
-        object.set_type(&self.resource.api_version(), self.resource.kind.kind);
+        object.set_type(&self.resource.api_version(), self.resource.kind.kind());
         if object.name().is_empty() && object.meta_str("generateName").is_empty() {
             object.set_meta("name", "x");
         }
@@ -155,7 +155,7 @@ impl<'a> Case<'a> {
         }
         if !case["cells"].is_null() {
             self.clock.advance(Duration::from_secs(3600));
-            let table = self.resource.kind.strategy.table().unwrap_or(&kinds::table::DEFAULT);
+            let table = self.resource.kind.strategy().table().unwrap_or(&kinds::table::DEFAULT);
             let cells = (table.cells)(object, &self.clock);
             assert_eq!(cells.len(), table.columns.len());
             differ("cells", Value::Array(cells), &case["cells"]);
@@ -165,17 +165,17 @@ impl<'a> Case<'a> {
         for (field, value) in case["fields"].as_object().into_iter().flatten() {
             differ(field, entry.field(field).into(), value);
         }
-        for field in self.resource.kind.strategy.selectable_fields() {
+        for field in self.resource.kind.strategy().selectable_fields() {
             differ(
                 field,
                 entry.field(field).into(),
-                &self.resource.kind.strategy.field(object, field).into(),
+                &self.resource.kind.strategy().field(object, field).into(),
             );
         }
         let mut versioned = object.clone();
         versioned.set_meta("resourceVersion", "7");
         assert_eq!(entry.object(Revision(7)).unwrap(), versioned, "a round trip");
-        let warnings = self.resource.kind.strategy.warnings(object, old, &self.context(""));
+        let warnings = self.resource.kind.strategy().warnings(object, old, &self.context(""));
         differ("warnings", warnings.into(), &strings(&case["warnings"]).into());
         failed
     }

@@ -70,7 +70,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     tokio::join!(of_quotas, work.count_all(), work.resync());
 }
 
-fn collection(server_state: &ServerState) -> Result<&Collection, Status> {
+fn collection(server_state: &ServerState) -> Result<Arc<Collection>, Status> {
     stored::core(server_state, "resourcequotas")
 }
 
@@ -105,8 +105,8 @@ impl QuotaController {
     /// Follows the kinds that these limits count.
     fn follow_kinds(self: &Arc<Self>, names: &[String]) {
         let server_state = self.actor.server_state();
-        for collection in server_state.collections().filter(|collection| collection.resource.kind.namespaced)
-        {
+        let collections = server_state.collections().into_iter();
+        for collection in collections.filter(|collection| collection.resource.kind.namespaced()) {
             let resource = &collection.resource;
             let counted =
                 names.iter().any(|name| quota::counts_resource(resource, name, &server_state.names));
@@ -163,13 +163,14 @@ impl QuotaController {
         let quotas = collection(server_state)?;
         let _lock = self.reservations.lock_namespace(namespace).await;
         let promises = self.reservations.in_namespace(namespace);
-        let stored = stored::objects(quotas, &quotas.resource.key(namespace, "")).await?;
-        let counted: Vec<&Collection> = server_state
+        let stored = stored::objects(&quotas, &quotas.resource.key(namespace, "")).await?;
+        let counted: Vec<Arc<Collection>> = server_state
             .collections()
+            .into_iter()
             .filter(|collection| {
                 let about =
                     |name: &str| quota::counts_resource(&collection.resource, name, &server_state.names);
-                collection.resource.kind.namespaced && stored.iter().any(|quota| limits(quota).any(about))
+                collection.resource.kind.namespaced() && stored.iter().any(|quota| limits(quota).any(about))
             })
             .collect();
         let objects = self.measure(namespace, &counted, &promises).await?;
@@ -177,7 +178,7 @@ impl QuotaController {
             let new = self.counted(&quota, &objects);
             if new.at(&["status"]) != quota.at(&["status"]) {
                 let name = quota.name().to_owned();
-                let target = Target { collection: quotas, namespace, name: &name, subresource: "status" };
+                let target = Target { collection: &quotas, namespace, name: &name, subresource: "status" };
                 self.actor.update(target, new).await?;
             }
         }
@@ -185,12 +186,12 @@ impl QuotaController {
     }
 
     /// Measures the objects of the counted kinds, and those that are reserved and not stored yet.
-    async fn measure<'a>(
+    async fn measure(
         &self,
         namespace: &str,
-        counted: &[&'a Collection],
+        counted: &[Arc<Collection>],
         promises: &[Reservation],
-    ) -> Result<Vec<(&'a Collection, Vec<Arc<MeasuredObject>>)>, Status> {
+    ) -> Result<Vec<(Arc<Collection>, Vec<Arc<MeasuredObject>>)>, Status> {
         let server_state = self.actor.server_state();
         let mut known = self.measured.lock().remove(namespace).unwrap_or_default();
         let mut now_known = MeasuredObjects::with_capacity(known.len());
@@ -230,14 +231,14 @@ impl QuotaController {
                     && snapshot.item(&promise.key).is_none()
             });
             of_kind.extend(new.map(|promise| Arc::new(promise.measured.clone())));
-            all.push((*collection, of_kind));
+            all.push((Arc::clone(collection), of_kind));
         }
         self.measured.lock().insert(namespace.to_owned(), now_known);
         Ok(all)
     }
 
     /// Returns a quota with its limits and usage in the status.
-    fn counted(&self, quota: &Object, objects: &[(&Collection, Vec<Arc<MeasuredObject>>)]) -> Object {
+    fn counted(&self, quota: &Object, objects: &[(Arc<Collection>, Vec<Arc<MeasuredObject>>)]) -> Object {
         let server_state = self.actor.server_state();
         let now = server_state.clock.now();
         let scopes = Scopes::of(quota);

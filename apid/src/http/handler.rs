@@ -27,7 +27,7 @@ use super::shares::{Shares, UserShare};
 use super::work_pool::{PoolError, PoolLimits, WorkPool};
 use super::{head_limits, openapi, openid, paths, request_cost, resources};
 use crate::auth::{Authenticated, Authorized, Credentials};
-use crate::server_state::ServerState;
+use crate::server_state::{ServedKinds, ServerState};
 
 /// Memory cost of preparing the first bytes of a small response, in bytes.
 const PREPARE_COST: usize = 1 << 20;
@@ -93,11 +93,13 @@ impl Api {
         let compression = server_state.gates.enabled(serving::gates::Gate::ApiResponseCompression);
         let response_options = ResponseOptions::new(&head.headers, &query, compression);
         let info = RequestInfo::resolve(&head.method, head_limits::path_within_limit(&head.uri), &query);
-        let resource = resource_of(server_state, &info);
+        let kinds = server_state.kinds();
+        let resource = resource_of(&kinds, &info);
         let context = Arc::new(RequestContext {
             response_options,
             info,
             resource,
+            kinds,
             server_state: Arc::clone(server_state),
             head,
             header_credentials,
@@ -292,12 +294,12 @@ impl Api {
 }
 
 /// Returns the kind of a resource request.
-fn resource_of(server_state: &ServerState, info: &RequestInfo) -> Option<Arc<Resource>> {
+fn resource_of(kinds: &ServedKinds, info: &RequestInfo) -> Option<Arc<Resource>> {
     let a = &info.attributes;
     if !a.resource_request {
         return None;
     }
-    server_state.registry.find(&a.group, &a.version, &a.resource).cloned()
+    kinds.registry.find(&a.group, &a.version, &a.resource).cloned()
 }
 
 fn reject(rejected: PoolError) -> Status {

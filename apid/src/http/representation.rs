@@ -9,7 +9,7 @@ use apimachinery::gvk::GroupVersion;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use bytes::Bytes;
-use kinds::{Resource, Table};
+use kinds::Resource;
 use schema::Schema;
 use serde_json::{Map, Value, json};
 
@@ -208,7 +208,7 @@ impl Representation {
                 self.api_version(),
                 self.resource.list_kind(),
                 ListMessage::new(&metadata),
-                protobuf::schema_of(&self.api_version(), self.resource.kind.kind),
+                protobuf::schema_of(&self.api_version(), self.resource.kind.kind()),
             ),
             Shape::Metadata(version) => (
                 self.meta_version(version),
@@ -306,7 +306,7 @@ impl Representation {
         }
         let value = match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => {
-                json!({"kind": self.resource.kind.kind, "apiVersion": self.api_version(), "metadata": metadata})
+                json!({"kind": self.resource.kind.kind(), "apiVersion": self.api_version(), "metadata": metadata})
             }
             Shape::Metadata(version) => {
                 json!({"kind": "PartialObjectMetadata", "apiVersion": self.meta_version(version), "metadata": metadata})
@@ -345,13 +345,9 @@ impl Representation {
         })
     }
 
-    fn columns(&self) -> &'static Table {
-        self.resource.kind.strategy.table().unwrap_or(&kinds::table::DEFAULT)
-    }
-
     /// Makes a Table row. The cells come from the stored version, whatever version the `object` field has.
     fn row(&self, object: Object, version: &str) -> Result<Value, Status> {
-        let cells = (self.columns().cells)(&object, &*self.server_state.clock);
+        let cells = self.resource.kind.table().cells(&object, &*self.server_state.clock);
         let shown = match self.include {
             Include::None => Value::Null,
             Include::Metadata => self.partial(self.converted(object)?, version),
@@ -363,7 +359,7 @@ impl Representation {
     /// Converts a stored object to the represented version.
     fn converted(&self, mut object: Object) -> Result<Object, Status> {
         self.resource.convert_from_storage(&mut object, &self.server_state.names).map_err(|error| {
-            tracing::error!(%error, kind = self.resource.kind.kind, name = object.name(), "conversion of a stored object failed; responding 500");
+            tracing::error!(%error, kind = self.resource.kind.kind(), name = object.name(), "conversion of a stored object failed; responding 500");
             Status::internal("conversion of a stored object to the requested version failed")
         })?;
         Ok(object)
@@ -371,7 +367,7 @@ impl Representation {
 
     fn table(&self, version: &str, metadata: Value, with_columns: bool, rows: Vec<Value>) -> Value {
         let columns = with_columns.then(|| {
-            let columns = self.columns().columns.iter().map(|column| {
+            let columns = self.resource.kind.table().columns().into_iter().map(|column| {
                 json!({
                     "name": column.name,
                     "type": column.kind,

@@ -22,10 +22,12 @@ use super::respond::ResponseOptions;
 use super::shares::UserShare;
 use crate::audit::{Event, Stage};
 use crate::auth::HeaderCredentials;
-use crate::server_state::ServerState;
+use crate::server_state::{ServedKinds, ServerState};
 
 /// A request with its attributes, connection, audit record and response options.
 pub(super) struct RequestContext {
+    /// The kinds that this request sees.
+    pub(super) kinds: Arc<ServedKinds>,
     pub(super) server_state: Arc<ServerState>,
     pub(super) head: Parts,
     /// Credentials that the handler removed from the headers.

@@ -7,6 +7,8 @@
 //! of values are those of the decode budget, which also stops what the estimate misses, such as long lists of
 //! nulls. For binary formats the estimate assumes the densest content.
 
+use std::sync::Arc;
+
 use apimachinery::codec::Cost;
 use kinds::Storage;
 
@@ -111,10 +113,10 @@ fn is_copied(context: &RequestContext) -> bool {
     !context.response_options.pretty && negotiate::accepts_stored_json(&context.head.headers)
 }
 
-fn stored_collection(context: &RequestContext) -> Option<&Collection> {
+fn stored_collection(context: &RequestContext) -> Option<&Arc<Collection>> {
     let resource = context.resource.as_ref()?;
-    let is_stored = matches!(resource.kind.storage, Storage::Stored | Storage::Shared(_));
-    is_stored.then(|| context.server_state.collection(resource))?
+    let is_stored = matches!(resource.kind.storage(), Storage::Stored | Storage::Shared(_));
+    is_stored.then(|| context.kinds.collection(resource))?
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<DeleteRe
 
 /// Adds the kind's warning when the client did not specify a propagation policy.
 pub(super) fn warn_default_propagation(call: &Call<'_>, options: &DeleteOptions) {
-    let warning = call.collection.resource.kind.strategy.default_propagation_warning();
+    let warning = call.collection.resource.kind.strategy().default_propagation_warning();
     if let Some(warning) = warning.filter(|_| !options.has_propagation()) {
         call.notes.warn(warning);
     }
@@ -89,7 +89,7 @@ pub(super) async fn delete_item(
     item: &Arc<Item>,
     options: &DeleteOptions,
 ) -> Result<DeleteResult, DeleteError> {
-    let strategy = call.collection.resource.kind.strategy;
+    let strategy = call.collection.resource.kind.strategy();
     let old = tree(item, item.revision()).map_err(|status| DeleteError::Unreadable(Box::new(status)))?;
     check(call, &options.preconditions, &old)?;
     let admission =
@@ -150,7 +150,7 @@ fn failed(call: &Call<'_>, error: Error) -> DeleteError {
 
 /// Builds the response for a removed object: its last state, or a Status, depending on the kind.
 fn gone(call: &Call<'_>, uid: &str, object: ResponseObject) -> DeleteResult {
-    if call.collection.resource.kind.strategy.delete_returns_object() {
+    if call.collection.resource.kind.strategy().delete_returns_object() {
         return DeleteResult::Object(object);
     }
     done(call, uid)
@@ -172,7 +172,7 @@ fn done(call: &Call<'_>, uid: &str) -> DeleteResult {
 /// resource, too.
 fn check(call: &Call<'_>, preconditions: &Preconditions, object: &Object) -> Result<(), Status> {
     let resource = &call.collection.served;
-    let in_phases = resource.kind.strategy.has_pending_finalizers(object);
+    let in_phases = resource.kind.strategy().has_pending_finalizers(object);
     let conflict = |field: &str, wanted: &str, found: &str, aside: &str| {
         if in_phases {
             let field = field.trim_start_matches("the ");

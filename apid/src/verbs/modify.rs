@@ -51,7 +51,7 @@ impl Call<'_> {
         wanted: impl Fn(&Object) -> Result<ProposedObject, Status>,
     ) -> Result<ModifyResult, Status> {
         let resource = &self.collection.resource;
-        let strategy = resource.kind.strategy;
+        let strategy = resource.kind.strategy();
         let ctx = self.context();
         let key = self.key();
         let kind = if self.by.attributes().verb == "patch" { "PatchOptions" } else { "UpdateOptions" };

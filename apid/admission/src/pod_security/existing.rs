@@ -32,7 +32,7 @@ impl PodSecurity {
         let was_so = old.as_ref().is_some_and(|old| old.mistakes == new.mistakes);
         if !new.mistakes.is_empty() && !was_so {
             let kind = &attributes.resource.kind;
-            let kind = GroupKind { group: String::new(), kind: kind.kind.to_owned() };
+            let kind = GroupKind { group: String::new(), kind: kind.kind().to_owned() };
             return MaybeFuture::Ready(Err(Status::invalid(&kind, attributes.name, &new.mistakes)));
         }
         let asks_more = old.is_none_or(|old| is_stricter(new.policy.enforce, old.policy.enforce));

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use apimachinery::names::Names;
-use kinds::{Kind, Registry, Resource, Subresource, Verb};
+use kinds::{KindRef, Registry, Resource, Subresource, Verb};
 use schema::Schema;
 use serde_json::{Value, json};
 
@@ -46,16 +46,16 @@ impl Kinds {
         kinds.add_shared("", "v1");
         for resource in registry.resources() {
             let group = &resource.group_resource.group;
-            for version in resource.kind.versions {
+            for version in resource.kind.versions() {
                 kinds.add_shared(group, version);
-                let kind = GroupVersionKind::new(group, version, resource.kind.kind);
-                let type_name = type_of(resource.kind, version);
-                if resource.kind.verbs.contains(&Verb::List) {
+                let kind = GroupVersionKind::new(group, version, resource.kind.kind());
+                let type_name = type_of(&resource.kind, &resource.group_resource.group, version);
+                if resource.kind.verbs().contains(&Verb::List) {
                     let list = GroupVersionKind { kind: resource.list_kind(), ..kind.clone() };
                     kinds.add(&format!("{type_name}List"), list);
                 }
                 kinds.add(&type_name, kind);
-                for subresource in resource.kind.subresources {
+                for subresource in resource.kind.subresources() {
                     let (type_name, kind) = of_subresource(resource, version, subresource, names);
                     kinds.add(&type_name, kind);
                 }
@@ -100,13 +100,15 @@ impl Kinds {
 
 /// Returns the type of a kind in a version.
 ///
-/// This is the type in the package of that version, or the stored type if there is none.
-pub(super) fn type_of(kind: &Kind, version: &str) -> String {
-    let own = kind.schema.split_once('/').and_then(|(package, rest)| {
+/// This is the type in the package of that version, or the stored type if there is none. The package of a
+/// custom kind is its group.
+pub(super) fn type_of(kind: &KindRef, group: &str, version: &str) -> String {
+    let Some(type_name) = kind.type_name() else { return format!("{group}/{version}.{}", kind.kind()) };
+    let own = type_name.split_once('/').and_then(|(package, rest)| {
         let (_, name) = rest.split_once('.')?;
         Some(format!("{package}/{version}.{name}"))
     });
-    own.filter(|name| Schema::of(name).is_some()).unwrap_or_else(|| kind.schema.to_owned())
+    own.filter(|name| Schema::of(name).is_some()).unwrap_or_else(|| type_name.to_owned())
 }
 
 /// Returns type and kind of the body of a subresource.
@@ -121,11 +123,12 @@ pub(super) fn of_subresource(
         let kind = GroupVersionKind::new(&names.group(stem), version, subresource.kind);
         return (format!("{package}/{version}.{}", subresource.kind), kind);
     }
-    let kind = GroupVersionKind::new(&resource.group_resource.group, version, subresource.kind);
-    let main = type_of(resource.kind, version);
+    let body = resource.kind.body_kind(subresource);
+    let kind = GroupVersionKind::new(&resource.group_resource.group, version, body);
+    let main = type_of(&resource.kind, &resource.group_resource.group, version);
     let type_name = match main.rsplit_once('.') {
-        Some((package, _)) if resource.kind.kind != subresource.kind => {
-            format!("{package}.{}", subresource.kind)
+        Some((package, _)) if resource.kind.kind() != body => {
+            format!("{package}.{body}")
         }
         _ => main,
     };

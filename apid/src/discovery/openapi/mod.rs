@@ -96,6 +96,12 @@ impl OpenApi {
         }
     }
 
+    /// Creates the documents of another registry under the same names.
+    #[must_use]
+    pub fn with_registry(&self, registry: Arc<Registry>) -> Self {
+        OpenApi::new(registry, Arc::clone(&self.names))
+    }
+
     /// Returns the OpenAPI 2 document as JSON.
     ///
     /// # Errors
@@ -165,7 +171,7 @@ impl OpenApi {
         let mut all: Vec<GroupVersion> = Vec::new();
         for resource in self.registry.resources() {
             let group = &resource.group_resource.group;
-            for version in resource.kind.versions {
+            for version in resource.kind.versions() {
                 let path = if group.is_empty() {
                     format!("api/{version}")
                 } else {
@@ -175,7 +181,7 @@ impl OpenApi {
                     Some(known) => known.resources.push(Arc::clone(resource)),
                     None => all.push(GroupVersion {
                         path,
-                        version: (*version).to_owned(),
+                        version: version.to_owned(),
                         resources: vec![Arc::clone(resource)],
                     }),
                 }
