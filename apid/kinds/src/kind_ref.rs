@@ -15,6 +15,7 @@ use schema::merge::Merge;
 use schema::{ConformReport, Schema, TypeError};
 use serde_json::Value;
 
+use crate::custom::{CustomColumn, CustomStrategy, CustomTable, ObjectSchema};
 use crate::{Column, Kind, Storage, Strategy, Subresource, Table, Verb, scale, table};
 
 /// Facts and rules of a custom kind in one version.
@@ -54,51 +55,11 @@ pub struct CustomKind {
     /// Fields that the watch cache keeps: the selectable fields of all versions.
     pub indexed_fields: Vec<String>,
     /// Columns of the Table representation.
-    pub table: Box<dyn CustomTable>,
+    pub table: CustomTable,
     /// Schema of the objects.
-    pub schema: Arc<dyn CustomSchema>,
+    pub schema: Arc<dyn ObjectSchema>,
     /// Rules of the kind.
-    pub strategy: Box<dyn Strategy>,
-}
-
-/// Schema of the objects of a custom kind.
-pub trait CustomSchema: Send + Sync {
-    /// Checks the type of the metadata and drops undeclared fields.
-    ///
-    /// # Errors
-    ///
-    /// A metadata field has a wrong type.
-    fn conform(&self, object: &mut Object) -> Result<ConformReport, TypeError>;
-
-    /// Brings an object from the store, which may follow an older schema, into the form of this schema.
-    fn refresh(&self, object: &mut Object);
-
-    /// Merge type of the objects.
-    fn merge(&self) -> Merge;
-}
-
-/// Columns of a custom kind.
-pub trait CustomTable: Send + Sync {
-    /// The columns.
-    fn columns(&self) -> &[CustomColumn];
-
-    /// Cells of an object, one per column.
-    fn cells(&self, object: &Object, clock: &dyn Clock) -> Vec<Value>;
-}
-
-/// A column of a custom kind.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CustomColumn {
-    /// Title.
-    pub name: String,
-    /// Type: `string`, `integer`, `number`, `boolean`, `date`.
-    pub kind: String,
-    /// Format, or `""`.
-    pub format: String,
-    /// Description.
-    pub description: String,
-    /// 0 for columns that clients always show.
-    pub priority: i32,
+    pub strategy: CustomStrategy,
 }
 
 /// A handle of a kind.
@@ -116,7 +77,7 @@ pub enum SchemaRef<'a> {
     /// A schema of the type table.
     BuiltIn(&'static Schema),
     /// Schema of a custom kind.
-    Custom(&'a dyn CustomSchema),
+    Custom(&'a dyn ObjectSchema),
 }
 
 /// Columns of a kind.
@@ -125,7 +86,7 @@ pub enum TableRef<'a> {
     /// Columns of a built-in kind.
     BuiltIn(&'static Table),
     /// Columns of a custom kind.
-    Custom(&'a dyn CustomTable),
+    Custom(&'a CustomTable),
 }
 
 impl KindRef {
@@ -300,7 +261,7 @@ impl KindRef {
     pub fn strategy(&self) -> &dyn Strategy {
         match self {
             KindRef::BuiltIn(kind) => kind.strategy,
-            KindRef::Custom(kind) => &*kind.strategy,
+            KindRef::Custom(kind) => &kind.strategy,
         }
     }
 
@@ -308,7 +269,7 @@ impl KindRef {
     pub fn table(&self) -> TableRef<'_> {
         match self {
             KindRef::BuiltIn(kind) => TableRef::BuiltIn(kind.strategy.table().unwrap_or(&table::DEFAULT)),
-            KindRef::Custom(kind) => TableRef::Custom(&*kind.table),
+            KindRef::Custom(kind) => TableRef::Custom(&kind.table),
         }
     }
 
@@ -342,7 +303,7 @@ impl SchemaRef<'_> {
     pub fn conform(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
         match self {
             SchemaRef::BuiltIn(schema) => schema.conform(object),
-            SchemaRef::Custom(schema) => schema.conform(object),
+            SchemaRef::Custom(schema) => crate::custom::conform(*schema, object),
         }
     }
 
@@ -376,7 +337,7 @@ impl TableRef<'_> {
     pub fn columns(&self) -> Vec<CustomColumn> {
         match self {
             TableRef::BuiltIn(table) => table.columns.iter().map(of_built_in).collect(),
-            TableRef::Custom(table) => table.columns().to_vec(),
+            TableRef::Custom(table) => table.columns(),
         }
     }
 

@@ -30,6 +30,7 @@ use apimachinery::names::Names;
 
 mod binding_action;
 mod conversion;
+pub mod custom;
 mod defaults;
 pub mod entry;
 pub mod eviction;
@@ -68,7 +69,7 @@ mod storage;
 
 pub use binding_action::BindingAction;
 pub use conversion::Conversion;
-pub use kind_ref::{CustomColumn, CustomKind, CustomSchema, CustomTable, KindRef, SchemaRef, TableRef};
+pub use kind_ref::{CustomKind, KindRef, SchemaRef, TableRef};
 pub use registry::{CurrentRegistry, Registry, Resource};
 pub use strategy::{DefaultPropagation, Generation, MetadataChecks, NameRule, StatusWrites, Strategy};
 pub use table::{Column, Table};

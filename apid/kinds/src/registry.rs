@@ -215,7 +215,9 @@ impl Resource {
         metadata::prepare_create(object, namespace, ctx);
         match self.kind.strategy().generation() {
             Generation::None => {}
-            Generation::Fixed | Generation::Counted(_) => object.set_meta("generation", 1),
+            Generation::Fixed | Generation::Counted(_) | Generation::CountedOutsideMetadata => {
+                object.set_meta("generation", 1);
+            }
         }
         status::prepare_create(&self.kind, object);
         self.kind.strategy().prepare_create(object, ctx);
@@ -229,6 +231,11 @@ impl Resource {
         metadata::prepare_update(new, old);
         status::prepare_update(&self.kind, new, old, ctx.subresource);
         self.kind.strategy().prepare_update(new, old, ctx);
+        if self.kind.strategy().generation() == Generation::CountedOutsideMetadata
+            && (!same_spec(new, old) || (!self.kind.has_status() && new.get("status") != old.get("status")))
+        {
+            new.set_meta("generation", old.generation() + 1);
+        }
         // A status update does not change the generation.
         if let Generation::Counted(metadata) = self.kind.strategy().generation()
             && ctx.subresource != "status"
@@ -245,10 +252,11 @@ impl Resource {
         self.kind.strategy().canonicalize(object, ctx);
     }
 
-    /// Validates a new object in the storage version. A non-storage version may add rules.
+    /// Validates a new object in the storage version. A non-storage version of a built-in kind may add rules;
+    /// an object of a custom kind follows the schema of the written version.
     pub fn validate_create(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         let strategy = self.kind.strategy();
-        if let Some(stored) = &self.stored {
+        if let Some(stored) = self.stored.as_ref().filter(|_| !self.is_custom()) {
             let mut errors = stored.validate_create(object, ctx);
             errors.extend(strategy.validate(object, ctx));
             return errors;
@@ -267,7 +275,7 @@ impl Resource {
     /// Validates an update; both objects are in the storage version.
     pub fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         let strategy = self.kind.strategy();
-        if let Some(stored) = &self.stored {
+        if let Some(stored) = self.stored.as_ref().filter(|_| !self.is_custom()) {
             let mut errors = stored.validate_update(new, old, ctx);
             errors.extend(strategy.validate_update(new, old, ctx));
             return errors;
