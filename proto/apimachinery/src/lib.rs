@@ -13,6 +13,7 @@ pub mod clock;
 pub mod codec;
 pub mod decision;
 pub mod field;
+pub mod format;
 pub mod gvk;
 pub mod names;
 pub mod object;
