@@ -211,6 +211,11 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
         body_limits: config.body_limits,
     }));
     auth.register_metrics(&server_state.metrics);
+    let definitions = Arc::new(background::DefinitionController::new(&server_state));
+    definitions
+        .load()
+        .await
+        .map_err(|status| format!("the definitions of custom kinds cannot be read: {status}"))?;
     backend.attach(&server_state);
     admission_writes.attach(&server_state);
     let (drain, draining) = oneshot::channel::<()>();
@@ -231,7 +236,7 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
     let stopped = async {
         let mut rejected = std::mem::replace(&mut authd.rejected, oneshot::channel().1);
         tokio::select! {
-            ended = start_background_work(&server_state, &config, address, &authd, &progress) => ended?,
+            ended = start_background_work(&server_state, &config, address, &authd, &progress, definitions) => ended?,
             signal = wait_for_stop_signal() => return signal.map_err(ProcessError::from),
             Ok(()) = &mut rejected => return Err(authd_rejected_flags()),
         }
@@ -269,6 +274,7 @@ async fn start_background_work(
     bound: SocketAddr,
     authd: &RunningAuthd,
     progress: &Arc<Progress>,
+    definitions: Arc<background::DefinitionController>,
 ) -> Result<(), ProcessError> {
     let accounts = config.controllers_have_accounts;
     background::namespaces::ensure_built_in(server_state)
@@ -280,6 +286,7 @@ async fn start_background_work(
     let mirror = MirrorOptions::new(authd.socket.clone(), &server_state.names, server_state.rng.uuid());
     let writer = Arc::new(background::PolicyWrites::new(Arc::clone(server_state), accounts));
     tokio::spawn(Arc::clone(&server_state.auth).run_mirror(mirror, Arc::clone(&server_state.store), writer));
+    tokio::spawn(definitions.run());
     let published = AdvertisedServer::new(config.advertise_address, bound, config.service_ranges.clone());
     let made = Arc::clone(progress);
     tokio::spawn(background::start_objects::run(Arc::clone(server_state), published, move || {

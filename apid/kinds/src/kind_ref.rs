@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;
@@ -15,7 +16,7 @@ use schema::merge::Merge;
 use schema::{ConformReport, Schema, TypeError};
 use serde_json::Value;
 
-use crate::custom::{CustomColumn, CustomStrategy, CustomTable, ObjectSchema};
+use crate::custom::{CustomColumn, CustomSchema, CustomStrategy, CustomTable};
 use crate::{Column, Kind, Storage, Strategy, Subresource, Table, Verb, scale, table};
 
 /// Facts and rules of a custom kind in one version.
@@ -42,8 +43,8 @@ pub struct CustomKind {
     pub is_storage_version: bool,
     /// Whether clients reach this version. Only a storage version can be stored without being served.
     pub is_served: bool,
-    /// Whether the definition is being deleted: objects can no longer be created.
-    pub is_terminating: bool,
+    /// Whether the definition is being deleted: objects can no longer be created. Shared by all versions.
+    pub is_terminating: Arc<AtomicBool>,
     /// Verbs of the main resource, in discovery order.
     pub verbs: &'static [Verb],
     /// Subresources, in discovery order.
@@ -57,7 +58,7 @@ pub struct CustomKind {
     /// Columns of the Table representation.
     pub table: CustomTable,
     /// Schema of the objects.
-    pub schema: Arc<dyn ObjectSchema>,
+    pub schema: Arc<CustomSchema>,
     /// Rules of the kind.
     pub strategy: CustomStrategy,
 }
@@ -77,7 +78,7 @@ pub enum SchemaRef<'a> {
     /// A schema of the type table.
     BuiltIn(&'static Schema),
     /// Schema of a custom kind.
-    Custom(&'a dyn ObjectSchema),
+    Custom(&'a CustomSchema),
 }
 
 /// Columns of a kind.
@@ -200,11 +201,16 @@ impl KindRef {
     /// than by deletion, although its objects can still be updated.
     pub fn discovery_verbs(&self) -> &'static [Verb] {
         match self {
-            KindRef::Custom(kind) if kind.is_terminating => {
+            KindRef::Custom(_) if self.is_terminating() => {
                 &[Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Watch]
             }
             _ => self.verbs(),
         }
+    }
+
+    /// Whether the definition is being deleted: objects can no longer be created.
+    pub fn is_terminating(&self) -> bool {
+        matches!(self, KindRef::Custom(kind) if kind.is_terminating.load(Ordering::Acquire))
     }
 
     /// Subresources, in discovery order.
@@ -303,7 +309,7 @@ impl SchemaRef<'_> {
     pub fn conform(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
         match self {
             SchemaRef::BuiltIn(schema) => schema.conform(object),
-            SchemaRef::Custom(schema) => crate::custom::conform(*schema, object),
+            SchemaRef::Custom(schema) => schema.conform(object),
         }
     }
 

@@ -465,7 +465,18 @@ impl Registry {
         &self.resources
     }
 
-    /// The custom resources.
+    /// The custom resources, with the versions that are stored and not served.
+    pub fn all_custom(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.custom().iter().chain(&self.unserved)
+    }
+
+    /// A version of a custom kind.
+    pub fn custom_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
+        let mut named = self.at(self.by_kind.get(kind)).chain(&self.unserved);
+        named.find(|r| r.is_custom() && r.group_kind.group == group && r.group_kind.kind == kind)
+    }
+
+    /// The served custom resources.
     pub fn custom(&self) -> &[Arc<Resource>] {
         self.resources.get(self.built_in..).unwrap_or_default()
     }

@@ -218,7 +218,7 @@ fn attributes(verb: &str, target: &Target<'_>) -> Attributes {
     } else {
         format!("/apis/{group}/{}", version(target))
     };
-    if resource.kind.namespaced() {
+    if resource.kind.namespaced() && !target.namespace.is_empty() {
         path.push_str(&format!("/namespaces/{}", target.namespace));
     }
     for part in [resource.kind.resource(), target.name, target.subresource] {

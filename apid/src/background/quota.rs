@@ -45,8 +45,8 @@ struct QuotaController {
     actor: Actor,
     reservations: Arc<Reservations>,
     quotas: Mutex<Quotas>,
-    /// Key prefixes of the followed kinds.
-    followed: Mutex<HashSet<String>>,
+    /// The objects of the followed kinds, by key prefix.
+    followed: Mutex<HashMap<String, Arc<Items>>>,
     /// Measured objects by namespace and key. Only one subtask counts, so the lock has no contention.
     measured: Mutex<HashMap<String, MeasuredObjects>>,
 }
@@ -67,7 +67,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     });
     let seen = Arc::clone(&work);
     let of_quotas = reflect(items, move |quota| seen.observe_quota(quota));
-    tokio::join!(of_quotas, work.count_all(), work.resync());
+    tokio::join!(of_quotas, work.count_all(), work.resync(), work.follow_new_kinds());
 }
 
 fn collection(server_state: &ServerState) -> Result<Arc<Collection>, Status> {
@@ -110,8 +110,13 @@ impl QuotaController {
             let resource = &collection.resource;
             let counted =
                 names.iter().any(|name| quota::counts_resource(resource, name, &server_state.names));
-            if counted && self.followed.lock().insert(resource.key_prefix.clone()) {
-                let (work, items) = (Arc::clone(self), Arc::clone(&collection.items));
+            if !counted {
+                continue;
+            }
+            let items = Arc::clone(&collection.items);
+            let before = self.followed.lock().insert(resource.key_prefix.clone(), Arc::clone(&items));
+            if before.is_none_or(|before| !Arc::ptr_eq(&before, &items)) {
+                let work = Arc::clone(self);
                 tokio::spawn(reflect(items, move |seen| match seen {
                     ObjectEvent::Exists(entry) | ObjectEvent::Deleted(entry) => {
                         work.request_count(entry.namespace())
@@ -125,6 +130,23 @@ impl QuotaController {
     fn request_count(&self, namespace: &str) {
         if self.quotas.lock().contains_key(namespace) {
             self.reservations.request_recount(namespace);
+        }
+    }
+
+    /// Follows kinds that become served after the quotas that count them.
+    async fn follow_new_kinds(self: &Arc<Self>) {
+        let mut changes = self.actor.server_state().kinds_changes();
+        while changes.changed().await.is_ok() {
+            let served: HashSet<String> = {
+                let collections = self.actor.server_state().collections().into_iter();
+                collections.map(|collection| collection.resource.key_prefix.clone()).collect()
+            };
+            self.followed.lock().retain(|prefix, _| served.contains(prefix));
+            let names: BTreeSet<String> = {
+                let quotas = self.quotas.lock();
+                quotas.values().flat_map(|of_namespace| of_namespace.values().flatten().cloned()).collect()
+            };
+            self.follow_kinds(&names.into_iter().collect::<Vec<_>>());
         }
     }
 

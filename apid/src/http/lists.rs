@@ -177,12 +177,13 @@ impl ListChunks {
                     out.push(b',');
                 }
                 let is_large = item.value().len() > CHUNK_TARGET;
+                let with_type = self.representation.items_have_type();
                 let shown = ResponseObject::item(item);
                 if is_large {
-                    self.rest = shown.split_json(out, false)?;
+                    self.rest = shown.split_json(out, with_type)?;
                     self.rest_held = 0;
                 } else {
-                    shown.write_json(out, false)?;
+                    shown.write_json(out, with_type)?;
                 }
             }
             Form::Trees(encoding) => {

@@ -114,6 +114,11 @@ impl Representation {
         }))
     }
 
+    /// Whether list items have kind and apiVersion: those of custom kinds (requirement D-LIST-11).
+    pub(super) fn items_have_type(&self) -> bool {
+        self.resource.is_custom()
+    }
+
     /// Whether objects are represented in their stored form.
     fn is_stored_form(&self) -> bool {
         matches!(self.shape, Shape::Own | Shape::AggregatedDiscovery(_)) && !self.resource.is_converted()
@@ -240,8 +245,10 @@ impl Representation {
         match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => {
                 let mut object = self.converted(shown.object()?)?;
-                object.remove("kind");
-                object.remove("apiVersion");
+                if !self.items_have_type() {
+                    object.remove("kind");
+                    object.remove("apiVersion");
+                }
                 Ok(object.into_value())
             }
             Shape::Metadata(version) => self.metadata_of(&shown, version),

@@ -54,6 +54,10 @@ pub(super) async fn insert(
     let ProposedObject { mut object, mut warnings, applied } = wanted;
     let resource = &call.collection.resource;
     let ctx = call.context();
+    if resource.kind.is_terminating() {
+        let reason = "create not allowed while custom resource definition is terminating";
+        return Err(Status::forbidden(&resource.group_resource, object.name(), reason));
+    }
     resource.default(&mut object, &ctx);
     if !applied && let Some(ownership) = Ownership::of(call, options) {
         ownership.record_changes(None, &mut object)?;

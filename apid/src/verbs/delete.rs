@@ -1,5 +1,6 @@
 //! The delete verb: removes an object, or marks it as terminating.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use admission::Operation;
@@ -98,7 +99,8 @@ pub(super) async fn delete_item(
     admission.validate(None, Some(&old)).await?;
 
     let key = call.key();
-    match step(&old, options, strategy, call.server_state.clock.now()) {
+    let found = with_deletion_finalizer(&old, strategy.deletion_finalizer(&call.server_state.names));
+    match step(&found, options, strategy, call.server_state.clock.now()) {
         DeletionStep::Wait => Ok(DeleteResult::Terminating(ResponseObject::item(Arc::clone(item)))),
         DeletionStep::Mark(new) | DeletionStep::MarkAndRemove(new) if options.dry_run => {
             Ok(DeleteResult::Terminating(ResponseObject::tree(new)))
@@ -124,6 +126,18 @@ pub(super) async fn delete_item(
             Ok(gone(call, old.uid(), ResponseObject::Cached(Arc::clone(item), revision)))
         }
     }
+}
+
+/// Adds the finalizer with which the deletion of an object of the kind begins.
+fn with_deletion_finalizer(old: &Object, finalizer: Option<String>) -> Cow<'_, Object> {
+    let Some(finalizer) = finalizer else { return Cow::Borrowed(old) };
+    if old.is_terminating() || old.finalizers().any(|other| other == finalizer) {
+        return Cow::Borrowed(old);
+    }
+    let mut found = old.clone();
+    let all: Vec<String> = old.finalizers().map(str::to_owned).chain([finalizer]).collect();
+    found.set_meta("finalizers", all);
+    Cow::Owned(found)
 }
 
 async fn store(call: &Call<'_>, key: &str, new: &Object, at: Revision) -> Result<Revision, DeleteError> {

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`resources`] reads a stored definition, which its own strategy has validated, and returns one [`Resource`] for
-//! each served version and for the storage version. A [`Compiler`] provides the schema and the paths of columns.
-//! The names of the resources are the accepted names of the status. [`compare_versions`] is the order of versions
+//! each served version and for the storage version. Versions with equal schemas share a [`CustomSchema`]. The
+//! names of the resources are the accepted names of the status. [`compare_versions`] is the order of versions
 //! in discovery.
 //!
 //! # Invariants
@@ -13,158 +13,116 @@
 
 use std::cmp::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use apimachinery::field::FieldErrors;
+use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
-use schema::merge::Merge;
-use schema::{ConformReport, Schema, TypeError};
+use extensions::definition::keywords;
 
 use crate::table::cell::PathReader;
 use crate::{CustomKind, Resource, STANDARD_VERBS, Subresource, scale};
 
+mod schema;
 mod strategy;
 mod table;
 #[cfg(test)]
 mod tests;
 
-pub use strategy::CustomStrategy;
-pub use table::{CustomColumn, CustomTable};
-
-/// Schema of the objects of a custom kind.
-pub trait ObjectSchema: Send + Sync {
-    /// Drops undeclared fields and sets defaults of an object from a client. Metadata conforms to its type
-    /// already.
-    ///
-    /// # Errors
-    ///
-    /// The metadata of an embedded object has a wrong type.
-    fn conform(&self, object: &mut Object) -> Result<ConformReport, TypeError>;
-
-    /// Brings an object from the store, which may follow an older schema, into the form of this schema.
-    fn refresh(&self, object: &mut Object);
-
-    /// Sets defaults.
-    fn default(&self, object: &mut Object);
-
-    /// Validates an object. `old` is the stored object of an update.
-    fn validate(&self, new: &Object, old: Option<&Object>) -> FieldErrors;
-
-    /// Merge type of the objects.
-    fn merge(&self) -> Merge;
-}
-
-/// A path of a printer column or selectable field.
-pub trait ValuePath: Send + Sync {
-    /// The first value at the path.
-    fn find<'o>(&self, object: &'o Object) -> Option<&'o Value>;
-}
-
-/// Compiler of the parts of a definition.
-pub trait Compiler {
-    /// Compiles the schema of a version, an element of `spec.versions` of the definition.
-    ///
-    /// # Errors
-    ///
-    /// The schema cannot be compiled.
-    fn schema(&self, definition: &Object, version: &Value) -> Result<Arc<dyn ObjectSchema>, String>;
-
-    /// Compiles a JSONPath.
-    ///
-    /// # Errors
-    ///
-    /// The path is malformed.
-    fn path(&self, path: &str) -> Result<Box<dyn ValuePath>, String>;
-}
-
-/// Checks the type of the metadata and applies the schema.
-pub(crate) fn conform(schema: &dyn ObjectSchema, object: &mut Object) -> Result<ConformReport, TypeError> {
-    conform_metadata(object)?;
-    schema.conform(object)
-}
-
-/// Brings kind, apiVersion and metadata into stored form, and nothing else.
-fn conform_metadata(object: &mut Object) -> Result<(), TypeError> {
-    const META: &str = "metadata";
-    let Some(metadata_type) = Schema::of("meta/v1.PartialObjectMetadata") else { return Ok(()) };
-    let mut head = Object::default();
-    for field in ["kind", "apiVersion", META] {
-        if let Some(value) = object.remove(field) {
-            head.set(field, value);
-        }
-    }
-    metadata_type.conform(&mut head)?;
-    for (field, value) in head.0 {
-        object.set(&field, value);
-    }
-    Ok(())
-}
+pub use self::schema::CustomSchema;
+pub use self::strategy::CustomStrategy;
+pub use self::table::{CustomColumn, CustomTable};
 
 /// Returns the resources of a definition: its versions in the order of discovery. Versions that are neither
 /// served nor stored have no resource.
 ///
 /// # Errors
 ///
-/// The definition has no storage version, or a schema or path cannot be compiled.
-pub fn resources(definition: &Object, compiler: &dyn Compiler) -> Result<Vec<Arc<Resource>>, String> {
+/// The definition has no storage version, or the path of a column is malformed.
+pub fn resources(stored: &Object, names: &Arc<Names>) -> Result<Vec<Arc<Resource>>, String> {
+    let mut definition = stored.clone();
+    keywords::to_served(&mut definition, names);
     let versions = definition.items("spec.versions");
-    let stored = versions.iter().find(|version| version.flag("storage"));
-    let stored = stored.ok_or("the definition has no storage version")?;
-    let mut indexed: Vec<String> = versions.iter().flat_map(selectable_fields).collect();
-    indexed.sort_unstable();
-    indexed.dedup();
-    let compiled = |version: &Value| version_of(definition, version, compiler, &indexed);
-    let storage = Arc::new(Resource::custom(Arc::new(compiled(stored)?), None));
-    let mut all = vec![Arc::clone(&storage)];
+    let storage = versions.iter().find(|version| version.flag("storage"));
+    let storage = storage.ok_or("the definition has no storage version")?;
+    let mut indexed_fields: Vec<String> = versions.iter().flat_map(selectable_fields).collect();
+    indexed_fields.sort_unstable();
+    indexed_fields.dedup();
+    let mut builder = Builder {
+        definition: &definition,
+        names,
+        indexed_fields,
+        is_terminating: Arc::new(AtomicBool::new(definition.is_terminating())),
+        schemas: Vec::new(),
+    };
+    let stored = Arc::new(Resource::custom(Arc::new(builder.kind(storage)?), None));
+    let mut all = vec![Arc::clone(&stored)];
     for version in versions.iter().filter(|version| version.flag("served") && !version.flag("storage")) {
-        all.push(Arc::new(Resource::custom(Arc::new(compiled(version)?), Some(Arc::clone(&storage)))));
+        all.push(Arc::new(Resource::custom(Arc::new(builder.kind(version)?), Some(Arc::clone(&stored)))));
     }
     all.sort_by(|a, b| compare_versions(b.kind.version(), a.kind.version()));
     Ok(all)
 }
 
-fn version_of(
-    definition: &Object,
-    version: &Value,
-    compiler: &dyn Compiler,
-    indexed_fields: &[String],
-) -> Result<CustomKind, String> {
-    let text = |path: &str| definition.text(path).to_owned();
-    let texts = |path: &str| -> Vec<String> {
-        definition.items(path).iter().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
-    let schema = compiler.schema(definition, version)?;
-    let name = version.text("name");
-    let mut subresources = Vec::new();
-    let scale = version.find("subresources.scale").filter(|scale| scale.is_object()).map(scale_paths);
-    if scale.is_some() {
-        subresources.push(Subresource::scale());
+/// Builder of the kinds of a definition.
+struct Builder<'a> {
+    definition: &'a Object,
+    names: &'a Arc<Names>,
+    indexed_fields: Vec<String>,
+    is_terminating: Arc<AtomicBool>,
+    /// The distinct schemas of the versions so far.
+    schemas: Vec<(&'a Value, Arc<CustomSchema>)>,
+}
+
+impl<'a> Builder<'a> {
+    fn schema(&mut self, version: &'a Value) -> Arc<CustomSchema> {
+        static ANY: Value = Value::Null;
+        let source = version.find("schema.openAPIV3Schema").unwrap_or(&ANY);
+        if let Some((_, schema)) = self.schemas.iter().find(|(known, _)| *known == source) {
+            return Arc::clone(schema);
+        }
+        let schema = Arc::new(CustomSchema::new(source, Arc::clone(self.names)));
+        self.schemas.push((source, Arc::clone(&schema)));
+        schema
     }
-    if version.find("subresources.status").is_some_and(Value::is_object) {
-        subresources.push(Subresource::status(""));
+
+    fn kind(&mut self, version: &'a Value) -> Result<CustomKind, String> {
+        let definition = self.definition;
+        let text = |path: &str| definition.text(path).to_owned();
+        let texts = |path: &str| -> Vec<String> {
+            definition.items(path).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let schema = self.schema(version);
+        let mut subresources = Vec::new();
+        if version.find("subresources.status").is_some_and(Value::is_object) {
+            subresources.push(Subresource::status(""));
+        }
+        let scale = version.find("subresources.scale").filter(|scale| scale.is_object()).map(scale_paths);
+        if scale.is_some() {
+            subresources.push(Subresource::scale());
+        }
+        Ok(CustomKind {
+            group: text("spec.group"),
+            version: version.text("name").to_owned(),
+            kind: text("status.acceptedNames.kind"),
+            list_kind: text("status.acceptedNames.listKind"),
+            resource: text("status.acceptedNames.plural"),
+            singular: text("status.acceptedNames.singular"),
+            short_names: texts("status.acceptedNames.shortNames"),
+            categories: texts("status.acceptedNames.categories"),
+            namespaced: definition.text("spec.scope") == "Namespaced",
+            is_storage_version: version.flag("storage"),
+            is_served: version.flag("served"),
+            is_terminating: Arc::clone(&self.is_terminating),
+            verbs: STANDARD_VERBS,
+            subresources,
+            scale,
+            selectable_fields: selectable_fields(version),
+            indexed_fields: self.indexed_fields.clone(),
+            table: CustomTable::new(version.items("additionalPrinterColumns"))?,
+            strategy: CustomStrategy::new(Arc::clone(&schema), deprecation(definition, version)),
+            schema,
+        })
     }
-    let terminating = definition.is_terminating();
-    Ok(CustomKind {
-        group: text("spec.group"),
-        version: name.to_owned(),
-        kind: text("status.acceptedNames.kind"),
-        list_kind: text("status.acceptedNames.listKind"),
-        resource: text("status.acceptedNames.plural"),
-        singular: text("status.acceptedNames.singular"),
-        short_names: texts("status.acceptedNames.shortNames"),
-        categories: texts("status.acceptedNames.categories"),
-        namespaced: definition.text("spec.scope") == "Namespaced",
-        is_storage_version: version.flag("storage"),
-        is_served: version.flag("served"),
-        is_terminating: terminating,
-        verbs: STANDARD_VERBS,
-        subresources,
-        scale,
-        selectable_fields: selectable_fields(version),
-        indexed_fields: indexed_fields.to_vec(),
-        table: CustomTable::new(version.items("additionalPrinterColumns"), compiler)?,
-        strategy: CustomStrategy::new(Arc::clone(&schema), deprecation(definition, version)),
-        schema,
-    })
 }
 
 /// Selectable fields without the leading dot.

@@ -7,19 +7,19 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::Value;
 
-use super::ObjectSchema;
+use super::CustomSchema;
 use crate::table::cell::PathReader;
 use crate::{Context, Generation, MetadataChecks, StatusWrites, Strategy};
 
 /// Rules of a custom kind in one version.
 pub struct CustomStrategy {
-    schema: Arc<dyn ObjectSchema>,
+    schema: Arc<CustomSchema>,
     deprecation: Option<String>,
 }
 
 impl CustomStrategy {
     /// The rules of a schema. `deprecation` is the warning of a deprecated version.
-    pub fn new(schema: Arc<dyn ObjectSchema>, deprecation: Option<String>) -> Self {
+    pub fn new(schema: Arc<CustomSchema>, deprecation: Option<String>) -> Self {
         CustomStrategy { schema, deprecation }
     }
 }
@@ -55,11 +55,11 @@ impl Strategy for CustomStrategy {
     }
 
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        self.schema.validate(object, None)
+        self.schema.validate(object, None).errors
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        self.schema.validate(new, Some(old))
+        self.schema.validate(new, Some(old)).errors
     }
 
     /// The validation of an update compares both objects and covers the whole object.

@@ -8,9 +8,9 @@
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use apimachinery::time;
+use extensions::structural::JsonPath;
 use serde_json::{Value, json};
 
-use super::{Compiler, ValuePath};
 use crate::table::cell::PathReader;
 use crate::table::{NAME, age, since};
 
@@ -31,7 +31,7 @@ pub struct CustomColumn {
 
 /// Columns and cells of a custom kind. Without columns in the definition it has the columns Name and Age.
 pub struct CustomTable {
-    columns: Vec<(CustomColumn, Box<dyn ValuePath>)>,
+    columns: Vec<(CustomColumn, JsonPath)>,
 }
 
 impl CustomTable {
@@ -40,7 +40,7 @@ impl CustomTable {
     /// # Errors
     ///
     /// A path is malformed.
-    pub fn new(columns: &[Value], compiler: &dyn Compiler) -> Result<Self, String> {
+    pub fn new(columns: &[Value]) -> Result<Self, String> {
         let column = |column: &Value| {
             let path = column.text("jsonPath");
             let description = match column.text("description") {
@@ -54,7 +54,7 @@ impl CustomTable {
                 description,
                 priority: column.find("priority").and_then(Value::as_i64).unwrap_or(0),
             };
-            Ok((read, compiler.path(path)?))
+            Ok((read, JsonPath::parse(path).map_err(|error| error.to_string())?))
         };
         Ok(CustomTable { columns: columns.iter().map(column).collect::<Result<_, String>>()? })
     }
@@ -84,7 +84,7 @@ impl CustomTable {
         if self.columns.is_empty() {
             cells.push(age(object, clock));
         }
-        let own = self.columns.iter().map(|(column, path)| match path.find(object) {
+        let own = self.columns.iter().map(|(column, path)| match path.first(object) {
             Some(value) => cell(&column.kind, value, clock),
             None => Value::Null,
         });

@@ -1,7 +1,6 @@
 //! Tests of the resources of a definition.
 
 use apimachinery::clock::{ManualClock, SeededRng};
-use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::names::{Names, Preset};
 use apimachinery::time;
 use serde_json::json;
@@ -9,63 +8,27 @@ use serde_json::json;
 use super::*;
 use crate::{Context, Registry, Storage};
 
-/// A schema that declares `spec.size` with the default 1 and the maximum 9.
-struct SizeSchema;
-
-impl ObjectSchema for SizeSchema {
-    fn conform(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
-        let unknown = object.remove("extra").map(|_| "extra".to_owned());
-        Ok(ConformReport { unknown: unknown.into_iter().collect() })
-    }
-
-    fn refresh(&self, object: &mut Object) {
-        object.remove("extra");
-        self.default(object);
-    }
-
-    fn default(&self, object: &mut Object) {
-        if object.find("spec.size").is_none() {
-            object.set("spec", json!({"size": 1}));
-        }
-    }
-
-    fn validate(&self, new: &Object, old: Option<&Object>) -> FieldErrors {
-        let size = new.integer("spec.size");
-        let is_old = old.is_some_and(|old| old.integer("spec.size") == size);
-        let path = FieldPath::new("spec.size");
-        (size > 9 && !is_old).then(|| FieldError::invalid(&path, size, "is too large")).into_iter().collect()
-    }
-
-    fn merge(&self) -> Merge {
-        Merge::Untyped { atomic: false }
-    }
-}
-
-struct DottedPath(String);
-
-impl ValuePath for DottedPath {
-    fn find<'o>(&self, object: &'o Object) -> Option<&'o Value> {
-        PathReader::find(object, &self.0)
-    }
-}
-
-struct TestCompiler;
-
-impl Compiler for TestCompiler {
-    fn schema(&self, _definition: &Object, _version: &Value) -> Result<Arc<dyn ObjectSchema>, String> {
-        Ok(Arc::new(SizeSchema))
-    }
-
-    fn path(&self, path: &str) -> Result<Box<dyn ValuePath>, String> {
-        Ok(Box::new(DottedPath(path.trim_start_matches('.').to_owned())))
-    }
+fn kubernetes() -> Arc<Names> {
+    Arc::new(Names::new(Preset::Kubernetes, "").unwrap())
 }
 
 fn object(value: Value) -> Object {
     Object::from_value(value).unwrap()
 }
 
+/// A definition whose versions declare `spec.size` with the default 1 and the maximum 9, unless they have a
+/// schema of their own.
 fn definition(versions: &Value) -> Object {
+    let mut versions = versions.clone();
+    for version in versions.as_array_mut().unwrap() {
+        if version.get("schema").is_none() {
+            version["schema"] = json!({"openAPIV3Schema": {"type": "object", "properties": {
+                "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "default": {}, "properties": {
+                    "size": {"type": "integer", "default": 1, "maximum": 9}}},
+                "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            }}});
+        }
+    }
     object(json!({
         "metadata": {"name": "widgets.example.com"},
         "spec": {"group": "example.com", "scope": "Namespaced", "names": {"kind": "Widget"}, "versions": versions},
@@ -89,7 +52,7 @@ fn definition_gives_resource_for_each_served_and_the_storage_version() {
         {"name": "v1alpha1", "served": false},
         {"name": "v2", "served": true, "selectableFields": [{"jsonPath": ".spec.size"}]},
     ]);
-    let resources = resources(&definition(&versions), &TestCompiler).unwrap();
+    let resources = resources(&definition(&versions), &kubernetes()).unwrap();
     let shown: Vec<_> = resources.iter().map(|r| (r.kind.version(), r.is_converted())).collect();
     assert_eq!(shown, [("v2", true), ("v1", false), ("v1beta1", true)]);
     let [newest, stored, beta] = &resources[..] else { panic!("{resources:?}") };
@@ -97,7 +60,7 @@ fn definition_gives_resource_for_each_served_and_the_storage_version() {
     assert!(std::ptr::eq(newest.stored(), &**stored));
     assert_eq!((stored.kind.storage(), stored.kind.list_kind()), (Storage::Stored, "WidgetList".to_owned()));
     let subresources: Vec<_> = stored.kind.subresources().iter().map(|s| s.name).collect();
-    assert_eq!(subresources, ["scale", "status"]);
+    assert_eq!(subresources, ["status", "scale"]);
     let status = stored.kind.subresource("status").unwrap();
     assert!(stored.kind.is_part(status) && stored.kind.body_kind(status) == "Widget");
     assert_eq!(newest.stored_field("spec.size"), Some("spec.size"));
@@ -121,12 +84,12 @@ fn definition_gives_resource_for_each_served_and_the_storage_version() {
 #[test]
 fn object_changes_only_its_api_version_between_versions() {
     let versions = json!([{"name": "v1", "served": true, "storage": true}, {"name": "v2", "served": true}]);
-    let resources = resources(&definition(&versions), &TestCompiler).unwrap();
+    let resources = resources(&definition(&versions), &kubernetes()).unwrap();
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let mut sent = object(json!({"apiVersion": "example.com/v2", "kind": "Widget", "metadata": {"name": "a",
         "labels": null, "nothing": 1}, "spec": {"size": 3, "free": [1, null]}, "extra": 1}));
     let report = resources[0].conform(&mut sent).unwrap();
-    assert_eq!(report.unknown, ["extra"]);
+    assert_eq!(report.unknown, ["metadata.nothing", "extra"]);
     let stored = json!({"apiVersion": "example.com/v1", "kind": "Widget",
         "metadata": {"name": "a"}, "spec": {"size": 3, "free": [1, null]}});
     resources[0].to_stored(&mut sent, &names).unwrap();
@@ -141,7 +104,7 @@ fn object_changes_only_its_api_version_between_versions() {
 fn generation_counts_status_only_without_its_subresource() {
     for (subresources, generation) in [(json!({}), 5), (json!({"status": {}}), 4)] {
         let versions = json!([{"name": "v1", "served": true, "storage": true, "subresources": subresources}]);
-        let resource = resources(&definition(&versions), &TestCompiler).unwrap().remove(0);
+        let resource = resources(&definition(&versions), &kubernetes()).unwrap().remove(0);
         let old = object(json!({"metadata": {"generation": 4}, "spec": {"size": 1}, "status": {"a": 1}}));
         let mut new = old.clone();
         new.set("status", json!({"a": 2}));
@@ -157,7 +120,7 @@ fn generation_counts_status_only_without_its_subresource() {
 #[test]
 fn update_keeps_invalid_value_of_stored_object() {
     let versions = json!([{"name": "v1", "served": true, "storage": true}]);
-    let resource = resources(&definition(&versions), &TestCompiler).unwrap().remove(0);
+    let resource = resources(&definition(&versions), &kubernetes()).unwrap().remove(0);
     let metadata = json!({"name": "a", "namespace": "team", "uid": "u"});
     let old = object(json!({"metadata": metadata, "spec": {"size": 20}}));
     with_context("", |ctx| {
@@ -180,12 +143,13 @@ fn printer_columns_have_cells_of_their_type() {
     ]);
     let versions =
         json!([{"name": "v1", "served": true, "storage": true, "additionalPrinterColumns": columns}]);
-    let resource = resources(&definition(&versions), &TestCompiler).unwrap().remove(0);
+    let resource = resources(&definition(&versions), &kubernetes()).unwrap().remove(0);
     let table = resource.kind.table();
     let described: Vec<_> = table.columns().into_iter().map(|c| (c.name, c.kind, c.description)).collect();
     assert_eq!(described[0].0, "Name");
     assert_eq!(described[1].2, "Custom resource definition column (in JSONPath format): .a");
     let clock = ManualClock::at(time::parse("2024-01-02T00:00:00Z").unwrap());
+    // A path selects fields that the schema need not declare.
     for (fields, cells) in [
         (
             json!({"a": "x", "n": 3.7, "f": 1.5, "b": true, "d": "2024-01-01T23:59:00Z"}),
@@ -201,7 +165,7 @@ fn printer_columns_have_cells_of_their_type() {
         row.set_meta("name", "o");
         assert_eq!(Value::from(table.cells(&row, &clock)), cells);
     }
-    let plain = resources(&definition(&json!([{"name": "v1", "storage": true}])), &TestCompiler).unwrap();
+    let plain = resources(&definition(&json!([{"name": "v1", "storage": true}])), &kubernetes()).unwrap();
     let names: Vec<_> = plain[0].kind.table().columns().into_iter().map(|c| (c.name, c.kind)).collect();
     assert_eq!(names, [("Name".to_owned(), "string".to_owned()), ("Age".to_owned(), "date".to_owned())]);
 }
@@ -211,7 +175,7 @@ fn scale_follows_paths_of_definition() {
     let versions = json!([{"name": "v1", "served": true, "storage": true, "subresources": {"scale": {
         "specReplicasPath": ".spec.pool.size", "statusReplicasPath": ".status.size",
         "labelSelectorPath": ".status.selector"}}}]);
-    let kind = resources(&definition(&versions), &TestCompiler).unwrap()[0].kind.clone();
+    let kind = resources(&definition(&versions), &kubernetes()).unwrap()[0].kind.clone();
     let mut widget = object(json!({"metadata": {"name": "a"}, "spec": {"pool": {"size": 2}},
         "status": {"size": 1, "selector": "app=x"}}));
     let shown = scale::of(&kind, &widget);
@@ -233,5 +197,5 @@ fn versions_have_priorities() {
         ["v10", "v1", "v3beta1", "v2beta1", "v11alpha2", "v1alpha1", "foo1", "foo10", "v01"]
     );
     assert!(matches!(definition(&json!([])).items("spec.versions"), []));
-    assert!(resources(&definition(&json!([])), &TestCompiler).is_err());
+    assert!(resources(&definition(&json!([])), &kubernetes()).is_err());
 }

@@ -52,6 +52,8 @@ const PATCHES: &[&str] = &[
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 ];
+const CUSTOM_PATCHES: &[&str] =
+    &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 const TEXT: &[&str] = &["text/plain", "application/json", "application/yaml"];
 const ANYTHING: &[&str] = &["*/*"];
 
@@ -212,7 +214,12 @@ impl ResourcePaths<'_> {
 
     /// Returns the media types of objects.
     fn documents(&self) -> Vec<String> {
-        owned(&["application/json", "application/yaml", self.protobuf])
+        let mut media_types = owned(&["application/json", "application/yaml"]);
+        // Custom kinds have no Protobuf message.
+        if !self.resource.is_custom() {
+            media_types.push(self.protobuf.to_owned());
+        }
+        media_types
     }
 
     /// Returns the media types of objects and of watch streams.
@@ -271,13 +278,23 @@ impl ResourcePaths<'_> {
         operations
     }
 
+    /// Returns the media types of patches. Custom kinds have no strategic merge patch.
+    fn patches(&self) -> &'static [&'static str] {
+        if self.resource.is_custom() { CUSTOM_PATCHES } else { PATCHES }
+    }
+
     fn put(&self, operation: Operation) -> Operation {
         let body = operation.response.clone().map(|type_name| (type_name, true));
         Operation { body, codes: &[200, 201], ..operation }
     }
 
     fn patch(&self, operation: Operation) -> Operation {
-        Operation { body: Some((PATCH.to_owned(), true)), consumes: PATCHES, codes: &[200, 201], ..operation }
+        Operation {
+            body: Some((PATCH.to_owned(), true)),
+            consumes: self.patches(),
+            codes: &[200, 201],
+            ..operation
+        }
     }
 
     fn delete(&self, suffix: &str) -> Operation {

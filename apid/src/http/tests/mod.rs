@@ -7,6 +7,7 @@ mod audit;
 mod cbor;
 mod connections;
 mod content_negotiation;
+mod custom_kinds;
 mod deletion;
 mod endpoints;
 mod headers;
