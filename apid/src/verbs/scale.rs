@@ -117,7 +117,10 @@ pub(super) async fn write(
             let served = &call.collection.served;
             served.to_stored(&mut new, &call.server_state.names).map_err(Status::internal)?;
         }
-        new.set_meta("resourceVersion", scale.resource_version());
+        // Without a version in the Scale, the write is based on the version that was read.
+        if !scale.resource_version().is_empty() {
+            new.set_meta("resourceVersion", scale.resource_version());
+        }
         let applied = owners.is_some();
         if let Some(owners) = owners {
             owners.write(&mut new);

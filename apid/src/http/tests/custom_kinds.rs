@@ -158,6 +158,13 @@ async fn status_and_scale_follow_definition() {
     let scaled = server.get(&url).await.json();
     assert_eq!((&scaled["spec"]["size"], &scaled["metadata"]["generation"]), (&json!(5), &json!(2)));
     assert_eq!(server.merge(&format!("{url}/scale"), json!({"spec": {"replicas": -1}})).await.code, 422);
+    let sent = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "x"}, "spec": {"replicas": 6}});
+    let scaled = server.put(&format!("{url}/scale"), sent).await;
+    assert_eq!(
+        (scaled.code, &scaled.json()["spec"]["replicas"]),
+        (200, &json!(6)),
+        "needs no resourceVersion"
+    );
     let stale = server.put(&url, widget("x", json!({"size": 3}))).await;
     assert_eq!(stale.code, 422, "an update needs a resourceVersion");
 }
