@@ -60,7 +60,7 @@ const PRESET_QUERIES: &[(&str, &str)] = &[
 ];
 
 /// Crates of the workspace that each crate may import.
-const CRATES: [(&str, &[&str]); 15] = [
+const CRATES: [(&str, &[&str]); 16] = [
     ("prerequisites", &[]),
     ("apimachinery", &[]),
     ("authproto", &["apimachinery"]),
@@ -70,7 +70,8 @@ const CRATES: [(&str, &[&str]); 15] = [
     ("schema", &["apimachinery"]),
     ("storage", &["apimachinery"]),
     ("apply", &["schema", "apimachinery"]),
-    ("kinds", &["schema", "apply", "storage", "expressions", "apimachinery"]),
+    ("extensions", &["schema", "expressions", "apimachinery"]),
+    ("kinds", &["schema", "extensions", "apply", "storage", "expressions", "apimachinery"]),
     ("admission", &["kinds", "schema", "apply", "storage", "expressions", "apimachinery"]),
     (
         "apid",
@@ -78,6 +79,7 @@ const CRATES: [(&str, &[&str]); 15] = [
             "admission",
             "kinds",
             "schema",
+            "extensions",
             "apply",
             "storage",
             "expressions",
@@ -105,9 +107,14 @@ const CRATES: [(&str, &[&str]); 15] = [
 ];
 
 /// External packages that a crate must not use, with the reason.
-const BANNED_PACKAGES: [(&str, &[&str], &str); 4] = [
+const BANNED_PACKAGES: [(&str, &[&str], &str); 5] = [
     ("apimachinery", &["tokio", "hyper", "tonic", "fjall"], "it does no I/O"),
     ("schema", &["tokio", "hyper", "tonic", "fjall"], "a schema uses neither the network nor the disk"),
+    (
+        "extensions",
+        &["tokio", "hyper", "tonic", "fjall"],
+        "rules of custom kinds use neither the network nor the disk",
+    ),
     ("storage", &["hyper", "tonic", "http"], "the store is independent of clients"),
     ("kinds", &["hyper", "tonic", "http", "fjall"], "kinds use neither HTTP nor the disk"),
 ];

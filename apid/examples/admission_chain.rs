@@ -18,7 +18,7 @@ use apimachinery::clock::{SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::user::UserInfo;
-use kinds::Registry;
+use kinds::{CurrentRegistry, Registry};
 use serde_json::json;
 use storage::cache::Limits;
 use storage::engine::memory::MemoryStore;
@@ -42,6 +42,7 @@ async fn main() {
     }
     let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
     let environment = Environment {
+        registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
         names,
         clock: Arc::new(SystemClock::new()),
         rng: Arc::new(SeededRng::new(1)),

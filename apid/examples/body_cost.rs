@@ -19,7 +19,6 @@ use apimachinery::status::Status;
 use apply::set::Set;
 use apply::update::{OneVersion, Write};
 use kinds::{Context, Registry};
-use schema::Schema;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -184,10 +183,10 @@ impl Case {
         if let Err(error) = resource.conform(&mut object) {
             return format!("not conforming: {error}");
         }
-        object.set_type(&resource.api_version(), resource.kind.kind);
+        object.set_type(&resource.api_version(), resource.kind.kind());
         resource.default(&mut object, &ctx);
         let conform = cpu() - before - decode;
-        let schema = Schema::of(resource.kind.schema).expect("a schema");
+        let schema = resource.kind.schema().and_then(|schema| schema.built_in()).expect("a schema");
         let versions = OneVersion { api_version: resource.api_version(), merge: schema.merge() };
         let (ignored, empty) = (Set::new(), schema.empty());
         let write = Write {
@@ -203,8 +202,8 @@ impl Case {
         };
         write.update(None, &mut object).expect("owners");
         let own = cpu() - before - decode - conform;
-        let namespace = if resource.kind.namespaced { "default" } else { "" };
-        if resource.kind.namespaced {
+        let namespace = if resource.kind.namespaced() { "default" } else { "" };
+        if resource.kind.namespaced() {
             object.set_meta("namespace", namespace);
         }
         resource.prepare_create(&mut object, namespace, &ctx);

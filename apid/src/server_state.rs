@@ -2,18 +2,26 @@
 //!
 //! # Contract
 //!
-//! A [`ServerState`] is constructed once, when the store is open and the registry known, and is read-only from
-//! then on. Mutable state is inside its parts: the store, the watch cache, authorization, the audit log.
+//! A [`ServerState`] is constructed once, when the store is open and the built-in registry known, and is
+//! read-only from then on. Mutable state is inside its parts: the store, the watch cache, authorization, the
+//! audit log, and the served kinds.
+//!
+//! [`ServedKinds`] is an immutable snapshot of all served kinds with their objects and documents. A request
+//! takes one snapshot at its start and uses it to its end. [`ServerState::serve`] replaces the snapshot when
+//! definitions change. A replacement ends the watches of changed and removed kinds; unchanged kinds keep their
+//! resources, objects and watches.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use apimachinery::clock::{Clock, Rng};
 use apimachinery::codec::Limits;
 use apimachinery::names::Names;
+use arc_swap::ArcSwap;
 use kinds::entry::Decoder;
-use kinds::{Registry, Resource};
+use kinds::{CurrentRegistry, Registry, Resource};
+use parking_lot::Mutex;
 use serving::gates::FeatureGates;
 use serving::health::Checks;
 use storage::Store;
@@ -59,8 +67,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// The random number generator.
     pub rng: Arc<dyn Rng>,
-    /// The served kinds.
-    pub registry: Arc<Registry>,
+    /// The served kinds, shared with parts that do not use the state. At first the built-in ones.
+    pub current_registry: Arc<CurrentRegistry>,
     /// The store; the cache observes it.
     pub store: Arc<dyn Store>,
     /// The watch cache, attached to the store.
@@ -104,66 +112,174 @@ pub struct Health {
     pub healthz: Checks,
 }
 
+/// The served kinds at one time.
+pub struct ServedKinds {
+    /// The kinds.
+    pub registry: Arc<Registry>,
+    /// The OpenAPI documents, generated on demand.
+    pub openapi: Arc<OpenApi>,
+    names: Arc<Names>,
+    server_address: String,
+    /// Generated on first use.
+    discovery: OnceLock<Discovery>,
+    collections: BTreeMap<String, Versions>,
+}
+
+/// The collections of a stored kind in all versions.
+struct Versions {
+    stored: Arc<Collection>,
+    others: Vec<Arc<Collection>>,
+}
+
+impl ServedKinds {
+    /// Builds a snapshot. Kinds whose versions are those of `before` keep their objects in the cache.
+    fn new(registry: Arc<Registry>, openapi: OpenApi, parts: &Parts, before: Option<&ServedKinds>) -> Self {
+        let collections: BTreeMap<String, Versions> = registry
+            .stored()
+            .map(|stored| {
+                let key_prefix = &stored.key_prefix;
+                let known = before.and_then(|before| before.collections.get(key_prefix));
+                let versions = match known {
+                    Some(known) if known.are_of(&registry, stored) => known.clone_handles(),
+                    _ => Versions::new(&registry, stored, &parts.cache),
+                };
+                (key_prefix.clone(), versions)
+            })
+            .collect();
+        ServedKinds {
+            registry,
+            openapi: Arc::new(openapi),
+            names: Arc::clone(&parts.names),
+            server_address: parts.server_address.clone(),
+            discovery: OnceLock::new(),
+            collections,
+        }
+    }
+
+    /// The discovery documents.
+    pub fn discovery(&self) -> &Discovery {
+        self.discovery.get_or_init(|| Discovery::new(&self.registry, &self.names, &self.server_address))
+    }
+
+    /// The collection of a kind whose objects are stored.
+    pub fn collection(&self, resource: &Resource) -> Option<&Arc<Collection>> {
+        let versions = self.collections.get(&resource.key_prefix)?;
+        if !resource.is_converted() {
+            return Some(&versions.stored);
+        }
+        versions.others.iter().find(|collection| std::ptr::eq(&*collection.served, resource))
+    }
+
+    /// All collections in their storage version, ordered by storage key.
+    pub fn collections(&self) -> impl Iterator<Item = &Arc<Collection>> {
+        self.collections.values().map(|versions| &versions.stored)
+    }
+}
+
+impl Versions {
+    /// Registers the objects of a kind. Objects of an earlier definition of the kind leave the cache.
+    fn new(registry: &Registry, stored: &Arc<Resource>, cache: &Cache) -> Self {
+        if stored.is_custom() {
+            cache.unregister(&stored.key_prefix);
+        }
+        let items = cache.resource(&stored.key_prefix, Decoder::new(stored));
+        let collection = |served: &Arc<Resource>| {
+            let (resource, served, items) = (Arc::clone(stored), Arc::clone(served), Arc::clone(&items));
+            Arc::new(Collection { resource, served, items })
+        };
+        let others = registry.versions_of(stored).filter(|version| version.is_converted());
+        Versions { stored: collection(stored), others: others.map(collection).collect() }
+    }
+
+    /// Whether these are the versions of a kind in a registry.
+    fn are_of(&self, registry: &Registry, stored: &Arc<Resource>) -> bool {
+        let others = registry.versions_of(stored).filter(|version| version.is_converted());
+        Arc::ptr_eq(&self.stored.resource, stored)
+            && others.map(Arc::as_ptr).eq(self.others.iter().map(|other| Arc::as_ptr(&other.served)))
+    }
+
+    fn clone_handles(&self) -> Self {
+        Versions { stored: Arc::clone(&self.stored), others: self.others.clone() }
+    }
+}
+
 /// The shared state.
 pub struct ServerState {
     parts: Parts,
-    /// The discovery documents.
-    pub discovery: Discovery,
-    /// The OpenAPI documents, generated on demand.
-    pub openapi: Arc<OpenApi>,
+    kinds: ArcSwap<ServedKinds>,
+    /// Held while the snapshot is replaced.
+    replacing: Mutex<()>,
+    /// Counts the replacements.
+    replaced: watch::Sender<u64>,
     /// The metrics of requests.
     pub request_metrics: RequestMetrics,
     /// The metrics of lists and watches.
     pub read_metrics: ReadMetrics,
     /// The Protobuf messages of objects.
     pub messages: MessageCache,
-    collections: BTreeMap<String, Collection>,
-    /// The same objects in versions other than the storage version.
-    versions: Vec<Collection>,
 }
 
 impl ServerState {
     /// Constructs the state from its parts.
     pub fn new(parts: Parts) -> Self {
-        let collection = |resource: &Arc<Resource>, served: &Arc<Resource>| Collection {
-            resource: Arc::clone(resource),
-            served: Arc::clone(served),
-            items: parts.cache.resource(&resource.key_prefix, Decoder::new(resource)),
-        };
-        let registry = &parts.registry;
-        let collections = registry.stored().map(|r| (r.key_prefix.clone(), collection(r, r))).collect();
-        let converted = registry.resources().iter().filter(|served| served.is_converted());
-        let versions = converted
-            .filter_map(|served| Some(collection(registry.of_key(&served.key_prefix)?, served)))
-            .collect();
-        let discovery = Discovery::new(&parts.registry, &parts.names, &parts.server_address);
-        let openapi = Arc::new(OpenApi::new(Arc::clone(&parts.registry), Arc::clone(&parts.names)));
+        let registry = parts.current_registry.get();
+        let openapi = OpenApi::new(Arc::clone(&registry), Arc::clone(&parts.names));
+        let kinds = ServedKinds::new(registry, openapi, &parts, None);
         let request_metrics = RequestMetrics::new(&parts.metrics);
         let read_metrics = ReadMetrics::new(&parts.metrics);
         parts.audit.register_metrics(&parts.metrics);
         ServerState {
             parts,
-            discovery,
-            openapi,
+            kinds: ArcSwap::from_pointee(kinds),
+            replacing: Mutex::default(),
+            replaced: watch::Sender::new(0),
             request_metrics,
             read_metrics,
             messages: MessageCache::default(),
-            collections,
-            versions,
         }
+    }
+
+    /// The served kinds. A request calls this once.
+    pub fn kinds(&self) -> Arc<ServedKinds> {
+        self.kinds.load_full()
+    }
+
+    /// Notifies of each replacement of the served kinds.
+    pub fn kinds_changes(&self) -> watch::Receiver<u64> {
+        self.replaced.subscribe()
+    }
+
+    /// Replaces the custom kinds. Kinds with the same resources as before stay as they are; watches of all
+    /// other custom kinds end.
+    pub fn serve(&self, custom: impl IntoIterator<Item = Arc<Resource>>) {
+        let _lock = self.replacing.lock();
+        let before = self.kinds.load_full();
+        let registry = Arc::new(before.registry.with_custom(custom));
+        let openapi = before.openapi.with_registry(Arc::clone(&registry));
+        let kinds = ServedKinds::new(Arc::clone(&registry), openapi, &self.parts, Some(&before));
+        let removed = before.collections.keys().filter(|prefix| !kinds.collections.contains_key(*prefix));
+        let removed: Vec<&String> = removed.collect();
+        self.parts.current_registry.set(registry);
+        self.kinds.store(Arc::new(kinds));
+        for prefix in removed {
+            self.parts.cache.unregister(prefix);
+        }
+        self.replaced.send_modify(|count| *count += 1);
+    }
+
+    /// The registry of the served kinds.
+    pub fn registry(&self) -> Arc<Registry> {
+        Arc::clone(&self.kinds.load().registry)
     }
 
     /// The collection of a kind whose objects are stored.
-    pub fn collection(&self, resource: &Resource) -> Option<&Collection> {
-        if resource.is_converted() {
-            return self.versions.iter().find(|collection| std::ptr::eq(&*collection.served, resource));
-        }
-        self.collections.get(&resource.key_prefix)
+    pub fn collection(&self, resource: &Resource) -> Option<Arc<Collection>> {
+        self.kinds.load().collection(resource).cloned()
     }
 
     /// All collections in their storage version, ordered by storage key.
-    pub fn collections(&self) -> impl Iterator<Item = &Collection> {
-        self.collections.values()
+    pub fn collections(&self) -> Vec<Arc<Collection>> {
+        self.kinds.load().collections().cloned().collect()
     }
 }
 

@@ -28,6 +28,7 @@ mod background;
 mod bootstrap_objects;
 mod clients;
 mod curl;
+mod custom_kinds;
 mod default_policy;
 mod deletion;
 mod deploy;

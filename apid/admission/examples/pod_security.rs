@@ -16,7 +16,7 @@ use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
-use kinds::Registry;
+use kinds::{CurrentRegistry, Registry};
 use serde_json::json;
 
 /// Number of timed batches; the fastest one counts, because the machine may run other processes.
@@ -112,6 +112,7 @@ async fn main() {
         let world = Arc::new(World(Arc::new(namespace)));
         let environment = Environment {
             names: Arc::clone(&names),
+            registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
             clock: clock.clone(),
             rng: Arc::new(SeededRng::new(1)),
             reader: world.clone(),

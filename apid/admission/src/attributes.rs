@@ -73,7 +73,9 @@ pub struct Attributes<'a> {
 impl Attributes<'_> {
     /// Whether the write has this kind, with any subresource.
     pub fn is_of(&self, kind: ObjectKind) -> bool {
-        self.resource.kind.group == kind.group && self.resource.kind.kind == kind.kind
+        !self.resource.is_custom()
+            && self.resource.kind.group() == kind.group
+            && self.resource.kind.kind() == kind.kind
     }
 
     /// 403: `configmaps "x" is forbidden: <why>`.

@@ -149,8 +149,8 @@ impl Chain {
         &'a self,
         attributes: &'a Attributes<'_>,
     ) -> impl Iterator<Item = &'a dyn Plugin> {
-        let kind = attributes.resource.kind;
-        let plan = self.plans.of((kind.group, kind.kind, attributes.subresource), attributes.operation);
+        let kind = &attributes.resource.kind;
+        let plan = self.plans.of((kind.group(), kind.kind(), attributes.subresource), attributes.operation);
         plan.iter().filter_map(|index| self.plugins.get(*index)).map(|(_, plugin)| &**plugin)
     }
 }

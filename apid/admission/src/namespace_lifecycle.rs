@@ -46,7 +46,7 @@ impl Plugin for NamespaceLifecycle {
             let refusal = || attributes.forbidden("this namespace may not be deleted");
             return MaybeFuture::Ready(if refused { Err(refusal()) } else { Ok(()) });
         }
-        let is_review = attributes.resource.kind.storage == Storage::Review;
+        let is_review = attributes.resource.kind.storage() == Storage::Review;
         if attributes.namespace.is_empty() || is_namespace || is_review {
             return MaybeFuture::Ready(Ok(()));
         }

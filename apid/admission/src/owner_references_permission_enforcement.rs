@@ -12,19 +12,19 @@ use apimachinery::attributes::Attributes as Question;
 use apimachinery::decision::Decision;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
-use kinds::Registry;
+use kinds::CurrentRegistry;
 
 use crate::{Attributes, Authorizer, Environment, MaybeFuture, ObjectKind, Plugin};
 
 pub(crate) struct OwnerReferencesPermissionEnforcement {
-    registry: Registry,
+    registry: Arc<CurrentRegistry>,
     authorizer: Arc<dyn Authorizer>,
 }
 
 impl OwnerReferencesPermissionEnforcement {
     pub(crate) fn new(environment: &Environment) -> Self {
         OwnerReferencesPermissionEnforcement {
-            registry: Registry::new(&environment.names),
+            registry: Arc::clone(&environment.registry),
             authorizer: Arc::clone(&environment.authorizer),
         }
     }
@@ -59,11 +59,12 @@ impl OwnerReferencesPermissionEnforcement {
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         let is_it = |resource: &&Arc<kinds::Resource>| {
             resource.group_resource.group == group
-                && resource.kind.kind == kind
-                && resource.kind.versions.contains(&version)
+                && resource.kind.kind() == kind
+                && resource.kind.has_version(version)
         };
         let questions: Vec<Question> = self
             .registry
+            .get()
             .resources()
             .iter()
             .filter(is_it)
@@ -72,9 +73,9 @@ impl OwnerReferencesPermissionEnforcement {
                 resource_request: true,
                 group: group.to_owned(),
                 version: version.to_owned(),
-                resource: resource.kind.resource.to_owned(),
+                resource: resource.kind.resource().to_owned(),
                 subresource: "finalizers".to_owned(),
-                namespace: match resource.kind.namespaced {
+                namespace: match resource.kind.namespaced() {
                     true => attributes.namespace.to_owned(),
                     false => String::new(),
                 },
@@ -128,7 +129,7 @@ fn delete(attributes: &Attributes<'_>) -> Question {
         resource_request: true,
         group: attributes.resource.group_resource.group.clone(),
         version: attributes.version.to_owned(),
-        resource: attributes.resource.kind.resource.to_owned(),
+        resource: attributes.resource.kind.resource().to_owned(),
         subresource: attributes.subresource.to_owned(),
         namespace: attributes.namespace.to_owned(),
         name: attributes.name.to_owned(),

@@ -6,6 +6,7 @@ use apimachinery::clock::{Clock, Rng};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
+use kinds::CurrentRegistry;
 
 use crate::quota::Reservations;
 use crate::{Attributes, Authorizer, MaybeFuture, ObjectKind, Operation, Reader, Writer};
@@ -25,6 +26,8 @@ pub struct Environment {
     pub writer: Arc<dyn Writer>,
     /// Authorizes additional actions of users.
     pub authorizer: Arc<dyn Authorizer>,
+    /// The served kinds.
+    pub registry: Arc<CurrentRegistry>,
     /// Quota reservations of in-flight writes.
     pub reservations: Arc<Reservations>,
 }

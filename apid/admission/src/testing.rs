@@ -11,7 +11,7 @@ use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
-use kinds::Registry;
+use kinds::{CurrentRegistry, Registry};
 use parking_lot::Mutex;
 
 use crate::quota::Reservations;
@@ -118,6 +118,7 @@ impl Fake {
             reader: self.world.clone(),
             writer: self.world.clone(),
             authorizer: self.world.clone(),
+            registry: Arc::new(CurrentRegistry::new(Registry::new(&self.names))),
             reservations: self.reservations.clone(),
         }
     }
@@ -134,9 +135,9 @@ impl Fake {
         let attributes = Attributes {
             operation: write.operation,
             resource,
-            version: resource.kind.versions[0],
+            version: resource.kind.version(),
             subresource: write.subresource,
-            namespace: if resource.kind.namespaced { write.namespace } else { "" },
+            namespace: if resource.kind.namespaced() { write.namespace } else { "" },
             name: &name,
             old: old.as_ref(),
             user: &user,

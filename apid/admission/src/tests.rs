@@ -165,7 +165,7 @@ async fn namespace_lifecycle_rejects_missing_and_terminating_namespaces() {
         let registry = Registry::new(&environment.names);
         let find = |kind: &str| {
             let resources = registry.resources();
-            resources.iter().find(|r| r.kind.kind == kind).map(|r| &**r).unwrap()
+            resources.iter().find(|r| r.kind.kind() == kind).map(|r| &**r).unwrap()
         };
         let chain = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
         let (system, public) = (environment.names.system_namespace, environment.names.public_namespace);

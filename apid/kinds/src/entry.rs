@@ -12,12 +12,14 @@
 //! INVARIANT (small): an entry shares the stored bytes and adds one allocation for text and one for offsets.
 //! Decoding parses only the metadata and the selectable fields of the kind.
 
+use std::sync::Arc;
+
 use apimachinery::object::Object;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use storage::Revision;
 
-use crate::{Kind, Resource};
+use crate::{CustomKind, KindRef, Resource};
 
 mod extract;
 
@@ -35,7 +37,8 @@ pub struct Entry {
     /// End offset of each text.
     ends: Box<[u32]>,
     labels: u32,
-    fields: &'static [&'static str],
+    /// Names of the selectable fields, shared by all entries of a decoder.
+    fields: Arc<[Box<str>]>,
     terminating: bool,
 }
 
@@ -99,23 +102,25 @@ fn write_number(out: &mut Vec<u8>, mut number: u64) {
 
 /// Decoder of the stored objects of one resource.
 pub struct Decoder {
-    kind: &'static Kind,
+    kind: KindRef,
+    fields: Arc<[Box<str>]>,
     selection: FieldSelection,
 }
 
 impl Decoder {
     /// Creates the decoder of a resource.
     pub fn new(resource: &Resource) -> Self {
-        let kind = resource.kind;
-        let strategy = kind.strategy;
+        let kind = resource.kind.clone();
         let mut selection = FieldSelection::default();
         for field in ["name", "namespace", "uid", "deletionTimestamp", "labels", "ownerReferences"] {
             selection.add(&["metadata", field]);
         }
-        for path in strategy.selectable_fields().iter().chain(strategy.field_sources()) {
+        let fields = kind.indexed_fields();
+        for path in fields.iter().chain(kind.strategy().field_sources()) {
             selection.add(&path.split('.').collect::<Vec<_>>());
         }
-        Decoder { kind, selection }
+        let fields = fields.into_iter().map(Box::from).collect();
+        Decoder { kind, fields, selection }
     }
 }
 
@@ -123,15 +128,18 @@ impl storage::cache::Decode for Decoder {
     type Entry = Entry;
 
     fn decode(&self, _key: &str, value: &Bytes) -> Result<Entry, storage::cache::DecodeError> {
+        let value = &match &self.kind {
+            KindRef::BuiltIn(_) => value.clone(),
+            KindRef::Custom(kind) => refreshed(kind, value)?,
+        };
         let metadata = find_metadata(value).ok_or("does not begin with kind, apiVersion and metadata")?;
         let object = self.selection.extract(value).map_err(|e| e.to_string())?;
         let mut texts = Texts::default();
         for text in [object.name(), object.namespace(), object.uid()] {
             texts.push(text)?;
         }
-        let strategy = self.kind.strategy;
-        let fields = strategy.selectable_fields();
-        for field in fields {
+        let strategy = self.kind.strategy();
+        for field in &*self.fields {
             texts.push(&strategy.field(&object, field))?;
         }
         let mut labels = 0;
@@ -150,10 +158,20 @@ impl storage::cache::Decode for Decoder {
             text: texts.text.into_boxed_str(),
             ends: texts.ends.into_boxed_slice(),
             labels,
-            fields,
+            fields: Arc::clone(&self.fields),
             terminating: object.is_terminating(),
         })
     }
+}
+
+/// Stored bytes in the form of the current schema; the same bytes if they have this form.
+fn refreshed(kind: &CustomKind, stored: &Bytes) -> Result<Bytes, String> {
+    let map = serde_json::from_slice(stored).map_err(|error| error.to_string())?;
+    let mut object = Object(map);
+    object.set_type(&format!("{}/{}", kind.group, kind.version), &kind.kind);
+    kind.schema.refresh(&mut object);
+    let new = encode(&object);
+    Ok(if new == stored { stored.clone() } else { new })
 }
 
 #[derive(Default)]
@@ -283,7 +301,7 @@ impl Entry {
         match field {
             "metadata.name" => self.name(),
             "metadata.namespace" => self.namespace(),
-            _ => match self.fields.iter().position(|f| *f == field) {
+            _ => match self.fields.iter().position(|f| **f == *field) {
                 Some(i) => self.text(FIELDS + i),
                 None => "",
             },

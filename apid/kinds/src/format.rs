@@ -1,20 +1,20 @@
-//! Validation of names, labels and keys.
-//! Each function returns the error messages of Kubernetes, or an empty list if the text is valid.
+//! Validation of object names by the rule of their kind, and of labels and keys.
 //!
-//! # Reference
+//! # Contract
 //!
-//! RFC 1035 section 2.3.1, RFC 1123 section 2.1; the specification's naming rules (requirements D-NAME-18,
-//! D-META-29).
+//! [`name`] applies a [`NameRule`]. The other functions are those of [`apimachinery::format`]. Each returns
+//! the error messages of Kubernetes, or an empty list if the text is valid.
+
+pub use apimachinery::format::{
+    config_key, label, label_1035, label_value, path_segment, qualified_name, subdomain,
+};
 
 use crate::NameRule;
 
-/// Maximum characters of a DNS subdomain.
-const SUBDOMAIN_MAX: usize = 253;
-/// Maximum characters of a DNS label.
-const LABEL_MAX: usize = 63;
-
 /// Maximum characters of a port name.
 const PORT_NAME_MAX: usize = 15;
+/// Maximum characters of a sysctl name.
+const SYSCTL_MAX: usize = 253;
 
 const VARIABLE_NAME: &str =
     "a valid environment variable name must consist only of printable ASCII characters other than '='";
@@ -22,12 +22,6 @@ const PERCENT: &str = "a valid percent string must be a numeric string followed 
 const HTTP_HEADER_NAME: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
 /// Message for an invalid sysctl name.
 pub const SYSCTL: &str = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
-const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 
 /// Validates an object name under a rule.
 /// With `prefix` the text is a `generateName`, which may end with a dash.
@@ -45,83 +39,11 @@ pub fn name(rule: NameRule, text: &str, prefix: bool) -> Vec<String> {
     }
 }
 
-/// Validates an RFC 1123 subdomain.
-pub fn subdomain(text: &str) -> Vec<String> {
-    check(text, SUBDOMAIN_MAX, SUBDOMAIN, |t| t.split('.').all(is_dns_label))
-}
-
-/// Validates an RFC 1123 label.
-pub fn label(text: &str) -> Vec<String> {
-    check(text, LABEL_MAX, LABEL, is_dns_label)
-}
-
-/// Validates an RFC 1035 label.
-pub fn label_1035(text: &str) -> Vec<String> {
-    check(text, LABEL_MAX, LABEL_1035, |t| is_dns_label(t) && t.starts_with(|c: char| c.is_ascii_lowercase()))
-}
-
-/// Validates a segment of a URL path; with `prefix` the beginning of a segment.
-pub fn path_segment(text: &str, prefix: bool) -> Vec<String> {
-    let mut errors = Vec::new();
-    if !prefix && (text == "." || text == "..") {
-        errors.push(format!("may not be '{text}'"));
-    }
-    errors.extend(['/', '%'].iter().filter(|c| text.contains(**c)).map(|c| format!("may not contain '{c}'")));
-    errors
-}
-
-/// Validates a qualified name `[prefix/]name`: a label key or a finalizer.
-pub fn qualified_name(text: &str) -> Vec<String> {
-    let (prefix, name) = match text.split_once('/') {
-        None => (None, text),
-        Some((_, rest)) if rest.contains('/') => {
-            return vec![format!(
-                "a qualified name {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            )];
-        }
-        Some((prefix, name)) => (Some(prefix), name),
-    };
-    let mut errors = Vec::new();
-    match prefix {
-        Some("") => errors.push("prefix part must be non-empty".to_owned()),
-        Some(prefix) => errors.extend(subdomain(prefix).iter().map(|e| format!("prefix part {e}"))),
-        None => {}
-    }
-    if name.is_empty() {
-        errors.push("name part must be non-empty".to_owned());
-    } else if name.len() > LABEL_MAX {
-        errors.push(format!("name part {}", too_long(LABEL_MAX)));
-    }
-    if !is_label_text(name) {
-        errors.push(format!("name part {QUALIFIED}"));
-    }
-    errors
-}
-
-/// Validates a label value.
-pub fn label_value(text: &str) -> Vec<String> {
-    check(text, LABEL_MAX, LABEL_VALUE, |t| t.is_empty() || is_label_text(t))
-}
-
-/// Validates a data key of a ConfigMap or Secret, which is also a file name.
-pub fn config_key(text: &str) -> Vec<String> {
-    let mut errors = check(text, SUBDOMAIN_MAX, CONFIG_KEY, |t| {
-        !t.is_empty() && t.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-    });
-    match text {
-        "." => errors.push("must not be '.'".to_owned()),
-        ".." => errors.push("must not be '..'".to_owned()),
-        _ if text.starts_with("..") => errors.push("must not start with '..'".to_owned()),
-        _ => {}
-    }
-    errors
-}
-
 /// Validates a port name: an IANA service name.
 pub fn port_name(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > PORT_NAME_MAX {
-        errors.push(too_long(PORT_NAME_MAX));
+        errors.push(format!("must be no more than {PORT_NAME_MAX} characters"));
     }
     if !text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
         errors.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
@@ -165,36 +87,7 @@ pub fn is_sysctl(text: &str) -> bool {
             && edge(word.bytes().next_back())
             && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_'))
     };
-    text.len() <= SUBDOMAIN_MAX && text.split(['.', '/']).all(is_word)
-}
-
-fn check(text: &str, max: usize, message: &str, valid: impl Fn(&str) -> bool) -> Vec<String> {
-    let mut errors = Vec::new();
-    if text.len() > max {
-        errors.push(too_long(max));
-    }
-    if !valid(text) {
-        errors.push(message.to_owned());
-    }
-    errors
-}
-
-fn too_long(max: usize) -> String {
-    format!("must be no more than {max} characters")
-}
-
-/// `[a-z0-9]([-a-z0-9]*[a-z0-9])?`
-fn is_dns_label(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
-}
-
-/// `([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]`
-fn is_label_text(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-    edge(bytes.first()) && edge(bytes.last()) && bytes.iter().copied().all(inner)
+    text.len() <= SYSCTL_MAX && text.split(['.', '/']).all(is_word)
 }
 
 #[cfg(test)]
@@ -228,29 +121,5 @@ mod tests {
         );
         check_all(|t| name(NameRule::Subdomain, t, true), &["a-", "a", "a.-"], &[("-", 1), ("Oops_", 1)]);
         check_all(|t| name(NameRule::PathSegment, t, true), &[".", "..", "gen:"], &[("a/", 1)]);
-    }
-
-    #[test]
-    fn labels_and_config_keys_are_validated() {
-        check_all(
-            qualified_name,
-            &["a", "a.b/C_d", "A.b-c", &"a".repeat(63)],
-            &[
-                ("", 2),
-                ("a b", 1),
-                ("a/b/c", 1),
-                ("/n", 1),
-                ("UPPER.x/n", 1),
-                ("x/", 2),
-                (&"a".repeat(64), 1),
-                ("-x", 1),
-            ],
-        );
-        check_all(label_value, &["", "a", "A_b.c-1"], &[("-a", 1), ("a!", 1), (&"v".repeat(64), 1)]);
-        check_all(
-            config_key,
-            &["a", ".a", "-", "A_B.c"],
-            &[("", 1), ("bad key!", 1), (".", 1), ("..", 1), ("..a", 1)],
-        );
     }
 }

@@ -3,8 +3,10 @@
 //!
 //! # Contract
 //!
-//! A [`Kind`] holds the static facts of a built-in kind. [`Registry`] resolves all kinds under a names preset
-//! into [`Resource`]s. Routes, discovery and storage keys derive from the resources. A [`Strategy`] holds the
+//! A [`Kind`] holds the static facts of a built-in kind, a [`CustomKind`] those of a version of a custom kind; a
+//! [`KindRef`] is either. [`Registry`] resolves all kinds under a names preset into [`Resource`]s. Routes,
+//! discovery and storage keys derive from the resources. A registry is immutable: a change of a custom kind
+//! builds another one that shares the unchanged resources. A [`Strategy`] holds the
 //! rules of a kind; [`metadata`] holds the metadata rules that all kinds share. The verbs call both through
 //! the methods of [`Resource`], in this order:
 //!
@@ -28,10 +30,12 @@ use apimachinery::names::Names;
 
 mod binding_action;
 mod conversion;
+pub mod custom;
 mod defaults;
 pub mod entry;
 pub mod eviction;
 pub mod format;
+mod kind_ref;
 pub mod labels;
 pub mod metadata;
 pub mod registry;
@@ -67,7 +71,8 @@ mod storage;
 
 pub use binding_action::BindingAction;
 pub use conversion::Conversion;
-pub use registry::{Registry, Resource};
+pub use kind_ref::{CustomKind, KindRef, SchemaRef, TableRef};
+pub use registry::{CurrentRegistry, Registry, Resource};
 pub use strategy::{DefaultPropagation, Generation, MetadataChecks, NameRule, StatusWrites, Strategy};
 pub use table::{Column, Table};
 pub use unenforced::UnenforcedKind;
@@ -184,7 +189,8 @@ pub struct Subresource {
     pub name: &'static str,
     /// Verbs, in discovery order.
     pub verbs: &'static [Verb],
-    /// Kind of the bodies; for `status` the kind of the main resource.
+    /// Kind of the bodies; for `status` the kind of the main resource. `""` means the kind of the main
+    /// resource, see [`KindRef::body_kind`].
     pub kind: &'static str,
     /// Group stem and version of the body kind if they differ from the main resource.
     /// Example: a token request is in `authentication`, `v1`.
@@ -222,22 +228,6 @@ impl Subresource {
     pub(crate) const fn proxy(kind: &'static str) -> Self {
         let verbs = &[Verb::Create, Verb::Delete, Verb::Get, Verb::Patch, Verb::Update];
         Subresource { name: "proxy", verbs, kind, group_version: None }
-    }
-}
-
-impl Kind {
-    /// Whether a subresource is a part of the object that the ordinary verbs read and write.
-    /// The [`Strategy`] of the kind decides which fields a write may change. Other subresources have bodies
-    /// of another kind or are not implemented; verbs without support return 501.
-    pub fn is_part(&self, subresource: &Subresource) -> bool {
-        subresource.kind == self.kind
-            && subresource.group_version.is_none()
-            && !self.strategy.unimplemented_subresources().contains(&subresource.name)
-    }
-
-    /// Whether the kind has the subresource `status`.
-    pub fn has_status(&self) -> bool {
-        self.subresources.iter().any(|subresource| subresource.name == "status")
     }
 }
 

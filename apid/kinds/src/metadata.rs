@@ -104,7 +104,21 @@ pub fn prepare_update(new: &mut Object, old: &Object) {
 
 /// Validates the metadata of an object.
 pub fn validate(object: &Object, rules: Rules<'_>) -> FieldErrors {
-    let path = FieldPath::new("metadata");
+    validate_at(object, rules, &FieldPath::new("metadata"))
+}
+
+/// Validates the metadata of an object inside a custom object. It may lack a name and may have a namespace.
+pub fn validate_embedded(fields: &Map<String, Value>, path: &FieldPath) -> FieldErrors {
+    let mut object = Object::default();
+    object.set("metadata", fields.clone());
+    if object.name().is_empty() {
+        object.set_meta("name", "fakename");
+    }
+    let namespaced = !object.namespace().is_empty();
+    validate_at(&object, Rules { name: NameRule::PathSegment, namespaced, standard_finalizers: None }, path)
+}
+
+fn validate_at(object: &Object, rules: Rules<'_>, path: &FieldPath) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let generate_name = object.meta_str("generateName");
     if !generate_name.is_empty() {
@@ -131,7 +145,7 @@ pub fn validate(object: &Object, rules: Rules<'_>) -> FieldErrors {
         let detail = "must be greater than or equal to 0";
         errors.push(FieldError::invalid(&path.child("generation"), object.generation(), detail));
     }
-    errors.extend(validate_shared(object, &path));
+    errors.extend(validate_shared(object, path));
     errors.extend(validate_finalizers(object, &path.child("finalizers"), rules.standard_finalizers));
     errors
 }

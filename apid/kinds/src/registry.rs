@@ -1,16 +1,21 @@
 //! Registry of all kinds under one names preset, and processing of objects from body to stored form.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use apimachinery::field::FieldErrors;
 use apimachinery::gvk::{GroupKind, GroupResource, GroupVersion};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
-use schema::{ConformReport, Schema, TypeError};
+use schema::{ConformReport, TypeError};
 use serde_json::Value;
 
-use crate::{Context, Generation, Kind, MetadataChecks, NameRule, Storage, Subresource, metadata, status};
+use crate::{
+    Context, CustomKind, Generation, Kind, KindRef, MetadataChecks, NameRule, Storage, Subresource, metadata,
+    status,
+};
 
 /// Kinds of each group, in discovery order of the groups.
 const GROUPS: &[&[Kind]] = &[
@@ -40,10 +45,14 @@ const GROUPS: &[&[Kind]] = &[
 const VIRTUAL_SUBRESOURCES: &[Kind] =
     &[crate::scale::KIND, crate::authentication::token_request::KIND, crate::eviction::KIND];
 
+/// Prefix of the storage keys of all custom kinds. No group stem of a built-in kind equals it, so that a custom
+/// group with the name of a stem shares no key.
+const CUSTOM_KEYS: &str = "custom/";
+
 /// A served kind under a names preset, with its full group name and its storage key.
 pub struct Resource {
     /// Facts and rules.
-    pub kind: &'static Kind,
+    pub kind: KindRef,
     /// Full group name and plural.
     pub group_resource: GroupResource,
     /// Full group name and kind.
@@ -51,6 +60,8 @@ pub struct Resource {
     /// Prefix of the storage keys, with the trailing slash.
     /// The prefix contains the group stem, so it does not depend on the preset.
     pub key_prefix: String,
+    /// Hash of group and plural, the same for all definitions of a kind.
+    pub hash: u64,
     /// Stored kind, if this is another version of a stored kind.
     stored: Option<Arc<Resource>>,
 }
@@ -64,12 +75,31 @@ impl Resource {
         };
         let stem = if stem.is_empty() { "core" } else { stem };
         Resource {
-            kind,
+            kind: KindRef::BuiltIn(kind),
             group_resource: GroupResource { group: group.clone(), resource: kind.resource.to_owned() },
             group_kind: GroupKind { group, kind: kind.kind.to_owned() },
             key_prefix: format!("{stem}/{}/", kind.resource),
+            hash: hash(&names.group(kind.group), kind.resource),
             stored: None,
         }
+    }
+
+    /// A version of a custom kind. `stored` is the storage version, None for the storage version itself.
+    pub fn custom(kind: Arc<CustomKind>, stored: Option<Arc<Resource>>) -> Self {
+        let (group, plural) = (kind.group.clone(), kind.resource.clone());
+        Resource {
+            group_resource: GroupResource { group: group.clone(), resource: plural.clone() },
+            group_kind: GroupKind { group: group.clone(), kind: kind.kind.clone() },
+            hash: hash(&group, &plural),
+            key_prefix: format!("{CUSTOM_KEYS}{group}/{plural}/"),
+            kind: KindRef::Custom(kind),
+            stored,
+        }
+    }
+
+    /// Whether the kind follows from a definition.
+    pub fn is_custom(&self) -> bool {
+        matches!(self.kind, KindRef::Custom(_))
     }
 
     /// The stored kind: this resource, unless it is another version of a stored kind.
@@ -88,11 +118,11 @@ impl Resource {
     ///
     /// A converted field does not conform to the schema of the storage version.
     pub fn to_stored(&self, object: &mut Object, names: &Names) -> Result<(), TypeError> {
-        let (Some(stored), Some(conversion)) = (&self.stored, self.kind.strategy.conversion()) else {
-            return Ok(());
-        };
-        conversion.to_stored(object, names);
-        object.set_type(&stored.api_version(), stored.kind.kind);
+        let Some(stored) = &self.stored else { return Ok(()) };
+        if let Some(conversion) = self.kind.strategy().conversion() {
+            conversion.to_stored(object, names);
+        }
+        object.set_type(&stored.api_version(), stored.kind.kind());
         stored.conform(object).map(drop)
     }
 
@@ -102,12 +132,24 @@ impl Resource {
     ///
     /// This version cannot represent the object: the store is corrupt.
     pub fn convert_from_storage(&self, object: &mut Object, names: &Names) -> Result<(), TypeError> {
-        let (true, Some(conversion)) = (self.is_converted(), self.kind.strategy.conversion()) else {
+        if !self.is_converted() {
             return Ok(());
-        };
-        conversion.convert_from_storage(object, names);
-        object.set_type(&self.api_version(), self.kind.kind);
+        }
+        if let Some(conversion) = self.kind.strategy().conversion() {
+            conversion.convert_from_storage(object, names);
+        }
+        object.set_type(&self.api_version(), self.kind.kind());
+        self.refresh(object);
         self.conform(object).map(drop)
+    }
+
+    /// Brings an object from the store into the form of the current schema of a custom kind, which may be newer
+    /// than the object.
+    pub fn refresh(&self, object: &mut Object) {
+        if let KindRef::Custom(kind) = &self.kind {
+            object.set_type(&self.api_version(), &kind.kind);
+            kind.schema.refresh(object);
+        }
     }
 
     /// Storage-version name of a selectable field of this version; None if the field is not selectable.
@@ -116,15 +158,15 @@ impl Resource {
         if matches!(field, "metadata.name" | "metadata.namespace") {
             return Some(field);
         }
-        match self.kind.strategy.conversion() {
+        match self.kind.strategy().conversion() {
             Some(conversion) => conversion.stored_field(field),
-            None => self.kind.strategy.selectable_fields().contains(&field).then_some(field),
+            None => self.kind.selectable_fields().contains(&field).then_some(field),
         }
     }
 
     /// Storage key of an object: `<prefix><namespace>/<name>` or `<prefix><name>`.
     pub fn key(&self, namespace: &str, name: &str) -> String {
-        if self.kind.namespaced {
+        if self.kind.namespaced() {
             [self.key_prefix.as_str(), namespace, "/", name].concat()
         } else {
             [self.key_prefix.as_str(), name].concat()
@@ -135,18 +177,18 @@ impl Resource {
     /// The namespace of cluster-scoped kinds is `""`.
     pub fn parse_key<'a>(&self, key: &'a str) -> Option<(&'a str, &'a str)> {
         let rest = key.strip_prefix(self.key_prefix.as_str())?;
-        if self.kind.namespaced { rest.split_once('/') } else { Some(("", rest)) }
+        if self.kind.namespaced() { rest.split_once('/') } else { Some(("", rest)) }
     }
 
     /// The `apiVersion` of stored objects: the preferred version.
     pub fn api_version(&self) -> String {
-        let version = self.kind.versions.first().copied().unwrap_or("");
-        GroupVersion { group: self.group_resource.group.clone(), version: version.to_owned() }.to_string()
+        let version = self.kind.version().to_owned();
+        GroupVersion { group: self.group_resource.group.clone(), version }.to_string()
     }
 
     /// Kind of the lists.
     pub fn list_kind(&self) -> String {
-        format!("{}List", self.kind.kind)
+        self.kind.list_kind()
     }
 
     /// Checks types, drops unknown fields and brings a decoded body into stored form.
@@ -155,7 +197,7 @@ impl Resource {
     ///
     /// A value has a wrong type (400).
     pub fn conform(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
-        match Schema::of(self.kind.schema) {
+        match self.kind.schema() {
             Some(schema) => schema.conform(object),
             None => Ok(ConformReport::default()),
         }
@@ -163,20 +205,22 @@ impl Resource {
 
     /// Sets default values.
     pub fn default(&self, object: &mut Object, ctx: &Context<'_>) {
-        self.kind.strategy.default(object, ctx);
+        self.kind.strategy().default(object, ctx);
     }
 
     /// Sets server-owned fields of a new object and removes fields that clients may not set.
     /// Generates a missing name.
     pub fn prepare_create(&self, object: &mut Object, namespace: &str, ctx: &Context<'_>) {
-        let namespace = if self.kind.namespaced { namespace } else { "" };
+        let namespace = if self.kind.namespaced() { namespace } else { "" };
         metadata::prepare_create(object, namespace, ctx);
-        match self.kind.strategy.generation() {
+        match self.kind.strategy().generation() {
             Generation::None => {}
-            Generation::Fixed | Generation::Counted(_) => object.set_meta("generation", 1),
+            Generation::Fixed | Generation::Counted(_) | Generation::CountedOutsideMetadata => {
+                object.set_meta("generation", 1);
+            }
         }
-        status::prepare_create(self.kind, object);
-        self.kind.strategy.prepare_create(object, ctx);
+        status::prepare_create(&self.kind, object);
+        self.kind.strategy().prepare_create(object, ctx);
         if object.name().is_empty() {
             metadata::generate_name(object, ctx.rng);
         }
@@ -185,10 +229,15 @@ impl Resource {
     /// Restores immutable fields from the stored object and maintains the generation.
     pub fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
         metadata::prepare_update(new, old);
-        status::prepare_update(self.kind, new, old, ctx.subresource);
-        self.kind.strategy.prepare_update(new, old, ctx);
+        status::prepare_update(&self.kind, new, old, ctx.subresource);
+        self.kind.strategy().prepare_update(new, old, ctx);
+        if self.kind.strategy().generation() == Generation::CountedOutsideMetadata
+            && (!same_spec(new, old) || (!self.kind.has_status() && new.get("status") != old.get("status")))
+        {
+            new.set_meta("generation", old.generation() + 1);
+        }
         // A status update does not change the generation.
-        if let Generation::Counted(metadata) = self.kind.strategy.generation()
+        if let Generation::Counted(metadata) = self.kind.strategy().generation()
             && ctx.subresource != "status"
         {
             let differs = |field: &&str| metadata_field(new, field) != metadata_field(old, field);
@@ -200,13 +249,14 @@ impl Resource {
 
     /// Normalizes equivalent representations, after admission.
     pub fn canonicalize(&self, object: &mut Object, ctx: &Context<'_>) {
-        self.kind.strategy.canonicalize(object, ctx);
+        self.kind.strategy().canonicalize(object, ctx);
     }
 
-    /// Validates a new object in the storage version. A non-storage version may add rules.
+    /// Validates a new object in the storage version. A non-storage version of a built-in kind may add rules;
+    /// an object of a custom kind follows the schema of the written version.
     pub fn validate_create(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
-        let strategy = self.kind.strategy;
-        if let Some(stored) = &self.stored {
+        let strategy = self.kind.strategy();
+        if let Some(stored) = self.stored.as_ref().filter(|_| !self.is_custom()) {
             let mut errors = stored.validate_create(object, ctx);
             errors.extend(strategy.validate(object, ctx));
             return errors;
@@ -224,8 +274,8 @@ impl Resource {
 
     /// Validates an update; both objects are in the storage version.
     pub fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        let strategy = self.kind.strategy;
-        if let Some(stored) = &self.stored {
+        let strategy = self.kind.strategy();
+        if let Some(stored) = self.stored.as_ref().filter(|_| !self.is_custom()) {
             let mut errors = stored.validate_update(new, old, ctx);
             errors.extend(strategy.validate_update(new, old, ctx));
             return errors;
@@ -250,15 +300,15 @@ impl Resource {
     fn general_rules(&self) -> metadata::Rules<'static> {
         metadata::Rules {
             name: NameRule::PathSegment,
-            namespaced: self.kind.namespaced,
+            namespaced: self.kind.namespaced(),
             standard_finalizers: None,
         }
     }
 
     fn own_rules(&self, ctx: &Context<'_>) -> metadata::Rules<'static> {
         metadata::Rules {
-            name: self.kind.strategy.name_rule(),
-            namespaced: self.kind.namespaced,
+            name: self.kind.strategy().name_rule(),
+            namespaced: self.kind.namespaced(),
             standard_finalizers: Some(metadata::standard_finalizers(ctx.names)),
         }
     }
@@ -266,8 +316,14 @@ impl Resource {
 
 impl std::fmt::Debug for Resource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} in {:?}", self.group_resource, self.kind.versions)
+        write!(f, "{} in {:?}", self.group_resource, self.kind.versions().collect::<Vec<_>>())
     }
+}
+
+fn hash(group: &str, resource: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (group, resource).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A field of the metadata; None if absent or empty.
@@ -296,7 +352,15 @@ pub struct Registry {
     resources: Vec<Arc<Resource>>,
     /// Indexes of the resources by plural name; every request uses this lookup.
     by_name: HashMap<String, Vec<usize>>,
+    /// Indexes of the resources by kind name.
+    by_kind: HashMap<String, Vec<usize>>,
+    /// Stored resources by key prefix. No prefix begins another.
+    by_key: BTreeMap<String, Arc<Resource>>,
     virtual_subresources: Vec<Arc<Resource>>,
+    /// Number of built-in resources, which precede the custom ones.
+    built_in: usize,
+    /// Storage versions of custom kinds that are stored and not served.
+    unserved: Vec<Arc<Resource>>,
 }
 
 impl Registry {
@@ -321,12 +385,42 @@ impl Registry {
         };
         let virtual_subresources =
             VIRTUAL_SUBRESOURCES.iter().map(|kind| Arc::new(Resource::new(kind, names))).collect();
-        let resources: Vec<_> = kinds().map(resource).collect();
-        let mut by_name = HashMap::<String, Vec<usize>>::new();
+        Registry::index(kinds().map(resource).collect(), Vec::new(), virtual_subresources)
+    }
+
+    fn index(
+        resources: Vec<Arc<Resource>>,
+        unserved: Vec<Arc<Resource>>,
+        virtual_subresources: Vec<Arc<Resource>>,
+    ) -> Self {
+        let mut by_name = HashMap::<String, Vec<usize>>::with_capacity(resources.len());
+        let mut by_kind = HashMap::<String, Vec<usize>>::with_capacity(resources.len());
+        let mut by_key = BTreeMap::new();
         for (index, resource) in resources.iter().enumerate() {
             by_name.entry(resource.group_resource.resource.clone()).or_default().push(index);
+            by_kind.entry(resource.group_kind.kind.clone()).or_default().push(index);
         }
-        Registry { resources, by_name, virtual_subresources }
+        let stored = resources.iter().filter(|resource| resource.kind.storage() == Storage::Stored);
+        for resource in stored.chain(&unserved) {
+            by_key.insert(resource.key_prefix.clone(), Arc::clone(resource));
+        }
+        let built_in = resources.iter().take_while(|resource| !resource.is_custom()).count();
+        Registry { resources, by_name, by_kind, by_key, virtual_subresources, built_in, unserved }
+    }
+
+    /// The built-in kinds of this registry and these custom kinds, in this order. Versions that are stored and
+    /// not served have no path, and are found only by storage key and as versions of their kind.
+    #[must_use]
+    pub fn with_custom(&self, custom: impl IntoIterator<Item = Arc<Resource>>) -> Self {
+        let is_served =
+            |resource: &Arc<Resource>| !matches!(&resource.kind, KindRef::Custom(kind) if !kind.is_served);
+        let (served, unserved): (Vec<_>, Vec<_>) = custom.into_iter().partition(is_served);
+        let built_in = self.resources.iter().take(self.built_in).cloned();
+        Registry::index(built_in.chain(served).collect(), unserved, self.virtual_subresources.clone())
+    }
+
+    fn at(&self, indexes: Option<&Vec<usize>>) -> impl Iterator<Item = &Arc<Resource>> {
+        indexes.into_iter().flatten().filter_map(|index| self.resources.get(*index))
     }
 
     /// Body kind of a subresource if it differs from the kind of the resource.
@@ -341,22 +435,29 @@ impl Registry {
             Some((stem, _)) => names.group(stem),
             None => resource.group_resource.group.clone(),
         };
-        let fits = |r: &&Arc<Resource>| r.group_kind.group == group && r.kind.kind == subresource.kind;
-        self.virtual_subresources.iter().chain(&self.resources).find(fits)
+        let body = resource.kind.body_kind(subresource);
+        let fits = |r: &&Arc<Resource>| r.group_kind.group == group && r.kind.kind() == body;
+        self.virtual_subresources.iter().find(fits).or_else(|| self.at(self.by_kind.get(body)).find(fits))
     }
 
     /// Target resource of a binding-like kind, and the subresource with this body kind.
-    pub fn binding_target(&self, order: &Resource) -> Option<(&Arc<Resource>, &'static Subresource)> {
+    pub fn binding_target<'a>(&'a self, order: &Resource) -> Option<(&'a Arc<Resource>, &'a Subresource)> {
         self.stored().filter(|r| r.group_kind.group == order.group_kind.group).find_map(|resource| {
-            let takes = |s: &&Subresource| s.kind == order.kind.kind && s.group_version.is_none();
-            Some((resource, resource.kind.subresources.iter().find(takes)?))
+            let takes = |s: &&Subresource| s.kind == order.kind.kind() && s.group_version.is_none();
+            Some((resource, resource.kind.subresources().iter().find(takes)?))
         })
     }
 
     /// The resource of a kind's version `api_version`, if both versions share their storage.
     pub fn version_of(&self, resource: &Resource, api_version: &str) -> Option<&Arc<Resource>> {
-        let like = |r: &&Arc<Resource>| r.key_prefix == resource.key_prefix && r.api_version() == api_version;
-        self.resources.iter().find(like)
+        self.versions_of(resource).find(|version| version.api_version() == api_version)
+    }
+
+    /// All versions of a kind: the resources that share its storage.
+    pub fn versions_of<'a>(&'a self, resource: &Resource) -> impl Iterator<Item = &'a Arc<Resource>> {
+        let key_prefix = resource.key_prefix.clone();
+        let named = self.at(self.by_name.get(&resource.group_resource.resource));
+        named.chain(&self.unserved).filter(move |version| version.key_prefix == key_prefix)
     }
 
     /// All resources in discovery order: by group, alphabetically within a group.
@@ -364,25 +465,71 @@ impl Registry {
         &self.resources
     }
 
+    /// The custom resources, with the versions that are stored and not served.
+    pub fn all_custom(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.custom().iter().chain(&self.unserved)
+    }
+
+    /// A version of a custom kind.
+    pub fn custom_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
+        let mut named = self.at(self.by_kind.get(kind)).chain(&self.unserved);
+        named.find(|r| r.is_custom() && r.group_kind.group == group && r.group_kind.kind == kind)
+    }
+
+    /// The served custom resources.
+    pub fn custom(&self) -> &[Arc<Resource>] {
+        self.resources.get(self.built_in..).unwrap_or_default()
+    }
+
     /// The resources with stored objects.
     pub fn stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.resources.iter().filter(|r| r.kind.storage == Storage::Stored)
+        let served = self.resources.iter().filter(|r| r.kind.storage() == Storage::Stored);
+        served.chain(&self.unserved)
     }
 
     /// The resource of a URL path.
     pub fn find(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Resource>> {
-        let mut named = self.by_name.get(resource)?.iter().filter_map(|index| self.resources.get(*index));
-        named.find(|r| r.group_resource.group == group && r.kind.versions.contains(&version))
+        let mut named = self.at(self.by_name.get(resource));
+        named.find(|r| r.group_resource.group == group && r.kind.has_version(version))
     }
 
-    /// The resource of a kind, in any version.
+    /// The resource of a kind, in its storage version if the group has it.
     pub fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
-        self.resources.iter().find(|r| r.group_kind.group == group && r.group_kind.kind == kind)
+        let named = || self.at(self.by_kind.get(kind)).filter(|r| r.group_kind.group == group);
+        named().find(|resource| !resource.is_converted()).or_else(|| named().next())
+    }
+
+    /// The resource of a kind in a version.
+    pub fn find_kind_version(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
+        let mut named = self.at(self.by_kind.get(kind));
+        named.find(|r| r.group_kind.group == group && r.kind.has_version(version))
     }
 
     /// The resource of a storage key.
     pub fn of_key(&self, key: &str) -> Option<&Arc<Resource>> {
-        self.stored().find(|r| key.starts_with(&r.key_prefix))
+        let range = (Bound::Unbounded, Bound::Included(key));
+        let (prefix, resource) = self.by_key.range::<str, _>(range).next_back()?;
+        key.starts_with(prefix.as_str()).then_some(resource)
+    }
+}
+
+/// The registry of the served kinds, replaced when definitions change.
+pub struct CurrentRegistry(RwLock<Arc<Registry>>);
+
+impl CurrentRegistry {
+    /// Begins with a registry.
+    pub fn new(registry: Registry) -> Self {
+        CurrentRegistry(RwLock::new(Arc::new(registry)))
+    }
+
+    /// The current registry.
+    pub fn get(&self) -> Arc<Registry> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the registry.
+    pub fn set(&self, registry: Arc<Registry>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = registry;
     }
 }
 
@@ -399,35 +546,40 @@ mod tests {
         let registry = Registry::new(&names);
         let resources = registry.resources();
         for (i, resource) in resources.iter().enumerate() {
-            let kind = resource.kind;
-            assert!(Schema::of(kind.schema).is_some(), "{} has no schema", kind.kind);
-            let is_object = matches!(kind.storage, Storage::Stored | Storage::Shared(_));
-            assert_eq!(kind.verbs == REVIEW_VERBS, !is_object, "{}", kind.kind);
-            assert_eq!(resource.is_converted(), matches!(kind.storage, Storage::Shared(_)), "{}", kind.kind);
-            assert_eq!(resource.is_converted(), kind.strategy.conversion().is_some(), "{}", kind.kind);
-            assert!(
-                kind.subresources.iter().all(|sub| sub.verbs.is_sorted_by_key(|verb| verb.as_str())),
+            let kind = &resource.kind;
+            assert!(kind.schema().is_some(), "{} has no schema", kind.kind());
+            let is_object = matches!(kind.storage(), Storage::Stored | Storage::Shared(_));
+            assert_eq!(kind.verbs() == REVIEW_VERBS, !is_object, "{}", kind.kind());
+            assert_eq!(
+                resource.is_converted(),
+                matches!(kind.storage(), Storage::Shared(_)),
                 "{}",
-                kind.kind
+                kind.kind()
             );
-            assert!(kind.verbs.is_sorted_by_key(|verb| verb.as_str()), "{}", kind.kind);
-            assert!(kind.subresources.is_sorted_by_key(|sub| sub.name), "{}", kind.kind);
+            assert_eq!(resource.is_converted(), kind.strategy().conversion().is_some(), "{}", kind.kind());
+            assert!(
+                kind.subresources().iter().all(|sub| sub.verbs.is_sorted_by_key(|verb| verb.as_str())),
+                "{}",
+                kind.kind()
+            );
+            assert!(kind.verbs().is_sorted_by_key(|verb| verb.as_str()), "{}", kind.kind());
+            assert!(kind.subresources().is_sorted_by_key(|sub| sub.name), "{}", kind.kind());
             let found =
-                registry.find(&resource.group_resource.group, kind.versions[0], kind.resource).unwrap();
+                registry.find(&resource.group_resource.group, kind.version(), kind.resource()).unwrap();
             assert!(Arc::ptr_eq(found, resource));
             for other in resources.iter().skip(i + 1) {
                 if resource.key_prefix == other.key_prefix {
                     // Two versions of one kind: a lookup by kind returns the stored version.
-                    assert!(std::ptr::eq(other.stored(), resource.stored()), "{}", kind.kind);
+                    assert!(std::ptr::eq(other.stored(), resource.stored()), "{}", kind.kind());
                     continue;
                 }
                 assert_ne!(resource.group_kind, other.group_kind);
-                if other.kind.group == kind.group {
+                if other.kind.group() == kind.group() {
                     assert!(
-                        kind.resource < other.kind.resource,
+                        kind.resource() < other.kind.resource(),
                         "{} before {}",
-                        kind.resource,
-                        other.kind.resource
+                        kind.resource(),
+                        other.kind.resource()
                     );
                 }
             }
@@ -452,7 +604,7 @@ mod tests {
             assert_eq!(namespaces.key("ignored", "x"), "core/namespaces/x");
             assert_eq!(namespaces.parse_key("core/namespaces/x"), Some(("", "x")));
             assert!(Arc::ptr_eq(registry.of_key("core/namespaces/x").unwrap(), namespaces));
-            assert!(!namespaces.kind.verbs.contains(&Verb::DeleteCollection));
+            assert!(!namespaces.kind.verbs().contains(&Verb::DeleteCollection));
             assert_eq!(namespaces.list_kind(), "NamespaceList");
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`of`] reads the Scale of an object with `spec.replicas`. The body of a write has the kind Scale.
+//! [`of`] reads the Scale of an object: from `spec.replicas` of a built-in kind, from the [`Paths`] of a custom
+//! kind. The body of a write has the kind Scale.
 //! [`validate`] checks the body and [`apply`] copies its replica count into the object. The write then
 //! continues as an ordinary update with the subresource `scale`. The write ignores all other fields of the
 //! body except the preconditions in its metadata.
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::table::cell::{self, NONE, PathReader};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Kind, Storage, Strategy, Table};
+use crate::{Column, Kind, KindRef, Storage, Strategy, Table};
 
 /// Kind of the bodies.
 pub(crate) const KIND: Kind = Kind {
@@ -59,18 +60,44 @@ static TABLE: Table = Table {
 /// Metadata fields that a Scale copies from its object.
 const METADATA: [&str; 5] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
 
+/// Paths of the subresource in objects of a custom kind, as lists of field names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// Desired number of replicas.
+    pub spec_replicas: Vec<String>,
+    /// Actual number of replicas.
+    pub status_replicas: Vec<String>,
+    /// Serialized label selector, if the kind has it.
+    pub label_selector: Option<Vec<String>>,
+}
+
 /// Builds the Scale of an object.
-pub fn of(object: &Object) -> Object {
-    let shown =
+pub fn of(kind: &KindRef, object: &Object) -> Object {
+    let paths = match kind {
+        KindRef::BuiltIn(_) => None,
+        KindRef::Custom(kind) => kind.scale.as_ref(),
+    };
+    let (desired, actual, selector) = match paths {
+        None => {
+            let desired = object.find("spec.replicas").and_then(Value::as_i64);
+            (desired, object.integer("status.replicas"), selector(object))
+        }
+        Some(paths) => {
+            let number = |path: &[String]| value_at(object, path).and_then(Value::as_i64);
+            let selector = paths.label_selector.as_deref().and_then(|path| value_at(object, path)?.as_str());
+            let selector = selector.filter(|text| !text.is_empty()).unwrap_or(NONE).to_owned();
+            (number(&paths.spec_replicas), number(&paths.status_replicas).unwrap_or(0), selector)
+        }
+    };
+    let copied =
         METADATA.iter().filter_map(|field| Some(((*field).to_owned(), object.meta()?.get(*field)?.clone())));
-    let metadata: Map<String, Value> = shown.collect();
+    let metadata: Map<String, Value> = copied.collect();
     let mut spec = Map::new();
     // Omitted if zero, like every number with omitempty.
-    if let Some(replicas) = object.find("spec.replicas").and_then(Value::as_i64).filter(|r| *r != 0) {
+    if let Some(replicas) = desired.filter(|replicas| *replicas != 0) {
         spec.insert("replicas".to_owned(), replicas.into());
     }
-    let mut status = json!({"replicas": object.integer("status.replicas")});
-    let selector = selector(object);
+    let mut status = json!({"replicas": actual});
     if selector != NONE
         && let Value::Object(status) = &mut status
     {
@@ -82,6 +109,26 @@ pub fn of(object: &Object) -> Object {
     scale.set("spec", spec);
     scale.set("status", status);
     scale
+}
+
+fn value_at<'a>(object: &'a Object, path: &[String]) -> Option<&'a Value> {
+    let (first, rest) = path.split_first()?;
+    rest.iter().try_fold(object.get(first)?, |value, field| value.get(field))
+}
+
+/// Whether a Scale can show the object: a custom object must have its desired number of replicas.
+///
+/// # Errors
+///
+/// The path of the missing field, with a leading dot.
+pub fn check(kind: &KindRef, object: &Object) -> Result<(), String> {
+    let KindRef::Custom(kind) = kind else { return Ok(()) };
+    match &kind.scale {
+        Some(paths) if value_at(object, &paths.spec_replicas).is_none() => {
+            Err(format!(".{}", paths.spec_replicas.join(".")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Serialized selector. Replication controllers select by labels, other kinds by a label selector.
@@ -106,17 +153,42 @@ pub fn validate(scale: &Object) -> FieldErrors {
 }
 
 /// Copies the replica count of a Scale into the object.
-pub fn apply(object: &mut Object, scale: &Object) {
+pub fn apply(kind: &KindRef, object: &mut Object, scale: &Object) {
     let replicas = scale.integer("spec.replicas");
+    if let KindRef::Custom(kind) = kind {
+        if let Some(paths) = &kind.scale {
+            set_at(&mut object.0, &paths.spec_replicas, replicas);
+        }
+        return;
+    }
     match object.get_mut("spec") {
         Some(Value::Object(spec)) => drop(spec.insert("replicas".to_owned(), replicas.into())),
         _ => object.set("spec", json!({"replicas": replicas})),
     }
 }
 
+/// Sets a number; maps on the path that are missing or of another type are replaced.
+fn set_at(map: &mut Map<String, Value>, path: &[String], number: i64) {
+    match path {
+        [] => {}
+        [last] => drop(map.insert(last.clone(), number.into())),
+        [first, rest @ ..] => {
+            let next = map.entry(first.as_str()).or_insert_with(|| json!({}));
+            if !next.is_object() {
+                *next = json!({});
+            }
+            if let Value::Object(next) = next {
+                set_at(next, rest, number);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const BUILT_IN: KindRef = KindRef::BuiltIn(&KIND);
 
     fn object(value: Value) -> Object {
         Object::from_value(value).unwrap()
@@ -156,9 +228,11 @@ mod tests {
         ] {
             let mut metadata_of_all = metadata.clone();
             metadata_of_all["labels"] = json!({"not": "shown"});
-            let scale =
-                of(&object(json!({"kind": "X", "apiVersion": "apps/v1", "metadata": metadata_of_all,
-                "spec": spec, "status": status})));
+            let scale = of(
+                &BUILT_IN,
+                &object(json!({"kind": "X", "apiVersion": "apps/v1", "metadata": metadata_of_all,
+                "spec": spec, "status": status})),
+            );
             let want = json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
                 "spec": want_spec, "status": want_status});
             assert_eq!(scale.clone().into_value(), want);
@@ -175,12 +249,12 @@ mod tests {
         let mut scale = object(json!({"spec": {"replicas": 5}, "status": {"replicas": 9}}));
         schema().conform(&mut scale).unwrap();
         assert!(validate(&scale).is_empty());
-        apply(&mut deployment, &scale);
+        apply(&BUILT_IN, &mut deployment, &scale);
         assert_eq!(
             deployment.clone().into_value(),
             json!({"spec": {"replicas": 5, "paused": true}, "status": {"replicas": 3}})
         );
-        apply(&mut deployment, &object(json!({})));
+        apply(&BUILT_IN, &mut deployment, &object(json!({})));
         assert_eq!(deployment.find("spec.replicas"), Some(&json!(0)), "a Scale without replicas sets zero");
         let errors = validate(&object(json!({"spec": {"replicas": -1}})));
         assert_eq!(

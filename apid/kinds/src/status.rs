@@ -8,9 +8,8 @@
 //! the metadata that it may change. For other subresources only the strategy applies.
 
 use apimachinery::object::Object;
-use schema::Schema;
 
-use crate::{Kind, StatusWrites};
+use crate::{KindRef, SchemaRef, StatusWrites};
 
 const STATUS: &str = "status";
 
@@ -18,8 +17,8 @@ const STATUS: &str = "status";
 const AUTHOR_METADATA: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
 
 /// Resets the status, unless the kind allows a status at creation.
-pub(crate) fn prepare_create(kind: &Kind, object: &mut Object) {
-    if !kind.has_status() || kind.strategy.keeps_status_on_create() {
+pub(crate) fn prepare_create(kind: &KindRef, object: &mut Object) {
+    if !kind.has_status() || kind.strategy().keeps_status_on_create() {
         return;
     }
     match empty(kind) {
@@ -29,7 +28,7 @@ pub(crate) fn prepare_create(kind: &Kind, object: &mut Object) {
 }
 
 /// Restores the part of the object that the subresource does not write.
-pub(crate) fn prepare_update(kind: &Kind, new: &mut Object, old: &Object, subresource: &str) {
+pub(crate) fn prepare_update(kind: &KindRef, new: &mut Object, old: &Object, subresource: &str) {
     if !kind.has_status() {
         return;
     }
@@ -37,7 +36,7 @@ pub(crate) fn prepare_update(kind: &Kind, new: &mut Object, old: &Object, subres
         "" => keep(new, old, STATUS),
         STATUS => {
             keep_all_but_status(new, old);
-            let kept: &[&str] = match kind.strategy.status_writes() {
+            let kept: &[&str] = match kind.strategy().status_writes() {
                 StatusWrites::Metadata => &[],
                 StatusWrites::MetadataWithoutLabels => &["labels"],
                 StatusWrites::StatusOnly => &AUTHOR_METADATA,
@@ -71,9 +70,10 @@ fn keep_all_but_status(new: &mut Object, old: &Object) {
     }
 }
 
-/// Empty status: the result of conforming an object without status.
-fn empty(kind: &Kind) -> Option<serde_json::Value> {
-    let mut nothing = Object::default();
-    Schema::of(kind.schema)?.conform(&mut nothing).ok()?;
-    nothing.remove(STATUS)
+/// Empty status of an object without status; None for a kind that omits it.
+fn empty(kind: &KindRef) -> Option<serde_json::Value> {
+    match kind.schema()? {
+        SchemaRef::BuiltIn(schema) => schema.empty().remove(STATUS),
+        SchemaRef::Custom(_) => None,
+    }
 }

@@ -42,6 +42,9 @@ pub enum Generation {
     Fixed,
     /// 1 at creation; counts changes outside metadata and status, and of these metadata fields.
     Counted(&'static [&'static str]),
+    /// 1 at creation; counts changes outside metadata, and outside the status if the kind has the subresource
+    /// `status`.
+    CountedOutsideMetadata,
 }
 
 /// Metadata that a write to `status` may change.
@@ -194,8 +197,13 @@ pub trait Strategy: Send + Sync {
     /// Its metadata is already marked.
     fn begin_deletion(&self, _object: &mut Object) {}
 
+    /// Finalizer of apid that an object gets when its deletion begins.
+    fn deletion_finalizer(&self, _names: &Names) -> Option<String> {
+        None
+    }
+
     /// Conversion to and from the storage version, for a non-storage version ([`crate::Storage::Shared`]).
-    fn conversion(&self) -> Option<&'static dyn Conversion> {
+    fn conversion(&self) -> Option<&dyn Conversion> {
         None
     }
 

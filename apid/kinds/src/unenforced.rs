@@ -28,11 +28,6 @@ impl UnenforcedKind {
     }
 }
 
-pub(crate) const CUSTOM_RESOURCES: UnenforcedKind = UnenforcedKind {
-    warning: "this server stores CustomResourceDefinitions but does not serve custom resources yet",
-    applies_to: None,
-};
-
 pub(crate) const ADMISSION_WEBHOOKS: UnenforcedKind = UnenforcedKind {
     warning: "this server stores webhook configurations but does not call admission webhooks yet",
     applies_to: None,

@@ -124,7 +124,7 @@ fn case_file_names() -> Vec<String> {
 
 fn stored_resources() -> Vec<String> {
     let names = Names::new(Preset::Kubernetes, "example.test").unwrap();
-    Registry::new(&names).stored().map(|resource| resource.kind.resource.to_owned()).collect()
+    Registry::new(&names).stored().map(|resource| resource.kind.resource().to_owned()).collect()
 }
 
 /// Runs all cases of a file and reports every difference.
@@ -135,7 +135,7 @@ fn check_file(name: &str) {
     let names = Names::new(Preset::Kubernetes, "example.test").unwrap();
     let registry = Registry::new(&names);
     let mut differences = Vec::new();
-    for resource in registry.stored().filter(|resource| resource.kind.resource == name) {
+    for resource in registry.stored().filter(|resource| resource.kind.resource() == name) {
         for case in cases.value.as_array().unwrap() {
             let title = case["name"].as_str().unwrap();
             let found = Case::new(resource, case).run();
@@ -157,8 +157,8 @@ impl<'a> Case<'a> {
     fn new(resource: &Resource, case: &'a Value) -> Self {
         let preset = if case["names"] == "svc" { Preset::Svc } else { Preset::Kubernetes };
         let names = Names::new(preset, "example.test").unwrap();
-        let group = names.group(resource.kind.group);
-        let resource = Arc::clone(Registry::new(&names).find_kind(&group, resource.kind.kind).unwrap());
+        let group = names.group(resource.kind.group());
+        let resource = Arc::clone(Registry::new(&names).find_kind(&group, resource.kind.kind()).unwrap());
         let clock = ManualClock::at(time::parse(CREATED).unwrap());
         Case { case, names, resource, clock, rng: SeededRng::new(1) }
     }
@@ -189,7 +189,7 @@ impl<'a> Case<'a> {
 
     fn object(&self, value: &Value) -> Object {
         let mut object = Object::from_value(value.clone()).unwrap();
-        object.set_type(&self.resource.api_version(), self.resource.kind.kind);
+        object.set_type(&self.resource.api_version(), self.resource.kind.kind());
         if object.name().is_empty() && object.meta_str("generateName").is_empty() {
             object.set_meta("name", "x");
         }
@@ -255,7 +255,7 @@ impl<'a> Case<'a> {
         }
         if !case["cells"].is_null() {
             self.clock.advance(Duration::from_secs(3600));
-            let table = self.resource.kind.strategy.table().unwrap_or(&kinds::table::DEFAULT);
+            let table = self.resource.kind.strategy().table().unwrap_or(&kinds::table::DEFAULT);
             let cells = (table.cells)(object, &self.clock);
             assert_eq!(cells.len(), table.columns.len());
             differ("cells", Value::Array(cells), &case["cells"]);
@@ -265,17 +265,17 @@ impl<'a> Case<'a> {
         for (field, value) in case["fields"].as_object().into_iter().flatten() {
             differ(field, entry.field(field).into(), value);
         }
-        for field in self.resource.kind.strategy.selectable_fields() {
+        for field in self.resource.kind.strategy().selectable_fields() {
             differ(
                 field,
                 entry.field(field).into(),
-                &self.resource.kind.strategy.field(object, field).into(),
+                &self.resource.kind.strategy().field(object, field).into(),
             );
         }
         let mut versioned = object.clone();
         versioned.set_meta("resourceVersion", "7");
         assert_eq!(entry.object(Revision(7)).unwrap(), versioned, "a round trip");
-        let warnings = self.resource.kind.strategy.warnings(object, old, &self.context(""));
+        let warnings = self.resource.kind.strategy().warnings(object, old, &self.context(""));
         differ("warnings", warnings.into(), &strings(&case["warnings"]).into());
         differences
     }

@@ -54,9 +54,9 @@ fn kind_facts_match_recorded_discovery() {
     // apid lists no resource that kube-apiserver does not list.
     for resource in registry.resources() {
         let api_version = resource.api_version();
-        let subresources = resource.kind.subresources.iter().map(|s| format!("/{}", s.name));
+        let subresources = resource.kind.subresources().iter().map(|s| format!("/{}", s.name));
         for part in subresources.chain([String::new()]) {
-            let ours = format!("{api_version} {}{part}", resource.kind.resource);
+            let ours = format!("{api_version} {}{part}", resource.kind.resource());
             // The recording has no resource list for these groups.
             let group_is_recorded = seen.iter().any(|s| s.starts_with(&format!("{api_version} ")));
             assert!(seen.contains(&ours) || !group_is_recorded, "{ours}");
@@ -67,22 +67,22 @@ fn kind_facts_match_recorded_discovery() {
 /// Discovery entry of a resource or subresource in the format of kube-apiserver.
 fn shown(registry: &Registry, group: &str, version: &str, name: &str, names: &Names) -> Option<Value> {
     let (resource, subresource) = name.split_once('/').map_or((name, None), |(r, s)| (r, Some(s)));
-    let kind = registry.find(group, version, resource)?.kind;
+    let kind = registry.find(group, version, resource)?.kind.clone();
     let verbs = |verbs: &[Verb]| verbs.iter().map(|v| v.as_str()).collect::<Vec<_>>();
-    let mut entry = json!({"name": name, "namespaced": kind.namespaced, "singularName": ""});
+    let mut entry = json!({"name": name, "namespaced": kind.namespaced(), "singularName": ""});
     let Some(subresource) = subresource else {
-        entry["singularName"] = kind.singular.into();
-        entry["kind"] = kind.kind.into();
-        entry["verbs"] = verbs(kind.verbs).into();
-        if !kind.short_names.is_empty() {
-            entry["shortNames"] = kind.short_names.into();
+        entry["singularName"] = kind.singular().into();
+        entry["kind"] = kind.kind().into();
+        entry["verbs"] = verbs(kind.verbs()).into();
+        if !kind.short_names().is_empty() {
+            entry["shortNames"] = kind.short_names().into();
         }
-        if !kind.categories.is_empty() {
-            entry["categories"] = kind.categories.into();
+        if !kind.categories().is_empty() {
+            entry["categories"] = kind.categories().into();
         }
         return Some(entry);
     };
-    let found = kind.subresources.iter().find(|s| s.name == subresource)?;
+    let found = kind.subresources().iter().find(|s| s.name == subresource)?;
     entry["kind"] = found.kind.into();
     entry["verbs"] = verbs(found.verbs).into();
     if let Some((stem, version)) = found.group_version {
@@ -96,7 +96,8 @@ fn shown(registry: &Registry, group: &str, version: &str, name: &str, names: &Na
 #[test]
 fn discovery_groups_are_in_kubernetes_order() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
-    let mut stems: Vec<&str> = Registry::new(&names).resources().iter().map(|r| r.kind.group).collect();
+    let registry = Registry::new(&names);
+    let mut stems: Vec<&str> = registry.resources().iter().map(|r| r.kind.group()).collect();
     stems.dedup();
     assert_eq!(
         stems,
@@ -129,7 +130,7 @@ fn discovery_groups_are_in_kubernetes_order() {
 fn deprecated_kinds_return_replacement_warning() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
     let registry = Registry::new(&names);
-    let said = registry.resources().iter().filter_map(|r| r.kind.strategy.deprecation(&names));
+    let said = registry.resources().iter().filter_map(|r| r.kind.strategy().deprecation(&names));
     assert_eq!(
         said.collect::<Vec<_>>(),
         [
@@ -149,19 +150,19 @@ fn minimal_object_of_every_kind_round_trips() {
             let entry = Decoder::new(resource).decode("", &entry::encode(&object)).unwrap();
             let mut versioned = object.clone();
             versioned.set_meta("resourceVersion", "7");
-            assert_eq!(entry.object(Revision(7)).unwrap(), versioned, "{}", resource.kind.kind);
+            assert_eq!(entry.object(Revision(7)).unwrap(), versioned, "{}", resource.kind.kind());
             let mut json = Vec::new();
             entry.write_json(&mut json, Revision(7), true);
             assert_eq!(serde_json::from_slice::<Value>(&json).unwrap(), versioned.into_value());
 
             let mut again = object.clone();
             resource.conform(&mut again).unwrap();
-            assert_eq!(again, object, "{}: conforming twice changes nothing", resource.kind.kind);
-            let table = resource.kind.strategy.table().unwrap_or(&kinds::table::DEFAULT);
+            assert_eq!(again, object, "{}: conforming twice changes nothing", resource.kind.kind());
+            let table = resource.kind.table();
             let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
-            assert_eq!((table.cells)(&object, &clock).len(), table.columns.len(), "{}", resource.kind.kind);
-            assert_eq!(table.columns.iter().filter(|c| c.format == "name").count(), 1);
-            assert!(table.columns.iter().all(|c| c.description.ends_with('.')), "{}", resource.kind.kind);
+            assert_eq!(table.cells(&object, &clock).len(), table.columns().len(), "{}", resource.kind.kind());
+            assert_eq!(table.columns().iter().filter(|c| c.format == "name").count(), 1);
+            assert!(table.columns().iter().all(|c| c.description.ends_with('.')), "{}", resource.kind.kind());
         }
     }
 }
@@ -174,7 +175,7 @@ fn spec_and_status_writes_are_separate_for_every_kind() {
     let rng = SeededRng::new(1);
     let mut count = 0;
     for resource in Registry::new(&names).stored().filter(|r| r.kind.has_status()) {
-        let name = resource.kind.kind;
+        let name = resource.kind.kind();
         let old = created(resource, &names, json!({"metadata": {"name": "x", "labels": {"a": "old"}}}));
         // Markers outside every schema: only the spec and status rules process them.
         let mut sent = old.clone();
@@ -202,7 +203,7 @@ fn created(resource: &kinds::Resource, names: &Names, body: Value) -> Object {
     let rng = SeededRng::new(1);
     let ctx = Context { names, clock: &clock, rng: &rng, subresource: "" };
     let mut object = Object::from_value(body).unwrap();
-    object.set_type(&resource.api_version(), resource.kind.kind);
+    object.set_type(&resource.api_version(), resource.kind.kind());
     let conformed = resource.conform(&mut object).unwrap();
     assert_eq!(conformed.unknown, [""; 0]);
     resource.default(&mut object, &ctx);

@@ -13,7 +13,7 @@ fn names(preset: Preset) -> Names {
 
 /// An object of a version in its stored form.
 fn conformed(resource: &Resource, mut value: Value) -> Object {
-    value["kind"] = resource.kind.kind.into();
+    value["kind"] = resource.kind.kind().into();
     value["apiVersion"] = resource.api_version().into();
     let mut object = Object::from_value(value).unwrap();
     let conformed = resource.conform(&mut object).unwrap();
@@ -43,7 +43,7 @@ fn served_versions_share_storage_keys() {
     let mut count = 0;
     for resource in registry.resources().iter().filter(|r| r.is_converted()) {
         let of = resource.stored();
-        assert_eq!((of.kind.storage, of.kind.kind), (Storage::Stored, resource.kind.kind));
+        assert_eq!((of.kind.storage(), of.kind.kind()), (Storage::Stored, resource.kind.kind()));
         assert_eq!(resource.key("team", "x"), of.key("team", "x"));
         assert_ne!(resource.api_version(), of.api_version());
         assert_eq!(registry.of_key(&resource.key("team", "x")).unwrap().api_version(), of.api_version());

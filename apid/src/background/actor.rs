@@ -11,7 +11,7 @@ use apimachinery::user::{AUTHENTICATED, MASTERS, UserInfo};
 
 use crate::audit::{Event, Stage};
 use crate::auth::Authorized;
-use crate::server_state::{Collection, ServerState};
+use crate::server_state::{Collection, ServedKinds, ServerState};
 use crate::verbs::deletion::options::DeleteOptions;
 use crate::verbs::options::{ListOptions, WriteOptions};
 use crate::verbs::patch::{self, Patch};
@@ -47,6 +47,7 @@ pub(super) struct Target<'a> {
 struct Action<'a> {
     actor: &'a Actor,
     target: Target<'a>,
+    kinds: Arc<ServedKinds>,
     authorized: Authorized,
     event: Event,
     notes: PluginOutput,
@@ -158,7 +159,8 @@ impl Actor {
         };
         let authorized =
             Authorized::internal(self.user.clone(), attributes, "work of the control plane itself");
-        Action { actor: self, target, authorized, event, notes: PluginOutput::default() }
+        let kinds = self.server_state.kinds();
+        Action { actor: self, target, kinds, authorized, event, notes: PluginOutput::default() }
     }
 }
 
@@ -166,6 +168,7 @@ impl Action<'_> {
     fn call(&self) -> Call<'_> {
         Call {
             server_state: &self.actor.server_state,
+            kinds: &self.kinds,
             by: &self.authorized,
             collection: self.target.collection,
             version: version(&self.target),
@@ -203,7 +206,7 @@ impl Action<'_> {
 }
 
 fn version<'a>(target: &Target<'a>) -> &'a str {
-    target.collection.resource.kind.versions.first().copied().unwrap_or_default()
+    target.collection.resource.kind.version()
 }
 
 /// Returns the attributes of the equivalent request.
@@ -215,24 +218,24 @@ fn attributes(verb: &str, target: &Target<'_>) -> Attributes {
     } else {
         format!("/apis/{group}/{}", version(target))
     };
-    if resource.kind.namespaced {
+    if resource.kind.namespaced() && !target.namespace.is_empty() {
         path.push_str(&format!("/namespaces/{}", target.namespace));
     }
-    for part in [resource.kind.resource, target.name, target.subresource] {
+    for part in [resource.kind.resource(), target.name, target.subresource] {
         if !part.is_empty() {
             path.push('/');
             path.push_str(part);
         }
     }
     // A namespace object is in itself (requirement A-AZD-51).
-    let is_namespace = group.is_empty() && resource.kind.resource == "namespaces";
+    let is_namespace = group.is_empty() && resource.kind.resource() == "namespaces";
     let namespace = if is_namespace { target.name } else { target.namespace };
     Attributes {
         verb: verb.to_owned(),
         resource_request: true,
         group: group.to_owned(),
         version: version(target).to_owned(),
-        resource: resource.kind.resource.to_owned(),
+        resource: resource.kind.resource().to_owned(),
         subresource: target.subresource.to_owned(),
         namespace: namespace.to_owned(),
         name: target.name.to_owned(),

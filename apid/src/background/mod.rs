@@ -15,6 +15,7 @@ use crate::server_state::ServerState;
 mod actor;
 mod admission_writes;
 mod condition;
+mod definitions;
 mod expiry;
 mod garbage;
 pub mod namespaces;
@@ -28,6 +29,7 @@ mod stored;
 pub(crate) mod unenforced;
 
 pub use admission_writes::AdmissionWrites;
+pub use definitions::DefinitionController;
 pub use policy_writes::PolicyWrites;
 pub use publishers::publish;
 

@@ -37,11 +37,10 @@ impl PolicyWrites {
         }
     }
 
-    fn collection(&self, write: &ObjectWrite) -> Result<&Collection, Status> {
-        let resource = self.server_state.registry.find(&write.group, &write.version, &write.resource);
-        resource
-            .and_then(|resource| self.server_state.collection(resource))
-            .ok_or_else(Status::unknown_resource)
+    fn collection(&self, write: &ObjectWrite) -> Result<Arc<Collection>, Status> {
+        let kinds = self.server_state.kinds();
+        let resource = kinds.registry.find(&write.group, &write.version, &write.resource);
+        resource.and_then(|resource| kinds.collection(resource).cloned()).ok_or_else(Status::unknown_resource)
     }
 }
 
@@ -49,8 +48,9 @@ impl PolicyWrites {
 impl PolicyWriter for PolicyWrites {
     async fn write(&self, controller: &str, _system: bool, write: &ObjectWrite) -> Result<u16, Status> {
         let actor = self.actor(controller);
+        let collection = self.collection(write)?;
         let target = Target {
-            collection: self.collection(write)?,
+            collection: &collection,
             namespace: &write.namespace,
             name: &write.name,
             subresource: "",

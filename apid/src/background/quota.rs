@@ -45,8 +45,8 @@ struct QuotaController {
     actor: Actor,
     reservations: Arc<Reservations>,
     quotas: Mutex<Quotas>,
-    /// Key prefixes of the followed kinds.
-    followed: Mutex<HashSet<String>>,
+    /// The objects of the followed kinds, by key prefix.
+    followed: Mutex<HashMap<String, Arc<Items>>>,
     /// Measured objects by namespace and key. Only one subtask counts, so the lock has no contention.
     measured: Mutex<HashMap<String, MeasuredObjects>>,
 }
@@ -67,10 +67,10 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     });
     let seen = Arc::clone(&work);
     let of_quotas = reflect(items, move |quota| seen.observe_quota(quota));
-    tokio::join!(of_quotas, work.count_all(), work.resync());
+    tokio::join!(of_quotas, work.count_all(), work.resync(), work.follow_new_kinds());
 }
 
-fn collection(server_state: &ServerState) -> Result<&Collection, Status> {
+fn collection(server_state: &ServerState) -> Result<Arc<Collection>, Status> {
     stored::core(server_state, "resourcequotas")
 }
 
@@ -105,13 +105,18 @@ impl QuotaController {
     /// Follows the kinds that these limits count.
     fn follow_kinds(self: &Arc<Self>, names: &[String]) {
         let server_state = self.actor.server_state();
-        for collection in server_state.collections().filter(|collection| collection.resource.kind.namespaced)
-        {
+        let collections = server_state.collections().into_iter();
+        for collection in collections.filter(|collection| collection.resource.kind.namespaced()) {
             let resource = &collection.resource;
             let counted =
                 names.iter().any(|name| quota::counts_resource(resource, name, &server_state.names));
-            if counted && self.followed.lock().insert(resource.key_prefix.clone()) {
-                let (work, items) = (Arc::clone(self), Arc::clone(&collection.items));
+            if !counted {
+                continue;
+            }
+            let items = Arc::clone(&collection.items);
+            let before = self.followed.lock().insert(resource.key_prefix.clone(), Arc::clone(&items));
+            if before.is_none_or(|before| !Arc::ptr_eq(&before, &items)) {
+                let work = Arc::clone(self);
                 tokio::spawn(reflect(items, move |seen| match seen {
                     ObjectEvent::Exists(entry) | ObjectEvent::Deleted(entry) => {
                         work.request_count(entry.namespace())
@@ -125,6 +130,23 @@ impl QuotaController {
     fn request_count(&self, namespace: &str) {
         if self.quotas.lock().contains_key(namespace) {
             self.reservations.request_recount(namespace);
+        }
+    }
+
+    /// Follows kinds that become served after the quotas that count them.
+    async fn follow_new_kinds(self: &Arc<Self>) {
+        let mut changes = self.actor.server_state().kinds_changes();
+        while changes.changed().await.is_ok() {
+            let served: HashSet<String> = {
+                let collections = self.actor.server_state().collections().into_iter();
+                collections.map(|collection| collection.resource.key_prefix.clone()).collect()
+            };
+            self.followed.lock().retain(|prefix, _| served.contains(prefix));
+            let names: BTreeSet<String> = {
+                let quotas = self.quotas.lock();
+                quotas.values().flat_map(|of_namespace| of_namespace.values().flatten().cloned()).collect()
+            };
+            self.follow_kinds(&names.into_iter().collect::<Vec<_>>());
         }
     }
 
@@ -163,13 +185,14 @@ impl QuotaController {
         let quotas = collection(server_state)?;
         let _lock = self.reservations.lock_namespace(namespace).await;
         let promises = self.reservations.in_namespace(namespace);
-        let stored = stored::objects(quotas, &quotas.resource.key(namespace, "")).await?;
-        let counted: Vec<&Collection> = server_state
+        let stored = stored::objects(&quotas, &quotas.resource.key(namespace, "")).await?;
+        let counted: Vec<Arc<Collection>> = server_state
             .collections()
+            .into_iter()
             .filter(|collection| {
                 let about =
                     |name: &str| quota::counts_resource(&collection.resource, name, &server_state.names);
-                collection.resource.kind.namespaced && stored.iter().any(|quota| limits(quota).any(about))
+                collection.resource.kind.namespaced() && stored.iter().any(|quota| limits(quota).any(about))
             })
             .collect();
         let objects = self.measure(namespace, &counted, &promises).await?;
@@ -177,7 +200,7 @@ impl QuotaController {
             let new = self.counted(&quota, &objects);
             if new.at(&["status"]) != quota.at(&["status"]) {
                 let name = quota.name().to_owned();
-                let target = Target { collection: quotas, namespace, name: &name, subresource: "status" };
+                let target = Target { collection: &quotas, namespace, name: &name, subresource: "status" };
                 self.actor.update(target, new).await?;
             }
         }
@@ -185,12 +208,12 @@ impl QuotaController {
     }
 
     /// Measures the objects of the counted kinds, and those that are reserved and not stored yet.
-    async fn measure<'a>(
+    async fn measure(
         &self,
         namespace: &str,
-        counted: &[&'a Collection],
+        counted: &[Arc<Collection>],
         promises: &[Reservation],
-    ) -> Result<Vec<(&'a Collection, Vec<Arc<MeasuredObject>>)>, Status> {
+    ) -> Result<Vec<(Arc<Collection>, Vec<Arc<MeasuredObject>>)>, Status> {
         let server_state = self.actor.server_state();
         let mut known = self.measured.lock().remove(namespace).unwrap_or_default();
         let mut now_known = MeasuredObjects::with_capacity(known.len());
@@ -230,14 +253,14 @@ impl QuotaController {
                     && snapshot.item(&promise.key).is_none()
             });
             of_kind.extend(new.map(|promise| Arc::new(promise.measured.clone())));
-            all.push((*collection, of_kind));
+            all.push((Arc::clone(collection), of_kind));
         }
         self.measured.lock().insert(namespace.to_owned(), now_known);
         Ok(all)
     }
 
     /// Returns a quota with its limits and usage in the status.
-    fn counted(&self, quota: &Object, objects: &[(&Collection, Vec<Arc<MeasuredObject>>)]) -> Object {
+    fn counted(&self, quota: &Object, objects: &[(Arc<Collection>, Vec<Arc<MeasuredObject>>)]) -> Object {
         let server_state = self.actor.server_state();
         let now = server_state.clock.now();
         let scopes = Scopes::of(quota);

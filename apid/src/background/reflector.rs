@@ -23,11 +23,15 @@ pub(super) enum ObjectEvent<'a> {
 /// Calls `see` for every existing object of a collection, then for every change in order.
 ///
 /// After a failed watch, the reflector lists and watches again: an object may be reported twice, and a
-/// deletion during the gap is not reported. Objects that cannot be decoded are skipped.
+/// deletion during the gap is not reported. It returns when the kind is no longer served. Objects that cannot be decoded are skipped.
 pub(super) async fn reflect(items: Arc<Items>, mut see: impl FnMut(ObjectEvent<'_>) + Send) {
     loop {
         if let Err(reason) = reflect_once(&items, &mut see).await {
             tracing::debug!(prefix = %items.prefix(), %reason, "watch of a background task failed; listing again");
+        }
+        // The kind is not served any more, or its definition changed.
+        if items.is_retired() {
+            return;
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -46,7 +46,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let actor = Actor::controller(server_state.clone(), "service-account-controller", own_account);
     let make = async {
         while let Some(namespace) = queue.recv().await {
-            if let Err(status) = ensure(&actor, namespaces, accounts, &namespace).await {
+            if let Err(status) = ensure(&actor, &namespaces, &accounts, &namespace).await {
                 tracing::warn!(namespace, reason = %status, "creating the default service account failed; retrying");
                 let again = again.clone();
                 tokio::spawn(async move {

@@ -4,6 +4,8 @@
 //!
 //! Objects that cannot be decoded are logged and skipped, so that they do not block the others.
 
+use std::sync::Arc;
+
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::entry::Entry;
@@ -15,10 +17,11 @@ use crate::server_state::{Collection, Item, ServerState};
 /// # Errors
 ///
 /// The resource is not served.
-pub(super) fn core<'a>(server_state: &'a ServerState, resource: &str) -> Result<&'a Collection, Status> {
-    let found = server_state.registry.find("", "v1", resource);
+pub(super) fn core(server_state: &ServerState, resource: &str) -> Result<Arc<Collection>, Status> {
+    let kinds = server_state.kinds();
+    let found = kinds.registry.find("", "v1", resource);
     found
-        .and_then(|resource| server_state.collection(resource))
+        .and_then(|resource| kinds.collection(resource).cloned())
         .ok_or_else(|| Status::internal(format!("{resource} are not served")))
 }
 
@@ -27,14 +30,15 @@ pub(super) fn core<'a>(server_state: &'a ServerState, resource: &str) -> Result<
 /// # Errors
 ///
 /// The kind is not served.
-pub(super) fn of_kind<'a>(
-    server_state: &'a ServerState,
+pub(super) fn of_kind(
+    server_state: &ServerState,
     group: &str,
     kind: &str,
-) -> Result<&'a Collection, Status> {
-    let found = server_state.registry.find_kind(&server_state.names.group(group), kind);
+) -> Result<Arc<Collection>, Status> {
+    let kinds = server_state.kinds();
+    let found = kinds.registry.find_kind(&server_state.names.group(group), kind);
     found
-        .and_then(|resource| server_state.collection(resource))
+        .and_then(|resource| kinds.collection(resource).cloned())
         .ok_or_else(|| Status::internal(format!("objects of kind {kind} are not served")))
 }
 

@@ -26,10 +26,10 @@ pub(super) async fn report(server_state: Arc<ServerState>) {
 /// # Errors
 ///
 /// The store cannot be read.
-pub(crate) async fn count(server_state: &ServerState) -> Result<Vec<(&'static str, usize)>, Status> {
+pub(crate) async fn count(server_state: &ServerState) -> Result<Vec<(String, usize)>, Status> {
     let mut counts = Vec::new();
-    for resource in server_state.registry.stored() {
-        let Some(unenforced) = resource.kind.strategy.unenforced() else { continue };
+    for resource in server_state.registry().stored() {
+        let Some(unenforced) = resource.kind.strategy().unenforced() else { continue };
         let Some(collection) = server_state.collection(resource) else { continue };
         let snapshot = collection.items.snapshot().await.map_err(stored::unavailable)?;
         let items = snapshot.scope(&resource.key_prefix, "");
@@ -42,7 +42,7 @@ pub(crate) async fn count(server_state: &ServerState) -> Result<Vec<(&'static st
                 .count()
         };
         if count > 0 {
-            counts.push((resource.kind.kind, count));
+            counts.push((resource.kind.kind().to_owned(), count));
         }
     }
     Ok(counts)

@@ -165,7 +165,7 @@ impl Discovery {
 }
 
 /// Resources by group and version, in the order of the registry.
-type Groups<'a> = Vec<(String, Vec<(&'static str, Vec<&'a Resource>)>)>;
+type Groups<'a> = Vec<(String, Vec<(&'a str, Vec<&'a Resource>)>)>;
 
 fn group(registry: &Registry) -> Groups<'_> {
     let mut groups: Groups<'_> = Vec::new();
@@ -176,10 +176,10 @@ fn group(registry: &Registry) -> Groups<'_> {
             groups.len() - 1
         });
         let Some((_, versions)) = groups.get_mut(at) else { continue };
-        for version in resource.kind.versions {
-            match versions.iter_mut().find(|(known, _)| known == version) {
-                Some((_, resources)) => resources.push(resource),
-                None => versions.push((version, vec![resource])),
+        for version in resource.kind.versions() {
+            match versions.iter_mut().find(|(known, _)| *known == version) {
+                Some((_, resources)) => resources.push(&**resource),
+                None => versions.push((version, vec![&**resource])),
             }
         }
     }
@@ -215,29 +215,29 @@ fn verbs(verbs: &[Verb]) -> Value {
 
 /// Returns the entries of a resource and its subresources.
 fn resource_entries(resource: &Resource, version: &str, names: &Names) -> Vec<Value> {
-    let kind = resource.kind;
+    let kind = &resource.kind;
     let mut main = Map::new();
-    main.insert("name".into(), kind.resource.into());
-    main.insert("singularName".into(), kind.singular.into());
-    main.insert("namespaced".into(), kind.namespaced.into());
-    main.insert("kind".into(), kind.kind.into());
-    main.insert("verbs".into(), verbs(kind.verbs));
-    if !kind.short_names.is_empty() {
-        main.insert("shortNames".into(), json!(kind.short_names));
+    main.insert("name".into(), kind.resource().into());
+    main.insert("singularName".into(), kind.singular().into());
+    main.insert("namespaced".into(), kind.namespaced().into());
+    main.insert("kind".into(), kind.kind().into());
+    main.insert("verbs".into(), verbs(kind.discovery_verbs()));
+    if !kind.short_names().is_empty() {
+        main.insert("shortNames".into(), json!(kind.short_names()));
     }
-    if !kind.categories.is_empty() {
-        main.insert("categories".into(), json!(kind.categories));
+    if !kind.categories().is_empty() {
+        main.insert("categories".into(), json!(kind.categories()));
     }
-    if matches!(kind.storage, Storage::Stored | Storage::Shared(_)) {
+    if matches!(kind.storage(), Storage::Stored | Storage::Shared(_)) {
         main.insert("storageVersionHash".into(), storage_version_hash(resource).into());
     }
     let mut entries = vec![Value::Object(main)];
-    for subresource in kind.subresources {
+    for subresource in kind.subresources() {
         let mut entry = json!({
-            "name": format!("{}/{}", kind.resource, subresource.name),
+            "name": format!("{}/{}", kind.resource(), subresource.name),
             "singularName": "",
-            "namespaced": kind.namespaced,
-            "kind": subresource.kind,
+            "namespaced": kind.namespaced(),
+            "kind": kind.body_kind(subresource),
             "verbs": verbs(subresource.verbs),
         });
         if let Some((group, other_version)) = foreign_group_version(subresource, resource, version, names) {
@@ -266,8 +266,8 @@ fn foreign_group_version<'a>(
 /// Clients detect changes of the storage version with it.
 fn storage_version_hash(resource: &Resource) -> String {
     let resource = resource.stored();
-    let version = resource.kind.versions.first().copied().unwrap_or("");
-    let text = format!("{}/{version}/{}", resource.group_resource.group, resource.kind.kind);
+    let version = resource.kind.version();
+    let text = format!("{}/{version}/{}", resource.group_resource.group, resource.kind.kind());
     let hash = digest::digest(&digest::SHA256, text.as_bytes());
     STANDARD.encode(hash.as_ref().get(..8).unwrap_or_default())
 }
@@ -286,29 +286,29 @@ fn aggregated_group(group: &str, versions: &[(&str, Vec<&Resource>)], names: &Na
 }
 
 fn aggregated_resource(resource: &Resource, version: &str, names: &Names) -> Value {
-    let kind = resource.kind;
+    let kind = &resource.kind;
     // A kind of the served version omits group and version.
     let own = |kind: &str| json!({"group": "", "version": "", "kind": kind});
     let mut out = Map::new();
-    out.insert("resource".into(), kind.resource.into());
-    out.insert("responseKind".into(), own(kind.kind));
-    out.insert("scope".into(), if kind.namespaced { "Namespaced" } else { "Cluster" }.into());
-    out.insert("singularResource".into(), kind.singular.into());
-    out.insert("verbs".into(), verbs(kind.verbs));
-    if !kind.short_names.is_empty() {
-        out.insert("shortNames".into(), json!(kind.short_names));
+    out.insert("resource".into(), kind.resource().into());
+    out.insert("responseKind".into(), own(kind.kind()));
+    out.insert("scope".into(), if kind.namespaced() { "Namespaced" } else { "Cluster" }.into());
+    out.insert("singularResource".into(), kind.singular().into());
+    out.insert("verbs".into(), verbs(kind.discovery_verbs()));
+    if !kind.short_names().is_empty() {
+        out.insert("shortNames".into(), json!(kind.short_names()));
     }
-    if !kind.categories.is_empty() {
-        out.insert("categories".into(), json!(kind.categories));
+    if !kind.categories().is_empty() {
+        out.insert("categories".into(), json!(kind.categories()));
     }
-    if !kind.subresources.is_empty() {
+    if !kind.subresources().is_empty() {
         let subresources: Vec<Value> = kind
-            .subresources
+            .subresources()
             .iter()
             .map(|subresource| {
                 let response = match foreign_group_version(subresource, resource, version, names) {
-                    Some((group, version)) => json!({"group": group, "version": version, "kind": subresource.kind}),
-                    None => own(subresource.kind),
+                    Some((group, version)) => json!({"group": group, "version": version, "kind": kind.body_kind(subresource)}),
+                    None => own(kind.body_kind(subresource)),
                 };
                 json!({"subresource": subresource.name, "responseKind": response, "verbs": verbs(subresource.verbs)})
             })
@@ -334,7 +334,7 @@ mod tests {
         let discovery = Discovery::new(&registry, &names, "127.0.0.1:1");
         for resource in registry.resources() {
             let group = &resource.group_resource.group;
-            for version in resource.kind.versions {
+            for version in resource.kind.versions() {
                 let path = if group.is_empty() {
                     format!("/api/{version}")
                 } else {
@@ -342,12 +342,12 @@ mod tests {
                 };
                 let list = read(discovery.document(&path));
                 let resources = list["resources"].as_array().unwrap();
-                let entry = resources.iter().find(|r| r["name"] == resource.kind.resource).expect("listed");
-                assert_eq!(entry["namespaced"], resource.kind.namespaced);
+                let entry = resources.iter().find(|r| r["name"] == resource.kind.resource()).expect("listed");
+                assert_eq!(entry["namespaced"], resource.kind.namespaced());
                 let root = if group.is_empty() { "/api" } else { "/apis" };
                 let all = read(discovery.aggregated(root, "v2"));
                 let text = all.to_string();
-                assert!(text.contains(&format!("\"resource\":\"{}\"", resource.kind.resource)), "{path}");
+                assert!(text.contains(&format!("\"resource\":\"{}\"", resource.kind.resource())), "{path}");
             }
         }
         assert!(discovery.has_group("") && !discovery.has_group("none.example.com"));

@@ -28,7 +28,7 @@ use super::shares::Shares;
 use super::work_pool::WorkPool;
 use super::{head_limits, paths};
 use crate::auth::{Authenticated, Authorized, Credentials, PrefetchedDecision};
-use crate::server_state::ServerState;
+use crate::server_state::{ServedKinds, ServerState};
 
 /// The request handler of a server.
 pub struct Api {
@@ -75,11 +75,13 @@ impl Api {
         let compression = server_state.gates.enabled(serving::gates::Gate::ApiResponseCompression);
         let response_options = ResponseOptions::new(&head.headers, &query, compression);
         let info = RequestInfo::resolve(&head.method, head_limits::path_within_limit(&head.uri), &query);
-        let resource = resource_of(server_state, &info);
+        let kinds = server_state.kinds();
+        let resource = resource_of(&kinds, &info);
         let context = Arc::new(RequestContext {
             response_options,
             info,
             resource,
+            kinds,
             server_state: Arc::clone(server_state),
             head,
             header_credentials,
@@ -226,12 +228,12 @@ impl Api {
 }
 
 /// Returns the kind of a resource request.
-fn resource_of(server_state: &ServerState, info: &RequestInfo) -> Option<Arc<Resource>> {
+fn resource_of(kinds: &ServedKinds, info: &RequestInfo) -> Option<Arc<Resource>> {
     let a = &info.attributes;
     if !a.resource_request {
         return None;
     }
-    server_state.registry.find(&a.group, &a.version, &a.resource).cloned()
+    kinds.registry.find(&a.group, &a.version, &a.resource).cloned()
 }
 
 /// Returns the audit ID of the client if it is valid, else a new one.

@@ -184,12 +184,13 @@ impl ListChunks {
                     out.push(b',');
                 }
                 let is_large = item.value().len() > CHUNK_TARGET;
+                let with_type = self.representation.items_have_type();
                 let object = ResponseObject::item(item);
                 if is_large {
-                    self.rest = object.split_json(out, false)?;
+                    self.rest = object.split_json(out, with_type)?;
                     self.rest_held = 0;
                 } else {
-                    object.write_json(out, false)?;
+                    object.write_json(out, with_type)?;
                 }
             }
             Form::Trees(encoding) => {
@@ -367,7 +368,7 @@ impl Representation {
                 self.api_version(),
                 self.resource.list_kind(),
                 ListMessage::new(&metadata),
-                protobuf::schema_of(&self.api_version(), self.resource.kind.kind),
+                protobuf::schema_of(&self.api_version(), self.resource.kind.kind()),
             ),
             Shape::Metadata(version) => (
                 self.meta_version(version),

@@ -57,9 +57,9 @@ pub struct RequestMetrics {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Series {
     verb: &'static str,
-    /// Group and resource, as the address of the static kind; 0 for no resource.
-    kind: usize,
-    version: &'static str,
+    /// Hash of group and resource; 0 for no resource.
+    kind: u64,
+    version: VersionLabel,
     subresource: &'static str,
     scope: &'static str,
     dry_run: bool,
@@ -70,7 +70,32 @@ struct Series {
 impl Hash for Series {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let verb = self.verb.as_bytes().first().copied().unwrap_or_default();
-        (self.kind ^ usize::from(self.code) << 8 ^ usize::from(verb)).hash(state);
+        (self.kind ^ u64::from(self.code) << 8 ^ u64::from(verb)).hash(state);
+    }
+}
+
+/// A version in place: a lookup allocates nothing. A longer version is cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct VersionLabel([u8; VersionLabel::BYTES]);
+
+impl VersionLabel {
+    /// Longer than the version of any built-in kind.
+    const BYTES: usize = 24;
+
+    fn new(version: &str) -> Self {
+        let mut end = version.len().min(VersionLabel::BYTES);
+        while !version.is_char_boundary(end) {
+            end -= 1;
+        }
+        let mut bytes = [0; VersionLabel::BYTES];
+        for (to, from) in bytes.iter_mut().zip(version.as_bytes().iter().take(end)) {
+            *to = *from;
+        }
+        VersionLabel(bytes)
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or("").trim_end_matches('\0')
     }
 }
 
@@ -96,14 +121,12 @@ impl RequestMetrics {
         latency: Duration,
     ) {
         let a = &info.attributes;
-        let subresource =
-            |r: &Resource| r.kind.subresources.iter().find(|s| s.name == a.subresource).copied();
+        let subresource = |r: &Resource| r.kind.subresource(&a.subresource).copied();
         let resource = resource.filter(|r| a.subresource.is_empty() || subresource(r).is_some());
         let series = Series {
             verb: verb(&a.verb),
-            kind: resource.map_or(0, |r| std::ptr::from_ref(r.kind).addr()),
-            version: resource
-                .map_or("", |r| r.kind.versions.iter().copied().find(|v| *v == a.version).unwrap_or("")),
+            kind: resource.map_or(0, |r| r.hash),
+            version: VersionLabel::new(resource.map_or("", |_| a.version.as_str())),
             subresource: resource.and_then(subresource).map_or("", |s: Subresource| s.name),
             scope: scope(info, resource.is_some()),
             dry_run: query.all("dryRun").any(|value| value == "All"),
@@ -163,7 +186,7 @@ impl RequestMetrics {
             ("verb", series.verb.to_owned()),
             ("dry_run", if series.dry_run { "All" } else { "" }.to_owned()),
             ("group", resource.map_or_else(String::new, |r| r.group_resource.group.clone())),
-            ("version", series.version.to_owned()),
+            ("version", series.version.as_str().to_owned()),
             ("resource", resource.map_or_else(String::new, |r| r.group_resource.resource.clone())),
             ("subresource", series.subresource.to_owned()),
             ("scope", series.scope.to_owned()),

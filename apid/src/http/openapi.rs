@@ -93,7 +93,7 @@ async fn make<T: Send + 'static>(
     context: &RequestContext,
     work: impl FnOnce(&OpenApi) -> Result<T, String> + Send + 'static,
 ) -> Result<T, Status> {
-    let api = Arc::clone(&context.server_state.openapi);
+    let api = Arc::clone(&context.kinds.openapi);
     let made = tokio::task::spawn_blocking(move || work(&api)).await.map_err(Status::internal)?;
     made.map_err(Status::internal)
 }

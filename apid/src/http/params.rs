@@ -115,7 +115,7 @@ fn from_query(query: &Query) -> Result<RawDeleteOptions, Status> {
 }
 
 fn from_body(body: &[u8], format: BodyFormat, limits: Limits) -> Result<RawDeleteOptions, Status> {
-    let parsed = format.payload(body).parse("meta/v1.DeleteOptions", limits);
+    let parsed = format.payload(body).parse(Some("meta/v1.DeleteOptions"), limits);
     let decoded = parsed.map_err(|error| decode_error_status(&error, unreadable))?;
     let fields = match decoded.value {
         Value::Object(fields) => fields,

@@ -46,7 +46,7 @@ fn plain(context: &RequestContext, value: &Value) -> Result<ApiResponse, Status>
 }
 
 fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
-    let mut paths: BTreeSet<String> = context.server_state.discovery.paths().map(str::to_owned).collect();
+    let mut paths: BTreeSet<String> = context.kinds.discovery().paths().map(str::to_owned).collect();
     for endpoint in HEALTH_ENDPOINTS {
         paths.insert(format!("/{endpoint}"));
     }
@@ -101,7 +101,7 @@ fn health(context: &RequestContext, endpoint: &str, rest: &[&str]) -> Result<Api
 
 fn discovery(context: &RequestContext, segments: &[&str]) -> Result<ApiResponse, Status> {
     let path = format!("/{}", segments.join("/"));
-    let discovery = &context.server_state.discovery;
+    let discovery = context.kinds.discovery();
     let Some(document) = discovery.document(&path) else {
         return match segments {
             ["apis", group, ..] if !discovery.has_group(group) => Ok(ApiResponse::not_found()),

@@ -36,8 +36,9 @@ pub(super) fn schema_of(api_version: &str, kind: &str) -> Option<&'static Schema
 
 /// Whether a kind has a Protobuf message of its own; custom kinds have none.
 pub(super) fn is_form_of(resource: &Resource) -> bool {
-    let kind = resource.kind;
-    kind.schema.strip_suffix(kind.kind).is_some_and(|package| package.ends_with('.'))
+    let (kind, type_name) = (resource.kind.kind(), resource.kind.type_name());
+    let package = type_name.and_then(|name| name.strip_suffix(kind));
+    package.is_some_and(|package| package.ends_with('.'))
 }
 
 /// Encodes an object in its envelope.

@@ -9,7 +9,7 @@ use apimachinery::gvk::GroupVersion;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use bytes::Bytes;
-use kinds::{Resource, Table};
+use kinds::Resource;
 use schema::Schema;
 use serde_json::{Value, json};
 
@@ -117,6 +117,11 @@ impl Representation {
         }))
     }
 
+    /// Whether list items have kind and apiVersion: those of custom kinds (requirement D-LIST-11).
+    pub(super) fn items_have_type(&self) -> bool {
+        self.resource.is_custom()
+    }
+
     /// Whether objects are represented in their stored form.
     pub(super) fn is_stored_form(&self) -> bool {
         matches!(self.shape, Shape::Own | Shape::AggregatedDiscovery(_)) && !self.resource.is_converted()
@@ -181,8 +186,10 @@ impl Representation {
         match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => {
                 let mut object = self.converted(source.object()?)?;
-                object.remove("kind");
-                object.remove("apiVersion");
+                if !self.items_have_type() {
+                    object.remove("kind");
+                    object.remove("apiVersion");
+                }
                 Ok(object.into_value())
             }
             Shape::Metadata(version) => self.metadata_of(&source, version),
@@ -234,7 +241,7 @@ impl Representation {
         }
         let value = match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => {
-                json!({"kind": self.resource.kind.kind, "apiVersion": self.api_version(), "metadata": metadata})
+                json!({"kind": self.resource.kind.kind(), "apiVersion": self.api_version(), "metadata": metadata})
             }
             Shape::Metadata(version) => {
                 json!({"kind": "PartialObjectMetadata", "apiVersion": self.meta_version(version), "metadata": metadata})
@@ -273,13 +280,9 @@ impl Representation {
         })
     }
 
-    fn columns(&self) -> &'static Table {
-        self.resource.kind.strategy.table().unwrap_or(&kinds::table::DEFAULT)
-    }
-
     /// Makes a Table row. The cells come from the stored version, whatever version the `object` field has.
     fn row(&self, object: Object, version: &str) -> Result<Value, Status> {
-        let cells = (self.columns().cells)(&object, &*self.server_state.clock);
+        let cells = self.resource.kind.table().cells(&object, &*self.server_state.clock);
         let object_field = match self.include {
             Include::None => Value::Null,
             Include::Metadata => self.partial(self.converted(object)?, version),
@@ -291,7 +294,7 @@ impl Representation {
     /// Converts a stored object to the represented version.
     fn converted(&self, mut object: Object) -> Result<Object, Status> {
         self.resource.convert_from_storage(&mut object, &self.server_state.names).map_err(|error| {
-            tracing::error!(%error, kind = self.resource.kind.kind, name = object.name(), "conversion of a stored object failed; responding 500");
+            tracing::error!(%error, kind = self.resource.kind.kind(), name = object.name(), "conversion of a stored object failed; responding 500");
             Status::internal("conversion of a stored object to the requested version failed")
         })?;
         Ok(object)
@@ -305,7 +308,7 @@ impl Representation {
         rows: Vec<Value>,
     ) -> Value {
         let columns = with_columns.then(|| {
-            let columns = self.columns().columns.iter().map(|column| {
+            let columns = self.resource.kind.table().columns().into_iter().map(|column| {
                 json!({
                     "name": column.name,
                     "type": column.kind,

@@ -24,13 +24,15 @@ use super::shares::UserShare;
 use super::work_pool::WorkPool;
 use crate::audit::{Event, Stage};
 use crate::auth::HeaderCredentials;
-use crate::server_state::ServerState;
+use crate::server_state::{ServedKinds, ServerState};
 
 /// The health check endpoints.
 pub(super) const HEALTH_ENDPOINTS: [&str; 3] = ["livez", "readyz", "healthz"];
 
 /// A request with its attributes, connection, audit record and response options.
 pub(super) struct RequestContext {
+    /// The kinds that this request sees.
+    pub(super) kinds: Arc<ServedKinds>,
     pub(super) server_state: Arc<ServerState>,
     pub(super) head: Parts,
     /// Credentials that the handler removed from the headers.

@@ -11,6 +11,8 @@
 //! The work of a list depends on its scope, its limit and its selectors: a list without a selector stops at its
 //! limit and counts the rest, a selector compares the labels of every object in scope.
 
+use std::sync::Arc;
+
 use apimachinery::attributes::{Attributes, ParsedSelector};
 use apimachinery::codec::Cost;
 use kinds::Storage;
@@ -142,7 +144,7 @@ impl ListScope {
         let comparisons = comparisons(a);
         let snapshot = collection.items.snapshot_now()?;
         let resource = &collection.resource;
-        let keys = match (resource.kind.namespaced, a.namespace.as_str(), a.name.as_str()) {
+        let keys = match (resource.kind.namespaced(), a.namespace.as_str(), a.name.as_str()) {
             (_, _, name) if !name.is_empty() => resource.key(&a.namespace, name),
             (true, namespace, _) if !namespace.is_empty() => format!("{}{namespace}/", resource.key_prefix),
             _ => resource.key_prefix.clone(),
@@ -206,10 +208,10 @@ fn is_copied(context: &RequestContext) -> bool {
     !context.response_options.pretty && negotiate::accepts_stored_json(&context.head.headers)
 }
 
-fn stored_collection(context: &RequestContext) -> Option<&Collection> {
+fn stored_collection(context: &RequestContext) -> Option<&Arc<Collection>> {
     let resource = context.resource.as_ref()?;
-    let is_stored = matches!(resource.kind.storage, Storage::Stored | Storage::Shared(_));
-    is_stored.then(|| context.server_state.collection(resource))?
+    let is_stored = matches!(resource.kind.storage(), Storage::Stored | Storage::Shared(_));
+    is_stored.then(|| context.kinds.collection(resource))?
 }
 
 #[cfg(test)]

@@ -29,18 +29,17 @@ pub(super) async fn handle(
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
     let a = by.attributes();
-    let server_state = &context.server_state;
     let Some(resource) = &context.resource else {
-        return if server_state.discovery.has_group(&a.group) {
+        return if context.kinds.discovery().has_group(&a.group) {
             Err(Status::unknown_resource())
         } else {
             Ok(ApiResponse::not_found())
         };
     };
-    if !resource.kind.namespaced && !context.info.namespace.is_empty() {
+    if !resource.kind.namespaced() && !context.info.namespace.is_empty() {
         return Err(Status::unknown_resource());
     }
-    match (resource.kind.storage, server_state.collection(resource)) {
+    match (resource.kind.storage(), context.kinds.collection(resource)) {
         (Storage::Stored | Storage::Shared(_), Some(collection)) => {
             stored(context, by, collection, body).await
         }
@@ -56,19 +55,19 @@ async fn stored(
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
     let a = by.attributes();
-    let kind = collection.served.kind;
+    let kind = &collection.served.kind;
     let name = context.info.path_name();
     let namespace = context.info.namespace.as_str();
     let method = &context.head.method;
     let reading = matches!(*method, Method::GET | Method::HEAD);
-    let in_all_namespaces = kind.namespaced && namespace.is_empty();
+    let in_all_namespaces = kind.namespaced() && namespace.is_empty();
     if in_all_namespaces && !name.is_empty() {
         return Err(Status::unknown_resource());
     }
     let subresource = match a.subresource.as_str() {
         "" => None,
         sought => {
-            let found = kind.subresources.iter().find(|subresource| subresource.name == sought);
+            let found = kind.subresource(sought);
             Some(found.ok_or_else(Status::unknown_resource)?)
         }
     };
@@ -90,11 +89,12 @@ async fn stored(
         Method::DELETE if !in_all_namespaces => Some(Verb::DeleteCollection),
         _ => None,
     };
-    let served = subresource.map_or(kind.verbs, |subresource| subresource.verbs);
+    let served = subresource.map_or(kind.verbs(), |subresource| subresource.verbs);
     let verb = verb.filter(|verb| served.contains(verb)).ok_or_else(Status::method_not_allowed)?;
     let notes = PluginOutput::default();
     let call = Call {
         server_state: &context.server_state,
+        kinds: &context.kinds,
         by,
         collection,
         version: &a.version,
@@ -116,7 +116,7 @@ async fn stored(
         Verb::Delete => delete(context, &call, body).await,
         Verb::DeleteCollection => delete_collection(context, &call, body).await,
     };
-    let deprecation = kind.strategy.deprecation(&context.server_state.names);
+    let deprecation = kind.strategy().deprecation(&context.server_state.names);
     if deprecation.is_some() {
         context.server_state.request_metrics.deprecated(&collection.resource, &a.version, &a.subresource);
         let key = context.server_state.names.group_key("deprecated");
@@ -292,7 +292,7 @@ async fn review(
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
     let a = by.attributes();
-    let scoped = resource.kind.namespaced != context.info.namespace.is_empty();
+    let scoped = resource.kind.namespaced() != context.info.namespace.is_empty();
     let named = !context.info.path_name().is_empty() || !a.subresource.is_empty();
     if named || context.info.has_extra_segments || !scoped {
         return Err(Status::unknown_resource());
@@ -300,15 +300,16 @@ async fn review(
     if context.head.method != Method::POST || context.info.is_watch_path {
         return Err(Status::method_not_allowed());
     }
-    if resource.kind.storage == Storage::BindingLike {
-        let about = context.server_state.registry.binding_target(resource);
-        let about = about.and_then(|(of, part)| Some((context.server_state.collection(of)?, part)));
+    if resource.kind.storage() == Storage::BindingLike {
+        let about = context.kinds.registry.binding_target(resource);
+        let about = about.and_then(|(of, part)| Some((context.kinds.collection(of)?, part)));
         let Some((collection, part)) = about else {
             return Err(Status::not_implemented(&resource.group_resource, ""));
         };
         let notes = PluginOutput::default();
         let call = Call {
             server_state: &context.server_state,
+            kinds: &context.kinds,
             by,
             collection,
             version: &a.version,
@@ -337,16 +338,16 @@ async fn handle_other_subresource(
     subresource: Option<&Subresource>,
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
-    let (registry, served) = (&call.server_state.registry, &call.collection.served);
+    let (registry, served) = (&call.kinds.registry, &call.collection.served);
     let kind =
         subresource.and_then(|subresource| registry.body(served, subresource, &call.server_state.names));
     let carried_out = |kind: &&Arc<Resource>| {
-        kind.kind.storage == Storage::Eviction || kind.kind.strategy.binding_action().is_some()
+        kind.kind.storage() == Storage::Eviction || kind.kind.strategy().binding_action().is_some()
     };
     if let Some(kind) = kind.filter(carried_out) {
         return handle_binding_like(context, call, kind, body).await;
     }
-    if let Some(kind) = kind.filter(|kind| kind.kind.storage == Storage::Review) {
+    if let Some(kind) = kind.filter(|kind| kind.kind.storage() == Storage::Review) {
         return token_request(context, call, kind, body).await;
     }
     // The name of a proxied object may contain a scheme and a port.
@@ -363,7 +364,7 @@ async fn handle_binding_like(
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
     let CreateRequest { negotiated, format, options } = context.create_request()?;
-    let (status, warnings) = match kind.kind.storage {
+    let (status, warnings) = match kind.kind.storage() {
         Storage::Eviction => verbs::evict(call, kind, format.payload(body), &options).await?,
         _ => verbs::create_binding_like(call, kind, format.payload(body), &options).await?,
     };
@@ -448,7 +449,7 @@ impl RequestContext {
     fn represent(&self, call: &Call<'_>, negotiated: Negotiation) -> Result<Representation, Status> {
         let include = self.query.text("includeObject");
         let (resource, version) = match call.view() {
-            Some(view) => (view, view.kind.versions.first().copied().unwrap_or_default()),
+            Some(view) => (view, view.kind.version()),
             None => (&call.collection.served, call.version),
         };
         let representation = Representation::new(&self.server_state, resource, version, negotiated, include)?;

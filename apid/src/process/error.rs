@@ -56,6 +56,9 @@ pub(super) enum ProcessError {
     /// The built-in namespaces cannot be created.
     #[error("cannot create the built-in namespaces: {0}")]
     Namespaces(Box<Status>),
+    /// The definitions of custom kinds cannot be read.
+    #[error("cannot read the definitions of custom kinds: {0}")]
+    Definitions(Box<Status>),
     /// The version of hidden metrics is not the previous one.
     #[error("{0}")]
     Metrics(String),

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use admission::Environment;
 use apimachinery::clock::{Clock, Rng, SystemClock, SystemRng};
-use kinds::Registry;
+use kinds::{CurrentRegistry, Registry};
 use serving::listener::Listener;
 use serving::metrics::Metrics;
 use serving::server::ServerOptions;
@@ -95,7 +95,8 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let rng: Arc<dyn Rng> = Arc::new(SystemRng);
     let names = Arc::new(config.names.clone());
-    let registry = Arc::new(Registry::new(&names));
+    let current_registry = Arc::new(CurrentRegistry::new(Registry::new(&names)));
+    let registry = current_registry.get();
     let cache = Arc::new(Cache::new(storage::cache::Limits::default()));
     let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
     let admission_writes = Arc::new(AdmissionWrites::default());
@@ -108,6 +109,7 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
             reader: backend.clone(),
             writer: admission_writes.clone(),
             authorizer: backend.clone(),
+            registry: Arc::clone(&current_registry),
             reservations: Arc::default(),
         },
     )?;
@@ -158,7 +160,7 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
         names: Arc::clone(&names),
         clock: Arc::clone(&clock),
         rng: Arc::clone(&rng),
-        registry,
+        current_registry,
         store: Arc::clone(&store),
         cache,
         token_key,
@@ -175,6 +177,8 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
         body_limits: config.body_limits,
     }));
     auth.register_metrics(&server_state.metrics);
+    let definitions = Arc::new(background::DefinitionController::new(&server_state));
+    definitions.load().await.map_err(|status| ProcessError::Definitions(Box::new(status)))?;
     backend.attach(&server_state);
     admission_writes.attach(&server_state);
     let (drain, draining) = oneshot::channel::<()>();
@@ -191,7 +195,7 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
     ));
     tracing::info!(%address, names = %names.preset(), revision = %store.revision(), "serving requests");
 
-    let result = run_until_stopped(&server_state, &config, address, &mut authd, &progress).await;
+    let result = run_until_stopped(&server_state, &config, address, &mut authd, &progress, definitions).await;
 
     progress.stopping.store(true, Ordering::SeqCst);
     authd.begin_shutdown();
@@ -216,10 +220,11 @@ async fn run_until_stopped(
     address: SocketAddr,
     authd: &mut ProcessAuthd,
     progress: &Arc<Progress>,
+    definitions: Arc<background::DefinitionController>,
 ) -> Result<(), ProcessError> {
     let socket = authd.socket().to_owned();
     let running = async {
-        start_background_work(server_state, config, address, &socket, progress).await?;
+        start_background_work(server_state, config, address, &socket, progress, definitions).await?;
         std::future::pending().await
     };
     tokio::select! {
@@ -236,6 +241,7 @@ async fn start_background_work(
     bound: SocketAddr,
     socket: &std::path::Path,
     progress: &Arc<Progress>,
+    definitions: Arc<background::DefinitionController>,
 ) -> Result<(), ProcessError> {
     let accounts = config.controllers_have_accounts;
     background::namespaces::ensure_built_in(server_state)
@@ -247,6 +253,7 @@ async fn start_background_work(
     tokio::spawn(async move { auth.log_outages(&socket).await });
     let writer = Arc::new(background::PolicyWrites::new(Arc::clone(server_state), accounts));
     tokio::spawn(Arc::clone(&server_state.auth).run_mirror(mirror, Arc::clone(&server_state.store), writer));
+    tokio::spawn(definitions.run());
     let published = AdvertisedServer::new(config.advertise_address, bound, config.service_ranges.clone());
     let progress = Arc::clone(progress);
     tokio::spawn(background::start_objects::run(Arc::clone(server_state), published, move || {

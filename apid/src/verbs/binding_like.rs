@@ -28,15 +28,15 @@ pub async fn create_binding_like(
     options: &WriteOptions,
 ) -> Result<(Status, Vec<String>), Status> {
     let resource = &call.collection.resource;
-    let Some(rules) = kind.kind.strategy.binding_action() else {
+    let Some(rules) = kind.kind.strategy().binding_action() else {
         return Err(Status::not_implemented(&resource.group_resource, call.subresource));
     };
-    let version = kind.kind.versions.first().copied().unwrap_or_default();
+    let version = kind.kind.version();
     let (mut body, warnings) =
         decode(kind, version, payload, options.field_validation, call.server_state.body_limits)?;
     let name = body.name().to_owned();
     if name.is_empty() || !(call.name.is_empty() || call.name == name) {
-        let text = format!("name in URL does not match name in {} object", kind.kind.kind);
+        let text = format!("name in URL does not match name in {} object", kind.kind.kind());
         return Err(Status::bad_request(text));
     }
     let call = call.on(call.namespace, &name);

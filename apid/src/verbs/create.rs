@@ -33,7 +33,7 @@ pub async fn create(
 
 /// Defaults the namespace to that of the URL and rejects others (requirements D-META-9, -10).
 pub(super) fn resolve_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), Status> {
-    if !call.collection.resource.kind.namespaced {
+    if !call.collection.resource.kind.namespaced() {
         object.remove_meta("namespace");
     } else if object.namespace().is_empty() {
         object.set_meta("namespace", call.namespace);
@@ -54,6 +54,10 @@ pub(super) async fn insert(
     let ProposedObject { mut object, mut warnings, applied } = wanted;
     let resource = &call.collection.resource;
     let ctx = call.context();
+    if resource.kind.is_terminating() {
+        let reason = "create not allowed while custom resource definition is terminating";
+        return Err(Status::forbidden(&resource.group_resource, object.name(), reason));
+    }
     resource.default(&mut object, &ctx);
     if !applied && let Some(ownership) = Ownership::of(call, options) {
         ownership.record_changes(None, &mut object)?;
@@ -65,7 +69,7 @@ pub(super) async fn insert(
         // Only a generated name leads to another iteration.
         let mut new = if generated { object.clone() } else { std::mem::take(&mut object) };
         resource.prepare_create(&mut new, call.namespace, &ctx);
-        resource.kind.strategy.record_creator(&mut new, call.by.user());
+        resource.kind.strategy().record_creator(&mut new, call.by.user());
         let name = new.name().to_owned();
         let call = call.on(call.namespace, &name);
         let admission = call.admission(
@@ -90,12 +94,12 @@ pub(super) async fn insert(
                 Some(item) => return Err(already_exists(&call, item.value())),
                 None => {}
             }
-            warnings.extend(resource.kind.strategy.warnings(&new, None, &ctx));
+            warnings.extend(resource.kind.strategy().warnings(&new, None, &ctx));
             return Ok(WriteResult { created: true, object: ResponseObject::tree(new), warnings });
         }
         match call.server_state.store.commit(&key, Op::Create(kinds::entry::encode(&new))).await {
             Ok(committed) => {
-                warnings.extend(resource.kind.strategy.warnings(&new, None, &ctx));
+                warnings.extend(resource.kind.strategy().warnings(&new, None, &ctx));
                 call.notes.set_reference(&new);
                 let object = ResponseObject::committed(call.collection, &key, new, committed.revision).await;
                 return Ok(WriteResult { created: true, object, warnings });

@@ -36,18 +36,19 @@ struct Type<'a> {
 
 impl Payload<'_> {
     /// Decodes the payload to a tree and returns the paths of duplicate keys. A Protobuf message is of the
-    /// named type of the schema table.
+    /// named type of the schema table; None if the type has no message.
     ///
     /// # Errors
     ///
     /// The bytes are malformed, or exceed a limit.
-    pub fn parse(self, type_name: &str, limits: Limits) -> Result<Decoded, DecodeError> {
+    pub fn parse(self, type_name: Option<&str>, limits: Limits) -> Result<Decoded, DecodeError> {
         match self {
             Payload::Json(bytes) => codec::json::decode(bytes, limits),
             Payload::Yaml(bytes) => codec::yaml::decode(bytes, limits),
             Payload::Cbor(bytes) => codec::cbor::decode(bytes, limits),
             Payload::Protobuf(bytes) => {
-                let schema = Schema::of(type_name)
+                let schema = type_name
+                    .and_then(Schema::of)
                     .ok_or_else(|| DecodeError::Syntax("the type has no Protobuf encoding".to_owned()))?;
                 Ok(Decoded { value: envelope::read(bytes, schema, limits)?, duplicates: Vec::new() })
             }
@@ -82,8 +83,8 @@ pub(super) fn decode(
 ) -> Result<(Object, Vec<String>), Status> {
     let group_version =
         GroupVersion { group: resource.group_resource.group.clone(), version: version.to_owned() };
-    let wanted = Type { kind: resource.kind.kind, version, api_version: group_version.to_string() };
-    let (mut object, duplicates) = read(payload, &wanted, resource.kind.schema, limits)?;
+    let wanted = Type { kind: resource.kind.kind(), version, api_version: group_version.to_string() };
+    let (mut object, duplicates) = read(payload, &wanted, resource.kind.type_name(), limits)?;
     let conformed =
         resource.conform(&mut object).map_err(|error| wanted.mismatch(wanted.kind, &error.to_string()))?;
     let refuse = |why: String| wanted.mismatch(wanted.kind, &why);
@@ -108,7 +109,7 @@ impl Type<'_> {
 fn read(
     payload: Payload<'_>,
     wanted: &Type<'_>,
-    schema: &str,
+    type_name: Option<&str>,
     limits: Limits,
 ) -> Result<(Object, Vec<String>), Status> {
     let unrecognized = |why: &str| {
@@ -117,7 +118,8 @@ fn read(
             wanted.kind
         ))
     };
-    let decoded = payload.parse(schema, limits).map_err(|error| decode_error_status(&error, unrecognized))?;
+    let decoded =
+        payload.parse(type_name, limits).map_err(|error| decode_error_status(&error, unrecognized))?;
     let map = match decoded.value {
         Value::Object(map) => map,
         // The reference decodes `null` as an object without fields.
@@ -155,7 +157,7 @@ mod tests {
 
     fn read_json(text: &str) -> Result<Object, u16> {
         let wanted = Type { api_version: "v1".to_owned(), ..CONFIG_MAP };
-        read(Payload::Json(text.as_bytes()), &wanted, "core/v1.ConfigMap", Limits::BODY)
+        read(Payload::Json(text.as_bytes()), &wanted, Some("core/v1.ConfigMap"), Limits::BODY)
             .map(|(object, _)| object)
             .map_err(|status| status.code)
     }
@@ -192,7 +194,7 @@ mod tests {
         let wanted = Type { api_version: "v1".to_owned(), ..CONFIG_MAP };
         let limits = Limits { elements: 3, ..Limits::BODY };
         let refuse = |payload: Payload<'_>, limits: Limits| {
-            let status = read(payload, &wanted, "core/v1.ConfigMap", limits).unwrap_err();
+            let status = read(payload, &wanted, Some("core/v1.ConfigMap"), limits).unwrap_err();
             assert_eq!((status.code, status.reason.as_str()), (413, "RequestEntityTooLarge"));
             status.message
         };

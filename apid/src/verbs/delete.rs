@@ -1,5 +1,6 @@
 //! The delete verb: removes an object, or marks it as terminating.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use admission::Operation;
@@ -61,7 +62,7 @@ pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<DeleteRe
 
 /// Adds the kind's warning when the client did not specify a propagation policy.
 pub(super) fn warn_default_propagation(call: &Call<'_>, options: &DeleteOptions) {
-    let warning = call.collection.resource.kind.strategy.default_propagation_warning();
+    let warning = call.collection.resource.kind.strategy().default_propagation_warning();
     if let Some(warning) = warning.filter(|_| !options.has_propagation()) {
         call.notes.warn(warning);
     }
@@ -89,7 +90,7 @@ pub(super) async fn delete_item(
     item: &Arc<Item>,
     options: &DeleteOptions,
 ) -> Result<DeleteResult, DeleteError> {
-    let strategy = call.collection.resource.kind.strategy;
+    let strategy = call.collection.resource.kind.strategy();
     let old = tree(item, item.revision()).map_err(|status| DeleteError::Unreadable(Box::new(status)))?;
     check(call, &options.preconditions, &old)?;
     let admission =
@@ -98,7 +99,8 @@ pub(super) async fn delete_item(
     admission.validate(None, Some(&old)).await?;
 
     let key = call.key();
-    match step(&old, options, strategy, call.server_state.clock.now()) {
+    let found = with_deletion_finalizer(&old, strategy.deletion_finalizer(&call.server_state.names));
+    match step(&found, options, strategy, call.server_state.clock.now()) {
         DeletionStep::Wait => Ok(DeleteResult::Terminating(ResponseObject::item(Arc::clone(item)))),
         DeletionStep::Mark(new) | DeletionStep::MarkAndRemove(new) if options.dry_run => {
             Ok(DeleteResult::Terminating(ResponseObject::tree(new)))
@@ -126,6 +128,18 @@ pub(super) async fn delete_item(
     }
 }
 
+/// Adds the finalizer with which the deletion of an object of the kind begins.
+fn with_deletion_finalizer(old: &Object, finalizer: Option<String>) -> Cow<'_, Object> {
+    let Some(finalizer) = finalizer else { return Cow::Borrowed(old) };
+    if old.is_terminating() || old.finalizers().any(|other| other == finalizer) {
+        return Cow::Borrowed(old);
+    }
+    let mut found = old.clone();
+    let all: Vec<String> = old.finalizers().map(str::to_owned).chain([finalizer]).collect();
+    found.set_meta("finalizers", all);
+    Cow::Owned(found)
+}
+
 async fn store(call: &Call<'_>, key: &str, new: &Object, at: Revision) -> Result<Revision, DeleteError> {
     let op = Op::Update(kinds::entry::encode(new), at);
     let committed = call.server_state.store.commit(key, op).await;
@@ -150,7 +164,7 @@ fn failed(call: &Call<'_>, error: Error) -> DeleteError {
 
 /// Builds the response for a removed object: its last state, or a Status, depending on the kind.
 fn gone(call: &Call<'_>, uid: &str, object: ResponseObject) -> DeleteResult {
-    if call.collection.resource.kind.strategy.delete_returns_object() {
+    if call.collection.resource.kind.strategy().delete_returns_object() {
         return DeleteResult::Object(object);
     }
     done(call, uid)
@@ -172,7 +186,7 @@ fn done(call: &Call<'_>, uid: &str) -> DeleteResult {
 /// resource, too.
 fn check(call: &Call<'_>, preconditions: &Preconditions, object: &Object) -> Result<(), Status> {
     let resource = &call.collection.served;
-    let in_phases = resource.kind.strategy.has_pending_finalizers(object);
+    let in_phases = resource.kind.strategy().has_pending_finalizers(object);
     let conflict = |field: &str, wanted: &str, found: &str, aside: &str| {
         if in_phases {
             let field = field.trim_start_matches("the ");

@@ -16,11 +16,12 @@ impl Call<'_> {
     ///
     /// 403 with the missing rights, 404 for a binding to a role that does not exist, 503.
     pub(super) async fn check_escalation(&self, new: &Object, old: Option<&Object>) -> Result<(), Status> {
-        let kind = self.collection.resource.kind;
-        if kind.group != "rbac.authorization" || old.is_some_and(|old| differs_only_in_gc_fields(new, old)) {
+        let kind = &self.collection.resource.kind;
+        if kind.group() != "rbac.authorization" || old.is_some_and(|old| differs_only_in_gc_fields(new, old))
+        {
             return Ok(());
         }
-        let escalation = if kind.resource.ends_with("bindings") {
+        let escalation = if kind.resource().ends_with("bindings") {
             // A binding to another kind grants nothing, and validation rejects it with its own causes.
             if !matches!(new.str_at(&["roleRef", "kind"]), Some("Role" | "ClusterRole")) {
                 return Ok(());

@@ -84,7 +84,7 @@ fn read(
     options: &WriteOptions,
     limits: Limits,
 ) -> Result<(Object, Vec<String>), Status> {
-    let versions = kind.kind.versions.iter();
+    let versions = kind.kind.versions();
     let mut decoded =
         versions.map(|version| decode(kind, version, payload.clone(), options.field_validation, limits));
     let newest = decoded.next().ok_or_else(Status::unknown_resource)?;
@@ -126,8 +126,8 @@ async fn charge_budget(
 ) -> Result<Option<EvictionDecision>, Status> {
     let server_state = call.server_state;
     let (stem, kind) = DISRUPTION_BUDGET;
-    let resource = server_state.registry.find_kind(&server_state.names.group(stem), kind);
-    let Some(budgets) = resource.and_then(|resource| server_state.collection(resource)) else {
+    let resource = call.kinds.registry.find_kind(&server_state.names.group(stem), kind);
+    let Some(budgets) = resource.and_then(|resource| call.kinds.collection(resource)) else {
         return Ok(Some(EvictionDecision::Charged));
     };
     let snapshot = budgets.items.snapshot().await.map_err(|error| call.failure(error))?;

@@ -16,5 +16,5 @@ pub async fn get(call: &Call<'_>, resource_version: &str) -> Result<ResponseObje
         call.wait_for_version(version).await?;
     }
     let shown = ResponseObject::item(call.get_or_404().await?);
-    if call.view().is_some() { scale::view(&shown) } else { Ok(shown) }
+    if call.view().is_some() { scale::view(call, &shown) } else { Ok(shown) }
 }

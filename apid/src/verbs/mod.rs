@@ -68,13 +68,15 @@ use apimachinery::status::Status;
 use kinds::{Context, Resource, Storage};
 
 use crate::auth::Authorized;
-use crate::server_state::{Collection, Item, ServerState};
+use crate::server_state::{Collection, Item, ServedKinds, ServerState};
 
 /// The request context of a verb.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
     /// State of the process.
     pub server_state: &'a ServerState,
+    /// The kinds that the request sees.
+    pub kinds: &'a ServedKinds,
     /// The authorized request.
     pub by: &'a Authorized,
     /// The kind and its objects.
@@ -121,9 +123,9 @@ impl<'a> Call<'a> {
             return None;
         }
         let served = &self.collection.served;
-        let subresource = served.kind.subresources.iter().find(|s| s.name == self.subresource)?;
-        let body = self.server_state.registry.body(served, subresource, &self.server_state.names)?;
-        (body.kind.storage == Storage::VirtualSubresource).then_some(body)
+        let subresource = served.kind.subresource(self.subresource)?;
+        let body = self.kinds.registry.body(served, subresource, &self.server_state.names)?;
+        (body.kind.storage() == Storage::VirtualSubresource).then_some(body)
     }
 
     /// Decodes the body of a write and converts it from the served to the stored version. Returns warnings.
@@ -171,7 +173,7 @@ impl<'a> Call<'a> {
     fn scope(&self) -> String {
         let resource = &self.collection.resource;
         match self.namespace {
-            namespace if resource.kind.namespaced && !namespace.is_empty() => {
+            namespace if resource.kind.namespaced() && !namespace.is_empty() => {
                 format!("{}{namespace}/", resource.key_prefix)
             }
             _ => resource.key_prefix.clone(),

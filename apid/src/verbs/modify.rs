@@ -6,6 +6,7 @@ use apimachinery::gvk::GroupKind;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use apply::managers;
+use kinds::Resource;
 use storage::{Error, Op, Revision, Row};
 
 use super::deletion::is_deletion_complete;
@@ -30,8 +31,10 @@ struct Current {
 }
 
 impl Current {
-    fn new(row: &Row) -> Result<Self, Status> {
-        Ok(Current { object: read_row(row)?, stored: row.value.clone(), revision: row.revision })
+    fn new(row: &Row, resource: &Resource) -> Result<Self, Status> {
+        let mut object = read_row(row)?;
+        resource.refresh(&mut object);
+        Ok(Current { object, stored: row.value.clone(), revision: row.revision })
     }
 }
 
@@ -51,14 +54,14 @@ impl Call<'_> {
         wanted: impl Fn(&Object) -> Result<ProposedObject, Status>,
     ) -> Result<ModifyResult, Status> {
         let resource = &self.collection.resource;
-        let strategy = resource.kind.strategy;
+        let strategy = resource.kind.strategy();
         let ctx = self.context();
         let key = self.key();
         let kind = if self.by.attributes().verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
         let options_value = options.to_value(kind, &self.server_state.names);
         let admission = self.admission(Operation::Update, options.dry_run, options_value);
         let Some(item) = self.item().await? else { return Ok(ModifyResult::Missing) };
-        let mut current = Current::new(item.row())?;
+        let mut current = Current::new(item.row(), resource)?;
         loop {
             let old = &current.object;
             let ProposedObject { object: mut new, mut warnings, applied } = wanted(old)?;
@@ -112,7 +115,7 @@ impl Call<'_> {
                 }
                 // A resourceVersion from the client fails in the next iteration; an unconditional write is
                 // retried on the new state.
-                Err(Error::Conflict(row)) => current = Current::new(&row)?,
+                Err(Error::Conflict(row)) => current = Current::new(&row, resource)?,
                 Err(Error::NotFound(_)) => return Ok(ModifyResult::Missing),
                 Err(error) => return Err(self.failure(error)),
             }

@@ -19,8 +19,7 @@ use apply::managers::ManagedFields;
 use apply::path::Element;
 use apply::set::Set;
 use apply::update::{Versions, Write};
-use kinds::{Kind, Resource, StatusWrites};
-use schema::Schema;
+use kinds::{KindRef, Registry, Resource, StatusWrites};
 use schema::merge::Merge;
 
 use super::Call;
@@ -63,6 +62,7 @@ pub(super) struct Ownership<'a> {
 /// The other versions of the kind.
 struct OtherVersions<'a> {
     server_state: &'a ServerState,
+    registry: &'a Registry,
     /// The stored version.
     resource: &'a Resource,
     merges: OnceLock<Vec<(String, Merge)>>,
@@ -72,7 +72,7 @@ impl<'a> Ownership<'a> {
     /// Returns the ownership of a call's write; None for a kind without a schema.
     pub(super) fn of(call: &Call<'a>, options: &'a WriteOptions) -> Option<Self> {
         let (resource, served) = (&*call.collection.resource, &*call.collection.served);
-        let schema = Schema::of(served.kind.schema)?;
+        let schema = served.kind.schema()?;
         Some(Ownership {
             manager: if call.by.is_internal() { APID_MANAGER } else { options.manager() },
             subresource: call.subresource,
@@ -81,9 +81,14 @@ impl<'a> Ownership<'a> {
             api_version: served.api_version(),
             merge: schema.merge(),
             empty: schema.empty(),
-            ignored: ignored(resource.kind, call.subresource),
+            ignored: ignored(&resource.kind, call.subresource),
             served,
-            versions: OtherVersions { server_state: call.server_state, resource, merges: OnceLock::new() },
+            versions: OtherVersions {
+                server_state: call.server_state,
+                registry: &call.kinds.registry,
+                resource,
+                merges: OnceLock::new(),
+            },
         })
     }
 
@@ -136,7 +141,7 @@ impl<'a> Ownership<'a> {
 
 impl OtherVersions<'_> {
     fn find(&self, api_version: &str) -> Result<&Resource, String> {
-        let found = self.server_state.registry.version_of(self.resource, api_version);
+        let found = self.registry.version_of(self.resource, api_version);
         found.map(|resource| &**resource).ok_or_else(|| format!("{api_version} is not served"))
     }
 }
@@ -144,9 +149,8 @@ impl OtherVersions<'_> {
 impl Versions for OtherVersions<'_> {
     fn merge(&self, api_version: &str) -> Option<&Merge> {
         let all = self.merges.get_or_init(|| {
-            let resources = self.server_state.registry.resources().iter();
-            let versions = resources.filter(|other| other.key_prefix == self.resource.key_prefix);
-            versions.filter_map(|v| Some((v.api_version(), Schema::of(v.kind.schema)?.merge()))).collect()
+            let versions = self.registry.versions_of(self.resource);
+            versions.filter_map(|v| Some((v.api_version(), v.kind.schema()?.merge()))).collect()
         });
         all.iter().find(|(version, _)| version == api_version).map(|(_, merge)| merge)
     }
@@ -169,13 +173,13 @@ fn has_owner(object: &Object, path: &[Element]) -> bool {
 }
 
 /// Returns the fields that a write to the subresource cannot change.
-fn ignored(kind: &Kind, subresource: &str) -> &'static Set {
+fn ignored(kind: &KindRef, subresource: &str) -> &'static Set {
     static NOTHING: Set = Set::new();
     static STATUS: LazyLock<Set> = LazyLock::new(|| paths(&[&["status"]]));
     static SPEC: LazyLock<Set> = LazyLock::new(|| paths(&[&["spec"]]));
     static SPEC_AND_LABELS: LazyLock<Set> = LazyLock::new(|| paths(&[&["spec"], &["metadata", "labels"]]));
     static SPEC_AND_METADATA: LazyLock<Set> = LazyLock::new(|| paths(&[&["spec"], &["metadata"]]));
-    match (subresource, kind.strategy.status_writes()) {
+    match (subresource, kind.strategy().status_writes()) {
         ("", _) if kind.has_status() => &STATUS,
         ("status", StatusWrites::Metadata) => &SPEC,
         ("status", StatusWrites::MetadataWithoutLabels) => &SPEC_AND_LABELS,

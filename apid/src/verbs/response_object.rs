@@ -123,7 +123,7 @@ pub(super) fn entry(item: &Item) -> Result<&Entry, Status> {
 
 /// Decodes an item with a given resourceVersion.
 pub(super) fn tree(item: &Item, revision: Revision) -> Result<Object, Status> {
-    read(item.key(), item.value(), revision)
+    entry(item)?.object(revision).map_err(|error| unreadable(item.key(), &error))
 }
 
 /// Decodes a row.

@@ -39,7 +39,7 @@ pub async fn review(
         rng: &*server_state.rng,
         subresource: "",
     };
-    if resource.kind.namespaced {
+    if resource.kind.namespaced() {
         if object.namespace().is_empty() {
             object.set_meta("namespace", attributes.namespace.as_str());
         } else if object.namespace() != attributes.namespace {
@@ -50,7 +50,7 @@ pub async fn review(
     }
     resource.default(&mut object, &ctx);
     let asked = serde_json::to_vec(&object.0).map_err(Status::internal)?;
-    let answer = server_state.auth.review(by, resource.kind.resource, asked, request_id).await?;
+    let answer = server_state.auth.review(by, resource.kind.resource(), asked, request_id).await?;
     let value = serde_json::from_slice(&answer).map_err(Status::internal)?;
     let object = Object::from_value(value)
         .map_err(|_| Status::internal("authd returned a review that is not an object"))?;

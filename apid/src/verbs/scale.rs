@@ -6,6 +6,9 @@
 //! subresource `scale`, inside the loop of [`super::modify`]. The resourceVersion and uid in the body are
 //! preconditions on the object.
 
+use std::borrow::Cow;
+
+use apimachinery::field::quote;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use apply::managers::ManagedFields;
@@ -24,8 +27,31 @@ use super::{Call, Payload, ResponseObject, WriteResult};
 /// # Errors
 ///
 /// 500: the stored bytes cannot be decoded.
-pub(super) fn view(shown: &ResponseObject) -> Result<ResponseObject, Status> {
-    Ok(ResponseObject::tree(scale::of(&shown.object()?)))
+pub(super) fn view(call: &Call<'_>, shown: &ResponseObject) -> Result<ResponseObject, Status> {
+    let stored = shown.object()?;
+    let object = converted(call, &stored)?;
+    let kind = &call.collection.served.kind;
+    scale::check(kind, &object).map_err(|path| {
+        Status::internal(format!("the spec replicas field {} does not exist", quote(&path)))
+    })?;
+    Ok(ResponseObject::tree(scale::of(kind, &object)))
+}
+
+/// Returns a stored object in the served version of a custom kind, whose paths may differ from those of the
+/// storage version. Built-in versions share the paths.
+fn converted<'o>(call: &Call<'_>, stored: &'o Object) -> Result<Cow<'o, Object>, Status> {
+    let served = &call.collection.served;
+    if !served.is_custom() || !served.is_converted() {
+        return Ok(Cow::Borrowed(stored));
+    }
+    let mut object = stored.clone();
+    served.convert_from_storage(&mut object, &call.server_state.names).map_err(Status::internal)?;
+    Ok(Cow::Owned(object))
+}
+
+/// Returns the Scale of a stored object.
+pub(super) fn scale_of(call: &Call<'_>, stored: &Object) -> Result<Object, Status> {
+    Ok(scale::of(&call.collection.served.kind, &*converted(call, stored)?))
 }
 
 /// Sets the replicas of an object.
@@ -39,7 +65,7 @@ pub(super) async fn update(
     payload: Payload<'_>,
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
-    let version = body.kind.versions.first().copied().unwrap_or_default();
+    let version = body.kind.version();
     let (mut sent, warnings) =
         decode(body, version, payload, options.field_validation, call.server_state.body_limits)?;
     call.notes.set_reference(&sent);
@@ -60,7 +86,7 @@ pub(super) async fn patch(
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
     let wanted = |old: &Object| {
-        let (new, warnings) = patch.change(call, body, scale::of(old), options.field_validation)?;
+        let (new, warnings) = patch.change(call, body, scale_of(call, old)?, options.field_validation)?;
         check_name(call, &new)?;
         Ok((new, warnings, None))
     };
@@ -85,9 +111,16 @@ pub(super) async fn write(
         if !matches!(scale.uid(), "") && scale.uid() != old.uid() {
             return Err(uid_conflict(call, scale.uid(), old.uid()));
         }
-        let mut new = old.clone();
-        scale::apply(&mut new, &scale);
-        new.set_meta("resourceVersion", scale.resource_version());
+        let mut new = converted(call, old)?.into_owned();
+        scale::apply(&call.collection.served.kind, &mut new, &scale);
+        if call.collection.served.is_custom() {
+            let served = &call.collection.served;
+            served.to_stored(&mut new, &call.server_state.names).map_err(Status::internal)?;
+        }
+        // Without a version in the Scale, the write is based on the version that was read.
+        if !scale.resource_version().is_empty() {
+            new.set_meta("resourceVersion", scale.resource_version());
+        }
         let applied = owners.is_some();
         if let Some(owners) = owners {
             owners.write(&mut new);
@@ -95,7 +128,7 @@ pub(super) async fn write(
         Ok(ProposedObject { object: new, warnings, applied })
     };
     match call.modify(options, scaled).await? {
-        ModifyResult::Done(written) => Ok(WriteResult { object: view(&written.object)?, ..written }),
+        ModifyResult::Done(written) => Ok(WriteResult { object: view(call, &written.object)?, ..written }),
         ModifyResult::Missing => Err(Status::not_found(&call.collection.resource.group_resource, call.name)),
     }
 }

@@ -37,7 +37,7 @@ impl Selection {
     pub(super) fn new(call: &Call<'_>, options: &ListOptions) -> Result<Self, Status> {
         let resource = &call.collection.resource;
         let served = &call.collection.served;
-        let own = resource.kind.strategy.selectable_fields();
+        let own = served.kind.selectable_fields();
         let unknown = options.fields.fields().find(|field| served.stored_field(field).is_none());
         if let Some(field) = unknown {
             return Err(Status::bad_request(if own.is_empty() {
@@ -47,7 +47,7 @@ impl Selection {
                 format!("field label not supported: {field}")
             }));
         }
-        let within = !resource.kind.namespaced || !call.namespace.is_empty();
+        let within = !resource.kind.namespaced() || !call.namespace.is_empty();
         let exact = Some(call.name).filter(|name| !name.is_empty()).or(options.fields.exact("metadata.name"));
         let keys = match exact {
             Some(name) if within && !name.is_empty() && !name.contains('/') => {

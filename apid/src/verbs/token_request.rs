@@ -34,7 +34,7 @@ pub async fn token_request(
     payload: Payload<'_>,
     options: &WriteOptions,
 ) -> Result<(Object, Vec<String>), Status> {
-    let version = kind.kind.versions.first().copied().unwrap_or_default();
+    let version = kind.kind.version();
     let (mut request, mut warnings) =
         decode(kind, version, payload, options.field_validation, call.server_state.body_limits)?;
     check_sizes(&call.server_state.names, &request).map_err(|status| *status)?;
@@ -51,7 +51,7 @@ pub async fn token_request(
     let options_value = options.to_value("CreateOptions", &call.server_state.names);
     let admission = call.admission(Operation::Create, options.dry_run, options_value);
     admission.mutate(Some(&mut request), None).await?;
-    let errors = kind.kind.strategy.validate(&request, &call.context());
+    let errors = kind.kind.strategy().validate(&request, &call.context());
     if !errors.is_empty() {
         return Err(Status::invalid(&kind.group_kind, call.name, &errors));
     }
@@ -155,11 +155,8 @@ fn reference_to(resource: &str, namespace: &str, name: &str, uid: &str) -> Objec
 
 /// Returns a stored object of the core group, or 404.
 async fn stored(call: &Call<'_>, resource: &str, namespace: &str, name: &str) -> Result<Object, Status> {
-    let found = call
-        .server_state
-        .registry
-        .find("", "v1", resource)
-        .and_then(|found| call.server_state.collection(found));
+    let found = call.kinds.registry.find("", "v1", resource);
+    let found = found.and_then(|found| call.kinds.collection(found));
     let collection = found.ok_or_else(|| Status::internal(format!("{resource} are not served")))?;
     let key = collection.resource.key(namespace, name);
     let (item, _) = collection.items.get(&key).await.map_err(|error| call.failure(error))?;

@@ -172,13 +172,14 @@ impl Config {
     pub fn check(flags: Flags, clock: &dyn Clock) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
         let mut warnings = Vec::new();
-        let names =
-            flags.names.parse::<Preset>().map_err(|error| ConfigError::flag("--names", error.to_string())).and_then(
-                |preset| {
-                    Names::new(preset, &flags.api_domain)
-                        .map_err(|error| ConfigError::flag("--api-domain", error.to_string()))
-                },
-            );
+        let names = flags
+            .names
+            .parse::<Preset>()
+            .map_err(|error| ConfigError::flag("--names", error.to_string()))
+            .and_then(|preset| {
+                Names::new(preset, &flags.api_domain)
+                    .map_err(|error| ConfigError::flag("--api-domain", error.to_string()))
+            });
         let names = names.map_err(|error| errors.push(error)).ok();
         // After invalid names the other checks run with default names, so that all errors are reported at
         // once.

@@ -14,6 +14,7 @@ pub mod codec;
 pub mod decision;
 pub mod duration;
 pub mod field;
+pub mod format;
 pub mod gvk;
 pub mod names;
 pub mod object;

@@ -129,6 +129,51 @@ pub struct Behaviour {
     pub owner_reset_claims_other_changes: bool,
 }
 
+/// A schema extension of custom kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchemaExtension {
+    /// Fields without a property are kept.
+    PreserveUnknownFields,
+    /// The value is an object with `apiVersion`, `kind` and `metadata`.
+    EmbeddedResource,
+    /// The value is an integer or a string.
+    IntOrString,
+    /// Merge rule of a list.
+    ListType,
+    /// Properties that identify the items of a list.
+    ListMapKeys,
+    /// Merge rule of an object.
+    MapType,
+    /// Validation rules in CEL.
+    Validations,
+}
+
+impl SchemaExtension {
+    /// All extensions.
+    pub const ALL: [SchemaExtension; 7] = [
+        SchemaExtension::PreserveUnknownFields,
+        SchemaExtension::EmbeddedResource,
+        SchemaExtension::IntOrString,
+        SchemaExtension::ListType,
+        SchemaExtension::ListMapKeys,
+        SchemaExtension::MapType,
+        SchemaExtension::Validations,
+    ];
+
+    /// Returns the name in stored definitions, which is the same under both presets.
+    pub fn stored_name(self) -> &'static str {
+        match self {
+            SchemaExtension::PreserveUnknownFields => "x-kubernetes-preserve-unknown-fields",
+            SchemaExtension::EmbeddedResource => "x-kubernetes-embedded-resource",
+            SchemaExtension::IntOrString => "x-kubernetes-int-or-string",
+            SchemaExtension::ListType => "x-kubernetes-list-type",
+            SchemaExtension::ListMapKeys => "x-kubernetes-list-map-keys",
+            SchemaExtension::MapType => "x-kubernetes-map-type",
+            SchemaExtension::Validations => "x-kubernetes-validations",
+        }
+    }
+}
+
 impl Names {
     /// Builds the names of a preset. Only `svc` uses `api_domain`.
     ///
@@ -270,6 +315,34 @@ impl Names {
     /// Returns a key in a sub-domain of labels: `("rbac.authorization", "autoupdate")`.
     pub fn label_sub_key(&self, sub: &str, name: &str) -> String {
         format!("{sub}.{}/{name}", self.label_domain)
+    }
+
+    /// Returns the name of a schema extension in requests and responses.
+    pub fn schema_extension(&self, extension: SchemaExtension) -> &'static str {
+        if self.preset == Preset::Kubernetes {
+            return extension.stored_name();
+        }
+        match extension {
+            SchemaExtension::PreserveUnknownFields => "x-svc-preserve-unknown-fields",
+            SchemaExtension::EmbeddedResource => "x-svc-embedded-type",
+            SchemaExtension::IntOrString => "x-svc-int-or-string",
+            SchemaExtension::ListType => "x-svc-list-type",
+            SchemaExtension::ListMapKeys => "x-svc-list-map-keys",
+            SchemaExtension::MapType => "x-svc-map-type",
+            SchemaExtension::Validations => "x-svc-validations",
+        }
+    }
+
+    /// Whether a group lies in a domain of the preset, so that a custom kind in it needs an approval.
+    pub fn is_protected_group(&self, group: &str) -> bool {
+        [&self.group_domain, &self.label_domain].into_iter().any(|domain| {
+            group.strip_suffix(domain.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        })
+    }
+
+    /// Returns the annotation that approves a custom kind in a protected group.
+    pub fn approval_annotation(&self) -> String {
+        format!("api-approved.{}", self.label_domain)
     }
 
     /// Returns `meta.k8s.io`: the group of Table, PartialObjectMetadata and the options.
@@ -434,6 +507,35 @@ mod tests {
             assert_eq!(kubernetes.definition(package, name), known);
             assert_eq!(svc.definition(package, name), neutral);
         }
+    }
+
+    #[test]
+    fn schema_extensions_follow_preset() {
+        let kubernetes = Names::new(Preset::Kubernetes, "").unwrap();
+        let svc = Names::new(Preset::Svc, "example.test").unwrap();
+        for extension in SchemaExtension::ALL {
+            assert_eq!(kubernetes.schema_extension(extension), extension.stored_name());
+            assert!(svc.schema_extension(extension).starts_with(svc.extension_prefix));
+        }
+        for names in [&kubernetes, &svc] {
+            let embedded = names.schema_extension(SchemaExtension::EmbeddedResource);
+            assert_eq!(embedded, names.embedded_extension);
+        }
+    }
+
+    #[test]
+    fn groups_in_preset_domains_are_protected() {
+        let kubernetes = Names::new(Preset::Kubernetes, "").unwrap();
+        let svc = Names::new(Preset::Svc, "example.test").unwrap();
+        for group in ["k8s.io", "a.k8s.io", "kubernetes.io", "a.b.kubernetes.io"] {
+            assert!(kubernetes.is_protected_group(group) && !svc.is_protected_group(group), "{group}");
+        }
+        for group in ["xk8s.io", "example.com", "k8s.io.example.com"] {
+            assert!(!kubernetes.is_protected_group(group), "{group}");
+        }
+        assert!(svc.is_protected_group("a.example.test") && !svc.is_protected_group("example.com"));
+        assert_eq!(kubernetes.approval_annotation(), "api-approved.kubernetes.io");
+        assert_eq!(svc.approval_annotation(), "api-approved.example.test");
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl Plugin for NodeRestriction {
 impl<'a> KubeletWrite<'a> {
     fn admit(self) -> MaybeFuture<'a, Result<(), Status>> {
         let kind = &self.attributes.resource.kind;
-        let verdict = match (kind.group, kind.kind, self.attributes.subresource) {
+        let verdict = match (kind.group(), kind.kind(), self.attributes.subresource) {
             ("", "Pod", "") if self.attributes.operation == Operation::Create => {
                 return MaybeFuture::later(async move { self.create_pod().await });
             }

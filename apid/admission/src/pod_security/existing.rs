@@ -32,7 +32,7 @@ impl PodSecurity {
         let had_errors = old.as_ref().is_some_and(|old| old.errors == new.errors);
         if !new.errors.is_empty() && !had_errors {
             let kind = &attributes.resource.kind;
-            let kind = GroupKind { group: String::new(), kind: kind.kind.to_owned() };
+            let kind = GroupKind { group: String::new(), kind: kind.kind().to_owned() };
             return MaybeFuture::Ready(Err(Status::invalid(&kind, attributes.name, &new.errors)));
         }
         let asks_more = old.is_none_or(|old| is_stricter(new.policy.enforce, old.policy.enforce));

@@ -179,7 +179,7 @@ impl PodSecurity {
             if reading.errors.is_empty() && reading.policy.is_privileged(&[Mode::Audit, Mode::Warn]) {
                 return Ok(());
             }
-            let path: &[&str] = match attributes.resource.kind.kind {
+            let path: &[&str] = match attributes.resource.kind.kind() {
                 "PodTemplate" => &["template"],
                 "CronJob" => &["spec", "jobTemplate", "spec", "template"],
                 _ => &["spec", "template"],
@@ -243,7 +243,7 @@ impl Plugin for PodSecurity {
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        match (object, attributes.resource.kind.kind) {
+        match (object, attributes.resource.kind.kind()) {
             (None, _) => MaybeFuture::Ready(Ok(())),
             (Some(object), "Namespace") => self.namespace(attributes, object),
             (Some(object), "Pod") => self.pod(attributes, object),

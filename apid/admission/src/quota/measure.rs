@@ -51,7 +51,7 @@ pub(super) enum Rule {
 }
 
 pub(super) fn rule(resource: &Resource) -> Rule {
-    match (resource.kind.group, resource.kind.resource) {
+    match (resource.kind.group(), resource.kind.resource()) {
         ("", "pods") => Rule::Pods,
         ("", "services") => Rule::Services,
         ("", "persistentvolumeclaims") => Rule::Claims,
@@ -83,7 +83,7 @@ pub fn counts_resource(resource: &Resource, name: &str, names: &Names) -> bool {
             matches!(of_class.unwrap_or(name), "persistentvolumeclaims" | "requests.storage")
         }
         Rule::Plain => {
-            resource.kind.group.is_empty() && resource.kind.resource == name && PLURALS.contains(&name)
+            resource.kind.group().is_empty() && resource.kind.resource() == name && PLURALS.contains(&name)
         }
     }
 }
@@ -166,8 +166,8 @@ impl MeasuredObject {
                 }
             }
             Rule::Plain => {
-                let plural = resource.kind.resource;
-                if resource.kind.group.is_empty() && PLURALS.contains(&plural) {
+                let plural = resource.kind.resource();
+                if resource.kind.group().is_empty() && PLURALS.contains(&plural) {
                     one(plural.to_owned(), Quantity::whole(1));
                 }
             }

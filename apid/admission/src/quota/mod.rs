@@ -176,8 +176,8 @@ impl Plugin for ResourceQuota {
         attributes: &'a Attributes<'a>,
         object: Option<&'a Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        let stored = attributes.resource.kind.storage == kinds::Storage::Stored;
-        let inside = !attributes.namespace.is_empty() && attributes.resource.kind.namespaced;
+        let stored = attributes.resource.kind.storage() == kinds::Storage::Stored;
+        let inside = !attributes.namespace.is_empty() && attributes.resource.kind.namespaced();
         let Some(object) = object.filter(|_| stored && inside && may_use_more(attributes)) else {
             return MaybeFuture::Ready(Ok(()));
         };

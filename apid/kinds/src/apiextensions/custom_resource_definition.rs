@@ -1,12 +1,12 @@
 //! CustomResourceDefinition: a user-defined kind.
 
+use apimachinery::field::FieldErrors;
+use apimachinery::names::Names;
 use apimachinery::object::Object;
-use serde_json::Value;
+use extensions::definition;
 
-use crate::table::cell::PathReader;
 use crate::{
     Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
-    UnenforcedKind, unenforced,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -40,23 +40,41 @@ impl Strategy for CustomResourceDefinition {
         false
     }
 
-    fn unenforced(&self) -> Option<&'static UnenforcedKind> {
-        Some(&unenforced::CUSTOM_RESOURCES)
-    }
-
     fn status_writes(&self) -> StatusWrites {
         StatusWrites::StatusOnly
     }
 
-    /// Initializes `status.storedVersions` with the storage version.
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        definition::set_defaults(object);
+    }
+
     fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
-        let versions = object.items("spec.versions").iter();
-        let stored = versions.filter(|version| version.flag("storage")).map(|version| version.text("name"));
-        let stored: Vec<Value> = stored.map(Value::from).collect();
-        if let Some(Value::Object(status)) = object.get_mut("status")
-            && !stored.is_empty()
-        {
-            status.insert("storedVersions".to_owned(), stored.into());
+        definition::record_stored_version(object);
+    }
+
+    fn prepare_update(&self, new: &mut Object, _old: &Object, ctx: &Context<'_>) {
+        if ctx.subresource != "status" {
+            definition::record_stored_version(new);
         }
+    }
+
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        definition::validate_create(object, ctx.names)
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        match ctx.subresource {
+            "status" => definition::validate_status_update(new),
+            _ => definition::validate_update(new, old, ctx.names),
+        }
+    }
+
+    fn revalidates(&self, _subresource: &str) -> bool {
+        false
+    }
+
+    /// All objects of the kind are deleted before their definition.
+    fn deletion_finalizer(&self, names: &Names) -> Option<String> {
+        Some(definition::conditions::cleanup_finalizer(names))
     }
 }

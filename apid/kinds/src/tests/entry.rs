@@ -10,7 +10,7 @@ use crate::Registry;
 
 fn decoder(resource: &str) -> Decoder {
     let registry = Registry::new(&Names::new(Preset::Kubernetes, "example.test").unwrap());
-    Decoder::new(registry.resources().iter().find(|r| r.kind.resource == resource).unwrap())
+    Decoder::new(registry.resources().iter().find(|r| r.kind.resource() == resource).unwrap())
 }
 
 fn object(value: Value) -> Object {

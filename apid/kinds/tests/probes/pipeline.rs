@@ -43,7 +43,7 @@ impl<'a> Probe<'a> {
         };
         let plural = path.next_back()?;
         let resource = registry.find(group, version, plural)?;
-        if resource.kind.storage != Storage::Stored {
+        if resource.kind.storage() != Storage::Stored {
             return None;
         }
         let objects = document["objects"].as_object()?;
@@ -96,14 +96,14 @@ impl<'a> Probe<'a> {
     fn decode(&self, value: Value) -> Result<Object, String> {
         let mut object = Object::from_value(value).map_err(|error| error.to_string())?;
         // The checks of the decode step and of the request path.
-        let (api_version, kind) = (self.resource.api_version(), self.resource.kind.kind);
+        let (api_version, kind) = (self.resource.api_version(), self.resource.kind.kind());
         let differs = |field, expected| {
             !matches!(object.str_at(&[field]), None | Some("")) && object.str_at(&[field]) != Some(expected)
         };
         if differs("apiVersion", &api_version) || differs("kind", kind) {
             return Err("another kind or version".to_owned());
         }
-        if self.resource.kind.namespaced && !matches!(object.namespace(), "" | "probe") {
+        if self.resource.kind.namespaced() && !matches!(object.namespace(), "" | "probe") {
             return Err("another namespace".to_owned());
         }
         object.set_type(&api_version, kind);
@@ -142,8 +142,8 @@ impl<'a> Probe<'a> {
         let verb = fact["v"].as_str().unwrap();
         let base = fact["b"].as_str().unwrap();
         let subresource = if matches!(verb, "create" | "update") { "" } else { verb };
-        let kind = self.resource.kind;
-        let is_part = kind.subresources.iter().any(|s| s.name == subresource && kind.is_part(s));
+        let kind = &self.resource.kind;
+        let is_part = kind.subresources().iter().any(|s| s.name == subresource && kind.is_part(s));
         if !subresource.is_empty() && !is_part {
             return None;
         }

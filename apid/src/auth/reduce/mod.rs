@@ -163,7 +163,7 @@ impl Reductions {
                 component,
                 group,
                 resource,
-                namespaced: found.kind.namespaced,
+                namespaced: found.kind.namespaced(),
                 only: (kind == MirroredKind::ConfigMap)
                     .then(|| found.key(names.public_namespace, "cluster-info")),
             })

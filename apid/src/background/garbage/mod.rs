@@ -126,7 +126,7 @@ impl From<String> for WorkError {
 
 /// The object of a unit of work.
 struct Subject<'a> {
-    collection: &'a Collection,
+    collection: Arc<Collection>,
     namespace: &'a str,
     name: &'a str,
     item: Arc<Item>,
@@ -134,13 +134,13 @@ struct Subject<'a> {
 
 impl Subject<'_> {
     fn target(&self) -> Target<'_> {
-        Target { collection: self.collection, namespace: self.namespace, name: self.name, subresource: "" }
+        Target { collection: &self.collection, namespace: self.namespace, name: self.name, subresource: "" }
     }
 }
 
 impl Collector {
     fn new(server_state: Arc<ServerState>, own_account: bool) -> Self {
-        let events = server_state.registry.find("", "v1", "events").map(|events| events.key_prefix.clone());
+        let events = server_state.registry().find("", "v1", "events").map(|events| events.key_prefix.clone());
         Collector {
             queue: Queue::new(Arc::clone(&server_state.clock)),
             actor: Actor::controller(server_state, ACCOUNT, own_account),
@@ -161,17 +161,17 @@ impl Collector {
 
     /// Returns the namespace of a key, or `""`.
     fn namespace(&self, key: &str) -> String {
-        let resource = self.server_state().registry.of_key(key);
+        let registry = self.server_state().registry();
+        let resource = registry.of_key(key);
         let place = resource.and_then(|resource| resource.parse_key(key));
         place.map_or_else(String::new, |(namespace, _)| namespace.to_owned())
     }
 
     /// Returns the object at a key, if it exists and its kind is served.
     async fn subject<'a>(&'a self, key: &'a str) -> Result<Option<Subject<'a>>, WorkError> {
-        let server_state = self.server_state();
-        let collection =
-            server_state.registry.of_key(key).and_then(|resource| server_state.collection(resource));
-        let Some(collection) = collection else { return Ok(None) };
+        let kinds = self.server_state().kinds();
+        let collection = kinds.registry.of_key(key).and_then(|resource| kinds.collection(resource));
+        let Some(collection) = collection.cloned() else { return Ok(None) };
         let Some((namespace, name)) = collection.resource.parse_key(key) else { return Ok(None) };
         let (item, _) = collection.items.get(key).await?;
         Ok(item.map(|item| Subject { collection, namespace, name, item }))

@@ -10,6 +10,8 @@
 //! An owner is in the namespace of its dependent, or cluster-scoped. An object with another uid is another
 //! object. A kind or version that is not served may be served again, so its dependents stay.
 
+use std::sync::Arc;
+
 use apimachinery::gvk::GroupVersion;
 use storage::Result;
 
@@ -33,15 +35,11 @@ pub(super) enum OwnerState {
 }
 
 /// Returns the collection of the kind in an owner reference, if it is served.
-pub(super) fn collection<'a>(server_state: &'a ServerState, owner: &Owner) -> Option<&'a Collection> {
+pub(super) fn collection(server_state: &ServerState, owner: &Owner) -> Option<Arc<Collection>> {
     let version = GroupVersion::parse(&owner.api_version)?;
-    let mut resources = server_state.registry.resources().iter();
-    let resource = resources.find(|resource| {
-        resource.group_kind.group == version.group
-            && resource.group_kind.kind == owner.kind
-            && resource.kind.versions.contains(&version.version.as_str())
-    })?;
-    server_state.collection(resource)
+    let kinds = server_state.kinds();
+    let resource = kinds.registry.find_kind_version(&version.group, &version.version, &owner.kind)?;
+    kinds.collection(resource).cloned()
 }
 
 /// Looks up an owner of an object in a namespace; `""` for a cluster-scoped object.
@@ -52,7 +50,7 @@ pub(super) fn collection<'a>(server_state: &'a ServerState, owner: &Owner) -> Op
 pub(super) async fn locate(server_state: &ServerState, owner: &Owner, namespace: &str) -> Result<OwnerState> {
     let Some(collection) = collection(server_state, owner) else { return Ok(OwnerState::NotServed) };
     let resource = &collection.resource;
-    if resource.kind.namespaced && namespace.is_empty() {
+    if resource.kind.namespaced() && namespace.is_empty() {
         return Ok(OwnerState::InvalidScope);
     }
     let key = resource.key(namespace, &owner.name);
@@ -76,11 +74,12 @@ pub(super) async fn locate(server_state: &ServerState, owner: &Owner, namespace:
 
 /// Whether the scopes allow the owner: it is cluster-scoped, or in the namespace of the dependent.
 pub(super) fn may_own(server_state: &ServerState, owner: &str, dependent: &str) -> bool {
+    let registry = server_state.registry();
     let namespace = |key: &str| {
-        let resource = server_state.registry.of_key(key)?;
+        let resource = registry.of_key(key)?;
         resource
             .kind
-            .namespaced
+            .namespaced()
             .then(|| resource.parse_key(key).map(|(namespace, _)| namespace.to_owned()))?
     };
     match namespace(owner) {
@@ -95,7 +94,7 @@ pub(super) fn may_own(server_state: &ServerState, owner: &str, dependent: &str) 
 ///
 /// The store cannot be read.
 pub(super) async fn exists_in_other_namespace(server_state: &ServerState, owner: &Owner) -> Result<bool> {
-    let Some(collection) = collection(server_state, owner).filter(|c| c.resource.kind.namespaced) else {
+    let Some(collection) = collection(server_state, owner).filter(|c| c.resource.kind.namespaced()) else {
         return Ok(false);
     };
     let Ok(namespaces) = stored::core(server_state, "namespaces") else { return Ok(false) };

@@ -49,7 +49,7 @@ impl Collector {
             namespace => namespace,
         };
         let event = self.event(dependent, traces, owner, namespace);
-        let target = Target { collection, namespace, name: "", subresource: "" };
+        let target = Target { collection: &collection, namespace, name: "", subresource: "" };
         match self.actor.create(target, event).await {
             // The namespace is being deleted.
             Err(status) if !matches!(status.reason, Reason::Forbidden | Reason::NotFound) => {
@@ -76,7 +76,7 @@ impl Collector {
         );
         let mut involved = json!({
             "apiVersion": resource.api_version(),
-            "kind": resource.kind.kind,
+            "kind": resource.kind.kind(),
             "name": dependent.name,
             "uid": traces.uid,
         });

@@ -77,7 +77,7 @@ impl NamespaceDeletion {
 
     async fn is_waiting(&self, name: &str) -> Result<bool, Status> {
         let namespaces = collection(self.actor.server_state())?;
-        self.terminating(namespaces, name).await.map(|namespace| namespace.is_some())
+        self.terminating(&namespaces, name).await.map(|namespace| namespace.is_some())
     }
 
     async fn terminate(&self, name: &str) {
@@ -106,13 +106,15 @@ impl NamespaceDeletion {
     /// Runs one round: content, conditions, then the finalizer.
     async fn run_round(&self, name: &str) -> Result<RoundResult, Status> {
         let namespaces = collection(self.actor.server_state())?;
-        if self.terminating(namespaces, name).await?.is_none() {
+        if self.terminating(&namespaces, name).await?.is_none() {
             return Ok(RoundResult::Gone);
         }
         let (outcome, first) = self.empty(name).await?;
         // Read again, because the round may have taken long.
-        let Some(namespace) = self.terminating(namespaces, name).await? else { return Ok(RoundResult::Gone) };
-        let namespace = match self.write_conditions(namespaces, name, namespace, &outcome).await {
+        let Some(namespace) = self.terminating(&namespaces, name).await? else {
+            return Ok(RoundResult::Gone);
+        };
+        let namespace = match self.write_conditions(&namespaces, name, namespace, &outcome).await {
             Ok(namespace) => namespace,
             Err(status) if status.reason == Reason::NotFound => return Ok(RoundResult::Gone),
             Err(status) => return Err(status),
@@ -124,7 +126,7 @@ impl NamespaceDeletion {
                 None => Err(Status::internal(failed)),
             };
         }
-        let target = Target { collection: namespaces, namespace: "", name, subresource: "finalize" };
+        let target = Target { collection: &namespaces, namespace: "", name, subresource: "finalize" };
         let own_finalizer = self.actor.server_state().names.api_service;
         match self.actor.update(target, without_finalizer(namespace, own_finalizer)).await {
             Ok(_) => Ok(RoundResult::Gone),
@@ -139,7 +141,7 @@ impl NamespaceDeletion {
     async fn empty(&self, name: &str) -> Result<(RoundOutcome, Option<String>), Status> {
         let mut outcome = RoundOutcome::default();
         let is_pods = |content: &Collection| {
-            content.resource.group_resource.group.is_empty() && content.resource.kind.resource == "pods"
+            content.resource.group_resource.group.is_empty() && content.resource.kind.resource() == "pods"
         };
         let (pods, others): (Vec<_>, Vec<_>) = self.content().partition(|content| is_pods(content));
         let mut first = None;
@@ -149,7 +151,7 @@ impl NamespaceDeletion {
             let mut waits = !outcome.failures.is_empty();
             for content in stage {
                 let Remaining { readable, unreadable } =
-                    self.count(content, name, &mut outcome.finalizers).await?;
+                    self.count(&content, name, &mut outcome.finalizers).await?;
                 let what = &content.resource.group_resource;
                 if readable + unreadable > 0 {
                     outcome.left.insert(format!("{}.{}", what.resource, what.group), readable + unreadable);
@@ -244,8 +246,9 @@ impl NamespaceDeletion {
     }
 
     /// Returns the collections of namespaced kinds.
-    fn content(&self) -> impl Iterator<Item = &Collection> {
-        self.actor.server_state().collections().filter(|collection| collection.resource.kind.namespaced)
+    fn content(&self) -> impl Iterator<Item = Arc<Collection>> {
+        let collections = self.actor.server_state().collections().into_iter();
+        collections.filter(|collection| collection.resource.kind.namespaced())
     }
 
     /// Counts the remaining objects and adds their finalizers to `finalizers`.
@@ -300,7 +303,7 @@ impl NamespaceDeletion {
         };
         let mut result = Ok(());
         for content in self.content() {
-            result = result.and(self.delete_each(content, name, is_left).await);
+            result = result.and(self.delete_each(&content, name, is_left).await);
         }
         result
     }

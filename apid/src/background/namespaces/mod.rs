@@ -55,7 +55,10 @@ async fn create(actor: &Actor, name: &'static str) -> Result<(), Status> {
     }
     let mut object = Object::default();
     object.set_meta("name", name);
-    match actor.create(Target { collection, namespace: "", name: "", subresource: "" }, object).await {
+    match actor
+        .create(Target { collection: &collection, namespace: "", name: "", subresource: "" }, object)
+        .await
+    {
         Err(status) if status.reason != Reason::AlreadyExists => Err(status),
         _ => Ok(()),
     }
@@ -70,7 +73,7 @@ async fn restore(actor: &Actor, name: &'static str) {
 }
 
 /// Returns the collection of namespaces.
-fn collection(server_state: &ServerState) -> Result<&Collection, Status> {
+fn collection(server_state: &ServerState) -> Result<Arc<Collection>, Status> {
     stored::core(server_state, "namespaces")
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, published_config: Publis
     let keep = async {
         while queue.recv().await.is_some() {
             let kept = match data(&published_config) {
-                Ok(data) => put(&actor, maps, (namespace, NAME), data, false).await,
+                Ok(data) => put(&actor, &maps, (namespace, NAME), data, false).await,
                 Err(status) => Err(status),
             };
             if let Err(status) = kept {

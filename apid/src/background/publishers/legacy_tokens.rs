@@ -72,7 +72,7 @@ async fn track(server_state: &ServerState, server: &Actor) -> Result<String, Sta
         return Ok(since.to_owned());
     }
     let data = Map::from_iter([(SINCE.to_owned(), Value::from(today.as_str()))]);
-    put(server, maps, (namespace, NAME), data, false).await?;
+    put(server, &maps, (namespace, NAME), data, false).await?;
     Ok(today)
 }
 
@@ -88,23 +88,23 @@ async fn clean(server_state: &ServerState, cleaner: &Actor, since: &str) -> Resu
         stored::core(server_state, "pods")?,
     );
     let scope = |collection: &Collection| collection.items.prefix().to_string();
-    let listed = names_of(&stored::objects(accounts, &scope(accounts)).await?, |account| {
+    let listed = names_of(&stored::objects(&accounts, &scope(&accounts)).await?, |account| {
         let list = account.get("secrets").and_then(Value::as_array).into_iter().flatten();
         list.filter_map(|reference| reference.get("name")?.as_str()).map(str::to_owned).collect()
     });
-    let mounted = names_of(&stored::objects(pods, &scope(pods)).await?, |pod| {
+    let mounted = names_of(&stored::objects(&pods, &scope(&pods)).await?, |pod| {
         let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array).into_iter().flatten();
         volumes
             .filter_map(|volume| volume.get("secret")?.get("secretName")?.as_str())
             .map(str::to_owned)
             .collect()
     });
-    for secret in stored::objects(secrets, &scope(secrets)).await? {
+    for secret in stored::objects(&secrets, &scope(&secrets)).await? {
         let key = (secret.namespace().to_owned(), secret.name().to_owned());
         if !listed.contains(&key) || mounted.contains(&key) {
             continue;
         }
-        let target = Target { collection: secrets, namespace: &key.0, name: &key.1, subresource: "" };
+        let target = Target { collection: &secrets, namespace: &key.0, name: &key.1, subresource: "" };
         let done = match secret_action(&secret, &server_state.names, &limit) {
             SecretAction::Keep => continue,
             SecretAction::MarkInvalid => {

@@ -79,9 +79,9 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file
     });
     let publisher = Publisher {
         server_state: &server_state,
-        namespaces,
-        maps,
-        secrets,
+        namespaces: &namespaces,
+        maps: &maps,
+        secrets: &secrets,
         publisher: Actor::controller(server_state.clone(), "root-ca-cert-publisher", own_accounts),
         tokens: Actor::controller(server_state.clone(), "tokens-controller", own_accounts),
         file,

@@ -43,8 +43,8 @@ const PRIORITIES: &[GroupPriority] = &[
 
 /// Returns an APIService for each group version of the registry.
 pub(super) fn all(registry: &Registry, names: &Names) -> Vec<StartObject> {
-    let kinds = registry.resources().iter().map(|resource| resource.kind);
-    let served = kinds.flat_map(|kind| kind.versions.iter().map(|version| (kind.group, *version)));
+    let kinds = registry.resources().iter().map(|resource| &resource.kind);
+    let served = kinds.flat_map(|kind| kind.versions().map(|version| (kind.group(), version)));
     let served: BTreeSet<(&str, &str)> = served.collect();
     served.into_iter().filter_map(|(stem, version)| wanted(stem, version, names)).collect()
 }
@@ -92,9 +92,9 @@ mod tests {
             let all = all(&registry, &names);
             let have: BTreeSet<String> = all.iter().map(|wanted| wanted.object.name().to_owned()).collect();
             for resource in registry.resources() {
-                for version in resource.kind.versions {
+                for version in resource.kind.versions() {
                     let name = format!("{version}.{}", resource.group_resource.group);
-                    let own = resource.kind.group == "apiregistration";
+                    let own = resource.kind.group() == "apiregistration";
                     assert_eq!(have.contains(&name), !own, "{name}");
                 }
             }

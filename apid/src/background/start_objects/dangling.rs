@@ -29,12 +29,13 @@ async fn reconcile(actor: &Actor) -> Result<(), Status> {
     let server_state = actor.server_state();
     let schemas = collection(server_state, ("flowcontrol.apiserver", "FlowSchema"))?;
     let levels = collection(server_state, ("flowcontrol.apiserver", "PriorityLevelConfiguration"))?;
-    let there: HashSet<String> = objects(levels).await?.iter().map(|level| level.name().to_owned()).collect();
+    let there: HashSet<String> =
+        objects(&levels).await?.iter().map(|level| level.name().to_owned()).collect();
     let now = apimachinery::time::time(server_state.clock.now());
-    for schema in objects(schemas).await? {
+    for schema in objects(&schemas).await? {
         let Some(next) = with_dangling_condition(&schema, &there, &now) else { continue };
         let target =
-            Target { collection: schemas, namespace: "", name: schema.name(), subresource: "status" };
+            Target { collection: &schemas, namespace: "", name: schema.name(), subresource: "status" };
         match actor.update(target, next).await {
             // The flow schema was changed or deleted meanwhile; the next event covers it.
             Err(status) if matches!(status.reason, Reason::Conflict | Reason::NotFound) => {}

@@ -37,7 +37,7 @@ pub(super) async fn run(actor: Actor) {
 async fn reconcile(actor: &Actor) -> Result<(), Status> {
     let server_state = actor.server_state();
     let key = automanaged(&server_state.names);
-    let definitions = objects(collection(server_state, DEFINITION)?).await?;
+    let definitions = objects(&*collection(server_state, DEFINITION)?).await?;
     let served: BTreeSet<(String, String)> = definitions.iter().flat_map(served).collect();
     let wanted: Vec<StartObject> =
         served.iter().map(|(group, version)| wanted(group, version, &key)).collect();
@@ -47,8 +47,8 @@ async fn reconcile(actor: &Actor) -> Result<(), Status> {
     let services = collection(server_state, SERVICE)?;
     let available = [available()];
     let now = apimachinery::time::time(server_state.clock.now());
-    for service in objects(services).await? {
-        let target = Target { collection: services, namespace: "", name: service.name(), subresource: "" };
+    for service in objects(&services).await? {
+        let target = Target { collection: &services, namespace: "", name: service.name(), subresource: "" };
         let is_wanted = wanted.iter().any(|wanted| wanted.object.name() == service.name());
         let done = if service.label(&key) == Some("true") && !is_wanted {
             actor.delete(target, &Default::default()).await.map(drop)

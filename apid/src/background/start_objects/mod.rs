@@ -94,7 +94,7 @@ pub async fn run(server_state: Arc<ServerState>, published: AdvertisedServer, ma
     let actor = Actor::apiserver(server_state.clone());
     let names = &server_state.names;
     let mut once = priority_classes::all();
-    once.extend(api_services::all(&server_state.registry, names));
+    once.extend(api_services::all(&server_state.registry(), names));
     let mut kept = flow_control::all(names);
     kept.extend(own_service::all(&published, names));
     let (mut failed, _) = tokio::join!(ensure_all(&actor, &once), ensure_all(&actor, &kept));
@@ -161,8 +161,8 @@ async fn ensure(actor: &Actor, wanted: &StartObject) -> Result<(), Status> {
     let server_state = actor.server_state();
     let collection = collection(server_state, wanted.kind)?;
     let (namespace, name) = (wanted.object.namespace(), wanted.object.name());
-    let target = Target { collection, namespace, name, subresource: "" };
-    let current = match current(collection, namespace, name).await? {
+    let target = Target { collection: &collection, namespace, name, subresource: "" };
+    let current = match current(&collection, namespace, name).await? {
         Some(current) if current.is_terminating() => return Ok(()),
         Some(current) => match (wanted.restore)(&current, &wanted.object) {
             Some(next) => actor.update(target, next).await?.object.object()?,
@@ -182,10 +182,7 @@ async fn ensure(actor: &Actor, wanted: &StartObject) -> Result<(), Status> {
     Ok(())
 }
 
-fn collection<'a>(
-    server_state: &'a ServerState,
-    (group, kind): (&str, &str),
-) -> Result<&'a Collection, Status> {
+fn collection(server_state: &ServerState, (group, kind): (&str, &str)) -> Result<Arc<Collection>, Status> {
     stored::of_kind(server_state, group, kind)
 }
 

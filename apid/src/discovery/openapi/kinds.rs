@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use apimachinery::names::Names;
-use kinds::{Kind, Registry, Resource, Subresource, Verb};
+use kinds::{KindRef, Registry, Resource, Subresource, Verb};
 use schema::Schema;
 use serde_json::{Value, json};
 
@@ -35,33 +35,49 @@ impl GroupVersionKind {
 /// The kinds of schema types.
 pub(super) struct Kinds {
     by_type: BTreeMap<String, BTreeSet<GroupVersionKind>>,
+    /// The custom kinds by type.
+    custom: BTreeMap<String, KindRef>,
     nothing: BTreeSet<GroupVersionKind>,
 }
 
 impl Kinds {
     /// Collects the kinds of a registry, and those that all groups share.
     pub(super) fn new(registry: &Registry, names: &Names) -> Self {
-        let mut kinds = Kinds { by_type: BTreeMap::new(), nothing: BTreeSet::new() };
+        let mut kinds = Kinds { by_type: BTreeMap::new(), custom: BTreeMap::new(), nothing: BTreeSet::new() };
         kinds.add("meta/v1.Status", GroupVersionKind::new("", "v1", "Status"));
         kinds.add_shared("", "v1");
         for resource in registry.resources() {
             let group = &resource.group_resource.group;
-            for version in resource.kind.versions {
-                kinds.add_shared(group, version);
-                let kind = GroupVersionKind::new(group, version, resource.kind.kind);
-                let type_name = type_of(resource.kind, version);
-                if resource.kind.verbs.contains(&Verb::List) {
+            for version in resource.kind.versions() {
+                // Shared types name the built-in groups only, so that documents of built-in groups stay equal
+                // when custom kinds come and go.
+                if resource.is_custom() {
+                    let type_name = type_of(&resource.kind, group, version);
+                    kinds.custom.insert(type_name, resource.kind.clone());
+                } else {
+                    kinds.add_shared(group, version);
+                }
+                let kind = GroupVersionKind::new(group, version, resource.kind.kind());
+                let type_name = type_of(&resource.kind, &resource.group_resource.group, version);
+                if resource.kind.verbs().contains(&Verb::List) {
                     let list = GroupVersionKind { kind: resource.list_kind(), ..kind.clone() };
                     kinds.add(&format!("{type_name}List"), list);
                 }
                 kinds.add(&type_name, kind);
-                for subresource in resource.kind.subresources {
+                for subresource in resource.kind.subresources() {
                     let (type_name, kind) = of_subresource(resource, version, subresource, names);
-                    kinds.add(&type_name, kind);
+                    if !resource.is_custom() || type_name.starts_with(CUSTOM) {
+                        kinds.add(&type_name, kind);
+                    }
                 }
             }
         }
         kinds
+    }
+
+    /// Returns the custom kind of a type.
+    pub(super) fn custom(&self, type_name: &str) -> Option<&KindRef> {
+        self.custom.get(type_name)
     }
 
     fn add_shared(&mut self, group: &str, version: &str) {
@@ -98,15 +114,22 @@ impl Kinds {
     }
 }
 
+/// Prefix of the type names of custom kinds: `custom:example.com/v1/Widget`.
+pub(super) const CUSTOM: &str = "custom:";
+
 /// Returns the type of a kind in a version.
 ///
-/// This is the type in the package of that version, or the stored type if there is none.
-pub(super) fn type_of(kind: &Kind, version: &str) -> String {
-    let own = kind.schema.split_once('/').and_then(|(package, rest)| {
+/// This is the type in the package of that version, or the stored type if there is none. The package of a
+/// custom kind is its group.
+pub(super) fn type_of(kind: &KindRef, group: &str, version: &str) -> String {
+    let Some(type_name) = kind.type_name() else {
+        return format!("{CUSTOM}{group}/{version}/{}", kind.kind());
+    };
+    let own = type_name.split_once('/').and_then(|(package, rest)| {
         let (_, name) = rest.split_once('.')?;
         Some(format!("{package}/{version}.{name}"))
     });
-    own.filter(|name| Schema::of(name).is_some()).unwrap_or_else(|| kind.schema.to_owned())
+    own.filter(|name| Schema::of(name).is_some()).unwrap_or_else(|| type_name.to_owned())
 }
 
 /// Returns type and kind of the body of a subresource.
@@ -121,11 +144,15 @@ pub(super) fn of_subresource(
         let kind = GroupVersionKind::new(&names.group(stem), version, subresource.kind);
         return (format!("{package}/{version}.{}", subresource.kind), kind);
     }
-    let kind = GroupVersionKind::new(&resource.group_resource.group, version, subresource.kind);
-    let main = type_of(resource.kind, version);
+    let body = resource.kind.body_kind(subresource);
+    let kind = GroupVersionKind::new(&resource.group_resource.group, version, body);
+    let main = type_of(&resource.kind, &resource.group_resource.group, version);
+    if resource.is_custom() {
+        return (main, kind);
+    }
     let type_name = match main.rsplit_once('.') {
-        Some((package, _)) if resource.kind.kind != subresource.kind => {
-            format!("{package}.{}", subresource.kind)
+        Some((package, _)) if resource.kind.kind() != body => {
+            format!("{package}.{body}")
         }
         _ => main,
     };

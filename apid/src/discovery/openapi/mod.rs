@@ -17,17 +17,19 @@
 //!
 //! Requirements D-EP-47 and D-META-38; OpenAPI 2.0 and 3.0.0. Extensions carry the prefix of the preset.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write as _};
 use std::sync::{Arc, OnceLock};
 
 use ::kinds::{Registry, Resource};
 use apimachinery::names::Names;
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use super::RELEASE;
 
 mod compressed_document;
+mod custom;
 mod gnostic;
 mod kinds;
 mod operations;
@@ -50,7 +52,12 @@ pub struct OpenApi {
     v2: OnceLock<Result<CompressedDocument, String>>,
     v2_protobuf: OnceLock<Result<CompressedDocument, String>>,
     v3: OnceLock<Result<V3, String>>,
+    /// The documents of group versions, shared with the documents of earlier registries.
+    built: Arc<BuiltDocuments>,
 }
+
+/// Documents of OpenAPI 3 by path, each with the resources from which it was built.
+type BuiltDocuments = Mutex<BTreeMap<String, (Vec<Arc<Resource>>, CompressedDocument)>>;
 
 /// OpenAPI 3: the index, and the documents by `api/v1` or `apis/<group>/<version>`.
 struct V3 {
@@ -93,7 +100,15 @@ impl OpenApi {
             v2: OnceLock::new(),
             v2_protobuf: OnceLock::new(),
             v3: OnceLock::new(),
+            built: Arc::default(),
         }
+    }
+
+    /// Creates the documents of another registry under the same names. Documents of group versions with the
+    /// same resources are shared.
+    #[must_use]
+    pub fn with_registry(&self, registry: Arc<Registry>) -> Self {
+        OpenApi { built: Arc::clone(&self.built), ..OpenApi::new(registry, Arc::clone(&self.names)) }
     }
 
     /// Returns the OpenAPI 2 document as JSON.
@@ -149,12 +164,29 @@ impl OpenApi {
         let mut documents = BTreeMap::new();
         let mut paths = Map::new();
         for group_version in self.group_versions() {
-            let document = pack(&v3::document(self, &group_version))?;
+            let document = self.built(&group_version)?;
             let location = OpenApi::v3_location(&group_version.path, document.hash());
             paths.insert(group_version.path.clone(), json!({"serverRelativeURL": location}));
             documents.insert(group_version.path, document);
         }
+        self.built.lock().retain(|path, _| documents.contains_key(path));
         Ok(V3 { index: pack(&json!({"paths": paths}))?, documents })
+    }
+
+    /// Returns the document of a group version. Builds it unless it exists for the same resources.
+    fn built(&self, group_version: &GroupVersion) -> io::Result<CompressedDocument> {
+        let is_same = |resources: &[Arc<Resource>]| {
+            resources.iter().map(Arc::as_ptr).eq(group_version.resources.iter().map(Arc::as_ptr))
+        };
+        if let Some((resources, document)) = self.built.lock().get(&group_version.path)
+            && is_same(resources)
+        {
+            return Ok(document.clone());
+        }
+        let document = pack(&v3::document(self, group_version))?;
+        let resources = group_version.resources.clone();
+        self.built.lock().insert(group_version.path.clone(), (resources, document.clone()));
+        Ok(document)
     }
 
     fn kinds(&self) -> &kinds::Kinds {
@@ -163,21 +195,25 @@ impl OpenApi {
 
     fn group_versions(&self) -> Vec<GroupVersion> {
         let mut all: Vec<GroupVersion> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
         for resource in self.registry.resources() {
             let group = &resource.group_resource.group;
-            for version in resource.kind.versions {
+            for version in resource.kind.versions() {
                 let path = if group.is_empty() {
                     format!("api/{version}")
                 } else {
                     format!("apis/{group}/{version}")
                 };
-                match all.iter_mut().find(|known| known.path == path) {
+                match places.get(&path).and_then(|index| all.get_mut(*index)) {
                     Some(known) => known.resources.push(Arc::clone(resource)),
-                    None => all.push(GroupVersion {
-                        path,
-                        version: (*version).to_owned(),
-                        resources: vec![Arc::clone(resource)],
-                    }),
+                    None => {
+                        places.insert(path.clone(), all.len());
+                        all.push(GroupVersion {
+                            path,
+                            version: version.to_owned(),
+                            resources: vec![Arc::clone(resource)],
+                        });
+                    }
                 }
             }
         }

@@ -52,6 +52,8 @@ const PATCHES: &[&str] = &[
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 ];
+const CUSTOM_PATCHES: &[&str] =
+    &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 const TEXT: &[&str] = &["text/plain", "application/json", "application/yaml"];
 const ANYTHING: &[&str] = &["*/*"];
 
@@ -74,26 +76,26 @@ pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Pa
     let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
     let main = ResourcePaths {
         resource,
-        type_name: type_of(resource.kind, version),
+        type_name: type_of(&resource.kind, group, version),
         kind: GroupVersionKind {
             group: group.clone(),
             version: version.to_owned(),
-            kind: resource.kind.kind.to_owned(),
+            kind: resource.kind.kind().to_owned(),
         },
         id: camel(&format!("{}_{version}", tag_group(resource))),
-        scope: if resource.kind.namespaced { "Namespaced" } else { "" },
+        scope: if resource.kind.namespaced() { "Namespaced" } else { "" },
         protobuf: names.protobuf_media_type,
     };
-    let plural = resource.kind.resource;
-    let namespaced = if resource.kind.namespaced { "/namespaces/{namespace}" } else { "" };
+    let plural = resource.kind.resource();
+    let namespaced = if resource.kind.namespaced() { "/namespaces/{namespace}" } else { "" };
     let collection = format!("{root}{namespaced}/{plural}");
     let item = format!("{collection}/{{name}}");
-    let verbs = |verb: &Verb| resource.kind.verbs.contains(verb);
+    let verbs = |verb: &Verb| resource.kind.verbs().contains(verb);
 
     let mut paths = Vec::new();
     paths.push(main.path(collection, false, main.of_collection()));
     paths.push(main.path(item.clone(), true, main.of_item()));
-    for subresource in resource.kind.subresources {
+    for subresource in resource.kind.subresources() {
         main.subresource(&item, version, subresource, names, &mut paths);
     }
     if verbs(&Verb::Watch) {
@@ -101,7 +103,7 @@ pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Pa
         paths.push(main.path(watched.clone(), false, vec![main.watch("List", main.scope, "")]));
         paths.push(main.path(format!("{watched}/{{name}}"), true, vec![main.watch("", main.scope, "")]));
     }
-    if resource.kind.namespaced && verbs(&Verb::List) {
+    if resource.kind.namespaced() && verbs(&Verb::List) {
         // Operations across all namespaces.
         let list = main.operation("get", "list", "List", "ForAllNamespaces", parameters::READ_MANY);
         let list = Operation { id: main.operation_id("list", "", "ForAllNamespaces"), ..main.listing(list) };
@@ -125,7 +127,7 @@ pub(super) fn tag(resource: &Resource, version: &str) -> String {
 }
 
 fn tag_group(resource: &Resource) -> String {
-    let stem = if resource.kind.group.is_empty() { "core" } else { resource.kind.group };
+    let stem = if resource.kind.group().is_empty() { "core" } else { resource.kind.group() };
     let mut words = stem.split('.');
     let first = words.next().unwrap_or_default().to_owned();
     words.fold(first, |tag, word| tag + &camel(word))
@@ -164,9 +166,9 @@ impl ResourcePaths<'_> {
     fn path(&self, path: String, named: bool, operations: Vec<Operation>) -> Path {
         let mut parameters = Vec::new();
         if named {
-            parameters.push(parameters::name(self.resource.kind.kind));
+            parameters.push(parameters::name(self.resource.kind.kind()));
         }
-        if self.resource.kind.namespaced {
+        if self.resource.kind.namespaced() {
             parameters.push(parameters::namespace());
         }
         parameters.extend(pretty());
@@ -174,7 +176,7 @@ impl ResourcePaths<'_> {
     }
 
     fn operation_id(&self, action: &str, scope: &str, suffix: &str) -> String {
-        format!("{action}{}{scope}{}{suffix}", self.id, self.resource.kind.kind)
+        format!("{action}{}{scope}{}{suffix}", self.id, self.resource.kind.kind())
     }
 
     /// Builds an operation whose response is an object of the kind.
@@ -197,7 +199,7 @@ impl ResourcePaths<'_> {
             method,
             action,
             id: self.operation_id(word, self.scope, suffix),
-            description: format!("{word} {}{what}", self.resource.kind.kind),
+            description: format!("{word} {}{what}", self.resource.kind.kind()),
             general,
             own: Vec::new(),
             body: None,
@@ -212,7 +214,12 @@ impl ResourcePaths<'_> {
 
     /// Returns the media types of objects.
     fn documents(&self) -> Vec<String> {
-        owned(&["application/json", "application/yaml", self.protobuf])
+        let mut media_types = owned(&["application/json", "application/yaml"]);
+        // Custom kinds have no Protobuf message.
+        if !self.resource.is_custom() {
+            media_types.push(self.protobuf.to_owned());
+        }
+        media_types
     }
 
     /// Returns the media types of objects and of watch streams.
@@ -229,7 +236,7 @@ impl ResourcePaths<'_> {
 
     fn of_collection(&self) -> Vec<Operation> {
         let mut operations = Vec::new();
-        for verb in self.resource.kind.verbs {
+        for verb in self.resource.kind.verbs() {
             match verb {
                 Verb::List => {
                     let list = self.operation("get", "list", "", "", parameters::READ_MANY);
@@ -242,7 +249,7 @@ impl ResourcePaths<'_> {
                 }),
                 Verb::DeleteCollection => operations.push(Operation {
                     id: self.operation_id("delete", &format!("Collection{}", self.scope), ""),
-                    description: format!("delete all selected {}", self.resource.kind.resource),
+                    description: format!("delete all selected {}", self.resource.kind.resource()),
                     body: Some(("meta/v1.DeleteOptions".to_owned(), false)),
                     response: Some("meta/v1.Status".to_owned()),
                     ..self.operation("delete", "deletecollection", "", "", parameters::DELETE_MANY)
@@ -255,7 +262,7 @@ impl ResourcePaths<'_> {
 
     fn of_item(&self) -> Vec<Operation> {
         let mut operations = Vec::new();
-        for verb in self.resource.kind.verbs {
+        for verb in self.resource.kind.verbs() {
             match verb {
                 Verb::Get => operations.push(self.operation("get", "get", "", "", &[])),
                 Verb::Update => {
@@ -271,17 +278,27 @@ impl ResourcePaths<'_> {
         operations
     }
 
+    /// Returns the media types of patches. Custom kinds have no strategic merge patch.
+    fn patches(&self) -> &'static [&'static str] {
+        if self.resource.is_custom() { CUSTOM_PATCHES } else { PATCHES }
+    }
+
     fn put(&self, operation: Operation) -> Operation {
         let body = operation.response.clone().map(|type_name| (type_name, true));
         Operation { body, codes: &[200, 201], ..operation }
     }
 
     fn patch(&self, operation: Operation) -> Operation {
-        Operation { body: Some((PATCH.to_owned(), true)), consumes: PATCHES, codes: &[200, 201], ..operation }
+        Operation {
+            body: Some((PATCH.to_owned(), true)),
+            consumes: self.patches(),
+            codes: &[200, 201],
+            ..operation
+        }
     }
 
     fn delete(&self, suffix: &str) -> Operation {
-        let whole = self.resource.kind.strategy.delete_returns_object();
+        let whole = self.resource.kind.strategy().delete_returns_object();
         Operation {
             body: Some(("meta/v1.DeleteOptions".to_owned(), false)),
             codes: &[200, 202],
@@ -295,7 +312,7 @@ impl ResourcePaths<'_> {
         let action = if many.is_empty() { "watch" } else { "watchlist" };
         Operation {
             id: self.operation_id("watch", scope, &format!("{many}{suffix}")),
-            description: format!("watch {}; use the parameter `watch` of a list", self.resource.kind.kind),
+            description: format!("watch {}; use the parameter `watch` of a list", self.resource.kind.kind()),
             produces: self.documents_and_streams(),
             response: Some(WATCH_EVENT.to_owned()),
             deprecated: true,
@@ -341,7 +358,10 @@ impl ResourcePaths<'_> {
             };
             Some(match verb {
                 // A read-only subresource without a kind of its own returns text.
-                Verb::Get if subresource.verbs == [Verb::Get] && subresource.kind == self.kind.kind => {
+                Verb::Get
+                    if subresource.verbs == [Verb::Get]
+                        && self.resource.kind.body_kind(subresource) == self.kind.kind =>
+                {
                     Operation {
                         response: None,
                         produces: owned(TEXT),
@@ -375,7 +395,11 @@ impl ResourcePaths<'_> {
         let scope = format!("{}{}", camel(method), self.scope);
         Operation {
             id: self.operation_id("connect", &scope, suffix),
-            description: format!("connect to {} of {}", suffix.to_ascii_lowercase(), self.resource.kind.kind),
+            description: format!(
+                "connect to {} of {}",
+                suffix.to_ascii_lowercase(),
+                self.resource.kind.kind()
+            ),
             own: own.to_vec(),
             produces: owned(ANYTHING),
             response: None,

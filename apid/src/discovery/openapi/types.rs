@@ -2,15 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ::kinds::KindRef;
 use apimachinery::names::Names;
 use schema::facts::{self, Field, Shape};
 use serde_json::{Map, Value, json};
 
-use super::OpenApiVersion;
-use super::kinds::Kinds;
+use super::kinds::{CUSTOM, Kinds};
+use super::{OpenApiVersion, custom};
 
 /// The body of a patch, which is not in the schema table.
 pub(super) const PATCH: &str = "meta/v1.Patch";
+/// Metadata of objects and of lists.
+const OBJECT_META: &str = "meta/v1.ObjectMeta";
+const LIST_META: &str = "meta/v1.ListMeta";
 /// A watch event, which is not in the schema table.
 pub(super) const WATCH_EVENT: &str = "meta/v1.WatchEvent";
 
@@ -42,6 +46,10 @@ impl Types<'_> {
 
     /// Returns the definition name of a type: `io.k8s.api.core.v1.ConfigMap` for `core/v1.ConfigMap`.
     fn definition_name(&self, type_name: &str) -> String {
+        if let Some((group, rest)) = type_name.strip_prefix(CUSTOM).and_then(|name| name.split_once('/')) {
+            let domain: Vec<&str> = group.rsplit('.').collect();
+            return format!("{}.{}", domain.join("."), rest.replace('/', "."));
+        }
         match type_name.split_once('.') {
             Some((package, name)) => self.names.definition(package, name),
             None => {
@@ -67,7 +75,7 @@ impl Types<'_> {
 
     /// Returns the schema of a type. Calls `refer` for each type that the schema refers to.
     fn definition(&self, type_name: &str, refer: &mut dyn FnMut(&str)) -> Value {
-        let mut schema = match type_name {
+        let schema = match type_name {
             "Time" | "MicroTime" => object(json!({"type": "string", "format": "date-time"})),
             "Quantity" if self.openapi_version == OpenApiVersion::V2 => object(json!({"type": "string"})),
             "Quantity" => object(json!({"oneOf": [{"type": "string"}, {"type": "number"}]})),
@@ -86,11 +94,19 @@ impl Types<'_> {
                     "required": ["type", "object"],
                 }))
             }
+            _ if type_name.starts_with(CUSTOM) => {
+                let (schema, describes_itself) = self.custom_schema(type_name, refer);
+                return self.with_kinds(type_name, schema, describes_itself);
+            }
             // A value of several JSON types has no `type`: arbitrary JSON, or a schema or another value.
             _ if self.is_any(type_name) => Map::new(),
             _ => self.object_schema(type_name, refer),
         };
-        if let Some(text) = self.kinds.describe(type_name) {
+        self.with_kinds(type_name, schema, false)
+    }
+
+    fn with_kinds(&self, type_name: &str, mut schema: Map<String, Value>, describes_itself: bool) -> Value {
+        if let Some(text) = self.kinds.describe(type_name).filter(|_| !describes_itself) {
             schema.insert("description".into(), text.into());
         }
         let kinds = self.kinds.of_type(type_name);
@@ -101,6 +117,51 @@ impl Types<'_> {
             );
         }
         Value::Object(schema)
+    }
+
+    /// Returns the schema of a custom kind or of its list, and whether it has a description of its own.
+    fn custom_schema(&self, type_name: &str, refer: &mut dyn FnMut(&str)) -> (Map<String, Value>, bool) {
+        let text = json!({"type": "string"});
+        if let Some(KindRef::Custom(kind)) = self.kinds.custom(type_name) {
+            let mut schema = object(kind.schema.to_value());
+            if self.openapi_version == OpenApiVersion::V2 {
+                custom::simplify(&mut schema, self.names);
+            }
+            refer(OBJECT_META);
+            let mut properties = match schema.remove("properties") {
+                Some(Value::Object(properties)) => properties,
+                _ => Map::new(),
+            };
+            properties.insert("apiVersion".into(), text.clone());
+            properties.insert("kind".into(), text);
+            properties.insert("metadata".into(), self.reference_of_field(OBJECT_META));
+            schema.insert("properties".into(), Value::Object(properties));
+            schema.insert("type".into(), "object".into());
+            let describes_itself = schema.contains_key("description");
+            return (schema, describes_itself);
+        }
+        let item = type_name.strip_suffix("List").unwrap_or(type_name);
+        refer(LIST_META);
+        refer(item);
+        let schema = json!({
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                "apiVersion": text,
+                "kind": text,
+                "metadata": self.reference_of_field(LIST_META),
+                "items": {"type": "array", "items": self.reference_of_field(item)},
+            },
+        });
+        (object(schema), false)
+    }
+
+    /// Returns the reference of a field. In version 3 a reference has no members beside it.
+    fn reference_of_field(&self, type_name: &str) -> Value {
+        match self.openapi_version {
+            OpenApiVersion::V2 => self.reference(type_name),
+            OpenApiVersion::V3 => json!({"allOf": [self.reference(type_name)]}),
+        }
     }
 
     fn is_any(&self, type_name: &str) -> bool {

@@ -133,15 +133,15 @@ async fn content_type_selects_body_format() {
 async fn every_resource_is_served_as_json_and_table() {
     let server = Server::start().await;
     let mut served = 0;
-    for resource in server.server_state.registry.resources() {
-        if !resource.kind.verbs.contains(&kinds::Verb::List) {
+    for resource in server.server_state.registry().resources() {
+        if !resource.kind.verbs().contains(&kinds::Verb::List) {
             continue;
         }
         let group = &resource.group_resource.group;
-        for version in resource.kind.versions {
+        for version in resource.kind.versions() {
             let prefix =
                 if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-            let url = format!("{prefix}/{}", resource.kind.resource);
+            let url = format!("{prefix}/{}", resource.kind.resource());
             let reply = server.get(&url).await;
             assert_eq!((reply.code, reply.header("content-type")), (200, "application/json"), "{url}");
             assert_eq!(reply.json()["kind"], resource.list_kind(), "{url}");
@@ -164,8 +164,8 @@ async fn every_resource_is_served_as_json_and_table() {
                 assert!(column["priority"].is_u64(), "{url}");
             }
             assert!(protobuf::is_form_of(resource), "{url}");
-            let form = protobuf::schema_of(&resource.api_version(), resource.kind.kind).unwrap();
-            assert_eq!(form.name(), resource.kind.schema, "{url}");
+            let form = protobuf::schema_of(&resource.api_version(), resource.kind.kind()).unwrap();
+            assert_eq!(Some(form.name()), resource.kind.type_name(), "{url}");
             served += 1;
         }
     }

@@ -343,7 +343,7 @@ async fn unreadable_object_is_deleted_only_with_gate_and_option() {
         ("AllowUnsafeMalformedObjectDeletion=true", ignore(), 200),
     ] {
         let server = Server::start_with_gates(gates).await;
-        let key = server.server_state.registry.find("", "v1", "configmaps").unwrap().key("a", "bad");
+        let key = server.server_state.registry().find("", "v1", "configmaps").unwrap().key("a", "bad");
         // The truncated bytes still show the finalizer.
         let torn =
             Bytes::from_static(br#"{"kind":"ConfigMap","metadata":{"finalizers":["example.com/hold"],"na"#);
@@ -376,7 +376,7 @@ async fn interrupted_pod_deletion_is_completed_after_restart() {
     server.post(PODS, pod("cut", json!({"nodeName": "n"}))).await;
     server.post(PODS, pod("ends", json!({"nodeName": "n"}))).await;
     // The state after a crash between marking and removing the pod.
-    let key = server.server_state.registry.find("", "v1", "pods").unwrap().key("a", "cut");
+    let key = server.server_state.registry().find("", "v1", "pods").unwrap().key("a", "cut");
     let row = server.server_state.store.get(&key, None).await.unwrap().unwrap();
     let mut object = kinds::entry::decode(&row.value, row.revision).unwrap();
     object.set_meta("deletionTimestamp", "2026-01-01T00:00:00Z");
@@ -404,7 +404,7 @@ async fn unreadable_object_blocks_only_namespace_deletion() {
     }
     let torn = Bytes::from_static(br#"{"kind":"Pod","metadata":{"na"#);
     for resource in ["pods", "configmaps"] {
-        let key = server.server_state.registry.find("", "v1", resource).unwrap().key("a", "bad");
+        let key = server.server_state.registry().find("", "v1", resource).unwrap().key("a", "bad");
         server.server_state.store.commit(&key, Op::Create(torn.clone())).await.unwrap();
     }
     crate::background::start(&server.server_state, false, false, std::time::Duration::from_secs(3600));

@@ -7,6 +7,7 @@ mod audit;
 mod cbor;
 mod connections;
 mod content_negotiation;
+mod custom_kinds;
 mod deletion;
 mod endpoints;
 mod headers;
@@ -36,7 +37,7 @@ use apimachinery::names::{Names, Preset};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request};
 use http_body_util::BodyExt as _;
-use kinds::{Kind, Registry};
+use kinds::{CurrentRegistry, Kind, Registry};
 use serde_json::{Value, json};
 use serving::body::Body;
 use serving::health::Checks;
@@ -159,7 +160,8 @@ impl Server {
     ) -> Self {
         let names = Arc::new(Names::new(Preset::Svc, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
-        let registry = Arc::new(Registry::with(&names, kinds));
+        let current_registry = Arc::new(CurrentRegistry::new(Registry::with(&names, kinds)));
+        let registry = current_registry.get();
         let cache = Arc::new(Cache::new(limits));
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(cache.clone()));
         cache.attach(&store);
@@ -172,6 +174,7 @@ impl Server {
             reader: backend.clone(),
             writer: writes.clone(),
             authorizer: backend.clone(),
+            registry: current_registry.clone(),
             reservations: Arc::default(),
         };
         let admission = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
@@ -182,7 +185,7 @@ impl Server {
             names,
             clock: clock.clone(),
             rng,
-            registry,
+            current_registry,
             store,
             cache,
             token_key,

@@ -67,7 +67,7 @@ impl Representation {
     }
 
     fn oracle_messages(&self, listed: &ListResult, metadata: Value) -> Vec<u8> {
-        let schema = protobuf::schema_of(&self.api_version(), self.resource.kind.kind).unwrap();
+        let schema = protobuf::schema_of(&self.api_version(), self.resource.kind.kind()).unwrap();
         let mut out = Vec::new();
         envelope::write(&self.api_version(), &self.resource.list_kind(), &mut out, |out| {
             let metadata = Object::from_value(metadata).unwrap();
@@ -202,7 +202,8 @@ fn read(mut chunks: Box<dyn ChunkSource>, items: usize) -> Bytes {
 }
 
 async fn check(server: &Server, group: &str, version: &str, plural: &str, objects: Vec<Value>) {
-    let resource = server.server_state.registry.find(&group_name(server, group), version, plural).unwrap();
+    let registry = server.server_state.registry();
+    let resource = registry.find(&group_name(server, group), version, plural).unwrap();
     let prefix = match group {
         "" => format!("/api/{version}"),
         _ => format!("/apis/{}/{version}", group_name(server, group)),
@@ -305,7 +306,7 @@ async fn list_with_an_unreadable_object_returns_500_in_every_representation() {
     for i in 0..40 {
         assert_eq!(server.post(MAPS, map(&format!("m{i:02}"), &large)).await.code, 201);
     }
-    let key = server.server_state.registry.find("", "v1", "configmaps").unwrap().key("a", "torn");
+    let key = server.server_state.registry().find("", "v1", "configmaps").unwrap().key("a", "torn");
     let torn = Bytes::from_static(br#"{"kind":"ConfigMap","metadata":{"na"#);
     server.server_state.store.commit(&key, Op::Create(torn)).await.unwrap();
     for accept in [
@@ -375,7 +376,7 @@ async fn openapi_document_buffer_is_shared_by_responses() {
         tokio::task::yield_now().await;
     }
     assert!(
-        server.server_state.openapi.v2().unwrap().decompressed_now().is_none(),
+        server.server_state.kinds().openapi.v2().unwrap().decompressed_now().is_none(),
         "the last response frees the document"
     );
 }
@@ -423,7 +424,8 @@ async fn unread_compressed_list_holds_no_compressor() {
     for name in &names {
         assert_eq!(server.post(MAPS, map(name, &"x".repeat(20_000))).await.code, 201);
     }
-    let resource = server.server_state.registry.find("", "v1", "configmaps").unwrap();
+    let registry = server.server_state.registry();
+    let resource = registry.find("", "v1", "configmaps").unwrap();
     let items = items(&server, resource, &names).await;
     let negotiated = Negotiation { format: Format::Json, shape: Shape::Own };
     let representation = Representation::new(&server.server_state, resource, "v1", negotiated, "").unwrap();

@@ -315,6 +315,7 @@ async fn list_pages_are_one_snapshot_during_concurrent_writes() {
         let prefix = server
             .server_state
             .collections()
+            .into_iter()
             .map(|c| c.resource.key_prefix.clone())
             .find(|p| p.ends_with("/configmaps/"))
             .map_or(prefix.to_owned(), |p| format!("{p}a/"));

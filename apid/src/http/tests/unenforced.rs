@@ -15,21 +15,6 @@ fn objects() -> Vec<(&'static str, Value, &'static str)> {
     }]);
     vec![
         (
-            "/apis/apiextensions.example.test/v1/customresourcedefinitions",
-            json!({
-                "metadata": {"name": "widgets.shop.example"},
-                "spec": {
-                    "group": "shop.example", "scope": "Namespaced",
-                    "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
-                    "versions": [{
-                        "name": "v1", "served": true, "storage": true,
-                        "schema": {"openAPIV3Schema": {"type": "object"}},
-                    }],
-                },
-            }),
-            "does not serve",
-        ),
-        (
             "/apis/admissionregistration.example.test/v1/validatingwebhookconfigurations",
             json!({"metadata": {"name": "w"}, "webhooks": webhook}),
             "does not call",

@@ -17,7 +17,7 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use kinds::entry::Decoder;
-use kinds::{Registry, Resource};
+use kinds::{KindRef, Registry, Resource};
 
 use super::decoded_objects::DecodedObjects;
 use crate::server_state::{Cache, Item, Items, ServerState};
@@ -44,7 +44,7 @@ struct Objects {
 }
 
 impl AdmissionBackend {
-    /// Creates the reader over the cached objects of every stored kind.
+    /// Creates the reader over the cached objects of every built-in stored kind.
     pub fn new(registry: &Registry, cache: &Cache) -> Self {
         let decoded = Arc::<DecodedObjects>::default();
         let objects = |resource: &Arc<Resource>| Objects {
@@ -52,7 +52,12 @@ impl AdmissionBackend {
             items: cache.resource(&resource.key_prefix, Decoder::new(resource)),
             decoded: Arc::clone(&decoded),
         };
-        let kinds = registry.stored().map(|r| ((r.kind.group, r.kind.kind), objects(r))).collect();
+        let stored = registry.stored();
+        let kinds = stored.filter_map(|resource| match &resource.kind {
+            KindRef::BuiltIn(kind) => Some(((kind.group, kind.kind), objects(resource))),
+            KindRef::Custom(_) => None,
+        });
+        let kinds = kinds.collect();
         AdmissionBackend { kinds, server_state: OnceLock::new() }
     }
 
@@ -88,7 +93,7 @@ impl Objects {
         KEY.with_borrow_mut(|key| {
             key.clear();
             key.push_str(&self.resource.key_prefix);
-            if self.resource.kind.namespaced && !namespace.is_empty() {
+            if self.resource.kind.namespaced() && !namespace.is_empty() {
                 let _ = write!(key, "{namespace}/");
             }
             key.push_str(name);

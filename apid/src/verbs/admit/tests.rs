@@ -13,7 +13,7 @@ use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
-use kinds::Registry;
+use kinds::{CurrentRegistry, Registry};
 use serde_json::json;
 use storage::cache::Limits;
 use storage::engine::memory::MemoryStore;
@@ -89,6 +89,7 @@ async fn world() -> World {
     cache.attach(&(store.clone() as Arc<dyn Store>));
     let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
     let environment = Environment {
+        registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
         names,
         clock: Arc::new(SystemClock::new()),
         rng: Arc::new(SeededRng::new(1)),

@@ -1,7 +1,7 @@
 //! Tables of deletes: one object, consecutive deletes.
 
 use apimachinery::names::{Names, Preset};
-use kinds::Registry;
+use kinds::{KindRef, Registry};
 use serde_json::json;
 
 use super::*;
@@ -14,7 +14,9 @@ fn at(text: &str) -> Timestamp {
 
 fn strategy(kind: &str) -> &'static dyn Strategy {
     let registry = Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
-    registry.resources().iter().find(|resource| resource.kind.kind == kind).unwrap().kind.strategy
+    let found = registry.resources().iter().find(|resource| resource.kind.kind() == kind).unwrap();
+    let KindRef::BuiltIn(kind) = found.kind else { panic!("{found:?}") };
+    kind.strategy
 }
 
 fn object(value: Value) -> Object {

@@ -17,7 +17,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
 use apply::server_side::{Apply, ApplyError, LastApplied, conflict_status};
 use apply::typed::{TypingError, drop_undeclared};
-use schema::Schema;
+use kinds::SchemaRef;
 
 use super::super::create::{insert, resolve_namespace};
 use super::super::decode::decode_error_status;
@@ -83,7 +83,7 @@ impl ApplyIntent {
     pub(super) fn validated(
         &self,
         call: &Call<'_>,
-        schema: &'static Schema,
+        schema: SchemaRef<'_>,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), Status> {
         let mut object = self.object.clone();
@@ -110,12 +110,11 @@ pub(super) async fn apply(
 ) -> Result<WriteResult, Status> {
     let (resource, served, names) =
         (&call.collection.resource, &call.collection.served, &call.server_state.names);
-    let (Some(ownership), Some(schema)) = (Ownership::of(call, options), Schema::of(served.kind.schema))
-    else {
+    let (Some(ownership), Some(schema)) = (Ownership::of(call, options), served.kind.schema()) else {
         return Err(Status::internal("the kind has no schema"));
     };
     let write = ownership.write();
-    intent.check_type(served.kind.kind, write.api_version)?;
+    intent.check_type(served.kind.kind(), write.api_version)?;
     let (patch, warnings) = intent.validated(call, schema, options.field_validation)?;
     let annotation = names.label_sub_key(KUBECTL, "last-applied-configuration");
     let last_applied = Some(LastApplied { annotation: &annotation, manager: KUBECTL });

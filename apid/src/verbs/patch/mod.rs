@@ -20,8 +20,8 @@ use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::gvk::GroupKind;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::{Details, Reason, Status};
-use kinds::Resource;
-use schema::{Schema, TypeError};
+use kinds::{KindRef, Resource};
+use schema::TypeError;
 
 use super::decode::decode_error_status;
 use super::modify::ModifyResult;
@@ -69,6 +69,10 @@ const MEDIA_TYPES: [&str; 4] = [
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 ];
+
+/// The media types of patches of custom kinds, which have no strategic merge patch.
+const CUSTOM_MEDIA_TYPES: [&str; 3] =
+    ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
 /// Maximum length of a patch in messages, in bytes.
 const MESSAGE_PATCH_MAX: usize = 1024;
@@ -118,7 +122,7 @@ impl Patch {
         Ok(Patch { document, text: shown, duplicates: decoded.duplicates, limits })
     }
 
-    fn apply(&self, call: &Call<'_>, schema: &str, object: Map<String, Value>) -> Result<Value, Status> {
+    fn apply(&self, call: &Call<'_>, kind: &KindRef, object: Map<String, Value>) -> Result<Value, Status> {
         match &self.document {
             Document::Json(operations) => {
                 let lenient = call.server_state.names.behaviour.replace_of_missing_key_succeeds;
@@ -127,8 +131,8 @@ impl Patch {
             }
             Document::Merge(patch) => Ok(merge_patch::apply(Value::Object(object), patch)),
             Document::Strategic(patch) => {
-                let Some(schema) = Schema::of(schema) else {
-                    return Err(Status::unsupported_media_type(&MEDIA_TYPES));
+                let Some(schema) = kind.schema().and_then(|schema| schema.built_in()) else {
+                    return Err(Status::unsupported_media_type(&CUSTOM_MEDIA_TYPES));
                 };
                 strategic::apply(&schema.merge(), object, patch).map(Value::Object).map_err(strategic_failure)
             }
@@ -152,17 +156,16 @@ impl Patch {
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), Status> {
         let old_version = old.api_version().to_owned();
-        let is_secret = (kind.kind.kind, old_version.as_str()) == ("Secret", "v1");
-        let value = self.apply(call, kind.kind.schema, old.0)?;
+        let is_secret = (kind.kind.kind(), old_version.as_str()) == ("Secret", "v1");
+        let value = self.apply(call, &kind.kind, old.0)?;
         self.limits
             .check(&value)
             .map_err(|error| decode_error_status(&error, |why| Status::bad_request(why)))?;
         let mut new = Object::from_value(value)
             .map_err(|_| self.invalid_result("the result is not an object", is_secret))?;
         let same = new.api_version() == old_version;
-        let version =
-            if same { None } else { call.server_state.registry.version_of(kind, new.api_version()) };
-        if new.kind() != kind.kind.kind || (!same && version.is_none()) {
+        let version = if same { None } else { call.kinds.registry.version_of(kind, new.api_version()) };
+        if new.kind() != kind.kind.kind() || (!same && version.is_none()) {
             return Err(Status::bad_request("a patch cannot change kind and apiVersion"));
         }
         let version = version.map_or(kind, |version| &**version);

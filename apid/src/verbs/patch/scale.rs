@@ -11,12 +11,11 @@ use ::apply::set::Set;
 use ::apply::update::{OneVersion, Write};
 use apimachinery::object::Object;
 use apimachinery::status::Status;
-use kinds::{Resource, scale};
-use schema::Schema;
+use kinds::Resource;
 
 use super::super::options::WriteOptions;
 use super::super::ownership::REPLICAS;
-use super::super::scale::write;
+use super::super::scale::{scale_of, write};
 use super::super::update::check_name;
 use super::super::{Call, WriteResult};
 use super::apply::{ApplyIntent, apply_error_status, type_mismatch_status};
@@ -32,11 +31,11 @@ pub(super) async fn apply(
     intent: &ApplyIntent,
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
-    let Some(schema) = Schema::of(body.kind.schema) else {
+    let Some(schema) = body.kind.schema() else {
         return Err(Status::internal("the kind has no schema"));
     };
     let versions = OneVersion { api_version: body.api_version(), merge: schema.merge() };
-    intent.check_type(body.kind.kind, &versions.api_version)?;
+    intent.check_type(body.kind.kind(), &versions.api_version)?;
     let (patch, warnings) = intent.validated(call, schema, options.field_validation)?;
     let (ignored, empty) = (Set::new(), schema.empty());
     let write_of_scale = Write {
@@ -54,7 +53,7 @@ pub(super) async fn apply(
     let version = call.collection.served.api_version();
     let scaled = |old: &Object| {
         let owners = ManagedFields::of(old);
-        let mut shown = scale::of(old);
+        let mut shown = scale_of(call, old)?;
         of_scale(&owners, &versions.api_version).write(&mut shown);
         let mut new =
             apply.run(&shown, &patch).map_err(|error| apply_error_status(call, &patch, error))?.object;

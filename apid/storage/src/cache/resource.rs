@@ -262,7 +262,7 @@ impl<D: Decode> Resource<D> {
     }
 
     /// Whether the resource is unregistered.
-    pub(super) fn is_retired(&self) -> bool {
+    pub fn is_retired(&self) -> bool {
         matches!(*self.state.lock(), LoadState::Retired)
     }
 

@@ -1,0 +1,373 @@
+//! Accepted names and conditions of a definition, as pure functions.
+//!
+//! # Contract
+//!
+//! A background task calls these functions and writes their results to the status:
+//!
+//! 1. [`accept_names`] with the names that other definitions of the group hold ([`NamesInUse`]) returns the
+//!    accepted names and the conditions `NamesAccepted` and `Established` (still false);
+//! 2. [`non_structural_schema`] and [`approval_policy`] return further conditions, if they apply;
+//! 3. when routes, discovery and OpenAPI serve the kind, [`established`] returns the true condition;
+//! 4. while objects of a deleted definition are deleted, [`terminating`] returns the condition.
+//!
+//! [`set_condition`] writes a condition. It changes `lastTransitionTime` only if the status changes.
+
+use std::collections::BTreeSet;
+
+use apimachinery::field::{FieldErrors, FieldPath, quote};
+use apimachinery::names::Names;
+use apimachinery::object::{Map, Object, Value};
+use serde_json::json;
+
+use super::approval::{Approval, approval};
+use super::certificates::validate_bundle;
+use super::conversion::Conversion;
+use super::spec::Spec;
+use super::structure::{unsupported, validate_structure};
+
+/// Condition type: the kind is served.
+pub const ESTABLISHED: &str = "Established";
+/// Condition type: no name of the kind conflicts with other kinds.
+pub const NAMES_ACCEPTED: &str = "NamesAccepted";
+/// Condition type: a schema violates the rules of structural schemas.
+pub const NON_STRUCTURAL_SCHEMA: &str = "NonStructuralSchema";
+/// Condition type: a definition in a protected group is approved.
+pub const APPROVAL_POLICY: &str = "KubernetesAPIApprovalPolicyConformant";
+/// Condition type: the definition is deleted, and its objects are being deleted.
+pub const TERMINATING: &str = "Terminating";
+
+/// A condition without its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Type of the condition.
+    pub condition: &'static str,
+    /// `True`, `False` or `Unknown`.
+    pub status: &'static str,
+    /// Reason in CamelCase.
+    pub reason: String,
+    /// Message for people.
+    pub message: String,
+}
+
+impl Condition {
+    fn new(condition: &'static str, status: &'static str, reason: &str, message: &str) -> Self {
+        Condition { condition, status, reason: reason.to_owned(), message: message.to_owned() }
+    }
+
+    /// Whether a stored condition is equal, except for its time.
+    fn is_equal(&self, stored: &Value) -> bool {
+        let text = |field: &str| stored.get(field).and_then(Value::as_str).unwrap_or("");
+        text("type") == self.condition
+            && text("status") == self.status
+            && text("reason") == self.reason
+            && text("message") == self.message
+    }
+}
+
+/// Names that the definitions of one group hold in `status.acceptedNames`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamesInUse {
+    resources: BTreeSet<String>,
+    kinds: BTreeSet<String>,
+}
+
+impl NamesInUse {
+    /// Adds the accepted names of a definition. The caller adds the definitions of one group, also the
+    /// definition that [`accept_names`] gets.
+    pub fn add(&mut self, definition: &Object) {
+        let Some(names) = accepted_names(definition) else { return };
+        let text = |field: &str| names.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
+        self.resources.extend([text("plural"), text("singular")]);
+        self.resources.extend(texts(names, "shortNames").map(str::to_owned));
+        self.kinds.extend([text("kind"), text("listKind")]);
+    }
+}
+
+/// The result of [`accept_names`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct AcceptedNames {
+    /// The value of `status.acceptedNames`.
+    pub names: Value,
+    /// Condition `NamesAccepted`.
+    pub names_accepted: Condition,
+    /// Condition `Established`; None if the stored condition stays.
+    pub established: Option<Condition>,
+}
+
+/// Whether the accepted names differ from the requested names, so that [`accept_names`] must run.
+pub fn has_pending_names(definition: &Object) -> bool {
+    let requested = definition.at(&["spec", "names"]).and_then(Value::as_object);
+    requested.map(nonempty_fields) != accepted_names(definition).map(nonempty_fields)
+}
+
+/// Computes the accepted names of a definition.
+/// A requested name is accepted if the definition holds it already or no other definition holds it.
+pub fn accept_names(definition: &Object, in_use: &NamesInUse) -> AcceptedNames {
+    let empty = Map::new();
+    let requested = definition.at(&["spec", "names"]).and_then(Value::as_object).unwrap_or(&empty);
+    let accepted = accepted_names(definition).unwrap_or(&empty);
+    let text = |names: &Map<String, Value>, field: &str| {
+        names.get(field).and_then(Value::as_str).unwrap_or("").to_owned()
+    };
+    let mut names = accepted.clone();
+    let mut conflict = None;
+    let mut accept = |field: &str, used: &BTreeSet<String>, reason: &str, names: &mut Map<String, Value>| {
+        let name = text(requested, field);
+        if name != text(accepted, field) && used.contains(&name) {
+            conflict = Some((reason.to_owned(), already_in_use(&name)));
+        } else {
+            copy_field(requested, names, field);
+        }
+    };
+    accept("plural", &in_use.resources, "PluralConflict", &mut names);
+    accept("singular", &in_use.resources, "SingularConflict", &mut names);
+    if let Some(message) = short_name_conflict(requested, accepted, &in_use.resources) {
+        conflict = Some(("ShortNamesConflict".to_owned(), message));
+    } else {
+        copy_field(requested, &mut names, "shortNames");
+    }
+    let mut accept = |field: &str, used: &BTreeSet<String>, reason: &str, names: &mut Map<String, Value>| {
+        let name = text(requested, field);
+        if name != text(accepted, field) && used.contains(&name) {
+            conflict = Some((reason.to_owned(), already_in_use(&name)));
+        } else {
+            copy_field(requested, names, field);
+        }
+    };
+    accept("kind", &in_use.kinds, "KindConflict", &mut names);
+    accept("listKind", &in_use.kinds, "ListKindConflict", &mut names);
+    copy_field(requested, &mut names, "categories");
+    // These two fields are always present.
+    for field in ["plural", "kind"] {
+        names.entry(field).or_insert_with(|| "".into());
+    }
+    let names_accepted = match &conflict {
+        None => Condition::new(NAMES_ACCEPTED, "True", "NoConflicts", "no conflicts found"),
+        Some((reason, message)) => Condition::new(NAMES_ACCEPTED, "False", reason, message),
+    };
+    let established = established_after_names(definition, conflict.is_none());
+    AcceptedNames { names: Value::Object(names), names_accepted, established }
+}
+
+/// The condition `Established` after a decision about the names; None if the stored condition stays.
+fn established_after_names(definition: &Object, are_accepted: bool) -> Option<Condition> {
+    if is_established(definition) {
+        return None;
+    }
+    if are_accepted {
+        let message = "the initial names have been accepted";
+        return Some(Condition::new(ESTABLISHED, "False", "Installing", message));
+    }
+    let message = "not all names are accepted";
+    find_condition(definition, ESTABLISHED)
+        .is_none()
+        .then(|| Condition::new(ESTABLISHED, "False", "NotAccepted", message))
+}
+
+/// The condition `Established` of a definition whose names are accepted and whose kind is served.
+/// An invalid certificate of the conversion webhook prevents it. None if the condition must not change.
+pub fn established(definition: &Object) -> Option<Condition> {
+    if !is_condition_true(definition, NAMES_ACCEPTED) || is_established(definition) {
+        return None;
+    }
+    let bundle = Conversion::of(Spec::new(definition).fields).map_or("", |conversion| conversion.bundle());
+    if !bundle.is_empty() && validate_bundle(bundle, &FieldPath::root()).is_some() {
+        let message = "The conversion webhook CABundle is invalid";
+        return Some(Condition::new(ESTABLISHED, "False", "InvalidCABundle", message));
+    }
+    let message = "the initial names have been accepted";
+    Some(Condition::new(ESTABLISHED, "True", "InitialNamesAccepted", message))
+}
+
+/// The condition `NonStructuralSchema`; None if all schemas are structural.
+/// Only definitions of older releases have other schemas.
+pub fn non_structural_schema(definition: &Object, names: &Names) -> Option<Condition> {
+    let versions = definition.at(&["spec", "versions"]).and_then(Value::as_array)?;
+    let path = FieldPath::new("spec").child("versions");
+    let mut errors = FieldErrors::new();
+    for (index, version) in versions.iter().enumerate() {
+        let schema = version.get("schema").and_then(|validation| validation.get("openAPIV3Schema"));
+        let Some(schema) = schema.and_then(super::props::Props::of) else { continue };
+        if let Some(reason) = unsupported(schema, names) {
+            let version = version.get("name").and_then(Value::as_str).unwrap_or("");
+            let message = format!("failed to check validation schema for version {version}: {reason}");
+            return Some(Condition::new(NON_STRUCTURAL_SCHEMA, "Unknown", "StructuralError", &message));
+        }
+        let path = path.index(index).child("schema").child("openAPIV3Schema");
+        errors.extend(validate_structure(schema, names, &path));
+    }
+    let mut messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    messages.dedup();
+    let message = match messages.as_slice() {
+        [] => return None,
+        [message] => message.clone(),
+        messages => format!("[{}]", messages.join(", ")),
+    };
+    Some(Condition::new(NON_STRUCTURAL_SCHEMA, "True", "Violations", &message))
+}
+
+/// The condition `KubernetesAPIApprovalPolicyConformant`; None outside protected groups.
+pub fn approval_policy(definition: &Object, names: &Names) -> Option<Condition> {
+    let group = definition.str_at(&["spec", "group"]).unwrap_or("");
+    if !names.is_protected_group(group) {
+        return None;
+    }
+    let (state, message) = approval(definition, names);
+    let (status, reason) = match state {
+        Approval::Invalid => ("False", "InvalidAnnotation"),
+        Approval::Missing => ("False", "MissingAnnotation"),
+        Approval::Approved => ("True", "ApprovedAnnotation"),
+        Approval::Bypassed => ("False", "UnapprovedAnnotation"),
+    };
+    Some(Condition::new(APPROVAL_POLICY, status, reason, &message))
+}
+
+/// State of the deletion of the objects of a deleted definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// Objects are being deleted.
+    InProgress,
+    /// The kind was never served, so that no objects exist.
+    NeverEstablished,
+    /// A step failed; the text names the step and the reason.
+    Failed(String),
+    /// Objects remain after the deletion, for example because of their finalizers.
+    Remaining(String),
+    /// No objects remain.
+    Completed,
+}
+
+/// The condition `Terminating`.
+pub fn terminating(deletion: &Deletion) -> Condition {
+    let (status, reason, message) = match deletion {
+        Deletion::InProgress => {
+            ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+        }
+        Deletion::NeverEstablished => ("False", "NeverEstablished", "resource was never established"),
+        Deletion::Failed(message) => ("True", "InstanceDeletionFailed", message.as_str()),
+        Deletion::Remaining(message) => ("True", "InstanceDeletionCheck", message.as_str()),
+        Deletion::Completed => ("False", "InstanceDeletionCompleted", "removed all instances"),
+    };
+    Condition::new(TERMINATING, status, reason, message)
+}
+
+/// Finalizer that keeps a definition until all its objects are deleted.
+pub fn cleanup_finalizer(names: &Names) -> String {
+    format!("customresourcecleanup.{}", names.group("apiextensions"))
+}
+
+/// Writes a condition. Returns whether the definition changed.
+/// `now` is the time in the format of the API; it replaces the stored time only if the status changes.
+pub fn set_condition(definition: &mut Object, condition: &Condition, now: &str) -> bool {
+    let status = definition.part_mut("status");
+    let conditions = status.entry("conditions").or_insert(Value::Null);
+    if !conditions.is_array() {
+        *conditions = Value::Array(Vec::new());
+    }
+    let Value::Array(conditions) = conditions else { return false };
+    let is_same_type =
+        |stored: &&mut Value| stored.get("type").and_then(Value::as_str) == Some(condition.condition);
+    let Some(stored) = conditions.iter_mut().find(is_same_type) else {
+        conditions.push(json!({
+            "type": condition.condition,
+            "status": condition.status,
+            "lastTransitionTime": now,
+            "reason": condition.reason,
+            "message": condition.message,
+        }));
+        return true;
+    };
+    if condition.is_equal(stored) {
+        return false;
+    }
+    if stored.get("status").and_then(Value::as_str) != Some(condition.status)
+        || stored.get("lastTransitionTime").is_none_or(Value::is_null)
+    {
+        stored["lastTransitionTime"] = now.into();
+    }
+    stored["status"] = condition.status.into();
+    stored["reason"] = condition.reason.as_str().into();
+    stored["message"] = condition.message.as_str().into();
+    true
+}
+
+/// Removes a condition. Returns whether the definition changed.
+pub fn remove_condition(definition: &mut Object, condition: &str) -> bool {
+    let status = definition.get_mut("status").and_then(Value::as_object_mut);
+    let Some(Value::Array(conditions)) = status.and_then(|status| status.get_mut("conditions")) else {
+        return false;
+    };
+    let count = conditions.len();
+    conditions.retain(|stored| stored.get("type").and_then(Value::as_str) != Some(condition));
+    conditions.len() != count
+}
+
+/// Whether a condition is true.
+pub fn is_condition_true(definition: &Object, condition: &str) -> bool {
+    find_condition(definition, condition).and_then(|stored| stored.get("status")?.as_str()) == Some("True")
+}
+
+/// Whether the kind of the definition is established.
+pub fn is_established(definition: &Object) -> bool {
+    is_condition_true(definition, ESTABLISHED)
+}
+
+fn find_condition<'a>(definition: &'a Object, condition: &str) -> Option<&'a Value> {
+    let conditions = definition.at(&["status", "conditions"])?.as_array()?;
+    conditions.iter().find(|stored| stored.get("type").and_then(Value::as_str) == Some(condition))
+}
+
+fn accepted_names(definition: &Object) -> Option<&Map<String, Value>> {
+    definition.at(&["status", "acceptedNames"])?.as_object()
+}
+
+fn texts<'a>(names: &'a Map<String, Value>, field: &str) -> impl Iterator<Item = &'a str> {
+    names.get(field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn copy_field(from: &Map<String, Value>, to: &mut Map<String, Value>, field: &str) {
+    match from.get(field) {
+        Some(value) => drop(to.insert(field.to_owned(), value.clone())),
+        None => drop(to.remove(field)),
+    }
+}
+
+fn already_in_use(name: &str) -> String {
+    format!("{} is already in use", quote(name))
+}
+
+/// Message about requested short names that other definitions hold.
+fn short_name_conflict(
+    requested: &Map<String, Value>,
+    accepted: &Map<String, Value>,
+    used: &BTreeSet<String>,
+) -> Option<String> {
+    let own: BTreeSet<&str> = texts(accepted, "shortNames")
+        .chain(["plural", "singular"].into_iter().filter_map(|field| accepted.get(field)?.as_str()))
+        .collect();
+    let mut messages: Vec<String> = texts(requested, "shortNames")
+        .filter(|name| !own.contains(name) && used.contains(*name))
+        .map(already_in_use)
+        .collect();
+    messages.dedup();
+    match messages.as_slice() {
+        [] => None,
+        [message] => Some(message.clone()),
+        messages => Some(format!("[{}]", messages.join(", "))),
+    }
+}
+
+/// Fields that are neither null nor empty.
+fn nonempty_fields(names: &Map<String, Value>) -> Vec<(&String, &Value)> {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        _ => false,
+    };
+    names.iter().filter(|(_, value)| !is_empty(value)).collect()
+}
+
+#[cfg(test)]
+#[path = "tests/conditions.rs"]
+mod tests;

@@ -1,0 +1,271 @@
+//! Rules for each part of a schema, as JSONSchemaProps.
+//!
+//! # Contract
+//!
+//! [`validate_properties`] visits all parts in the order of kube-apiserver: a part, then its descendants, then
+//! the rules for list types, map types and validation rules of the part.
+
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::names::{Names, SchemaExtension};
+use apimachinery::object::Value;
+
+use super::list_types::{validate_list_types, validate_map_list};
+use super::props::{Additional, Items, Props};
+use super::schema_path::{ErrorSink, SchemaPath};
+use super::validation_rules::validate_rules;
+
+/// Types of OpenAPI v3.
+pub(super) const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+
+/// Parts of the rules that old definitions may violate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PropertyRules<'a> {
+    pub(super) names: &'a Names,
+    /// Whether each `type` must be one of [`TYPES`].
+    pub(super) requires_known_types: bool,
+    /// Whether the items of a set must be scalar or atomic.
+    pub(super) requires_atomic_set_items: bool,
+    /// Whether map keys must be required or have a default.
+    pub(super) requires_map_keys: bool,
+}
+
+/// Context that a part inherits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Inherited<'a> {
+    /// Reason for which defaults are forbidden.
+    default_ban: Option<DefaultBan<'a>>,
+    /// Whether the part describes `apiVersion`, `kind` or `metadata`.
+    is_in_metadata: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum DefaultBan<'a> {
+    TopLevel(&'a str),
+    MetadataValues,
+}
+
+/// Validates a schema and its parts.
+pub(super) fn validate_properties(
+    schema: Props<'_>,
+    rules: PropertyRules<'_>,
+    path: &FieldPath,
+) -> FieldErrors {
+    let mut walk = Walk { rules, errors: FieldErrors::new() };
+    walk.visit(schema, &SchemaPath::root(path), Inherited::default(), true);
+    walk.errors
+}
+
+struct Walk<'a> {
+    rules: PropertyRules<'a>,
+    errors: FieldErrors,
+}
+
+impl Walk<'_> {
+    fn visit(&mut self, schema: Props<'_>, path: &SchemaPath<'_>, inherited: Inherited<'_>, is_root: bool) {
+        self.validate_keywords(schema, path, inherited);
+        self.visit_additional(schema, path, inherited);
+        self.visit_properties(schema, path, inherited, is_root);
+        if let Some(not) = schema.schema("not") {
+            self.visit(not, &path.field("not"), inherited, false);
+        }
+        for junctor in super::props::JUNCTORS {
+            let junctor_path = path.field(junctor);
+            for (index, branch) in schema.branches(junctor).enumerate() {
+                self.visit(branch, &junctor_path.index(index), inherited, false);
+            }
+        }
+        self.visit_map(schema, "definitions", path, inherited);
+        let items_path = path.field("items");
+        match schema.items() {
+            Items::Absent => {}
+            Items::One(items) => self.visit(items, &items_path, inherited, false),
+            Items::Many(list) => {
+                for (index, items) in list.iter().enumerate() {
+                    if let Some(items) = Props::of(items) {
+                        self.visit(items, &items_path.index(index), inherited, false);
+                    }
+                }
+            }
+        }
+        self.visit_map(schema, "dependencies", path, inherited);
+        let names = self.rules.names;
+        validate_list_types(schema, path, names, self.rules.requires_atomic_set_items, &mut self.errors);
+        if self.rules.requires_map_keys {
+            validate_map_list(schema, path, names, &mut self.errors);
+        }
+        validate_rules(schema, path, names, &mut self.errors);
+    }
+
+    fn visit_map(
+        &mut self,
+        schema: Props<'_>,
+        keyword: &str,
+        path: &SchemaPath<'_>,
+        inherited: Inherited<'_>,
+    ) {
+        let map_path = path.field(keyword);
+        for (name, part) in schema.schemas(keyword) {
+            self.visit(part, &map_path.key(name), inherited, false);
+        }
+    }
+
+    fn visit_additional(&mut self, schema: Props<'_>, path: &SchemaPath<'_>, inherited: Inherited<'_>) {
+        let path = path.field("additionalProperties");
+        let additional = schema.additional();
+        if schema.has_properties() && matches!(additional, Additional::Allowed(false) | Additional::Schema(_))
+        {
+            let detail = "additionalProperties and properties are mutual exclusive";
+            self.errors.add(&path, |path| FieldError::forbidden(path, detail));
+        }
+        let Additional::Schema(values) = additional else { return };
+        let default_ban =
+            if inherited.is_in_metadata { Some(DefaultBan::MetadataValues) } else { inherited.default_ban };
+        self.visit(values, &path, Inherited { default_ban, ..inherited }, false);
+    }
+
+    fn visit_properties(
+        &mut self,
+        schema: Props<'_>,
+        path: &SchemaPath<'_>,
+        inherited: Inherited<'_>,
+        is_root: bool,
+    ) {
+        let path = path.field("properties");
+        let has_metadata = is_root || schema.has_extension(SchemaExtension::EmbeddedResource);
+        for (name, property) in schema.schemas("properties") {
+            let mut inherited = inherited;
+            if has_metadata && matches!(name, "metadata" | "kind" | "apiVersion") {
+                inherited.is_in_metadata = true;
+                if is_root {
+                    inherited.default_ban = Some(DefaultBan::TopLevel(name));
+                }
+            }
+            self.visit(property, &path.key(name), inherited, false);
+        }
+    }
+
+    /// Validates the keywords of one part.
+    fn validate_keywords(&mut self, schema: Props<'_>, path: &SchemaPath<'_>, inherited: Inherited<'_>) {
+        let (errors, names) = (&mut self.errors, self.rules.names);
+        let ty = schema.ty();
+        if self.rules.requires_known_types && !ty.is_empty() && !TYPES.contains(&ty) {
+            errors.add(&path.field("type"), |path| FieldError::not_supported(path, ty, &TYPES));
+        }
+        if let Some(ban) = inherited.default_ban.filter(|_| schema.get("default").is_some()) {
+            let detail = match ban {
+                DefaultBan::TopLevel(field) => format!("must not be set in top-level {field}"),
+                DefaultBan::MetadataValues => {
+                    "must not be set inside additionalProperties applying to object metadata".to_owned()
+                }
+            };
+            errors.add(&path.field("default"), |path| FieldError::forbidden(path, &detail));
+        }
+        let has_entries =
+            |keyword: &str| schema.get(keyword).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
+        for (keyword, is_set) in [
+            ("id", !schema.text("id").is_empty()),
+            ("additionalItems", schema.get("additionalItems").is_some()),
+            ("patternProperties", has_entries("patternProperties")),
+            ("definitions", has_entries("definitions")),
+            ("dependencies", schema.get("dependencies").is_some()),
+            ("$ref", schema.get("$ref").is_some()),
+        ] {
+            if is_set {
+                let detail = format!("{keyword} is not supported");
+                errors.add(&path.field(keyword), |path| FieldError::forbidden(path, &detail));
+            }
+        }
+        if ty == "null" {
+            let detail = "type cannot be set to null, use nullable as an alternative";
+            errors.add(&path.field("type"), |path| FieldError::forbidden(path, detail));
+        }
+        if matches!(schema.items(), Items::Many(list) if !list.is_empty()) {
+            let detail = "items must be a schema object and not an array";
+            errors.add(&path.field("items"), |path| FieldError::forbidden(path, detail));
+        }
+        if inherited.is_in_metadata && schema.has_extension(SchemaExtension::EmbeddedResource) {
+            let path = path.field(names.schema_extension(SchemaExtension::EmbeddedResource));
+            errors.add(&path, |path| FieldError::forbidden(path, "must not be used inside of resource meta"));
+        }
+        if schema.flag("uniqueItems") {
+            let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
+            errors.add(&path.field("uniqueItems"), |path| FieldError::forbidden(path, detail));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::names::Preset;
+    use serde_json::json;
+
+    #[track_caller]
+    fn check(schema: Value, expected: &[&str]) {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let rules = PropertyRules {
+            names: &names,
+            requires_known_types: true,
+            requires_atomic_set_items: true,
+            requires_map_keys: true,
+        };
+        let errors = validate_properties(Props::of(&schema).unwrap(), rules, &FieldPath::new("s"));
+        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{schema}");
+    }
+
+    #[test]
+    fn unsupported_keywords_are_forbidden_at_any_depth() {
+        check(
+            json!({"properties": {"a": {"items": {"$ref": "", "dependencies": {"b": ["c"]}}}}}),
+            &[
+                "s.properties[a].items.dependencies: Forbidden: dependencies is not supported",
+                "s.properties[a].items.$ref: Forbidden: $ref is not supported",
+            ],
+        );
+        check(
+            json!({"allOf": [{"id": "x"}], "not": {"type": "null"}, "items": [{"uniqueItems": true}]}),
+            &[
+                "s.items: Forbidden: items must be a schema object and not an array",
+                "s.not.type: Unsupported value: \"null\": supported values: \"array\", \"boolean\", \"integer\", \"number\", \"object\", \"string\"",
+                "s.not.type: Forbidden: type cannot be set to null, use nullable as an alternative",
+                "s.allOf[0].id: Forbidden: id is not supported",
+                "s.items[0].uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
+            ],
+        );
+    }
+
+    #[test]
+    fn properties_exclude_additional_properties() {
+        let schema = |additional: Value| json!({"properties": {"a": {}}, "additionalProperties": additional});
+        check(schema(json!(true)), &[]);
+        let error =
+            "s.additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive";
+        check(schema(json!(false)), &[error]);
+        check(schema(json!({})), &[error]);
+    }
+
+    #[test]
+    fn defaults_in_metadata_are_forbidden() {
+        let metadata = json!({"properties": {"name": {"default": "x"}}});
+        check(
+            json!({"properties": {"metadata": metadata}}),
+            &[
+                "s.properties[metadata].properties[name].default: Forbidden: must not be set in top-level metadata",
+            ],
+        );
+        let labels = json!({"properties": {"labels": {"additionalProperties": {"default": "x"}}}});
+        check(
+            json!({"properties": {"e": {"x-kubernetes-embedded-resource": true, "properties": {"metadata": labels}}}}),
+            &[
+                "s.properties[e].properties[metadata].properties[labels].additionalProperties.default: Forbidden: must not be set inside additionalProperties applying to object metadata",
+            ],
+        );
+        let nested = json!({"x-kubernetes-embedded-resource": true});
+        check(
+            json!({"properties": {"metadata": nested}}),
+            &[
+                "s.properties[metadata].x-kubernetes-embedded-resource: Forbidden: must not be used inside of resource meta",
+            ],
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! Rules for one `openAPIV3Schema`.
+//!
+//! # Contract
+//!
+//! [`validate_schema`] reports the errors in the order of kube-apiserver: keywords at the root, structure,
+//! defaults, parts, then expressions. Defaults are validated only in a structural schema, and expressions only
+//! in a schema with valid defaults.
+
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::names::{Names, SchemaExtension};
+use apimachinery::object::Value;
+
+use super::properties::{PropertyRules, validate_properties};
+use super::props::Props;
+use super::structure::{unsupported, validate_structure};
+use super::update::Tolerance;
+
+/// Keywords at the root of a schema with the subresource `status`, by their names in kube-apiserver.
+const ROOT_FIELDS: &str = "Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields XValidations";
+
+/// Keywords before `type` in the order of kube-apiserver, forbidden at the root with `status`.
+const FORBIDDEN_BEFORE_TYPE: [&str; 3] = ["id", "$schema", "$ref"];
+
+/// Further keywords that are forbidden at the root with `status`.
+const FORBIDDEN_AFTER_TYPE: [&str; 14] = [
+    "nullable",
+    "default",
+    "enum",
+    "maxProperties",
+    "minProperties",
+    "allOf",
+    "oneOf",
+    "anyOf",
+    "not",
+    "additionalProperties",
+    "patternProperties",
+    "dependencies",
+    "additionalItems",
+    "definitions",
+];
+
+/// Schema extensions that are forbidden at the root with `status`.
+const FORBIDDEN_EXTENSIONS: [SchemaExtension; 5] = [
+    SchemaExtension::EmbeddedResource,
+    SchemaExtension::IntOrString,
+    SchemaExtension::ListMapKeys,
+    SchemaExtension::ListType,
+    SchemaExtension::MapType,
+];
+
+/// Environment of the rules for schemas.
+#[derive(Clone, Copy)]
+pub(super) struct SchemaRules<'a> {
+    pub(super) names: &'a Names,
+    pub(super) tolerance: &'a Tolerance,
+}
+
+/// Validates a schema. `path` is the path of the field that has `openAPIV3Schema`.
+pub(super) fn validate_schema(
+    schema: Props<'_>,
+    has_status: bool,
+    rules: SchemaRules<'_>,
+    path: &FieldPath,
+) -> FieldErrors {
+    let (names, tolerance) = (rules.names, rules.tolerance);
+    let path = path.child("openAPIV3Schema");
+    let mut errors = FieldErrors::new();
+    if has_status {
+        errors.extend(validate_root(schema, &path));
+    }
+    if schema.flag("nullable") {
+        errors.push(FieldError::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));
+    }
+    let mut unsupported_keyword = None;
+    if tolerance.requires_structure {
+        unsupported_keyword = unsupported(schema, names);
+        if unsupported_keyword.is_none() {
+            errors.extend(validate_structure(schema, names, &path));
+        }
+    }
+    let property_rules = PropertyRules {
+        names,
+        requires_known_types: tolerance.requires_known_types,
+        requires_atomic_set_items: tolerance.requires_atomic_set_items,
+        requires_map_keys: tolerance.requires_map_keys,
+    };
+    errors.extend(validate_properties(schema, property_rules, &path));
+    if errors.is_empty() {
+        errors.extend(unsupported_keyword.map(|message| FieldError::invalid(&path, "", &message)));
+    }
+    errors
+}
+
+/// Validates the keywords at the root of a schema with the subresource `status`.
+fn validate_root(schema: Props<'_>, path: &FieldPath) -> Option<FieldError> {
+    // A false flag counts as absent, but `additionalProperties: false` is a restriction.
+    let is_flag = |keyword: &str| keyword == "nullable" || keyword.starts_with("x-");
+    let has = |keyword: &&str| match schema.get(keyword) {
+        Some(Value::Bool(is_set)) => *is_set || !is_flag(keyword),
+        value => value.is_some(),
+    };
+    let is_forbidden = |keywords: &[&str]| keywords.iter().any(|keyword| has(keyword));
+    let forbidden = || {
+        let detail = format!(
+            "only [{ROOT_FIELDS}] fields are allowed at the root of the schema if the status subresource is enabled"
+        );
+        Some(FieldError::invalid(path, schema.0.clone(), &detail))
+    };
+    if is_forbidden(&FORBIDDEN_BEFORE_TYPE) {
+        return forbidden();
+    }
+    if !matches!(schema.ty(), "" | "object") {
+        let detail = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
+        return Some(FieldError::invalid(&path.child("type"), schema.ty(), detail));
+    }
+    let has_extension = FORBIDDEN_EXTENSIONS.iter().any(|extension| has(&extension.stored_name()));
+    if is_forbidden(&FORBIDDEN_AFTER_TYPE) || has_extension { forbidden() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn root_with_status_has_few_keywords() {
+        for (schema, field) in [
+            (json!({"type": "object", "properties": {}, "required": ["a"], "title": "t"}), None),
+            (json!({"properties": {}}), None),
+            (json!({"type": "string", "default": 1}), Some("s.type")),
+            (json!({"type": "string", "$ref": ""}), Some("s")),
+            (json!({"type": "object", "minProperties": 0}), Some("s")),
+            (json!({"type": "object", "x-kubernetes-map-type": "atomic"}), Some("s")),
+            (json!({"type": "object", "nullable": false}), None),
+            (json!({"type": "object", "additionalProperties": false}), Some("s")),
+        ] {
+            let error = validate_root(Props::of(&schema).unwrap(), &FieldPath::new("s"));
+            assert_eq!(error.as_ref().map(|error| error.path.as_str()), field, "{schema}");
+        }
+    }
+}

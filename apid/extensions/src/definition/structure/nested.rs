@@ -1,0 +1,140 @@
+//! Rules for the restrictions of values: junctors and patterns.
+
+use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::names::{Names, SchemaExtension};
+use apimachinery::object::Value;
+
+use super::pattern;
+use crate::definition::props::Props;
+use crate::definition::schema_path::{ErrorSink, SchemaPath};
+
+/// The `anyOf` that selects the types of an integer or string, which has an exception.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SkippedAnyOf {
+    None,
+    /// `anyOf` of the schema itself.
+    Own,
+    /// `anyOf` of the first schema in `allOf`.
+    InFirstAllOf,
+}
+
+/// The exception that applies to a schema.
+pub(super) fn skipped_any_of(schema: Props<'_>) -> SkippedAnyOf {
+    if selects_integer_or_string(schema) {
+        SkippedAnyOf::Own
+    } else if schema.branches("allOf").next().is_some_and(selects_integer_or_string) {
+        SkippedAnyOf::InFirstAllOf
+    } else {
+        SkippedAnyOf::None
+    }
+}
+
+/// Whether `anyOf` is exactly the type integer and the type string.
+fn selects_integer_or_string(schema: Props<'_>) -> bool {
+    let is_only_type = |value: &Value, ty: &str| {
+        Props::of(value).is_some_and(|branch| {
+            branch.ty() == ty
+                && branch
+                    .0
+                    .keys()
+                    .all(|keyword| matches!(keyword.as_str(), "type" | "externalDocs" | "example"))
+        })
+    };
+    matches!(schema.list("anyOf"), [integer, string]
+        if is_only_type(integer, "integer") && is_only_type(string, "string"))
+}
+
+/// Validates the junctors and the pattern of a schema.
+pub(super) fn validate_value_rules(
+    schema: Props<'_>,
+    skipped: SkippedAnyOf,
+    path: &SchemaPath<'_>,
+    names: &Names,
+    errors: &mut FieldErrors,
+) {
+    let any_of = path.field("anyOf");
+    if skipped != SkippedAnyOf::Own {
+        for (index, branch) in schema.branches("anyOf").enumerate() {
+            validate_branch(branch, SkippedAnyOf::None, &any_of.index(index), names, errors);
+        }
+    }
+    let all_of = path.field("allOf");
+    for (index, branch) in schema.branches("allOf").enumerate() {
+        let is_skipped = index == 0 && skipped == SkippedAnyOf::InFirstAllOf;
+        let skipped = if is_skipped { SkippedAnyOf::Own } else { SkippedAnyOf::None };
+        validate_branch(branch, skipped, &all_of.index(index), names, errors);
+    }
+    let one_of = path.field("oneOf");
+    for (index, branch) in schema.branches("oneOf").enumerate() {
+        validate_branch(branch, SkippedAnyOf::None, &one_of.index(index), names, errors);
+    }
+    if let Some(not) = schema.schema("not") {
+        validate_branch(not, SkippedAnyOf::None, &path.field("not"), names, errors);
+    }
+    let text = schema.text("pattern");
+    if let Some(reason) = pattern::syntax_error(text) {
+        let detail = format!("must be a valid regular expression, but isn't: {reason}");
+        errors.add(&path.field("pattern"), |path| FieldError::invalid(path, text, &detail));
+    }
+}
+
+/// Validates a schema inside a junctor.
+fn validate_branch(
+    schema: Props<'_>,
+    skipped: SkippedAnyOf,
+    path: &SchemaPath<'_>,
+    names: &Names,
+    errors: &mut FieldErrors,
+) {
+    const EMPTY: &str = "must be empty to be structural";
+    const UNDEFINED: &str = "must be undefined to be structural";
+    const FALSE: &str = "must be false to be structural";
+
+    validate_value_rules(schema, skipped, path, names, errors);
+    if let Some(items) = schema.item_schema() {
+        validate_branch(items, SkippedAnyOf::None, &path.field("items"), names, errors);
+    }
+    let properties = path.field("properties");
+    for (name, property) in schema.schemas("properties") {
+        validate_branch(property, SkippedAnyOf::None, &properties.key(name), names, errors);
+    }
+    let mut forbid = |keyword: &str, detail: &str| {
+        errors.add(&path.field(keyword), |path| FieldError::forbidden(path, detail));
+    };
+    for keyword in ["type", "title", "description"] {
+        if !schema.text(keyword).is_empty() {
+            forbid(keyword, EMPTY);
+        }
+    }
+    for keyword in ["additionalProperties", "default"] {
+        if schema.get(keyword).is_some() {
+            forbid(keyword, UNDEFINED);
+        }
+    }
+    if schema.flag("nullable") {
+        forbid("nullable", FALSE);
+    }
+    for extension in [
+        SchemaExtension::PreserveUnknownFields,
+        SchemaExtension::EmbeddedResource,
+        SchemaExtension::IntOrString,
+    ] {
+        if schema.has_extension(extension) {
+            forbid(names.schema_extension(extension), FALSE);
+        }
+    }
+    for extension in [SchemaExtension::ListType, SchemaExtension::MapType] {
+        if schema.extension(extension).is_some() {
+            forbid(names.schema_extension(extension), UNDEFINED);
+        }
+    }
+    for extension in [SchemaExtension::ListMapKeys, SchemaExtension::Validations] {
+        if !schema.extension_list(extension).is_empty() {
+            forbid(names.schema_extension(extension), EMPTY);
+        }
+    }
+    if schema.property("metadata").is_some() {
+        let detail = "must not be specified in a nested context";
+        errors.add(&properties.key("metadata"), |path| FieldError::forbidden(path, detail));
+    }
+}

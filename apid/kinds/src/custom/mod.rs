@@ -1,0 +1,192 @@
+//! Custom kinds: resources of the versions of a CustomResourceDefinition.
+//!
+//! # Contract
+//!
+//! [`resources`] reads a stored definition, which its own strategy has validated, and returns one [`Resource`] for
+//! each served version and for the storage version. Versions with equal schemas share a [`CustomSchema`]. The
+//! names of the resources are the accepted names of the status. [`compare_versions`] is the order of versions
+//! in discovery.
+//!
+//! # Invariants
+//!
+//! INVARIANT (no panic): a definition that lacks a field gives no resource or an error, never a panic.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use apimachinery::names::Names;
+use apimachinery::object::{Object, Value};
+use extensions::definition::keywords;
+
+use crate::table::cell::PathReader;
+use crate::{CustomKind, Resource, STANDARD_VERBS, Subresource, scale};
+
+mod schema;
+mod strategy;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use self::schema::CustomSchema;
+pub use self::strategy::CustomStrategy;
+pub use self::table::{CustomColumn, CustomTable};
+
+/// Returns the resources of a definition: its versions in the order of discovery. Versions that are neither
+/// served nor stored have no resource.
+///
+/// # Errors
+///
+/// The definition has no storage version, or the path of a column is malformed.
+pub fn resources(stored: &Object, names: &Arc<Names>) -> Result<Vec<Arc<Resource>>, String> {
+    let mut definition = stored.clone();
+    keywords::to_served(&mut definition, names);
+    let versions = definition.items("spec.versions");
+    let storage = versions.iter().find(|version| version.flag("storage"));
+    let storage = storage.ok_or("the definition has no storage version")?;
+    let mut indexed_fields: Vec<String> = versions.iter().flat_map(selectable_fields).collect();
+    indexed_fields.sort_unstable();
+    indexed_fields.dedup();
+    let mut builder = Builder {
+        definition: &definition,
+        names,
+        indexed_fields,
+        is_terminating: Arc::new(AtomicBool::new(definition.is_terminating())),
+        schemas: Vec::new(),
+    };
+    let stored = Arc::new(Resource::custom(Arc::new(builder.kind(storage)?), None));
+    let mut all = vec![Arc::clone(&stored)];
+    for version in versions.iter().filter(|version| version.flag("served") && !version.flag("storage")) {
+        all.push(Arc::new(Resource::custom(Arc::new(builder.kind(version)?), Some(Arc::clone(&stored)))));
+    }
+    all.sort_by(|a, b| compare_versions(b.kind.version(), a.kind.version()));
+    Ok(all)
+}
+
+/// Builder of the kinds of a definition.
+struct Builder<'a> {
+    definition: &'a Object,
+    names: &'a Arc<Names>,
+    indexed_fields: Vec<String>,
+    is_terminating: Arc<AtomicBool>,
+    /// The distinct schemas of the versions so far.
+    schemas: Vec<(&'a Value, Arc<CustomSchema>)>,
+}
+
+impl<'a> Builder<'a> {
+    fn schema(&mut self, version: &'a Value) -> Arc<CustomSchema> {
+        static ANY: Value = Value::Null;
+        let source = version.find("schema.openAPIV3Schema").unwrap_or(&ANY);
+        if let Some((_, schema)) = self.schemas.iter().find(|(known, _)| *known == source) {
+            return Arc::clone(schema);
+        }
+        let schema = Arc::new(CustomSchema::new(source, Arc::clone(self.names)));
+        self.schemas.push((source, Arc::clone(&schema)));
+        schema
+    }
+
+    fn kind(&mut self, version: &'a Value) -> Result<CustomKind, String> {
+        let definition = self.definition;
+        let text = |path: &str| definition.text(path).to_owned();
+        let texts = |path: &str| -> Vec<String> {
+            definition.items(path).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let schema = self.schema(version);
+        let mut subresources = Vec::new();
+        if version.find("subresources.status").is_some_and(Value::is_object) {
+            subresources.push(Subresource::status(""));
+        }
+        let scale = version.find("subresources.scale").filter(|scale| scale.is_object()).map(scale_paths);
+        if scale.is_some() {
+            subresources.push(Subresource::scale());
+        }
+        Ok(CustomKind {
+            group: text("spec.group"),
+            version: version.text("name").to_owned(),
+            kind: text("status.acceptedNames.kind"),
+            list_kind: text("status.acceptedNames.listKind"),
+            resource: text("status.acceptedNames.plural"),
+            singular: text("status.acceptedNames.singular"),
+            short_names: texts("status.acceptedNames.shortNames"),
+            categories: texts("status.acceptedNames.categories"),
+            namespaced: definition.text("spec.scope") == "Namespaced",
+            is_storage_version: version.flag("storage"),
+            is_served: version.flag("served"),
+            is_terminating: Arc::clone(&self.is_terminating),
+            verbs: STANDARD_VERBS,
+            subresources,
+            scale,
+            selectable_fields: selectable_fields(version),
+            indexed_fields: self.indexed_fields.clone(),
+            table: CustomTable::new(version.items("additionalPrinterColumns"))?,
+            strategy: CustomStrategy::new(Arc::clone(&schema), deprecation(definition, version)),
+            schema,
+        })
+    }
+}
+
+/// Selectable fields without the leading dot.
+fn selectable_fields(version: &Value) -> Vec<String> {
+    let paths = version.items("selectableFields").iter().map(|field| field.text("jsonPath"));
+    paths.map(|path| path.strip_prefix('.').unwrap_or(path).to_owned()).collect()
+}
+
+/// Paths of the subresource `scale`: simple JSONPaths like `.spec.replicas`.
+fn scale_paths(scale: &Value) -> scale::Paths {
+    let path = |field: &str| {
+        let path = scale.text(field);
+        path.split('.').filter(|name| !name.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let label_selector = Some(path("labelSelectorPath")).filter(|path| !path.is_empty());
+    scale::Paths {
+        spec_replicas: path("specReplicasPath"),
+        status_replicas: path("statusReplicasPath"),
+        label_selector,
+    }
+}
+
+/// Warning of a deprecated version: its own text, or the version to use instead.
+fn deprecation(definition: &Object, version: &Value) -> Option<String> {
+    if !version.flag("deprecated") {
+        return None;
+    }
+    if let Some(text) = version.find("deprecationWarning").and_then(Value::as_str) {
+        return Some(text.to_owned());
+    }
+    let (group, kind, name) =
+        (definition.text("spec.group"), definition.text("spec.names.kind"), version.text("name"));
+    let newer = definition.items("spec.versions").iter().filter(|other| {
+        other.flag("served")
+            && !other.flag("deprecated")
+            && compare_versions(other.text("name"), name) == Ordering::Greater
+    });
+    let newest = newer.map(|other| other.text("name")).max_by(|a, b| compare_versions(a, b));
+    let instead = newest.map_or_else(String::new, |newest| format!("; use {group}/{newest} {kind}"));
+    Some(format!("{group}/{name} {kind} is deprecated{instead}"))
+}
+
+/// Compares versions by their priority: a stable version is greater than a beta and a beta than an alpha, then by
+/// number. Other names follow, in reverse alphabetical order.
+pub fn compare_versions(a: &str, b: &str) -> Ordering {
+    match (parse_version(a), parse_version(b)) {
+        (Some(a), Some(b)) => a.cmp(&b),
+        (Some(_), None) => Ordering::Greater,
+        (None, Some(_)) => Ordering::Less,
+        (None, None) => b.cmp(a),
+    }
+}
+
+/// Stability (2 is stable), major and minor number of `v1`, `v2beta1`.
+fn parse_version(version: &str) -> Option<(u8, u64, u64)> {
+    let number = |text: &str| -> Option<u64> {
+        let is_canonical = text.starts_with(|c: char| ('1'..='9').contains(&c));
+        if is_canonical && text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
+    };
+    let rest = version.strip_prefix('v')?;
+    for (stability, word) in [(1, "beta"), (0, "alpha")] {
+        if let Some((major, minor)) = rest.split_once(word) {
+            return Some((stability, number(major)?, number(minor)?));
+        }
+    }
+    Some((2, number(rest)?, 0))
+}

@@ -1,0 +1,88 @@
+//! Schema of a version of a custom kind, compiled on first use.
+//!
+//! # Invariants
+//!
+//! INVARIANT (small when idle): an unused schema is the text of its `openAPIV3Schema`.
+
+use std::sync::{Arc, OnceLock};
+
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::names::Names;
+use apimachinery::object::{Object, Value};
+use extensions::structural::{Schema, Validation};
+use schema::merge::Merge;
+use schema::{ConformReport, TypeError};
+
+use crate::metadata;
+
+/// The schema of a version.
+pub struct CustomSchema {
+    /// The `openAPIV3Schema` as JSON text, with the extension names of the preset.
+    text: Box<str>,
+    names: Arc<Names>,
+    compiled: OnceLock<Result<Schema, String>>,
+}
+
+impl CustomSchema {
+    /// The schema of an `openAPIV3Schema` with the extension names of the preset.
+    pub fn new(schema: &Value, names: Arc<Names>) -> Self {
+        CustomSchema { text: schema.to_string().into_boxed_str(), names, compiled: OnceLock::new() }
+    }
+
+    /// The `openAPIV3Schema`, for documents.
+    pub fn to_value(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_default()
+    }
+
+    fn compiled(&self) -> Result<&Schema, &str> {
+        let compile = || Schema::compile(&self.to_value(), &self.names).map_err(|error| error.to_string());
+        self.compiled.get_or_init(compile).as_ref().map_err(String::as_str)
+    }
+
+    /// Checks metadata, drops undeclared fields and sets defaults of an object from a client.
+    ///
+    /// # Errors
+    ///
+    /// Metadata has a wrong type, or the schema cannot be compiled.
+    pub fn conform(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
+        let schema = self.compiled().map_err(|reason| TypeError {
+            path: String::new(),
+            message: format!("the schema of the definition cannot be compiled: {reason}"),
+        })?;
+        let report = schema.conform(object)?;
+        schema.default(object);
+        Ok(report)
+    }
+
+    /// Brings an object from the store, which may follow an older schema, into the form of this schema.
+    pub fn refresh(&self, object: &mut Object) {
+        if let Ok(schema) = self.compiled() {
+            schema.read(object);
+        }
+    }
+
+    /// Sets defaults.
+    pub fn default(&self, object: &mut Object) {
+        if let Ok(schema) = self.compiled() {
+            schema.default(object);
+        }
+    }
+
+    /// Validates an object. `old` is the stored object of an update, whose invalid values are tolerated.
+    pub fn validate(&self, new: &Object, old: Option<&Object>) -> Validation {
+        match self.compiled() {
+            Ok(schema) => schema.validate(new, old, &metadata::validate_embedded),
+            Err(reason) => {
+                let detail = format!("the schema of the definition cannot be compiled: {reason}");
+                let errors: FieldErrors =
+                    std::iter::once(FieldError::invalid(&FieldPath::root(), Value::Null, &detail)).collect();
+                Validation { errors, warnings: Vec::new() }
+            }
+        }
+    }
+
+    /// Merge type of the objects.
+    pub fn merge(&self) -> Merge {
+        self.compiled().map_or(Merge::Untyped { atomic: false }, Schema::merge)
+    }
+}

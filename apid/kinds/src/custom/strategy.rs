@@ -1,0 +1,73 @@
+//! Rules of custom kinds, which follow from the schema of the version.
+
+use std::sync::Arc;
+
+use apimachinery::field::FieldErrors;
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use serde_json::Value;
+
+use super::CustomSchema;
+use crate::table::cell::PathReader;
+use crate::{Context, Generation, MetadataChecks, StatusWrites, Strategy};
+
+/// Rules of a custom kind in one version.
+pub struct CustomStrategy {
+    schema: Arc<CustomSchema>,
+    deprecation: Option<String>,
+}
+
+impl CustomStrategy {
+    /// The rules of a schema. `deprecation` is the warning of a deprecated version.
+    pub fn new(schema: Arc<CustomSchema>, deprecation: Option<String>) -> Self {
+        CustomStrategy { schema, deprecation }
+    }
+}
+
+impl Strategy for CustomStrategy {
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Changes
+    }
+
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::CountedOutsideMetadata
+    }
+
+    fn status_writes(&self) -> StatusWrites {
+        StatusWrites::StatusOnly
+    }
+
+    /// Text of a string, a boolean or a number.
+    fn field(&self, object: &Object, field: &str) -> String {
+        match object.find(field) {
+            Some(Value::String(text)) => text.clone(),
+            Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
+            _ => String::new(),
+        }
+    }
+
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        self.schema.default(object);
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        self.schema.validate(object, None).errors
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        self.schema.validate(new, Some(old)).errors
+    }
+
+    /// The validation of an update compares both objects and covers the whole object.
+    fn revalidates(&self, _subresource: &str) -> bool {
+        false
+    }
+
+    fn deprecation(&self, _names: &Names) -> Option<String> {
+        self.deprecation.clone()
+    }
+}

@@ -1,0 +1,114 @@
+//! Table of a custom kind: the name, and the printer columns of the definition or the age.
+//!
+//! # Reference
+//!
+//! A cell has the type of its column: a value of another JSON type gives null. A date is shown as the time since
+//! then.
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use apimachinery::time;
+use extensions::structural::JsonPath;
+use serde_json::{Value, json};
+
+use crate::table::cell::PathReader;
+use crate::table::{NAME, age, since};
+
+/// A column of a Table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CustomColumn {
+    /// Title.
+    pub name: String,
+    /// Type: `string`, `integer`, `number`, `boolean`, `date`.
+    pub kind: String,
+    /// Format, or `""`.
+    pub format: String,
+    /// Description.
+    pub description: String,
+    /// 0 for columns that clients always show.
+    pub priority: i64,
+}
+
+/// Columns and cells of a custom kind. Without columns in the definition it has the columns Name and Age.
+pub struct CustomTable {
+    columns: Vec<(CustomColumn, JsonPath)>,
+}
+
+impl CustomTable {
+    /// Reads the printer columns of a version.
+    ///
+    /// # Errors
+    ///
+    /// A path is malformed.
+    pub fn new(columns: &[Value]) -> Result<Self, String> {
+        let column = |column: &Value| {
+            let path = column.text("jsonPath");
+            let description = match column.text("description") {
+                "" => format!("Custom resource definition column (in JSONPath format): {path}"),
+                description => description.to_owned(),
+            };
+            let read = CustomColumn {
+                name: column.text("name").to_owned(),
+                kind: column.text("type").to_owned(),
+                format: column.text("format").to_owned(),
+                description,
+                priority: column.find("priority").and_then(Value::as_i64).unwrap_or(0),
+            };
+            Ok((read, JsonPath::parse(path).map_err(|error| error.to_string())?))
+        };
+        Ok(CustomTable { columns: columns.iter().map(column).collect::<Result<_, String>>()? })
+    }
+
+    /// The columns.
+    pub fn columns(&self) -> Vec<CustomColumn> {
+        let name = CustomColumn {
+            name: NAME.name.to_owned(),
+            kind: NAME.kind.to_owned(),
+            format: NAME.format.to_owned(),
+            description: NAME.description.to_owned(),
+            priority: 0,
+        };
+        let age = self.columns.is_empty().then(|| CustomColumn {
+            name: "Age".to_owned(),
+            kind: "date".to_owned(),
+            description: "Time at which the object was created.".to_owned(),
+            ..CustomColumn::default()
+        });
+        let own = self.columns.iter().map(|(column, _)| column.clone());
+        std::iter::once(name).chain(own).chain(age).collect()
+    }
+
+    /// Cells of an object, one per column.
+    pub fn cells(&self, object: &Object, clock: &dyn Clock) -> Vec<Value> {
+        let mut cells = vec![json!(object.name())];
+        if self.columns.is_empty() {
+            cells.push(age(object, clock));
+        }
+        let own = self.columns.iter().map(|(column, path)| match path.first(object) {
+            Some(value) => cell(&column.kind, value, clock),
+            None => Value::Null,
+        });
+        cells.extend(own);
+        cells
+    }
+}
+
+fn cell(kind: &str, value: &Value, clock: &dyn Clock) -> Value {
+    match (kind, value) {
+        (_, Value::Null) => Value::Null,
+        ("string", Value::String(_)) | ("boolean", Value::Bool(_)) => value.clone(),
+        ("string", _) => value.to_string().into(),
+        ("number", Value::Number(_)) => value.clone(),
+        ("integer", Value::Number(number)) => {
+            #[expect(clippy::cast_possible_truncation, reason = "an integer column cuts the fraction")]
+            let whole = number.as_i64().or_else(|| number.as_f64().map(|number| number as i64));
+            whole.map_or(Value::Null, Value::from)
+        }
+        ("date", Value::String(text)) if text.is_empty() => "<unknown>".into(),
+        ("date", Value::String(text)) => match time::parse(text) {
+            Some(_) => since(text, clock).into(),
+            None => "<invalid>".into(),
+        },
+        _ => Value::Null,
+    }
+}

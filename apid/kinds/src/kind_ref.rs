@@ -1,0 +1,367 @@
+//! The kind of a resource: a built-in kind or a custom kind.
+//!
+//! # Contract
+//!
+//! A [`KindRef`] is a cheap handle with the same facts for both: callers never distinguish them. A built-in kind
+//! is a constant. A custom kind follows from one version of a stored definition and is freed with its last
+//! handle. A custom kind has exactly one version; its group is a full group name instead of a stem.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use schema::merge::Merge;
+use schema::{ConformReport, Schema, TypeError};
+use serde_json::Value;
+
+use crate::custom::{CustomColumn, CustomSchema, CustomStrategy, CustomTable};
+use crate::{Column, Kind, Storage, Strategy, Subresource, Table, Verb, scale, table};
+
+/// Facts and rules of a custom kind in one version.
+pub struct CustomKind {
+    /// Full group name.
+    pub group: String,
+    /// Version.
+    pub version: String,
+    /// Kind name.
+    pub kind: String,
+    /// Kind name of lists.
+    pub list_kind: String,
+    /// Lower-case plural.
+    pub resource: String,
+    /// Lower-case singular.
+    pub singular: String,
+    /// Short names.
+    pub short_names: Vec<String>,
+    /// Categories.
+    pub categories: Vec<String>,
+    /// Whether objects are namespaced.
+    pub namespaced: bool,
+    /// Whether this is the storage version.
+    pub is_storage_version: bool,
+    /// Whether clients reach this version. Only a storage version can be stored without being served.
+    pub is_served: bool,
+    /// Whether the definition is being deleted: objects can no longer be created. Shared by all versions.
+    pub is_terminating: Arc<AtomicBool>,
+    /// Verbs of the main resource, in discovery order.
+    pub verbs: &'static [Verb],
+    /// Subresources, in discovery order.
+    pub subresources: Vec<Subresource>,
+    /// Paths of the subresource `scale`, if the kind has it.
+    pub scale: Option<scale::Paths>,
+    /// Selectable fields of this version, in addition to the name and the namespace, as dotted paths.
+    pub selectable_fields: Vec<String>,
+    /// Fields that the watch cache keeps: the selectable fields of all versions.
+    pub indexed_fields: Vec<String>,
+    /// Columns of the Table representation.
+    pub table: CustomTable,
+    /// Schema of the objects.
+    pub schema: Arc<CustomSchema>,
+    /// Rules of the kind.
+    pub strategy: CustomStrategy,
+}
+
+/// A handle of a kind.
+#[derive(Clone)]
+pub enum KindRef {
+    /// A built-in kind.
+    BuiltIn(&'static Kind),
+    /// A custom kind.
+    Custom(Arc<CustomKind>),
+}
+
+/// Schema of a kind.
+#[derive(Clone, Copy)]
+pub enum SchemaRef<'a> {
+    /// A schema of the type table.
+    BuiltIn(&'static Schema),
+    /// Schema of a custom kind.
+    Custom(&'a CustomSchema),
+}
+
+/// Columns of a kind.
+#[derive(Clone, Copy)]
+pub enum TableRef<'a> {
+    /// Columns of a built-in kind.
+    BuiltIn(&'static Table),
+    /// Columns of a custom kind.
+    Custom(&'a CustomTable),
+}
+
+impl KindRef {
+    /// Group stem of a built-in kind, full group name of a custom kind.
+    pub fn group(&self) -> &str {
+        match self {
+            KindRef::BuiltIn(kind) => kind.group,
+            KindRef::Custom(kind) => &kind.group,
+        }
+    }
+
+    /// Kind name.
+    pub fn kind(&self) -> &str {
+        match self {
+            KindRef::BuiltIn(kind) => kind.kind,
+            KindRef::Custom(kind) => &kind.kind,
+        }
+    }
+
+    /// Kind name of the lists.
+    pub fn list_kind(&self) -> String {
+        match self {
+            KindRef::BuiltIn(kind) => format!("{}List", kind.kind),
+            KindRef::Custom(kind) => kind.list_kind.clone(),
+        }
+    }
+
+    /// Lower-case plural.
+    pub fn resource(&self) -> &str {
+        match self {
+            KindRef::BuiltIn(kind) => kind.resource,
+            KindRef::Custom(kind) => &kind.resource,
+        }
+    }
+
+    /// Lower-case singular.
+    pub fn singular(&self) -> &str {
+        match self {
+            KindRef::BuiltIn(kind) => kind.singular,
+            KindRef::Custom(kind) => &kind.singular,
+        }
+    }
+
+    /// Short names.
+    pub fn short_names(&self) -> Vec<&str> {
+        match self {
+            KindRef::BuiltIn(kind) => kind.short_names.to_vec(),
+            KindRef::Custom(kind) => kind.short_names.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// Categories.
+    pub fn categories(&self) -> Vec<&str> {
+        match self {
+            KindRef::BuiltIn(kind) => kind.categories.to_vec(),
+            KindRef::Custom(kind) => kind.categories.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// Preferred version.
+    pub fn version(&self) -> &str {
+        match self {
+            KindRef::BuiltIn(kind) => kind.versions.first().copied().unwrap_or(""),
+            KindRef::Custom(kind) => &kind.version,
+        }
+    }
+
+    /// Versions with this schema, preferred first.
+    pub fn versions(&self) -> impl Iterator<Item = &str> {
+        let (built_in, custom) = match self {
+            KindRef::BuiltIn(kind) => (kind.versions, None),
+            KindRef::Custom(kind) => (&[][..], Some(kind.version.as_str())),
+        };
+        built_in.iter().copied().chain(custom)
+    }
+
+    /// Whether the kind has a version.
+    pub fn has_version(&self, version: &str) -> bool {
+        match self {
+            KindRef::BuiltIn(kind) => kind.versions.contains(&version),
+            KindRef::Custom(kind) => kind.version == version,
+        }
+    }
+
+    /// Whether objects are namespaced.
+    pub fn namespaced(&self) -> bool {
+        match self {
+            KindRef::BuiltIn(kind) => kind.namespaced,
+            KindRef::Custom(kind) => kind.namespaced,
+        }
+    }
+
+    /// Effect of the creation of an object.
+    pub fn storage(&self) -> Storage {
+        match self {
+            KindRef::BuiltIn(kind) => kind.storage,
+            KindRef::Custom(kind) if kind.is_storage_version => Storage::Stored,
+            KindRef::Custom(_) => Storage::Shared(""),
+        }
+    }
+
+    /// Verbs of the main resource, in discovery order.
+    pub fn verbs(&self) -> &'static [Verb] {
+        match self {
+            KindRef::BuiltIn(kind) => kind.verbs,
+            KindRef::Custom(kind) => kind.verbs,
+        }
+    }
+
+    /// Verbs in discovery. A kind whose definition is being deleted lists no verbs that change objects other
+    /// than by deletion, although its objects can still be updated.
+    pub fn discovery_verbs(&self) -> &'static [Verb] {
+        match self {
+            KindRef::Custom(_) if self.is_terminating() => {
+                &[Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Watch]
+            }
+            _ => self.verbs(),
+        }
+    }
+
+    /// Whether the definition is being deleted: objects can no longer be created.
+    pub fn is_terminating(&self) -> bool {
+        matches!(self, KindRef::Custom(kind) if kind.is_terminating.load(Ordering::Acquire))
+    }
+
+    /// Subresources, in discovery order.
+    pub fn subresources(&self) -> &[Subresource] {
+        match self {
+            KindRef::BuiltIn(kind) => kind.subresources,
+            KindRef::Custom(kind) => &kind.subresources,
+        }
+    }
+
+    /// Subresource of a name.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources().iter().find(|subresource| subresource.name == name)
+    }
+
+    /// Kind of the bodies of a subresource.
+    pub fn body_kind(&self, subresource: &Subresource) -> &str {
+        if subresource.kind.is_empty() { self.kind() } else { subresource.kind }
+    }
+
+    /// Schema; None only for a built-in kind without an entry in the type table, which a test excludes.
+    pub fn schema(&self) -> Option<SchemaRef<'_>> {
+        match self {
+            KindRef::BuiltIn(kind) => Schema::of(kind.schema).map(SchemaRef::BuiltIn),
+            KindRef::Custom(kind) => Some(SchemaRef::Custom(&*kind.schema)),
+        }
+    }
+
+    /// Schema type of the storage version; None for a custom kind.
+    pub fn type_name(&self) -> Option<&'static str> {
+        match self {
+            KindRef::BuiltIn(kind) => Some(kind.schema),
+            KindRef::Custom(_) => None,
+        }
+    }
+
+    /// Fields that the watch cache keeps of stored objects, as dotted paths.
+    pub(crate) fn indexed_fields(&self) -> Vec<&str> {
+        match self {
+            KindRef::BuiltIn(kind) => kind.strategy.selectable_fields().to_vec(),
+            KindRef::Custom(kind) => kind.indexed_fields.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// Selectable fields in addition to the name and the namespace, as dotted paths.
+    pub fn selectable_fields(&self) -> Vec<&str> {
+        match self {
+            KindRef::BuiltIn(kind) => kind.strategy.selectable_fields().to_vec(),
+            KindRef::Custom(kind) => kind.selectable_fields.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// Rules of the kind.
+    pub fn strategy(&self) -> &dyn Strategy {
+        match self {
+            KindRef::BuiltIn(kind) => kind.strategy,
+            KindRef::Custom(kind) => &kind.strategy,
+        }
+    }
+
+    /// Columns of the Table representation.
+    pub fn table(&self) -> TableRef<'_> {
+        match self {
+            KindRef::BuiltIn(kind) => TableRef::BuiltIn(kind.strategy.table().unwrap_or(&table::DEFAULT)),
+            KindRef::Custom(kind) => TableRef::Custom(&kind.table),
+        }
+    }
+
+    /// Whether a subresource is a part of the object that the ordinary verbs read and write.
+    /// The [`Strategy`] of the kind decides which fields a write may change. Other subresources have bodies
+    /// of another kind or are not implemented; verbs without support return 501.
+    pub fn is_part(&self, subresource: &Subresource) -> bool {
+        self.body_kind(subresource) == self.kind()
+            && subresource.group_version.is_none()
+            && !self.strategy().unimplemented_subresources().contains(&subresource.name)
+    }
+
+    /// Whether the kind has the subresource `status`.
+    pub fn has_status(&self) -> bool {
+        self.subresource("status").is_some()
+    }
+}
+
+impl fmt::Debug for KindRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind())
+    }
+}
+
+impl SchemaRef<'_> {
+    /// Checks types, drops undeclared fields, and brings an object into stored form.
+    ///
+    /// # Errors
+    ///
+    /// The first value of a wrong type. Only metadata of a custom kind is checked.
+    pub fn conform(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
+        match self {
+            SchemaRef::BuiltIn(schema) => schema.conform(object),
+            SchemaRef::Custom(schema) => schema.conform(object),
+        }
+    }
+
+    /// Merge type of the objects.
+    pub fn merge(&self) -> Merge {
+        match self {
+            SchemaRef::BuiltIn(schema) => schema.merge(),
+            SchemaRef::Custom(schema) => schema.merge(),
+        }
+    }
+
+    /// An object without fields, in stored form.
+    pub fn empty(&self) -> Object {
+        match self {
+            SchemaRef::BuiltIn(schema) => schema.empty(),
+            SchemaRef::Custom(_) => Object::default(),
+        }
+    }
+
+    /// The schema of the type table; None for a custom kind.
+    pub fn built_in(&self) -> Option<&'static Schema> {
+        match self {
+            SchemaRef::BuiltIn(schema) => Some(schema),
+            SchemaRef::Custom(_) => None,
+        }
+    }
+}
+
+impl TableRef<'_> {
+    /// The columns.
+    pub fn columns(&self) -> Vec<CustomColumn> {
+        match self {
+            TableRef::BuiltIn(table) => table.columns.iter().map(of_built_in).collect(),
+            TableRef::Custom(table) => table.columns(),
+        }
+    }
+
+    /// Cells of an object, one per column.
+    pub fn cells(&self, object: &Object, clock: &dyn Clock) -> Vec<Value> {
+        match self {
+            TableRef::BuiltIn(table) => (table.cells)(object, clock),
+            TableRef::Custom(table) => table.cells(object, clock),
+        }
+    }
+}
+
+fn of_built_in(column: &Column) -> CustomColumn {
+    CustomColumn {
+        name: column.name.to_owned(),
+        kind: column.kind.to_owned(),
+        format: column.format.to_owned(),
+        description: column.description.to_owned(),
+        priority: column.priority.into(),
+    }
+}

@@ -1,0 +1,147 @@
+//! Deletion of the objects of a deleted definition, and of the definition itself.
+//!
+//! # Contract
+//!
+//! [`Cleanup::begin`] starts a task for a terminating definition. The task deletes all objects, whose finalizers
+//! are honoured, and reports in the condition `Terminating`. When no object is left, it removes the finalizer of
+//! apid, which removes the definition. A restart continues the work.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::object::{Object, Value};
+use apimachinery::status::{Reason, Status};
+use apimachinery::time;
+use extensions::definition::conditions::{self, Deletion};
+use parking_lot::Mutex;
+
+use super::DEFINITION;
+use crate::background::actor::{Actor, Target};
+use crate::background::stored;
+use crate::server_state::Collection;
+use crate::verbs::deletion::options::{DeleteOptions, Propagation};
+
+/// Number of objects that are deleted concurrently; they share the fsyncs of the store.
+const CONCURRENCY: usize = 128;
+/// Pause before the first check for remaining objects, which doubles up to [`MAX_PAUSE`].
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+/// Longest pause between two checks.
+const MAX_PAUSE: Duration = Duration::from_secs(2);
+
+/// The tasks that delete the objects of definitions.
+pub(super) struct Cleanup {
+    actor: Actor,
+    /// The definitions in work.
+    busy: Mutex<HashSet<String>>,
+}
+
+impl Cleanup {
+    /// Creates the tasks with an actor.
+    pub(super) fn new(actor: Actor) -> Self {
+        Cleanup { actor, busy: Mutex::default() }
+    }
+
+    /// Starts to delete the objects of a definition unless that is in progress.
+    pub(super) fn begin(self: Arc<Self>, name: &str) {
+        if !self.busy.lock().insert(name.to_owned()) {
+            return;
+        }
+        let name = name.to_owned();
+        tokio::spawn(async move {
+            let mut pause = MIN_PAUSE;
+            loop {
+                match self.run_round(&name).await {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(status) if matches!(status.reason, Reason::Conflict | Reason::NotFound) => {}
+                    Err(status) => {
+                        tracing::warn!(definition = name, reason = %status, "deleting custom objects failed; retrying");
+                    }
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(MAX_PAUSE);
+            }
+            self.busy.lock().remove(&name);
+        });
+    }
+
+    /// Deletes the objects. Returns whether the definition is gone or needs no more work.
+    async fn run_round(&self, name: &str) -> Result<bool, Status> {
+        let server_state = self.actor.server_state();
+        let definitions = stored::of_kind(server_state, DEFINITION.0, DEFINITION.1)?;
+        let finalizer = conditions::cleanup_finalizer(&server_state.names);
+        let Some(definition) = read(&definitions, name).await? else { return Ok(true) };
+        let is_ended = definition.is_terminating() && definition.finalizers().any(|other| other == finalizer);
+        if !is_ended {
+            return Ok(true);
+        }
+        let kinds = server_state.kinds();
+        let group = definition.str_at(&["spec", "group"]).unwrap_or("");
+        let kind = definition.str_at(&["status", "acceptedNames", "kind"]).unwrap_or("");
+        let served = kinds.registry.custom_kind(group, kind);
+        let Some(objects) = served.and_then(|resource| kinds.collection(resource.stored())) else {
+            if conditions::is_established(&definition) {
+                // The kind is served soon; its objects cannot be reached before.
+                return Ok(false);
+            }
+            let definition = self.report(&definitions, definition, &Deletion::NeverEstablished).await?;
+            return self.remove_finalizer(&definitions, definition, &finalizer).await;
+        };
+        let definition = self.report(&definitions, definition, &Deletion::InProgress).await?;
+        let options =
+            DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+        let target = Target { collection: objects, namespace: "", name: "", subresource: "" };
+        if let Err(status) = self.actor.delete_collection(target, &options, CONCURRENCY).await {
+            let message = format!("could not issue all deletes: {}", status.message);
+            self.report(&definitions, definition, &Deletion::Failed(message)).await?;
+            return Err(status);
+        }
+        let snapshot = objects.items.snapshot().await.map_err(stored::unavailable)?;
+        let left = snapshot.scope(&objects.resource.key_prefix, "").count();
+        if left > 0 {
+            return Ok(false);
+        }
+        let definition = self.report(&definitions, definition, &Deletion::Completed).await?;
+        self.remove_finalizer(&definitions, definition, &finalizer).await
+    }
+
+    /// Writes the condition `Terminating`. Returns the definition after the write.
+    async fn report(
+        &self,
+        definitions: &Collection,
+        mut definition: Object,
+        deletion: &Deletion,
+    ) -> Result<Object, Status> {
+        let now = time::time(self.actor.server_state().clock.now());
+        if !conditions::set_condition(&mut definition, &conditions::terminating(deletion), &now) {
+            return Ok(definition);
+        }
+        let name = definition.name().to_owned();
+        let target = Target { collection: definitions, namespace: "", name: &name, subresource: "status" };
+        self.actor.update(target, definition).await?.object.object()
+    }
+
+    async fn remove_finalizer(
+        &self,
+        definitions: &Collection,
+        mut definition: Object,
+        finalizer: &str,
+    ) -> Result<bool, Status> {
+        let rest: Vec<Value> =
+            definition.finalizers().filter(|other| *other != finalizer).map(Value::from).collect();
+        match rest.is_empty() {
+            true => drop(definition.remove_meta("finalizers")),
+            false => definition.set_meta("finalizers", rest),
+        }
+        let name = definition.name().to_owned();
+        let target = Target { collection: definitions, namespace: "", name: &name, subresource: "" };
+        self.actor.update(target, definition).await.map(|_| true)
+    }
+}
+
+async fn read(definitions: &Collection, name: &str) -> Result<Option<Object>, Status> {
+    let key = definitions.resource.key("", name);
+    let (item, _) = definitions.items.get(&key).await.map_err(stored::unavailable)?;
+    Ok(item.as_deref().and_then(stored::object))
+}

@@ -1,0 +1,356 @@
+//! Definition controller: serves the kinds of CustomResourceDefinitions.
+//!
+//! # Contract
+//!
+//! [`DefinitionController::load`] runs before the first request: it serves the kinds that were established before.
+//! [`DefinitionController::run`] follows the definitions until the process ends. Each change leads to one
+//! reconciliation, in this order:
+//!
+//! 1. names are accepted or refused, and the conditions follow;
+//! 2. the resources of new and changed definitions are built, and one snapshot of all kinds replaces the other;
+//! 3. statuses are written: `Established` is true only when routes, discovery and OpenAPI serve the kind;
+//! 4. the objects of deleted definitions are deleted, see [`cleanup`].
+//!
+//! # Invariants
+//!
+//! INVARIANT (unchanged kinds stay): a definition with the same spec and accepted names keeps its resources, so
+//! that its watches and its cached objects stay.
+//! INVARIANT (bounded work): a reconciliation decodes only changed definitions.
+//!
+//! # Reference
+//!
+//! Conditions, reasons and the order of names are those of the controllers of kube-apiserver.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use apimachinery::object::{Object, Value};
+use apimachinery::status::{Reason, Status};
+use apimachinery::time;
+use aws_lc_rs::digest;
+use extensions::definition::conditions::{self, NAMES_ACCEPTED, NON_STRUCTURAL_SCHEMA, NamesInUse};
+use kinds::custom::{self, compare_versions};
+use kinds::{KindRef, Resource};
+use parking_lot::Mutex;
+use storage::Revision;
+use tokio::sync::Notify;
+
+use super::actor::{Actor, Target};
+use super::reflector::reflect;
+use super::stored;
+use crate::server_state::{Collection, ServerState};
+
+mod cleanup;
+
+use self::cleanup::Cleanup;
+
+/// Stem of the group and kind of definitions.
+const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
+/// Pause after a failure.
+const RETRY: Duration = Duration::from_secs(1);
+/// Time in which further changes join a reconciliation.
+const DEBOUNCE: Duration = Duration::from_millis(2);
+
+/// The controller.
+pub struct DefinitionController {
+    actor: Actor,
+    cleanup: Arc<Cleanup>,
+    /// The known definitions by name.
+    known: Mutex<HashMap<String, Known>>,
+}
+
+/// A definition at a revision.
+struct Known {
+    revision: Revision,
+    /// The definition without the schemas of its versions.
+    slim: Object,
+    /// The resources, and what they follow from; None while the kind is not served.
+    served: Option<Served>,
+}
+
+/// Resources, and the parts of the definition from which they follow.
+struct Served {
+    basis: Basis,
+    resources: Vec<Arc<Resource>>,
+}
+
+/// The parts of a definition from which its resources follow.
+#[derive(Debug, PartialEq)]
+struct Basis {
+    uid: String,
+    /// Digest of the `spec`.
+    spec: Vec<u8>,
+    names: Option<Value>,
+}
+
+impl Basis {
+    fn of(definition: &Object) -> Self {
+        let spec = definition.get("spec").map(Value::to_string).unwrap_or_default();
+        Basis {
+            uid: definition.uid().to_owned(),
+            spec: digest::digest(&digest::SHA256, spec.as_bytes()).as_ref().to_vec(),
+            names: definition.at(&["status", "acceptedNames"]).cloned(),
+        }
+    }
+}
+
+impl DefinitionController {
+    /// Creates the controller.
+    pub fn new(server_state: &Arc<ServerState>) -> Self {
+        let actor = Actor::apiserver(Arc::clone(server_state));
+        DefinitionController {
+            cleanup: Arc::new(Cleanup::new(actor.clone())),
+            actor,
+            known: Mutex::default(),
+        }
+    }
+
+    fn collection(&self) -> Result<Arc<Collection>, Status> {
+        stored::of_kind(self.actor.server_state(), DEFINITION.0, DEFINITION.1)
+    }
+
+    /// Serves the kinds of established definitions. Writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub async fn load(&self) -> Result<(), Status> {
+        self.read().await?;
+        let mut known = self.known.lock();
+        self.serve(&mut known, |one| conditions::is_established(&one.slim));
+        Ok(())
+    }
+
+    /// Follows the definitions until the process ends.
+    pub async fn run(self: Arc<Self>) {
+        let Ok(collection) = self.collection() else { return };
+        let changed = Arc::new(Notify::new());
+        let notify = Arc::clone(&changed);
+        let follow = reflect(Arc::clone(&collection.items), move |_| notify.notify_one());
+        let work = async {
+            loop {
+                changed.notified().await;
+                tokio::time::sleep(DEBOUNCE).await;
+                if let Err(status) = self.reconcile().await {
+                    if !matches!(status.reason, Reason::Conflict | Reason::NotFound) {
+                        tracing::warn!(reason = %status, "reconciling custom resource definitions failed; retrying");
+                    }
+                    tokio::time::sleep(RETRY).await;
+                    changed.notify_one();
+                }
+            }
+        };
+        tokio::join!(follow, work);
+    }
+
+    /// Reads the definitions that changed since the last call.
+    async fn read(&self) -> Result<(), Status> {
+        let collection = self.collection()?;
+        let snapshot = collection.items.snapshot().await.map_err(stored::unavailable)?;
+        let mut known = self.known.lock();
+        let mut before = std::mem::take(&mut *known);
+        for item in snapshot.scope(&collection.resource.key_prefix, "") {
+            let Some((_, name)) = collection.resource.parse_key(item.key()) else { continue };
+            let old = before.remove(name);
+            let one = match old {
+                Some(old) if old.revision == item.revision() => old,
+                old => {
+                    let Some(definition) = stored::object(item) else { continue };
+                    let served = old.and_then(|old| old.served);
+                    self.examine(definition, item.revision(), served)
+                }
+            };
+            known.insert(name.to_owned(), one);
+        }
+        Ok(())
+    }
+
+    /// Reads one definition. Keeps `served` if it follows from the same parts of the definition.
+    fn examine(&self, definition: Object, revision: Revision, served: Option<Served>) -> Known {
+        let names = &self.actor.server_state().names;
+        let basis = Basis::of(&definition);
+        let unchanged = served.filter(|served| served.basis == basis);
+        let served = unchanged.or_else(|| match custom::resources(&definition, names) {
+            Ok(resources) => Some(Served { basis, resources }),
+            Err(reason) => {
+                tracing::warn!(definition = definition.name(), %reason, "definition cannot be served");
+                None
+            }
+        });
+        let mut slim = definition;
+        // The condition needs the schemas, so that it is computed now.
+        if let Some(condition) = conditions::non_structural_schema(&slim, names) {
+            conditions::set_condition(
+                &mut slim,
+                &condition,
+                &time::time(self.actor.server_state().clock.now()),
+            );
+        } else {
+            conditions::remove_condition(&mut slim, NON_STRUCTURAL_SCHEMA);
+        }
+        let versions = slim.get_mut("spec").and_then(|spec| spec.get_mut("versions"));
+        for version in versions.and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Value::Object(version) = version {
+                version.remove("schema");
+            }
+        }
+        Known { revision, slim, served }
+    }
+
+    async fn reconcile(&self) -> Result<(), Status> {
+        self.read().await?;
+        let server_state = self.actor.server_state();
+        let now = time::time(server_state.clock.now());
+        let (changed, ended) = {
+            let mut known = self.known.lock();
+            let before: HashMap<String, Value> = known
+                .iter()
+                .map(|(name, one)| (name.clone(), one.slim.get("status").cloned().unwrap_or_default()))
+                .collect();
+            self.accept_names(&mut known, &now);
+            // New names are written first; the resources with these names follow in the next reconciliation.
+            let is_served = |one: &Known| {
+                conditions::is_established(&one.slim)
+                    || (conditions::is_condition_true(&one.slim, NAMES_ACCEPTED) && one.is_ready())
+            };
+            self.serve(&mut known, is_served);
+            for one in known.values_mut().filter(|one| one.is_ready()) {
+                if let Some(condition) = conditions::established(&one.slim) {
+                    conditions::set_condition(&mut one.slim, &condition, &now);
+                }
+            }
+            let changed: Vec<(String, Object)> = known
+                .iter()
+                .filter(|(name, one)| before.get(*name) != one.slim.get("status"))
+                .map(|(name, one)| (name.clone(), one.slim.clone()))
+                .collect();
+            let finalizer = conditions::cleanup_finalizer(&server_state.names);
+            let is_ended = |definition: &Object| {
+                definition.is_terminating() && definition.finalizers().any(|name| name == finalizer)
+            };
+            let ended: Vec<String> =
+                known.iter().filter(|(_, one)| is_ended(&one.slim)).map(|(name, _)| name.clone()).collect();
+            (changed, ended)
+        };
+        let mut result = Ok(());
+        for (name, slim) in changed {
+            let written = self.write_status(&name, &slim).await;
+            if written.is_err()
+                && let Some(one) = self.known.lock().get_mut(&name)
+            {
+                // The next reconciliation reads the definition again.
+                one.revision = Revision(0);
+            }
+            result = result.and(written);
+        }
+        for name in ended {
+            self.cleanup.clone().begin(&name);
+        }
+        result
+    }
+
+    /// Accepts or refuses the names of all definitions, oldest first.
+    fn accept_names(&self, known: &mut HashMap<String, Known>, now: &str) {
+        let names = &self.actor.server_state().names;
+        let mut in_use = BTreeMap::<String, NamesInUse>::new();
+        for one in known.values() {
+            in_use.entry(group(&one.slim)).or_default().add(&one.slim);
+        }
+        let mut order: Vec<&mut Known> = known.values_mut().collect();
+        order.sort_by_key(|one| {
+            (one.slim.meta_str("creationTimestamp").to_owned(), one.slim.name().to_owned())
+        });
+        for one in order {
+            let definition = &mut one.slim;
+            let is_decided = conditions::is_condition_true(definition, NAMES_ACCEPTED);
+            if !is_decided || conditions::has_pending_names(definition) {
+                let in_use = in_use.entry(group(definition)).or_default();
+                let accepted = conditions::accept_names(definition, in_use);
+                definition.part_mut("status").insert("acceptedNames".to_owned(), accepted.names);
+                conditions::set_condition(definition, &accepted.names_accepted, now);
+                if let Some(established) = &accepted.established {
+                    conditions::set_condition(definition, established, now);
+                }
+                in_use.add(definition);
+            }
+            if let Some(condition) = conditions::approval_policy(definition, names) {
+                conditions::set_condition(definition, &condition, now);
+            }
+        }
+    }
+
+    /// Replaces the snapshot of the served kinds, if it changes.
+    fn serve(&self, known: &mut HashMap<String, Known>, is_served: impl Fn(&Known) -> bool) {
+        let server_state = self.actor.server_state();
+        let mut all: Vec<Arc<Resource>> = Vec::new();
+        let mut is_marked = false;
+        for one in known.values() {
+            let Some(served) = one.served.as_ref().filter(|_| is_served(one)) else { continue };
+            is_marked |= served.follow(&one.slim);
+            all.extend(served.resources.iter().cloned());
+        }
+        all.sort_by(|a, b| {
+            a.kind
+                .group()
+                .cmp(b.kind.group())
+                .then_with(|| compare_versions(b.kind.version(), a.kind.version()))
+                .then_with(|| a.kind.resource().cmp(b.kind.resource()))
+        });
+        let registry = server_state.registry();
+        let current: Vec<*const Resource> = registry.all_custom().map(Arc::as_ptr).collect();
+        let is_same = all.len() == current.len() && all.iter().all(|one| current.contains(&Arc::as_ptr(one)));
+        if !is_same || is_marked {
+            server_state.serve(all);
+        }
+    }
+
+    /// Writes accepted names and conditions into the stored definition.
+    async fn write_status(&self, name: &str, slim: &Object) -> Result<(), Status> {
+        let collection = self.collection()?;
+        let key = collection.resource.key("", name);
+        let (item, _) = collection.items.get(&key).await.map_err(stored::unavailable)?;
+        let Some(mut definition) = item.as_deref().and_then(stored::object) else { return Ok(()) };
+        if definition.uid() != slim.uid() || definition.resource_version() != slim.resource_version() {
+            // A later change causes another reconciliation.
+            return Ok(());
+        }
+        for field in ["acceptedNames", "conditions"] {
+            if let Some(value) = slim.at(&["status", field]) {
+                definition.part_mut("status").insert(field.to_owned(), value.clone());
+            }
+        }
+        let target = Target { collection: &collection, namespace: "", name, subresource: "status" };
+        match self.actor.update(target, definition).await {
+            Err(status) if matches!(status.reason, Reason::Conflict | Reason::NotFound) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+}
+
+impl Known {
+    /// Whether the served resources have the accepted names.
+    fn is_ready(&self) -> bool {
+        self.served
+            .as_ref()
+            .is_some_and(|served| served.basis.names.as_ref() == self.slim.at(&["status", "acceptedNames"]))
+    }
+}
+
+impl Served {
+    /// Takes over whether the definition is being deleted. Returns whether that changed.
+    fn follow(&self, definition: &Object) -> bool {
+        let is_terminating = definition.is_terminating();
+        self.resources.iter().any(|resource| match &resource.kind {
+            KindRef::Custom(kind) => {
+                kind.is_terminating.swap(is_terminating, Ordering::AcqRel) != is_terminating
+            }
+            KindRef::BuiltIn(_) => false,
+        })
+    }
+}
+
+fn group(definition: &Object) -> String {
+    definition.str_at(&["spec", "group"]).unwrap_or("").to_owned()
+}

@@ -1,0 +1,317 @@
+//! Custom kinds: a definition adds a kind to every endpoint, and its deletion removes the kind.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+
+use super::Server;
+use crate::background::DefinitionController;
+
+const DEFINITIONS: &str = "/apis/apiextensions.example.test/v1/customresourcedefinitions";
+const WIDGETS: &str = "/apis/shop.example.com/v1/namespaces/a/widgets";
+const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.example.test");
+
+/// Starts a server with the definition controller.
+async fn start() -> Server {
+    let server = Server::start().await;
+    let controller = Arc::new(DefinitionController::new(&server.server_state));
+    controller.load().await.unwrap();
+    tokio::spawn(controller.run());
+    server
+}
+
+/// Polls until the result is `Some`.
+async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut poll: impl FnMut() -> F) -> T {
+    for _ in 0..1000 {
+        if let Some(found) = poll().await {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not within 10 s: {what}");
+}
+
+fn version(name: &str, is_storage: bool) -> Value {
+    json!({
+        "name": name, "served": true, "storage": is_storage,
+        "schema": {"openAPIV3Schema": {"type": "object", "description": "A thing on sale.", "properties": {
+            "spec": {"type": "object", "properties": {
+                "size": {"type": "integer", "default": 1, "maximum": 9, "description": "Size in units."},
+                "color": {"type": "string"},
+            }},
+            "status": {"type": "object", "properties": {
+                "size": {"type": "integer"}, "selector": {"type": "string"}}},
+        }}},
+        "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.size",
+            "statusReplicasPath": ".status.size", "labelSelectorPath": ".status.selector"}},
+        "additionalPrinterColumns": [{"name": "Color", "type": "string", "jsonPath": ".spec.color"}],
+        "selectableFields": [{"jsonPath": ".spec.color"}],
+    })
+}
+
+fn definition(versions: &[Value]) -> Value {
+    json!({
+        "metadata": {"name": "widgets.shop.example.com"},
+        "spec": {"group": "shop.example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["wd"], "categories": ["all"]},
+            "versions": versions},
+    })
+}
+
+fn widget(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "shop.example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec})
+}
+
+fn condition(definition: &Value, name: &str) -> Value {
+    let conditions = definition["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.into_iter().find(|condition| condition["type"] == name).unwrap_or_default()["status"].clone()
+}
+
+/// Creates a definition and waits until it is established.
+async fn define(server: &Server, definition: Value) -> Value {
+    let created = server.post(DEFINITIONS, definition).await;
+    assert_eq!(created.code, 201, "{}", String::from_utf8_lossy(&created.body));
+    let url = format!("{DEFINITIONS}/{}", created.json()["metadata"]["name"].as_str().unwrap());
+    eventually("the condition Established", || async {
+        let definition = server.get(&url).await.json();
+        (condition(&definition, "Established") == "True").then_some(definition)
+    })
+    .await
+}
+
+fn events(body: &[u8]) -> Vec<Value> {
+    std::str::from_utf8(body).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn established_kind_is_served_by_every_endpoint() {
+    let server = start().await;
+    assert_eq!(server.get(WIDGETS).await.code, 404);
+    let definition = define(&server, definition(&[version("v1", true)])).await;
+    assert_eq!(definition["status"]["acceptedNames"]["listKind"], "WidgetList");
+    assert_eq!(condition(&definition, "NamesAccepted"), "True");
+
+    let created = server.post(WIDGETS, widget("x", json!({"color": "red", "weight": 3}))).await;
+    assert_eq!(created.code, 201);
+    let created = created.json();
+    assert_eq!(created["spec"], json!({"size": 1, "color": "red"}), "unknown fields are dropped");
+    assert_eq!(created["metadata"]["generation"], 1);
+    let wrong = server.post(WIDGETS, widget("y", json!({"size": "big"}))).await;
+    assert_eq!(
+        (wrong.code, wrong.json()["details"]["causes"][0]["field"].clone()),
+        (422, json!("spec.size"))
+    );
+    let strict =
+        server.post(&format!("{WIDGETS}?fieldValidation=Strict"), widget("y", json!({"weight": 1}))).await;
+    assert_eq!(strict.code, 400);
+    assert_eq!(server.post(WIDGETS, widget("y", json!({"color": "blue"}))).await.code, 201);
+
+    let list = server.get(&format!("{WIDGETS}?fieldSelector=spec.color%3Dblue")).await.json();
+    assert_eq!((&list["kind"], &list["items"][0]["metadata"]["name"]), (&json!("WidgetList"), &json!("y")));
+    assert_eq!(list["items"][0]["kind"], "Widget", "items of custom lists have a type");
+    assert_eq!(server.get(&format!("{WIDGETS}?fieldSelector=spec.size%3D1")).await.code, 400);
+    let table = server.send("GET", WIDGETS, &[TABLE], "").await.json();
+    assert_eq!(table["rows"][0]["cells"], json!(["x", "red"]));
+
+    let strategic = ("content-type", "application/strategic-merge-patch+json");
+    assert_eq!(server.send("PATCH", &format!("{WIDGETS}/x"), &[strategic], "{}").await.code, 415);
+    let protobuf = ("accept", "application/vnd.svc.protobuf");
+    assert_eq!(server.send("GET", WIDGETS, &[protobuf], "").await.code, 406);
+
+    let listed = server.get("/apis/shop.example.com/v1").await.json();
+    let names: Vec<&Value> = listed["resources"].as_array().unwrap().iter().map(|r| &r["name"]).collect();
+    assert_eq!(names, ["widgets", "widgets/status", "widgets/scale"]);
+    assert_eq!(listed["resources"][1]["kind"], "Widget");
+    let accept = ("accept", "application/json;g=apidiscovery.example.test;v=v2;as=APIGroupDiscoveryList");
+    let aggregated = server.send("GET", "/apis", &[accept], "").await;
+    assert!(String::from_utf8_lossy(&aggregated.body).contains("\"resource\":\"widgets\""));
+    let api = server.get("/openapi/v3/apis/shop.example.com/v1").await.json();
+    let schema = &api["components"]["schemas"]["com.example.shop.v1.Widget"];
+    assert_eq!(schema["description"], "A thing on sale.");
+    assert_eq!(schema["properties"]["spec"]["properties"]["size"]["description"], "Size in units.");
+    assert_eq!(schema["x-svc-group-version-kind"][0]["kind"], "Widget");
+    let swagger = server.get("/openapi/v2").await.json();
+    assert!(swagger["definitions"]["com.example.shop.v1.Widget"].is_object());
+}
+
+#[tokio::test]
+async fn status_and_scale_follow_definition() {
+    let server = start().await;
+    define(&server, definition(&[version("v1", true)])).await;
+    let mut sent = widget("x", json!({"size": 2}));
+    sent["status"] = json!({"size": 7});
+    assert!(server.post(WIDGETS, sent).await.json().get("status").is_none());
+    let url = format!("{WIDGETS}/x");
+    let status = json!({"status": {"size": 1, "selector": "a=b"}, "spec": null});
+    let patched = server.merge(&format!("{url}/status"), status).await.json();
+    assert_eq!((&patched["status"]["size"], &patched["spec"]["size"]), (&json!(1), &json!(2)));
+    assert_eq!(patched["metadata"]["generation"], 1);
+    let scale = server.get(&format!("{url}/scale")).await.json();
+    assert_eq!(
+        (&scale["spec"], &scale["status"]),
+        (&json!({"replicas": 2}), &json!({"replicas": 1, "selector": "a=b"}))
+    );
+    assert_eq!(server.merge(&format!("{url}/scale"), json!({"spec": {"replicas": 5}})).await.code, 200);
+    let scaled = server.get(&url).await.json();
+    assert_eq!((&scaled["spec"]["size"], &scaled["metadata"]["generation"]), (&json!(5), &json!(2)));
+    assert_eq!(server.merge(&format!("{url}/scale"), json!({"spec": {"replicas": -1}})).await.code, 422);
+    let sent = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "x"}, "spec": {"replicas": 6}});
+    let scaled = server.put(&format!("{url}/scale"), sent).await;
+    assert_eq!(
+        (scaled.code, &scaled.json()["spec"]["replicas"]),
+        (200, &json!(6)),
+        "needs no resourceVersion"
+    );
+    let stale = server.put(&url, widget("x", json!({"size": 3}))).await;
+    assert_eq!(stale.code, 422, "an update needs a resourceVersion");
+}
+
+#[tokio::test]
+async fn server_side_apply_tracks_owners_of_custom_fields() {
+    let server = start().await;
+    define(&server, definition(&[version("v1", true)])).await;
+    let url = format!("{WIDGETS}/x");
+    let apply = |manager: &'static str, body: Value| {
+        let (server, url) = (&server, format!("{url}?fieldManager={manager}"));
+        async move {
+            server
+                .send("PATCH", &url, &[("content-type", "application/apply-patch+yaml")], body.to_string())
+                .await
+        }
+    };
+    assert_eq!(apply("one", widget("x", json!({"size": 2, "color": "red"}))).await.code, 201);
+    assert_eq!(apply("two", widget("x", json!({"size": 3}))).await.code, 409);
+    assert_eq!(apply("two", widget("x", json!({"size": 2}))).await.code, 200);
+    let left = apply("one", widget("x", json!({"size": 2}))).await.json();
+    assert_eq!(left["spec"], json!({"size": 2}), "the field without an owner is removed");
+}
+
+#[tokio::test]
+async fn object_is_served_in_every_version() {
+    let server = start().await;
+    define(&server, definition(&[version("v1", false), version("v2", true)])).await;
+    assert_eq!(server.post(WIDGETS, widget("x", json!({"color": "red"}))).await.code, 201);
+    for name in ["v1", "v2"] {
+        let url = WIDGETS.replace("/v1/", &format!("/{name}/"));
+        let object = server.get(&format!("{url}/x")).await.json();
+        assert_eq!(object["apiVersion"], format!("shop.example.com/{name}"));
+        assert_eq!(object["spec"], json!({"color": "red", "size": 1}));
+        let listed = server.get(&url).await.json();
+        assert_eq!(listed["items"][0]["apiVersion"], format!("shop.example.com/{name}"));
+    }
+    let group = server.get("/apis/shop.example.com").await.json();
+    assert_eq!(group["preferredVersion"]["version"], "v2");
+}
+
+#[tokio::test]
+async fn changed_schema_applies_to_stored_objects_and_ends_watches_of_its_kind() {
+    let server = start().await;
+    define(&server, definition(&[version("v1", true)])).await;
+    let other = json!({"metadata": {"name": "gears.shop.example.com"},
+        "spec": {"group": "shop.example.com", "scope": "Cluster", "names": {"plural": "gears", "kind": "Gear"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    define(&server, other).await;
+    server.post(WIDGETS, widget("x", json!({"color": "red"}))).await;
+    let watch = |url: &'static str| server.open("GET", url, &[], "".into());
+    let of_widgets = watch("/apis/shop.example.com/v1/widgets?watch=1&timeoutSeconds=60").await;
+    let of_gears = watch("/apis/shop.example.com/v1/gears?watch=1&timeoutSeconds=60").await;
+
+    let url = format!("{DEFINITIONS}/widgets.shop.example.com");
+    let mut changed = version("v1", true);
+    let properties = &mut changed["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    properties["color"] = Value::Null;
+    properties.as_object_mut().unwrap().remove("color");
+    properties["shape"] = json!({"type": "string", "default": "round"});
+    changed.as_object_mut().unwrap().remove("selectableFields");
+    assert_eq!(server.merge(&url, json!({"spec": {"versions": [changed]}})).await.code, 200);
+    let seen = tokio::time::timeout(Duration::from_secs(20), of_widgets.into_body().collect()).await;
+    let seen = events(&seen.expect("the watch ends").unwrap().to_bytes());
+    assert_eq!(seen[0]["type"], "ADDED");
+    eventually("the new schema", || async {
+        let object = server.get(&format!("{WIDGETS}/x")).await.json();
+        (object["spec"] == json!({"size": 1, "shape": "round"})).then_some(())
+    })
+    .await;
+    let list = server.get(WIDGETS).await.json();
+    assert_eq!(list["items"][0]["spec"], json!({"size": 1, "shape": "round"}));
+
+    // The watch of the other kind goes on.
+    let mut body = of_gears.into_body();
+    let gear = json!({"apiVersion": "shop.example.com/v1", "kind": "Gear", "metadata": {"name": "g"}});
+    assert_eq!(server.post("/apis/shop.example.com/v1/gears", gear).await.code, 201);
+    let frame = tokio::time::timeout(Duration::from_secs(20), body.frame()).await.unwrap();
+    let event = events(frame.unwrap().unwrap().data_ref().unwrap());
+    assert_eq!(event[0]["object"]["metadata"]["name"], "g");
+}
+
+#[tokio::test]
+async fn deleted_definition_deletes_objects_and_honours_their_finalizers() {
+    let server = start().await;
+    define(&server, definition(&[version("v1", true)])).await;
+    let mut kept = widget("kept", json!({}));
+    kept["metadata"]["finalizers"] = json!(["example.com/keep"]);
+    assert_eq!(server.post(WIDGETS, kept).await.code, 201);
+    assert_eq!(server.post(WIDGETS, widget("x", json!({}))).await.code, 201);
+    let watch = server.open("GET", &format!("{WIDGETS}?watch=1&timeoutSeconds=60"), &[], "".into()).await;
+    let url = format!("{DEFINITIONS}/widgets.shop.example.com");
+    let deleted = server.delete(&url, Value::Null).await.json();
+    assert_eq!(
+        deleted["metadata"]["finalizers"],
+        json!(["customresourcecleanup.apiextensions.example.test"])
+    );
+    eventually("the deletion of objects", || async {
+        let terminating = server.get(&format!("{WIDGETS}/kept")).await.json();
+        let is_gone = server.get(&format!("{WIDGETS}/x")).await.code == 404;
+        (is_gone && terminating["metadata"]["deletionTimestamp"].is_string()).then_some(())
+    })
+    .await;
+    let refused = server.post(WIDGETS, widget("y", json!({}))).await;
+    let message = refused.json()["message"].as_str().unwrap().to_owned();
+    assert_eq!(refused.code, 403, "{message}");
+    assert!(
+        message.ends_with("create not allowed while custom resource definition is terminating"),
+        "{message}"
+    );
+    assert_eq!(condition(&server.get(&url).await.json(), "Terminating"), "True");
+
+    assert_eq!(
+        server.merge(&format!("{WIDGETS}/kept"), json!({"metadata": {"finalizers": null}})).await.code,
+        200
+    );
+    eventually("the deletion of the definition", || async {
+        (server.get(&url).await.code == 404 && server.get(WIDGETS).await.code == 404).then_some(())
+    })
+    .await;
+    let seen = tokio::time::timeout(Duration::from_secs(20), watch.into_body().collect()).await;
+    let seen = events(&seen.expect("the watch ends").unwrap().to_bytes());
+    assert!(seen.iter().any(|event| event["type"] == "DELETED"), "{seen:?}");
+    assert_eq!(server.get("/apis/shop.example.com/v1").await.code, 404);
+    assert_eq!(server.get("/openapi/v3/apis/shop.example.com/v1").await.code, 404);
+}
+
+#[tokio::test]
+async fn conflicting_names_wait_for_other_definition() {
+    let server = start().await;
+    define(&server, definition(&[version("v1", true)])).await;
+    let mut second = definition(&[version("v1", true)]);
+    second["metadata"]["name"] = json!("gadgets.shop.example.com");
+    second["spec"]["names"] =
+        json!({"plural": "gadgets", "singular": "gadget", "kind": "Widget", "listKind": "GadgetList"});
+    assert_eq!(server.post(DEFINITIONS, second).await.code, 201);
+    let url = format!("{DEFINITIONS}/gadgets.shop.example.com");
+    eventually("the refusal of the kind", || async {
+        (condition(&server.get(&url).await.json(), "NamesAccepted") == "False").then_some(())
+    })
+    .await;
+    assert_eq!(server.get("/apis/shop.example.com/v1/namespaces/a/gadgets").await.code, 404);
+    server.delete(&format!("{DEFINITIONS}/widgets.shop.example.com"), Value::Null).await;
+    eventually("the acceptance of the kind", || async {
+        (condition(&server.get(&url).await.json(), "Established") == "True").then_some(())
+    })
+    .await;
+    assert_eq!(server.get("/apis/shop.example.com/v1/namespaces/a/gadgets").await.code, 200);
+}

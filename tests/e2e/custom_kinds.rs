@@ -1,0 +1,128 @@
+//! Custom kinds in both presets: definitions, background tasks, and a restart.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, ControlPlane, Options, eventually};
+
+const WIDGETS: &str = "/apis/shop.example.com/v1/namespaces/team/widgets";
+
+fn definition() -> Value {
+    json!({
+        "metadata": {"name": "widgets.shop.example.com"},
+        "spec": {"group": "shop.example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["wd"]},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "properties": {
+                        "size": {"type": "integer", "default": 1, "maximum": 9}}},
+                    "status": {"type": "object", "properties": {"size": {"type": "integer"}}},
+                }}},
+                "subresources": {"status": {}},
+            }]},
+    })
+}
+
+fn widget(name: &str) -> Value {
+    json!({"apiVersion": "shop.example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {}})
+}
+
+/// Creates the definition and waits until it is established. Returns its path.
+async fn define(plane: &ControlPlane) -> String {
+    let admin = plane.admin();
+    let definitions = format!("{}/customresourcedefinitions", plane.api("apiextensions", "v1"));
+    admin.post(&definitions, &definition()).await.expect(201);
+    let path = format!("{definitions}/widgets.shop.example.com");
+    eventually("the condition Established", || async {
+        let definition = admin.get(&path).await.expect(200);
+        let conditions = definition["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let is_established =
+            |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
+        conditions.iter().any(is_established).then_some(())
+    })
+    .await;
+    // An established kind is served at once.
+    admin.get("/apis/shop.example.com/v1/widgets").await.expect(200);
+    admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await.expect(201);
+    path
+}
+
+async fn wait_until_deleted(client: &Client, path: &str) {
+    eventually(path, || async { (client.get(path).await.status == 404).then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn custom_kind_is_served_until_its_definition_is_deleted() {
+    for options in [Options::default(), Options::kubernetes()] {
+        let mut plane = ControlPlane::start(options).await;
+        let path = define(&plane).await;
+        let admin = plane.admin();
+        let created = admin.post(WIDGETS, &widget("a")).await.expect(201);
+        assert_eq!(created["spec"], json!({"size": 1}));
+        admin
+            .patch(&format!("{WIDGETS}/a"), "application/merge-patch+json", &json!({"spec": {"size": 10}}))
+            .await
+            .expect(422);
+        admin
+            .patch(&format!("{WIDGETS}/a"), "application/merge-patch+json", &json!({"spec": {"size": 9}}))
+            .await
+            .expect(200);
+        plane.stop().await;
+        plane.launch().await;
+        let admin = plane.admin();
+        let list = admin.get(WIDGETS).await.expect(200);
+        assert_eq!(list["items"][0]["spec"]["size"], 9, "served before readiness after a restart");
+
+        admin.delete(&path).await.expect(200);
+        wait_until_deleted(&admin, &path).await;
+        wait_until_deleted(&admin, WIDGETS).await;
+        // A definition of the same name begins without objects.
+        let definitions = path.trim_end_matches("/widgets.shop.example.com");
+        admin.post(definitions, &definition()).await.expect(201);
+        let list = eventually("the served kind", || async {
+            let response = admin.get(WIDGETS).await;
+            (response.status == 200).then(|| response.json())
+        })
+        .await;
+        assert_eq!(list["items"], json!([]));
+    }
+}
+
+#[tokio::test]
+async fn background_tasks_take_up_custom_kinds() {
+    let plane = ControlPlane::start(Options::default()).await;
+    let admin = plane.admin();
+    define(&plane).await;
+    // Quota.
+    let quotas = "/api/v1/namespaces/team/resourcequotas";
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/widgets.shop.example.com": "2"}}});
+    admin.post(quotas, &quota).await.expect(201);
+    let has_used = |used: &'static str| {
+        let admin = &admin;
+        async move {
+            eventually("the usage of the quota", || async {
+                let quota = admin.get(&format!("{quotas}/q")).await.expect(200);
+                (quota["status"]["used"]["count/widgets.shop.example.com"] == used).then_some(())
+            })
+            .await;
+        }
+    };
+    has_used("0").await;
+    let owner = admin.post(WIDGETS, &widget("owner")).await.expect(201);
+    admin.post(WIDGETS, &widget("b")).await.expect(201);
+    admin.post(WIDGETS, &widget("c")).await.expect(403);
+    has_used("2").await;
+    admin.delete(&format!("{WIDGETS}/b")).await.expect(200);
+    has_used("1").await;
+    // Garbage collection: a custom object owns a ConfigMap.
+    let reference = json!({"apiVersion": "shop.example.com/v1", "kind": "Widget", "name": "owner",
+        "uid": owner["metadata"]["uid"]});
+    let map = json!({"metadata": {"name": "owned", "ownerReferences": [reference]}});
+    admin.post("/api/v1/namespaces/team/configmaps", &map).await.expect(201);
+    admin.delete(&format!("{WIDGETS}/owner")).await.expect(200);
+    wait_until_deleted(&admin, "/api/v1/namespaces/team/configmaps/owned").await;
+    // Deletion of the namespace.
+    admin.post(WIDGETS, &widget("last")).await.expect(201);
+    admin.delete("/api/v1/namespaces/team").await.expect(200);
+    wait_until_deleted(&admin, "/api/v1/namespaces/team").await;
+    assert_eq!(admin.get("/apis/shop.example.com/v1/widgets").await.expect(200)["items"], json!([]));
+}
