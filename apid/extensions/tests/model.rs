@@ -96,9 +96,9 @@ fn value(rng: &mut SmallRng, schema: &Value, depth: u32) -> Value {
             for name in ["a", "b", "c", "d"] {
                 if rng.random_bool(0.5) {
                     let part = schema["properties"].get(name).or_else(|| schema.get("additionalProperties"));
-                    let none = json!({"type": "object"});
-                    fields
-                        .insert(name.to_owned(), value(rng, part.unwrap_or(&none), depth.saturating_sub(1)));
+                    let undeclared = || json!({"x": [{"y": 1}]});
+                    let part = part.map_or_else(undeclared, |part| value(rng, part, depth.saturating_sub(1)));
+                    fields.insert(name.to_owned(), part);
                 }
             }
             Value::Object(fields)
