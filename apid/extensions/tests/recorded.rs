@@ -139,7 +139,7 @@ fn replay(area: &str) -> usize {
             let content_type = step["headers"]["Content-Type"].as_str().unwrap_or_default();
             let object_name = path.split('?').next().unwrap().rsplit('/').next().unwrap();
             let (new, old) = match step["method"].as_str().unwrap() {
-                "POST" if body.is_object() && status != 400 => (body.clone(), None),
+                "POST" if body.is_object() && matches!(status, 201 | 422) => (body.clone(), None),
                 "PATCH" if content_type.contains("merge-patch") => {
                     let Some(old) = stored.get(object_name) else { continue };
                     let mut new = old.clone();

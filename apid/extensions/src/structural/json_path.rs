@@ -147,8 +147,7 @@ impl JsonPath {
 
 /// Applies steps to values.
 fn apply<'a>(steps: &[Step], mut values: Vec<&'a Value>, root: &'a Object) -> Vec<&'a Value> {
-    let mut steps = steps.iter();
-    while let Some(step) = steps.next() {
+    for step in steps {
         let mut next: Vec<&'a Value> = Vec::new();
         for value in values {
             match (step, value) {
