@@ -344,7 +344,7 @@ fn is_preserving(schema: &Value) -> bool {
 /// Whether the value at a path, or a part of the object that contains it, equals its old value.
 /// Duplicates are also tolerated if the old object has duplicates.
 fn is_unchanged(new: &Object, old: &Object, path: &str, root: &Value) -> bool {
-    let pointer = format!("/{}", path.replace('.', "/").replace('[', "/").replace(']', ""));
+    let pointer = format!("/{}", path.replace(['.', '['], "/").replace(']', ""));
     let (new, old) = (new.clone().into_value(), old.clone().into_value());
     let mut prefix = pointer.as_str();
     loop {
