@@ -3,8 +3,13 @@
 //!
 //! Run with `cargo run --release -p extensions --example validate`. The bounds are 60 µs and 40 kB.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for developers")]
-#![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a benchmark"
+)]
 
 use std::time::Instant;
 

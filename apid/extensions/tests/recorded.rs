@@ -62,13 +62,17 @@ fn merge_patch(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Applies the operations `add` of a JSON Patch.
-fn json_patch(target: &mut Value, operations: &Value) -> bool {
-    operations.as_array().unwrap().iter().all(|operation| {
+/// Applies a merge patch, or the operations `add` and `replace` of a JSON Patch on objects.
+fn patch(target: &mut Value, body: &Value) -> bool {
+    let Some(operations) = body.as_array() else {
+        merge_patch(target, body);
+        return true;
+    };
+    operations.iter().all(|operation| {
         let (parent, name) = operation["path"].as_str().unwrap().rsplit_once('/').unwrap();
         let fields = target.pointer_mut(parent).and_then(Value::as_object_mut);
         match (operation["op"].as_str(), fields) {
-            (Some("add"), Some(fields)) => {
+            (Some("add" | "replace"), Some(fields)) => {
                 fields.insert(name.to_owned(), operation["value"].clone());
                 true
             }
@@ -124,7 +128,7 @@ fn replay(area: &str) -> usize {
             if of_definition {
                 match step["method"].as_str() {
                     Some("POST") if status == 201 => definition = body.clone(),
-                    Some("PATCH") if status == 200 && json_patch(&mut definition, body) => {}
+                    Some("PATCH") if status == 200 && patch(&mut definition, body) => {}
                     _ => continue,
                 }
                 let version = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
@@ -135,7 +139,7 @@ fn replay(area: &str) -> usize {
             let content_type = step["headers"]["Content-Type"].as_str().unwrap_or_default();
             let object_name = path.split('?').next().unwrap().rsplit('/').next().unwrap();
             let (new, old) = match step["method"].as_str().unwrap() {
-                "POST" if body.is_object() && status != 400 => (body.clone(), None),
+                "POST" if body.is_object() && matches!(status, 201 | 422) => (body.clone(), None),
                 "PATCH" if content_type.contains("merge-patch") => {
                     let Some(old) = stored.get(object_name) else { continue };
                     let mut new = old.clone();
@@ -164,8 +168,14 @@ fn replay(area: &str) -> usize {
                     }
                 }
                 (Err(causes), 422) => {
-                    if recorded_causes(answer).is_some_and(|recorded| recorded != causes) {
-                        let recorded = recorded_causes(answer);
+                    let recorded = recorded_causes(answer);
+                    let is_same = |(recorded, cause): (&[String; 3], &[String; 3])| {
+                        recorded == cause || recorded[2].contains("<uid>") || recorded[2].contains("<time>")
+                    };
+                    let is_equal = recorded.as_ref().is_none_or(|recorded| {
+                        recorded.len() == causes.len() && recorded.iter().zip(&causes).all(is_same)
+                    });
+                    if !is_equal {
                         wrong.push(format!("{name} step {index}:\n  {causes:?}\nnot\n  {recorded:?}"));
                     }
                 }

@@ -160,3 +160,37 @@ pub(crate) enum FoldKind {
     /// A map of the entries that the transformation returns.
     MapEntries,
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Environment, Type};
+
+    #[test]
+    fn use_of_variable_is_detected_in_all_nodes() {
+        let map = Type::map(Type::String, Type::Int);
+        let environment = Environment::new()
+            .variable("self", map.clone())
+            .variable("old", map.clone())
+            .variable("maybe", Type::optional(map));
+        for (expression, is_used) in [
+            ("self.a > 1", false),
+            ("self.a > old.a", true),
+            ("has(old.a)", true),
+            ("self[string(old.a)] == 1", true),
+            ("self.all(k, self[k] > old.a)", true),
+            ("self.all(old, old == 'a')", false),
+            ("true || old.a == 1", true),
+            ("self.a == 1 ? 2 == 3 : old.a == 1", true),
+            ("[self.a, old.a].size() == 2", true),
+            ("{'k': old.a}.size() == 1", true),
+            ("maybe.optMap(m, old.a).hasValue()", true),
+            ("maybe.orValue(old).size() == 0", true),
+            ("'old' == 'old'", false),
+        ] {
+            let program =
+                environment.compile(expression).unwrap_or_else(|error| panic!("{expression}: {error}"));
+            assert_eq!(program.uses("old"), is_used, "{expression}");
+            assert!(!program.uses("undeclared"));
+        }
+    }
+}

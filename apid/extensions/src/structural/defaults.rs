@@ -75,9 +75,7 @@ fn set_below(node: &Node, value: &mut Value) {
 
 /// Replaces a null that is not nullable by the default.
 fn replace_null(node: &Node, value: &mut Value) {
-    if value.is_null() && !node.has(Flag::Nullable) {
-        if let Some(default) = &node.default {
-            *value = (**default).clone();
-        }
+    if let (true, Some(default)) = (value.is_null() && !node.has(Flag::Nullable), &node.default) {
+        *value = (**default).clone();
     }
 }

@@ -15,7 +15,7 @@ use std::cmp::Ordering;
 use std::iter::Peekable;
 use std::str::Chars;
 
-use apimachinery::object::{Object, Value};
+use apimachinery::object::{Map, Object, Value};
 
 /// Maximum number of steps, including those of filters.
 const STEPS_MAX: usize = 64;
@@ -126,10 +126,28 @@ impl JsonPath {
     }
 }
 
+impl JsonPath {
+    /// Sets the value at a path of field names, and creates absent objects on the way.
+    /// Whether the path consists of names and each value on the way is an object.
+    pub fn set(&self, object: &mut Object, value: Value) -> bool {
+        let Some((Step::Field(last), parents)) = self.steps.split_last() else { return false };
+        let mut fields = &mut object.0;
+        for step in parents {
+            let Step::Field(name) = step else { return false };
+            let slot = fields.entry(&**name).or_insert_with(|| Value::Object(Map::new()));
+            match slot {
+                Value::Object(below) => fields = below,
+                _ => return false,
+            }
+        }
+        fields.insert(last.to_string(), value);
+        true
+    }
+}
+
 /// Applies steps to values.
 fn apply<'a>(steps: &[Step], mut values: Vec<&'a Value>, root: &'a Object) -> Vec<&'a Value> {
-    let mut steps = steps.iter();
-    while let Some(step) = steps.next() {
+    for step in steps {
         let mut next: Vec<&'a Value> = Vec::new();
         for value in values {
             match (step, value) {
@@ -502,9 +520,19 @@ mod tests {
     }
 
     #[test]
+    fn json_path_sets_value_and_creates_parents() {
+        let mut object = object();
+        let set = |path: &str, object: &mut Object| JsonPath::parse(path).unwrap().set(object, json!(5));
+        assert!(set(".spec.size", &mut object) && set(".status.deep.replicas", &mut object));
+        assert_eq!(object.at(&["spec", "size"]), Some(&json!(5)));
+        assert_eq!(object.at(&["status", "deep", "replicas"]), Some(&json!(5)));
+        assert!(!set(".spec.size.below", &mut object) && !set(".spec.list[0]", &mut object));
+    }
+
+    #[test]
     fn malformed_json_paths_are_rejected() {
         for path in
-            ["spec.x", ".a[", ".a[x]", ".a['b", ".a[?(@.b==)]", ".a[?(@.b)", ".a[0:2:0]", "{.a", ".a b", ". "]
+            ["spec.x", ".a[", ".a[x]", ".a['b", ".a[?(@.b==)]", ".a[?(@.b)", ".a[0:2:0]", "{.a", ".a b"]
         {
             assert!(JsonPath::parse(path).is_err(), "{path}");
         }

@@ -113,21 +113,23 @@ fn remove_absent(metadata: &mut Map<String, Value>) {
     }
 }
 
+/// A visit of the fields of an embedded object at a path.
+type Visit<'v> = dyn FnMut(&mut Map<String, Value>, &FieldPath) -> Result<(), TypeError> + 'v;
+
 /// Visits embedded objects below a node, parents first.
 fn each_embedded_below(
     node: &Node,
     fields: &mut Map<String, Value>,
     path: &FieldPath,
-    visit: &mut dyn FnMut(&mut Map<String, Value>, &FieldPath) -> Result<(), TypeError>,
+    visit: &mut Visit<'_>,
 ) -> Result<(), TypeError> {
     if !node.has(Flag::HasEmbedded) {
         return Ok(());
     }
     for (name, value) in fields {
-        match (node.property(name), node.additional()) {
-            (Some(child), _) => each_embedded(child, value, &path.child(name), visit)?,
-            (None, Some(child)) => each_embedded(child, value, &path.key(name), visit)?,
-            (None, None) => {}
+        // Paths of unknown fields name keys of maps like fields.
+        if let Some(child) = node.field(name) {
+            each_embedded(child, value, &path.child(name), visit)?;
         }
     }
     Ok(())
@@ -137,7 +139,7 @@ fn each_embedded(
     node: &Node,
     value: &mut Value,
     path: &FieldPath,
-    visit: &mut dyn FnMut(&mut Map<String, Value>, &FieldPath) -> Result<(), TypeError>,
+    visit: &mut Visit<'_>,
 ) -> Result<(), TypeError> {
     match value {
         Value::Object(fields) => {

@@ -42,7 +42,7 @@ mod prune;
 mod rules;
 mod values;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use apimachinery::field::{FieldErrors, FieldPath};
 use apimachinery::names::Names;
@@ -62,10 +62,13 @@ pub type MetadataRules<'a> = &'a dyn Fn(&Map<String, Value>, &FieldPath) -> Fiel
 
 /// The compiled schema of one version of a custom kind. Clones share one instance.
 #[derive(Clone, Debug)]
-pub struct Schema {
-    root: Arc<Node>,
-    /// Whether the schema describes a whole object, with `apiVersion`, `kind` and `metadata`.
-    is_resource: bool,
+pub struct Schema(Arc<Compiled>);
+
+#[derive(Debug)]
+struct Compiled {
+    root: Node,
+    /// The merge type, built on first use.
+    merge: OnceLock<Merge>,
 }
 
 /// The result of [`Schema::validate`].
@@ -93,7 +96,7 @@ impl Schema {
     ///
     /// The schema is not structural, for example too deep. A validated definition never fails.
     pub fn compile(schema: &Value, names: &Names) -> Result<Schema, SchemaError> {
-        Ok(Schema { root: Arc::new(compile::root(schema, names)?), is_resource: true })
+        Ok(Schema::new(compile::root(schema, names)?))
     }
 
     /// Compiles a node of a schema, to prune and validate single values such as defaults.
@@ -102,7 +105,15 @@ impl Schema {
     ///
     /// As [`compile`](Self::compile).
     pub fn part(schema: &Value, names: &Names) -> Result<Schema, SchemaError> {
-        Ok(Schema { root: Arc::new(compile::part(schema, names)?), is_resource: false })
+        Ok(Schema::new(compile::part(schema, names)?))
+    }
+
+    fn new(root: Node) -> Schema {
+        Schema(Arc::new(Compiled { root, merge: OnceLock::new() }))
+    }
+
+    fn root(&self) -> &Node {
+        &self.0.root
     }
 
     /// Converts a decoded body: conforms all metadata, drops unknown fields and nulls that are not nullable
@@ -114,8 +125,8 @@ impl Schema {
     pub fn conform(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
         let mut unknown = metadata::conform_root(object)?;
         unknown.extend(self.prune(object));
-        defaults::drop_nulls(&self.root, &mut object.0);
-        unknown.extend(metadata::conform_embedded(&self.root, &mut object.0)?);
+        defaults::drop_nulls(self.root(), &mut object.0);
+        unknown.extend(metadata::conform_embedded(self.root(), &mut object.0)?);
         unknown.truncate(prune::UNKNOWN_MAX);
         Ok(ConformReport { unknown })
     }
@@ -125,25 +136,25 @@ impl Schema {
     pub fn read(&self, object: &mut Object) {
         metadata::repair_root(object);
         self.prune(object);
-        defaults::drop_nulls(&self.root, &mut object.0);
-        metadata::repair_embedded(&self.root, &mut object.0);
+        defaults::drop_nulls(self.root(), &mut object.0);
+        metadata::repair_embedded(self.root(), &mut object.0);
         self.default(object);
     }
 
     /// Drops unknown fields and returns their paths in order, at most 100.
     /// Keeps `apiVersion`, `kind` and `metadata` of the object and of embedded objects.
     pub fn prune(&self, object: &mut Object) -> Vec<String> {
-        prune::object(&self.root, &mut object.0, self.is_resource)
+        prune::object(self.root(), &mut object.0)
     }
 
     /// Drops unknown fields of a single value, as [`prune`](Self::prune).
     pub fn prune_value(&self, value: &mut Value) -> Vec<String> {
-        prune::value(&self.root, value, self.is_resource)
+        prune::value(self.root(), value)
     }
 
     /// Sets the defaults of absent fields, and of nulls that are not nullable.
     pub fn default(&self, object: &mut Object) {
-        defaults::set(&self.root, &mut object.0);
+        defaults::set(self.root(), &mut object.0);
     }
 
     /// Validates an object. With `old` the errors of unchanged values are tolerated, and transition rules
@@ -165,39 +176,39 @@ impl Schema {
         metadata: MetadataRules<'_>,
     ) -> Validation {
         let mut errors = earlier;
-        errors.extend(values::object(&self.root, &new.0, old.map(|old| &old.0)));
-        errors.extend(metadata::validate_embedded(&self.root, &new.0, metadata));
-        let tolerated = old.is_some_and(|old| lists::has_duplicates(&self.root, &old.0));
+        errors.extend(values::object(self.root(), &new.0, old.map(|old| &old.0)));
+        errors.extend(metadata::validate_embedded(self.root(), &new.0, metadata));
+        let tolerated = old.is_some_and(|old| lists::has_duplicates(self.root(), &old.0));
         if !tolerated {
-            errors.extend(lists::duplicates(&self.root, &new.0));
+            errors.extend(lists::duplicates(self.root(), &new.0));
         }
         let mut validation = Validation { errors, warnings: Vec::new() };
-        rules::validate(&self.root, new, old, &mut validation);
+        rules::validate(self.root(), new, old, &mut validation);
         validation
     }
 
     /// Validates a single value such as a default. Paths of errors begin with `path`; texts name paths
     /// below the value. Includes metadata of embedded objects, and rules.
     pub fn validate_value(&self, value: &Value, path: &FieldPath, metadata: MetadataRules<'_>) -> Validation {
-        let mut errors = metadata::validate_embedded_value(&self.root, value, path, metadata);
+        let mut errors = metadata::validate_embedded_value(self.root(), value, path, metadata);
         if errors.is_empty() {
-            errors = values::value(&self.root, value, path);
-            errors.extend(lists::duplicates_of_value(&self.root, value, path));
+            errors = values::value(self.root(), value, path);
+            errors.extend(lists::duplicates_of_value(self.root(), value, path));
         }
         let mut validation = Validation { errors, warnings: Vec::new() };
-        rules::validate_value(&self.root, value, path, &mut validation);
+        rules::validate_value(self.root(), value, path, &mut validation);
         validation
     }
 
     /// Validates the rules of the schema for a definition; `path` is the path of the schema.
     /// Rules in `stored` may use functions of newer releases.
     pub fn check_rules(&self, path: &FieldPath, stored: &StoredRules, names: &Names) -> RuleCheck {
-        rules::check(&self.root, path, stored, names)
+        rules::check(self.root(), path, stored, names)
     }
 
     /// The expressions of all rules, to recognise them after an update of the definition.
     pub fn stored_rules(&self) -> StoredRules {
-        rules::stored(&self.root)
+        rules::stored(self.root())
     }
 
     /// Resolves a path such as `.spec.replicas` to a declared field. Selectable fields allow no brackets.
@@ -206,18 +217,18 @@ impl Schema {
     ///
     /// The reason, in the words of the reference: `does not refer to a valid field`.
     pub fn resolve_path(&self, path: &str, allows_brackets: bool) -> Result<ResolvedPath, String> {
-        let resolved = rules::resolve(&self.root, path, allows_brackets)?;
+        let resolved = rules::resolve(self.root(), path, allows_brackets)?;
         Ok(ResolvedPath { path: resolved.path, type_name: resolved.node.kind.name() })
     }
 
     /// The merge type of the objects, for server-side apply and patches.
     pub fn merge(&self) -> Merge {
-        merge::object(&self.root)
+        self.0.merge.get_or_init(|| merge::object(self.root())).clone()
     }
 
     /// Whether the schema keeps unknown fields of the whole object.
     pub fn preserves_unknown_fields(&self) -> bool {
-        self.root.preserves_unknown()
+        self.root().preserves_unknown()
     }
 }
 

@@ -10,18 +10,15 @@ use super::node::{Additional, Flag, Node, is_type_or_metadata};
 /// Maximum number of reported fields.
 pub(super) const UNKNOWN_MAX: usize = 100;
 
-/// Prunes an object; `is_resource` keeps `apiVersion`, `kind` and `metadata` at its root.
-pub(super) fn object(node: &Node, fields: &mut Map<String, Value>, is_resource: bool) -> Vec<String> {
+/// Prunes an object. Returns the paths of dropped fields in order.
+pub(super) fn object(node: &Node, fields: &mut Map<String, Value>) -> Vec<String> {
     let mut pruner = Pruner { path: String::new(), unknown: Vec::new() };
-    pruner.fields(Some(node), fields, is_resource);
+    pruner.fields(Some(node), fields);
     pruner.finish()
 }
 
 /// Prunes a single value.
-pub(super) fn value(node: &Node, value: &mut Value, is_resource: bool) -> Vec<String> {
-    if let Value::Object(fields) = value {
-        return object(node, fields, is_resource);
-    }
+pub(super) fn value(node: &Node, value: &mut Value) -> Vec<String> {
     let mut pruner = Pruner { path: String::new(), unknown: Vec::new() };
     pruner.value(Some(node), value);
     pruner.finish()
@@ -42,7 +39,7 @@ impl Pruner {
     /// Prunes a value. Without a schema every field of every object is unknown.
     fn value(&mut self, node: Option<&Node>, value: &mut Value) {
         match value {
-            Value::Object(fields) => self.fields(node, fields, node.is_some_and(|n| n.has(Flag::Embedded))),
+            Value::Object(fields) => self.fields(node, fields),
             Value::Array(items) => {
                 // A list in a part that preserves unknown fields preserves them in its items too.
                 match node {
@@ -65,7 +62,7 @@ impl Pruner {
     /// Visits a value in a part that preserves unknown fields: only declared fields are pruned.
     fn preserved(&mut self, node: &Node, value: &mut Value) {
         match value {
-            Value::Object(fields) => self.declared(node, fields, node.has(Flag::Embedded)),
+            Value::Object(fields) => self.declared(node, fields),
             Value::Array(items) => self.preserved_items(node, items),
             _ => {}
         }
@@ -82,15 +79,15 @@ impl Pruner {
         }
     }
 
-    fn fields(&mut self, node: Option<&Node>, fields: &mut Map<String, Value>, is_resource: bool) {
+    fn fields(&mut self, node: Option<&Node>, fields: &mut Map<String, Value>) {
         let Some(node) = node else {
             return self.retain(fields, |_, _, _| false);
         };
         if node.preserves_unknown() {
-            return self.declared(node, fields, is_resource);
+            return self.declared(node, fields);
         }
         self.retain(fields, |pruner, name, value| {
-            if is_resource && is_type_or_metadata(name) {
+            if node.has(Flag::Embedded) && is_type_or_metadata(name) {
                 return true;
             }
             let child = match (node.property(name), &node.additional) {
@@ -105,11 +102,10 @@ impl Pruner {
     }
 
     /// Prunes the declared fields of an object and keeps all others.
-    fn declared(&mut self, node: &Node, fields: &mut Map<String, Value>, is_resource: bool) {
+    fn declared(&mut self, node: &Node, fields: &mut Map<String, Value>) {
         for (name, value) in fields.iter_mut() {
-            if is_resource && is_type_or_metadata(name)
-                || !matches!(value, Value::Object(_) | Value::Array(_))
-            {
+            let is_kept = node.has(Flag::Embedded) && is_type_or_metadata(name);
+            if is_kept || !matches!(value, Value::Object(_) | Value::Array(_)) {
                 continue;
             }
             let child = match (node.property(name), &node.additional) {

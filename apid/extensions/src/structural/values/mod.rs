@@ -56,12 +56,17 @@ struct Check<'e> {
 impl Check<'_> {
     /// Adds an error at a place, unless the value is unchanged.
     fn fail(&mut self, place: &Place<'_, '_>, error: impl FnOnce(&str, &FieldPath) -> FieldError) {
-        if self.tolerates && place.is_unchanged() {
+        if self.is_tolerated(place) {
             return;
         }
         let name = place.name();
         let path = self.path(&name);
         self.errors.push(error(&name, &path));
+    }
+
+    /// Whether errors of a place are tolerated, because the value or a part that contains it is unchanged.
+    fn is_tolerated(&self, place: &Place<'_, '_>) -> bool {
+        self.tolerates && place.is_unchanged()
     }
 
     /// The path of an error, from its position in texts.
@@ -253,7 +258,7 @@ impl Check<'_> {
         }
         let required = constraints.map_or(&[][..], |constraints| &constraints.required);
         for name in required.iter().filter(|name| !fields.contains_key(&***name)) {
-            if !(self.tolerates && place.is_unchanged()) {
+            if !self.is_tolerated(place) {
                 let path = self.path(&format!("{}.{name}", place.name()));
                 self.errors.push(FieldError::required(&path, ""));
             }
@@ -357,7 +362,7 @@ impl Check<'_> {
         {
             errors.push(failure("must not validate the schema (not)"));
         }
-        if !errors.is_empty() && !(self.tolerates && place.is_unchanged()) {
+        if !errors.is_empty() && !self.is_tolerated(place) {
             self.errors.extend(errors);
         }
         passed
