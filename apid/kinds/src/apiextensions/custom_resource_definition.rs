@@ -1,13 +1,20 @@
 //! CustomResourceDefinition: a user-defined kind.
+//!
+//! # Contract
+//!
+//! The crate `extensions` has the rules; this file connects them with the writes. Objects of this kind have
+//! the stored names of schema extensions; see [`extensions::definition::keywords`].
 
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::Value;
+use extensions::definition::{self, Environment};
 
-use crate::table::cell::PathReader;
 use crate::{
     Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
     UnenforcedKind, unenforced,
 };
+
+const STATUS: &str = "status";
 
 pub(super) const KIND: Kind = Kind {
     group: "apiextensions",
@@ -48,15 +55,38 @@ impl Strategy for CustomResourceDefinition {
         StatusWrites::StatusOnly
     }
 
-    /// Initializes `status.storedVersions` with the storage version.
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        definition::set_defaults(object);
+    }
+
     fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
-        let versions = object.items("spec.versions").iter();
-        let stored = versions.filter(|version| version.flag("storage")).map(|version| version.text("name"));
-        let stored: Vec<Value> = stored.map(Value::from).collect();
-        if let Some(Value::Object(status)) = object.get_mut("status")
-            && !stored.is_empty()
-        {
-            status.insert("storedVersions".to_owned(), stored.into());
+        definition::record_stored_version(object);
+    }
+
+    fn prepare_update(&self, new: &mut Object, _old: &Object, ctx: &Context<'_>) {
+        if ctx.subresource != STATUS {
+            definition::record_stored_version(new);
         }
     }
+
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        definition::validate_create(object, environment(ctx))
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        if ctx.subresource == STATUS {
+            definition::validate_status_update(new)
+        } else {
+            definition::validate_update(new, old, environment(ctx))
+        }
+    }
+
+    /// The rules for updates tolerate violations of old definitions and include all rules.
+    fn revalidates(&self, _subresource: &str) -> bool {
+        false
+    }
+}
+
+fn environment<'a>(ctx: &Context<'a>) -> Environment<'a> {
+    Environment { names: ctx.names, checks: None }
 }
