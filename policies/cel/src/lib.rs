@@ -63,6 +63,8 @@ pub use library::authorization::{
     request_resource,
 };
 pub use library::functions;
+pub use library::regexes::pattern;
+pub use library::urls::is_url;
 pub use limits::{EstimateSum, excess};
 pub use list::List;
 pub use map::Map;

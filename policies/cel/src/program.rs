@@ -43,6 +43,46 @@ impl Program {
     }
 }
 
+impl Program {
+    /// Whether the expression reads a declared variable.
+    pub fn uses(&self, variable: &str) -> bool {
+        let slot = self.variables.iter().position(|(declared, _)| declared == variable);
+        slot.is_some_and(|slot| self.root.reads(slot))
+    }
+}
+
+impl Node {
+    /// Whether the node or a descendant reads a slot. Compilation limits the depth.
+    fn reads(&self, slot: usize) -> bool {
+        let any = |nodes: &[Node]| nodes.iter().any(|node| node.reads(slot));
+        let steps_read = |steps: &[Step]| {
+            steps.iter().any(|step| match step {
+                Step::Field(_) | Step::OptionalField(_) => false,
+                Step::Index(index) | Step::OptionalIndex(index) => index.reads(slot),
+            })
+        };
+        match self {
+            Node::Const(_) => false,
+            Node::Slot(read) => *read == slot,
+            Node::Chain { root, steps, .. } | Node::Has { root, steps, .. } => {
+                root.reads(slot) || steps_read(steps)
+            }
+            Node::Call { arguments, .. } => any(arguments),
+            Node::And(pair) | Node::Or(pair) | Node::OrElse { operand: pair, .. } => {
+                pair.0.reads(slot) || pair.1.reads(slot)
+            }
+            Node::Conditional(parts) => [&parts.0, &parts.1, &parts.2].iter().any(|part| part.reads(slot)),
+            Node::List(elements) => elements.iter().any(|(element, _)| element.reads(slot)),
+            Node::Map(entries) => entries.iter().any(|(key, value, _)| key.reads(slot) || value.reads(slot)),
+            Node::Fold(fold) => {
+                let parts = [Some(&fold.range), fold.condition.as_ref(), fold.transform.as_ref()];
+                parts.into_iter().flatten().any(|part| part.reads(slot))
+            }
+            Node::OptionalMap { operand, body, .. } => operand.reads(slot) || body.reads(slot),
+        }
+    }
+}
+
 /// A node of the program.
 pub(crate) enum Node {
     Const(Value<'static>),

@@ -189,7 +189,8 @@ impl FieldError {
         Self::without_value(FieldErrorKind::Internal, path, detail)
     }
 
-    fn without_value(kind: FieldErrorKind, path: &FieldPath, detail: &str) -> Self {
+    /// An error of any kind that shows no value.
+    pub fn without_value(kind: FieldErrorKind, path: &FieldPath, detail: &str) -> Self {
         FieldError { kind, path: path.clone(), tail: detail.to_owned() }
     }
 

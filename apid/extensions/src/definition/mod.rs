@@ -28,6 +28,7 @@ mod approval;
 mod certificates;
 mod checks;
 mod columns;
+mod compiled_checks;
 pub mod conditions;
 mod conversion;
 mod default_values;
@@ -56,6 +57,7 @@ use apimachinery::names::{Names, SchemaExtension};
 use apimachinery::object::{Object, Value};
 
 pub use checks::{SchemaChecks, SchemaPart};
+pub use compiled_checks::CompiledChecks;
 pub use defaults::{record_stored_version, set_defaults, storage_version};
 pub use formats::warnings;
 

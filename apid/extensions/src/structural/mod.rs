@@ -1,1 +1,225 @@
-//! Structural schemas of custom kinds, compiled for pruning, defaults and validation.
+//! Structural schemas: the compiled `openAPIV3Schema` of one version, applied to objects.
+//!
+//! # Contract
+//!
+//! [`Schema::compile`] reads the JSON of a validated `openAPIV3Schema`. A compiled schema is immutable, and
+//! clones share it. It keeps no descriptions. Regular expressions and CEL programs compile on first use.
+//!
+//! A request body passes these steps in order:
+//! 1. [`Schema::conform`] checks metadata, drops unknown fields and drops nulls that no default replaces.
+//! 2. [`Schema::default`] sets defaults.
+//! 3. [`Schema::validate`] returns the errors of the object, with ratcheting if there is an old object.
+//!
+//! A stored object passes [`Schema::read`], which never fails, because it drops malformed metadata.
+//!
+//! [`Schema::merge`] returns the merge type for server-side apply. [`Schema::check_rules`] validates the
+//! CEL rules of a definition. [`Schema::part`] compiles one node, for example to validate a default value.
+//! [`JsonPath`] selects values for printer columns, the scale subresource and selectable fields.
+//!
+//! # Invariants
+//!
+//! INVARIANT (conforming twice changes nothing), and the same holds for defaults.
+//! INVARIANT (ratcheting): an error in a changed value is never tolerated.
+//! INVARIANT (rules are final): rules run only on objects without structural errors, within
+//! [`limits::OBJECT`](expressions::limits::OBJECT) units for each object.
+//! INVARIANT (bounded recursion): a schema deeper than [`DEPTH_MAX`] does not compile. No step descends
+//! deeper than the schema, except to compare or drop values.
+//!
+//! # Reference
+//!
+//! Behaviour, causes and messages follow kube-apiserver 1.33, with CRDValidationRatcheting. Map iteration
+//! is random in the reference; this module visits fields in the order of their names.
+
+mod compile;
+mod defaults;
+mod json_path;
+mod lists;
+mod merge;
+mod metadata;
+mod node;
+mod place;
+mod prune;
+mod rules;
+mod values;
+
+use std::sync::Arc;
+
+use apimachinery::field::{FieldErrors, FieldPath};
+use apimachinery::names::Names;
+use apimachinery::object::{Map, Object, Value};
+use schema::merge::Merge;
+use schema::{ConformReport, TypeError};
+
+pub use compile::{DEPTH_MAX, SchemaError};
+pub use json_path::{JsonPath, JsonPathError};
+pub use rules::{RuleCheck, StoredRules};
+pub use values::{is_supported_format, pattern_error};
+
+use node::Node;
+
+/// Validates the metadata of an embedded object at a path, as the metadata of a built-in object.
+pub type MetadataRules<'a> = &'a dyn Fn(&Map<String, Value>, &FieldPath) -> FieldErrors;
+
+/// The compiled schema of one version of a custom kind. Clones share one instance.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    root: Arc<Node>,
+    /// Whether the schema describes a whole object, with `apiVersion`, `kind` and `metadata`.
+    is_resource: bool,
+}
+
+/// The result of [`Schema::validate`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Validation {
+    /// Errors; the caller refuses the object if there are any.
+    pub errors: FieldErrors,
+    /// Errors of rules on unchanged values, which an update tolerates, as texts of warnings.
+    pub warnings: Vec<String>,
+}
+
+/// The result of [`Schema::resolve_path`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResolvedPath {
+    /// The path of the field.
+    pub path: FieldPath,
+    /// The `type` of the field; empty without a type, and for integers or strings.
+    pub type_name: &'static str,
+}
+
+impl Schema {
+    /// Compiles the `openAPIV3Schema` of a version, which has the stored names of extension keywords.
+    ///
+    /// # Errors
+    ///
+    /// The schema is not structural, for example too deep. A validated definition never fails.
+    pub fn compile(schema: &Value, names: &Names) -> Result<Schema, SchemaError> {
+        Ok(Schema { root: Arc::new(compile::root(schema, names)?), is_resource: true })
+    }
+
+    /// Compiles a node of a schema, to prune and validate single values such as defaults.
+    ///
+    /// # Errors
+    ///
+    /// As [`compile`](Self::compile).
+    pub fn part(schema: &Value, names: &Names) -> Result<Schema, SchemaError> {
+        Ok(Schema { root: Arc::new(compile::part(schema, names)?), is_resource: false })
+    }
+
+    /// Converts a decoded body: conforms all metadata, drops unknown fields and nulls that are not nullable
+    /// and have no default.
+    ///
+    /// # Errors
+    ///
+    /// The first metadata field of a wrong type; the response is 400.
+    pub fn conform(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
+        let mut unknown = metadata::conform_root(object)?;
+        unknown.extend(self.prune(object));
+        defaults::drop_nulls(&self.root, &mut object.0);
+        unknown.extend(metadata::conform_embedded(&self.root, &mut object.0)?);
+        unknown.truncate(prune::UNKNOWN_MAX);
+        Ok(ConformReport { unknown })
+    }
+
+    /// Converts a stored object: as [`conform`](Self::conform), but drops malformed metadata. Then sets
+    /// defaults.
+    pub fn read(&self, object: &mut Object) {
+        metadata::repair_root(object);
+        self.prune(object);
+        defaults::drop_nulls(&self.root, &mut object.0);
+        metadata::repair_embedded(&self.root, &mut object.0);
+        self.default(object);
+    }
+
+    /// Drops unknown fields and returns their paths in order, at most 100.
+    /// Keeps `apiVersion`, `kind` and `metadata` of the object and of embedded objects.
+    pub fn prune(&self, object: &mut Object) -> Vec<String> {
+        prune::object(&self.root, &mut object.0, self.is_resource)
+    }
+
+    /// Drops unknown fields of a single value, as [`prune`](Self::prune).
+    pub fn prune_value(&self, value: &mut Value) -> Vec<String> {
+        prune::value(&self.root, value, self.is_resource)
+    }
+
+    /// Sets the defaults of absent fields, and of nulls that are not nullable.
+    pub fn default(&self, object: &mut Object) {
+        defaults::set(&self.root, &mut object.0);
+    }
+
+    /// Validates an object. With `old` the errors of unchanged values are tolerated, and transition rules
+    /// run. `metadata` validates the metadata of embedded objects.
+    ///
+    /// The metadata of the object itself is not validated. The order of causes is: values, metadata of
+    /// embedded objects, duplicates in lists, rules.
+    pub fn validate(&self, new: &Object, old: Option<&Object>, metadata: MetadataRules<'_>) -> Validation {
+        self.validate_after(FieldErrors::new(), new, old, metadata)
+    }
+
+    /// Validates an object as [`validate`](Self::validate), after earlier errors of the object.
+    /// Earlier errors come first. A blocking error among them prevents the rules from running.
+    pub fn validate_after(
+        &self,
+        earlier: FieldErrors,
+        new: &Object,
+        old: Option<&Object>,
+        metadata: MetadataRules<'_>,
+    ) -> Validation {
+        let mut errors = earlier;
+        errors.extend(values::object(&self.root, &new.0, old.map(|old| &old.0)));
+        errors.extend(metadata::validate_embedded(&self.root, &new.0, metadata));
+        let tolerated = old.is_some_and(|old| lists::has_duplicates(&self.root, &old.0));
+        if !tolerated {
+            errors.extend(lists::duplicates(&self.root, &new.0));
+        }
+        let mut validation = Validation { errors, warnings: Vec::new() };
+        rules::validate(&self.root, new, old, &mut validation);
+        validation
+    }
+
+    /// Validates a single value such as a default. Paths of errors begin with `path`; texts name paths
+    /// below the value. Includes metadata of embedded objects, and rules.
+    pub fn validate_value(&self, value: &Value, path: &FieldPath, metadata: MetadataRules<'_>) -> Validation {
+        let mut errors = metadata::validate_embedded_value(&self.root, value, path, metadata);
+        if errors.is_empty() {
+            errors = values::value(&self.root, value, path);
+            errors.extend(lists::duplicates_of_value(&self.root, value, path));
+        }
+        let mut validation = Validation { errors, warnings: Vec::new() };
+        rules::validate_value(&self.root, value, path, &mut validation);
+        validation
+    }
+
+    /// Validates the rules of the schema for a definition; `path` is the path of the schema.
+    /// Rules in `stored` may use functions of newer releases.
+    pub fn check_rules(&self, path: &FieldPath, stored: &StoredRules, names: &Names) -> RuleCheck {
+        rules::check(&self.root, path, stored, names)
+    }
+
+    /// The expressions of all rules, to recognise them after an update of the definition.
+    pub fn stored_rules(&self) -> StoredRules {
+        rules::stored(&self.root)
+    }
+
+    /// Resolves a path such as `.spec.replicas` to a declared field. Selectable fields allow no brackets.
+    ///
+    /// # Errors
+    ///
+    /// The reason, in the words of the reference: `does not refer to a valid field`.
+    pub fn resolve_path(&self, path: &str, allows_brackets: bool) -> Result<ResolvedPath, String> {
+        let resolved = rules::resolve(&self.root, path, allows_brackets)?;
+        Ok(ResolvedPath { path: resolved.path, type_name: resolved.node.kind.name() })
+    }
+
+    /// The merge type of the objects, for server-side apply and patches.
+    pub fn merge(&self) -> Merge {
+        merge::object(&self.root)
+    }
+
+    /// Whether the schema keeps unknown fields of the whole object.
+    pub fn preserves_unknown_fields(&self) -> bool {
+        self.root.preserves_unknown()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -7,11 +7,11 @@
 
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use extensions::definition::{self, Environment};
+use extensions::definition::{self, CompiledChecks, Environment};
 
 use crate::{
     Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
-    UnenforcedKind, unenforced,
+    UnenforcedKind, metadata, unenforced,
 };
 
 const STATUS: &str = "status";
@@ -70,15 +70,24 @@ impl Strategy for CustomResourceDefinition {
     }
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
-        definition::validate_create(object, environment(ctx))
+        let checks = checks(ctx);
+        definition::validate_create(object, Environment { names: ctx.names, checks: Some(&checks) })
     }
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         if ctx.subresource == STATUS {
-            definition::validate_status_update(new)
-        } else {
-            definition::validate_update(new, old, environment(ctx))
+            return definition::validate_status_update(new);
         }
+        let checks = checks(ctx);
+        definition::validate_update(new, old, Environment { names: ctx.names, checks: Some(&checks) })
+    }
+
+    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        let mut warnings = vec![unenforced::CUSTOM_RESOURCES.warning.to_owned()];
+        if ctx.subresource != STATUS {
+            warnings.extend(definition::warnings(new, old, &checks(ctx)));
+        }
+        warnings
     }
 
     /// The rules for updates tolerate violations of old definitions and include all rules.
@@ -87,6 +96,7 @@ impl Strategy for CustomResourceDefinition {
     }
 }
 
-fn environment<'a>(ctx: &Context<'a>) -> Environment<'a> {
-    Environment { names: ctx.names, checks: None }
+/// Checks of defaults and expressions.
+fn checks<'a>(ctx: &Context<'a>) -> CompiledChecks<'a> {
+    CompiledChecks { names: ctx.names, metadata: &metadata::validate_embedded }
 }

@@ -11,13 +11,13 @@ mod operators;
 mod optionals;
 mod quantities;
 mod re2;
-mod regexes;
+pub(crate) mod regexes;
 mod semvers;
 mod sets;
 mod strings;
 mod text_format;
 mod times;
-mod urls;
+pub(crate) mod urls;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};

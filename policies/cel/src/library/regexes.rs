@@ -124,6 +124,14 @@ fn with<'a>(pattern: &Value<'a>, run: impl FnOnce(&Regex) -> Value<'a>) -> Resul
     }
 }
 
+/// Compiles an RE2 pattern, for use outside expressions. Groups do not capture.
+///
+/// # Errors
+/// The reason why the pattern is malformed or too large.
+pub fn pattern(source: &str) -> Result<Regex, String> {
+    compile(source).map_err(|error| error.to_string())
+}
+
 /// Compiles an RE2 pattern.
 fn compile(pattern: &str) -> Result<Regex, EvalError> {
     let bad = |reason: &str| EvalError::failed(format!("error parsing regexp: {reason}: `{pattern}`"));

@@ -65,8 +65,8 @@ fn with<'a>(
     }
 }
 
-/// Whether the text is a URL.
-pub(super) fn is_url(text: &str) -> bool {
+/// Whether a text is an absolute URL or an absolute path.
+pub fn is_url(text: &str) -> bool {
     Url::parse(text).is_ok()
 }
 

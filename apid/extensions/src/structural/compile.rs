@@ -1,0 +1,231 @@
+//! Compilation of the JSON of a schema to nodes.
+//!
+//! # Contract
+//!
+//! The compiler expects a definition that validation has accepted, and keeps what objects need. It skips
+//! keywords without an effect on objects, such as `description`. Malformed keywords have no effect.
+
+use apimachinery::names::{Names, SchemaExtension};
+use apimachinery::object::{Map, Value};
+
+use super::node::{Additional, Constraints, Flag, Junctors, Kind, ListType, Node, Pattern, Property};
+use super::rules::Rules;
+use super::values::is_supported_format;
+
+/// Maximum depth of a schema.
+pub const DEPTH_MAX: usize = 128;
+
+/// A schema that does not compile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaError {
+    /// A schema is not a JSON object.
+    #[error("a schema must be an object")]
+    NotAnObject,
+    /// A schema is nested too deeply.
+    #[error("the schema has more than {DEPTH_MAX} levels; reduce its depth")]
+    TooDeep,
+}
+
+/// Compiles the schema of a kind.
+pub(super) fn root(schema: &Value, names: &Names) -> Result<Node, SchemaError> {
+    let mut node = part(schema, names)?;
+    node.set(Flag::Embedded, true);
+    Ok(node)
+}
+
+/// Compiles one node with its descendants.
+/// A definition in memory has the stored names of extension keywords under both presets.
+pub(super) fn part(schema: &Value, _names: &Names) -> Result<Node, SchemaError> {
+    let stored = |extension: SchemaExtension| extension.stored_name().to_owned();
+    let keywords = Keywords {
+        preserve: stored(SchemaExtension::PreserveUnknownFields),
+        embedded: stored(SchemaExtension::EmbeddedResource),
+        int_or_string: stored(SchemaExtension::IntOrString),
+        list_type: stored(SchemaExtension::ListType),
+        list_map_keys: stored(SchemaExtension::ListMapKeys),
+        map_type: stored(SchemaExtension::MapType),
+        validations: stored(SchemaExtension::Validations),
+    };
+    keywords.node(schema, 0)
+}
+
+/// Full names of the extension keywords.
+struct Keywords {
+    preserve: String,
+    embedded: String,
+    int_or_string: String,
+    list_type: String,
+    list_map_keys: String,
+    map_type: String,
+    validations: String,
+}
+
+impl Keywords {
+    fn node(&self, schema: &Value, depth: usize) -> Result<Node, SchemaError> {
+        let Value::Object(schema) = schema else { return Err(SchemaError::NotAnObject) };
+        if depth >= DEPTH_MAX {
+            return Err(SchemaError::TooDeep);
+        }
+        let depth = depth + 1;
+        let is_set = |keyword: &str| schema.get(keyword).and_then(Value::as_bool).unwrap_or(false);
+        let mut node = Node {
+            kind: self.kind(schema),
+            list: self.list(schema),
+            additional: match schema.get("additionalProperties") {
+                Some(Value::Bool(allowed)) => Additional::Allowed(*allowed),
+                Some(part @ Value::Object(_)) => Additional::Schema(Box::new(self.node(part, depth)?)),
+                _ => Additional::Absent,
+            },
+            items: match schema.get("items") {
+                Some(part @ Value::Object(_)) => Some(Box::new(self.node(part, depth)?)),
+                _ => None,
+            },
+            constraints: self.constraints(schema, depth)?.map(Box::new),
+            default: schema.get("default").filter(|value| !value.is_null()).cloned().map(Box::new),
+            rules: schema.get(&self.validations).and_then(Rules::read).map(Box::new),
+            ..Node::default()
+        };
+        if let Some(Value::Object(properties)) = schema.get("properties") {
+            let mut list = Vec::with_capacity(properties.len());
+            for (name, part) in properties {
+                list.push(Property { name: name.as_str().into(), node: self.node(part, depth)? });
+            }
+            list.sort_by(|a, b| a.name.cmp(&b.name));
+            node.properties = list.into();
+        }
+        node.set(Flag::Nullable, is_set("nullable"));
+        node.set(Flag::PreservesUnknown, is_set(&self.preserve));
+        node.set(Flag::Embedded, is_set(&self.embedded));
+        node.set(Flag::AtomicMap, schema.get(&self.map_type).and_then(Value::as_str) == Some("atomic"));
+        mark(&mut node);
+        Ok(node)
+    }
+
+    fn kind(&self, schema: &Map<String, Value>) -> Kind {
+        if schema.get(&self.int_or_string).and_then(Value::as_bool).unwrap_or(false) {
+            return Kind::IntOrString;
+        }
+        match schema.get("type").and_then(Value::as_str) {
+            Some("object") => Kind::Object,
+            Some("array") => Kind::Array,
+            Some("string") => Kind::String,
+            Some("integer") => Kind::Integer,
+            Some("number") => Kind::Number,
+            Some("boolean") => Kind::Boolean,
+            _ => Kind::Unspecified,
+        }
+    }
+
+    fn list(&self, schema: &Map<String, Value>) -> ListType {
+        match schema.get(&self.list_type).and_then(Value::as_str) {
+            Some("atomic") => ListType::Atomic,
+            Some("set") => ListType::Set,
+            Some("map") => ListType::Map(texts(schema.get(&self.list_map_keys))),
+            _ => ListType::Unspecified,
+        }
+    }
+
+    fn constraints(
+        &self,
+        schema: &Map<String, Value>,
+        depth: usize,
+    ) -> Result<Option<Constraints>, SchemaError> {
+        let number = |keyword: &str| schema.get(keyword).and_then(Value::as_f64);
+        let size =
+            |keyword: &str| schema.get(keyword).and_then(Value::as_i64).map(|n| n.max(0).unsigned_abs());
+        let is_set = |keyword: &str| schema.get(keyword).and_then(Value::as_bool).unwrap_or(false);
+        let text =
+            |keyword: &str| schema.get(keyword).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let constraints = Constraints {
+            format: text("format").filter(|format| is_supported_format(format)).map(Into::into),
+            pattern: text("pattern").map(Pattern::new),
+            minimum: number("minimum"),
+            maximum: number("maximum"),
+            exclusive_minimum: is_set("exclusiveMinimum"),
+            exclusive_maximum: is_set("exclusiveMaximum"),
+            unique_items: is_set("uniqueItems"),
+            multiple_of: number("multipleOf"),
+            min_length: size("minLength"),
+            max_length: size("maxLength"),
+            min_items: size("minItems"),
+            max_items: size("maxItems"),
+            min_properties: size("minProperties"),
+            max_properties: size("maxProperties"),
+            required: texts(schema.get("required")),
+            values: schema
+                .get("enum")
+                .and_then(Value::as_array)
+                .filter(|values| !values.is_empty())
+                .map(|values| values.clone().into()),
+            junctors: self.junctors(schema, depth)?,
+        };
+        Ok(constraints.is_present().then_some(constraints))
+    }
+
+    fn junctors(
+        &self,
+        schema: &Map<String, Value>,
+        depth: usize,
+    ) -> Result<Option<Box<Junctors>>, SchemaError> {
+        let list = |keyword: &str| -> Result<Box<[Node]>, SchemaError> {
+            let parts = schema.get(keyword).and_then(Value::as_array);
+            parts.into_iter().flatten().map(|part| self.node(part, depth)).collect()
+        };
+        let junctors = Junctors {
+            all_of: list("allOf")?,
+            any_of: list("anyOf")?,
+            one_of: list("oneOf")?,
+            not: match schema.get("not") {
+                Some(part @ Value::Object(_)) => Some(Box::new(self.node(part, depth)?)),
+                _ => None,
+            },
+        };
+        let is_empty = junctors.all_of.is_empty()
+            && junctors.any_of.is_empty()
+            && junctors.one_of.is_empty()
+            && junctors.not.is_none();
+        Ok((!is_empty).then(|| Box::new(junctors)))
+    }
+}
+
+impl Constraints {
+    /// Whether any keyword has an effect.
+    fn is_present(&self) -> bool {
+        let numbers = [self.minimum, self.maximum, self.multiple_of];
+        let sizes = [
+            self.min_length,
+            self.max_length,
+            self.min_items,
+            self.max_items,
+            self.min_properties,
+            self.max_properties,
+        ];
+        self.format.is_some()
+            || self.pattern.is_some()
+            || self.unique_items
+            || self.values.is_some()
+            || self.junctors.is_some()
+            || !self.required.is_empty()
+            || numbers.iter().any(Option::is_some)
+            || sizes.iter().any(Option::is_some)
+    }
+}
+
+/// Sets the flags that summarise descendants.
+fn mark(node: &mut Node) {
+    let any = |test: &dyn Fn(&Node) -> bool| node.children().any(test);
+    let has_rules = node.rules.is_some() || any(&|child| child.has(Flag::HasRules));
+    let is_unique = matches!(node.list, ListType::Set | ListType::Map(_));
+    let has_unique = is_unique || any(&|child| child.has(Flag::HasUniqueLists));
+    let has_embedded = any(&|child| child.has(Flag::Embedded) || child.has(Flag::HasEmbedded));
+    let has_defaults = any(&|child| child.default.is_some() || child.has(Flag::HasDefaults));
+    node.set(Flag::HasRules, has_rules);
+    node.set(Flag::HasUniqueLists, has_unique);
+    node.set(Flag::HasEmbedded, has_embedded);
+    node.set(Flag::HasDefaults, has_defaults);
+}
+
+fn texts(list: Option<&Value>) -> Box<[Box<str>]> {
+    let list = list.and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(Value::as_str).map(Into::into).collect()
+}

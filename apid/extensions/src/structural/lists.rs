@@ -1,0 +1,127 @@
+//! Uniqueness of lists: set lists have unique items, map lists have items with unique keys.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::object::{Map, Value};
+
+use super::node::{Flag, ListType, Node};
+
+/// Whether any set or map list of an object has duplicates.
+pub(super) fn has_duplicates(node: &Node, fields: &Map<String, Value>) -> bool {
+    !duplicates(node, fields).is_empty()
+}
+
+/// The errors of all set and map lists of an object.
+pub(super) fn duplicates(node: &Node, fields: &Map<String, Value>) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    visit_fields(node, fields, &FieldPath::root(), &mut errors);
+    errors
+}
+
+/// Like [`duplicates`], for a single value.
+pub(super) fn duplicates_of_value(node: &Node, value: &Value, path: &FieldPath) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    visit(node, value, path, &mut errors);
+    errors
+}
+
+fn visit_fields(node: &Node, fields: &Map<String, Value>, path: &FieldPath, errors: &mut FieldErrors) {
+    if !node.has(Flag::HasUniqueLists) || errors.is_full() {
+        return;
+    }
+    for (name, value) in fields {
+        match (node.property(name), node.additional()) {
+            (Some(child), _) if child.has(Flag::HasUniqueLists) => {
+                visit(child, value, &path.child(name), errors);
+            }
+            (None, Some(child)) if child.has(Flag::HasUniqueLists) => {
+                visit(child, value, &path.key(name), errors);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn visit(node: &Node, value: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+    match value {
+        Value::Object(fields) => visit_fields(node, fields, path, errors),
+        Value::Array(items) => {
+            match &node.list {
+                ListType::Set => check_set(items, path, errors),
+                ListType::Map(keys) => check_map(items, keys, path, errors),
+                ListType::Unspecified | ListType::Atomic => {}
+            }
+            let child = node.items.as_deref().filter(|child| child.has(Flag::HasUniqueLists));
+            if let Some(child) = child {
+                for (index, item) in items.iter().enumerate() {
+                    visit(child, item, &path.index(index), errors);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check_set(items: &[Value], path: &FieldPath, errors: &mut FieldErrors) {
+    let mut counts = Counts::default();
+    for (index, item) in items.iter().enumerate() {
+        if counts.is_second(identity(item)) {
+            errors.push(FieldError::duplicate(&path.index(index), item.clone()));
+        }
+    }
+}
+
+fn check_map(items: &[Value], keys: &[Box<str>], path: &FieldPath, errors: &mut FieldErrors) {
+    for (index, item) in items.iter().enumerate() {
+        if !item.is_object() && !item.is_null() {
+            let detail = "must be an object for an array of list-type map";
+            return errors.push(FieldError::invalid(&path.index(index), item.clone(), detail));
+        }
+    }
+    let mut counts = Counts::default();
+    for (index, item) in items.iter().enumerate() {
+        let is_second = match keys {
+            [key] => counts.is_second(item.get(&**key).map_or(Cow::Borrowed(""), identity)),
+            _ => counts.is_second(Cow::Owned(key_values(item, keys).to_string())),
+        };
+        if is_second {
+            errors.push(FieldError::duplicate(&path.index(index), key_values(item, keys)));
+        }
+    }
+}
+
+/// The key fields of an item, without absent fields.
+fn key_values(item: &Value, keys: &[Box<str>]) -> Value {
+    let present = keys.iter().filter_map(|key| Some((key.to_string(), item.get(&**key)?.clone())));
+    Value::Object(present.collect())
+}
+
+/// A text that is equal exactly for equal values; never empty.
+fn identity(value: &Value) -> Cow<'_, str> {
+    match value {
+        // Texts of other values never begin with a letter that is followed by text of a string.
+        Value::String(text) if !text.is_empty() && is_plain(text) => Cow::Borrowed(text),
+        other => Cow::Owned(other.to_string()),
+    }
+}
+
+/// Whether a string differs from the JSON text of every value that is not a string.
+fn is_plain(text: &str) -> bool {
+    let first = text.chars().next().unwrap_or('"');
+    first.is_ascii_alphabetic() && !matches!(text, "true" | "false" | "null")
+}
+
+/// The number of times that each text occurred.
+#[derive(Default)]
+struct Counts<'a>(HashMap<Cow<'a, str>, u32>);
+
+impl<'a> Counts<'a> {
+    /// Counts a text. Whether this is its second occurrence; the reference reports no later ones.
+    fn is_second(&mut self, text: Cow<'a, str>) -> bool {
+        let count = self.0.entry(text).or_default();
+        *count = count.saturating_add(1);
+        *count == 2
+    }
+}

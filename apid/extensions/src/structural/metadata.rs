@@ -1,0 +1,274 @@
+//! Type and metadata of the object and of embedded objects.
+//!
+//! # Contract
+//!
+//! Metadata conforms to the built-in ObjectMeta: unknown fields are reported and dropped, values have their
+//! stored form. A malformed field is an error in a request body; a stored object loses the field instead.
+
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::object::{Map, Object, Value};
+use schema::{Schema, TypeError};
+
+use super::MetadataRules;
+use super::node::{Flag, Node};
+
+/// The built-in schema of metadata.
+pub(super) fn schema() -> Option<&'static Schema> {
+    Schema::of("meta/v1.ObjectMeta")
+}
+
+/// Conforms the metadata of an object. Returns the paths of unknown fields.
+pub(super) fn conform_root(object: &mut Object) -> Result<Vec<String>, TypeError> {
+    conform(&mut object.0, &FieldPath::root())
+}
+
+/// Drops malformed metadata of a stored object.
+pub(super) fn repair_root(object: &mut Object) {
+    repair(&mut object.0);
+}
+
+/// Conforms the metadata of embedded objects, below the root.
+pub(super) fn conform_embedded(
+    root: &Node,
+    fields: &mut Map<String, Value>,
+) -> Result<Vec<String>, TypeError> {
+    let mut unknown = Vec::new();
+    let visit = &mut |fields: &mut Map<String, Value>, path: &FieldPath| {
+        for name in ["apiVersion", "kind"] {
+            if let Some(value) = fields.get(name).filter(|value| !value.is_string()) {
+                let path = path.child(name);
+                let message = FieldError::invalid(&path, value.clone(), "must be a string").to_string();
+                return Err(TypeError { path: path.as_str().to_owned(), message });
+            }
+        }
+        unknown.extend(conform(fields, path)?);
+        Ok(())
+    };
+    each_embedded_below(root, fields, &FieldPath::root(), visit)?;
+    Ok(unknown)
+}
+
+/// Drops malformed types and metadata of the embedded objects of a stored object.
+pub(super) fn repair_embedded(root: &Node, fields: &mut Map<String, Value>) {
+    let visit = &mut |fields: &mut Map<String, Value>, _: &FieldPath| {
+        for name in ["apiVersion", "kind"] {
+            if fields.get(name).is_some_and(|value| !value.is_string()) {
+                fields.remove(name);
+            }
+        }
+        repair(fields);
+        Ok(())
+    };
+    drop(each_embedded_below(root, fields, &FieldPath::root(), visit));
+}
+
+/// Conforms `metadata` among the fields of an object at a path.
+fn conform(fields: &mut Map<String, Value>, path: &FieldPath) -> Result<Vec<String>, TypeError> {
+    let (Some(schema), Some(value)) = (schema(), fields.get_mut("metadata")) else { return Ok(Vec::new()) };
+    let path = path.child("metadata");
+    let Value::Object(metadata) = value else {
+        if value.is_null() {
+            *value = Value::Object(Map::new());
+            return Ok(Vec::new());
+        }
+        let message = FieldError::invalid(&path, value.clone(), "must be an object").to_string();
+        return Err(TypeError { path: path.as_str().to_owned(), message });
+    };
+    let mut object = Object(std::mem::take(metadata));
+    let conformed = schema.conform(&mut object);
+    remove_absent(&mut object.0);
+    *metadata = object.0;
+    let report = conformed
+        .map_err(|error| TypeError { path: format!("{path}.{}", error.path), message: error.message })?;
+    Ok(report.unknown.into_iter().map(|field| format!("{path}.{field}")).collect())
+}
+
+/// Conforms `metadata` and drops fields with malformed values.
+fn repair(fields: &mut Map<String, Value>) {
+    let (Some(schema), Some(value)) = (schema(), fields.get_mut("metadata")) else { return };
+    let Value::Object(metadata) = value else {
+        *value = Value::Object(Map::new());
+        return;
+    };
+    let mut object = Object(std::mem::take(metadata));
+    let mut kept = object.clone();
+    if schema.conform(&mut object).is_err() {
+        // Conforms the fields one by one, and drops those that fail.
+        kept.0.retain(|name, value| {
+            let mut one = Object(Map::from_iter([(name.clone(), value.clone())]));
+            schema.conform(&mut one).is_ok()
+        });
+        object = kept;
+        // A set of fields that conform one by one conforms.
+        drop(schema.conform(&mut object));
+    }
+    remove_absent(&mut object.0);
+    *metadata = object.0;
+}
+
+/// Removes a null `creationTimestamp`, which built-in objects store.
+fn remove_absent(metadata: &mut Map<String, Value>) {
+    if metadata.get("creationTimestamp").is_some_and(Value::is_null) {
+        metadata.remove("creationTimestamp");
+    }
+}
+
+/// Visits embedded objects below a node, parents first.
+fn each_embedded_below(
+    node: &Node,
+    fields: &mut Map<String, Value>,
+    path: &FieldPath,
+    visit: &mut dyn FnMut(&mut Map<String, Value>, &FieldPath) -> Result<(), TypeError>,
+) -> Result<(), TypeError> {
+    if !node.has(Flag::HasEmbedded) {
+        return Ok(());
+    }
+    for (name, value) in fields {
+        match (node.property(name), node.additional()) {
+            (Some(child), _) => each_embedded(child, value, &path.child(name), visit)?,
+            (None, Some(child)) => each_embedded(child, value, &path.key(name), visit)?,
+            (None, None) => {}
+        }
+    }
+    Ok(())
+}
+
+fn each_embedded(
+    node: &Node,
+    value: &mut Value,
+    path: &FieldPath,
+    visit: &mut dyn FnMut(&mut Map<String, Value>, &FieldPath) -> Result<(), TypeError>,
+) -> Result<(), TypeError> {
+    match value {
+        Value::Object(fields) => {
+            if node.has(Flag::Embedded) {
+                visit(fields, path)?;
+            }
+            each_embedded_below(node, fields, path, visit)
+        }
+        Value::Array(items) if node.has(Flag::HasEmbedded) => {
+            let Some(child) = node.items.as_deref() else { return Ok(()) };
+            let mut indexed = items.iter_mut().enumerate();
+            indexed.try_for_each(|(index, item)| each_embedded(child, item, &path.index(index), visit))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Validates the types and metadata of embedded objects, below the root.
+pub(super) fn validate_embedded(
+    root: &Node,
+    fields: &Map<String, Value>,
+    metadata: MetadataRules<'_>,
+) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    Embedded { metadata, errors: &mut errors }.below(root, fields, &FieldPath::root());
+    errors
+}
+
+/// Like [`validate_embedded`], for a single value, which may be an embedded object itself.
+pub(super) fn validate_embedded_value(
+    node: &Node,
+    value: &Value,
+    path: &FieldPath,
+    metadata: MetadataRules<'_>,
+) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    Embedded { metadata, errors: &mut errors }.value(node, value, path);
+    errors
+}
+
+struct Embedded<'a> {
+    metadata: MetadataRules<'a>,
+    errors: &'a mut FieldErrors,
+}
+
+impl Embedded<'_> {
+    fn below(&mut self, node: &Node, fields: &Map<String, Value>, path: &FieldPath) {
+        if !node.has(Flag::HasEmbedded) {
+            return;
+        }
+        for (name, value) in fields {
+            match (node.property(name), node.additional()) {
+                (Some(child), _) => self.value(child, value, &path.child(name)),
+                (None, Some(child)) => self.value(child, value, &path.key(name)),
+                (None, None) => {}
+            }
+        }
+    }
+
+    fn value(&mut self, node: &Node, value: &Value, path: &FieldPath) {
+        match value {
+            Value::Object(fields) => {
+                if node.has(Flag::Embedded) {
+                    self.object(fields, path);
+                }
+                self.below(node, fields, path);
+            }
+            Value::Array(items) if node.has(Flag::HasEmbedded) => {
+                if let Some(child) = node.items.as_deref() {
+                    for (index, item) in items.iter().enumerate() {
+                        self.value(child, item, &path.index(index));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Validates one embedded object: `apiVersion` and `kind` are required, `metadata` is not.
+    fn object(&mut self, fields: &Map<String, Value>, path: &FieldPath) {
+        self.text(fields, "apiVersion", path, |text| {
+            (text.matches('/').count() > 1).then(|| format!("unexpected GroupVersion string: {text}"))
+        });
+        self.text(fields, "kind", path, |text| {
+            let is_label = is_dns_label(&text.to_lowercase());
+            (!is_label).then(|| format!("may have mixed case, but should otherwise match: {DNS_LABEL}"))
+        });
+        match fields.get("metadata") {
+            None => {}
+            Some(Value::Object(metadata)) => {
+                self.errors.extend((self.metadata)(metadata, &path.child("metadata")));
+            }
+            Some(other) => {
+                let path = path.child("metadata");
+                self.errors.push(FieldError::invalid(&path, other.clone(), "must be an object"));
+            }
+        }
+    }
+
+    /// Validates a required text; `check` returns the reason why a text is invalid.
+    fn text(
+        &mut self,
+        fields: &Map<String, Value>,
+        name: &str,
+        path: &FieldPath,
+        check: impl Fn(&str) -> Option<String>,
+    ) {
+        let path = path.child(name);
+        match fields.get(name) {
+            None => self.errors.push(FieldError::required(&path, "")),
+            Some(Value::String(text)) if text.is_empty() => self.errors.push(FieldError::required(&path, "")),
+            Some(Value::String(text)) => {
+                if let Some(detail) = check(text) {
+                    self.errors.push(FieldError::invalid(&path, text.as_str(), &detail));
+                }
+            }
+            Some(other) => {
+                self.errors.push(FieldError::invalid(&path, other.clone(), "must be a string"));
+            }
+        }
+    }
+}
+
+/// Message of the reference about a malformed DNS label.
+const DNS_LABEL: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with \
+    an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used \
+    for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+
+fn is_dns_label(text: &str) -> bool {
+    text.len() <= 63
+        && text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.ends_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}

@@ -1,0 +1,157 @@
+//! Pruning: removal of fields that the schema does not declare.
+
+use std::fmt::Write as _;
+
+use apimachinery::field::shorten_name;
+use apimachinery::object::{Map, Value};
+
+use super::node::{Additional, Flag, Node, is_type_or_metadata};
+
+/// Maximum number of reported fields.
+pub(super) const UNKNOWN_MAX: usize = 100;
+
+/// Prunes an object; `is_resource` keeps `apiVersion`, `kind` and `metadata` at its root.
+pub(super) fn object(node: &Node, fields: &mut Map<String, Value>, is_resource: bool) -> Vec<String> {
+    let mut pruner = Pruner { path: String::new(), unknown: Vec::new() };
+    pruner.fields(Some(node), fields, is_resource);
+    pruner.finish()
+}
+
+/// Prunes a single value.
+pub(super) fn value(node: &Node, value: &mut Value, is_resource: bool) -> Vec<String> {
+    if let Value::Object(fields) = value {
+        return object(node, fields, is_resource);
+    }
+    let mut pruner = Pruner { path: String::new(), unknown: Vec::new() };
+    pruner.value(Some(node), value);
+    pruner.finish()
+}
+
+struct Pruner {
+    /// Path of the current value.
+    path: String,
+    unknown: Vec<String>,
+}
+
+impl Pruner {
+    fn finish(mut self) -> Vec<String> {
+        self.unknown.sort();
+        self.unknown
+    }
+
+    /// Prunes a value. Without a schema every field of every object is unknown.
+    fn value(&mut self, node: Option<&Node>, value: &mut Value) {
+        match value {
+            Value::Object(fields) => self.fields(node, fields, node.is_some_and(|n| n.has(Flag::Embedded))),
+            Value::Array(items) => {
+                // A list in a part that preserves unknown fields preserves them in its items too.
+                match node {
+                    Some(node) if node.preserves_unknown() => self.preserved_items(node, items),
+                    _ => {
+                        let items_node = node.and_then(|node| node.items.as_deref());
+                        self.items(items, |pruner, item| pruner.value(items_node, item));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn preserved_items(&mut self, node: &Node, items: &mut [Value]) {
+        let Some(items_node) = node.items.as_deref() else { return };
+        self.items(items, |pruner, item| pruner.preserved(items_node, item));
+    }
+
+    /// Visits a value in a part that preserves unknown fields: only declared fields are pruned.
+    fn preserved(&mut self, node: &Node, value: &mut Value) {
+        match value {
+            Value::Object(fields) => self.declared(node, fields, node.has(Flag::Embedded)),
+            Value::Array(items) => self.preserved_items(node, items),
+            _ => {}
+        }
+    }
+
+    fn items(&mut self, items: &mut [Value], visit: impl Fn(&mut Pruner, &mut Value)) {
+        for (index, item) in items.iter_mut().enumerate() {
+            if matches!(item, Value::Object(_) | Value::Array(_)) {
+                let end = self.path.len();
+                let _ = write!(self.path, "[{index}]");
+                visit(self, item);
+                self.path.truncate(end);
+            }
+        }
+    }
+
+    fn fields(&mut self, node: Option<&Node>, fields: &mut Map<String, Value>, is_resource: bool) {
+        let Some(node) = node else {
+            return self.retain(fields, |_, _, _| false);
+        };
+        if node.preserves_unknown() {
+            return self.declared(node, fields, is_resource);
+        }
+        self.retain(fields, |pruner, name, value| {
+            if is_resource && is_type_or_metadata(name) {
+                return true;
+            }
+            let child = match (node.property(name), &node.additional) {
+                (Some(child), _) => Some(child),
+                (None, Additional::Schema(child)) => Some(&**child),
+                (None, Additional::Allowed(_)) => None,
+                (None, Additional::Absent) => return false,
+            };
+            pruner.at(name, |pruner| pruner.value(child, value));
+            true
+        });
+    }
+
+    /// Prunes the declared fields of an object and keeps all others.
+    fn declared(&mut self, node: &Node, fields: &mut Map<String, Value>, is_resource: bool) {
+        for (name, value) in fields.iter_mut() {
+            if is_resource && is_type_or_metadata(name)
+                || !matches!(value, Value::Object(_) | Value::Array(_))
+            {
+                continue;
+            }
+            let child = match (node.property(name), &node.additional) {
+                (Some(child), _) => Some(child),
+                (None, Additional::Schema(child)) => Some(&**child),
+                (None, Additional::Allowed(_)) => None,
+                (None, Additional::Absent) => continue,
+            };
+            self.at(name, |pruner| pruner.value(child, value));
+        }
+    }
+
+    /// Keeps the fields that `visit` accepts and reports the others.
+    fn retain(
+        &mut self,
+        fields: &mut Map<String, Value>,
+        mut visit: impl FnMut(&mut Pruner, &str, &mut Value) -> bool,
+    ) {
+        fields.retain(|name, value| {
+            let is_kept = visit(self, name, value);
+            if !is_kept {
+                self.report(name);
+            }
+            is_kept
+        });
+    }
+
+    fn report(&mut self, name: &str) {
+        // The reference does not report type and metadata at the root.
+        if self.unknown.len() < UNKNOWN_MAX && !(self.path.is_empty() && is_type_or_metadata(name)) {
+            self.at(name, |pruner| pruner.unknown.push(pruner.path.clone()));
+        }
+    }
+
+    /// Runs `visit` with the path of a field.
+    fn at(&mut self, name: &str, visit: impl FnOnce(&mut Pruner)) {
+        let end = self.path.len();
+        if end > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(&shorten_name(name));
+        visit(self);
+        self.path.truncate(end);
+    }
+}

@@ -1,0 +1,219 @@
+//! Validation of the rules of a definition: fields, expressions, cost estimates.
+//!
+//! # Reference
+//!
+//! The errors of a node follow those of its children. Expressions compile only if the fields of all rules at
+//! the node and below are valid. The estimate of a rule is multiplied by the number of times that the node
+//! can occur in an object.
+
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::names::Names;
+use expressions::{Bounds, Environment, EstimateSum, Occurrences, Program, excess, limits};
+
+use super::super::node::ListType;
+use super::super::node::{Flag, Node};
+use super::{Compiled, Expression, OLD_SELF, Rule, RuleCheck, SELF, StoredRules, resolve};
+
+/// Reasons that a rule can have.
+const REASONS: [&str; 4] =
+    ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+
+/// Validates the rules of a schema at a path.
+pub(in super::super) fn check(
+    root: &Node,
+    path: &FieldPath,
+    stored: &StoredRules,
+    names: &Names,
+) -> RuleCheck {
+    let keyword = format!("{}validations", names.extension_prefix);
+    let mut checker = Checker { keyword, stored, sum: EstimateSum::default(), check: RuleCheck::default() };
+    checker.node(root, path, Occurrences::ONCE, None);
+    let Checker { keyword, sum, mut check, .. } = checker;
+    let total = format!("{keyword} estimated rule cost total for entire OpenAPIv3 schema");
+    if let Some(text) = excess(&total, sum.total(), limits::SCHEMA_ESTIMATE) {
+        for place in sum.highest() {
+            check.expressions.push(FieldError::forbidden(
+                &FieldPath::new(place),
+                "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema",
+            ));
+        }
+        check.expressions.push(FieldError::forbidden(path, &text));
+    }
+    check
+}
+
+struct Checker<'a> {
+    /// Full name of the keyword of rules.
+    keyword: String,
+    stored: &'a StoredRules,
+    sum: EstimateSum,
+    check: RuleCheck,
+}
+
+impl Checker<'_> {
+    /// Checks a node. `uncorrelated` is the outermost part of the schema in which old values do not
+    /// correlate.
+    fn node(&mut self, node: &Node, path: &FieldPath, occurs: Occurrences, uncorrelated: Option<&FieldPath>) {
+        if !node.has(Flag::HasRules) {
+            return;
+        }
+        let before = self.check.fields.len();
+        self.children(node, path, occurs, uncorrelated);
+        let Some(rules) = node.rules.as_deref() else { return };
+        let path = path.child(&self.keyword);
+        for (index, rule) in rules.list.iter().enumerate() {
+            check_fields(node, rule, &path.index(index), &mut self.check.fields);
+        }
+        if self.check.fields.len() == before {
+            self.expressions(node, &rules.list, &path, occurs, uncorrelated);
+        }
+    }
+
+    fn children(
+        &mut self,
+        node: &Node,
+        path: &FieldPath,
+        occurs: Occurrences,
+        uncorrelated: Option<&FieldPath>,
+    ) {
+        let at_most = |read: fn(&dyn expressions::Schema) -> Option<u64>| read(node);
+        if let Some(child) = node.additional() {
+            let occurs = occurs.of_each(at_most(|schema| schema.max_properties()));
+            self.node(child, &path.child("additionalProperties"), occurs, uncorrelated);
+        }
+        let below = uncorrelated.or_else(|| node.has(Flag::AtomicMap).then_some(path));
+        for property in &node.properties {
+            self.node(&property.node, &path.child("properties").key(&property.name), occurs, below);
+        }
+        if let Some(child) = node.items.as_deref() {
+            let is_map = matches!(node.list, ListType::Map(_));
+            let below = uncorrelated.or_else(|| (!is_map).then_some(path));
+            let occurs = occurs.of_each(at_most(|schema| schema.max_items()));
+            self.node(child, &path.child("items"), occurs, below);
+        }
+    }
+
+    fn expressions(
+        &mut self,
+        node: &Node,
+        rules: &[Rule],
+        path: &FieldPath,
+        occurs: Occurrences,
+        uncorrelated: Option<&FieldPath>,
+    ) {
+        let stored = self.stored;
+        let environment = |expression: Expression<'_>| {
+            let is_stored = match expression {
+                Expression::Rule(text) => stored.rules.contains(text),
+                Expression::Message(text) => stored.messages.contains(text),
+            };
+            if is_stored { Environment::stored() } else { Environment::new() }
+        };
+        let compiled = Compiled::new(node, rules, &environment);
+        let bounds = Bounds::of_schema(node).filter(|_| compiled.ty.is_some());
+        let Some(bounds) = bounds else {
+            let keyword = &self.keyword;
+            let detail = format!("internal error: failed to retrieve type information for {keyword}");
+            return self.check.expressions.push(FieldError::internal(path, &detail));
+        };
+        let estimate = |program: &Program| program.estimate(&[(SELF, &bounds), (OLD_SELF, &bounds)]).max;
+        for (index, (rule, compiled)) in rules.iter().zip(&compiled.rules).enumerate() {
+            let path = path.index(index);
+            let rule_path = path.child("rule");
+            match &compiled.program {
+                None => {}
+                Some(Ok(program)) => {
+                    let cost = estimate(program).saturating_mul(occurs.count(&bounds));
+                    self.charge(&rule_path, "estimated rule cost", cost);
+                }
+                Some(Err(error)) => self.check.expressions.push(invalid(&rule_path, rule, error)),
+            }
+            let message_path = path.child("messageExpression");
+            match &compiled.message {
+                None => {}
+                Some(Ok(program)) => {
+                    self.charge(&message_path, "estimated messageExpression cost", estimate(program));
+                }
+                Some(Err(error)) => self.check.expressions.push(invalid(&message_path, rule, error)),
+            }
+            if let (true, Some(part)) = (compiled.uses_old_self, uncorrelated) {
+                let detail = format!(
+                    "oldSelf cannot be used on the uncorrelatable portion of the schema within {part}"
+                );
+                self.check.expressions.push(FieldError::invalid(&rule_path, &*rule.rule, &detail));
+            } else if let (false, Some(flag)) = (compiled.uses_old_self, rule.optional_old_self) {
+                let detail = "may not be set if oldSelf is not used in rule";
+                self.check.expressions.push(FieldError::invalid(
+                    &path.child("optionalOldSelf"),
+                    flag,
+                    detail,
+                ));
+            }
+        }
+    }
+
+    /// Adds an estimate to the sum, and an error if it exceeds the limit of one expression.
+    fn charge(&mut self, path: &FieldPath, phrase: &str, cost: u64) {
+        if let Some(text) = excess(phrase, cost, limits::RULE_ESTIMATE) {
+            self.check.expressions.push(FieldError::forbidden(path, &text));
+        }
+        self.sum.add(path.as_str(), cost);
+    }
+}
+
+/// An error that shows the whole rule.
+fn invalid(path: &FieldPath, rule: &Rule, detail: &str) -> FieldError {
+    let text = |text: &str| {
+        // The reference escapes these characters for HTML.
+        let json = serde_json::Value::from(text).to_string();
+        json.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
+    };
+    let optional = |value: Option<&str>| text(value.unwrap_or_default());
+    let shown = format!(
+        "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{},\"FieldPath\":{},\"OptionalOldSelf\":{}}}",
+        text(&rule.rule),
+        optional(rule.message.as_deref()),
+        optional(rule.message_expression.as_deref()),
+        rule.reason.as_deref().map_or_else(|| "null".to_owned(), text),
+        optional(rule.field_path.as_deref()),
+        rule.optional_old_self.map_or_else(|| "null".to_owned(), |flag| flag.to_string()),
+    );
+    FieldError::invalid_text(path, &shown, detail)
+}
+
+/// Checks the fields of a rule other than its expressions.
+fn check_fields(node: &Node, rule: &Rule, path: &FieldPath, errors: &mut FieldErrors) {
+    let has_line_break = |text: &str| text.contains(['\n', '\r']);
+    let message = rule.message.as_deref();
+    let trimmed = message.unwrap_or_default().trim();
+    if rule.rule.trim().is_empty() {
+        errors.push(FieldError::required(&path.child("rule"), "rule is not specified"));
+    } else if let Some(message) = message.filter(|_| trimmed.is_empty()) {
+        errors.push(FieldError::invalid(&path.child("message"), message, "must be non-empty if specified"));
+    } else if has_line_break(trimmed) {
+        let detail = "must not contain line breaks";
+        errors.push(FieldError::invalid(&path.child("message"), message.unwrap_or_default(), detail));
+    } else if has_line_break(rule.rule.trim()) && trimmed.is_empty() {
+        let detail = "message must be specified if rule contains line breaks";
+        errors.push(FieldError::required(&path.child("message"), detail));
+    }
+    if rule.message_expression.as_deref().is_some_and(|text| text.trim().is_empty()) {
+        let detail = "must be non-empty if specified";
+        errors.push(FieldError::required(&path.child("messageExpression"), detail));
+    }
+    if let Some(reason) = rule.reason.as_deref().filter(|reason| !REASONS.contains(reason)) {
+        errors.push(FieldError::not_supported(&path.child("reason"), reason, &REASONS));
+    }
+    if let Some(field) = rule.field_path.as_deref() {
+        let path = path.child("fieldPath");
+        if field.trim().is_empty() {
+            errors.push(FieldError::invalid(&path, field, "must be non-empty if specified"));
+        }
+        if has_line_break(field) {
+            errors.push(FieldError::invalid(&path, field, "must not contain line breaks"));
+        }
+        if resolve(node, field, true).is_err() {
+            errors.push(FieldError::invalid(&path, field, "must be a valid path"));
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Rules in CEL (`x-…-validations`) of a schema node.
+//!
+//! # Contract
+//!
+//! [`validate`] runs the rules on an object without blocking errors. [`check`] validates the rules of a
+//! definition. A node compiles its rules on first use; compiled programs live as long as the schema.
+//!
+//! # Invariants
+//!
+//! INVARIANT (budget): one evaluation uses at most [`limits::CALL`] units, all rules on one object at most
+//! [`limits::OBJECT`] units.
+
+mod check;
+mod field_path;
+mod run;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::OnceLock;
+
+use apimachinery::field::{FieldErrors, FieldPath};
+use apimachinery::object::{Map, Value};
+use expressions::{Environment, Program, Type};
+
+use super::node::Node;
+
+pub(super) use check::check;
+pub(super) use field_path::resolve;
+pub(super) use run::{validate, validate_value};
+
+/// Name of the variable with the value.
+const SELF: &str = "self";
+/// Name of the variable with the old value.
+const OLD_SELF: &str = "oldSelf";
+
+/// The errors of [`Schema::check_rules`](super::Schema::check_rules).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RuleCheck {
+    /// Errors of messages, reasons and field paths, and missing expressions.
+    pub fields: FieldErrors,
+    /// Compile errors and exceeded cost estimates. The caller ignores them if the schema has other errors.
+    pub expressions: FieldErrors,
+}
+
+/// The expressions of a stored definition, which may use functions of newer releases.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredRules {
+    rules: BTreeSet<String>,
+    messages: BTreeSet<String>,
+}
+
+impl StoredRules {
+    /// Adds the expressions of a further version.
+    pub fn extend(&mut self, other: StoredRules) {
+        self.rules.extend(other.rules);
+        self.messages.extend(other.messages);
+    }
+}
+
+/// Collects the expressions of a schema.
+pub(super) fn stored(root: &Node) -> StoredRules {
+    let mut stored = StoredRules::default();
+    collect(root, &mut stored);
+    stored
+}
+
+fn collect(node: &Node, stored: &mut StoredRules) {
+    for rule in node.rules.iter().flat_map(|rules| &rules.list) {
+        stored.rules.insert(rule.rule.to_string());
+        if let Some(message) = &rule.message_expression {
+            stored.messages.insert(message.to_string());
+        }
+    }
+    node.children().for_each(|child| collect(child, stored));
+}
+
+/// The rules of a node.
+pub(super) struct Rules {
+    list: Box<[Rule]>,
+    compiled: OnceLock<Box<Compiled>>,
+}
+
+/// One rule, as the definition writes it.
+struct Rule {
+    rule: Box<str>,
+    message: Option<Box<str>>,
+    message_expression: Option<Box<str>>,
+    reason: Option<Box<str>>,
+    field_path: Option<Box<str>>,
+    optional_old_self: Option<bool>,
+}
+
+impl Rules {
+    /// Reads the rules of a node; None without rules.
+    pub(super) fn read(list: &Value) -> Option<Rules> {
+        let rules = list.as_array()?.iter().filter_map(Value::as_object).map(Rule::read);
+        let list: Box<[Rule]> = rules.collect();
+        (!list.is_empty()).then(|| Rules { list, compiled: OnceLock::new() })
+    }
+
+    fn compiled(&self, node: &Node) -> &Compiled {
+        self.compiled.get_or_init(|| Box::new(Compiled::new(node, &self.list, &|_| Environment::stored())))
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.list.iter().map(|rule| &rule.rule)).finish()
+    }
+}
+
+impl Rule {
+    fn read(fields: &Map<String, Value>) -> Rule {
+        let text = |name: &str| fields.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        Rule {
+            rule: text("rule").unwrap_or_default().into(),
+            message: text("message").map(Into::into),
+            message_expression: text("messageExpression").map(Into::into),
+            reason: fields.get("reason").and_then(Value::as_str).map(Into::into),
+            field_path: text("fieldPath").map(Into::into),
+            optional_old_self: fields.get("optionalOldSelf").and_then(Value::as_bool),
+        }
+    }
+
+    fn has_optional_old_self(&self) -> bool {
+        self.optional_old_self.unwrap_or(false)
+    }
+
+    /// The message of a failure, or the text of the rule.
+    fn description(&self) -> &str {
+        self.message.as_deref().unwrap_or(&self.rule).trim()
+    }
+
+    /// The detail of a failure without a message expression.
+    fn detail(&self) -> String {
+        match self.message {
+            Some(_) => self.description().to_owned(),
+            None => format!("failed rule: {}", self.description()),
+        }
+    }
+}
+
+/// The compiled rules of a node.
+struct Compiled {
+    /// Type of the value; None if the node has no CEL type, so that rules do not run.
+    ty: Option<Type>,
+    rules: Vec<CompiledRule>,
+}
+
+/// A compiled rule.
+struct CompiledRule {
+    /// The program, or the compile error. None for an empty rule.
+    program: Option<Result<Program, String>>,
+    message: Option<Result<Program, String>>,
+    uses_old_self: bool,
+    /// The path of reported errors below the value.
+    path: Option<FieldPath>,
+}
+
+/// An expression of a rule.
+#[derive(Clone, Copy)]
+enum Expression<'a> {
+    Rule(&'a str),
+    Message(&'a str),
+}
+
+impl Compiled {
+    /// Compiles rules; `environment` selects the functions of an expression.
+    fn new(node: &Node, rules: &[Rule], environment: &dyn Fn(Expression<'_>) -> Environment) -> Compiled {
+        let Some(ty) = Type::of_schema(node, "selfType") else {
+            return Compiled { ty: None, rules: Vec::new() };
+        };
+        let compile = |rule: &Rule| CompiledRule::new(node, rule, &ty, environment);
+        let rules = rules.iter().map(compile).collect();
+        Compiled { ty: Some(ty), rules }
+    }
+}
+
+impl CompiledRule {
+    fn new(
+        node: &Node,
+        rule: &Rule,
+        ty: &Type,
+        environment: &dyn Fn(Expression<'_>) -> Environment,
+    ) -> CompiledRule {
+        let old = if rule.has_optional_old_self() { Type::optional(ty.clone()) } else { ty.clone() };
+        let declare =
+            |environment: Environment| environment.variable(SELF, ty.clone()).variable(OLD_SELF, old.clone());
+        let mut compiled = CompiledRule { program: None, message: None, uses_old_self: false, path: None };
+        if rule.rule.trim().is_empty() {
+            return compiled;
+        }
+        let program = match declare(environment(Expression::Rule(&rule.rule))).compile(&rule.rule) {
+            Err(error) => Err(format!("compilation failed: {error}")),
+            Ok(program) if *program.result_type() != Type::Bool => {
+                Err("cel expression must evaluate to a bool".to_owned())
+            }
+            Ok(program) => Ok(program),
+        };
+        compiled.uses_old_self = program.as_ref().is_ok_and(|program| program.uses(OLD_SELF));
+        // A failed rule has no message.
+        if let (Ok(_), Some(source)) = (&program, &rule.message_expression) {
+            let message = declare(environment(Expression::Message(source))).compile(source);
+            compiled.message = Some(match message {
+                Err(error) => Err(format!("messageExpression compilation failed: {error}")),
+                Ok(program) if *program.result_type() != Type::String => {
+                    Err("messageExpression must evaluate to a string".to_owned())
+                }
+                Ok(program) => Ok(program),
+            });
+        }
+        let path = rule.field_path.as_deref().and_then(|path| resolve(node, path, true).ok());
+        compiled.path = path.map(|resolved| resolved.path);
+        compiled.program = Some(program);
+        compiled
+    }
+}

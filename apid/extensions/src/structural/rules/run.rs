@@ -1,0 +1,304 @@
+//! Evaluation of rules on an object.
+//!
+//! # Reference
+//!
+//! Transition rules run only where an old value correlates, except rules with `optionalOldSelf`. Errors of
+//! rules without `oldSelf` on unchanged values become warnings. An exceeded budget ends the validation.
+
+use std::sync::Arc;
+
+use apimachinery::field::{FieldError, FieldErrorKind, FieldPath};
+use apimachinery::object::{Object, Value};
+use expressions::{Cost, EvalError, Program, Type, Value as CelValue, limits};
+
+use super::super::Validation;
+use super::super::node::{Flag, Kind, ListType, Node};
+use super::super::place::{Data, Place, Step, item_key, items_by_key};
+use super::super::values::is_blocking;
+use super::{CompiledRule, OLD_SELF, Rule, SELF};
+
+/// Maximum size of an evaluated message in bytes.
+const MESSAGE_MAX: usize = 5 * 1024;
+/// Maximum number of warnings.
+const WARNINGS_MAX: usize = 100;
+
+const BLOCKED: &str = "some validation rules were not checked because the object was invalid; correct the existing \
+    errors to complete validation";
+const BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// Runs the rules on an object, unless it has blocking errors.
+pub(in super::super) fn validate(
+    root: &Node,
+    new: &Object,
+    old: Option<&Object>,
+    validation: &mut Validation,
+) {
+    let old = old.map(|old| Data::Object(&old.0));
+    run(&Place::root(root, Data::Object(&new.0), old), old, &FieldPath::root(), validation);
+}
+
+/// Runs the rules on a single value.
+pub(in super::super) fn validate_value(
+    node: &Node,
+    value: &Value,
+    path: &FieldPath,
+    validation: &mut Validation,
+) {
+    run(&Place::root(node, Data::of(value), None), None, path, validation);
+}
+
+fn run(place: &Place<'_, '_>, old: Option<Data<'_>>, base: &FieldPath, validation: &mut Validation) {
+    if !place.node.has(Flag::HasRules) {
+        return;
+    }
+    if validation.errors.iter().any(is_blocking) {
+        let path = if base.as_str().is_empty() { FieldPath::new("<nil>") } else { base.clone() };
+        validation.errors.push(FieldError::invalid(&path, Value::Null, BLOCKED));
+        return;
+    }
+    let mut run = Run { base, tolerates: old.is_some(), left: limits::OBJECT, validation };
+    // An error only ends the walk; it is in the list already.
+    let _ = run.visit(place, old);
+}
+
+/// The end of a validation after an exceeded budget.
+struct Stopped;
+
+struct Run<'e> {
+    base: &'e FieldPath,
+    /// Whether errors on unchanged values are tolerated.
+    tolerates: bool,
+    /// Remaining cost units for all rules.
+    left: u64,
+    validation: &'e mut Validation,
+}
+
+impl Run<'_> {
+    fn visit(&mut self, place: &Place<'_, '_>, old: Option<Data<'_>>) -> Result<(), Stopped> {
+        let node = place.node;
+        if !node.has(Flag::HasRules) || node.kind == Kind::Unspecified || place.data.is_null() {
+            return Ok(());
+        }
+        let old = old.filter(|old| !old.is_null());
+        self.rules(place, old)?;
+        match place.data {
+            Data::Object(fields) => {
+                let old = old.and_then(Data::fields).filter(|_| !node.has(Flag::AtomicMap));
+                for (name, value) in fields {
+                    let (step, child) = match (node.property(name), node.additional()) {
+                        (Some(child), _) => (Step::Property(name), child),
+                        (None, Some(child)) => (Step::Key(name), child),
+                        (None, None) => continue,
+                    };
+                    if child.has(Flag::HasRules) {
+                        let old = old.and_then(|old| old.get(name)).map(Data::of);
+                        self.visit(&place.child(step, child, value), old)?;
+                    }
+                }
+            }
+            Data::Other(Value::Array(items)) => {
+                let Some(child) = node.items.as_deref().filter(|child| child.has(Flag::HasRules)) else {
+                    return Ok(());
+                };
+                let correlated = match (&node.list, old.and_then(Data::items)) {
+                    (ListType::Map(keys), Some(old)) => Some((keys, items_by_key(node, keys, old))),
+                    _ => None,
+                };
+                for (index, item) in items.iter().enumerate() {
+                    let old = correlated
+                        .as_ref()
+                        .and_then(|(keys, old)| old.get(&item_key(node, keys, item.as_object()?)?).copied());
+                    self.visit(&place.child(Step::Index(index), child, item), old.map(Data::of))?;
+                }
+            }
+            Data::Other(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Runs the rules of one node.
+    fn rules(&mut self, place: &Place<'_, '_>, old: Option<Data<'_>>) -> Result<(), Stopped> {
+        let Some(rules) = place.node.rules.as_deref() else { return Ok(()) };
+        let compiled = rules.compiled(place.node);
+        let Some(ty) = &compiled.ty else { return Ok(()) };
+        let value = cel_value(place.data, ty);
+        let old_value = old.map(|old| cel_value(old, ty));
+        for (rule, compiled) in rules.list.iter().zip(&compiled.rules) {
+            let program = match &compiled.program {
+                None => continue,
+                Some(Ok(program)) => program,
+                Some(Err(error)) => {
+                    self.fail(place, &format!("rule compile error: {error}"));
+                    continue;
+                }
+            };
+            if compiled.uses_old_self && old.is_none() && !rule.has_optional_old_self() {
+                continue;
+            }
+            let variables = match (&value, old_value.as_ref().map(Result::as_ref).transpose()) {
+                (Ok(value), Ok(old)) => variables(rule, value, old),
+                (Err(error), _) | (_, Err(error)) => {
+                    self.fail(place, &format!("{error} evaluating rule: {}", rule.description()));
+                    continue;
+                }
+            };
+            match self.evaluate(place, program, &variables)? {
+                Ok(CelValue::Bool(true)) => {}
+                Ok(_) => self.report(place, rule, compiled, &variables)?,
+                Err(error @ EvalError::NoOverload) => self.fail(
+                    place,
+                    &format!(
+                        "'{error}': call arguments did not match a supported operator, function or macro \
+                         signature for rule: {}",
+                        rule.description()
+                    ),
+                ),
+                Err(error @ EvalError::CostLimit) => {
+                    let text =
+                        "no further validation rules will be run due to call cost exceeds limit for rule";
+                    self.fail(place, &format!("'{error}': {text}: {}", rule.description()));
+                    return Err(Stopped);
+                }
+                Err(error) => self.fail(place, &format!("{error} evaluating rule: {}", rule.description())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Evaluates a rule and charges its cost.
+    fn evaluate<'v>(
+        &mut self,
+        place: &Place<'_, '_>,
+        program: &'v Program,
+        variables: &[(&str, CelValue<'v>)],
+    ) -> Result<Result<CelValue<'v>, EvalError>, Stopped> {
+        if self.left == 0 {
+            self.fail(place, BUDGET);
+            return Err(Stopped);
+        }
+        let mut cost = Cost::limit(limits::CALL);
+        let outcome = program.evaluate(variables, &mut cost);
+        if cost.used() > self.left {
+            self.fail(place, BUDGET);
+            return Err(Stopped);
+        }
+        self.left -= cost.used();
+        Ok(outcome)
+    }
+
+    /// Reports a rule that is false.
+    fn report(
+        &mut self,
+        place: &Place<'_, '_>,
+        rule: &Rule,
+        compiled: &CompiledRule,
+        variables: &[(&str, CelValue<'_>)],
+    ) -> Result<(), Stopped> {
+        let mut path = place.path(self.base);
+        if let Some(below) = &compiled.path {
+            path = path.child(below.as_str());
+        }
+        let mut detail = None;
+        if let (Some(Ok(program)), Some(source)) = (&compiled.message, &rule.message_expression) {
+            match self.message(program, source, variables) {
+                Ok(message) => detail = message,
+                Err(text) => {
+                    let error = FieldError::invalid(&path, place.node.kind.name(), &text);
+                    self.add(place, compiled, error);
+                    return Err(Stopped);
+                }
+            }
+        }
+        let detail = detail.unwrap_or_else(|| rule.detail());
+        let error = failure(rule, place.data, &path, &detail);
+        self.add(place, compiled, error);
+        Ok(())
+    }
+
+    /// Evaluates a message expression. None without a usable message; an error if the budget is exceeded.
+    fn message<'v>(
+        &mut self,
+        program: &'v Program,
+        source: &str,
+        variables: &[(&str, CelValue<'v>)],
+    ) -> Result<Option<String>, String> {
+        let mut cost = Cost::limit(limits::CALL);
+        let outcome = program.evaluate(variables, &mut cost);
+        if cost.used() > self.left {
+            let text = "messageExpression evaluation failed due to running out of cost budget, no further \
+                        validation rules will be run";
+            return Err(text.to_owned());
+        }
+        self.left -= cost.used();
+        match outcome {
+            Err(EvalError::CostLimit) => Err(format!(
+                "no further validation rules will be run due to call cost exceeds limit for messageExpression: {}",
+                apimachinery::field::quote(source)
+            )),
+            Err(_) => Ok(None),
+            Ok(value) => {
+                let text = value.as_str().unwrap_or_default().trim();
+                let is_usable = !text.is_empty() && text.len() <= MESSAGE_MAX && !text.contains('\n');
+                Ok(is_usable.then(|| text.to_owned()))
+            }
+        }
+    }
+
+    /// Adds an error, or a warning if the value is unchanged and the rule is not a transition rule.
+    fn add(&mut self, place: &Place<'_, '_>, compiled: &CompiledRule, error: FieldError) {
+        let is_tolerated = self.tolerates
+            && !compiled.uses_old_self
+            && !place.is_type_of_root()
+            && place.is_nearest_unchanged();
+        if !is_tolerated {
+            self.validation.errors.push(error);
+        } else if self.validation.warnings.len() < WARNINGS_MAX {
+            self.validation.warnings.push(error.to_string());
+        }
+    }
+
+    /// Adds an error of the evaluation itself, which shows the type of the value.
+    fn fail(&mut self, place: &Place<'_, '_>, detail: &str) {
+        let path = place.path(self.base);
+        self.validation.errors.push(FieldError::invalid(&path, place.node.kind.name(), detail));
+    }
+}
+
+fn cel_value<'v>(data: Data<'v>, ty: &'v Type) -> Result<CelValue<'v>, EvalError> {
+    match data {
+        Data::Object(fields) => Ok(CelValue::object(fields, ty)),
+        Data::Other(value) => CelValue::of(value, ty),
+    }
+}
+
+/// The variables of a rule; `oldSelf` has no value on creation unless it is optional.
+fn variables<'v>(
+    rule: &Rule,
+    value: &CelValue<'v>,
+    old: Option<&CelValue<'v>>,
+) -> Vec<(&'static str, CelValue<'v>)> {
+    let mut variables = vec![(SELF, value.clone())];
+    if rule.has_optional_old_self() {
+        variables.push((OLD_SELF, CelValue::Optional(old.cloned().map(Arc::new))));
+    } else if let Some(old) = old {
+        variables.push((OLD_SELF, old.clone()));
+    }
+    variables
+}
+
+/// The error of a rule that is false. Objects and lists are not shown.
+fn failure(rule: &Rule, data: Data<'_>, path: &FieldPath, detail: &str) -> FieldError {
+    let shown = match data {
+        Data::Object(_) | Data::Other(Value::Array(_)) => None,
+        Data::Other(value) => Some(value.clone()),
+    };
+    match (rule.reason.as_deref(), shown) {
+        (Some("FieldValueForbidden"), _) => FieldError::forbidden(path, detail),
+        (Some("FieldValueRequired"), _) => FieldError::required(path, detail),
+        (Some("FieldValueDuplicate"), Some(value)) => FieldError::duplicate(path, value),
+        (Some("FieldValueDuplicate"), None) => FieldError::without_value(FieldErrorKind::Duplicate, path, ""),
+        (_, Some(value)) => FieldError::invalid(path, value, detail),
+        (_, None) => FieldError::without_value(FieldErrorKind::Invalid, path, detail),
+    }
+}

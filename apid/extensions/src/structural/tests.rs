@@ -1,0 +1,266 @@
+//! Table tests of structural schemas: the files of `testdata/structural`.
+//!
+//! A file has groups with a schema for `spec` (or `root` for the whole object) and rows. A row has the new
+//! `spec` (or `object`), optionally the old one, and expectations: `unknown` fields, `stored` content after
+//! conforming and defaults, `causes` and `warnings` of validation. A missing `causes` means none. A group of
+//! definitions has `rules` instead: the causes of its rules.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
+use apimachinery::object::{Map, Object};
+use serde_json::{Value, json};
+
+use super::{Schema, StoredRules};
+
+fn names() -> Names {
+    Names::new(Preset::Kubernetes, DEFAULT_API_DOMAIN).unwrap()
+}
+
+/// Stands for the rules of metadata, which another crate has: a name must not contain an underscore.
+fn metadata_rules(metadata: &Map<String, Value>, path: &FieldPath) -> FieldErrors {
+    let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
+    let error =
+        name.contains('_').then(|| FieldError::invalid(&path.child("name"), name, "has an underscore"));
+    error.into_iter().collect()
+}
+
+fn texts(errors: &FieldErrors) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
+}
+
+fn expected(row: &Value, name: &str) -> Vec<String> {
+    let list = row[name].as_array().into_iter().flatten();
+    list.map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+fn object(row: &Value, whole: &str, spec: &str) -> Option<Object> {
+    let value = match (row.get(whole), row.get(spec)) {
+        (Some(object), _) => object.clone(),
+        (None, Some(spec)) => {
+            json!({"apiVersion": "g.example/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": spec})
+        }
+        (None, None) => return None,
+    };
+    Object::from_value(value).ok()
+}
+
+/// Runs one row; returns the differences.
+fn run(schema: &Schema, row: &Value) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut new = object(row, "object", "spec").unwrap();
+    let unknown = match schema.conform(&mut new) {
+        Ok(report) => report.unknown,
+        Err(error) => {
+            if row["error"].as_str() != Some(&error.message) {
+                wrong.push(format!("error {error}"));
+            }
+            return wrong;
+        }
+    };
+    schema.default(&mut new);
+    if row.get("unknown").is_some() && unknown != expected(row, "unknown") {
+        wrong.push(format!("unknown {unknown:?}"));
+    }
+    let stored = if row.get("object").is_some() { json!(new.0) } else { json!(new.get("spec")) };
+    if row.get("stored").is_some_and(|content| *content != stored) {
+        wrong.push(format!("stored {stored}"));
+    }
+    let old = object(row, "old_object", "old");
+    let validation = schema.validate(&new, old.as_ref(), &metadata_rules);
+    if texts(&validation.errors) != expected(row, "causes") {
+        wrong.push(format!("causes {:#?}", texts(&validation.errors)));
+    }
+    if validation.warnings != expected(row, "warnings") {
+        wrong.push(format!("warnings {:?}", validation.warnings));
+    }
+    wrong
+}
+
+fn check(file: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/structural").join(format!("{file}.json"));
+    let table: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let mut wrong = Vec::new();
+    for group in table["groups"].as_array().unwrap() {
+        let root = group
+            .get("root")
+            .cloned()
+            .unwrap_or_else(|| json!({"type": "object", "properties": {"spec": group["schema"]}}));
+        let schema = Schema::compile(&root, &names()).unwrap();
+        for row in group["rows"].as_array().into_iter().flatten() {
+            let differences = run(&schema, row);
+            if !differences.is_empty() {
+                wrong.push(format!("{row}\n   {}", differences.join("\n   ")));
+            }
+        }
+        if group.get("rules").is_some() {
+            let check = schema.check_rules(&FieldPath::new("schema"), &StoredRules::default(), &names());
+            let causes = [texts(&check.fields), texts(&check.expressions)].concat();
+            if causes != expected(group, "rules") {
+                wrong.push(format!("{root}\n   rules {causes:#?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{file}:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn unknown_fields_are_pruned() {
+    check("pruning");
+}
+
+#[test]
+fn defaults_and_nulls_match_table() {
+    check("defaults");
+}
+
+#[test]
+fn invalid_values_have_causes() {
+    check("values");
+}
+
+#[test]
+fn string_formats_match_table() {
+    check("formats");
+}
+
+#[test]
+fn schema_combinations_match_table() {
+    check("combinations");
+}
+
+#[test]
+fn duplicate_list_items_have_causes() {
+    check("lists");
+}
+
+#[test]
+fn embedded_objects_are_validated() {
+    check("embedded");
+}
+
+#[test]
+fn unchanged_invalid_values_are_tolerated() {
+    check("ratcheting");
+}
+
+#[test]
+fn rules_on_objects_have_causes() {
+    check("rules");
+}
+
+#[test]
+fn rules_of_definitions_have_causes() {
+    check("definitions");
+}
+
+#[test]
+fn every_table_has_a_test() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/structural");
+    let files: BTreeSet<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
+    let source = include_str!("tests.rs");
+    for file in files {
+        assert!(source.contains(&format!("check(\"{file}\")")), "{file}");
+    }
+}
+
+#[test]
+fn stored_object_with_malformed_metadata_loses_the_field() {
+    let root = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer", "default": 1}}}}});
+    let schema = Schema::compile(&root, &names()).unwrap();
+    let stored = json!({"kind": "K", "metadata": {"name": "a", "labels": 7, "other": 1}, "spec": {"x": 1}});
+    let mut object = Object::from_value(stored.clone()).unwrap();
+    schema.read(&mut object);
+    assert_eq!(json!(object.0), json!({"kind": "K", "metadata": {"name": "a"}, "spec": {"n": 1}}));
+    assert!(schema.conform(&mut Object::from_value(stored).unwrap()).is_err());
+}
+
+#[test]
+fn value_errors_of_a_default_have_its_path() {
+    let schema =
+        Schema::part(&json!({"type": "object", "properties": {"a": {"type": "integer"}}}), &names()).unwrap();
+    let path = FieldPath::new("s.default");
+    let errors = |value: Value| texts(&schema.validate_value(&value, &path, &metadata_rules).errors);
+    assert_eq!(
+        errors(json!("x")),
+        ["s.default: Invalid value: \"string\":  in body must be of type object: \"string\""]
+    );
+    assert_eq!(
+        errors(json!({"a": "x"})),
+        ["s.default.a: Invalid value: \"string\": a in body must be of type integer: \"string\""]
+    );
+    let mut value = json!({"a": 1, "b": 2});
+    assert_eq!(schema.prune_value(&mut value), ["b"]);
+    assert_eq!(value, json!({"a": 1}));
+}
+
+#[test]
+fn stored_rules_may_use_newer_functions() {
+    let root = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"v": {"type": "string", "maxLength": 20}},
+        "x-kubernetes-validations": [{"rule": "isSemver(self.v)"}]}}});
+    let schema = Schema::compile(&root, &names()).unwrap();
+    let path = FieldPath::new("schema");
+    assert_eq!(schema.check_rules(&path, &StoredRules::default(), &names()).expressions.len(), 1);
+    assert!(schema.check_rules(&path, &schema.stored_rules(), &names()).expressions.is_empty());
+    let object = |version: &str| Object::from_value(json!({"spec": {"v": version}})).unwrap();
+    assert!(schema.validate(&object("1.2.3"), None, &metadata_rules).errors.is_empty());
+    assert_eq!(
+        texts(&schema.validate(&object("1.2"), None, &metadata_rules).errors),
+        ["spec: Invalid value: failed rule: isSemver(self.v)"]
+    );
+}
+
+#[test]
+fn field_paths_resolve_against_schema() {
+    let root = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"a": {"type": "string"}, "b.c": {"type": "integer"}}},
+        "m": {"type": "object", "additionalProperties": {"type": "boolean"}}}});
+    let schema = Schema::compile(&root, &names()).unwrap();
+    let resolve = |path: &str, brackets: bool| {
+        schema.resolve_path(path, brackets).map(|found| format!("{} {}", found.path, found.type_name))
+    };
+    assert_eq!(resolve(".spec.a", false).as_deref(), Ok("spec.a string"));
+    assert_eq!(resolve(".spec['b.c']", true).as_deref(), Ok("spec.b.c integer"));
+    assert_eq!(resolve(".m.k", true).as_deref(), Ok("m[k] boolean"));
+    assert_eq!(resolve(".spec.none", true).unwrap_err(), "does not refer to a valid field");
+    assert_eq!(resolve(".spec['a']", false).unwrap_err(), "array notation is not allowed");
+    assert_eq!(resolve("spec", true).unwrap_err(), "expected [ or . but got: spec");
+}
+
+#[test]
+fn merge_type_follows_list_and_map_types() {
+    use schema::merge::{List, Merge};
+    let root = json!({"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {
+        "l": {"type": "array", "items": {"type": "string"}},
+        "s": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+        "m": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+              "items": {"type": "object", "properties": {"k": {"type": "string", "default": "d"}}}},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}});
+    let Merge::Struct(root) = Schema::compile(&root, &names()).unwrap().merge() else {
+        panic!("not a struct")
+    };
+    let root = root.resolve().unwrap();
+    assert!(root.rest().is_none() && root.field("metadata").is_some() && root.field("kind").is_some());
+    let Merge::Struct(spec) = &root.field("spec").unwrap().ty else { panic!("not a struct") };
+    assert!(spec.is_atomic());
+    let field = |name: &str| spec.resolve().unwrap().field(name).unwrap().ty.clone();
+    assert!(matches!(field("l"), Merge::List { list: List::Atomic, .. }));
+    assert!(matches!(field("s"), Merge::List { list: List::Set, .. }));
+    assert!(matches!(field("free"), Merge::Untyped { atomic: false }));
+    let Merge::List { list: List::Map(keys), .. } = field("m") else { panic!("not a map list") };
+    assert_eq!((keys[0].name.as_str(), &keys[0].default), ("k", &Some(json!("d"))));
+}
+
+#[test]
+fn too_deep_schema_is_rejected() {
+    let mut schema = json!({"type": "string"});
+    for _ in 0..super::DEPTH_MAX {
+        schema = json!({"type": "array", "items": schema});
+    }
+    assert_eq!(Schema::compile(&schema, &names()).unwrap_err(), super::SchemaError::TooDeep);
+}

@@ -1,0 +1,187 @@
+//! Validation of numbers: ranges and multiples.
+//!
+//! # Reference
+//!
+//! Limits of an integer lose their fraction, as in the reference. A multiple has a relative tolerance of
+//! 1e-9, because the quotient is a float. Texts show numbers in the shortest form.
+
+use apimachinery::field::FieldError;
+use apimachinery::object::{Number, Value};
+
+use super::super::node::Constraints;
+use super::super::place::Place;
+use super::Check;
+
+/// Tolerance of a quotient that should be an integer.
+const TOLERANCE: f64 = 1e-9;
+/// Largest integer that a JSON number represents exactly.
+const INTEGER_MAX: f64 = 9_007_199_254_740_991.0;
+
+/// Checks the multiple, the minimum and the maximum.
+pub(super) fn check(
+    check: &mut Check<'_>,
+    place: &Place<'_, '_>,
+    constraints: &Constraints,
+    number: &Number,
+) {
+    let number = Shape::of(number);
+    if let Some(factor) = constraints.multiple_of
+        && !number.is_multiple(factor)
+    {
+        fail(check, place, "a multiple of", &number.limit(factor));
+    }
+    if let Some(limit) = constraints.minimum
+        && number.is_below(limit, constraints.exclusive_minimum)
+    {
+        let words = if constraints.exclusive_minimum { "greater than" } else { "greater than or equal to" };
+        fail(check, place, words, &number.limit(limit));
+    }
+    if let Some(limit) = constraints.maximum
+        && number.is_above(limit, constraints.exclusive_maximum)
+    {
+        let words = if constraints.exclusive_maximum { "less than" } else { "less than or equal to" };
+        fail(check, place, words, &number.limit(limit));
+    }
+}
+
+fn fail(check: &mut Check<'_>, place: &Place<'_, '_>, words: &str, limit: &str) {
+    check.fail(place, |name, path| {
+        FieldError::invalid(path, place.data.to_value(), &format!("{name} in body should be {words} {limit}"))
+    });
+}
+
+/// A number as the reference decodes it.
+enum Shape {
+    Integer(i64),
+    Float(f64),
+}
+
+impl Shape {
+    fn of(number: &Number) -> Shape {
+        match number.as_i64() {
+            Some(integer) => Shape::Integer(integer),
+            None => Shape::Float(number.as_f64().unwrap_or(f64::NAN)),
+        }
+    }
+
+    fn is_multiple(&self, factor: f64) -> bool {
+        match *self {
+            Shape::Integer(integer) if truncate(factor) != 0 => {
+                integer.checked_rem(truncate(factor)).is_none_or(|rest| rest == 0)
+            }
+            #[expect(clippy::cast_precision_loss, reason = "the quotient is approximate anyway")]
+            Shape::Integer(integer) => has_integer_quotient(integer as f64, factor),
+            Shape::Float(float) => has_integer_quotient(float, factor),
+        }
+    }
+
+    fn is_below(&self, limit: f64, is_exclusive: bool) -> bool {
+        match *self {
+            Shape::Integer(integer) => {
+                let limit = truncate(limit);
+                integer < limit || is_exclusive && integer == limit
+            }
+            Shape::Float(float) => float < limit || is_exclusive && float <= limit,
+        }
+    }
+
+    fn is_above(&self, limit: f64, is_exclusive: bool) -> bool {
+        match *self {
+            Shape::Integer(integer) => {
+                let limit = truncate(limit);
+                integer > limit || is_exclusive && integer == limit
+            }
+            Shape::Float(float) => float > limit || is_exclusive && float >= limit,
+        }
+    }
+
+    /// A limit in the text of an error.
+    fn limit(&self, limit: f64) -> String {
+        match self {
+            Shape::Integer(_) if truncate(limit) != 0 || limit == 0.0 => truncate(limit).to_string(),
+            _ => show(limit),
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the reference drops the fraction of a limit")]
+fn truncate(limit: f64) -> i64 {
+    limit as i64
+}
+
+fn has_integer_quotient(number: f64, factor: f64) -> bool {
+    let quotient = if factor < 1.0 { 1.0 / factor * number } else { number / factor };
+    if !quotient.is_finite() || quotient.abs() > INTEGER_MAX {
+        return false;
+    }
+    let whole = quotient.trunc();
+    let distance = (quotient - whole).abs();
+    distance == 0.0 || distance / (quotient.abs() + whole.abs()) < TOLERANCE
+}
+
+/// Whether a number counts as an integer: without a fraction, and exact as a float.
+pub(super) fn is_integer(number: &Number) -> bool {
+    number.is_i64()
+        || number
+            .as_f64()
+            .is_some_and(|float| !number.is_u64() && float.fract() == 0.0 && float.abs() <= INTEGER_MAX)
+}
+
+/// Whether two values are equal; numbers are equal by value.
+pub(super) fn is_same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => match (a.as_i64(), b.as_i64()) {
+            (Some(a), Some(b)) => a == b,
+            _ => a.as_f64() == b.as_f64(),
+        },
+        _ => a == b,
+    }
+}
+
+/// The shortest text of a float, with an exponent below 1e-4 and from 1e21.
+fn show(float: f64) -> String {
+    let size = float.abs();
+    if size != 0.0 && !(1e-4..1e21).contains(&size) {
+        let text = format!("{float:e}");
+        let Some((digits, exponent)) = text.split_once('e') else { return text };
+        let (sign, exponent) = match exponent.strip_prefix('-') {
+            Some(exponent) => ('-', exponent),
+            None => ('+', exponent),
+        };
+        return format!("{digits}e{sign}{exponent:0>2}");
+    }
+    format!("{float}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_have_shortest_text() {
+        for (float, text) in [
+            (5.0, "5"),
+            (0.5, "0.5"),
+            (1e21, "1e+21"),
+            (1.5e-7, "1.5e-07"),
+            (-0.25, "-0.25"),
+            (1e20, "100000000000000000000"),
+        ] {
+            assert_eq!(show(float), text);
+        }
+    }
+
+    #[test]
+    fn quotient_tolerates_float_errors() {
+        for (number, factor, is_multiple) in [
+            (1.5, 0.5, true),
+            (0.7, 0.5, false),
+            (0.3, 0.1, true),
+            (4.35, 0.01, true),
+            (7.0, 2.0, false),
+            (1e300, 1e-10, false),
+        ] {
+            assert_eq!(has_integer_quotient(number, factor), is_multiple, "{number} by {factor}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Replays recorded custom objects: the areas `crd/` and `cel/` of the recorded exchanges, without a server.
+//! The recordings are in `CONFORMANCE_DIR`, by default beside the checkout; `none` skips the tests.
+//!
+//! The test compiles the schema of each recorded definition. It conforms, defaults and validates each created
+//! object and each merge-patched object, and compares status, causes and content with the recording.
+
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+
+use apimachinery::field::{FieldErrors, FieldPath};
+use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
+use apimachinery::object::{Map, Object};
+use extensions::structural::{Schema, StoredRules};
+use serde_json::{Value, json};
+
+/// Cases that depend on more than the schema of one version.
+const SKIPPED: [&str; 6] = [
+    "crd/status-subresource-and-generation",
+    "crd/scale-subresource",
+    "crd/storage-version-change",
+    "crd/object-finalizer-holds-the-definition",
+    "crd/update-needs-a-resource-version",
+    "crd/conflicting-names-wait",
+];
+
+fn names() -> Names {
+    Names::new(Preset::Kubernetes, DEFAULT_API_DOMAIN).unwrap()
+}
+
+fn no_metadata_rules(_: &Map<String, Value>, _: &FieldPath) -> FieldErrors {
+    FieldErrors::new()
+}
+
+fn cases(area: &str) -> Option<Vec<Value>> {
+    let folder = prerequisites::recordings()?;
+    let text = std::fs::read_to_string(folder.join(format!("cases/{area}.json"))).unwrap();
+    let file: Value = serde_json::from_str(&text).unwrap();
+    let cases = file["cases"].as_array().unwrap().iter();
+    Some(
+        cases
+            .filter(|case| case["name"].as_str().unwrap().starts_with(&format!("{area}/")))
+            .cloned()
+            .collect(),
+    )
+}
+
+fn merge_patch(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let fields = target.as_object_mut().unwrap();
+    for (name, value) in patch {
+        match value {
+            Value::Null => drop(fields.remove(name)),
+            value => merge_patch(fields.entry(name.clone()).or_insert(Value::Null), value),
+        }
+    }
+}
+
+/// Applies the operations `add` of a JSON Patch.
+fn json_patch(target: &mut Value, operations: &Value) -> bool {
+    operations.as_array().unwrap().iter().all(|operation| {
+        let (parent, name) = operation["path"].as_str().unwrap().rsplit_once('/').unwrap();
+        let fields = target.pointer_mut(parent).and_then(Value::as_object_mut);
+        match (operation["op"].as_str(), fields) {
+            (Some("add"), Some(fields)) => {
+                fields.insert(name.to_owned(), operation["value"].clone());
+                true
+            }
+            _ => false,
+        }
+    })
+}
+
+/// The outcome of a write: the stored object, or the causes.
+fn write(schema: &Schema, new: &Value, old: Option<&Value>) -> Result<Value, Vec<[String; 3]>> {
+    let mut object = Object::from_value(new.clone()).unwrap();
+    schema.conform(&mut object).unwrap();
+    schema.default(&mut object);
+    let old = old.map(|old| Object::from_value(old.clone()).unwrap());
+    let validation = schema.validate(&object, old.as_ref(), &no_metadata_rules);
+    if validation.errors.is_empty() {
+        return Ok(object.into_value());
+    }
+    let mut causes: Vec<[String; 3]> = validation
+        .errors
+        .iter()
+        .map(|error| [error.kind.reason().to_owned(), error.path.as_str().to_owned(), error.body()])
+        .collect();
+    causes.sort();
+    Err(causes)
+}
+
+fn recorded_causes(body: &Value) -> Option<Vec<[String; 3]>> {
+    let causes = body.get("details.causes").or_else(|| body.get("details")?.get("causes"))?.as_array()?;
+    let text = |cause: &Value, field: &str| cause[field].as_str().unwrap_or_default().to_owned();
+    let mut causes: Vec<[String; 3]> = causes
+        .iter()
+        .map(|cause| [text(cause, "reason"), text(cause, "field"), text(cause, "message")])
+        .collect();
+    causes.sort();
+    Some(causes)
+}
+
+/// Replays the objects of an area. Returns the number of compared steps.
+fn replay(area: &str) -> usize {
+    let Some(cases) = cases(area) else { return 0 };
+    let (mut wrong, mut compared) = (Vec::new(), 0);
+    for case in cases.iter().filter(|case| !SKIPPED.contains(&case["name"].as_str().unwrap())) {
+        let name = case["name"].as_str().unwrap();
+        let mut definition = Value::Null;
+        let mut schema: Option<Schema> = None;
+        let mut stored: BTreeMap<String, Value> = BTreeMap::new();
+        for (index, step) in case["steps"].as_array().unwrap().iter().enumerate() {
+            let (body, status) = (&step["body"], step["answer"]["status"].as_u64().unwrap());
+            let path = step["path"].as_str().unwrap();
+            let answer = &step["answer"]["body"];
+            let of_definition = path.contains("customresourcedefinitions");
+            if of_definition {
+                match step["method"].as_str() {
+                    Some("POST") if status == 201 => definition = body.clone(),
+                    Some("PATCH") if status == 200 && json_patch(&mut definition, body) => {}
+                    _ => continue,
+                }
+                let version = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+                schema = Some(Schema::compile(version, &names()).unwrap());
+                continue;
+            }
+            let Some(schema) = &schema else { continue };
+            let content_type = step["headers"]["Content-Type"].as_str().unwrap_or_default();
+            let object_name = path.split('?').next().unwrap().rsplit('/').next().unwrap();
+            let (new, old) = match step["method"].as_str().unwrap() {
+                "POST" if body.is_object() && status != 400 => (body.clone(), None),
+                "PATCH" if content_type.contains("merge-patch") => {
+                    let Some(old) = stored.get(object_name) else { continue };
+                    let mut new = old.clone();
+                    merge_patch(&mut new, body);
+                    (new, Some(old.clone()))
+                }
+                _ => continue,
+            };
+            if path.contains("fieldValidation=Strict") {
+                continue;
+            }
+            compared += 1;
+            match (write(schema, &new, old.as_ref()), status) {
+                (Ok(object), 200 | 201) => {
+                    for part in ["spec", "extra"].iter().filter(|part| answer[**part].is_object()) {
+                        if without_times(&object[*part]) != without_times(&answer[*part]) {
+                            wrong.push(format!(
+                                "{name} step {index}: {} not {}",
+                                object[*part], answer[*part]
+                            ));
+                        }
+                    }
+                    if !path.contains("dryRun") {
+                        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+                        stored.insert(name, object);
+                    }
+                }
+                (Err(causes), 422) => {
+                    if recorded_causes(answer).is_some_and(|recorded| recorded != causes) {
+                        let recorded = recorded_causes(answer);
+                        wrong.push(format!("{name} step {index}:\n  {causes:?}\nnot\n  {recorded:?}"));
+                    }
+                }
+                (outcome, _) => wrong.push(format!("{name} step {index}: {outcome:?}, status {status}")),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    compared
+}
+
+/// A value without masked texts.
+fn without_times(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(name, value)| {
+                !matches!(value.as_str(), Some("<time>" | "<uid>"))
+                    && !matches!(name.as_str(), "date-time" | "uuid")
+            });
+            // The recordings do not distinguish 1.0 and 1.
+            Value::Object(kept.map(|(name, value)| (name.clone(), without_times(value))).collect())
+        }
+        Value::Array(items) => items.iter().map(without_times).collect(),
+        Value::Number(number) => number.as_f64().map_or(Value::Null, Value::from),
+        other => other.clone(),
+    }
+}
+
+/// The part of a message after a shown rule.
+fn detail(message: &str) -> String {
+    let known =
+        ["compilation failed", "cel expression must", "messageExpression must", "estimated rule cost"];
+    let start = known.iter().filter_map(|text| message.find(text)).min();
+    let tail = start.map_or(message, |start| &message[start..]);
+    // The advice after a factor has other words.
+    tail.split("x (").next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn custom_objects_match_recorded_results() {
+    let compared = replay("crd");
+    assert!(compared == 0 || compared > 60, "{compared}");
+}
+
+#[test]
+fn rules_on_objects_match_recorded_results() {
+    let compared = replay("cel");
+    assert!(compared == 0 || compared > 40, "{compared}");
+}
+
+/// The rules of recorded definitions: fields and reasons of all causes, and messages without a tail.
+#[test]
+fn rules_of_definitions_match_recorded_results() {
+    let Some(cases) = cases("cel") else { return };
+    let (mut wrong, mut refused) = (Vec::new(), 0);
+    for case in &cases {
+        for (index, step) in case["steps"].as_array().unwrap().iter().enumerate() {
+            let body = &step["body"];
+            if body["kind"] != "CustomResourceDefinition" {
+                continue;
+            }
+            let version = &body["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+            let schema = Schema::compile(version, &names()).unwrap();
+            // The reference names the schema of a definition with one version so.
+            let path = FieldPath::new("spec.validation.openAPIV3Schema");
+            let check = schema.check_rules(&path, &StoredRules::default(), &names());
+            let mut causes: Vec<[String; 3]> = check
+                .fields
+                .iter()
+                .chain(check.expressions.iter())
+                .map(|error| [error.kind.reason().to_owned(), error.path.as_str().to_owned(), error.body()])
+                .collect();
+            // Long rules are shortened in messages, so that only the details are compared.
+            causes.iter_mut().for_each(|cause| cause[2] = detail(&cause[2]));
+            causes.sort();
+            let answer = &step["answer"];
+            let is_refused = answer["status"] == 422;
+            refused += usize::from(is_refused);
+            let mut recorded = recorded_causes(&answer["body"]).unwrap_or_default();
+            recorded.iter_mut().for_each(|cause| cause[2] = detail(&cause[2]));
+            recorded.sort();
+            let first = answer["body"]["details.causes[0].field"].as_str();
+            let is_first_right = first.is_none_or(|field| causes.iter().any(|cause| cause[1] == field));
+            let is_right = recorded.is_empty() || recorded == causes;
+            if is_refused == causes.is_empty() || !is_first_right || !is_right {
+                wrong.push(format!("{} step {index}:\n  {causes:?}\nnot\n  {recorded:?}", case["name"]));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(refused > 8, "{refused}");
+}
