@@ -19,7 +19,7 @@ use kinds::{Context, Registry, Resource};
 use serde_json::json;
 
 /// Minimum share of equal facts.
-const EQUAL_MIN: f64 = 0.97;
+const EQUAL_MIN: f64 = 0.98;
 
 /// Length after which recorded texts are cut.
 const TEXT_MAX: usize = 240;

@@ -40,11 +40,11 @@ pub(super) fn validate_expressions(
     }
     let stored: Vec<_> = old.schemas.iter().map(|schema| schema.0).collect();
     let is_unchanged = old.contain(schema);
-    let marker = format!(".{}[", names.schema_extension(SchemaExtension::Validations));
+    let marker = format!(".{}", names.schema_extension(SchemaExtension::Validations));
     let found = checks.validate_expressions(schema.0, &stored, path);
     let is_reported = |path: &str, is_estimate: bool| match path.rsplit_once(&marker) {
         None => true,
-        Some((part, _)) => !(is_unchanged && is_estimate) && !has_error_at(part, errors),
+        Some((part, _)) => !(has_error_at(part, errors) || is_unchanged && is_estimate),
     };
     found
         .iter()

@@ -117,7 +117,7 @@ fn validate_root(schema: Props<'_>, path: &FieldPath) -> Option<FieldError> {
         Some(Value::Bool(is_set)) => *is_set || !is_flag(keyword),
         value => value.is_some(),
     };
-    let is_forbidden = |keywords: &[&str]| keywords.iter().any(|keyword| has(keyword));
+    let is_forbidden = |keywords: &[&str]| keywords.iter().any(&has);
     let forbidden = || {
         let detail = format!(
             "only [{ROOT_FIELDS}] fields are allowed at the root of the schema if the status subresource is enabled"

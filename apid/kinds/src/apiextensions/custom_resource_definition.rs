@@ -10,7 +10,7 @@ use apimachinery::object::Object;
 use extensions::definition::{self, CompiledChecks, Environment};
 
 use crate::{
-    Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
+    Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource,
     UnenforcedKind, metadata, unenforced,
 };
 
@@ -49,10 +49,6 @@ impl Strategy for CustomResourceDefinition {
 
     fn unenforced(&self) -> Option<&'static UnenforcedKind> {
         Some(&unenforced::CUSTOM_RESOURCES)
-    }
-
-    fn status_writes(&self) -> StatusWrites {
-        StatusWrites::StatusOnly
     }
 
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
