@@ -20,6 +20,7 @@ const COMPLETE_RESOURCES: &[&str] = &[
     "clusterrolebindings",
     "clusterroles",
     "configmaps",
+    "customresourcedefinitions",
     "events",
     "leases",
     "namespaces",

@@ -63,7 +63,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     if name.is_empty() {
         errors.push("name part must be non-empty".to_owned());
     } else if name.len() > LABEL_MAX {
-        errors.push(format!("name part {}", too_long(LABEL_MAX)));
+        errors.push(format!("name part {}", too_many_bytes(LABEL_MAX)));
     }
     if !is_label_text(name) {
         errors.push(format!("name part {QUALIFIED}"));
@@ -73,7 +73,14 @@ pub fn qualified_name(text: &str) -> Vec<String> {
 
 /// Validates a label value.
 pub fn label_value(text: &str) -> Vec<String> {
-    check(text, LABEL_MAX, LABEL_VALUE, |t| t.is_empty() || is_label_text(t))
+    let mut errors = Vec::new();
+    if text.len() > LABEL_MAX {
+        errors.push(too_many_bytes(LABEL_MAX));
+    }
+    if !text.is_empty() && !is_label_text(text) {
+        errors.push(LABEL_VALUE.to_owned());
+    }
+    errors
 }
 
 /// Validates a data key of a ConfigMap or Secret, which is also a file name.
@@ -99,6 +106,11 @@ fn check(text: &str, max: usize, message: &str, valid: impl Fn(&str) -> bool) ->
         errors.push(message.to_owned());
     }
     errors
+}
+
+/// Message for labels and qualified names; kube-apiserver counts characters of other names.
+fn too_many_bytes(max: usize) -> String {
+    format!("must be no more than {max} bytes")
 }
 
 fn too_long(max: usize) -> String {
@@ -161,6 +173,8 @@ mod tests {
                 ("-x", 1),
             ],
         );
+        assert_eq!(label_value(&"v".repeat(64)), ["must be no more than 63 bytes"]);
+        assert_eq!(label_1035(&"v".repeat(64)), ["must be no more than 63 characters"]);
         check_all(label_value, &["", "a", "A_b.c-1"], &[("-a", 1), ("a!", 1), (&"v".repeat(64), 1)]);
         check_all(
             config_key,

@@ -225,6 +225,8 @@ pub fn approval_policy(definition: &Object, names: &Names) -> Option<Condition> 
 /// State of the deletion of the objects of a deleted definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deletion {
+    /// The definition is marked; see [`begin_deletion`].
+    Pending,
     /// Objects are being deleted.
     InProgress,
     /// The kind was never served, so that no objects exist.
@@ -240,6 +242,11 @@ pub enum Deletion {
 /// The condition `Terminating`.
 pub fn terminating(deletion: &Deletion) -> Condition {
     let (status, reason, message) = match deletion {
+        Deletion::Pending => (
+            "True",
+            "InstanceDeletionPending",
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        ),
         Deletion::InProgress => {
             ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
         }
@@ -254,6 +261,20 @@ pub fn terminating(deletion: &Deletion) -> Condition {
 /// Finalizer that keeps a definition until all its objects are deleted.
 pub fn cleanup_finalizer(names: &Names) -> String {
     format!("customresourcecleanup.{}", names.group("apiextensions"))
+}
+
+/// Prepares the first deletion of a definition: adds the finalizer and the condition `Terminating`.
+/// The caller sets `deletionTimestamp`.
+pub fn begin_deletion(definition: &mut Object, names: &Names, now: &str) {
+    let finalizer = cleanup_finalizer(names);
+    if !definition.finalizers().any(|known| known == finalizer) {
+        let finalizers = definition.meta_mut().entry("finalizers").or_insert(Value::Null);
+        match finalizers {
+            Value::Array(finalizers) => finalizers.push(finalizer.into()),
+            other => *other = vec![finalizer].into(),
+        }
+    }
+    set_condition(definition, &terminating(&Deletion::Pending), now);
 }
 
 /// Writes a condition. Returns whether the definition changed.

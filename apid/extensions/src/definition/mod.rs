@@ -6,7 +6,8 @@
 //!
 //! 1. [`set_defaults`];
 //! 2. [`record_stored_version`] when the status has its final content, except for writes to `status`;
-//! 3. [`validate_create`], [`validate_update`] or [`validate_status_update`].
+//! 3. [`validate_create`], [`validate_update`] or [`validate_status_update`];
+//! 4. [`warnings`].
 //!
 //! [`conditions`] computes accepted names and conditions. [`keywords`] defines the names of schema extensions
 //! in requests and in memory: a definition in memory has the same names under both presets.
@@ -25,11 +26,16 @@
 
 mod approval;
 mod certificates;
+mod checks;
 mod columns;
+mod compiled_checks;
 pub mod conditions;
 mod conversion;
+mod default_values;
 mod defaults;
+mod expressions;
 mod field_path;
+mod formats;
 pub mod keywords;
 mod list_types;
 mod name_rules;
@@ -50,10 +56,14 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::{Names, SchemaExtension};
 use apimachinery::object::{Object, Value};
 
+pub use checks::{SchemaChecks, SchemaPart};
+pub use compiled_checks::CompiledChecks;
 pub use defaults::{record_stored_version, set_defaults, storage_version};
+pub use formats::warnings;
 
 use columns::validate_columns;
 use conversion::{Conversion, validate_conversion};
+use expressions::OldSchemas;
 use props::Props;
 use schema_rules::{SchemaRules, validate_schema};
 use selectable_fields::validate_selectable_fields;
@@ -61,21 +71,32 @@ use spec::{Spec, Version};
 use subresources::validate_subresources;
 use update::Tolerance;
 
+/// Environment of the validation.
+#[derive(Clone, Copy)]
+pub struct Environment<'a> {
+    /// Names of the preset.
+    pub names: &'a Names,
+    /// Checks of defaults and expressions; without them both are not validated.
+    pub checks: Option<&'a dyn SchemaChecks>,
+}
+
 /// Validates a new definition, without the general rules of its metadata.
-pub fn validate_create(definition: &Object, names: &Names) -> FieldErrors {
+pub fn validate_create(definition: &Object, environment: Environment<'_>) -> FieldErrors {
     let spec = Spec::new(definition);
     let mut errors = name_rules::validate_object_name(definition, &spec);
-    errors.extend(validate_spec(&spec, Tolerance::CREATE, names));
-    errors.extend(validate_rest(definition, None, &spec, names));
+    errors.extend(validate_spec(&spec, Tolerance::CREATE, &OldSchemas::default(), environment));
+    errors.extend(validate_rest(definition, None, &spec, environment.names));
     errors
 }
 
 /// Validates an update of the main resource, without the general rules of its metadata.
-pub fn validate_update(definition: &Object, old: &Object, names: &Names) -> FieldErrors {
+pub fn validate_update(definition: &Object, old: &Object, environment: Environment<'_>) -> FieldErrors {
     let spec = Spec::new(definition);
-    let mut errors = validate_spec(&spec, Tolerance::of_update(old, names), names);
+    let tolerance = Tolerance::of_update(old, environment.names, environment.checks);
+    let old_schemas = OldSchemas { schemas: Spec::new(old).schemas().collect() };
+    let mut errors = validate_spec(&spec, tolerance, &old_schemas, environment);
     errors.extend(update::validate_immutable_fields(&spec, old));
-    errors.extend(validate_rest(definition, Some(old), &spec, names));
+    errors.extend(validate_rest(definition, Some(old), &spec, environment.names));
     errors
 }
 
@@ -107,7 +128,12 @@ fn validate_rest(definition: &Object, old: Option<&Object>, spec: &Spec<'_>, nam
     errors
 }
 
-fn validate_spec(spec: &Spec<'_>, mut tolerance: Tolerance, names: &Names) -> FieldErrors {
+fn validate_spec(
+    spec: &Spec<'_>,
+    mut tolerance: Tolerance,
+    old: &OldSchemas<'_>,
+    environment: Environment<'_>,
+) -> FieldErrors {
     let path = FieldPath::new("spec");
     let versions_path = path.child("versions");
     let mut errors = name_rules::validate_group(spec.text("group"), &path.child("group"));
@@ -122,7 +148,8 @@ fn validate_spec(spec: &Spec<'_>, mut tolerance: Tolerance, names: &Names) -> Fi
     if !preserves || has_defaults || spec.schemas().any(has_extension) {
         tolerance.requires_structure = true;
     }
-    let rules = SchemaRules { names, tolerance: &tolerance };
+    let Environment { names, checks } = environment;
+    let rules = SchemaRules { names, tolerance: &tolerance, old, checks };
     for (index, version) in spec.versions.iter().enumerate() {
         let path = versions_path.index(index);
         errors.extend(name_rules::validate_label(version.name(), &path.child("name")));

@@ -10,6 +10,9 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::{Names, SchemaExtension};
 use apimachinery::object::Value;
 
+use super::checks::SchemaChecks;
+use super::default_values::validate_defaults;
+use super::expressions::{OldSchemas, validate_expressions};
 use super::properties::{PropertyRules, validate_properties};
 use super::props::Props;
 use super::structure::{unsupported, validate_structure};
@@ -53,6 +56,8 @@ const FORBIDDEN_EXTENSIONS: [SchemaExtension; 5] = [
 pub(super) struct SchemaRules<'a> {
     pub(super) names: &'a Names,
     pub(super) tolerance: &'a Tolerance,
+    pub(super) old: &'a OldSchemas<'a>,
+    pub(super) checks: Option<&'a dyn SchemaChecks>,
 }
 
 /// Validates a schema. `path` is the path of the field that has `openAPIV3Schema`.
@@ -72,10 +77,19 @@ pub(super) fn validate_schema(
         errors.push(FieldError::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));
     }
     let mut unsupported_keyword = None;
+    // Expressions need a structural schema with valid defaults.
+    let mut expression_checks = None;
     if tolerance.requires_structure {
         unsupported_keyword = unsupported(schema, names);
         if unsupported_keyword.is_none() {
-            errors.extend(validate_structure(schema, names, &path));
+            let structure = validate_structure(schema, names, &path);
+            let is_structural = structure.is_empty();
+            errors.extend(structure);
+            if let Some(checks) = rules.checks.filter(|_| is_structural) {
+                let defaults = validate_defaults(schema, tolerance.requires_pruned_defaults, checks, &path);
+                expression_checks = Some(checks).filter(|_| defaults.is_empty());
+                errors.extend(defaults);
+            }
         }
     }
     let property_rules = PropertyRules {
@@ -84,7 +98,11 @@ pub(super) fn validate_schema(
         requires_atomic_set_items: tolerance.requires_atomic_set_items,
         requires_map_keys: tolerance.requires_map_keys,
     };
-    errors.extend(validate_properties(schema, property_rules, &path));
+    let properties = validate_properties(schema, property_rules, &path);
+    let expressions = expression_checks
+        .map(|checks| validate_expressions(schema, rules.old, &properties, checks, names, &path));
+    errors.extend(properties);
+    errors.extend(expressions.unwrap_or_default());
     if errors.is_empty() {
         errors.extend(unsupported_keyword.map(|message| FieldError::invalid(&path, "", &message)));
     }
@@ -99,7 +117,7 @@ fn validate_root(schema: Props<'_>, path: &FieldPath) -> Option<FieldError> {
         Some(Value::Bool(is_set)) => *is_set || !is_flag(keyword),
         value => value.is_some(),
     };
-    let is_forbidden = |keywords: &[&str]| keywords.iter().any(|keyword| has(keyword));
+    let is_forbidden = |keywords: &[&str]| keywords.iter().any(&has);
     let forbidden = || {
         let detail = format!(
             "only [{ROOT_FIELDS}] fields are allowed at the root of the schema if the status subresource is enabled"

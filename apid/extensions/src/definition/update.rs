@@ -5,10 +5,13 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 
 use super::certificates::validate_bundle;
+use super::checks::SchemaChecks;
 use super::conditions::is_established;
 use super::conversion::{Conversion, ConversionRules};
+use super::default_values::has_unpruned_default;
 use super::list_types::{has_invalid_map_list, has_set_of_granular_items};
 use super::properties::TYPES;
+use super::props::Props;
 use super::spec::{Spec, Version};
 use super::structure::{unsupported, validate_structure};
 
@@ -21,6 +24,8 @@ pub(super) struct Tolerance {
     pub(super) requires_known_types: bool,
     /// Each schema is structural.
     pub(super) requires_structure: bool,
+    /// Defaults have no fields that pruning drops.
+    pub(super) requires_pruned_defaults: bool,
     /// Items of sets are scalar or atomic.
     pub(super) requires_atomic_set_items: bool,
     /// Keys of map lists always have a value.
@@ -35,17 +40,18 @@ impl Tolerance {
         requires_schema: true,
         requires_known_types: true,
         requires_structure: true,
+        requires_pruned_defaults: true,
         requires_atomic_set_items: true,
         requires_map_keys: true,
         conversion: ConversionRules { requires_known_review_version: true, allows_invalid_bundle: true },
     };
 
     /// The rules for an update of an old definition.
-    pub(super) fn of_update(old: &Object, names: &Names) -> Tolerance {
+    pub(super) fn of_update(old: &Object, names: &Names, checks: Option<&dyn SchemaChecks>) -> Tolerance {
         let spec = Spec::new(old);
         let conversion = Conversion::of(spec.fields);
         let lacks_schema = spec.common.schema().is_none() && spec.versions.iter().any(lacks_schema);
-        let is_structural = |schema| {
+        let is_structural = |schema: Props<'_>| {
             unsupported(schema, names).is_none()
                 && validate_structure(schema, names, &FieldPath::root()).is_empty()
         };
@@ -57,6 +63,9 @@ impl Tolerance {
                 .schemas()
                 .any(|schema| schema.any(&mut |part| !part.ty().is_empty() && !TYPES.contains(&part.ty()))),
             requires_structure: spec.schemas().all(is_structural),
+            requires_pruned_defaults: !checks.is_some_and(|checks| {
+                spec.schemas().any(|schema| is_structural(schema) && has_unpruned_default(schema, checks))
+            }),
             requires_atomic_set_items: !spec.schemas().any(has_set_of_granular_items),
             requires_map_keys: !spec.schemas().any(|schema| has_invalid_map_list(schema, names)),
             conversion: ConversionRules {

@@ -1,13 +1,21 @@
 //! CustomResourceDefinition: a user-defined kind.
+//!
+//! # Contract
+//!
+//! The crate `extensions` has the rules; this file connects them with the writes. Objects of this kind have
+//! the stored names of schema extensions; see [`extensions::definition::keywords`].
 
 use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
-use extensions::definition;
+use extensions::definition::{self, CompiledChecks, Environment};
 
 use crate::{
-    Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
+    Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource,
+    metadata,
 };
+
+const STATUS: &str = "status";
 
 pub(super) const KIND: Kind = Kind {
     group: "apiextensions",
@@ -40,10 +48,6 @@ impl Strategy for CustomResourceDefinition {
         false
     }
 
-    fn status_writes(&self) -> StatusWrites {
-        StatusWrites::StatusOnly
-    }
-
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         definition::set_defaults(object);
     }
@@ -53,22 +57,32 @@ impl Strategy for CustomResourceDefinition {
     }
 
     fn prepare_update(&self, new: &mut Object, _old: &Object, ctx: &Context<'_>) {
-        if ctx.subresource != "status" {
+        if ctx.subresource != STATUS {
             definition::record_stored_version(new);
         }
     }
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
-        definition::validate_create(object, ctx.names)
+        let checks = checks(ctx);
+        definition::validate_create(object, Environment { names: ctx.names, checks: Some(&checks) })
     }
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        if ctx.subresource == STATUS {
+            return definition::validate_status_update(new);
+        }
+        let checks = checks(ctx);
+        definition::validate_update(new, old, Environment { names: ctx.names, checks: Some(&checks) })
+    }
+
+    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
         match ctx.subresource {
-            "status" => definition::validate_status_update(new),
-            _ => definition::validate_update(new, old, ctx.names),
+            STATUS => Vec::new(),
+            _ => definition::warnings(new, old, &checks(ctx)),
         }
     }
 
+    /// The rules for updates tolerate violations of old definitions and include all rules.
     fn revalidates(&self, _subresource: &str) -> bool {
         false
     }
@@ -77,4 +91,9 @@ impl Strategy for CustomResourceDefinition {
     fn deletion_finalizer(&self, names: &Names) -> Option<String> {
         Some(definition::conditions::cleanup_finalizer(names))
     }
+}
+
+/// Checks of defaults and expressions.
+fn checks<'a>(ctx: &Context<'a>) -> CompiledChecks<'a> {
+    CompiledChecks { names: ctx.names, metadata: &metadata::validate_embedded }
 }

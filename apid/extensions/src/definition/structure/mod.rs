@@ -13,7 +13,6 @@
 mod completeness;
 mod invariants;
 mod nested;
-mod pattern;
 mod unsupported;
 
 use apimachinery::field::{FieldErrors, FieldPath};

@@ -4,9 +4,9 @@ use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::names::{Names, SchemaExtension};
 use apimachinery::object::Value;
 
-use super::pattern;
 use crate::definition::props::Props;
 use crate::definition::schema_path::{ErrorSink, SchemaPath};
+use crate::structural::pattern_error;
 
 /// The `anyOf` that selects the types of an integer or string, which has an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,9 @@ pub(super) fn validate_value_rules(
         validate_branch(not, SkippedAnyOf::None, &path.field("not"), names, errors);
     }
     let text = schema.text("pattern");
-    if let Some(reason) = pattern::syntax_error(text) {
+    if !text.is_empty()
+        && let Some(reason) = pattern_error(text)
+    {
         let detail = format!("must be a valid regular expression, but isn't: {reason}");
         errors.add(&path.field("pattern"), |path| FieldError::invalid(path, text, &detail));
     }

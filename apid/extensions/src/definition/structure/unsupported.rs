@@ -27,7 +27,7 @@ pub(crate) fn unsupported(schema: Props<'_>, names: &Names) -> Option<String> {
         .or_else(|| match schema.items() {
             Items::Absent => None,
             Items::One(items) => unsupported(items, names),
-            Items::Many(list) if list.is_empty() => None,
+            Items::Many([]) => None,
             Items::Many(_) => Some("OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned()),
         })
         .or_else(|| schema.schemas("properties").find_map(|(_, property)| unsupported(property, names)))

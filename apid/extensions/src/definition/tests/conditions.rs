@@ -157,6 +157,7 @@ fn approval_condition_exists_only_in_protected_groups() {
 #[test]
 fn terminating_condition_follows_deletion() {
     for (deletion, status, reason) in [
+        (Deletion::Pending, "True", "InstanceDeletionPending"),
         (Deletion::InProgress, "True", "InstanceDeletionInProgress"),
         (Deletion::NeverEstablished, "False", "NeverEstablished"),
         (Deletion::Failed("could not list".to_owned()), "True", "InstanceDeletionFailed"),
@@ -166,4 +167,15 @@ fn terminating_condition_follows_deletion() {
         let condition = terminating(&deletion);
         assert_eq!((condition.status, condition.reason.as_str()), (status, reason));
     }
+}
+
+#[test]
+fn first_deletion_adds_finalizer_once() {
+    let names = Names::new(Preset::Svc, "example.test").unwrap();
+    let mut widget = definition("widgets", "Widget", json!([]));
+    begin_deletion(&mut widget, &names, "1");
+    begin_deletion(&mut widget, &names, "2");
+    let finalizers: Vec<&str> = widget.finalizers().collect();
+    assert_eq!(finalizers, ["customresourcecleanup.apiextensions.example.test"]);
+    assert_eq!(find_condition(&widget, TERMINATING).unwrap()["lastTransitionTime"], "1");
 }

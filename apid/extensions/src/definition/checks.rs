@@ -1,0 +1,50 @@
+//! Checks that need a compiled schema.
+
+use apimachinery::field::{FieldErrors, FieldPath};
+use apimachinery::object::{Map, Object, Value};
+
+use super::props::Props;
+
+/// A part of a schema.
+#[derive(Clone, Copy, Debug)]
+pub struct SchemaPart<'a> {
+    /// The part, with the stored names of schema extensions.
+    pub schema: &'a Map<String, Value>,
+    /// Whether the part is the root, which describes an object with `apiVersion`, `kind` and `metadata`.
+    pub is_resource: bool,
+}
+
+impl<'a> SchemaPart<'a> {
+    /// A part below the root.
+    pub(super) fn of_field(schema: Props<'a>) -> Self {
+        SchemaPart { schema: schema.0, is_resource: false }
+    }
+}
+
+/// Checks that need a compiled schema. The schema is structural.
+pub trait SchemaChecks {
+    /// Whether pruning drops a field of a value.
+    fn has_unknown_fields(&self, part: SchemaPart<'_>, value: &Value) -> bool;
+
+    /// Validates a value, with the metadata of embedded objects and with validation rules.
+    fn validate_value(&self, part: SchemaPart<'_>, value: &Value, path: &FieldPath) -> FieldErrors;
+
+    /// Checks the type and metadata of an object under the schema of an embedded object.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which the metadata is invalid.
+    fn check_metadata(&self, embedded: &Map<String, Value>, object: Object) -> Result<(), String>;
+
+    /// Validates the expressions of a schema, with their cost estimates. Expressions of the `stored` schemas
+    /// may use functions of newer releases.
+    fn validate_expressions(
+        &self,
+        schema: &Map<String, Value>,
+        stored: &[&Map<String, Value>],
+        path: &FieldPath,
+    ) -> FieldErrors;
+
+    /// Whether validation checks texts of a format.
+    fn is_known_format(&self, format: &str) -> bool;
+}

@@ -1,0 +1,75 @@
+//! Checks of defaults and expressions with compiled schemas.
+
+use apimachinery::field::{FieldErrors, FieldPath};
+use apimachinery::names::Names;
+use apimachinery::object::{Map, Object, Value};
+
+use super::checks::{SchemaChecks, SchemaPart};
+use crate::structural::{MetadataRules, Schema, StoredRules, is_supported_format};
+
+/// Checks that compile the schemas of a definition.
+#[derive(Clone, Copy)]
+pub struct CompiledChecks<'a> {
+    /// Names of the preset.
+    pub names: &'a Names,
+    /// Rules for the metadata of embedded objects.
+    pub metadata: MetadataRules<'a>,
+}
+
+impl CompiledChecks<'_> {
+    fn compile(&self, part: SchemaPart<'_>) -> Option<Schema> {
+        let value = Value::Object(part.schema.clone());
+        let compile = if part.is_resource { Schema::compile } else { Schema::part };
+        compile(&value, self.names).ok()
+    }
+}
+
+impl SchemaChecks for CompiledChecks<'_> {
+    fn has_unknown_fields(&self, part: SchemaPart<'_>, value: &Value) -> bool {
+        let mut pruned = value.clone();
+        self.compile(part).is_some_and(|schema| {
+            schema.prune_value(&mut pruned);
+            pruned != *value
+        })
+    }
+
+    fn validate_value(&self, part: SchemaPart<'_>, value: &Value, path: &FieldPath) -> FieldErrors {
+        self.compile(part)
+            .map(|schema| schema.validate_value(value, path, self.metadata).errors)
+            .unwrap_or_default()
+    }
+
+    fn check_metadata(&self, embedded: &Map<String, Value>, object: Object) -> Result<(), String> {
+        let part = SchemaPart { schema: embedded, is_resource: true };
+        let Some(schema) = self.compile(part) else { return Ok(()) };
+        let mut object = object;
+        schema.conform(&mut object).map_err(|error| error.message)?;
+        let Some(metadata) = object.meta() else { return Ok(()) };
+        let errors = (self.metadata)(metadata, &FieldPath::new("metadata"));
+        let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        match messages.as_slice() {
+            [] => Ok(()),
+            [message] => Err(message.clone()),
+            messages => Err(format!("[{}]", messages.join(", "))),
+        }
+    }
+
+    fn validate_expressions(
+        &self,
+        schema: &Map<String, Value>,
+        stored: &[&Map<String, Value>],
+        path: &FieldPath,
+    ) -> FieldErrors {
+        let compile = |schema| self.compile(SchemaPart { schema, is_resource: true });
+        let Some(compiled) = compile(schema) else { return FieldErrors::new() };
+        let mut rules = StoredRules::default();
+        for schema in stored.iter().filter_map(|schema| compile(schema)) {
+            rules.extend(schema.stored_rules());
+        }
+        compiled.check_rules(path, &rules, self.names).expressions
+    }
+
+    fn is_known_format(&self, format: &str) -> bool {
+        is_supported_format(format)
+    }
+}

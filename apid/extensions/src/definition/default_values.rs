@@ -1,0 +1,221 @@
+//! Rules for default values.
+//!
+//! # Contract
+//!
+//! A default must be valid under its own schema and have no fields that pruning drops. A default inside the
+//! metadata of an embedded object is validated as a part of a whole object. Defaults below
+//! `additionalProperties` have no rules.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded work): the schema of a default compiles once for each default above it.
+
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::names::SchemaExtension;
+use apimachinery::object::{Map, Object, Value};
+
+use super::checks::{SchemaChecks, SchemaPart};
+use super::props::Props;
+use super::schema_path::{ErrorSink, SchemaPath};
+
+/// Validates the defaults of a structural schema.
+pub(super) fn validate_defaults(
+    schema: Props<'_>,
+    requires_pruned: bool,
+    checks: &dyn SchemaChecks,
+    path: &FieldPath,
+) -> FieldErrors {
+    let mut walk = Walk { checks, requires_pruned, errors: FieldErrors::new() };
+    walk.visit(schema, &SchemaPath::root(path), Position::root(schema));
+    walk.errors
+}
+
+/// Whether a structural schema has a default with fields that pruning drops.
+pub(super) fn has_unpruned_default(schema: Props<'_>, checks: &dyn SchemaChecks) -> bool {
+    schema.any(&mut |part| {
+        let default = part.get("default").filter(|default| default.is_object() || default.is_array());
+        default.is_some_and(|default| checks.has_unknown_fields(SchemaPart::of_field(part), default))
+    })
+}
+
+/// Position of a part below the closest embedded object.
+#[derive(Clone, Copy)]
+struct Position<'a> {
+    /// The schema of the embedded object.
+    embedded: Props<'a>,
+    /// The steps from the embedded object, innermost first.
+    steps: Option<&'a Steps<'a>>,
+    /// Whether the part describes `apiVersion`, `kind` or `metadata` of the embedded object.
+    is_in_metadata: bool,
+    is_root: bool,
+}
+
+/// A step from an object to a field, or from a list to an item.
+struct Steps<'a> {
+    outer: Option<&'a Steps<'a>>,
+    field: Option<&'a str>,
+}
+
+impl<'a> Position<'a> {
+    fn root(schema: Props<'a>) -> Self {
+        Position { embedded: schema, steps: None, is_in_metadata: false, is_root: true }
+    }
+
+    /// An object with a value at the position.
+    fn surround(self, value: Value) -> Object {
+        let mut value = value;
+        let mut step = self.steps;
+        while let Some(inner) = step {
+            value = match inner.field {
+                Some(field) => Value::Object(Map::from_iter([(field.to_owned(), value)])),
+                None => Value::Array(vec![value]),
+            };
+            step = inner.outer;
+        }
+        let mut object = Object::from_value(value).unwrap_or_default();
+        for (field, text) in [("apiVersion", "validation/v1"), ("kind", "Validation")] {
+            if object.get(field).is_none() {
+                object.set(field, text);
+            }
+        }
+        object
+    }
+}
+
+struct Walk<'a> {
+    checks: &'a dyn SchemaChecks,
+    requires_pruned: bool,
+    errors: FieldErrors,
+}
+
+impl Walk<'_> {
+    fn visit(&mut self, schema: Props<'_>, path: &SchemaPath<'_>, position: Position<'_>) {
+        let is_embedded = position.is_root || schema.has_extension(SchemaExtension::EmbeddedResource);
+        let position = if is_embedded {
+            Position { embedded: schema, steps: None, is_in_metadata: false, ..position }
+        } else {
+            position
+        };
+        if let Some(default) = schema.get("default") {
+            self.check(schema, default, &path.field("default"), position);
+        }
+        if let Some(items) = schema.item_schema() {
+            let steps = Steps { outer: position.steps, field: None };
+            let position = Position { steps: Some(&steps), is_root: false, ..position };
+            self.visit(items, &path.field("items"), position);
+        }
+        let properties = path.field("properties");
+        for (name, property) in schema.schemas("properties") {
+            let steps = Steps { outer: position.steps, field: Some(name) };
+            let begins_metadata = is_embedded && matches!(name, "metadata" | "apiVersion" | "kind");
+            let position = Position {
+                steps: Some(&steps),
+                is_in_metadata: position.is_in_metadata || begins_metadata,
+                is_root: false,
+                ..position
+            };
+            self.visit(property, &properties.key(name), position);
+        }
+    }
+
+    fn check(&mut self, schema: Props<'_>, default: &Value, path: &SchemaPath<'_>, position: Position<'_>) {
+        let part = SchemaPart { schema: schema.0, is_resource: position.is_root };
+        if position.is_in_metadata {
+            let object = position.surround(default.clone());
+            if let Err(reason) = self.checks.check_metadata(position.embedded.0, object) {
+                let detail = format!("must result in valid metadata: {reason}");
+                self.errors.add(path, |path| FieldError::invalid(path, default.clone(), &detail));
+                return;
+            }
+        } else if self.requires_pruned && self.checks.has_unknown_fields(part, default) {
+            let detail = "must not have unknown fields";
+            self.errors.add(path, |path| FieldError::invalid(path, default.clone(), detail));
+        }
+        self.errors.extend(self.checks.validate_value(part, default, &path.render()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Checks that compare types only.
+    struct TypeChecks;
+
+    impl SchemaChecks for TypeChecks {
+        fn has_unknown_fields(&self, part: SchemaPart<'_>, value: &Value) -> bool {
+            let known = part.schema.get("properties").and_then(Value::as_object);
+            let mut fields = value.as_object().into_iter().flatten();
+            fields.any(|(field, _)| !known.is_some_and(|known| known.contains_key(field)))
+        }
+
+        fn validate_value(&self, part: SchemaPart<'_>, value: &Value, path: &FieldPath) -> FieldErrors {
+            let is_text = part.schema.get("type").and_then(Value::as_str) == Some("string");
+            let error = FieldError::type_invalid(path, value.clone(), "type");
+            (is_text != value.is_string()).then_some(error).into_iter().collect()
+        }
+
+        fn check_metadata(&self, _embedded: &Map<String, Value>, object: Object) -> Result<(), String> {
+            let is_valid = object.name() != "bad" && object.kind() == "Validation";
+            if is_valid { Ok(()) } else { Err("metadata.name: no".to_owned()) }
+        }
+
+        fn validate_expressions(
+            &self,
+            _schema: &Map<String, Value>,
+            _stored: &[&Map<String, Value>],
+            _path: &FieldPath,
+        ) -> FieldErrors {
+            FieldErrors::new()
+        }
+
+        fn is_known_format(&self, _format: &str) -> bool {
+            true
+        }
+    }
+
+    #[track_caller]
+    fn check(schema: Value, expected: &[&str]) {
+        let errors = validate_defaults(Props::of(&schema).unwrap(), true, &TypeChecks, &FieldPath::new("s"));
+        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{schema}");
+    }
+
+    #[test]
+    fn defaults_are_valid_and_pruned() {
+        let with = |property: Value| json!({"type": "object", "properties": {"x": property}});
+        check(with(json!({"type": "string", "default": "a"})), &[]);
+        check(
+            with(json!({"type": "string", "default": 1})),
+            &["s.properties[x].default: Invalid value: 1: type"],
+        );
+        check(
+            with(json!({"type": "object", "default": {"y": 1}})),
+            &["s.properties[x].default: Invalid value: {\"y\":1}: must not have unknown fields"],
+        );
+        let items = json!({"type": "object", "properties": {"a": {"type": "string", "default": 1}}});
+        check(
+            with(json!({"type": "array", "items": items})),
+            &["s.properties[x].items.properties[a].default: Invalid value: 1: type"],
+        );
+        let unpruned = with(json!({"type": "object", "default": {"y": 1}}));
+        assert!(has_unpruned_default(Props::of(&unpruned).unwrap(), &TypeChecks));
+    }
+
+    #[test]
+    fn default_in_embedded_metadata_is_validated_in_whole_object() {
+        let with = |name: &str| {
+            let metadata = json!({"properties": {"name": {"type": "string", "default": name}}});
+            let embedded =
+                json!({"x-kubernetes-embedded-resource": true, "properties": {"metadata": metadata}});
+            json!({"type": "object", "properties": {"e": embedded}})
+        };
+        check(with("good"), &[]);
+        check(
+            with("bad"),
+            &[
+                "s.properties[e].properties[metadata].properties[name].default: Invalid value: \"bad\": must result in valid metadata: metadata.name: no",
+            ],
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! Rules for the expressions of validation rules.
+//!
+//! # Contract
+//!
+//! Expressions are validated only in a structural schema with valid defaults. The rules of a part are
+//! validated only if the part and its descendants have no other error. An update does not repeat the cost
+//! estimates of single expressions for a schema that did not change.
+
+use apimachinery::field::{FieldErrorKind, FieldErrors, FieldPath};
+use apimachinery::names::{Names, SchemaExtension};
+
+use super::checks::SchemaChecks;
+use super::props::Props;
+
+/// An old definition, as far as it concerns expressions.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OldSchemas<'a> {
+    pub(super) schemas: Vec<Props<'a>>,
+}
+
+impl OldSchemas<'_> {
+    /// Whether the old definition has a schema.
+    fn contain(&self, schema: Props<'_>) -> bool {
+        self.schemas.iter().any(|old| old.0 == schema.0)
+    }
+}
+
+/// Validates the expressions of a schema, whose other errors are `errors`.
+pub(super) fn validate_expressions(
+    schema: Props<'_>,
+    old: &OldSchemas<'_>,
+    errors: &FieldErrors,
+    checks: &dyn SchemaChecks,
+    names: &Names,
+    path: &FieldPath,
+) -> FieldErrors {
+    let has_rules = schema.any(&mut |part| part.extension(SchemaExtension::Validations).is_some());
+    if !has_rules {
+        return FieldErrors::new();
+    }
+    let stored: Vec<_> = old.schemas.iter().map(|schema| schema.0).collect();
+    let is_unchanged = old.contain(schema);
+    let marker = format!(".{}", names.schema_extension(SchemaExtension::Validations));
+    let found = checks.validate_expressions(schema.0, &stored, path);
+    let is_reported = |path: &str, is_estimate: bool| match path.rsplit_once(&marker) {
+        None => true,
+        Some((part, _)) => !(has_error_at(part, errors) || is_unchanged && is_estimate),
+    };
+    found
+        .iter()
+        .filter(|error| {
+            let is_estimate =
+                error.kind == FieldErrorKind::Forbidden && error.body().starts_with("Forbidden: estimated");
+            is_reported(error.path.as_str(), is_estimate)
+        })
+        .cloned()
+        .collect()
+}
+
+/// Whether a part of a schema or one of its descendants has an error.
+fn has_error_at(part: &str, errors: &FieldErrors) -> bool {
+    errors.iter().any(|error| {
+        let rest = error.path.as_str().strip_prefix(part);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::field::FieldError;
+
+    #[test]
+    fn errors_below_a_part_hide_its_expressions() {
+        let errors = FieldErrors::from(FieldError::required(&FieldPath::new("s.properties[a].type"), ""));
+        assert!(has_error_at("s", &errors) && has_error_at("s.properties[a]", &errors));
+        assert!(has_error_at("s.properties[a].type", &errors));
+        assert!(!has_error_at("s.properties[ab]", &errors) && !has_error_at("s.properties[a].t", &errors));
+    }
+}
