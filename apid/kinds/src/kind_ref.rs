@@ -235,7 +235,7 @@ impl KindRef {
     pub fn schema(&self) -> Option<SchemaRef<'_>> {
         match self {
             KindRef::BuiltIn(kind) => Schema::of(kind.schema).map(SchemaRef::BuiltIn),
-            KindRef::Custom(kind) => Some(SchemaRef::Custom(&*kind.schema)),
+            KindRef::Custom(kind) => Some(SchemaRef::Custom(&kind.schema)),
         }
     }
 

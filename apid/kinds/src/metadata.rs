@@ -150,26 +150,6 @@ fn validate_at(object: &Object, rules: Rules<'_>, path: &FieldPath) -> FieldErro
     errors
 }
 
-/// Validates the metadata of an object inside a custom object. `path` is the path of the metadata.
-pub fn validate_embedded(metadata: &Map<String, Value>, path: &FieldPath) -> FieldErrors {
-    let mut object = Object::default();
-    object.set("metadata", metadata.clone());
-    let namespaced = !object.namespace().is_empty();
-    // An embedded object needs no name.
-    let has_name = !object.name().is_empty() || !object.meta_str("generateName").is_empty();
-    let rules = Rules { name: NameRule::PathSegment, namespaced, standard_finalizers: None };
-    let own = FieldPath::new("metadata");
-    let is_missing_name = |error: &FieldError| !has_name && error.path == own.child("name");
-    let errors = validate(&object, rules);
-    let moved = errors.iter().filter(|error| !is_missing_name(error)).map(|error| {
-        let field = error.path.as_str().strip_prefix("metadata").unwrap_or_default();
-        let mut moved = error.clone();
-        moved.path = FieldPath::new(&format!("{path}{field}"));
-        moved
-    });
-    moved.collect()
-}
-
 /// Validates that an update does not change immutable metadata.
 pub fn validate_update(new: &Object, old: &Object) -> FieldErrors {
     let path = FieldPath::new("metadata");

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use apimachinery::field::FieldErrors;
 use apimachinery::gvk::{GroupKind, GroupResource, GroupVersion};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
+use arc_swap::ArcSwap;
 use schema::{ConformReport, TypeError};
 use serde_json::Value;
 
@@ -514,22 +515,22 @@ impl Registry {
 }
 
 /// The registry of the served kinds, replaced when definitions change.
-pub struct CurrentRegistry(RwLock<Arc<Registry>>);
+pub struct CurrentRegistry(ArcSwap<Registry>);
 
 impl CurrentRegistry {
     /// Begins with a registry.
     pub fn new(registry: Registry) -> Self {
-        CurrentRegistry(RwLock::new(Arc::new(registry)))
+        CurrentRegistry(ArcSwap::from_pointee(registry))
     }
 
     /// The current registry.
     pub fn get(&self) -> Arc<Registry> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        self.0.load_full()
     }
 
     /// Replaces the registry.
     pub fn set(&self, registry: Arc<Registry>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = registry;
+        self.0.store(registry);
     }
 }
 

@@ -11,8 +11,7 @@ use apimachinery::object::Object;
 use extensions::definition::{self, CompiledChecks, Environment};
 
 use crate::{
-    Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource,
-    metadata,
+    Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, metadata,
 };
 
 const STATUS: &str = "status";
