@@ -92,7 +92,7 @@ async fn write_of_unenforced_kind_carries_warning() {
         assert!(warnings(&server.get(&one).await).is_empty(), "read of {one} has a warning");
     }
     let counts = crate::background::unenforced::count(&server.server_state).await.unwrap();
-    assert_eq!(counts.len(), 6, "{counts:?}");
+    assert_eq!(counts.len(), 5, "{counts:?}");
     assert!(counts.iter().all(|(_, count)| *count == 1), "{counts:?}");
 }
 
