@@ -140,7 +140,11 @@ fn metadata() -> Value {
         .output();
     let (out, err) = output.map(|output| (output.stdout, output.stderr)).unwrap_or_default();
     let metadata = serde_json::from_slice(&out).unwrap_or(Value::Null);
-    assert!(metadata["packages"].is_array(), "cargo metadata: {}", String::from_utf8_lossy(&err));
+    assert!(
+        metadata.get("packages").is_some_and(Value::is_array),
+        "cargo metadata: {}",
+        String::from_utf8_lossy(&err)
+    );
     metadata
 }
 
