@@ -222,7 +222,7 @@ async fn pod_subresources_change_only_their_fields() {
     assert_eq!((&container["image"], &pod["metadata"]["generation"]), (&json!("i"), &json!(3)));
     let rejected = patch(
         "resize",
-        json!({"spec": {"containers": [{"name": "c", "resources": {"limits": {"gpu": "1"}}}]}}),
+        json!({"spec": {"containers": [{"name": "c", "resources": {"limits": {"ephemeral-storage": "1Gi"}}}]}}),
     )
     .await;
     assert_eq!((rejected.code, &rejected.json()["details"]["causes"][0]["field"]), (422, &json!("spec")));

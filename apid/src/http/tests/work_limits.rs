@@ -135,9 +135,9 @@ async fn patch_result_above_decode_limit_returns_413() {
     assert!(reply.json()["message"].as_str().unwrap().contains("--max-request-"));
 
     // The pod and the patch are each within the decode limit; their result is not.
-    let tolerations = vec!["{}"; 30_000].join(",");
+    let secrets = vec!["{}"; 30_000].join(",");
     let pod = format!(
-        r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{{"name":"c","image":"a"}}],"tolerations":[{tolerations}]}}}}"#
+        r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{{"name":"c","image":"a"}}],"imagePullSecrets":[{secrets}]}}}}"#
     );
     assert_eq!(server.send("POST", PODS, &JSON, pod).await.code, 201);
     let volumes = vec!["{}"; 30_000].join(",");

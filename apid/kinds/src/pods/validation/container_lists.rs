@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use apimachinery::field::FieldErrors;
+use apimachinery::object::{Map, Value};
 
 use super::probe::{ProbeKind, lifecycle, probe};
 use super::{PodFacts, container};
@@ -15,24 +16,16 @@ const PROBES: [(&str, ProbeKind); 3] = [
     ("startupProbe", ProbeKind::Startup),
 ];
 
-/// Fields that an ephemeral container can have.
-const EPHEMERAL_FIELDS: [&str; 16] = [
-    "name",
-    "image",
-    "command",
-    "args",
-    "workingDir",
-    "env",
-    "envFrom",
-    "volumeMounts",
-    "volumeDevices",
-    "terminationMessagePath",
-    "terminationMessagePolicy",
-    "imagePullPolicy",
-    "securityContext",
-    "stdin",
-    "stdinOnce",
-    "tty",
+/// Fields that an ephemeral container cannot have, in the order of the reference.
+const FORBIDDEN_EPHEMERAL_FIELDS: [&str; 8] = [
+    "ports",
+    "resources",
+    "resizePolicy",
+    "restartPolicy",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
 ];
 
 /// Validates the lists of containers.
@@ -125,10 +118,11 @@ pub(crate) fn ephemeral_containers(
         if !target.text().is_empty() && !names.contains(target.text()) {
             errors.push(target.not_found());
         }
-        for (field, value) in container.value().and_then(serde_json::Value::as_object).into_iter().flatten() {
-            let is_empty = value.as_object().is_some_and(serde_json::Map::is_empty);
-            if !EPHEMERAL_FIELDS.contains(&field.as_str()) && field != "targetContainerName" && !is_empty {
-                errors.push(container.child(field).forbidden("cannot be set for an Ephemeral Container"));
+        for name in FORBIDDEN_EPHEMERAL_FIELDS {
+            let field = container.child(name);
+            let is_empty = field.value().and_then(Value::as_object).is_some_and(Map::is_empty);
+            if field.is_present() && !is_empty {
+                errors.push(field.forbidden("cannot be set for an Ephemeral Container"));
             }
         }
         for mount in container.child("volumeMounts").items() {
