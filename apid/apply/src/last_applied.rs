@@ -9,6 +9,7 @@
 use apimachinery::object::{Object, Value};
 use schema::merge::Merge;
 
+use crate::server_side::LastApplied;
 use crate::set::Set;
 use crate::typed::{compare, field_set};
 
@@ -16,11 +17,12 @@ use crate::typed::{compare, field_set};
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
 /// The fields that the tool applied and the object still has unchanged.
-pub(crate) fn unchanged(merge: &Merge, live: &Object, annotation: &str) -> Set {
-    let Some(Ok(Value::Object(applied))) = live.annotation(annotation).map(serde_json::from_str::<Value>)
-    else {
-        return Set::default();
-    };
+pub(crate) fn unchanged(merge: &Merge, live: &Object, tool: LastApplied<'_>) -> Set {
+    let annotation = live.annotation(tool.annotation).map(serde_json::from_str::<Value>);
+    let Some(Ok(Value::Object(applied))) = annotation else { return Set::default() };
+    let mut applied = Object(applied);
+    (tool.to_stored)(&mut applied);
+    let applied = applied.0;
     let compared = compare(merge, &applied, &live.0);
     field_set(merge, &applied)
         .difference(&compared.modified)
@@ -29,7 +31,8 @@ pub(crate) fn unchanged(merge: &Merge, live: &Object, annotation: &str) -> Set {
 }
 
 /// Records the applied object in the annotation, if the object has the annotation.
-pub(crate) fn record(object: &mut Object, patch: &Object, annotation: &str) {
+pub(crate) fn record(object: &mut Object, patch: &Object, tool: LastApplied<'_>) {
+    let annotation = tool.annotation;
     if object.annotation(annotation).is_none_or(str::is_empty) {
         return;
     }
@@ -37,6 +40,7 @@ pub(crate) fn record(object: &mut Object, patch: &Object, annotation: &str) {
     if let Some(Value::Object(annotations)) = applied.meta_mut().get_mut("annotations") {
         annotations.remove(annotation);
     }
+    (tool.to_served)(&mut applied);
     let text = format!("{}\n", escape(&applied.into_value().to_string()));
     let others: usize = object
         .annotations()

@@ -37,12 +37,16 @@ pub struct Apply<'a> {
 }
 
 /// The last-applied record of a client tool.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct LastApplied<'a> {
     /// The annotation name.
     pub annotation: &'a str,
     /// The manager name of the tool: `kubectl`.
     pub manager: &'a str,
+    /// Renames the fields of a request to those of stored objects. The annotation has the names of requests.
+    pub to_stored: &'a (dyn Fn(&mut Object) + Sync),
+    /// Renames the fields of a stored object to those of requests.
+    pub to_served: &'a (dyn Fn(&mut Object) + Sync),
 }
 
 /// The result of an apply.
@@ -112,13 +116,13 @@ impl Apply<'_> {
         let mut applied = match (self.try_apply(live, patch, &owners, &Set::new()), tool) {
             (Err(ApplyError::Conflicts(_)), Some(tool)) => {
                 // Fields that the tool wrote by client-side apply, unchanged since then.
-                let own = crate::last_applied::unchanged(self.write.merge, live, tool.annotation);
+                let own = crate::last_applied::unchanged(self.write.merge, live, tool);
                 self.try_apply(live, patch, &owners, &own)?
             }
             (result, _) => result?,
         };
         if let Some(tool) = tool {
-            crate::last_applied::record(&mut applied.object, patch, tool.annotation);
+            crate::last_applied::record(&mut applied.object, patch, tool);
         }
         Ok(applied)
     }

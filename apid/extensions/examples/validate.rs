@@ -14,7 +14,6 @@
 use std::time::Instant;
 
 use apimachinery::field::{FieldErrors, FieldPath};
-use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use apimachinery::object::{Map, Object};
 use extensions::structural::Schema;
 use serde_json::{Value, json};
@@ -83,8 +82,7 @@ fn resident() -> usize {
 }
 
 fn main() {
-    let names = Names::new(Preset::Kubernetes, DEFAULT_API_DOMAIN).unwrap();
-    let compiled = Schema::compile(&schema(200, 10), &names).unwrap();
+    let compiled = Schema::compile(&schema(200, 10)).unwrap();
     let object = object(200);
     let old = object.clone();
     println!("object: {} bytes", object.clone().into_value().to_string().len());
@@ -108,7 +106,7 @@ fn main() {
     let source = schema(60, 3);
     let start = Instant::now();
     let before = resident();
-    let kinds: Vec<Schema> = (0..2_000).map(|_| Schema::compile(&source, &names).unwrap()).collect();
+    let kinds: Vec<Schema> = (0..2_000).map(|_| Schema::compile(&source).unwrap()).collect();
     let after = resident();
     println!("idle kind of 60 fields: {} bytes", after.saturating_sub(before) / kinds.len());
     println!("compilation: {:?} for each kind", start.elapsed() / 2_000);

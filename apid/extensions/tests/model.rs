@@ -8,7 +8,6 @@
 use std::collections::BTreeSet;
 
 use apimachinery::field::{FieldErrors, FieldPath};
-use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use apimachinery::object::{Map, Object};
 use extensions::structural::Schema;
 use rand::rngs::SmallRng;
@@ -287,12 +286,11 @@ fn paths(errors: &FieldErrors) -> BTreeSet<String> {
 
 /// Runs one seed. Returns whether the object has errors.
 fn run(seed: u64) -> bool {
-    let names = Names::new(Preset::Kubernetes, DEFAULT_API_DOMAIN).unwrap();
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut spec = schema(&mut rng, 3);
     spec.as_object_mut().unwrap().remove("nullable");
     let root = json!({"type": "object", "properties": {"spec": spec}});
-    let compiled = Schema::compile(&root, &names).unwrap();
+    let compiled = Schema::compile(&root).unwrap();
     let make = |rng: &mut SmallRng| {
         let spec = value(rng, &root["properties"]["spec"], 3);
         let object =

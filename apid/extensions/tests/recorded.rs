@@ -132,7 +132,7 @@ fn replay(area: &str) -> usize {
                     _ => continue,
                 }
                 let version = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-                schema = Some(Schema::compile(version, &names()).unwrap());
+                schema = Some(Schema::compile(version).unwrap());
                 continue;
             }
             let Some(schema) = &schema else { continue };
@@ -238,7 +238,7 @@ fn rules_of_definitions_match_recorded_results() {
                 continue;
             }
             let version = &body["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-            let schema = Schema::compile(version, &names()).unwrap();
+            let schema = Schema::compile(version).unwrap();
             // The reference names the schema of a definition with one version so.
             let path = FieldPath::new("spec.validation.openAPIV3Schema");
             let check = schema.check_rules(&path, &StoredRules::default(), &names());

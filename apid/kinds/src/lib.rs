@@ -43,6 +43,7 @@ pub mod scale;
 mod status;
 pub mod strategy;
 pub mod table;
+mod translation;
 mod unenforced;
 mod validation;
 mod volume_sources;
@@ -75,6 +76,7 @@ pub use kind_ref::{CustomKind, KindRef, SchemaRef, TableRef};
 pub use registry::{CurrentRegistry, Registry, Resource};
 pub use strategy::{DefaultPropagation, Generation, MetadataChecks, NameRule, StatusWrites, Strategy};
 pub use table::{Column, Table};
+pub use translation::Translation;
 pub use unenforced::UnenforcedKind;
 
 /// Static facts of a built-in kind.

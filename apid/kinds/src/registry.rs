@@ -14,8 +14,8 @@ use schema::{ConformReport, TypeError};
 use serde_json::Value;
 
 use crate::{
-    Context, CustomKind, Generation, Kind, KindRef, MetadataChecks, NameRule, Storage, Subresource, metadata,
-    status,
+    Context, CustomKind, Generation, Kind, KindRef, MetadataChecks, NameRule, Storage, Subresource,
+    Translation, metadata, status,
 };
 
 /// Kinds of each group, in discovery order of the groups.
@@ -142,6 +142,44 @@ impl Resource {
         object.set_type(&self.api_version(), self.kind.kind());
         self.refresh(object);
         self.conform(object).map(drop)
+    }
+
+    /// Translation between stored names and those of the preset; None if all names are equal.
+    pub fn translation(&self, names: &Names) -> Option<&dyn Translation> {
+        self.kind.strategy().translation(names)
+    }
+
+    /// Whether responses contain stored objects unchanged.
+    pub fn is_sent_as_stored(&self, names: &Names) -> bool {
+        !self.is_converted() && self.translation(names).is_none()
+    }
+
+    /// Converts a stored object to this version, with the names of responses.
+    ///
+    /// # Errors
+    ///
+    /// See [`Resource::convert_from_storage`].
+    pub fn represent(&self, object: &mut Object, names: &Names) -> Result<(), TypeError> {
+        self.convert_from_storage(object, names)?;
+        if let Some(translation) = self.translation(names) {
+            translation.translate_response(object, names);
+        }
+        Ok(())
+    }
+
+    /// Conforms a decoded body, which has the names of requests. The report and the error have them too.
+    ///
+    /// # Errors
+    ///
+    /// See [`Resource::conform`].
+    pub fn conform_body(&self, object: &mut Object, names: &Names) -> Result<ConformReport, TypeError> {
+        let Some(translation) = self.translation(names) else { return self.conform(object) };
+        translation.translate_request(object, names);
+        let translate = |text: &String| translation.translate_message(text, names);
+        match self.conform(object) {
+            Ok(report) => Ok(ConformReport { unknown: report.unknown.iter().map(translate).collect() }),
+            Err(error) => Err(TypeError { path: translate(&error.path), message: translate(&error.message) }),
+        }
     }
 
     /// Brings an object from the store into the form of the current schema of a custom kind, which may be newer

@@ -5,7 +5,7 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::user::UserInfo;
 
-use crate::{BindingAction, Context, Conversion, Table, UnenforcedKind};
+use crate::{BindingAction, Context, Conversion, Table, Translation, UnenforcedKind};
 
 /// Rule for object names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,6 +204,11 @@ pub trait Strategy: Send + Sync {
 
     /// Conversion to and from the storage version, for a non-storage version ([`crate::Storage::Shared`]).
     fn conversion(&self) -> Option<&dyn Conversion> {
+        None
+    }
+
+    /// Translation between stored names and those of the preset; None if all names are equal.
+    fn translation(&self, _names: &Names) -> Option<&dyn Translation> {
         None
     }
 

@@ -124,7 +124,11 @@ impl Representation {
 
     /// Whether objects are represented in their stored form.
     pub(super) fn is_stored_form(&self) -> bool {
-        matches!(self.shape, Shape::Own | Shape::AggregatedDiscovery(_)) && !self.resource.is_converted()
+        matches!(self.shape, Shape::Own | Shape::AggregatedDiscovery(_)) && self.is_sent_as_stored()
+    }
+
+    fn is_sent_as_stored(&self) -> bool {
+        self.resource.is_sent_as_stored(&self.server_state.names)
     }
 
     /// Encodes one object as JSON or Protobuf.
@@ -135,7 +139,7 @@ impl Representation {
                 protobuf::object(&self.converted(source.object()?)?, &mut out)?;
                 Ok(out)
             }
-            (Shape::Own | Shape::AggregatedDiscovery(_), _) if !self.resource.is_converted() => {
+            (Shape::Own | Shape::AggregatedDiscovery(_), _) if self.is_sent_as_stored() => {
                 let mut out = Vec::new();
                 source.write_json(&mut out, true)?;
                 Ok(out)
@@ -171,7 +175,7 @@ impl Representation {
     /// Returns the work of encoding a list item, as bytes to decode and encode.
     pub(super) fn item_work(&self, item: &Item) -> usize {
         match self.shape {
-            Shape::Metadata(_) if !self.resource.is_converted() => OBJECT_WORK,
+            Shape::Metadata(_) if self.is_sent_as_stored() => OBJECT_WORK,
             _ => OBJECT_WORK + item.value().len(),
         }
     }
@@ -262,7 +266,7 @@ impl Representation {
 
     /// Returns the metadata of an object without parsing the rest of a stored object.
     fn metadata_of(&self, source: &ResponseObject, version: &str) -> Result<Value, Status> {
-        if self.resource.is_converted() {
+        if !self.is_sent_as_stored() {
             return Ok(self.partial(self.converted(source.object()?)?, version));
         }
         Ok(self.partial_of(source.metadata()?, version))
@@ -291,9 +295,14 @@ impl Representation {
         Ok(json!({"cells": cells, "object": object_field}))
     }
 
-    /// Converts a stored object to the represented version.
+    /// Converts a stored object to the represented version. Protobuf has no field names.
     fn converted(&self, mut object: Object) -> Result<Object, Status> {
-        self.resource.convert_from_storage(&mut object, &self.server_state.names).map_err(|error| {
+        let names = &self.server_state.names;
+        let converted = match self.format {
+            Format::Protobuf(_) => self.resource.convert_from_storage(&mut object, names),
+            Format::Json | Format::Yaml | Format::Cbor => self.resource.represent(&mut object, names),
+        };
+        converted.map_err(|error| {
             tracing::error!(%error, kind = self.resource.kind.kind(), name = object.name(), "conversion of a stored object failed; responding 500");
             Status::internal("conversion of a stored object to the requested version failed")
         })?;

@@ -99,7 +99,8 @@ impl Encoder {
     /// Whether objects are sent in their stored form.
     fn is_copied(&self) -> bool {
         let Negotiation { format, shape } = self.negotiated;
-        shape == Shape::Own && format == Format::Json && !self.resource.is_converted()
+        let is_sent_as_stored = self.resource.is_sent_as_stored(&self.server_state.names);
+        shape == Shape::Own && format == Format::Json && is_sent_as_stored
     }
 
     /// Encodes a notice. `first`: no object has been sent yet. A failure becomes an error event.

@@ -32,8 +32,7 @@ pub async fn create_binding_like(
         return Err(Status::not_implemented(&resource.group_resource, call.subresource));
     };
     let version = kind.kind.version();
-    let (mut body, warnings) =
-        decode(kind, version, payload, options.field_validation, call.server_state.body_limits)?;
+    let (mut body, warnings) = decode(kind, version, payload, options.field_validation, call.server_state)?;
     let name = body.name().to_owned();
     if name.is_empty() || !(call.name.is_empty() || call.name == name) {
         let text = format!("name in URL does not match name in {} object", kind.kind.kind());

@@ -1,4 +1,6 @@
 //! Decodes the body of a write into an object of the kind; malformed bodies return 400.
+//!
+//! Bodies in JSON, YAML and CBOR have the names of the preset. Protobuf and objects of apid have the stored names.
 
 use apimachinery::codec::{self, DecodeError, Decoded, Limits};
 use apimachinery::field::{quote, shorten};
@@ -11,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::envelope;
 use super::options::FieldValidation;
+use crate::server_state::ServerState;
 
 /// The body of a write.
 #[derive(Clone, Debug)]
@@ -79,14 +82,19 @@ pub(super) fn decode(
     version: &str,
     payload: Payload<'_>,
     validation: FieldValidation,
-    limits: Limits,
+    server_state: &ServerState,
 ) -> Result<(Object, Vec<String>), Status> {
+    let has_stored_names = matches!(payload, Payload::Protobuf(_) | Payload::Object(_));
     let group_version =
         GroupVersion { group: resource.group_resource.group.clone(), version: version.to_owned() };
     let wanted = Type { kind: resource.kind.kind(), version, api_version: group_version.to_string() };
-    let (mut object, duplicates) = read(payload, &wanted, resource.kind.type_name(), limits)?;
-    let conformed =
-        resource.conform(&mut object).map_err(|error| wanted.mismatch(wanted.kind, &error.to_string()))?;
+    let (mut object, duplicates) =
+        read(payload, &wanted, resource.kind.type_name(), server_state.body_limits)?;
+    let conformed = match has_stored_names {
+        true => resource.conform(&mut object),
+        false => resource.conform_body(&mut object, &server_state.names),
+    };
+    let conformed = conformed.map_err(|error| wanted.mismatch(wanted.kind, &error.to_string()))?;
     let refuse = |why: String| wanted.mismatch(wanted.kind, &why);
     let warnings = validation.report(&duplicates, &conformed.unknown, refuse)?;
     object.set_type(&wanted.api_version, wanted.kind);

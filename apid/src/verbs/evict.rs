@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use admission::Operation;
-use apimachinery::codec::Limits;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
 use apimachinery::time;
@@ -17,6 +16,7 @@ use super::deletion::options::{DeleteOptions, Preconditions, RawDeleteOptions};
 use super::options::WriteOptions;
 use super::response_object::tree;
 use super::{Call, Payload, delete};
+use crate::server_state::ServerState;
 
 /// Evicts the pod of a call. Returns warnings with the result.
 ///
@@ -30,7 +30,7 @@ pub async fn evict(
     payload: Payload<'_>,
     options: &WriteOptions,
 ) -> Result<(Status, Vec<String>), Status> {
-    let (mut body, warnings) = read(kind, payload, options, call.server_state.body_limits)?;
+    let (mut body, warnings) = read(kind, payload, options, call.server_state)?;
     if body.name() != call.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
@@ -82,11 +82,11 @@ fn read(
     kind: &Resource,
     payload: Payload<'_>,
     options: &WriteOptions,
-    limits: Limits,
+    server_state: &ServerState,
 ) -> Result<(Object, Vec<String>), Status> {
     let versions = kind.kind.versions();
-    let mut decoded =
-        versions.map(|version| decode(kind, version, payload.clone(), options.field_validation, limits));
+    let mut decoded = versions
+        .map(|version| decode(kind, version, payload.clone(), options.field_validation, server_state));
     let newest = decoded.next().ok_or_else(Status::unknown_resource)?;
     newest.or_else(|status| decoded.find_map(Result::ok).ok_or(status))
 }

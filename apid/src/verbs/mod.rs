@@ -135,12 +135,11 @@ impl<'a> Call<'a> {
         validation: options::FieldValidation,
     ) -> Result<(Object, Vec<String>), Status> {
         let served = &self.collection.served;
-        let limits = self.server_state.body_limits;
-        let (mut object, warnings) = decode::decode(served, self.version, payload, validation, limits)?;
+        let names = &self.server_state.names;
+        let (mut object, warnings) =
+            decode::decode(served, self.version, payload, validation, self.server_state)?;
         self.notes.set_reference(&object);
-        served
-            .to_stored(&mut object, &self.server_state.names)
-            .map_err(|error| Status::bad_request(error.to_string()))?;
+        served.to_stored(&mut object, names).map_err(|error| Status::bad_request(error.to_string()))?;
         Ok((object, warnings))
     }
 

@@ -31,7 +31,7 @@ pub async fn review(
 ) -> Result<(Object, Vec<String>), Status> {
     let attributes = by.attributes();
     let (mut object, warnings) =
-        decode(resource, &attributes.version, payload, options.field_validation, server_state.body_limits)?;
+        decode(resource, &attributes.version, payload, options.field_validation, server_state)?;
     check_sizes(&server_state.names, &object).map_err(|status| *status)?;
     let ctx = Context {
         names: &server_state.names,

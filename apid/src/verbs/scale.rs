@@ -66,8 +66,7 @@ pub(super) async fn update(
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
     let version = body.kind.version();
-    let (mut sent, warnings) =
-        decode(body, version, payload, options.field_validation, call.server_state.body_limits)?;
+    let (mut sent, warnings) = decode(body, version, payload, options.field_validation, call.server_state)?;
     call.notes.set_reference(&sent);
     check_name(call, &sent)?;
     super::create::resolve_namespace(call, &mut sent)?;

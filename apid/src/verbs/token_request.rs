@@ -36,7 +36,7 @@ pub async fn token_request(
 ) -> Result<(Object, Vec<String>), Status> {
     let version = kind.kind.version();
     let (mut request, mut warnings) =
-        decode(kind, version, payload, options.field_validation, call.server_state.body_limits)?;
+        decode(kind, version, payload, options.field_validation, call.server_state)?;
     check_sizes(&call.server_state.names, &request).map_err(|status| *status)?;
     resolve_namespace(call, &mut request)?;
     if request.name().is_empty() {

@@ -18,7 +18,8 @@ struct Stored {
     object: Object,
 }
 
-const TOOL: LastApplied<'static> = LastApplied { annotation: "last-applied", manager: "kubectl" };
+const TOOL: LastApplied<'static> =
+    LastApplied { annotation: "last-applied", manager: "kubectl", to_stored: &|_| {}, to_served: &|_| {} };
 
 impl Stored {
     fn new(ty: &str) -> Self {

@@ -20,7 +20,7 @@ impl CompiledChecks<'_> {
     fn compile(&self, part: SchemaPart<'_>) -> Option<Schema> {
         let value = Value::Object(part.schema.clone());
         let compile = if part.is_resource { Schema::compile } else { Schema::part };
-        compile(&value, self.names).ok()
+        compile(&value).ok()
     }
 }
 

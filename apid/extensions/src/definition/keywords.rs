@@ -3,10 +3,11 @@
 //! # Contract
 //!
 //! A stored definition, and a definition in memory, has the same extension names under both presets:
-//! [`SchemaExtension::stored_name`]. Under the preset `svc` the HTTP layer calls [`to_stored`] on a decoded
-//! body before the schema of the kind checks it, and [`to_served`] on an object before it is encoded. Under
-//! `kubernetes` both do nothing. The type table, Protobuf, server-side apply and the structural schemas know
-//! only the stored names. Field paths and messages of this module have the served names.
+//! [`SchemaExtension::stored_name`]. Under the preset `svc` the strategy of the kind calls [`to_stored`] on a
+//! decoded body before the schema of the kind checks it, and [`to_served`] on an object before it is encoded.
+//! Under `kubernetes` both do nothing. The type table, Protobuf, server-side apply and the structural schemas
+//! know only the stored names. Field paths and messages in responses have the served names; [`to_served_text`]
+//! renames those of the type table.
 //!
 //! Both functions rename the keywords of every `openAPIV3Schema`, and of the field sets in `managedFields`.
 //! They change no other key: a property, a default or an example may have any name. [`to_stored`] also renames
@@ -54,6 +55,39 @@ pub fn to_stored(definition: &mut Object, names: &Names) {
 /// Renames the extensions of a stored definition to the names of the preset.
 pub fn to_served(definition: &mut Object, names: &Names) {
     translate(definition, Direction::ToServed(names), names);
+}
+
+/// Renames the extensions of a schema from the stored names to the names of the preset.
+pub fn schema_to_served(schema: &mut Value, names: &Names) {
+    if are_translated(names) {
+        translate_schema(schema, "", Direction::ToServed(names));
+    }
+}
+
+/// Renames the extensions in the field paths of a message from the stored names to the names of the preset.
+/// A property with such a name keeps its name.
+pub fn to_served_text(text: &str, names: &Names) -> String {
+    let mut text = text.to_owned();
+    if !are_translated(names) {
+        return text;
+    }
+    for extension in SchemaExtension::ALL {
+        let stored = extension.stored_name();
+        let mut renamed = String::with_capacity(text.len());
+        let mut rest = text.as_str();
+        while let Some((before, after)) = rest.split_once(stored) {
+            renamed.push_str(before);
+            let is_keyword = before.strip_suffix('.').is_some_and(|parent| !parent.ends_with("roperties"))
+                && !after.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
+            (rest, renamed) = match after.strip_prefix(UNKNOWN_MARK) {
+                Some(after) if is_keyword => (after, renamed + stored),
+                _ if is_keyword => (after, renamed + names.schema_extension(extension)),
+                _ => (after, renamed + stored),
+            };
+        }
+        text = renamed + rest;
+    }
+    text
 }
 
 /// Whether the served names differ from the stored names.
@@ -178,6 +212,31 @@ mod tests {
         let expected =
             definition(json!({"x-kubernetes-map-type?": "atomic", "x-kubernetes-map-type": "granular"}));
         assert_eq!(object, expected);
+    }
+
+    #[test]
+    fn paths_in_messages_have_served_names() {
+        let svc = Names::new(Preset::Svc, "example.test").unwrap();
+        for (text, served) in [
+            ("a.x-kubernetes-map-type: bad", "a.x-svc-map-type: bad"),
+            ("a.x-kubernetes-map-type?", "a.x-kubernetes-map-type"),
+            (
+                "a.x-kubernetes-validations[0].x, b.x-kubernetes-validations",
+                "a.x-svc-validations[0].x, b.x-svc-validations",
+            ),
+            (
+                "properties.x-kubernetes-map-type.x-kubernetes-embedded-resource",
+                "properties.x-kubernetes-map-type.x-svc-embedded-type",
+            ),
+            (
+                "a.x-kubernetes-map-types x-kubernetes-map-type",
+                "a.x-kubernetes-map-types x-kubernetes-map-type",
+            ),
+        ] {
+            assert_eq!(to_served_text(text, &svc), served);
+        }
+        let kubernetes = Names::new(Preset::Kubernetes, "").unwrap();
+        assert_eq!(to_served_text("a.x-kubernetes-map-type", &kubernetes), "a.x-kubernetes-map-type");
     }
 
     #[test]

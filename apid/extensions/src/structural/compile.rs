@@ -3,9 +3,10 @@
 //! # Contract
 //!
 //! The compiler expects a definition that validation has accepted, and keeps what objects need. It skips
-//! keywords without an effect on objects, such as `description`. Malformed keywords have no effect.
+//! keywords without an effect on objects, such as `description`. Malformed keywords have no effect. Extensions
+//! have their stored names, the same under both presets.
 
-use apimachinery::names::Names;
+use apimachinery::names::SchemaExtension;
 use apimachinery::object::{Map, Value};
 
 use super::node::{Additional, Constraints, Flag, Junctors, Kind, ListType, Node, Pattern, Property};
@@ -27,164 +28,137 @@ pub enum SchemaError {
 }
 
 /// Compiles the schema of a kind.
-pub(super) fn root(schema: &Value, names: &Names) -> Result<Node, SchemaError> {
-    let mut node = part(schema, names)?;
+pub(super) fn root(schema: &Value) -> Result<Node, SchemaError> {
+    let mut node = part(schema)?;
     node.set(Flag::Embedded, true);
     Ok(node)
 }
 
 /// Compiles one node with its descendants.
-pub(super) fn part(schema: &Value, names: &Names) -> Result<Node, SchemaError> {
-    let prefix = names.extension_prefix;
-    let keywords = Keywords {
-        preserve: format!("{prefix}preserve-unknown-fields"),
-        embedded: names.embedded_extension.to_owned(),
-        int_or_string: format!("{prefix}int-or-string"),
-        list_type: format!("{prefix}list-type"),
-        list_map_keys: format!("{prefix}list-map-keys"),
-        map_type: format!("{prefix}map-type"),
-        validations: format!("{prefix}validations"),
+pub(super) fn part(schema: &Value) -> Result<Node, SchemaError> {
+    compile_node(schema, 0)
+}
+
+fn compile_node(schema: &Value, depth: usize) -> Result<Node, SchemaError> {
+    let Value::Object(schema) = schema else { return Err(SchemaError::NotAnObject) };
+    if depth >= DEPTH_MAX {
+        return Err(SchemaError::TooDeep);
+    }
+    let depth = depth + 1;
+    let is_set = |keyword: &str| schema.get(keyword).and_then(Value::as_bool).unwrap_or(false);
+    let mut node = Node {
+        kind: read_kind(schema),
+        list: read_list_type(schema),
+        additional: match schema.get("additionalProperties") {
+            Some(Value::Bool(allowed)) => Additional::Allowed(*allowed),
+            Some(part @ Value::Object(_)) => Additional::Schema(Box::new(compile_node(part, depth)?)),
+            _ => Additional::Absent,
+        },
+        items: match schema.get("items") {
+            Some(part @ Value::Object(_)) => Some(Box::new(compile_node(part, depth)?)),
+            _ => None,
+        },
+        constraints: compile_constraints(schema, depth)?.map(Box::new),
+        default: schema.get("default").filter(|value| !value.is_null()).cloned().map(Box::new),
+        rules: schema.get(SchemaExtension::Validations.stored_name()).and_then(Rules::read).map(Box::new),
+        ..Node::default()
     };
-    keywords.node(schema, 0)
+    if let Some(Value::Object(properties)) = schema.get("properties") {
+        let mut list = Vec::with_capacity(properties.len());
+        for (name, part) in properties {
+            list.push(Property { name: name.as_str().into(), node: compile_node(part, depth)? });
+        }
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        node.properties = list.into();
+    }
+    node.set(Flag::Nullable, is_set("nullable"));
+    node.set(Flag::PreservesUnknown, is_set(SchemaExtension::PreserveUnknownFields.stored_name()));
+    node.set(Flag::Embedded, is_set(SchemaExtension::EmbeddedResource.stored_name()));
+    node.set(
+        Flag::AtomicMap,
+        schema.get(SchemaExtension::MapType.stored_name()).and_then(Value::as_str) == Some("atomic"),
+    );
+    mark(&mut node);
+    Ok(node)
 }
 
-/// Full names of the extension keywords.
-struct Keywords {
-    preserve: String,
-    embedded: String,
-    int_or_string: String,
-    list_type: String,
-    list_map_keys: String,
-    map_type: String,
-    validations: String,
+fn read_kind(schema: &Map<String, Value>) -> Kind {
+    if schema.get(SchemaExtension::IntOrString.stored_name()).and_then(Value::as_bool).unwrap_or(false) {
+        return Kind::IntOrString;
+    }
+    match schema.get("type").and_then(Value::as_str) {
+        Some("object") => Kind::Object,
+        Some("array") => Kind::Array,
+        Some("string") => Kind::String,
+        Some("integer") => Kind::Integer,
+        Some("number") => Kind::Number,
+        Some("boolean") => Kind::Boolean,
+        _ => Kind::Unspecified,
+    }
 }
 
-impl Keywords {
-    fn node(&self, schema: &Value, depth: usize) -> Result<Node, SchemaError> {
-        let Value::Object(schema) = schema else { return Err(SchemaError::NotAnObject) };
-        if depth >= DEPTH_MAX {
-            return Err(SchemaError::TooDeep);
-        }
-        let depth = depth + 1;
-        let is_set = |keyword: &str| schema.get(keyword).and_then(Value::as_bool).unwrap_or(false);
-        let mut node = Node {
-            kind: self.kind(schema),
-            list: self.list(schema),
-            additional: match schema.get("additionalProperties") {
-                Some(Value::Bool(allowed)) => Additional::Allowed(*allowed),
-                Some(part @ Value::Object(_)) => Additional::Schema(Box::new(self.node(part, depth)?)),
-                _ => Additional::Absent,
-            },
-            items: match schema.get("items") {
-                Some(part @ Value::Object(_)) => Some(Box::new(self.node(part, depth)?)),
-                _ => None,
-            },
-            constraints: self.constraints(schema, depth)?.map(Box::new),
-            default: schema.get("default").filter(|value| !value.is_null()).cloned().map(Box::new),
-            rules: schema.get(&self.validations).and_then(Rules::read).map(Box::new),
-            ..Node::default()
-        };
-        if let Some(Value::Object(properties)) = schema.get("properties") {
-            let mut list = Vec::with_capacity(properties.len());
-            for (name, part) in properties {
-                list.push(Property { name: name.as_str().into(), node: self.node(part, depth)? });
-            }
-            list.sort_by(|a, b| a.name.cmp(&b.name));
-            node.properties = list.into();
-        }
-        node.set(Flag::Nullable, is_set("nullable"));
-        node.set(Flag::PreservesUnknown, is_set(&self.preserve));
-        node.set(Flag::Embedded, is_set(&self.embedded));
-        node.set(Flag::AtomicMap, schema.get(&self.map_type).and_then(Value::as_str) == Some("atomic"));
-        mark(&mut node);
-        Ok(node)
+fn read_list_type(schema: &Map<String, Value>) -> ListType {
+    match schema.get(SchemaExtension::ListType.stored_name()).and_then(Value::as_str) {
+        Some("atomic") => ListType::Atomic,
+        Some("set") => ListType::Set,
+        Some("map") => ListType::Map(texts(schema.get(SchemaExtension::ListMapKeys.stored_name()))),
+        _ => ListType::Unspecified,
     }
+}
 
-    fn kind(&self, schema: &Map<String, Value>) -> Kind {
-        if schema.get(&self.int_or_string).and_then(Value::as_bool).unwrap_or(false) {
-            return Kind::IntOrString;
-        }
-        match schema.get("type").and_then(Value::as_str) {
-            Some("object") => Kind::Object,
-            Some("array") => Kind::Array,
-            Some("string") => Kind::String,
-            Some("integer") => Kind::Integer,
-            Some("number") => Kind::Number,
-            Some("boolean") => Kind::Boolean,
-            _ => Kind::Unspecified,
-        }
-    }
+fn compile_constraints(
+    schema: &Map<String, Value>,
+    depth: usize,
+) -> Result<Option<Constraints>, SchemaError> {
+    let number = |keyword: &str| schema.get(keyword).and_then(Value::as_f64);
+    let size = |keyword: &str| schema.get(keyword).and_then(Value::as_i64).map(|n| n.max(0).unsigned_abs());
+    let is_set = |keyword: &str| schema.get(keyword).and_then(Value::as_bool).unwrap_or(false);
+    let text = |keyword: &str| schema.get(keyword).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let constraints = Constraints {
+        format: text("format").filter(|format| is_supported_format(format)).map(Into::into),
+        pattern: text("pattern").map(Pattern::new),
+        minimum: number("minimum"),
+        maximum: number("maximum"),
+        exclusive_minimum: is_set("exclusiveMinimum"),
+        exclusive_maximum: is_set("exclusiveMaximum"),
+        unique_items: is_set("uniqueItems"),
+        multiple_of: number("multipleOf"),
+        min_length: size("minLength"),
+        max_length: size("maxLength"),
+        min_items: size("minItems"),
+        max_items: size("maxItems"),
+        min_properties: size("minProperties"),
+        max_properties: size("maxProperties"),
+        required: texts(schema.get("required")),
+        values: schema
+            .get("enum")
+            .and_then(Value::as_array)
+            .filter(|values| !values.is_empty())
+            .map(|values| values.clone().into()),
+        junctors: compile_junctors(schema, depth)?,
+    };
+    Ok(constraints.is_present().then_some(constraints))
+}
 
-    fn list(&self, schema: &Map<String, Value>) -> ListType {
-        match schema.get(&self.list_type).and_then(Value::as_str) {
-            Some("atomic") => ListType::Atomic,
-            Some("set") => ListType::Set,
-            Some("map") => ListType::Map(texts(schema.get(&self.list_map_keys))),
-            _ => ListType::Unspecified,
-        }
-    }
-
-    fn constraints(
-        &self,
-        schema: &Map<String, Value>,
-        depth: usize,
-    ) -> Result<Option<Constraints>, SchemaError> {
-        let number = |keyword: &str| schema.get(keyword).and_then(Value::as_f64);
-        let size =
-            |keyword: &str| schema.get(keyword).and_then(Value::as_i64).map(|n| n.max(0).unsigned_abs());
-        let is_set = |keyword: &str| schema.get(keyword).and_then(Value::as_bool).unwrap_or(false);
-        let text =
-            |keyword: &str| schema.get(keyword).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let constraints = Constraints {
-            format: text("format").filter(|format| is_supported_format(format)).map(Into::into),
-            pattern: text("pattern").map(Pattern::new),
-            minimum: number("minimum"),
-            maximum: number("maximum"),
-            exclusive_minimum: is_set("exclusiveMinimum"),
-            exclusive_maximum: is_set("exclusiveMaximum"),
-            unique_items: is_set("uniqueItems"),
-            multiple_of: number("multipleOf"),
-            min_length: size("minLength"),
-            max_length: size("maxLength"),
-            min_items: size("minItems"),
-            max_items: size("maxItems"),
-            min_properties: size("minProperties"),
-            max_properties: size("maxProperties"),
-            required: texts(schema.get("required")),
-            values: schema
-                .get("enum")
-                .and_then(Value::as_array)
-                .filter(|values| !values.is_empty())
-                .map(|values| values.clone().into()),
-            junctors: self.junctors(schema, depth)?,
-        };
-        Ok(constraints.is_present().then_some(constraints))
-    }
-
-    fn junctors(
-        &self,
-        schema: &Map<String, Value>,
-        depth: usize,
-    ) -> Result<Option<Box<Junctors>>, SchemaError> {
-        let list = |keyword: &str| -> Result<Box<[Node]>, SchemaError> {
-            let parts = schema.get(keyword).and_then(Value::as_array);
-            parts.into_iter().flatten().map(|part| self.node(part, depth)).collect()
-        };
-        let junctors = Junctors {
-            all_of: list("allOf")?,
-            any_of: list("anyOf")?,
-            one_of: list("oneOf")?,
-            not: match schema.get("not") {
-                Some(part @ Value::Object(_)) => Some(Box::new(self.node(part, depth)?)),
-                _ => None,
-            },
-        };
-        let is_empty = junctors.all_of.is_empty()
-            && junctors.any_of.is_empty()
-            && junctors.one_of.is_empty()
-            && junctors.not.is_none();
-        Ok((!is_empty).then(|| Box::new(junctors)))
-    }
+fn compile_junctors(schema: &Map<String, Value>, depth: usize) -> Result<Option<Box<Junctors>>, SchemaError> {
+    let list = |keyword: &str| -> Result<Box<[Node]>, SchemaError> {
+        let parts = schema.get(keyword).and_then(Value::as_array);
+        parts.into_iter().flatten().map(|part| compile_node(part, depth)).collect()
+    };
+    let junctors = Junctors {
+        all_of: list("allOf")?,
+        any_of: list("anyOf")?,
+        one_of: list("oneOf")?,
+        not: match schema.get("not") {
+            Some(part @ Value::Object(_)) => Some(Box::new(compile_node(part, depth)?)),
+            _ => None,
+        },
+    };
+    let is_empty = junctors.all_of.is_empty()
+        && junctors.any_of.is_empty()
+        && junctors.one_of.is_empty()
+        && junctors.not.is_none();
+    Ok((!is_empty).then(|| Box::new(junctors)))
 }
 
 impl Constraints {

@@ -55,7 +55,7 @@ pub use json_path::{JsonPath, JsonPathError};
 pub use rules::{RuleCheck, StoredRules};
 pub use values::{is_supported_format, pattern_error};
 
-use node::Node;
+use node::{Flag, Node};
 
 /// Validates the metadata of an embedded object at a path, as the metadata of a built-in object.
 pub type MetadataRules<'a> = &'a dyn Fn(&Map<String, Value>, &FieldPath) -> FieldErrors;
@@ -90,13 +90,13 @@ pub struct ResolvedPath {
 }
 
 impl Schema {
-    /// Compiles the `openAPIV3Schema` of a version. `names` defines the names of extension keywords.
+    /// Compiles the `openAPIV3Schema` of a version. Extensions have their stored names.
     ///
     /// # Errors
     ///
     /// The schema is not structural, for example too deep. A validated definition never fails.
-    pub fn compile(schema: &Value, names: &Names) -> Result<Schema, SchemaError> {
-        Ok(Schema::new(compile::root(schema, names)?))
+    pub fn compile(schema: &Value) -> Result<Schema, SchemaError> {
+        Ok(Schema::new(compile::root(schema)?))
     }
 
     /// Compiles a node of a schema, to prune and validate single values such as defaults.
@@ -104,8 +104,8 @@ impl Schema {
     /// # Errors
     ///
     /// As [`compile`](Self::compile).
-    pub fn part(schema: &Value, names: &Names) -> Result<Schema, SchemaError> {
-        Ok(Schema::new(compile::part(schema, names)?))
+    pub fn part(schema: &Value) -> Result<Schema, SchemaError> {
+        Ok(Schema::new(compile::part(schema)?))
     }
 
     fn new(root: Node) -> Schema {
@@ -185,6 +185,16 @@ impl Schema {
         let mut validation = Validation { errors, warnings: Vec::new() };
         rules::validate(self.root(), new, old, &mut validation);
         validation
+    }
+
+    /// Errors of rules on unchanged values of a valid update, as [`Validation::warnings`]. A schema without
+    /// rules costs nothing.
+    pub fn tolerated_errors(&self, new: &Object, old: &Object) -> Vec<String> {
+        let mut validation = Validation::default();
+        if self.root().rules.is_some() || self.root().has(Flag::HasRules) {
+            rules::validate(self.root(), new, Some(old), &mut validation);
+        }
+        validation.warnings
     }
 
     /// Validates a single value such as a default. Paths of errors begin with `path`; texts name paths

@@ -88,7 +88,7 @@ fn check(file: &str) {
             .get("root")
             .cloned()
             .unwrap_or_else(|| json!({"type": "object", "properties": {"spec": group["schema"]}}));
-        let schema = Schema::compile(&root, &names()).unwrap();
+        let schema = Schema::compile(&root).unwrap();
         for row in group["rows"].as_array().into_iter().flatten() {
             let differences = run(&schema, row);
             if !differences.is_empty() {
@@ -172,7 +172,7 @@ fn every_table_has_a_test() {
 #[test]
 fn stored_object_with_malformed_metadata_loses_the_field() {
     let root = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer", "default": 1}}}}});
-    let schema = Schema::compile(&root, &names()).unwrap();
+    let schema = Schema::compile(&root).unwrap();
     let stored = json!({"kind": "K", "metadata": {"name": "a", "labels": 7, "other": 1}, "spec": {"x": 1}});
     let mut object = Object::from_value(stored.clone()).unwrap();
     schema.read(&mut object);
@@ -182,8 +182,7 @@ fn stored_object_with_malformed_metadata_loses_the_field() {
 
 #[test]
 fn value_errors_of_a_default_have_its_path() {
-    let schema =
-        Schema::part(&json!({"type": "object", "properties": {"a": {"type": "integer"}}}), &names()).unwrap();
+    let schema = Schema::part(&json!({"type": "object", "properties": {"a": {"type": "integer"}}})).unwrap();
     let path = FieldPath::new("s.default");
     let errors = |value: Value| texts(&schema.validate_value(&value, &path, &metadata_rules).errors);
     assert_eq!(
@@ -203,7 +202,7 @@ fn value_errors_of_a_default_have_its_path() {
 fn stored_rules_may_use_newer_functions() {
     let root = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"v": {"type": "string", "maxLength": 20}},
         "x-kubernetes-validations": [{"rule": "isSemver(self.v)"}]}}});
-    let schema = Schema::compile(&root, &names()).unwrap();
+    let schema = Schema::compile(&root).unwrap();
     let path = FieldPath::new("schema");
     assert_eq!(schema.check_rules(&path, &StoredRules::default(), &names()).expressions.len(), 1);
     assert!(schema.check_rules(&path, &schema.stored_rules(), &names()).expressions.is_empty());
@@ -220,7 +219,7 @@ fn field_paths_resolve_against_schema() {
     let root = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {"a": {"type": "string"}, "b.c": {"type": "integer"}}},
         "m": {"type": "object", "additionalProperties": {"type": "boolean"}}}});
-    let schema = Schema::compile(&root, &names()).unwrap();
+    let schema = Schema::compile(&root).unwrap();
     let resolve = |path: &str, brackets: bool| {
         schema.resolve_path(path, brackets).map(|found| format!("{} {}", found.path, found.type_name))
     };
@@ -241,9 +240,7 @@ fn merge_type_follows_list_and_map_types() {
         "m": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
               "items": {"type": "object", "properties": {"k": {"type": "string", "default": "d"}}}},
         "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}});
-    let Merge::Struct(root) = Schema::compile(&root, &names()).unwrap().merge() else {
-        panic!("not a struct")
-    };
+    let Merge::Struct(root) = Schema::compile(&root).unwrap().merge() else { panic!("not a struct") };
     let root = root.resolve().unwrap();
     assert!(root.rest().is_none() && root.field("metadata").is_some() && root.field("kind").is_some());
     let Merge::Struct(spec) = &root.field("spec").unwrap().ty else { panic!("not a struct") };
@@ -262,5 +259,5 @@ fn too_deep_schema_is_rejected() {
     for _ in 0..super::DEPTH_MAX {
         schema = json!({"type": "array", "items": schema});
     }
-    assert_eq!(Schema::compile(&schema, &names()).unwrap_err(), super::SchemaError::TooDeep);
+    assert_eq!(Schema::compile(&schema).unwrap_err(), super::SchemaError::TooDeep);
 }

@@ -8,10 +8,11 @@
 use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
-use extensions::definition::{self, CompiledChecks, Environment};
+use extensions::definition::{self, CompiledChecks, Environment, keywords};
 
 use crate::{
-    Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, metadata,
+    Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Translation,
+    metadata,
 };
 
 const STATUS: &str = "status";
@@ -86,9 +87,27 @@ impl Strategy for CustomResourceDefinition {
         false
     }
 
+    fn translation(&self, names: &Names) -> Option<&dyn Translation> {
+        keywords::are_translated(names).then_some(self)
+    }
+
     /// All objects of the kind are deleted before their definition.
     fn deletion_finalizer(&self, names: &Names) -> Option<String> {
         Some(definition::conditions::cleanup_finalizer(names))
+    }
+}
+
+impl Translation for CustomResourceDefinition {
+    fn translate_request(&self, object: &mut Object, names: &Names) {
+        keywords::to_stored(object, names);
+    }
+
+    fn translate_response(&self, object: &mut Object, names: &Names) {
+        keywords::to_served(object, names);
+    }
+
+    fn translate_message(&self, message: &str, names: &Names) -> String {
+        keywords::to_served_text(message, names)
     }
 }
 

@@ -17,7 +17,6 @@ use std::sync::atomic::AtomicBool;
 
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
-use extensions::definition::keywords;
 
 use crate::table::cell::PathReader;
 use crate::{CustomKind, Resource, STANDARD_VERBS, Subresource, scale};
@@ -38,9 +37,7 @@ pub use self::table::{CustomColumn, CustomTable};
 /// # Errors
 ///
 /// The definition has no storage version, or the path of a column is malformed.
-pub fn resources(stored: &Object, names: &Arc<Names>) -> Result<Vec<Arc<Resource>>, String> {
-    let mut definition = stored.clone();
-    keywords::to_served(&mut definition, names);
+pub fn resources(definition: &Object, names: &Arc<Names>) -> Result<Vec<Arc<Resource>>, String> {
     let versions = definition.items("spec.versions");
     let storage = versions.iter().find(|version| version.flag("storage"));
     let storage = storage.ok_or("the definition has no storage version")?;
@@ -48,7 +45,7 @@ pub fn resources(stored: &Object, names: &Arc<Names>) -> Result<Vec<Arc<Resource
     indexed_fields.sort_unstable();
     indexed_fields.dedup();
     let mut builder = Builder {
-        definition: &definition,
+        definition,
         names,
         indexed_fields,
         is_terminating: Arc::new(AtomicBool::new(definition.is_terminating())),

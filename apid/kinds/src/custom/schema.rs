@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
+use extensions::definition::keywords;
 use extensions::structural::{Schema, Validation};
 use schema::merge::Merge;
 use schema::{ConformReport, TypeError};
@@ -17,25 +18,31 @@ use crate::metadata;
 
 /// The schema of a version.
 pub struct CustomSchema {
-    /// The `openAPIV3Schema` as JSON text, with the extension names of the preset.
+    /// The `openAPIV3Schema` as JSON text, with the stored names of extensions.
     text: Box<str>,
     names: Arc<Names>,
     compiled: OnceLock<Result<Schema, String>>,
 }
 
 impl CustomSchema {
-    /// The schema of an `openAPIV3Schema` with the extension names of the preset.
+    /// The schema of an `openAPIV3Schema` with the stored names of extensions.
     pub fn new(schema: &Value, names: Arc<Names>) -> Self {
         CustomSchema { text: schema.to_string().into_boxed_str(), names, compiled: OnceLock::new() }
     }
 
-    /// The `openAPIV3Schema`, for documents.
-    pub fn to_value(&self) -> Value {
+    /// The `openAPIV3Schema` for documents, with the extension names of the preset.
+    pub fn to_document(&self) -> Value {
+        let mut schema = self.to_value();
+        keywords::schema_to_served(&mut schema, &self.names);
+        schema
+    }
+
+    fn to_value(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_default()
     }
 
     fn compiled(&self) -> Result<&Schema, &str> {
-        let compile = || Schema::compile(&self.to_value(), &self.names).map_err(|error| error.to_string());
+        let compile = || Schema::compile(&self.to_value()).map_err(|error| error.to_string());
         self.compiled.get_or_init(compile).as_ref().map_err(String::as_str)
     }
 
@@ -79,6 +86,11 @@ impl CustomSchema {
                 Validation { errors, warnings: Vec::new() }
             }
         }
+    }
+
+    /// Errors of rules on unchanged values, which an update tolerates.
+    pub fn tolerated_errors(&self, new: &Object, old: &Object) -> Vec<String> {
+        self.compiled().map_or_else(|_| Vec::new(), |schema| schema.tolerated_errors(new, old))
     }
 
     /// Merge type of the objects.

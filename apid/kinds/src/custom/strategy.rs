@@ -62,6 +62,10 @@ impl Strategy for CustomStrategy {
         self.schema.validate(new, Some(old)).errors
     }
 
+    fn warnings(&self, new: &Object, old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
+        old.map_or_else(Vec::new, |old| self.schema.tolerated_errors(new, old))
+    }
+
     /// The validation of an update compares both objects and covers the whole object.
     fn revalidates(&self, _subresource: &str) -> bool {
         false

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ::kinds::KindRef;
-use apimachinery::names::Names;
+use apimachinery::names::{Names, SchemaExtension};
 use schema::facts::{self, Field, Shape};
 use serde_json::{Map, Value, json};
 
@@ -123,7 +123,7 @@ impl Types<'_> {
     fn custom_schema(&self, type_name: &str, refer: &mut dyn FnMut(&str)) -> (Map<String, Value>, bool) {
         let text = json!({"type": "string"});
         if let Some(KindRef::Custom(kind)) = self.kinds.custom(type_name) {
-            let mut schema = object(kind.schema.to_value());
+            let mut schema = object(kind.schema.to_document());
             if self.openapi_version == OpenApiVersion::V2 {
                 custom::simplify(&mut schema, self.names);
             }
@@ -174,9 +174,10 @@ impl Types<'_> {
         let mut properties = Map::new();
         let mut required: Vec<&str> = Vec::new();
         for field in &fields {
-            properties.insert(field.name.to_owned(), self.field(field, refer));
+            let name = self.served_name(type_name, field.name);
+            properties.insert(name.to_owned(), self.field(field, refer));
             if field.required {
-                required.push(field.name);
+                required.push(name);
             }
         }
         let mut schema = object(json!({"type": "object"}));
@@ -190,6 +191,17 @@ impl Types<'_> {
             schema.insert(self.extension("map-type"), "atomic".into());
         }
         schema
+    }
+
+    /// Returns the name of a field in requests and responses.
+    fn served_name(&self, type_name: &str, field: &'static str) -> &'static str {
+        let extension = SchemaExtension::ALL.into_iter().find(|extension| extension.stored_name() == field);
+        match extension {
+            Some(extension) if type_name.ends_with(".JSONSchemaProps") => {
+                self.names.schema_extension(extension)
+            }
+            _ => field,
+        }
     }
 
     fn field(&self, field: &Field, refer: &mut dyn FnMut(&str)) -> Value {

@@ -21,6 +21,7 @@ mod random_requests;
 mod registered_kind;
 mod request_metrics;
 mod resource_versions;
+mod schema_extensions;
 mod subresources;
 mod unenforced;
 mod user_limits;
@@ -62,6 +63,32 @@ pub(super) struct Server {
     pub(super) api: Api,
     pub(super) server_state: Arc<ServerState>,
     pub(super) stop: watch::Sender<bool>,
+}
+
+/// Settings of a server.
+struct Settings<'a> {
+    preset: Preset,
+    /// Feature gates.
+    gates: &'a str,
+    rng: Arc<dyn Rng>,
+    /// Additional kinds.
+    kinds: &'a [&'static [Kind]],
+    /// Cache limits.
+    limits: Limits,
+    request_timeout: Duration,
+}
+
+impl Default for Settings<'_> {
+    fn default() -> Self {
+        Settings {
+            preset: Preset::Svc,
+            gates: "",
+            rng: Arc::new(SeededRng::new(7)),
+            kinds: &[],
+            limits: Limits::default(),
+            request_timeout: MINUTE,
+        }
+    }
 }
 
 /// A complete response.
@@ -119,46 +146,40 @@ impl Server {
         audit: AuditLog,
         gates: &str,
     ) -> Self {
-        Server::of(auth, audit, gates, Arc::new(SeededRng::new(7)), &[], Limits::default(), MINUTE).await
+        Server::of(auth, audit, Settings { gates, ..Settings::default() }).await
+    }
+
+    async fn of_settings(settings: Settings<'_>) -> Self {
+        Server::of(|clock| Auth::allow_all(clock), AuditLog::off(), settings).await.with_namespaces().await
     }
 
     /// Like [`Server::start`], with another random source and additional kinds.
     pub(super) async fn start_with_kinds(rng: Arc<dyn Rng>, kinds: &[&'static [Kind]]) -> Self {
-        Server::of(|clock| Auth::allow_all(clock), AuditLog::off(), "", rng, kinds, Limits::default(), MINUTE)
-            .await
-            .with_namespaces()
-            .await
+        Server::of_settings(Settings { rng, kinds, ..Settings::default() }).await
     }
 
     /// Like [`Server::start`], with other cache limits.
     pub(super) async fn start_with_cache_limits(limits: Limits) -> Self {
-        let rng = Arc::new(SeededRng::new(7));
-        Server::of(|clock| Auth::allow_all(clock), AuditLog::off(), "", rng, &[], limits, MINUTE)
-            .await
-            .with_namespaces()
-            .await
+        Server::of_settings(Settings { limits, ..Settings::default() }).await
     }
 
     /// Like [`Server::start`], with another request timeout.
-    pub(super) async fn start_with_timeout(time: Duration) -> Self {
-        let rng = Arc::new(SeededRng::new(7));
-        let limits = Limits::default();
-        Server::of(|clock| Auth::allow_all(clock), AuditLog::off(), "", rng, &[], limits, time)
-            .await
-            .with_namespaces()
-            .await
+    pub(super) async fn start_with_timeout(request_timeout: Duration) -> Self {
+        Server::of_settings(Settings { request_timeout, ..Settings::default() }).await
+    }
+
+    /// Like [`Server::start`], with the names of a preset.
+    pub(super) async fn start_with_preset(preset: Preset) -> Self {
+        Server::of_settings(Settings { preset, ..Settings::default() }).await
     }
 
     async fn of(
         auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>,
         audit: AuditLog,
-        gates: &str,
-        rng: Arc<dyn Rng>,
-        kinds: &[&'static [Kind]],
-        limits: Limits,
-        request_timeout: Duration,
+        settings: Settings<'_>,
     ) -> Self {
-        let names = Arc::new(Names::new(Preset::Svc, "example.test").unwrap());
+        let Settings { preset, gates, rng, kinds, limits, request_timeout } = settings;
+        let names = Arc::new(Names::new(preset, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
         let current_registry = Arc::new(CurrentRegistry::new(Registry::with(&names, kinds)));
         let registry = current_registry.get();

@@ -53,7 +53,7 @@ impl Representation {
                 out.push(b',');
             }
             let shown = ResponseObject::item(Arc::clone(item));
-            if self.resource.is_converted() {
+            if !self.is_sent_as_stored() {
                 let mut object = self.converted(shown.object().unwrap()).unwrap();
                 object.remove("kind");
                 object.remove("apiVersion");
@@ -86,7 +86,7 @@ impl Representation {
     fn oracle_object(&self, shown: &ResponseObject) -> Vec<u8> {
         let object = shown.object().unwrap();
         let value = match self.shape {
-            Shape::Own | Shape::AggregatedDiscovery(_) if !self.resource.is_converted() => {
+            Shape::Own | Shape::AggregatedDiscovery(_) if self.is_sent_as_stored() => {
                 let mut json = Vec::new();
                 shown.write_json(&mut json, true).unwrap();
                 if let Format::Protobuf(_) = self.format {

@@ -17,7 +17,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
 use apply::server_side::{Apply, ApplyError, LastApplied, conflict_status};
 use apply::typed::{TypingError, drop_undeclared};
-use kinds::SchemaRef;
+use kinds::{Resource, SchemaRef};
 
 use super::super::create::{insert, resolve_namespace};
 use super::super::decode::decode_error_status;
@@ -77,20 +77,30 @@ impl ApplyIntent {
         Err(Status::bad_request(format!("invalid object type: {}", type_name(sent_version, sent_kind))))
     }
 
-    /// Returns the object and warnings about duplicate keys and undeclared fields.
+    /// Returns the object with stored names, and warnings about duplicate keys and undeclared fields.
     ///
     /// Where undeclared fields fail the apply, they cause no warning.
     pub(super) fn validated(
         &self,
         call: &Call<'_>,
+        resource: &Resource,
         schema: SchemaRef<'_>,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), Status> {
         let mut object = self.object.clone();
+        let names = &call.server_state.names;
+        let translation = resource.translation(names);
+        if let Some(translation) = translation {
+            translation.translate_request(&mut object, names);
+        }
         let undeclared = if call.server_state.names.behaviour.undeclared_field_fails_apply {
             Vec::new()
         } else {
-            drop_undeclared(&schema.merge(), &mut object.0)
+            let mut undeclared = drop_undeclared(&schema.merge(), &mut object.0);
+            if let Some(translation) = translation {
+                undeclared.iter_mut().for_each(|path| *path = translation.translate_message(path, names));
+            }
+            undeclared
         };
         let warnings = validation.report(&self.duplicates, &undeclared, Status::bad_request)?;
         Ok((object, warnings))
@@ -115,13 +125,32 @@ pub(super) async fn apply(
     };
     let write = ownership.write();
     intent.check_type(served.kind.kind(), write.api_version)?;
-    let (patch, warnings) = intent.validated(call, schema, options.field_validation)?;
+    let translation = served.translation(names);
+    let to_stored = |object: &mut Object| {
+        translation.into_iter().for_each(|translation| translation.translate_request(object, names));
+    };
+    let to_served = |object: &mut Object| {
+        translation.into_iter().for_each(|translation| translation.translate_response(object, names));
+    };
+    let (patch, warnings) = intent.validated(call, served, schema, options.field_validation)?;
     let annotation = names.label_sub_key(KUBECTL, "last-applied-configuration");
-    let last_applied = Some(LastApplied { annotation: &annotation, manager: KUBECTL });
+    let last_applied = Some(LastApplied {
+        annotation: &annotation,
+        manager: KUBECTL,
+        to_stored: &to_stored,
+        to_served: &to_served,
+    });
     let apply = Apply { write, force: options.force, last_applied };
     let apply_to = |live: &Object| {
-        let mut object =
-            apply.run(live, &patch).map_err(|error| apply_error_status(call, &patch, error))?.object;
+        let applied = apply.run(live, &patch).map_err(|mut error| {
+            if let (Some(translation), ApplyError::Typing(errors)) = (translation, &mut error) {
+                errors.iter_mut().for_each(|error| {
+                    error.path = translation.translate_message(&error.path, names);
+                });
+            }
+            apply_error_status(call, &patch, error)
+        });
+        let mut object = applied?.object;
         intent.check_result(&object)?;
         let stored = served.conform(&mut object).and_then(|_| served.to_stored(&mut object, names));
         stored.map_err(|error| type_mismatch_status(call, &patch, &error.to_string()))?;

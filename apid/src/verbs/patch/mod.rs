@@ -170,7 +170,7 @@ impl Patch {
         }
         let version = version.map_or(kind, |version| &**version);
         let unfit = |error: TypeError| self.invalid_result(&error.to_string(), is_secret);
-        let conformed = version.conform(&mut new).map_err(unfit)?;
+        let conformed = version.conform_body(&mut new, &call.server_state.names).map_err(unfit)?;
         let strict_is_invalid = call.server_state.names.behaviour.strict_patch_is_invalid;
         // See requirements, appendix (g) 23.
         let refuse = |why: String| {
@@ -268,7 +268,7 @@ pub async fn patch(call: &Call<'_>, patch: &Patch, options: &WriteOptions) -> Re
     let (served, names) = (&call.collection.served, &call.server_state.names);
     let wanted = |old: &Object| {
         let mut shown = old.clone();
-        served.convert_from_storage(&mut shown, names).map_err(Status::internal)?;
+        served.represent(&mut shown, names).map_err(Status::internal)?;
         let (new, warnings) = patch.change(call, served, shown, options.field_validation)?;
         check_name(call, &new)?;
         if new.namespace() != old.namespace() {

@@ -36,7 +36,7 @@ pub(super) async fn apply(
     };
     let versions = OneVersion { api_version: body.api_version(), merge: schema.merge() };
     intent.check_type(body.kind.kind(), &versions.api_version)?;
-    let (patch, warnings) = intent.validated(call, schema, options.field_validation)?;
+    let (patch, warnings) = intent.validated(call, body, schema, options.field_validation)?;
     let (ignored, empty) = (Set::new(), schema.empty());
     let write_of_scale = Write {
         manager: options.manager(),
