@@ -252,7 +252,9 @@ async fn flags_enable_and_disable_admission_plugins() {
     admin.post("/api/v1/namespaces/made/pods", &pod("p", "2")).await.expect(404);
     namespace(&admin, "team").await;
     admin.post("/api/v1/namespaces/team/limitranges", &range).await.expect(201);
-    admin.post("/api/v1/namespaces/team/pods", &pod("p", "2")).await.expect(403);
+    let mut above_range = pod("p", "2");
+    above_range["spec"]["containers"][0]["resources"]["limits"] = json!({"cpu": "2"});
+    admin.post("/api/v1/namespaces/team/pods", &above_range).await.expect(403);
     let made = admin.post("/api/v1/namespaces/team/pods", &pod("p", "1")).await.expect(201);
     assert_eq!(made["spec"]["serviceAccountName"], "default");
     assert_eq!(made["spec"]["tolerations"].as_array().map(Vec::len), Some(2));

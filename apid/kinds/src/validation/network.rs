@@ -1,6 +1,6 @@
 //! Rules for ports, port names and addresses.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use apimachinery::field::FieldErrors;
 
