@@ -32,7 +32,7 @@ const DRIVER_NAME_MAX: usize = 63;
 /// Reports each named field that is missing.
 fn require(source: &Field<'_, '_>, fields: &[&str], errors: &mut FieldErrors) {
     for name in fields {
-        text::required(&source.child(name), errors);
+        text::require(&source.child(name), errors);
     }
 }
 
@@ -50,13 +50,13 @@ pub(crate) fn host_path(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mu
         errors.push(file.required(""));
         return;
     }
-    path::without_backsteps(&file, errors);
-    text::optional_one_of(&source.child("type"), &HOST_PATH_TYPES, errors);
+    path::check_backsteps(&file, errors);
+    text::check_supported(&source.child("type"), &HOST_PATH_TYPES, errors);
 }
 
 pub(crate) fn git_repo(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
     require(source, &["repository"], errors);
-    path::local_descending(&source.child("directory"), errors);
+    path::check_local_descending(&source.child("directory"), errors);
 }
 
 pub(crate) fn gce_persistent_disk(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
@@ -104,7 +104,7 @@ pub(crate) fn iscsi(source: &Field<'_, '_>, owner: SourceOwner, errors: &mut Fie
         iscsi_name(&source.child("initiatorname").with_value(initiator.value()), errors);
     }
     if owner == SourceOwner::PersistentVolume && secret.is_present() {
-        text::required(&secret.child("name"), errors);
+        text::require(&secret.child("name"), errors);
     }
 }
 
@@ -253,9 +253,9 @@ pub(crate) fn azure_disk(source: &Field<'_, '_>, _owner: SourceOwner, errors: &m
         "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
     const BLOB: &str = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
     require(source, &["diskName", "diskURI"], errors);
-    text::optional_one_of(&source.child("cachingMode"), &["None", "ReadOnly", "ReadWrite"], errors);
+    text::check_supported(&source.child("cachingMode"), &["None", "ReadOnly", "ReadWrite"], errors);
     let (kind, uri) = (source.child("kind"), source.child("diskURI"));
-    text::optional_one_of(&kind, &["Dedicated", "Managed", "Shared"], errors);
+    text::check_supported(&kind, &["Dedicated", "Managed", "Shared"], errors);
     let is_managed = kind.text() == "Managed";
     let prefix = if is_managed { "/subscriptions/" } else { "https://" };
     if kind.is_present() && !uri.text().starts_with(prefix) {
@@ -265,10 +265,10 @@ pub(crate) fn azure_disk(source: &Field<'_, '_>, _owner: SourceOwner, errors: &m
 }
 
 pub(crate) fn storage_os(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
-    text::required_formatted(&source.child("volumeName"), format::label, errors);
+    text::require_format(&source.child("volumeName"), format::label, errors);
     let namespace = source.child("volumeNamespace");
     if !namespace.text().is_empty() {
-        text::formatted(&namespace, format::label, errors);
+        text::check_format(&namespace, format::label, errors);
     }
     let secret = source.child("secretRef");
     if secret.is_present() {
@@ -332,9 +332,9 @@ pub(crate) fn claim_spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
     let class = spec.child("storageClassName");
     if !class.text().is_empty() {
-        text::formatted(&class, format::subdomain, errors);
+        text::check_format(&class, format::subdomain, errors);
     }
-    text::optional_one_of(&spec.child("volumeMode"), &["Block", "Filesystem"], errors);
+    text::check_supported(&spec.child("volumeMode"), &["Block", "Filesystem"], errors);
 }
 
 /// Validates access modes, which exclude each other where one is exclusive.

@@ -91,9 +91,9 @@ fn spec(object: &Object) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     validation::workload(&spec, NAMES, &mut errors);
-    number::not_negative(&spec.child("minReadySeconds"), &mut errors);
+    number::check_not_negative(&spec.child("minReadySeconds"), &mut errors);
     update_strategy(&spec.child("updateStrategy"), &mut errors);
-    number::not_negative(&spec.child("revisionHistoryLimit"), &mut errors);
+    number::check_not_negative(&spec.child("revisionHistoryLimit"), &mut errors);
     errors
 }
 

@@ -97,11 +97,11 @@ const NAMES: WorkloadNames = WorkloadNames { selector: "deployment", deadline: "
 fn spec(object: &Object) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
-    number::not_negative(&spec.child("replicas"), &mut errors);
+    number::check_not_negative(&spec.child("replicas"), &mut errors);
     validation::workload(&spec, NAMES, &mut errors);
     strategy(&spec.child("strategy"), &mut errors);
     for field in ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
-        number::not_negative(&spec.child(field), &mut errors);
+        number::check_not_negative(&spec.child(field), &mut errors);
     }
     let deadline = spec.child("progressDeadlineSeconds");
     let min_ready = spec.child("minReadySeconds").integer().unwrap_or(0);

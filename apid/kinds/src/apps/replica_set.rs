@@ -87,8 +87,8 @@ const NAMES: WorkloadNames = WorkloadNames { selector: "deployment", deadline: "
 fn spec(object: &Object) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
-    number::not_negative(&spec.child("replicas"), &mut errors);
-    number::not_negative(&spec.child("minReadySeconds"), &mut errors);
+    number::check_not_negative(&spec.child("replicas"), &mut errors);
+    number::check_not_negative(&spec.child("minReadySeconds"), &mut errors);
     validation::workload(&spec, NAMES, &mut errors);
     errors
 }

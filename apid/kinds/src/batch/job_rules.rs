@@ -166,7 +166,7 @@ pub(super) fn validate_status(new: &Object, old: &Object) -> FieldErrors {
     let status = Field::new(new.get("status"), "status");
     let mut errors = FieldErrors::new();
     for name in ["active", "succeeded", "failed", "ready", "terminating"] {
-        number::not_negative(&status.child(name), &mut errors);
+        number::check_not_negative(&status.child(name), &mut errors);
     }
     let (ready, active) = (status.child("ready"), status.child("active").integer().unwrap_or(0));
     if ready.integer().is_some_and(|ready| ready > active) {

@@ -33,7 +33,7 @@ pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         "backoffLimitPerIndex",
         "maxFailedIndexes",
     ] {
-        number::not_negative(&spec.child(name), errors);
+        number::check_not_negative(&spec.child(name), errors);
     }
     let per_index = spec.child("backoffLimitPerIndex");
     if spec.child("maxFailedIndexes").is_present() && !per_index.is_present() {
@@ -41,7 +41,7 @@ pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
     managed_by(&spec.child("managedBy"), errors);
     let mode = spec.child("completionMode");
-    text::optional_one_of(&mode, &["NonIndexed", "Indexed"], errors);
+    text::check_supported(&mode, &["NonIndexed", "Indexed"], errors);
     let is_indexed = mode.text() == "Indexed";
     if is_indexed {
         indexed(spec, errors);
@@ -66,7 +66,7 @@ fn managed_by(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !field.is_present() {
         return;
     }
-    text::domain_prefixed_path(field, errors);
+    text::check_domain_prefixed_path(field, errors);
     if field.text().len() > MANAGED_BY_MAX {
         errors.push(FieldError::too_long(&field.path(), MANAGED_BY_MAX));
     }
@@ -126,7 +126,7 @@ fn replacement_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let has_failure_policy = spec.child("podFailurePolicy").is_present();
     let supported: &[&str] =
         if has_failure_policy { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
-    text::optional_one_of(&spec.child("podReplacementPolicy"), supported, errors);
+    text::check_supported(&spec.child("podReplacementPolicy"), supported, errors);
 }
 
 fn pod_failure_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
@@ -221,7 +221,7 @@ fn pod_conditions(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
         errors.push(FieldError::too_many(&conditions.path(), conditions.list().len(), CONDITIONS_MAX));
     }
     for condition in conditions.items() {
-        text::formatted(&condition.child("type"), format::qualified_name, errors);
+        text::check_format(&condition.child("type"), format::qualified_name, errors);
         let status = condition.child("status");
         match status.text() {
             "" => errors.push(status.required("valid values: [\"False\" \"True\" \"Unknown\"]")),
@@ -265,7 +265,7 @@ fn success_rule(rule: &Field<'_, '_>, completions: i64, errors: &mut FieldErrors
         }
     }
     let Some(number) = count.integer() else { return };
-    number::not_negative(&count, errors);
+    number::check_not_negative(&count, errors);
     if number > completions {
         let detail =
             format!("must be less than or equal to {completions} (the number of specified completions)");

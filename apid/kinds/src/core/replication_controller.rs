@@ -85,14 +85,14 @@ impl Strategy for ReplicationController {
 fn spec(object: &Object) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
-    number::not_negative(&spec.child("minReadySeconds"), &mut errors);
+    number::check_not_negative(&spec.child("minReadySeconds"), &mut errors);
     let selector = spec.child("selector");
     if selector.value().and_then(Value::as_object).is_none_or(Map::is_empty) {
         errors.push(selector.required(""));
     }
     let replicas = spec.child("replicas");
     if replicas.is_present() {
-        number::not_negative(&replicas, &mut errors);
+        number::check_not_negative(&replicas, &mut errors);
     } else {
         errors.push(replicas.required(""));
     }

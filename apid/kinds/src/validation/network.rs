@@ -11,16 +11,16 @@ use crate::format;
 const PORT: &str = "must be between 1 and 65535, inclusive";
 
 /// Reports a number that is no port. Zero is no port.
-pub(crate) fn port(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn check_port(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !(1..=65_535).contains(&field.integer().unwrap_or(0)) {
         errors.push(field.invalid(PORT));
     }
 }
 
 /// Validates the number or the name of a port.
-pub(crate) fn port_or_name(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn check_port_or_name(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     match field.value().and_then(serde_json::Value::as_str) {
-        None => port(field, errors),
+        None => check_port(field, errors),
         Some(name) => {
             for message in format::port_name(name) {
                 errors.push(field.invalid(&message));
@@ -52,7 +52,7 @@ pub(crate) fn parse_ip(text: &str) -> Option<IpAddr> {
 }
 
 /// Reports a text that is no IP address.
-pub(crate) fn ip(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn check_ip(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if parse_ip(field.text()).is_none() {
         errors.push(
             field

@@ -5,21 +5,21 @@ use apimachinery::field::FieldErrors;
 use super::Field;
 
 /// Reports a negative number.
-pub(crate) fn not_negative(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn check_not_negative(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.integer().is_some_and(|number| number < 0) {
         errors.push(field.invalid("must be greater than or equal to 0"));
     }
 }
 
 /// Reports a number that is not positive.
-pub(crate) fn positive(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn check_positive(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.integer().is_some_and(|number| number <= 0) {
         errors.push(field.invalid("must be greater than 0"));
     }
 }
 
 /// Reports a number outside a range, with the bounds in the message.
-pub(crate) fn in_range(field: &Field<'_, '_>, min: i64, max: i64, errors: &mut FieldErrors) {
+pub(crate) fn check_range(field: &Field<'_, '_>, min: i64, max: i64, errors: &mut FieldErrors) {
     if field.integer().is_some_and(|number| !(min..=max).contains(&number)) {
         errors.push(field.invalid(&format!("must be between {min} and {max}, inclusive")));
     }

@@ -5,16 +5,16 @@ use apimachinery::field::FieldErrors;
 use super::Field;
 
 /// Reports an absolute path, or a path with a segment `..`.
-pub(crate) fn local_descending(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn check_local_descending(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.text().starts_with('/') {
         errors.push(field.invalid("must be a relative path"));
     }
-    without_backsteps(field, errors);
+    check_backsteps(field, errors);
 }
 
-/// As [`local_descending`]; the path must also not begin with `..`.
-pub(crate) fn local_non_reserved(field: &Field<'_, '_>, errors: &mut FieldErrors) {
-    local_descending(field, errors);
+/// As [`check_local_descending`]; the path must also not begin with `..`.
+pub(crate) fn check_local_non_reserved(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+    check_local_descending(field, errors);
     // A segment `..` at the beginning is reported above.
     if field.text().starts_with("..") && !field.text().starts_with("../") {
         errors.push(field.invalid("must not start with '..'"));
@@ -22,7 +22,7 @@ pub(crate) fn local_non_reserved(field: &Field<'_, '_>, errors: &mut FieldErrors
 }
 
 /// Reports a segment `..`.
-pub(crate) fn without_backsteps(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn check_backsteps(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.text().split(['/', '\\']).any(|segment| segment == "..") {
         errors.push(field.invalid("must not contain '..'"));
     }

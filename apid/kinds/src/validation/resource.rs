@@ -59,7 +59,7 @@ pub(crate) fn allows_overcommit(name: &str) -> bool {
 }
 
 /// Validates the name of a container resource.
-pub(crate) fn container_resource_name(field: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) {
+pub(crate) fn check_container_resource_name(field: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) {
     let invalid = format::qualified_name(name);
     for message in &invalid {
         errors.push(field.invalid_value(name, message));

@@ -9,14 +9,14 @@ use crate::format;
 const HTTP_PATH: &str = "a valid path must consist of alphanumeric characters, '-', '.', '_', '~', '%', '!', '$', '&', ''', '(', ')', '*', '+', ',', ';', '=' or ':' (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
 
 /// Reports a missing text.
-pub(crate) fn required(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn require(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.text().is_empty() {
         errors.push(field.required(""));
     }
 }
 
 /// Reports a text that is not one of the supported values; a missing text is required.
-pub(crate) fn one_of(field: &Field<'_, '_>, supported: &[&str], errors: &mut FieldErrors) {
+pub(crate) fn require_supported(field: &Field<'_, '_>, supported: &[&str], errors: &mut FieldErrors) {
     match field.text() {
         "" => errors.push(field.required("")),
         text if supported.contains(&text) => {}
@@ -25,14 +25,14 @@ pub(crate) fn one_of(field: &Field<'_, '_>, supported: &[&str], errors: &mut Fie
 }
 
 /// Reports a text that is not one of the supported values; a missing text is valid.
-pub(crate) fn optional_one_of(field: &Field<'_, '_>, supported: &[&str], errors: &mut FieldErrors) {
+pub(crate) fn check_supported(field: &Field<'_, '_>, supported: &[&str], errors: &mut FieldErrors) {
     if field.is_present() && !supported.contains(&field.text()) {
         errors.push(field.not_supported(supported));
     }
 }
 
 /// Reports the messages of a format, such as [`format::label`]. The format also checks an empty text.
-pub(crate) fn formatted(
+pub(crate) fn check_format(
     field: &Field<'_, '_>,
     format: impl Fn(&str) -> Vec<String>,
     errors: &mut FieldErrors,
@@ -43,7 +43,7 @@ pub(crate) fn formatted(
 }
 
 /// Reports a missing text, or the messages of a format.
-pub(crate) fn required_formatted(
+pub(crate) fn require_format(
     field: &Field<'_, '_>,
     format: impl Fn(&str) -> Vec<String>,
     errors: &mut FieldErrors,
@@ -51,12 +51,12 @@ pub(crate) fn required_formatted(
     if field.text().is_empty() {
         errors.push(field.required(""));
     } else {
-        formatted(field, format, errors);
+        check_format(field, format, errors);
     }
 }
 
 /// Validates a path with a domain as its first segment: `acme.io/foo`.
-pub(crate) fn domain_prefixed_path(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn check_domain_prefixed_path(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.text().is_empty() {
         errors.push(field.required(""));
         return;
@@ -76,7 +76,7 @@ pub(crate) fn domain_prefixed_path(field: &Field<'_, '_>, errors: &mut FieldErro
 }
 
 /// Validates the labels of a map.
-pub(crate) fn labels(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn check_labels(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     for (key, value) in field.entries() {
         for message in format::qualified_name(key) {
             errors.push(field.invalid_value(key, &message));

@@ -62,7 +62,7 @@ fn label_values(selector: &Field<'_, '_>, errors: &mut FieldErrors) {
     for term in selector.child("nodeSelectorTerms").items() {
         for requirement in term.child("matchExpressions").items() {
             for value in requirement.child("values").items() {
-                text::formatted(&value, format::label_value, errors);
+                text::check_format(&value, format::label_value, errors);
             }
         }
     }
@@ -84,7 +84,7 @@ fn label_requirement(requirement: &Field<'_, '_>, errors: &mut FieldErrors) {
         "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
         _ => errors.push(operator.invalid_value(operator.text(), "not a valid selector operator")),
     }
-    text::formatted(&requirement.child("key"), format::qualified_name, errors);
+    text::check_format(&requirement.child("key"), format::qualified_name, errors);
 }
 
 fn field_requirement(requirement: &Field<'_, '_>, errors: &mut FieldErrors) {
@@ -102,7 +102,7 @@ fn field_requirement(requirement: &Field<'_, '_>, errors: &mut FieldErrors) {
     let key = requirement.child("key");
     if key.text() == "metadata.name" {
         for value in values.items() {
-            text::formatted(&value, format::subdomain, errors);
+            text::check_format(&value, format::subdomain, errors);
         }
     } else {
         errors.push(key.invalid_value(key.text(), "not a valid field selector key"));
@@ -123,7 +123,7 @@ fn pod_affinity_term(term: &Field<'_, '_>, errors: &mut FieldErrors) {
     if key.text().is_empty() {
         errors.push(key.required("can not be empty"));
     }
-    text::formatted(&key, format::qualified_name, errors);
+    text::check_format(&key, format::qualified_name, errors);
 }
 
 /// Validates `matchLabelKeys` and `mismatchLabelKeys`.
@@ -132,7 +132,7 @@ fn label_keys(term: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (matching, mismatching) = (term.child("matchLabelKeys"), term.child("mismatchLabelKeys"));
     for keys in [&matching, &mismatching] {
         for key in keys.items() {
-            text::formatted(&key, format::qualified_name, errors);
+            text::check_format(&key, format::qualified_name, errors);
             if !selector.is_present() {
                 errors.push(key.forbidden("must not be specified when labelSelector is not set"));
             }

@@ -10,9 +10,13 @@ use crate::validation::{Field, network, text};
 
 /// Validates a container.
 pub(super) fn validate(container: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &mut FieldErrors) {
-    text::required_formatted(&container.child("name"), format::label, errors);
-    text::required(&container.child("image"), errors);
-    text::one_of(&container.child("terminationMessagePolicy"), &["FallbackToLogsOnError", "File"], errors);
+    text::require_format(&container.child("name"), format::label, errors);
+    text::require(&container.child("image"), errors);
+    text::require_supported(
+        &container.child("terminationMessagePolicy"),
+        &["FallbackToLogsOnError", "File"],
+        errors,
+    );
     ports(&container.child("ports"), errors);
     environment::variables(&container.child("env"), errors);
     environment::sources(&container.child("envFrom"), errors);
@@ -26,7 +30,7 @@ pub(super) fn validate(container: &Field<'_, '_>, facts: &PodFacts<'_>, errors: 
 
 /// Validates a pull policy of an image.
 pub(super) fn pull_policy(policy: &Field<'_, '_>, errors: &mut FieldErrors) {
-    text::one_of(policy, &["Always", "IfNotPresent", "Never"], errors);
+    text::require_supported(policy, &["Always", "IfNotPresent", "Never"], errors);
 }
 
 fn ports(ports: &Field<'_, '_>, errors: &mut FieldErrors) {
@@ -46,13 +50,13 @@ fn ports(ports: &Field<'_, '_>, errors: &mut FieldErrors) {
         if number.integer().unwrap_or(0) == 0 {
             errors.push(number.required(""));
         } else {
-            network::port(&number, errors);
+            network::check_port(&number, errors);
         }
         let host = port.child("hostPort");
         if host.integer().unwrap_or(0) != 0 {
-            network::port(&host, errors);
+            network::check_port(&host, errors);
         }
-        text::one_of(&port.child("protocol"), &["SCTP", "TCP", "UDP"], errors);
+        text::require_supported(&port.child("protocol"), &["SCTP", "TCP", "UDP"], errors);
     }
 }
 

@@ -58,5 +58,5 @@ pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
 
 /// Validates an IP address.
 pub(super) fn ip_address(field: &Field<'_, '_>, errors: &mut FieldErrors) {
-    network::ip(field, errors);
+    network::check_ip(field, errors);
 }

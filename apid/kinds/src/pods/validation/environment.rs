@@ -67,7 +67,7 @@ pub(super) enum ReferenceOwner {
 pub(super) fn variables(variables: &Field<'_, '_>, errors: &mut FieldErrors) {
     for variable in variables.items() {
         let name = variable.child("name");
-        text::required_formatted(&name, format::variable_name, errors);
+        text::require_format(&name, format::variable_name, errors);
         let source = variable.child("valueFrom");
         if source.is_present() {
             value_source(&source, variable.child("value").text(), errors);
@@ -113,14 +113,14 @@ pub(super) fn sources(sources: &Field<'_, '_>, errors: &mut FieldErrors) {
     for source in sources.items() {
         let prefix = source.child("prefix");
         if !prefix.text().is_empty() {
-            text::formatted(&prefix, format::variable_name, errors);
+            text::check_format(&prefix, format::variable_name, errors);
         }
         let mut count = 0;
         for name in ["configMapRef", "secretRef"] {
             let reference = source.child(name);
             if reference.is_present() {
                 count += 1;
-                text::required_formatted(&reference.child("name"), format::subdomain, errors);
+                text::require_format(&reference.child("name"), format::subdomain, errors);
             }
         }
         match count {
@@ -134,8 +134,8 @@ pub(super) fn sources(sources: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 fn key_reference(reference: &Field<'_, '_>, errors: &mut FieldErrors) {
-    text::required_formatted(&reference.child("name"), format::subdomain, errors);
-    text::required_formatted(&reference.child("key"), format::config_key, errors);
+    text::require_format(&reference.child("name"), format::subdomain, errors);
+    text::require_format(&reference.child("key"), format::config_key, errors);
 }
 
 /// Validates a reference to a field of the pod.

@@ -116,7 +116,7 @@ pub(crate) fn template(template: &Value, path: &FieldPath) -> FieldErrors {
 pub(crate) fn template_field(template: &Field<'_, '_>, errors: &mut FieldErrors) {
     let metadata = template.child("metadata");
     // The reference reports errors of the metadata at the path of the template.
-    text::labels(&template.child("labels").with_value(metadata.child("labels").value()), errors);
+    text::check_labels(&template.child("labels").with_value(metadata.child("labels").value()), errors);
     annotation_keys(&template.child("annotations").with_value(metadata.child("annotations").value()), errors);
     let spec = template.child("spec");
     self::spec(&spec, errors);
@@ -138,18 +138,18 @@ fn annotation_keys(annotations: &Field<'_, '_>, errors: &mut FieldErrors) {
 fn spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let facts = PodFacts::new(spec, errors);
     container_lists::validate(spec, &facts, errors);
-    text::one_of(&spec.child("restartPolicy"), &["Always", "OnFailure", "Never"], errors);
-    text::one_of(
+    text::require_supported(&spec.child("restartPolicy"), &["Always", "OnFailure", "Never"], errors);
+    text::require_supported(
         &spec.child("dnsPolicy"),
         &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
         errors,
     );
-    text::labels(&spec.child("nodeSelector"), errors);
+    text::check_labels(&spec.child("nodeSelector"), errors);
     security::pod(spec, errors);
     affinity::validate(&spec.child("affinity"), errors);
     dns::validate(spec, errors);
     for gate in spec.child("readinessGates").items() {
-        text::formatted(&gate.child("conditionType"), format::qualified_name, errors);
+        text::check_format(&gate.child("conditionType"), format::qualified_name, errors);
     }
     scheduling_gates(&spec.child("schedulingGates"), errors);
     topology::validate(&spec.child("topologySpreadConstraints"), errors);
@@ -163,26 +163,26 @@ fn spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     ] {
         let field = spec.child(field);
         if !field.text().is_empty() {
-            text::formatted(&field, format, errors);
+            text::check_format(&field, format, errors);
         }
     }
-    number::in_range(&spec.child("activeDeadlineSeconds"), 1, i64::from(i32::MAX), errors);
+    number::check_range(&spec.child("activeDeadlineSeconds"), 1, i64::from(i32::MAX), errors);
     tolerations(&spec.child("tolerations"), errors);
     for alias in spec.child("hostAliases").items() {
         dns::ip_address(&alias.child("ip"), errors);
         for hostname in alias.child("hostnames").items() {
-            text::formatted(&hostname, format::subdomain, errors);
+            text::check_format(&hostname, format::subdomain, errors);
         }
     }
     for field in ["priorityClassName", "runtimeClassName"] {
         let field = spec.child(field);
         if !field.text().is_empty() {
-            text::formatted(&field, format::subdomain, errors);
+            text::check_format(&field, format::subdomain, errors);
         }
     }
     let preemption = spec.child("preemptionPolicy");
     if preemption.is_present() {
-        text::one_of(&preemption, &["Never", "PreemptLowerPriority"], errors);
+        text::require_supported(&preemption, &["Never", "PreemptLowerPriority"], errors);
     }
     resources::overhead(&spec.child("overhead"), errors);
     operating_system::validate(spec, errors);
@@ -207,7 +207,7 @@ pub(crate) fn tolerations(tolerations: &Field<'_, '_>, errors: &mut FieldErrors)
         let (key, operator) = (toleration.child("key"), toleration.child("operator"));
         let (value, effect) = (toleration.child("value"), toleration.child("effect"));
         if !key.text().is_empty() {
-            text::formatted(&key, format::qualified_name, errors);
+            text::check_format(&key, format::qualified_name, errors);
         } else if operator.text() != "Exists" {
             errors.push(operator.invalid_value(
                 operator.text(),
@@ -240,7 +240,7 @@ pub(crate) fn tolerations(tolerations: &Field<'_, '_>, errors: &mut FieldErrors)
             _ => errors.push(operator.not_supported(&["Equal", "Exists"])),
         }
         if !effect.text().is_empty() {
-            text::one_of(&effect, &["NoExecute", "NoSchedule", "PreferNoSchedule"], errors);
+            text::require_supported(&effect, &["NoExecute", "NoSchedule", "PreferNoSchedule"], errors);
         }
     }
 }

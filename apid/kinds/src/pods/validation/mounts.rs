@@ -14,11 +14,11 @@ pub(super) fn mounts(container: &Field<'_, '_>, volumes: &BTreeMap<&str, &Value>
     let mounts = container.child("volumeMounts");
     for mount in mounts.items() {
         let (name, mount_path) = (mount.child("name"), mount.child("mountPath"));
-        text::required(&name, errors);
+        text::require(&name, errors);
         if !volumes.contains_key(name.text()) {
             errors.push(name.not_found());
         }
-        text::required(&mount_path, errors);
+        text::require(&mount_path, errors);
         if !paths.insert(mount_path.text()) {
             errors.push(mount_path.invalid("must be unique"));
         }
@@ -39,19 +39,19 @@ pub(super) fn mounts(container: &Field<'_, '_>, volumes: &BTreeMap<&str, &Value>
 fn sub_path(mount: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (fixed, expanded) = (mount.child("subPath"), mount.child("subPathExpr"));
     if !fixed.text().is_empty() {
-        path::local_descending(&fixed, errors);
+        path::check_local_descending(&fixed, errors);
     }
     if !expanded.text().is_empty() {
         if !fixed.text().is_empty() {
             errors.push(expanded.invalid("subPathExpr and subPath are mutually exclusive"));
         }
-        path::local_descending(&expanded, errors);
+        path::check_local_descending(&expanded, errors);
     }
 }
 
 fn propagation(mount: &Field<'_, '_>, container: &Field<'_, '_>, errors: &mut FieldErrors) {
     let propagation = mount.child("mountPropagation");
-    text::optional_one_of(&propagation, &["Bidirectional", "HostToContainer", "None"], errors);
+    text::check_supported(&propagation, &["Bidirectional", "HostToContainer", "None"], errors);
     let is_privileged = container.child("securityContext").child("privileged").flag();
     if propagation.text() == "Bidirectional" && !is_privileged {
         let detail = "Bidirectional mount propagation is available only to privileged containers";
@@ -83,7 +83,7 @@ pub(super) fn devices(container: &Field<'_, '_>, volumes: &BTreeMap<&str, &Value
     let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
     for device in container.child("volumeDevices").items() {
         let (name, device_path) = (device.child("name"), device.child("devicePath"));
-        text::required(&name, errors);
+        text::require(&name, errors);
         if names.contains(name.text()) {
             errors.push(name.invalid("must be unique"));
         }
@@ -96,7 +96,7 @@ pub(super) fn devices(container: &Field<'_, '_>, volumes: &BTreeMap<&str, &Value
             }
             Some(_) => {}
         }
-        text::required(&device_path, errors);
+        text::require(&device_path, errors);
         if paths.contains(device_path.text()) {
             errors.push(device_path.invalid("must be unique"));
         }

@@ -38,7 +38,7 @@ pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         return;
     }
     let name = os.child("name");
-    text::one_of(&name, &["linux", "windows"], errors);
+    text::require_supported(&name, &["linux", "windows"], errors);
     match name.text() {
         "linux" => linux(spec, errors),
         "windows" => windows(spec, errors),

@@ -23,10 +23,10 @@ pub(super) fn probe(probe: &Field<'_, '_>, kind: ProbeKind, facts: &PodFacts<'_>
     for field in
         ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
     {
-        number::not_negative(&probe.child(field), errors);
+        number::check_not_negative(&probe.child(field), errors);
     }
     let grace = probe.child("terminationGracePeriodSeconds");
-    number::positive(&grace, errors);
+    number::check_positive(&grace, errors);
     if kind == ProbeKind::Readiness {
         if grace.is_present() {
             errors.push(grace.invalid("must not be set for readinessProbes"));
@@ -55,8 +55,8 @@ fn handler(owner: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &mut FieldErrors
     let handlers: [(&str, Rule); 5] = [
         ("exec", exec),
         ("httpGet", http_get),
-        ("tcpSocket", |socket, _, errors| network::port_or_name(&socket.child("port"), errors)),
-        ("grpc", |grpc, _, errors| network::port(&grpc.child("port"), errors)),
+        ("tcpSocket", |socket, _, errors| network::check_port_or_name(&socket.child("port"), errors)),
+        ("grpc", |grpc, _, errors| network::check_port(&grpc.child("port"), errors)),
         ("sleep", sleep),
     ];
     let mut has_handler = false;
@@ -85,8 +85,8 @@ fn exec(exec: &Field<'_, '_>, _facts: &PodFacts<'_>, errors: &mut FieldErrors) {
 }
 
 fn http_get(get: &Field<'_, '_>, _facts: &PodFacts<'_>, errors: &mut FieldErrors) {
-    text::required(&get.child("path"), errors);
-    network::port_or_name(&get.child("port"), errors);
+    text::require(&get.child("path"), errors);
+    network::check_port_or_name(&get.child("port"), errors);
     let scheme = get.child("scheme");
     if !["HTTP", "HTTPS"].contains(&scheme.text()) {
         errors.push(scheme.not_supported(&["HTTP", "HTTPS"]));

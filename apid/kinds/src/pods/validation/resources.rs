@@ -13,7 +13,7 @@ pub(super) fn container(resources: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut has_huge_pages = false;
     for (is_request, amounts) in [(false, &limits), (true, &requests)] {
         for (name, amount) in amounts.entries() {
-            resource::container_resource_name(&amount, name, errors);
+            resource::check_container_resource_name(&amount, name, errors);
             self::amount(&amount, name, errors);
             has_cpu_or_memory |= matches!(name, "cpu" | "memory");
             has_huge_pages |= resource::is_huge_page(name);
@@ -81,7 +81,7 @@ pub(super) fn overhead(overhead: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (mut has_cpu_or_memory, mut has_huge_pages) = (false, false);
     for (name, value) in overhead.entries() {
         let limits = limits.entry(name, value.value());
-        resource::container_resource_name(&limits, name, errors);
+        resource::check_container_resource_name(&limits, name, errors);
         amount(&limits, name, errors);
         has_cpu_or_memory |= matches!(name, "cpu" | "memory");
         has_huge_pages |= resource::is_huge_page(name);

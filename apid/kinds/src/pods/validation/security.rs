@@ -19,22 +19,22 @@ pub(super) fn pod(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     host_network(spec, errors);
     let context = spec.child("securityContext");
     for field in ["fsGroup", "runAsUser", "runAsGroup"] {
-        number::in_range(&context.child(field), 0, ID_MAX, errors);
+        number::check_range(&context.child(field), 0, ID_MAX, errors);
     }
     for group in context.child("supplementalGroups").items() {
-        number::in_range(&group, 0, ID_MAX, errors);
+        number::check_range(&group, 0, ID_MAX, errors);
     }
     let shared = spec.child("shareProcessNamespace");
     if shared.flag() && spec.child("hostPID").flag() {
         errors.push(shared.invalid("ShareProcessNamespace and HostPID cannot both be enabled"));
     }
     sysctls(spec, &context.child("sysctls"), errors);
-    text::optional_one_of(&context.child("fsGroupChangePolicy"), &["Always", "OnRootMismatch"], errors);
+    text::check_supported(&context.child("fsGroupChangePolicy"), &["Always", "OnRootMismatch"], errors);
     seccomp(&context.child("seccompProfile"), errors);
     windows::options(&context.child("windowsOptions"), errors);
     app_armor(&context.child("appArmorProfile"), errors);
-    text::optional_one_of(&context.child("seLinuxChangePolicy"), &["Recursive"], errors);
-    text::optional_one_of(&context.child("supplementalGroupsPolicy"), &["Merge", "Strict"], errors);
+    text::check_supported(&context.child("seLinuxChangePolicy"), &["Recursive"], errors);
+    text::check_supported(&context.child("supplementalGroupsPolicy"), &["Merge", "Strict"], errors);
 }
 
 /// Validates that container ports and host ports are equal in the network of the host.
@@ -79,7 +79,7 @@ fn sysctls(spec: &Field<'_, '_>, sysctls: &Field<'_, '_>, errors: &mut FieldErro
 /// Validates the security context of a container.
 pub(super) fn container(context: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &mut FieldErrors) {
     for field in ["runAsUser", "runAsGroup"] {
-        number::in_range(&context.child(field), 0, ID_MAX, errors);
+        number::check_range(&context.child(field), 0, ID_MAX, errors);
     }
     seccomp(&context.child("seccompProfile"), errors);
     let escalation = context.child("allowPrivilegeEscalation");
@@ -96,7 +96,7 @@ pub(super) fn container(context: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &
         }
     }
     let mount = context.child("procMount");
-    text::optional_one_of(&mount, &["Default", "Unmasked"], errors);
+    text::check_supported(&mount, &["Default", "Unmasked"], errors);
     if mount.text() == "Unmasked" && facts.has_host_users {
         errors.push(mount.invalid("`hostUsers` must be false to use `Unmasked`"));
     }
@@ -116,7 +116,7 @@ fn seccomp(profile: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
     if kind.text() == "Localhost" {
         if local.is_present() {
-            path::local_descending(&local, errors);
+            path::check_local_descending(&local, errors);
         } else {
             errors.push(local.required("must be set when seccomp type is Localhost"));
         }

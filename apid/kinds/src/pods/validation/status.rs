@@ -17,7 +17,7 @@ pub(crate) fn status(new: &Object, old: &Object) -> FieldErrors {
     for condition in new_status.child("conditions").items() {
         // The reference spells this field as in its source.
         let kind = condition.child("type");
-        text::formatted(
+        text::check_format(
             &condition.child("Type").with_value(kind.value()),
             format::qualified_name,
             &mut errors,
@@ -48,7 +48,7 @@ fn addresses(status: &Field<'_, '_>, single: &str, list: &str, errors: &mut Fiel
         let ip = address.child("ip");
         match network::parse_ip(ip.text()) {
             Some(ip) => families.push(ip.is_ipv6()),
-            None => network::ip(&address.with_value(ip.value()), errors),
+            None => network::check_ip(&address.with_value(ip.value()), errors),
         }
     }
     if addresses.list().len() < 2 {
@@ -107,9 +107,9 @@ fn terminated_containers(pod: &Object, new: &Field<'_, '_>, old: &Field<'_, '_>,
 fn user(user: &Field<'_, '_>, errors: &mut FieldErrors) {
     let linux = user.child("linux");
     for field in ["uid", "gid"] {
-        number::in_range(&linux.child(field), 0, ID_MAX, errors);
+        number::check_range(&linux.child(field), 0, ID_MAX, errors);
     }
     for group in linux.child("supplementalGroups").items() {
-        number::in_range(&group, 0, ID_MAX, errors);
+        number::check_range(&group, 0, ID_MAX, errors);
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn validate(constraints: &Field<'_, '_>, errors: &mut FieldErrors) {
             }
         }
         for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-            text::optional_one_of(&constraint.child(policy), &["Honor", "Ignore"], errors);
+            text::check_supported(&constraint.child(policy), &["Honor", "Ignore"], errors);
         }
         label_keys(&constraint, errors);
         label_selector(&constraint.child("labelSelector"), errors);
@@ -67,7 +67,7 @@ fn label_keys(constraint: &Field<'_, '_>, errors: &mut FieldErrors) {
     let expressions = selector.child("matchExpressions");
     let labels = selector.child("matchLabels");
     for key in keys.items() {
-        text::formatted(&key, format::qualified_name, errors);
+        text::check_format(&key, format::qualified_name, errors);
         let is_selected = labels.child(key.text()).is_present()
             || expressions.items().any(|expression| expression.child("key").text() == key.text());
         if is_selected {

@@ -15,13 +15,13 @@ const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive"
 const TOKEN_SECONDS_MIN: i64 = 10 * 60;
 
 pub(super) fn secret(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
-    text::required(&source.child("secretName"), errors);
+    text::require(&source.child("secretName"), errors);
     mode(&source.child("defaultMode"), errors);
     keys(&source.child("items"), errors);
 }
 
 pub(super) fn config_map(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
-    text::required(&source.child("name"), errors);
+    text::require(&source.child("name"), errors);
     mode(&source.child("defaultMode"), errors);
     keys(&source.child("items"), errors);
 }
@@ -51,17 +51,17 @@ fn keys(items: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 fn key_to_path(item: &Field<'_, '_>, errors: &mut FieldErrors) {
-    text::required(&item.child("key"), errors);
+    text::require(&item.child("key"), errors);
     let file = item.child("path");
-    text::required(&file, errors);
-    path::local_non_reserved(&file, errors);
+    text::require(&file, errors);
+    path::check_local_non_reserved(&file, errors);
     mode(&item.child("mode"), errors);
 }
 
 fn downward_file(file: &Field<'_, '_>, errors: &mut FieldErrors) {
     let file_path = file.child("path");
-    text::required(&file_path, errors);
-    path::local_non_reserved(&file_path, errors);
+    text::require(&file_path, errors);
+    path::check_local_non_reserved(&file_path, errors);
     let (field, resource) = (file.child("fieldRef"), file.child("resourceFieldRef"));
     match (field.is_present(), resource.is_present()) {
         (true, both) => {
@@ -134,7 +134,7 @@ fn unique_paths(
 }
 
 fn keys_projection(projection: &Field<'_, '_>, errors: &mut FieldErrors) {
-    text::required(&projection.child("name"), errors);
+    text::require(&projection.child("name"), errors);
     keys(&projection.child("items"), errors);
 }
 
@@ -152,6 +152,6 @@ fn token_projection(projection: &Field<'_, '_>, errors: &mut FieldErrors) {
     if file.text().is_empty() {
         errors.push(file.required(""));
     } else {
-        path::local_non_reserved(&file, errors);
+        path::check_local_non_reserved(&file, errors);
     }
 }

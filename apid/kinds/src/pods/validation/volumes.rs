@@ -53,7 +53,7 @@ pub(super) fn validate<'v>(
         let mut found = FieldErrors::new();
         source(&volume, &mut found);
         let name = volume.child("name");
-        text::required_formatted(&name, format::label, &mut found);
+        text::require_format(&name, format::label, &mut found);
         if valid.contains_key(name.text()) {
             found.push(name.duplicate());
         }
@@ -94,14 +94,14 @@ fn empty_dir(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErro
 }
 
 fn persistent_volume_claim(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
-    text::required(&source.child("claimName"), errors);
+    text::require(&source.child("claimName"), errors);
 }
 
 fn csi(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
     sources::csi_driver_name(&source.child("driver"), errors);
     let secret = source.child("nodePublishSecretRef");
     if secret.is_present() {
-        text::required_formatted(&secret.child("name"), format::subdomain, errors);
+        text::require_format(&secret.child("name"), format::subdomain, errors);
     }
 }
 
@@ -111,6 +111,6 @@ fn ephemeral(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErro
         errors.push(template.required(""));
         return;
     }
-    text::labels(&template.child("metadata").child("labels"), errors);
+    text::check_labels(&template.child("metadata").child("labels"), errors);
     sources::claim_spec(&template.child("spec"), errors);
 }

@@ -95,7 +95,7 @@ pub(crate) fn status_counts(
     errors: &mut FieldErrors,
 ) {
     for name in counts {
-        number::not_negative(&status.child(name), errors);
+        number::check_not_negative(&status.child(name), errors);
     }
     for (name, bound, described) in bounds {
         let count = status.child(name);
@@ -125,8 +125,8 @@ pub(crate) fn replicated_status(object: &Object) -> FieldErrors {
 /// Validates a number of pods, or a percentage of them.
 pub(crate) fn count_or_percent(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     match field.value() {
-        Some(Value::String(_)) => text::formatted(field, crate::format::percent, errors),
-        _ => number::not_negative(field, errors),
+        Some(Value::String(_)) => text::check_format(field, crate::format::percent, errors),
+        _ => number::check_not_negative(field, errors),
     }
 }
 
