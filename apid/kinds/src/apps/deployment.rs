@@ -45,13 +45,7 @@ impl Strategy for Deployment {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        if ctx.subresource == "status" {
-            return status(new);
-        }
-        let mut errors = spec(new);
-        let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
-        validation::immutable_selector(&new, &old, &mut errors);
-        errors
+        validation::workload_update(new, old, ctx.subresource, spec, status)
     }
 
     fn warnings(&self, new: &Object, old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {

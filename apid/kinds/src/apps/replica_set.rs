@@ -52,13 +52,7 @@ impl Strategy for ReplicaSet {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        if ctx.subresource == "status" {
-            return replicated_status(new);
-        }
-        let mut errors = spec(new);
-        let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
-        validation::immutable_selector(&new, &old, &mut errors);
-        errors
+        validation::workload_update(new, old, ctx.subresource, spec, replicated_status)
     }
 
     fn metadata_checks(&self) -> MetadataChecks {

@@ -37,16 +37,10 @@ pub(crate) fn parse_ip(text: &str) -> Option<IpAddr> {
     let mut octets = [0; 4];
     let mut parts = text.split('.');
     for octet in &mut octets {
-        let part = parts.next()?;
-        let is_number = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-        *octet = part
-            .trim_start_matches('0')
-            .parse::<u8>()
-            .or(if is_number && part.trim_start_matches('0').is_empty() { Ok(0) } else { Err(()) })
-            .ok()?;
-        if !is_number {
-            return None;
-        }
+        let digits =
+            parts.next().filter(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))?;
+        let significant = digits.trim_start_matches('0');
+        *octet = if significant.is_empty() { 0 } else { significant.parse().ok()? };
     }
     parts.next().is_none().then_some(IpAddr::V4(Ipv4Addr::from(octets)))
 }

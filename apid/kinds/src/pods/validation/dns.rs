@@ -31,7 +31,7 @@ pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         errors.push(servers.invalid(&format!("must not have more than {NAME_SERVERS_MAX} nameservers")));
     }
     for server in servers.items() {
-        ip_address(&server, errors);
+        network::check_ip(&server, errors);
     }
     let searches = config.child("searches");
     if searches.list().len() > SEARCHES_MAX {
@@ -54,9 +54,4 @@ pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
             errors.push(option.required("must not be empty"));
         }
     }
-}
-
-/// Validates an IP address.
-pub(super) fn ip_address(field: &Field<'_, '_>, errors: &mut FieldErrors) {
-    network::check_ip(field, errors);
 }

@@ -30,8 +30,8 @@ mod workload;
 pub(crate) use status::status;
 pub(crate) use update::update;
 pub(crate) use workload::{
-    WorkloadNames, always_restarting, at_most_all, count_or_percent, immutable_selector, is_zero,
-    matching_labels, replicated_status, status_counts, workload,
+    WorkloadNames, always_restarting, at_most_all, count_or_percent, is_zero, matching_labels,
+    replicated_status, status_counts, workload, workload_update,
 };
 
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ use apimachinery::field::{FieldErrors, FieldPath};
 use apimachinery::object::{Object, Value};
 
 use crate::table::cell::PathReader as _;
-use crate::validation::{Field, number, text};
+use crate::validation::{Field, network, number, text};
 use crate::{format, labels};
 
 /// Facts about a pod that rules of its parts need.
@@ -169,7 +169,7 @@ fn spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     number::check_range(&spec.child("activeDeadlineSeconds"), 1, i64::from(i32::MAX), errors);
     tolerations(&spec.child("tolerations"), errors);
     for alias in spec.child("hostAliases").items() {
-        dns::ip_address(&alias.child("ip"), errors);
+        network::check_ip(&alias.child("ip"), errors);
         for hostname in alias.child("hostnames").items() {
             text::check_format(&hostname, format::subdomain, errors);
         }

@@ -79,8 +79,25 @@ pub(crate) fn always_restarting(template: &Field<'_, '_>, workload: &str, errors
     }
 }
 
+/// Validates an update of a workload: a new status, or a new spec with the selector of the old one.
+pub(crate) fn workload_update(
+    new: &Object,
+    old: &Object,
+    subresource: &str,
+    spec: fn(&Object) -> FieldErrors,
+    status: fn(&Object) -> FieldErrors,
+) -> FieldErrors {
+    if subresource == "status" {
+        return status(new);
+    }
+    let mut errors = spec(new);
+    let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
+    immutable_selector(&new, &old, &mut errors);
+    errors
+}
+
 /// Reports a selector that an update changes.
-pub(crate) fn immutable_selector(new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn immutable_selector(new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut FieldErrors) {
     let selector = new.child("selector");
     if selector.value() != old.child("selector").value() {
         errors.push(selector.invalid("field is immutable"));
