@@ -109,34 +109,28 @@ pub fn accept_names(definition: &Object, in_use: &NamesInUse) -> AcceptedNames {
     let text = |names: &Map<String, Value>, field: &str| {
         names.get(field).and_then(Value::as_str).unwrap_or("").to_owned()
     };
+    let name_conflict = |field: &str, used: &BTreeSet<String>| {
+        let name = text(requested, field);
+        (name != text(accepted, field) && used.contains(&name)).then(|| already_in_use(&name))
+    };
+    let (resources, kinds) = (&in_use.resources, &in_use.kinds);
+    let decisions = [
+        ("plural", "PluralConflict", name_conflict("plural", resources)),
+        ("singular", "SingularConflict", name_conflict("singular", resources)),
+        ("shortNames", "ShortNamesConflict", short_name_conflict(requested, accepted, resources)),
+        ("kind", "KindConflict", name_conflict("kind", kinds)),
+        ("listKind", "ListKindConflict", name_conflict("listKind", kinds)),
+        ("categories", "", None),
+    ];
     let mut names = accepted.clone();
+    // The condition shows the last conflict.
     let mut conflict = None;
-    let mut accept = |field: &str, used: &BTreeSet<String>, reason: &str, names: &mut Map<String, Value>| {
-        let name = text(requested, field);
-        if name != text(accepted, field) && used.contains(&name) {
-            conflict = Some((reason.to_owned(), already_in_use(&name)));
-        } else {
-            copy_field(requested, names, field);
+    for (field, reason, message) in decisions {
+        match message {
+            Some(message) => conflict = Some((reason, message)),
+            None => copy_field(requested, &mut names, field),
         }
-    };
-    accept("plural", &in_use.resources, "PluralConflict", &mut names);
-    accept("singular", &in_use.resources, "SingularConflict", &mut names);
-    if let Some(message) = short_name_conflict(requested, accepted, &in_use.resources) {
-        conflict = Some(("ShortNamesConflict".to_owned(), message));
-    } else {
-        copy_field(requested, &mut names, "shortNames");
     }
-    let mut accept = |field: &str, used: &BTreeSet<String>, reason: &str, names: &mut Map<String, Value>| {
-        let name = text(requested, field);
-        if name != text(accepted, field) && used.contains(&name) {
-            conflict = Some((reason.to_owned(), already_in_use(&name)));
-        } else {
-            copy_field(requested, names, field);
-        }
-    };
-    accept("kind", &in_use.kinds, "KindConflict", &mut names);
-    accept("listKind", &in_use.kinds, "ListKindConflict", &mut names);
-    copy_field(requested, &mut names, "categories");
     // These two fields are always present.
     for field in ["plural", "kind"] {
         names.entry(field).or_insert_with(|| "".into());

@@ -6,6 +6,7 @@
 //! stored form. A malformed field is an error in a request body; a stored object loses the field instead.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::format;
 use apimachinery::object::{Map, Object, Value};
 use schema::{Schema, TypeError};
 
@@ -224,8 +225,9 @@ impl Embedded<'_> {
             (text.matches('/').count() > 1).then(|| format!("unexpected GroupVersion string: {text}"))
         });
         self.text(fields, "kind", path, |text| {
-            let is_label = is_dns_label(&text.to_lowercase());
-            (!is_label).then(|| format!("may have mixed case, but should otherwise match: {DNS_LABEL}"))
+            let messages = format::label_1035(&text.to_lowercase());
+            let messages = Some(messages.join(",")).filter(|messages| !messages.is_empty());
+            messages.map(|messages| format!("may have mixed case, but should otherwise match: {messages}"))
         });
         match fields.get("metadata") {
             None => {}
@@ -261,16 +263,4 @@ impl Embedded<'_> {
             }
         }
     }
-}
-
-/// Message of the reference about a malformed DNS label.
-const DNS_LABEL: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with \
-    an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used \
-    for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
-
-fn is_dns_label(text: &str) -> bool {
-    text.len() <= 63
-        && text.starts_with(|c: char| c.is_ascii_lowercase())
-        && text.ends_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
-        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }

@@ -7,11 +7,10 @@
 //! can occur in an object.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
-use apimachinery::names::Names;
+use apimachinery::names::{Names, SchemaExtension};
 use expressions::{Bounds, Environment, EstimateSum, Occurrences, Program, excess, limits};
 
-use super::super::node::ListType;
-use super::super::node::{Flag, Node};
+use super::super::node::{Flag, ListType, Node};
 use super::{Compiled, Expression, OLD_SELF, Rule, RuleCheck, SELF, StoredRules, resolve};
 
 /// Reasons that a rule can have.
@@ -25,7 +24,7 @@ pub(in super::super) fn check(
     stored: &StoredRules,
     names: &Names,
 ) -> RuleCheck {
-    let keyword = format!("{}validations", names.extension_prefix);
+    let keyword = names.schema_extension(SchemaExtension::Validations);
     let mut checker = Checker { keyword, stored, sum: EstimateSum::default(), check: RuleCheck::default() };
     checker.node(root, path, Occurrences::ONCE, None);
     let Checker { keyword, sum, mut check, .. } = checker;
@@ -44,7 +43,7 @@ pub(in super::super) fn check(
 
 struct Checker<'a> {
     /// Full name of the keyword of rules.
-    keyword: String,
+    keyword: &'static str,
     stored: &'a StoredRules,
     sum: EstimateSum,
     check: RuleCheck,
@@ -60,7 +59,7 @@ impl Checker<'_> {
         let before = self.check.fields.len();
         self.children(node, path, occurs, uncorrelated);
         let Some(rules) = node.rules.as_deref() else { return };
-        let path = path.child(&self.keyword);
+        let path = path.child(self.keyword);
         for (index, rule) in rules.list.iter().enumerate() {
             check_fields(node, rule, &path.index(index), &mut self.check.fields);
         }
@@ -112,7 +111,7 @@ impl Checker<'_> {
         let compiled = Compiled::new(node, rules, &environment);
         let bounds = Bounds::of_schema(node).filter(|_| compiled.ty.is_some());
         let Some(bounds) = bounds else {
-            let keyword = &self.keyword;
+            let keyword = self.keyword;
             let detail = format!("internal error: failed to retrieve type information for {keyword}");
             return self.check.expressions.push(FieldError::internal(path, &detail));
         };
