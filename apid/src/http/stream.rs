@@ -8,9 +8,11 @@
 //! these objects; the watch keeps them alive after the cache has replaced them. apid ends the watch of a
 //! client that falls behind the event history; the client must resume or list again.
 //!
-//! The I/O thread encodes small events. The work pool decodes and encodes a large object. A large object that is
-//! sent in its stored form as an initial event is copied in chunks as the client reads. Other large events have
-//! one encoding that all watches with the same representation share.
+//! The I/O thread encodes small events. The work pool encodes large objects, and initial events in another
+//! representation than the stored one: each watch converts these for itself, and a thousand watches of one client
+//! must not delay other requests. A large object that is sent in its stored form as an initial event is copied in
+//! chunks as the client reads. Other large events have one encoding that all watches with the same representation
+//! share.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -87,13 +89,15 @@ impl Encoder {
         if self.is_copied() && change.item.is_decoded() { work / COPIED_BYTES_PER_WORK } else { work }
     }
 
-    /// Whether encoding a notice takes too long for an I/O thread.
+    /// Whether the work pool encodes a notice: a large object, or an initial event that only this watch converts.
     fn is_costly(&self, notice: &WatchNotice, first: bool) -> bool {
-        if self.cost(notice) <= MAX_INLINE_WORK {
-            return false;
-        }
         let Some((kind, change)) = object_change(notice) else { return false };
-        !matches!((&change.event, self.form(kind, first)), (Some(event), Some(form)) if event.is_form_ready(form))
+        match (&change.event, self.form(kind, first)) {
+            (None, _) if !self.is_copied() => true,
+            _ if self.cost(notice) <= MAX_INLINE_WORK => false,
+            (Some(event), Some(form)) => !event.is_form_ready(form),
+            _ => true,
+        }
     }
 
     /// Whether objects are sent in their stored form.
@@ -187,13 +191,15 @@ impl EncodingPool {
         EncodingPool { pool: Arc::clone(&context.pool), user }
     }
 
-    async fn encode(&self, encoder: &Arc<Encoder>, notice: WatchNotice, first: bool) -> EncodedEvent {
+    /// Encodes notices, each with the mark of the first object of a watch.
+    async fn encode(&self, encoder: &Arc<Encoder>, notices: Vec<(WatchNotice, bool)>) -> Vec<EncodedEvent> {
         let format = encoder.negotiated.format;
-        let cost = encoder.cost(&notice) * OBJECT_FACTOR;
+        let cost = notices.iter().map(|(notice, _)| encoder.cost(notice)).sum::<usize>() * OBJECT_FACTOR;
         let encoder = Arc::clone(encoder);
-        let work = async move { encoder.encode(notice, first) };
+        let work =
+            async move { notices.into_iter().map(|(notice, first)| encoder.encode(notice, first)).collect() };
         let encoded = self.pool.run_queued(&self.user, cost, work).await;
-        encoded.unwrap_or_else(|down| error(&Status::unavailable(down.to_string(), 1), format).into())
+        encoded.unwrap_or_else(|down| vec![error(&Status::unavailable(down.to_string(), 1), format).into()])
     }
 }
 
@@ -372,13 +378,11 @@ impl State {
                 self.notices = self.watching.next().await?.into_iter();
             }
             self.encode_some();
-            if self.ready.is_empty()
-                && let Some(notice) = self.notices.next()
-            {
-                let first = self.take_first(&notice);
+            if self.ready.is_empty() {
+                let notices = self.take_costly();
                 // Boxed, because most of the many watches are idle.
-                let encoded = Box::pin(self.pool.encode(&self.encoder, notice, first)).await;
-                self.ready.push_back(encoded);
+                let encoded = Box::pin(self.pool.encode(&self.encoder, notices)).await;
+                self.ready.extend(encoded);
             }
         }
     }
@@ -394,6 +398,21 @@ impl State {
             let first = self.take_first(&notice);
             self.ready.push_back(self.encoder.encode(notice, first));
         }
+    }
+
+    /// Returns the next notices that the work pool encodes in one turn.
+    fn take_costly(&mut self) -> Vec<(WatchNotice, bool)> {
+        let (mut notices, mut work) = (Vec::new(), 0);
+        while work < MAX_INLINE_WORK
+            && let Some(notice) = self.notices.as_slice().first()
+            && self.encoder.is_costly(notice, self.first)
+            && let Some(notice) = self.notices.next()
+        {
+            work += self.encoder.cost(&notice);
+            let first = self.take_first(&notice);
+            notices.push((notice, first));
+        }
+        notices
     }
 
     /// Returns whether a notice has the first object of the watch, and records it.
