@@ -50,7 +50,6 @@ const PRESET_NAMES_ALLOWED: &[(&str, &str, &str)] = &[
         "reserved under either preset (requirement A-JWT-55)",
     ),
     ("authd/src/config/authentication/validate.rs", "kubernetes.io", "reserved under either preset"),
-    ("apid/kinds/src/validation/resource.rs", "kubernetes.io", "native resources under either preset"),
     ("apid/kinds/src/volume_sources.rs", "k8s.io", "reserved under either preset"),
     ("apid/kinds/src/volume_sources.rs", "kubernetes.io", "reserved under either preset"),
 ];

@@ -2,30 +2,24 @@
 //! The key of the taint on device nodes is the resource name.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
-use kinds::format;
+use kinds::resource_name::is_extended;
 use serde_json::json;
 
 use crate::{Attributes, Environment, Interest, MaybeFuture, Plugin};
 use crate::{pod_containers, tolerations};
 
 pub(crate) struct ExtendedResourceToleration {
-    /// Domain part in the names of native resources.
-    native: String,
+    names: Arc<Names>,
 }
 
 impl ExtendedResourceToleration {
     pub(crate) fn new(environment: &Environment) -> Self {
-        ExtendedResourceToleration { native: environment.names.label_key("") }
-    }
-
-    /// Whether a resource is neither native nor a quota resource.
-    fn is_extended(&self, resource: &str) -> bool {
-        let is_native = !resource.contains('/') || resource.contains(&self.native);
-        let can_be_counted = format::qualified_name(&format!("requests.{resource}")).is_empty();
-        !is_native && !resource.starts_with("requests.") && can_be_counted
+        ExtendedResourceToleration { names: Arc::clone(&environment.names) }
     }
 
     /// The extended resources that containers request, without ephemeral containers.
@@ -34,7 +28,7 @@ impl ExtendedResourceToleration {
             .filter(|(list, ..)| *list != pod_containers::EPHEMERAL_CONTAINERS)
             .filter_map(|(.., container)| container.get("resources")?.get("requests")?.as_object());
         let names = requests.flatten().map(|(name, _)| name);
-        names.filter(|name| self.is_extended(name)).cloned().collect()
+        names.filter(|name| is_extended(name, &self.names)).cloned().collect()
     }
 }
 

@@ -30,6 +30,13 @@ pub(crate) fn part<'a>(object: &'a mut Object, path: &str) -> Option<&'a mut Fie
     map_at(&mut object.0, path)
 }
 
+/// Sets the labels of a workload without labels to those of its pod template.
+pub(crate) fn label_like_template(object: &mut Object) {
+    if let Some(labels) = object.at(&["spec", "template", "metadata", "labels"]).cloned() {
+        fill(object.meta_mut(), "labels", labels);
+    }
+}
+
 /// The map in a field; inserts an empty map if the field is absent.
 /// None if the field holds another type.
 pub(crate) fn map_or_insert<'a>(fields: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {

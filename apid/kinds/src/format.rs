@@ -6,7 +6,7 @@
 //! the error messages of Kubernetes, or an empty list if the text is valid.
 
 pub use apimachinery::format::{
-    config_key, label, label_1035, label_value, path_segment, qualified_name, subdomain,
+    config_key, label, label_1035, label_value, path_segment, qualified_name, subdomain, wildcard_subdomain,
 };
 
 use crate::NameRule;

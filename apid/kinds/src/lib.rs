@@ -39,6 +39,7 @@ mod kind_ref;
 pub mod labels;
 pub mod metadata;
 pub mod registry;
+pub mod resource_name;
 pub mod scale;
 mod status;
 pub mod strategy;

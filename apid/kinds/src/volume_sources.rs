@@ -1,14 +1,16 @@
-//! Sources of volumes that pods and persistent volumes share, and the spec of a claim.
+//! Sources of volumes that pods and persistent volumes share.
 //!
 //! # Reference
 //!
 //! Rules, messages and their order are those of kube-apiserver 1.33.
 
-use apimachinery::field::{FieldError, FieldErrors};
-use serde_json::Value;
+pub(crate) mod claim;
 
+use apimachinery::field::{FieldError, FieldErrors};
+
+use crate::defaults::{Fields, fill, map_at};
+use crate::format;
 use crate::validation::{Field, path, text};
-use crate::{format, labels};
 
 /// Owner of a source. Some sources have further fields in persistent volumes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,6 +30,32 @@ const HOST_PATH_TYPES: [&str; 8] =
 
 /// Maximum characters of a CSI driver name.
 const DRIVER_NAME_MAX: usize = 63;
+
+/// Default values of fields of a source.
+const DEFAULTS: [(&str, &str, &str); 10] = [
+    ("hostPath", "type", ""),
+    ("iscsi", "iscsiInterface", "default"),
+    ("rbd", "pool", "rbd"),
+    ("rbd", "user", "admin"),
+    ("rbd", "keyring", "/etc/ceph/keyring"),
+    ("azureDisk", "cachingMode", "ReadWrite"),
+    ("azureDisk", "fsType", "ext4"),
+    ("azureDisk", "kind", "Shared"),
+    ("scaleIO", "storageMode", "ThinProvisioned"),
+    ("scaleIO", "fsType", "xfs"),
+];
+
+/// Sets the default values of the sources of a volume.
+pub(crate) fn fill_defaults(volume: &mut Fields) {
+    for (source, field, value) in DEFAULTS {
+        if let Some(fields) = map_at(volume, source) {
+            fill(fields, field, value);
+        }
+    }
+    if let Some(disk) = map_at(volume, "azureDisk") {
+        fill(disk, "readOnly", false);
+    }
+}
 
 /// Reports each named field that is missing.
 fn require(source: &Field<'_, '_>, fields: &[&str], errors: &mut FieldErrors) {
@@ -90,7 +118,7 @@ pub(crate) fn iscsi(source: &Field<'_, '_>, owner: SourceOwner, errors: &mut Fie
     if name.text().is_empty() {
         errors.push(name.required(""));
     } else {
-        iscsi_name(&name, errors);
+        iscsi_name(&name, owner, errors);
     }
     byte(&source.child("lun"), errors);
     let secret = source.child("secretRef");
@@ -101,15 +129,17 @@ pub(crate) fn iscsi(source: &Field<'_, '_>, owner: SourceOwner, errors: &mut Fie
     }
     let initiator = source.child("initiatorName");
     if initiator.is_present() {
-        iscsi_name(&source.child("initiatorname").with_value(initiator.value()), errors);
+        iscsi_name(&source.child("initiatorname").with_value(initiator.value()), owner, errors);
     }
     if owner == SourceOwner::PersistentVolume && secret.is_present() {
         text::require(&secret.child("name"), errors);
     }
 }
 
-fn iscsi_name(name: &Field<'_, '_>, errors: &mut FieldErrors) {
-    if !["iqn", "eui", "naa"].iter().any(|prefix| name.text().starts_with(prefix)) {
+fn iscsi_name(name: &Field<'_, '_>, owner: SourceOwner, errors: &mut FieldErrors) {
+    if owner == SourceOwner::Pod
+        && !["iqn", "eui", "naa"].iter().any(|prefix| name.text().starts_with(prefix))
+    {
         errors.push(name.invalid("must be valid format starting with iqn, eui, or naa"));
     } else if !is_iscsi_name(name.text()) {
         errors.push(name.invalid("must be valid format"));
@@ -264,16 +294,13 @@ pub(crate) fn azure_disk(source: &Field<'_, '_>, _owner: SourceOwner, errors: &m
     }
 }
 
-pub(crate) fn storage_os(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
+pub(crate) fn storage_os(source: &Field<'_, '_>, owner: SourceOwner, errors: &mut FieldErrors) {
     text::require_format(&source.child("volumeName"), format::label, errors);
     let namespace = source.child("volumeNamespace");
     if !namespace.text().is_empty() {
         text::check_format(&namespace, format::label, errors);
     }
-    let secret = source.child("secretRef");
-    if secret.is_present() {
-        require(&secret, &["name"], errors);
-    }
+    secret_reference(&source.child("secretRef"), owner, errors);
 }
 
 pub(crate) fn scale_io(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
@@ -304,53 +331,5 @@ pub(crate) fn csi_driver_name(name: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
     for message in format::subdomain(&name.text().to_lowercase()) {
         errors.push(name.invalid_value(name.text(), &message));
-    }
-}
-
-/// Validates the spec of a persistent volume claim.
-pub(crate) fn claim_spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let modes = spec.child("accessModes");
-    if modes.list().is_empty() {
-        errors.push(modes.required("at least 1 access mode is required"));
-    }
-    let selector = spec.child("selector");
-    if let Some(value) = selector.value() {
-        errors.extend(labels::validate_selector(value, &selector.path()));
-    }
-    access_modes(&modes, errors);
-    let resources = spec.child("resources");
-    let requests = resources.child("requests");
-    let requested = requests.child("storage");
-    match requested.text() {
-        "" => errors.push(resources.entry("storage", None).required("")),
-        amount => {
-            if schema::quantity::nanos(amount).is_ok_and(|(nanos, _)| nanos <= 0) {
-                errors
-                    .push(requests.entry("storage", requested.value()).invalid("must be greater than zero"));
-            }
-        }
-    }
-    let class = spec.child("storageClassName");
-    if !class.text().is_empty() {
-        text::check_format(&class, format::subdomain, errors);
-    }
-    text::check_supported(&spec.child("volumeMode"), &["Block", "Filesystem"], errors);
-}
-
-/// Validates access modes, which exclude each other where one is exclusive.
-pub(crate) fn access_modes(modes: &Field<'_, '_>, errors: &mut FieldErrors) {
-    const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-    let mut has_exclusive = false;
-    let mut has_other = false;
-    for mode in modes.list() {
-        let mode = mode.as_str().unwrap_or("");
-        if !MODES.contains(&mode) {
-            errors.push(FieldError::not_supported(&modes.path(), Value::from(mode), &MODES));
-        }
-        has_exclusive |= mode == "ReadWriteOncePod";
-        has_other |= mode != "ReadWriteOncePod";
-    }
-    if has_exclusive && has_other {
-        errors.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
     }
 }

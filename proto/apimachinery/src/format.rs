@@ -12,6 +12,7 @@ const SUBDOMAIN_MAX: usize = 253;
 const LABEL_MAX: usize = 63;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const WILDCARD_SUBDOMAIN: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
@@ -23,9 +24,17 @@ pub fn subdomain(text: &str) -> Vec<String> {
     check(text, SUBDOMAIN_MAX, SUBDOMAIN, |t| t.split('.').all(is_dns_label))
 }
 
+/// Validates an RFC 1123 subdomain whose first label is a wildcard: `*.example.com`.
+pub fn wildcard_subdomain(text: &str) -> Vec<String> {
+    check(text, SUBDOMAIN_MAX, WILDCARD_SUBDOMAIN, |t| {
+        t.strip_prefix("*.").is_some_and(|rest| rest.split('.').all(is_dns_label))
+    })
+}
+
 /// Validates an RFC 1123 label.
 pub fn label(text: &str) -> Vec<String> {
-    check(text, LABEL_MAX, LABEL, is_dns_label)
+    let message = if text.split('.').all(is_dns_label) { "must not contain dots" } else { LABEL };
+    check(text, LABEL_MAX, message, is_dns_label)
 }
 
 /// Validates an RFC 1035 label.

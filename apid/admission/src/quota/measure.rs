@@ -13,6 +13,7 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::time;
 use kinds::Resource;
+use kinds::resource_name::is_extended;
 use serde_json::Value;
 
 use crate::persistent_volume_claim_resize::{class_annotation, class_of};
@@ -91,11 +92,6 @@ pub fn counts_resource(resource: &Resource, name: &str, names: &Names) -> bool {
 /// Infix between a storage class and a resource in a quota: `.storageclass.storage.k8s.io/`.
 fn class_part(names: &Names) -> String {
     format!(".storageclass.{}/", names.group("storage"))
-}
-
-/// Whether a name is an extended resource: a name with a domain outside the API domains.
-fn is_extended(name: &str, names: &Names) -> bool {
-    name.contains('/') && !name.contains(&names.label_key("")) && !name.starts_with("requests.")
 }
 
 /// Measured quota usage of an object.

@@ -2,10 +2,13 @@
 
 use crate::Kind;
 
+mod match_rules;
 mod mutating_webhook_configuration;
+mod policy_rules;
 mod validating_admission_policy;
 mod validating_admission_policy_binding;
 mod validating_webhook_configuration;
+mod webhooks;
 
 /// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[

@@ -1,14 +1,17 @@
 //! MutatingWebhookConfiguration: admission webhooks that may change objects.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::webhooks;
+use crate::defaults::fill;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::{
-    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table, UnenforcedKind,
-    unenforced,
+    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table,
+    UnenforcedKind, unenforced,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -30,6 +33,26 @@ pub(super) const KIND: Kind = Kind {
 struct MutatingWebhookConfiguration;
 
 impl Strategy for MutatingWebhookConfiguration {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        webhooks::default(object);
+        let webhooks = object.get_mut("webhooks").and_then(Value::as_array_mut);
+        for webhook in webhooks.into_iter().flatten().filter_map(Value::as_object_mut) {
+            fill(webhook, "reinvocationPolicy", "Never");
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        webhooks::validate(object, None)
+    }
+
+    fn revalidates(&self, _subresource: &str) -> bool {
+        false
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        webhooks::validate(new, Some(old))
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -52,7 +75,7 @@ impl Strategy for MutatingWebhookConfiguration {
 }
 
 static TABLE: Table = Table {
-    columns: &[NAME, Column::integer("Webhooks", "Number of its webhooks."), AGE],
+    columns: &[NAME, Column::integer("Webhooks", "Number of webhooks."), AGE],
     cells: |object: &Object, clock: &dyn Clock| {
         vec![json!(object.name()), json!(object.items("webhooks").len()), age(object, clock)]
     },

@@ -1,14 +1,17 @@
 //! ValidatingAdmissionPolicy: CEL expressions that written objects must satisfy.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::json;
 
+use super::{match_rules, policy_rules};
+use crate::defaults::{fill, part};
 use crate::table::cell::{PathReader, UNSET};
 use crate::table::{AGE, NAME, age};
 use crate::{
-    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
-    Table, UnenforcedKind, unenforced,
+    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy,
+    Subresource, Table, UnenforcedKind, unenforced,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -30,6 +33,25 @@ pub(super) const KIND: Kind = Kind {
 struct ValidatingAdmissionPolicy;
 
 impl Strategy for ValidatingAdmissionPolicy {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if let Some(spec) = part(object, "spec") {
+            fill(spec, "failurePolicy", "Fail");
+            match_rules::default_resources_at(spec, "matchConstraints");
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        policy_rules::validate(object)
+    }
+
+    fn revalidates(&self, subresource: &str) -> bool {
+        subresource.is_empty()
+    }
+
+    fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        if ctx.subresource == "status" { policy_rules::validate_status(new) } else { FieldErrors::new() }
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -58,8 +80,8 @@ impl Strategy for ValidatingAdmissionPolicy {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::integer("Validations", "Number of its expressions."),
-        Column::text("ParamKind", "The kind of its parameters."),
+        Column::integer("Validations", "Number of validations."),
+        Column::text("ParamKind", "Kind of the parameters."),
         AGE,
     ],
     cells: |object: &Object, clock: &dyn Clock| {

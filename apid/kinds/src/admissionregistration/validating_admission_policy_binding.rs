@@ -1,14 +1,21 @@
 //! ValidatingAdmissionPolicyBinding: scope and actions of an admission policy.
 
+use std::collections::BTreeSet;
+
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::json;
 
+use super::match_rules;
+use crate::defaults::part;
+use crate::format;
 use crate::table::cell::{PathReader, UNSET, selector};
 use crate::table::{AGE, NAME, age};
+use crate::validation::{Field, text};
 use crate::{
-    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table, UnenforcedKind,
-    unenforced,
+    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table,
+    UnenforcedKind, unenforced,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -30,6 +37,22 @@ pub(super) const KIND: Kind = Kind {
 struct ValidatingAdmissionPolicyBinding;
 
 impl Strategy for ValidatingAdmissionPolicyBinding {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if let Some(spec) = part(object, "spec") {
+            match_rules::default_resources_at(spec, "matchResources");
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let spec = Field::new(object.get("spec"), "spec");
+        let mut errors = FieldErrors::new();
+        text::require_format(&spec.child("policyName"), format::subdomain, &mut errors);
+        parameters(&spec.child("paramRef"), &mut errors);
+        match_rules::resources(&spec.child("matchResources"), &mut errors);
+        actions(&spec.child("validationActions"), &mut errors);
+        errors
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -51,11 +74,49 @@ impl Strategy for ValidatingAdmissionPolicyBinding {
     }
 }
 
+fn parameters(reference: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if !reference.is_present() {
+        return;
+    }
+    let (name, selector) = (reference.child("name"), reference.child("selector"));
+    match (name.text().is_empty(), selector.is_present()) {
+        (false, true) => {
+            for field in [&name, &selector] {
+                errors.push(field.forbidden("name and selector are mutually exclusive"));
+            }
+        }
+        (true, false) => errors.push(reference.required("one of name or selector must be specified")),
+        (false, false) => text::check_format(&name, |name| format::path_segment(name, false), errors),
+        (true, true) => match_rules::selector(&selector, errors),
+    }
+    text::require_supported(&reference.child("parameterNotFoundAction"), &["Allow", "Deny"], errors);
+}
+
+fn actions(actions: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if actions.list().is_empty() {
+        errors.push(actions.required("at least one validation action is required"));
+    }
+    let mut seen = BTreeSet::new();
+    for action in actions.items() {
+        if !matches!(action.text(), "Audit" | "Deny" | "Warn") {
+            errors.push(action.not_supported(&["Audit", "Deny", "Warn"]));
+        } else if !seen.insert(action.text()) {
+            errors.push(action.duplicate());
+        }
+    }
+    if seen.contains("Deny") && seen.contains("Warn") {
+        errors.push(actions.invalid(
+            "must not contain both Deny and Warn (repeating the same validation failure information in the API \
+             response and headers serves no purpose)",
+        ));
+    }
+}
+
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("PolicyName", "The policy."),
-        Column::text("ParamRef", "Its parameters."),
+        Column::text("PolicyName", "Name of the policy."),
+        Column::text("ParamRef", "Parameters of the policy."),
         AGE,
     ],
     cells: |object: &Object, clock: &dyn Clock| {

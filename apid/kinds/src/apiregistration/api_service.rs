@@ -1,14 +1,19 @@
 //! APIService: the server of one version of an API group.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
+use base64::Engine as _;
 use serde_json::{Value, json};
 
+use crate::defaults::{fill, part};
+use crate::format;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
+use crate::validation::{Field, text};
 use crate::{
-    Column, Kind, MetadataChecks, NameRule, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
-    Table, UnenforcedKind, unenforced,
+    Column, Context, Kind, MetadataChecks, NameRule, STANDARD_VERBS, StatusWrites, Storage, Strategy,
+    Subresource, Table, UnenforcedKind, unenforced,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -34,6 +39,36 @@ impl Strategy for ApiService {
         NameRule::PathSegment
     }
 
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if let Some(service) = part(object, "spec.service") {
+            fill(service, "port", 443);
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        validate(object)
+    }
+
+    fn revalidates(&self, subresource: &str) -> bool {
+        subresource.is_empty()
+    }
+
+    fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if ctx.subresource == "status" {
+            let status = Field::new(new.get("status"), "status");
+            for condition in status.child("conditions").items() {
+                let field = condition.child("status");
+                if !matches!(field.text(), "True" | "False" | "Unknown") {
+                    let shown = field.text().into();
+                    let supported = &["True", "False", "Unknown"];
+                    errors.push(field.with_value(Some(&shown)).not_supported(supported));
+                }
+            }
+        }
+        errors
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -55,11 +90,72 @@ impl Strategy for ApiService {
     }
 }
 
+/// Maximum priority of a group.
+const GROUP_PRIORITY_MAX: i64 = 20_000;
+/// Maximum priority of a version in its group.
+const VERSION_PRIORITY_MAX: i64 = 1_000;
+
+fn validate(object: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let spec = Field::new(object.get("spec"), "spec");
+    let (group, version) = (spec.child("group"), spec.child("version"));
+    let name = format!("{}.{}", version.text(), group.text());
+    // Names that are no path segments are reported with the metadata.
+    if object.name() != name && format::path_segment(object.name(), false).is_empty() {
+        let detail = format!("must be `spec.version+\".\"+spec.group`: {name:?}");
+        errors.push(FieldError::invalid(&FieldPath::new("metadata.name"), object.name(), &detail));
+    }
+    if !group.text().is_empty() {
+        text::check_format(&group, format::subdomain, &mut errors);
+    } else if version.text() != "v1" {
+        errors.push(group.required("only v1 may have an empty group and it better be legacy kube"));
+    }
+    text::check_format(&version, format::label_1035, &mut errors);
+    for (name, max) in
+        [("groupPriorityMinimum", GROUP_PRIORITY_MAX), ("versionPriority", VERSION_PRIORITY_MAX)]
+    {
+        let field = spec.child(name);
+        let priority = field.integer().unwrap_or(0);
+        if priority <= 0 || priority > max {
+            errors.push(field.invalid_value(priority, &format!("must be positive and less than {max}")));
+        }
+    }
+    connection(&spec, &mut errors);
+    errors
+}
+
+/// Validates the service and its certificates.
+fn connection(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let (service, bundle) = (spec.child("service"), spec.child("caBundle"));
+    let insecure = spec.child("insecureSkipTLSVerify");
+    if !service.is_present() {
+        if !bundle.text().is_empty() {
+            let bytes = base64::engine::general_purpose::STANDARD.decode(bundle.text()).unwrap_or_default();
+            let shown = format!("{} bytes", bytes.len());
+            errors.push(bundle.invalid_value(shown, "local APIServices may not have a caBundle"));
+        }
+        if insecure.flag() {
+            errors.push(insecure.invalid("local APIServices may not have insecureSkipTLSVerify"));
+        }
+        return;
+    }
+    for name in ["namespace", "name"] {
+        text::require(&service.child(name), errors);
+    }
+    let port = service.child("port");
+    if !(1..=65_535).contains(&port.integer().unwrap_or(0)) {
+        errors.push(port.invalid("port is not valid: must be between 1 and 65535, inclusive"));
+    }
+    if insecure.flag() && !bundle.text().is_empty() {
+        errors.push(insecure.invalid("may not be true if caBundle is present"));
+    }
+}
+
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Service", "The service that serves it."),
-        Column::text("Available", "Whether it answers, and why not."),
+        Column::text("Service", "Service that serves the version."),
+        Column::text("Available", "Whether the version is available, with the reason if not."),
         AGE,
     ],
     cells,

@@ -1,12 +1,14 @@
 //! ControllerRevision: an earlier state of a controller's template, for rollbacks.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::json;
 
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::validation::{Field, number};
+use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "apps",
@@ -27,6 +29,25 @@ pub(super) const KIND: Kind = Kind {
 struct ControllerRevision;
 
 impl Strategy for ControllerRevision {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let data = Field::new(object.get("data"), "data");
+        if !data.is_present() {
+            errors.push(data.required("data is mandatory"));
+        }
+        number::check_not_negative(&Field::new(object.get("revision"), "revision"), &mut errors);
+        errors
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let data = Field::new(new.get("data"), "data");
+        if data.value() != old.get("data") {
+            errors.push(data.invalid("field is immutable"));
+        }
+        errors
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -39,8 +60,8 @@ impl Strategy for ControllerRevision {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Controller", "The object whose state it is."),
-        Column::text("Revision", "Its place in the history."),
+        Column::text("Controller", "Controller of the revision."),
+        Column::text("Revision", "Number of the revision."),
         AGE,
     ],
     cells: |object: &Object, clock: &dyn Clock| {

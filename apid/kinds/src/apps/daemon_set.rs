@@ -2,13 +2,15 @@
 
 use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
+use apimachinery::names::Names;
 use apimachinery::object::Object;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::defaults::{fill, fill_text, map_or_insert, part};
+use crate::labels;
 use crate::pods;
-use crate::pods::validation::{self, WorkloadNames};
-use crate::table::cell::{PathReader, labels, selector};
+use crate::pods::validation;
+use crate::table::cell::{self, PathReader, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, number};
@@ -34,6 +36,20 @@ pub(super) const KIND: Kind = Kind {
 
 struct DaemonSet;
 
+/// Annotation with the generation of the pod template.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+fn template_generation(object: &Object) -> i64 {
+    let text = object.at(&["metadata", "annotations", TEMPLATE_GENERATION]).and_then(Value::as_str);
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn set_template_generation(object: &mut Object, generation: i64) {
+    if let Some(annotations) = map_or_insert(object.meta_mut(), "annotations") {
+        annotations.insert(TEMPLATE_GENERATION.to_owned(), json!(generation.to_string()));
+    }
+}
+
 impl Strategy for DaemonSet {
     fn warnings(&self, new: &Object, old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
         pods::warnings::template(new, old, "spec.template")
@@ -50,12 +66,27 @@ impl Strategy for DaemonSet {
                 fill(rolling, "maxUnavailable", 1);
                 fill(rolling, "maxSurge", 0);
             }
+            // The reference has no absent numbers for other types.
+            if let Some(Value::Object(rolling)) = strategy.get_mut("rollingUpdate") {
+                fill(rolling, "maxUnavailable", 0);
+                fill(rolling, "maxSurge", 0);
+            }
         }
         pods::defaults::template(object, "spec.template");
     }
 
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        spec(object)
+    fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
+        let generation = template_generation(object).max(1);
+        set_template_generation(object, generation);
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
+        let is_changed = ctx.subresource.is_empty() && new.find("spec.template") != old.find("spec.template");
+        set_template_generation(new, template_generation(old) + i64::from(is_changed));
+    }
+
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        spec(object, ctx.names)
     }
 
     fn revalidates(&self, _subresource: &str) -> bool {
@@ -63,7 +94,7 @@ impl Strategy for DaemonSet {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        validation::workload_update(new, old, ctx.subresource, spec, status)
+        validation::workload_update(new, old, ctx, spec, status)
     }
 
     fn metadata_checks(&self) -> MetadataChecks {
@@ -79,12 +110,28 @@ impl Strategy for DaemonSet {
     }
 }
 
-const NAMES: WorkloadNames = WorkloadNames { selector: "daemonset", deadline: "DaemonSet" };
+/// Validates the selector and the pod template. Unlike those of other workloads, the selector is not required.
+fn selected_pods(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
+    let selector = spec.child("selector");
+    let found = selector.value().map(|value| labels::validate_selector(value, &selector.path()));
+    let is_valid = found.as_ref().is_none_or(FieldErrors::is_empty);
+    errors.extend(found.unwrap_or_default());
+    let template = spec.child("template");
+    if is_valid {
+        let is_match =
+            |found: &Value| selector.value().is_some_and(|selector| labels::matches(selector, found));
+        validation::matching_labels(&template, is_match, errors);
+    }
+    if selector.value().is_some_and(labels::selects_all) {
+        errors.push(selector.invalid("empty selector is invalid for daemonset"));
+    }
+    validation::always_restarting(&template, "DaemonSet", names, errors);
+}
 
-fn spec(object: &Object) -> FieldErrors {
+fn spec(object: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
-    validation::workload(&spec, NAMES, &mut errors);
+    selected_pods(&spec, names, &mut errors);
     number::check_not_negative(&spec.child("minReadySeconds"), &mut errors);
     update_strategy(&spec.child("updateStrategy"), &mut errors);
     number::check_not_negative(&spec.child("revisionHistoryLimit"), &mut errors);
@@ -138,12 +185,12 @@ fn status(object: &Object) -> FieldErrors {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::integer("Desired", "Nodes that should run its pod."),
-        Column::integer("Current", "Nodes that run its pod."),
-        Column::integer("Ready", "Pods that are ready."),
-        Column::integer("Up-to-date", "Pods of the newest template."),
-        Column::integer("Available", "Pods that have been ready long enough."),
-        Column::text("Node Selector", "Labels of the nodes that should run its pod."),
+        Column::integer("Desired", "Number of selected nodes."),
+        Column::integer("Current", "Number of nodes with a pod of the set."),
+        Column::integer("Ready", "Number of ready pods."),
+        Column::integer("Up-to-date", "Number of pods with the current template."),
+        Column::integer("Available", "Number of pods that have been ready for the minimum time."),
+        Column::text("Node Selector", "Labels of selected nodes."),
         AGE,
         CONTAINERS,
         IMAGES,
@@ -158,7 +205,7 @@ static TABLE: Table = Table {
             status("numberReady"),
             status("updatedNumberScheduled"),
             status("numberAvailable"),
-            json!(labels(object, "spec.template.spec.nodeSelector")),
+            json!(cell::labels(object, "spec.template.spec.nodeSelector")),
         ];
         cells.extend(of_template(object, clock, "spec.template", selector(object, "spec.selector")));
         cells

@@ -2,12 +2,13 @@
 
 use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::json;
 
 use crate::defaults::{fill, fill_text, map_or_insert, part};
 use crate::pods;
-use crate::pods::validation::{self, WorkloadNames};
+use crate::pods::validation::{self, WorkloadTerms};
 use crate::table::cell::{PathReader, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template, replicas};
 use crate::table::{AGE, NAME};
@@ -36,8 +37,8 @@ pub(super) const KIND: Kind = Kind {
 struct Deployment;
 
 impl Strategy for Deployment {
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        spec(object)
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        spec(object, ctx.names)
     }
 
     fn revalidates(&self, _subresource: &str) -> bool {
@@ -45,7 +46,7 @@ impl Strategy for Deployment {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        validation::workload_update(new, old, ctx.subresource, spec, status)
+        validation::workload_update(new, old, ctx, spec, status)
     }
 
     fn warnings(&self, new: &Object, old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
@@ -86,13 +87,13 @@ impl Strategy for Deployment {
     }
 }
 
-const NAMES: WorkloadNames = WorkloadNames { selector: "deployment", deadline: "ReplicaSet" };
+const TERMS: WorkloadTerms = WorkloadTerms { selector: "deployment", deadline: "ReplicaSet" };
 
-fn spec(object: &Object) -> FieldErrors {
+fn spec(object: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     number::check_not_negative(&spec.child("replicas"), &mut errors);
-    validation::workload(&spec, NAMES, &mut errors);
+    validation::workload(&spec, TERMS, names, &mut errors);
     strategy(&spec.child("strategy"), &mut errors);
     for field in ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
         number::check_not_negative(&spec.child(field), &mut errors);

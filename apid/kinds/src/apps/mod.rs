@@ -7,6 +7,7 @@ mod daemon_set;
 mod deployment;
 mod replica_set;
 mod stateful_set;
+mod stateful_set_rules;
 
 /// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] =

@@ -1,11 +1,12 @@
 //! ReplicaSet: a fixed number of replicas of a pod template.
 
 use apimachinery::field::FieldErrors;
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 
 use crate::defaults::{fill, part};
 use crate::pods;
-use crate::pods::validation::{self, WorkloadNames, replicated_status};
+use crate::pods::validation::{self, WorkloadTerms, replicated_status};
 use crate::table::cell::{PathReader, selector};
 use crate::table::workload::{REPLICATED, replicated};
 use crate::validation::{Field, number};
@@ -43,8 +44,8 @@ impl Strategy for ReplicaSet {
         pods::defaults::template(object, "spec.template");
     }
 
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        spec(object)
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        spec(object, ctx.names)
     }
 
     fn revalidates(&self, _subresource: &str) -> bool {
@@ -52,7 +53,7 @@ impl Strategy for ReplicaSet {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        validation::workload_update(new, old, ctx.subresource, spec, replicated_status)
+        validation::workload_update(new, old, ctx, spec, replicated_status)
     }
 
     fn metadata_checks(&self) -> MetadataChecks {
@@ -76,14 +77,14 @@ impl Strategy for ReplicaSet {
     }
 }
 
-const NAMES: WorkloadNames = WorkloadNames { selector: "deployment", deadline: "ReplicaSet" };
+const TERMS: WorkloadTerms = WorkloadTerms { selector: "deployment", deadline: "ReplicaSet" };
 
-fn spec(object: &Object) -> FieldErrors {
+fn spec(object: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     number::check_not_negative(&spec.child("replicas"), &mut errors);
     number::check_not_negative(&spec.child("minReadySeconds"), &mut errors);
-    validation::workload(&spec, NAMES, &mut errors);
+    validation::workload(&spec, TERMS, names, &mut errors);
     errors
 }
 

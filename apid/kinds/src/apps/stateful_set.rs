@@ -1,16 +1,19 @@
 //! StatefulSet: replicas with stable names and their own volumes.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::stateful_set_rules as rules;
 use crate::defaults::{each, fill, fill_text, map_or_insert, part};
 use crate::pods;
 use crate::table::cell::PathReader;
 use crate::table::workload::{CONTAINERS, IMAGES, containers, replicas};
 use crate::table::{AGE, NAME, age};
 use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
+    Column, Context, Generation, Kind, MetadataChecks, NameRule, STANDARD_VERBS, Storage, Strategy,
+    Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -42,10 +45,11 @@ impl Strategy for StatefulSet {
         fill(spec, "revisionHistoryLimit", 10);
         fill_text(spec, "podManagementPolicy", "OrderedReady");
         if let Some(strategy) = map_or_insert(spec, "updateStrategy") {
-            fill_text(strategy, "type", "RollingUpdate");
-            if strategy.get("type").is_some_and(|kind| kind == "RollingUpdate")
-                && let Some(rolling) = map_or_insert(strategy, "rollingUpdate")
-            {
+            if strategy.get("type").and_then(Value::as_str).unwrap_or("").is_empty() {
+                fill_text(strategy, "type", "RollingUpdate");
+                map_or_insert(strategy, "rollingUpdate");
+            }
+            if let Some(Value::Object(rolling)) = strategy.get_mut("rollingUpdate") {
                 fill(rolling, "partition", 0);
             }
         }
@@ -66,6 +70,36 @@ impl Strategy for StatefulSet {
         pods::defaults::template(object, "spec.template");
     }
 
+    fn name_rule(&self) -> NameRule {
+        NameRule::Label
+    }
+
+    fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
+        remove_disabled(object);
+    }
+
+    fn prepare_update(&self, new: &mut Object, _old: &Object, ctx: &Context<'_>) {
+        if ctx.subresource.is_empty() {
+            remove_disabled(new);
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        rules::validate(object)
+    }
+
+    fn revalidates(&self, _subresource: &str) -> bool {
+        false
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        if ctx.subresource == "status" {
+            rules::validate_status(new)
+        } else {
+            rules::validate_update(new, old)
+        }
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -79,8 +113,18 @@ impl Strategy for StatefulSet {
     }
 }
 
+/// Removes the field of MaxUnavailableStatefulSet, which is off by default.
+fn remove_disabled(object: &mut Object) {
+    let rolling = part(object, "spec")
+        .and_then(|spec| spec.get_mut("updateStrategy"))
+        .and_then(|strategy| strategy.get_mut("rollingUpdate"));
+    if let Some(Value::Object(rolling)) = rolling {
+        rolling.remove("maxUnavailable");
+    }
+}
+
 static TABLE: Table = Table {
-    columns: &[NAME, Column::text("Ready", "Pods that are ready, of those wanted."), AGE, CONTAINERS, IMAGES],
+    columns: &[NAME, Column::text("Ready", "Ready pods and desired pods."), AGE, CONTAINERS, IMAGES],
     cells: |object: &Object, clock: &dyn Clock| {
         let [containers, images] = containers(object, "spec.template");
         let ready = format!("{}/{}", object.integer("status.readyReplicas"), replicas(object));

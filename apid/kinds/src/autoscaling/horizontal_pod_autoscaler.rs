@@ -1,9 +1,12 @@
 //! HorizontalPodAutoscaler: scales a workload by measured metrics.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use super::horizontal_pod_autoscaler_rules as rules;
+use crate::defaults::part;
 use crate::table::cell::{PathReader, UNKNOWN, UNSET, or_none, truncated};
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
@@ -50,8 +53,37 @@ impl Strategy for HorizontalPodAutoscaler {
         }
     }
 
+    fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
+        remove_disabled(object);
+    }
+
+    fn prepare_update(&self, new: &mut Object, _old: &Object, _ctx: &Context<'_>) {
+        remove_disabled(new);
+    }
+
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        rules::validate(object, ctx.names)
+    }
+
+    fn revalidates(&self, subresource: &str) -> bool {
+        subresource.is_empty()
+    }
+
+    fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        if ctx.subresource == "status" { rules::validate_status(new) } else { FieldErrors::new() }
+    }
+
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
+    }
+}
+
+/// Removes the fields of HPAConfigurableTolerance, which is off by default.
+fn remove_disabled(object: &mut Object) {
+    for direction in ["scaleUp", "scaleDown"] {
+        if let Some(rules) = part(object, &format!("spec.behavior.{direction}")) {
+            rules.remove("tolerance");
+        }
     }
 }
 

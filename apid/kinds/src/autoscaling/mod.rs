@@ -3,6 +3,7 @@
 use crate::Kind;
 
 mod horizontal_pod_autoscaler;
+mod horizontal_pod_autoscaler_rules;
 mod horizontal_pod_autoscaler_v1;
 
 /// Kinds of the group, in discovery order.

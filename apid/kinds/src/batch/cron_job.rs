@@ -1,14 +1,18 @@
 //! CronJob: creates jobs on a schedule.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use super::{job_spec, schedule};
 use crate::defaults::{fill, fill_text, part};
 use crate::pods;
 use crate::table::cell::{NONE, PathReader, UNSET, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
 use crate::table::{AGE, NAME, since};
+use crate::validation::{Field, number, text};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
 };
@@ -46,6 +50,23 @@ impl Strategy for CronJob {
         pods::defaults::template(object, "spec.jobTemplate.spec.template");
     }
 
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = spec(object, None, ctx.names);
+        if object.name().len() > NAME_MAX {
+            let detail = format!("must be no more than {NAME_MAX} characters");
+            errors.push(FieldError::invalid(&FieldPath::new("metadata.name"), object.name(), &detail));
+        }
+        errors
+    }
+
+    fn revalidates(&self, _subresource: &str) -> bool {
+        false
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        if ctx.subresource == "status" { FieldErrors::new() } else { spec(new, Some(old), ctx.names) }
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -59,14 +80,72 @@ impl Strategy for CronJob {
     }
 }
 
+/// Maximum characters of the name: names of jobs have a suffix.
+const NAME_MAX: usize = 52;
+
+fn spec(object: &Object, old: Option<&Object>, names: &Names) -> FieldErrors {
+    let spec = Field::new(object.get("spec"), "spec");
+    let mut errors = FieldErrors::new();
+    validate_schedule(&spec, old, &mut errors);
+    number::check_not_negative(&spec.child("startingDeadlineSeconds"), &mut errors);
+    let zone = spec.child("timeZone");
+    let is_unchanged = old.is_some_and(|old| old.find("spec.timeZone") == object.find("spec.timeZone"));
+    if zone.is_present()
+        && !is_unchanged
+        && let Err(detail) = schedule::validate_zone(zone.text())
+    {
+        errors.push(zone.invalid(&detail));
+    }
+    text::require_supported(&spec.child("concurrencyPolicy"), &["Allow", "Forbid", "Replace"], &mut errors);
+    job_template(&spec.child("jobTemplate"), names, &mut errors);
+    for limit in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
+        number::check_not_negative(&spec.child(limit), &mut errors);
+    }
+    errors
+}
+
+/// Validates the schedule. Only objects whose stored schedule has a time zone may have one in the schedule.
+fn validate_schedule(spec: &Field<'_, '_>, old: Option<&Object>, errors: &mut FieldErrors) {
+    let field = spec.child("schedule");
+    if field.text().is_empty() {
+        errors.push(field.required(""));
+        return;
+    }
+    if let Err(detail) = schedule::validate(field.text()) {
+        errors.push(field.invalid(&detail));
+    }
+    if !field.text().contains("TZ") {
+        return;
+    }
+    let is_zone_allowed = old.is_some_and(|old| old.text("spec.schedule").contains("TZ"));
+    if !is_zone_allowed {
+        let detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
+        errors.push(field.invalid(detail));
+    } else if spec.child("timeZone").is_present() {
+        errors.push(field.invalid("cannot use both timeZone field and TZ or CRON_TZ in schedule"));
+    }
+}
+
+fn job_template(template: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
+    let spec = template.child("spec");
+    job_spec::validate(&spec, names, errors);
+    let (selector, manual) = (spec.child("selector"), spec.child("manualSelector"));
+    if selector.is_present() {
+        errors.push(selector.invalid("`selector` will be auto-generated"));
+    }
+    if manual.flag() {
+        errors.push(manual.not_supported(&["nil", "false"]));
+    }
+}
+
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Schedule", "When jobs start."),
-        Column::text("Timezone", "The time zone of the schedule."),
-        Column::boolean("Suspend", "Whether no jobs start for now."),
-        Column::integer("Active", "Jobs that run."),
-        Column::text("Last Schedule", "Time since a job last started."),
+        Column::text("Schedule", "Schedule in cron format."),
+        Column::text("Timezone", "Time zone of the schedule."),
+        Column::boolean("Suspend", "Whether the controller starts no jobs."),
+        Column::integer("Active", "Number of running jobs."),
+        Column::text("Last Schedule", "Time since the last start of a job."),
         AGE,
         CONTAINERS,
         IMAGES,

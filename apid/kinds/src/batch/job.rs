@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use super::job_rules;
-use crate::defaults::{each, fill, fill_text, part};
+use crate::defaults::{each, fill, fill_text, label_like_template, part};
 use crate::pods;
 use crate::table::cell::{PathReader, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
@@ -41,7 +41,7 @@ impl Strategy for Job {
 
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         pods::defaults::template(object, "spec.template");
-        let labels = object.at(&["spec", "template", "metadata", "labels"]).cloned();
+        label_like_template(object);
         let Some(spec) = part(object, "spec") else { return };
         if !spec.contains_key("parallelism") {
             fill(spec, "completions", 1);
@@ -58,13 +58,15 @@ impl Strategy for Job {
                 each(rule, "onPodConditions").for_each(|condition| fill_text(condition, "status", "True"));
             }
         }
-        if let Some(labels) = labels {
-            fill(object.meta_mut(), "labels", labels);
-        }
     }
 
     fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
         job_rules::generate_selector(object, ctx.names);
+    }
+
+    /// Sets the labels again: the template has generated labels, or is that of the stored job.
+    fn canonicalize(&self, object: &mut Object, _ctx: &Context<'_>) {
+        label_like_template(object);
     }
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {

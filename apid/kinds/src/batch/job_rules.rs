@@ -55,7 +55,7 @@ pub(super) fn validate(job: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(job.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     generated_selector(job, &spec, names, &mut errors);
-    job_spec::validate(&spec, &mut errors);
+    job_spec::validate(&spec, names, &mut errors);
     selector(&spec, &mut errors);
     errors
 }
@@ -183,6 +183,7 @@ pub(super) fn validate_status(new: &Object, old: &Object) -> FieldErrors {
     indexes(new, &status, &mut errors);
     conditions(new, &status, &mut errors);
     end_of_job(new, &status, &mut errors);
+    start_of_job(new, old, &status, &mut errors);
     errors
 }
 
@@ -246,6 +247,17 @@ fn conditions(job: &Object, status: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
+/// Validates that the start of a job that is not suspended does not change.
+fn start_of_job(new: &Object, old: &Object, status: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let start = status.child("startTime");
+    let has_started = !old.text("status.startTime").is_empty();
+    if !has_started || new.flag("spec.suspend") || start.value() == old.find("status.startTime") {
+        return;
+    }
+    let change = if start.is_present() { "modified" } else { "removed" };
+    errors.push(start.required(&format!("startTime cannot be {change} for unsuspended job")));
+}
+
 /// Validates the times and counts of a job that has ended.
 fn end_of_job(job: &Object, status: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (complete, failed) = (job.is_condition_true("Complete"), job.is_condition_true("Failed"));
@@ -271,5 +283,38 @@ fn end_of_job(job: &Object, status: &Field<'_, '_>, errors: &mut FieldErrors) {
     let uncounted = status.child("uncountedTerminatedPods");
     if ["succeeded", "failed"].iter().any(|list| !uncounted.child(list).list().is_empty()) {
         errors.push(uncounted.invalid("must be empty for finished job"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn start_time_of_job_changes_only_while_suspended() {
+        let job = |is_suspended: bool, status: Value| {
+            Object::from_value(json!({"spec": {"suspend": is_suspended}, "status": status})).unwrap()
+        };
+        let started = json!({"startTime": "2024-01-02T03:04:05Z"});
+        for (is_suspended, status, expected) in [
+            (false, started.clone(), None),
+            (true, json!({}), None),
+            (
+                false,
+                json!({}),
+                Some("status.startTime: Required value: startTime cannot be removed for unsuspended job"),
+            ),
+            (
+                false,
+                json!({"startTime": "2024-01-02T03:04:06Z"}),
+                Some("status.startTime: Required value: startTime cannot be modified for unsuspended job"),
+            ),
+        ] {
+            let (new, old) = (job(is_suspended, status), job(is_suspended, started.clone()));
+            let errors: Vec<String> = validate_status(&new, &old).iter().map(ToString::to_string).collect();
+            assert_eq!(errors, expected.into_iter().collect::<Vec<_>>());
+        }
     }
 }

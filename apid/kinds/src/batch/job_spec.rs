@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::names::Names;
 
 use super::indexes::Indexes;
 use crate::format;
@@ -23,7 +24,7 @@ const EXIT_CODES_MAX: usize = 255;
 const CONDITIONS_MAX: usize = 20;
 
 /// Validates the spec of a job.
-pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn validate(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
     for name in [
         "parallelism",
         "completions",
@@ -58,7 +59,7 @@ pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         success_policy(spec, errors);
     }
     replacement_policy(spec, errors);
-    pods::template_field(&spec.child("template"), errors);
+    pods::template_field(&spec.child("template"), names, errors);
     restart_policy(spec, errors);
 }
 

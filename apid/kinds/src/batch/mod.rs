@@ -7,6 +7,7 @@ mod indexes;
 mod job;
 mod job_rules;
 mod job_spec;
+mod schedule;
 
 /// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[cron_job::KIND, job::KIND];

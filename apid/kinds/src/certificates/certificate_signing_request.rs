@@ -1,10 +1,12 @@
 //! CertificateSigningRequest: a request to a signer for a certificate.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use apimachinery::user::UserInfo;
 use serde_json::{Value, json};
 
+use super::certificate_signing_request_rules as rules;
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age, short_duration};
 use crate::{
@@ -73,10 +75,28 @@ impl Strategy for CertificateSigningRequest {
     fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
         status::keep(new, old, "spec");
         match ctx.subresource {
-            "approval" => keep_certificate(new, old),
-            "status" => keep_approval(new, old),
+            "approval" => {
+                keep_certificate(new, old);
+                rules::complete_conditions(new, old, ctx.clock);
+            }
+            "status" => {
+                rules::keep_approval(new, old);
+                rules::complete_conditions(new, old, ctx.clock);
+            }
             _ => {}
         }
+    }
+
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        rules::validate(object, ctx.names)
+    }
+
+    fn revalidates(&self, _subresource: &str) -> bool {
+        false
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        rules::validate_update(new, old, ctx.subresource)
     }
 
     fn table(&self) -> Option<&'static Table> {
@@ -88,10 +108,10 @@ static TABLE: Table = Table {
     columns: &[
         NAME,
         AGE,
-        Column::text("SignerName", "The signer it asks."),
-        Column::text("Requestor", "Who asks."),
-        Column::text("RequestedDuration", "How long the certificate should be good."),
-        Column::text("Condition", "Whether it was approved, and issued."),
+        Column::text("SignerName", "Name of the signer."),
+        Column::text("Requestor", "User that made the request."),
+        Column::text("RequestedDuration", "Requested duration of the certificate."),
+        Column::text("Condition", "Approval and issue of the certificate."),
     ],
     cells,
 };
@@ -131,18 +151,5 @@ fn keep_certificate(new: &mut Object, old: &Object) {
     match old.find("status.certificate") {
         Some(certificate) => drop(status.insert("certificate".to_owned(), certificate.clone())),
         None => drop(status.remove("certificate")),
-    }
-}
-
-fn keep_approval(new: &mut Object, old: &Object) {
-    let of_approval = |condition: &&Value| matches!(condition.text("type"), "Approved" | "Denied");
-    let approval = old.items("status.conditions").iter().filter(of_approval);
-    let others = new.items("status.conditions").iter().filter(|condition| !of_approval(condition));
-    let conditions: Vec<Value> = approval.chain(others).cloned().collect();
-    let Some(Value::Object(status)) = new.get_mut("status") else { return };
-    if conditions.is_empty() {
-        status.remove("conditions");
-    } else {
-        status.insert("conditions".to_owned(), conditions.into());
     }
 }

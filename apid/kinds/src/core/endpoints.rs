@@ -1,13 +1,16 @@
 //! Endpoints: the addresses behind a service (deprecated form of EndpointSlice).
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::defaults::{each, fill_text};
+use crate::format;
 use crate::table::cell::{NONE, PathReader, first_three};
 use crate::table::{AGE, NAME, age};
+use crate::validation::{Field, network, text};
 use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
@@ -37,6 +40,14 @@ impl Strategy for Endpoints {
         }
     }
 
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        for subset in Field::new(object.get("subsets"), "subsets").items() {
+            validate_subset(&subset, &mut errors);
+        }
+        errors
+    }
+
     fn create_on_update(&self) -> bool {
         true
     }
@@ -51,8 +62,46 @@ impl Strategy for Endpoints {
     }
 }
 
+fn validate_subset(subset: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let lists = [subset.child("addresses"), subset.child("notReadyAddresses")];
+    if lists.iter().all(|list| list.list().is_empty()) {
+        errors.push(subset.required("must specify `addresses` or `notReadyAddresses`"));
+    }
+    for list in &lists {
+        for address in list.items() {
+            validate_address(&address, errors);
+        }
+    }
+    let ports = subset.child("ports");
+    let is_name_required = ports.list().len() > 1;
+    for port in ports.items() {
+        let name = port.child("name");
+        if !name.text().is_empty() {
+            text::check_format(&name, format::label, errors);
+        } else if is_name_required {
+            errors.push(name.required(""));
+        }
+        network::check_port(&port.child("port"), errors);
+        text::require_supported(&port.child("protocol"), &network::PROTOCOLS, errors);
+        network::application_protocol(&port.child("appProtocol"), errors);
+    }
+}
+
+fn validate_address(address: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let ip = address.child("ip");
+    network::check_ip(&ip, errors);
+    let (host, node) = (address.child("hostname"), address.child("nodeName"));
+    if !host.text().is_empty() {
+        text::check_format(&host, format::label, errors);
+    }
+    if node.is_present() {
+        text::check_format(&node, format::subdomain, errors);
+    }
+    network::endpoint_ip(&ip, errors);
+}
+
 static TABLE: Table =
-    Table { columns: &[NAME, Column::text("Endpoints", "Addresses and ports that are ready."), AGE], cells };
+    Table { columns: &[NAME, Column::text("Endpoints", "Ready addresses with their ports."), AGE], cells };
 
 fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     let subsets = object.items("subsets");

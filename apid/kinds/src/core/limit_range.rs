@@ -1,8 +1,10 @@
 //! LimitRange: minimum, maximum and default resource amounts of pods and containers in a namespace.
 
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Map, Value};
 
+use super::limit_range_rules as rules;
 use crate::{Context, Kind, STANDARD_VERBS, Storage, Strategy};
 
 pub(super) const KIND: Kind = Kind {
@@ -29,6 +31,10 @@ impl Strategy for LimitRange {
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         let limits = object.get_mut("spec").and_then(|spec| spec.get_mut("limits"));
         limits.and_then(Value::as_array_mut).into_iter().flatten().for_each(complete);
+    }
+
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        rules::validate(object, ctx.names)
     }
 
     fn create_on_update(&self) -> bool {

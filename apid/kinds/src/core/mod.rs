@@ -9,19 +9,27 @@ mod endpoints;
 mod event;
 mod immutable;
 mod limit_range;
+mod limit_range_rules;
 mod namespace;
 mod node;
+mod node_rules;
 mod persistent_volume;
 mod persistent_volume_claim;
+mod persistent_volume_claim_rules;
+pub(crate) mod persistent_volume_rules;
 mod pod;
 mod pod_parts;
 mod pod_status;
 mod pod_template;
 mod replication_controller;
 mod resource_quota;
+mod resource_quota_rules;
 mod secret;
 mod service;
 mod service_account;
+mod service_addresses;
+mod service_rules;
+mod service_update;
 
 pub(crate) use event::TABLE as EVENTS;
 

@@ -1,12 +1,15 @@
 //! Node: a machine that runs pods.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use super::node_rules as rules;
+use crate::defaults::part;
 use crate::table::cell::{NONE, PathReader, UNKNOWN, or_none};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
@@ -27,6 +30,38 @@ pub(super) const KIND: Kind = Kind {
 struct Node;
 
 impl Strategy for Node {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if let Some(spec) = part(object, "spec") {
+            rules::normalize_ranges(spec);
+        }
+        if let Some(status) = part(object, "status")
+            && !status.contains_key("allocatable")
+            && let Some(capacity) = status.get("capacity").cloned()
+        {
+            status.insert("allocatable".to_owned(), capacity);
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
+        rules::remove_config(object);
+    }
+
+    fn prepare_update(&self, new: &mut Object, _old: &Object, _ctx: &Context<'_>) {
+        rules::remove_config(new);
+    }
+
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        rules::validate(object, ctx.names)
+    }
+
+    fn revalidates(&self, _subresource: &str) -> bool {
+        false
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        rules::validate_update(new, old, ctx.names)
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -51,15 +86,15 @@ impl Strategy for Node {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Status", "Whether it takes pods."),
-        Column::text("Roles", "What it is for, by its labels."),
+        Column::text("Status", "Whether the node is ready and schedulable."),
+        Column::text("Roles", "Roles of the node, from its labels."),
         AGE,
-        Column::text("Version", "The version of its agent."),
-        Column::wide("Internal-IP", "Its address in the cluster."),
-        Column::wide("External-IP", "Its address outside."),
-        Column::wide("OS-Image", "Its operating system."),
-        Column::wide("Kernel-Version", "The version of its kernel."),
-        Column::wide("Container-Runtime", "What runs its containers, and the version."),
+        Column::text("Version", "Version of the node agent."),
+        Column::wide("Internal-IP", "Address inside the cluster."),
+        Column::wide("External-IP", "Address outside the cluster."),
+        Column::wide("OS-Image", "Operating system."),
+        Column::wide("Kernel-Version", "Kernel version."),
+        Column::wide("Container-Runtime", "Container runtime and its version."),
     ],
     cells,
 };

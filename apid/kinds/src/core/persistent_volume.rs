@@ -1,11 +1,15 @@
 //! PersistentVolume: storage with a lifetime independent of pods.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use super::persistent_volume_rules;
+use crate::defaults::{fill, fill_text, part};
 use crate::table::cell::{PathReader, UNSET, access_modes};
 use crate::table::{AGE, NAME, age};
+use crate::volume_sources;
 use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
 use apimachinery::time;
 
@@ -33,8 +37,41 @@ impl Strategy for PersistentVolume {
     }
 
     fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
+        drop_attributes_class(object, None);
         let now = time::time(ctx.clock.now());
         object.set("status", json!({"phase": "Pending", "lastPhaseTransitionTime": now}));
+    }
+
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        let Some(spec) = part(object, "spec") else { return };
+        volume_sources::fill_defaults(spec);
+        fill_text(spec, "persistentVolumeReclaimPolicy", "Retain");
+        fill(spec, "volumeMode", "Filesystem");
+        if let Some(status) = part(object, "status") {
+            fill_text(status, "phase", "Pending");
+        }
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
+        drop_attributes_class(new, Some(old));
+        if ctx.subresource == "status" {
+            record_transition(new, old, ctx);
+        }
+    }
+
+    fn revalidates(&self, subresource: &str) -> bool {
+        subresource != "status"
+    }
+
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        persistent_volume_rules::validate(object, ctx)
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        match ctx.subresource {
+            "status" => FieldErrors::new(),
+            _ => persistent_volume_rules::validate_update(new, old, ctx),
+        }
     }
 
     fn table(&self) -> Option<&'static Table> {
@@ -42,19 +79,40 @@ impl Strategy for PersistentVolume {
     }
 }
 
+/// Removes the class of attributes: the feature VolumeAttributesClass is off by default.
+fn drop_attributes_class(object: &mut Object, old: Option<&Object>) {
+    const CLASS: &str = "volumeAttributesClassName";
+    if old.is_none_or(|old| old.text("spec.volumeAttributesClassName").is_empty())
+        && let Some(spec) = part(object, "spec")
+    {
+        spec.remove(CLASS);
+    }
+}
+
+/// Sets the time of a change of the phase, unless the status already has a new time.
+fn record_transition(new: &mut Object, old: &Object, ctx: &Context<'_>) {
+    const TIME: &str = "status.lastPhaseTransitionTime";
+    let is_recorded = !new.text(TIME).is_empty() && new.text(TIME) != old.text(TIME);
+    if new.text("status.phase") == old.text("status.phase") || is_recorded {
+        return;
+    }
+    let now = time::time(ctx.clock.now());
+    new.part_mut("status").insert("lastPhaseTransitionTime".to_owned(), now.into());
+}
+
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Capacity", "How much it holds."),
-        Column::text("Access Modes", "How it can be mounted."),
-        Column::text("Reclaim Policy", "What becomes of it when it is released."),
-        Column::text("Status", "Whether it is free or claimed."),
-        Column::text("Claim", "The claim that has it."),
-        Column::text("StorageClass", "The class it belongs to."),
-        Column::text("VolumeAttributesClass", "The class of its attributes."),
-        Column::text("Reason", "Why it is in this state."),
+        Column::text("Capacity", "Storage capacity of the volume."),
+        Column::text("Access Modes", "Access modes of the volume."),
+        Column::text("Reclaim Policy", "Policy for the volume after its release."),
+        Column::text("Status", "Phase of the volume."),
+        Column::text("Claim", "Claim that is bound to the volume."),
+        Column::text("StorageClass", "Storage class of the volume."),
+        Column::text("VolumeAttributesClass", "Volume attributes class of the volume."),
+        Column::text("Reason", "Reason for the phase."),
         AGE,
-        Column::wide("VolumeMode", "Whether it is a file system or a raw device."),
+        Column::wide("VolumeMode", "Mode of the volume: file system or block device."),
     ],
     cells,
 };

@@ -1,9 +1,12 @@
 //! PersistentVolumeClaim: a request for a volume and its binding to the volume.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use super::persistent_volume_claim_rules;
+use crate::defaults::{fill, fill_text, part};
 use crate::table::cell::{PathReader, UNSET, access_modes};
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
@@ -31,7 +34,38 @@ impl Strategy for PersistentVolumeClaim {
         true
     }
 
-    fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if let Some(status) = part(object, "status") {
+            fill_text(status, "phase", "Pending");
+        }
+        let Some(spec) = part(object, "spec") else { return };
+        fill(spec, "volumeMode", "Filesystem");
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
+        match ctx.subresource {
+            "status" => drop_status_fields(new),
+            _ => normalize(new, Some(old), ctx),
+        }
+    }
+
+    fn revalidates(&self, subresource: &str) -> bool {
+        subresource != "status"
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        persistent_volume_claim_rules::validate(object)
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        match ctx.subresource {
+            "status" => persistent_volume_claim_rules::validate_status(new, ctx.names),
+            _ => persistent_volume_claim_rules::validate_update(new, old, ctx),
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
+        normalize(object, None, ctx);
         object.set("status", json!({"phase": "Pending"}));
     }
 
@@ -40,17 +74,57 @@ impl Strategy for PersistentVolumeClaim {
     }
 }
 
+/// Removes fields of the feature VolumeAttributesClass, which is off by default.
+fn drop_status_fields(object: &mut Object) {
+    if let Some(status) = part(object, "status") {
+        status.remove("currentVolumeAttributesClassName");
+        status.remove("modifyVolumeStatus");
+    }
+}
+
+/// Whether a data source is of a kind that `dataSource` supports; `dataSourceRef` supports all kinds.
+fn is_claim_or_snapshot(source: &Value, ctx: &Context<'_>) -> bool {
+    match source.text("apiGroup") {
+        "" => source.text("kind") == "PersistentVolumeClaim",
+        group => source.text("kind") == "VolumeSnapshot" && group == ctx.names.group("snapshot.storage"),
+    }
+}
+
+/// Removes fields of features that are off by default, and sets the data source that is absent to the other.
+fn normalize(object: &mut Object, old: Option<&Object>, ctx: &Context<'_>) {
+    let has_class = old.is_some_and(|old| !old.text("spec.volumeAttributesClassName").is_empty());
+    let Some(spec) = part(object, "spec") else { return };
+    if !has_class {
+        spec.remove("volumeAttributesClassName");
+    }
+    // CrossNamespaceVolumeDataSource is off by default.
+    let is_in_namespace = |source: &Value| !source.text("namespace").is_empty();
+    if spec.get("dataSourceRef").is_some_and(is_in_namespace) {
+        spec.remove("dataSourceRef");
+    }
+    let is_alone =
+        old.is_none_or(|old| old.find("spec.dataSource").is_none()) && spec.get("dataSourceRef").is_none();
+    if is_alone && !spec.get("dataSource").is_some_and(|source| is_claim_or_snapshot(source, ctx)) {
+        spec.remove("dataSource");
+    }
+    match (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned()) {
+        (Some(source), None) => fill(spec, "dataSourceRef", source),
+        (None, Some(reference)) => fill(spec, "dataSource", reference),
+        _ => {}
+    }
+}
+
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Status", "Whether it has a volume."),
-        Column::text("Volume", "The volume it has."),
-        Column::text("Capacity", "How much that holds."),
-        Column::text("Access Modes", "How it can be mounted."),
-        Column::text("StorageClass", "The class it asks for."),
-        Column::text("VolumeAttributesClass", "The class of attributes it asks for."),
+        Column::text("Status", "Phase of the claim."),
+        Column::text("Volume", "Volume that is bound to the claim."),
+        Column::text("Capacity", "Capacity of the bound volume."),
+        Column::text("Access Modes", "Access modes of the bound volume."),
+        Column::text("StorageClass", "Requested storage class."),
+        Column::text("VolumeAttributesClass", "Requested volume attributes class."),
         AGE,
-        Column::wide("VolumeMode", "Whether it is a file system or a raw device."),
+        Column::wide("VolumeMode", "Mode of the volume: file system or block device."),
     ],
     cells,
 };

@@ -133,7 +133,8 @@ impl Strategy for Pod {
         }
     }
 
-    fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
+    fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
+        pods::app_armor::complete_profiles(object, ctx.names);
         object.set("status", json!({"phase": "Pending", "qosClass": pod_status::qos_class(object)}));
     }
 
@@ -170,16 +171,16 @@ impl Strategy for Pod {
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         match ctx.subresource {
-            pod_parts::EPHEMERAL => pod_parts::validate_ephemeral(new, old),
-            pod_parts::RESIZE => pod_parts::validate_resize(new, old),
+            pod_parts::EPHEMERAL => pod_parts::validate_ephemeral(new, old, ctx.names),
+            pod_parts::RESIZE => pod_parts::validate_resize(new, old, ctx.names),
             "" => pods::validation::update(new, old),
             "status" => pods::validation::status(new, old),
             _ => FieldErrors::new(),
         }
     }
 
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        pods::validation::pod(object)
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        pods::validation::pod(object, ctx.names)
     }
 
     fn revalidates(&self, subresource: &str) -> bool {
@@ -195,13 +196,13 @@ static TABLE: Table = Table {
     columns: &[
         NAME,
         Column::text("Ready", "Containers that are ready, of all."),
-        Column::text("Status", "What it is doing, or what keeps it."),
-        Column::text("Restarts", "How often its containers were restarted, and when last."),
+        Column::text("Status", "Phase of the pod, or the reason of a failure."),
+        Column::text("Restarts", "Restarts of the containers, and the time since the last restart."),
         AGE,
-        Column::wide("IP", "Its address."),
-        Column::wide("Node", "The node it runs on."),
-        Column::wide("Nominated Node", "The node that is being cleared for it."),
-        Column::wide("Readiness Gates", "Conditions that hold, of those it waits for."),
+        Column::wide("IP", "Address of the pod."),
+        Column::wide("Node", "Node of the pod."),
+        Column::wide("Nominated Node", "Node on which preemption makes room for the pod."),
+        Column::wide("Readiness Gates", "True conditions of the readiness gates, and all gates."),
     ],
     cells,
 };

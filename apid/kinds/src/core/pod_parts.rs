@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath, quote};
+use apimachinery::names::Names;
 use apimachinery::object::{Map, Object};
+use apimachinery::quantity;
 use serde_json::Value;
 
 use super::pod_status;
@@ -64,10 +66,10 @@ pub(super) fn keep_resources(new: &mut Object, old: &Object) {
 }
 
 /// Validates ephemeral containers and their changes.
-pub(super) fn validate_ephemeral(new: &Object, old: &Object) -> FieldErrors {
+pub(super) fn validate_ephemeral(new: &Object, old: &Object, names: &Names) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let path = FieldPath::new("spec").child(EPHEMERAL_FIELD);
-    errors.extend(pods::validation::ephemeral_containers(new));
+    errors.extend(pods::validation::ephemeral_containers(new, names));
     let containers = new.items("spec.ephemeralContainers");
     let mut by_name: BTreeMap<&str, &Value> = BTreeMap::new();
     for container in containers {
@@ -87,9 +89,9 @@ pub(super) fn validate_ephemeral(new: &Object, old: &Object) -> FieldErrors {
 }
 
 /// Validates a resize.
-pub(super) fn validate_resize(new: &Object, old: &Object) -> FieldErrors {
+pub(super) fn validate_resize(new: &Object, old: &Object, names: &Names) -> FieldErrors {
     let path = FieldPath::new("spec");
-    let mut errors = pods::validation::resources_of_containers(new);
+    let mut errors = pods::validation::resources_of_containers(new, names);
     for list in FIXED_CONTAINER_LISTS {
         let before = old.items(&format!("spec.{list}"));
         for (i, container) in new.items(&format!("spec.{list}")).iter().enumerate() {
@@ -104,6 +106,11 @@ pub(super) fn validate_resize(new: &Object, old: &Object) -> FieldErrors {
                     let path = path.child(list).index(i).child("resources").child(kind);
                     errors.push(FieldError::forbidden(&path, &format!("resource {kind} cannot be removed")));
                 }
+            }
+            if lowers_memory_limit(container, before) {
+                let path = path.child(list).index(i).child("resources").child("limits").key("memory");
+                let detail = "memory limits cannot be decreased unless resizePolicy is RestartContainer";
+                errors.push(FieldError::forbidden(&path, detail));
             }
         }
     }
@@ -120,6 +127,20 @@ pub(super) fn validate_resize(new: &Object, old: &Object) -> FieldErrors {
         errors.push(FieldError::forbidden(&path, "only cpu and memory resources are mutable"));
     }
     errors
+}
+
+/// Whether a resize lowers the memory limit of a container that does not restart.
+fn lowers_memory_limit(new: &Value, old: &Value) -> bool {
+    let policies = new.items("resizePolicy");
+    let policy = policies.iter().find(|policy| policy.text("resourceName") == "memory");
+    if policy.is_some_and(|policy| policy.text("restartPolicy") == "RestartContainer") {
+        return false;
+    }
+    let limit = |container: &Value| {
+        let limit = container.find("resources.limits.memory")?.as_str()?;
+        Some(quantity::nanos(limit).ok()?.0)
+    };
+    limit(new).zip(limit(old)).is_some_and(|(new, old)| new < old)
 }
 
 /// The spec without the fields that a resize may change.
@@ -158,9 +179,14 @@ fn spec(pod: &mut Object) -> Option<&mut Map<String, Value>> {
 
 #[cfg(test)]
 mod tests {
+    use apimachinery::names::Preset;
     use serde_json::json;
 
     use super::*;
+
+    fn names() -> Names {
+        Names::new(Preset::Kubernetes, "").unwrap()
+    }
 
     fn pod(spec: Value) -> Object {
         Object::from_value(
@@ -206,7 +232,7 @@ mod tests {
             keep_ephemeral(&mut new, &old);
             assert_eq!(new.items("spec.containers"), old.items("spec.containers"));
             assert!(new.label("not").is_none());
-            assert_eq!(fields(&validate_ephemeral(&new, &old)), expected, "{ephemeral}");
+            assert_eq!(fields(&validate_ephemeral(&new, &old, &names())), expected, "{ephemeral}");
         }
     }
 
@@ -228,10 +254,29 @@ mod tests {
             assert_eq!(new.text("spec.nodeName"), "");
             let kept = new.items("spec.containers").first().unwrap();
             assert_eq!((kept.text("image"), kept.get("resources")), ("a", Some(&resources)));
-            assert_eq!(fields(&validate_resize(&new, &old)), vec!["spec"; wrong], "{resources}");
+            assert_eq!(fields(&validate_resize(&new, &old, &names())), vec!["spec"; wrong], "{resources}");
         }
+        let lowered = |policy: &str| {
+            let pod = |memory: &str| {
+                let limits = json!({"limits": {"memory": memory}, "requests": {"memory": "1Mi"}});
+                let mut container = container("a", limits);
+                container["resizePolicy"] = json!([{"resourceName": "memory", "restartPolicy": policy}]);
+                pod(json!({"containers": [container]}))
+            };
+            let (mut new, old) = (pod("1Gi"), pod("2Gi"));
+            keep_resources(&mut new, &old);
+            validate_resize(&new, &old, &names()).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(lowered("RestartContainer"), [""; 0]);
+        assert_eq!(
+            lowered("NotRequired"),
+            [
+                "spec.containers[0].resources.limits[memory]: Forbidden: memory limits cannot be decreased unless \
+                 resizePolicy is RestartContainer"
+            ]
+        );
         let mut renamed = pod(json!({"containers": [{"name": "d", "image": "a"}]}));
         keep_resources(&mut renamed, &old);
-        assert!(!validate_resize(&renamed, &old).is_empty());
+        assert!(!validate_resize(&renamed, &old, &names()).is_empty());
     }
 }

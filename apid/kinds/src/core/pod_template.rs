@@ -30,9 +30,10 @@ pub(super) const KIND: Kind = Kind {
 struct PodTemplate;
 
 impl Strategy for PodTemplate {
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         let nothing = Value::Null;
-        pods::validation::template(object.get("template").unwrap_or(&nothing), &FieldPath::new("template"))
+        let template = object.get("template").unwrap_or(&nothing);
+        pods::validation::template(template, &FieldPath::new("template"), ctx.names)
     }
 
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {

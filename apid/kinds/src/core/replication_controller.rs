@@ -1,9 +1,10 @@
 //! ReplicationController: a fixed number of replicas of a pod template. Predecessor of ReplicaSet.
 
 use apimachinery::field::FieldErrors;
+use apimachinery::names::Names;
 use apimachinery::object::{Map, Object, Value};
 
-use crate::defaults::{fill, part};
+use crate::defaults::{fill, label_like_template, part};
 use crate::pods;
 use crate::pods::validation::{self, replicated_status};
 use crate::table::cell::{PathReader, labels};
@@ -40,13 +41,18 @@ impl Strategy for ReplicationController {
         let Some(spec) = part(object, "spec") else { return };
         fill(spec, "replicas", 1);
         if let Some(labels) = labels {
-            fill(spec, "selector", labels.clone());
-            fill(object.meta_mut(), "labels", labels);
+            fill(spec, "selector", labels);
         }
+        label_like_template(object);
     }
 
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        spec(object)
+    /// Sets the labels again: the template is that of the stored controller.
+    fn canonicalize(&self, object: &mut Object, _ctx: &Context<'_>) {
+        label_like_template(object);
+    }
+
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        spec(object, ctx.names)
     }
 
     fn revalidates(&self, _subresource: &str) -> bool {
@@ -54,7 +60,7 @@ impl Strategy for ReplicationController {
     }
 
     fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        if ctx.subresource == "status" { replicated_status(new) } else { spec(new) }
+        if ctx.subresource == "status" { replicated_status(new) } else { spec(new, ctx.names) }
     }
 
     fn metadata_checks(&self) -> MetadataChecks {
@@ -82,7 +88,7 @@ impl Strategy for ReplicationController {
     }
 }
 
-fn spec(object: &Object) -> FieldErrors {
+fn spec(object: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     number::check_not_negative(&spec.child("minReadySeconds"), &mut errors);
@@ -106,7 +112,7 @@ fn spec(object: &Object) -> FieldErrors {
         pairs.into_iter().all(|(key, value)| labels.get(key) == Some(value))
     };
     validation::matching_labels(&template, selected, &mut errors);
-    validation::always_restarting(&template, "ReplicationController", &mut errors);
+    validation::always_restarting(&template, "ReplicationController", names, &mut errors);
     errors
 }
 

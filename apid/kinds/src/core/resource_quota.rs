@@ -1,12 +1,14 @@
 //! ResourceQuota: limits on the total resource usage of a namespace.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use super::resource_quota_rules as rules;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Kind, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
@@ -31,6 +33,22 @@ impl Strategy for ResourceQuota {
         true
     }
 
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        rules::validate(object, ctx.names)
+    }
+
+    fn revalidates(&self, subresource: &str) -> bool {
+        subresource.is_empty()
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        if ctx.subresource == "status" {
+            rules::validate_status(new, ctx.names)
+        } else {
+            rules::validate_scopes(new, old)
+        }
+    }
+
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
@@ -39,8 +57,8 @@ impl Strategy for ResourceQuota {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Request", "What is used of what may be, but for limits."),
-        Column::text("Limit", "What is used of the limits that may be."),
+        Column::text("Request", "Used and permitted amounts, except limits."),
+        Column::text("Limit", "Used and permitted limits."),
         AGE,
     ],
     cells: |object: &Object, clock: &dyn Clock| {

@@ -1,10 +1,11 @@
 //! Service: a name and an address for a set of pods.
 
 use apimachinery::clock::Clock;
-use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use super::{service_rules, service_update};
 use crate::defaults::{Fields, each, fill, fill_text, map_or_insert, part};
 use crate::table::cell::{NONE, PathReader, UNKNOWN, joined, labels, load_balancer, or_none};
 use crate::table::{AGE, NAME, age};
@@ -55,24 +56,33 @@ impl Strategy for Service {
             fill_text(spec, "externalTrafficPolicy", "Cluster");
         }
         if matches!(&*kind, "NodePort" | "LoadBalancer" | "ClusterIP") {
-            fill_text(spec, "internalTrafficPolicy", "Cluster");
+            fill(spec, "internalTrafficPolicy", "Cluster");
         }
-        if kind == "LoadBalancer" {
-            fill(spec, "allocateLoadBalancerNodePorts", true);
+        if kind != "LoadBalancer" {
+            return;
+        }
+        fill(spec, "allocateLoadBalancerNodePorts", true);
+        let balancer = part(object, "status.loadBalancer");
+        for ingress in balancer.into_iter().flat_map(|balancer| each(balancer, "ingress")) {
+            if ingress.get("ip").and_then(Value::as_str).is_some_and(|ip| !ip.is_empty()) {
+                fill(ingress, "ipMode", "VIP");
+            }
         }
     }
 
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        let numbers =
-            object.items("spec.ports").iter().map(|port| port.get("port").cloned().unwrap_or(json!(0)));
-        numbers
-            .enumerate()
-            .filter(|(_, number)| !number.as_i64().is_some_and(|number| (1..=65_535).contains(&number)))
-            .map(|(index, number)| {
-                let path = FieldPath::new("spec.ports").index(index).child("port");
-                FieldError::invalid(&path, number, "must be between 1 and 65535, inclusive")
-            })
-            .collect()
+    fn revalidates(&self, subresource: &str) -> bool {
+        subresource != "status"
+    }
+
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        service_rules::validate(object, ctx)
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        match ctx.subresource {
+            "status" => service_rules::validate_status(new),
+            _ => service_rules::validate_update(new, old),
+        }
     }
 
     fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
@@ -81,8 +91,11 @@ impl Strategy for Service {
         }
     }
 
-    fn prepare_update(&self, new: &mut Object, _old: &Object, _ctx: &Context<'_>) {
+    fn prepare_update(&self, new: &mut Object, old: &Object, _ctx: &Context<'_>) {
         if let Some(spec) = part(new, "spec") {
+            if let Some(old) = old.get("spec") {
+                service_update::prepare(spec, old);
+            }
             families(spec);
         }
     }
@@ -113,30 +126,38 @@ impl Strategy for Service {
 /// them.
 fn families(spec: &mut Fields) {
     if spec.get("type").is_some_and(|kind| kind == "ExternalName") {
+        // The reference removes the policy after its validation, so an invalid policy stays.
+        if spec.get("internalTrafficPolicy").is_some_and(|policy| policy == "Cluster" || policy == "Local") {
+            spec.remove("internalTrafficPolicy");
+        }
+        if let Some(address) = spec.get("clusterIP").filter(|address| address.as_str() != Some("")).cloned() {
+            fill(spec, "clusterIPs", vec![address]);
+        }
         return;
     }
-    let headless = spec.get("clusterIP").is_some_and(|address| address == "None");
-    if let (Some(address), true) = (spec.get("clusterIP").cloned(), headless) {
+    if let Some(address) = spec.get("clusterIP").filter(|address| address.as_str() != Some("")).cloned() {
         fill(spec, "clusterIPs", vec![address]);
     }
+    let headless = spec.get("clusterIP").is_some_and(|address| address == "None");
     let selects = spec.get("selector").and_then(Value::as_object).is_some_and(|labels| !labels.is_empty());
-    if headless && !selects && !spec.contains_key("ipFamilies") {
-        fill_text(spec, "ipFamilyPolicy", "RequireDualStack");
+    let is_single = spec.get("ipFamilyPolicy").is_some_and(|policy| policy == "SingleStack");
+    if headless && !selects && !is_single && !spec.contains_key("ipFamilies") {
+        fill(spec, "ipFamilyPolicy", "RequireDualStack");
         fill(spec, "ipFamilies", json!(["IPv4", "IPv6"]));
     }
-    fill_text(spec, "ipFamilyPolicy", "SingleStack");
+    fill(spec, "ipFamilyPolicy", "SingleStack");
     fill(spec, "ipFamilies", json!(["IPv4"]));
 }
 
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Type", "Who can reach it."),
-        Column::text("Cluster-IP", "Its address in the cluster."),
-        Column::text("External-IP", "Its addresses outside."),
-        Column::text("Port(s)", "Its ports, and those on nodes."),
+        Column::text("Type", "Type of the service."),
+        Column::text("Cluster-IP", "Address in the cluster."),
+        Column::text("External-IP", "Addresses outside the cluster."),
+        Column::text("Port(s)", "Ports, and ports on nodes."),
         AGE,
-        Column::wide("Selector", "Labels of its pods."),
+        Column::wide("Selector", "Labels of the selected pods."),
     ],
     cells,
 };

@@ -19,7 +19,19 @@ use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 
 use crate::table::cell::PathReader;
-use crate::{CustomKind, Resource, STANDARD_VERBS, Subresource, scale};
+use crate::{CustomKind, Resource, Subresource, Verb, scale};
+
+/// Verbs of custom kinds, in discovery order: kube-apiserver lists them in a different order than for built-in kinds.
+const VERBS: &[Verb] = &[
+    Verb::Delete,
+    Verb::DeleteCollection,
+    Verb::Get,
+    Verb::List,
+    Verb::Patch,
+    Verb::Create,
+    Verb::Update,
+    Verb::Watch,
+];
 
 mod schema;
 mod strategy;
@@ -110,7 +122,7 @@ impl<'a> Builder<'a> {
             is_storage_version: version.flag("storage"),
             is_served: version.flag("served"),
             is_terminating: Arc::clone(&self.is_terminating),
-            verbs: STANDARD_VERBS,
+            verbs: VERBS,
             subresources,
             scale,
             selectable_fields: selectable_fields(version),

@@ -1,12 +1,15 @@
 //! EndpointSlice: a subset of the addresses behind a service.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use crate::defaults::{each, fill};
+use super::endpoint_slice_rules;
+use crate::defaults::{each, fill, map_at};
 use crate::table::cell::{PathReader, UNSET, first_three};
 use crate::table::{AGE, NAME, age};
+use crate::validation::Field;
 use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
@@ -35,6 +38,38 @@ impl Strategy for EndpointSlice {
         }
     }
 
+    fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
+        drop_topology(object);
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, _ctx: &Context<'_>) {
+        if new.get("endpoints") != old.get("endpoints") {
+            drop_topology(new);
+        }
+    }
+
+    fn canonicalize(&self, object: &mut Object, _ctx: &Context<'_>) {
+        // The feature PreferSameTrafficDistribution is off by default.
+        for endpoint in each(&mut object.0, "endpoints") {
+            if let Some(hints) = map_at(endpoint, "hints") {
+                hints.remove("forNodes");
+            }
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        endpoint_slice_rules::validate(object)
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if new.text("addressType") != old.text("addressType") {
+            let field = Field::new(new.get("addressType"), "addressType");
+            errors.push(field.invalid_value(field.text(), "field is immutable"));
+        }
+        errors
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -48,12 +83,19 @@ impl Strategy for EndpointSlice {
     }
 }
 
+/// Removes the topology of endpoints, which other fields replaced.
+fn drop_topology(object: &mut Object) {
+    for endpoint in each(&mut object.0, "endpoints") {
+        endpoint.remove("deprecatedTopology");
+    }
+}
+
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("AddressType", "What sort of addresses they are."),
-        Column::text("Ports", "Ports of every address."),
-        Column::text("Endpoints", "The addresses."),
+        Column::text("AddressType", "Type of the addresses."),
+        Column::text("Ports", "Ports of each address."),
+        Column::text("Endpoints", "Addresses of the endpoints."),
         AGE,
     ],
     cells: |object: &Object, clock: &dyn Clock| {

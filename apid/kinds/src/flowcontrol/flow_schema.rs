@@ -1,14 +1,18 @@
 //! FlowSchema: assigns requests to a priority level.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::flow_schema_rules as rules;
+use crate::defaults::part;
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age};
+use crate::validation::{Field, conditions};
 use crate::{
-    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
-    Table,
+    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy,
+    Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -30,6 +34,32 @@ pub(super) const KIND: Kind = Kind {
 struct FlowSchema;
 
 impl Strategy for FlowSchema {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if let Some(spec) = part(object, "spec") {
+            let precedence = spec.get("matchingPrecedence").and_then(Value::as_i64).unwrap_or(0);
+            if precedence == 0 {
+                spec.insert("matchingPrecedence".to_owned(), json!(1000));
+            }
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        rules::validate(object)
+    }
+
+    fn revalidates(&self, subresource: &str) -> bool {
+        subresource.is_empty()
+    }
+
+    fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if ctx.subresource == "status" {
+            let status = Field::new(new.get("status"), "status");
+            conditions::unique_types(&status.child("conditions"), &mut errors);
+        }
+        errors
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -50,11 +80,11 @@ impl Strategy for FlowSchema {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("PriorityLevel", "The level of its requests."),
-        Column::text("MatchingPrecedence", "Lower is asked first."),
-        Column::text("DistinguisherMethod", "What tells its flows apart."),
+        Column::text("PriorityLevel", "Priority level of matching requests."),
+        Column::text("MatchingPrecedence", "Precedence: requests match the schema with the lowest number."),
+        Column::text("DistinguisherMethod", "Property that distinguishes flows."),
         AGE,
-        Column::text("MissingPL", "Whether its level does not exist."),
+        Column::text("MissingPL", "Whether the priority level does not exist."),
     ],
     cells: |object: &Object, clock: &dyn Clock| {
         let dangling = object.condition("Dangling");

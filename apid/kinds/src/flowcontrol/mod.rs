@@ -3,6 +3,7 @@
 use crate::Kind;
 
 mod flow_schema;
+mod flow_schema_rules;
 mod priority_level_configuration;
 
 /// Kinds of the group, in discovery order.

@@ -1,14 +1,17 @@
 //! PriorityLevelConfiguration: concurrency limit and queuing of a priority level.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::defaults::{fill, map_at, part};
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age};
+use crate::validation::{Field, conditions, number};
 use crate::{
-    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
-    Table,
+    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy,
+    Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -30,6 +33,42 @@ pub(super) const KIND: Kind = Kind {
 struct PriorityLevelConfiguration;
 
 impl Strategy for PriorityLevelConfiguration {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        let Some(spec) = part(object, "spec") else { return };
+        if let Some(limited) = map_at(spec, "limited") {
+            fill(limited, "nominalConcurrencyShares", 30);
+            fill(limited, "lendablePercent", 0);
+            if let Some(queuing) = map_at(limited, "limitResponse.queuing") {
+                for (name, value) in QUEUING_DEFAULTS {
+                    if queuing.get(name).and_then(Value::as_i64).unwrap_or(0) == 0 {
+                        queuing.insert(name.to_owned(), json!(value));
+                    }
+                }
+            }
+        }
+        if let Some(exempt) = map_at(spec, "exempt") {
+            fill(exempt, "nominalConcurrencyShares", 0);
+            fill(exempt, "lendablePercent", 0);
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        validate(object)
+    }
+
+    fn revalidates(&self, subresource: &str) -> bool {
+        subresource.is_empty()
+    }
+
+    fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if ctx.subresource == "status" {
+            let status = Field::new(new.get("status"), "status");
+            conditions::unique_types(&status.child("conditions"), &mut errors);
+        }
+        errors
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -47,14 +86,141 @@ impl Strategy for PriorityLevelConfiguration {
     }
 }
 
+/// Fields of the queuing configuration with the defaults for absent and zero values.
+const QUEUING_DEFAULTS: [(&str, i64); 3] = [("queues", 64), ("handSize", 8), ("queueLengthLimit", 50)];
+/// Maximum number of queues.
+const QUEUES_MAX: i64 = 10_000_000;
+/// Maximum bits of entropy that the choice of queues requires.
+const ENTROPY_MAX: f64 = 60.0;
+
+fn validate(object: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let spec = Field::new(object.get("spec"), "spec");
+    let kind = spec.child("type");
+    let is_exempt = object.name() == "exempt";
+    if is_exempt != (kind.text() == "Exempt") {
+        errors.push(kind.invalid_value(kind.text(), "must be 'Exempt' if and only if `name` is 'exempt'"));
+    }
+    let (limited, exempt) = (spec.child("limited"), spec.child("exempt"));
+    match kind.text() {
+        "Exempt" => {
+            if limited.is_present() {
+                errors.push(limited.forbidden("must be nil if the type is not Limited"));
+            }
+            if exempt.is_present() {
+                shares(&exempt, &mut errors);
+            } else {
+                errors.push(exempt.required("must not be empty if the type is Exempt"));
+            }
+        }
+        "Limited" => {
+            if exempt.is_present() {
+                errors.push(exempt.forbidden("must be nil if the type is Limited"));
+            }
+            if limited.is_present() {
+                validate_limited(&limited, &mut errors);
+            } else {
+                errors.push(limited.required("must not be empty if the type is Limited"));
+            }
+        }
+        text => {
+            errors.push(kind.with_value(Some(&text.into())).not_supported(&["Exempt", "Limited"]));
+        }
+    }
+    fixed_spec(object.name(), &spec, &mut errors);
+    errors
+}
+
+/// Validates that the levels that the server requires have their fixed specs.
+fn fixed_spec(name: &str, spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    match name {
+        "exempt" if spec.child("type").text() != "Exempt" || spec.child("limited").is_present() => {
+            let detail = "spec of 'exempt' except the 'spec.exempt' field must equal the fixed value";
+            errors.push(spec.invalid(detail));
+        }
+        "catch-all" => {
+            let fixed = json!({"type": "Limited", "limited": {
+                "nominalConcurrencyShares": 5, "lendablePercent": 0, "limitResponse": {"type": "Reject"},
+            }});
+            if spec.value() != Some(&fixed) {
+                errors.push(spec.invalid("spec of 'catch-all' must equal the fixed value"));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn shares(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let shares = field.child("nominalConcurrencyShares");
+    if shares.integer().is_some_and(|shares| shares < 0) {
+        errors.push(shares.invalid("must be a non-negative integer"));
+    }
+    number::check_range(&field.child("lendablePercent"), 0, 100, errors);
+}
+
+fn validate_limited(limited: &Field<'_, '_>, errors: &mut FieldErrors) {
+    shares(limited, errors);
+    let borrowing = limited.child("borrowingLimitPercent");
+    if borrowing.integer().is_some_and(|percent| percent < 0) {
+        errors.push(borrowing.invalid("if specified, must be a non-negative integer"));
+    }
+    let response = limited.child("limitResponse");
+    let (kind, queuing) = (response.child("type"), response.child("queuing"));
+    match kind.text() {
+        "Reject" => {
+            if queuing.is_present() {
+                errors.push(queuing.forbidden("must be nil if limited.limitResponse.type is not Limited"));
+            }
+        }
+        "Queue" if queuing.is_present() => validate_queuing(&queuing, errors),
+        "Queue" => {
+            errors.push(queuing.required("must not be empty if limited.limitResponse.type is Limited"));
+        }
+        text => errors.push(kind.with_value(Some(&text.into())).not_supported(&["Queue", "Reject"])),
+    }
+}
+
+fn validate_queuing(queuing: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let mut positive = |name: &'static str| {
+        let field = queuing.child(name);
+        let number = field.integer().unwrap_or(0);
+        if number <= 0 {
+            errors.push(field.invalid_value(number, "must be positive"));
+        }
+        number
+    };
+    positive("queueLengthLimit");
+    let (queues, hand) = (positive("queues"), positive("handSize"));
+    let hand_size = queuing.child("handSize");
+    if queues > QUEUES_MAX {
+        errors.push(queuing.child("queues").invalid(&format!("must not be greater than {QUEUES_MAX}")));
+    }
+    if hand <= 0 {
+        return;
+    }
+    if hand > queues {
+        errors.push(hand_size.invalid(&format!("should not be greater than queues ({queues})")));
+    } else if entropy_bits(queues, hand) > ENTROPY_MAX {
+        errors.push(hand_size.invalid(&format!(
+            "required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {ENTROPY_MAX}"
+        )));
+    }
+}
+
+/// Bits of a hash value that choose a hand of queues. Both numbers are positive 32-bit numbers.
+fn entropy_bits(queues: i64, hand: i64) -> f64 {
+    let number = |number: i64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
+    (number(queues).log2() * number(hand)).ceil()
+}
+
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Type", "Whether it is limited."),
-        Column::text("NominalConcurrencyShares", "Its share of the requests that run."),
-        Column::text("Queues", "The number of its queues."),
-        Column::text("HandSize", "Queues that a flow may wait in."),
-        Column::text("QueueLengthLimit", "Requests that a queue holds."),
+        Column::text("Type", "Whether requests of the level are limited."),
+        Column::text("NominalConcurrencyShares", "Share of the concurrency of the server."),
+        Column::text("Queues", "Number of queues."),
+        Column::text("HandSize", "Number of queues that can receive requests of a flow."),
+        Column::text("QueueLengthLimit", "Maximum number of requests in a queue."),
         AGE,
     ],
     cells: |object: &Object, clock: &dyn Clock| {

@@ -1,13 +1,15 @@
 //! Ingress: routes HTTP hosts and paths to services.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::json;
 
+use super::ingress_rules;
 use crate::table::cell::{NONE, PathReader, first_three, load_balancer};
 use crate::table::{AGE, NAME, age};
 use crate::{
-    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
+    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -37,6 +39,24 @@ impl Strategy for Ingress {
         Generation::Counted(&[])
     }
 
+    fn revalidates(&self, _subresource: &str) -> bool {
+        // An update does not validate the annotation for the class.
+        false
+    }
+
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = ingress_rules::validate_class_annotation(object, ctx);
+        errors.extend(ingress_rules::validate(object));
+        errors
+    }
+
+    fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        match ctx.subresource {
+            "status" => ingress_rules::validate_status(new),
+            _ => ingress_rules::validate(new),
+        }
+    }
+
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
@@ -45,10 +65,10 @@ impl Strategy for Ingress {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Class", "The class of controllers that serve it."),
-        Column::text("Hosts", "Hosts it answers for."),
-        Column::text("Address", "Where it is reached."),
-        Column::text("Ports", "Ports it listens on."),
+        Column::text("Class", "Ingress class."),
+        Column::text("Hosts", "Hosts of the rules."),
+        Column::text("Address", "Addresses of the load balancer."),
+        Column::text("Ports", "Ports of the load balancer."),
         AGE,
     ],
     cells: |object: &Object, clock: &dyn Clock| {

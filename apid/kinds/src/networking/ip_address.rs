@@ -1,12 +1,16 @@
 //! IPAddress: an allocated address and its owner. The object name is the address.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use crate::format;
+
 use crate::table::NAME;
 use crate::table::cell::PathReader;
-use crate::{Column, Kind, MetadataChecks, NameRule, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::validation::{Field, network, text};
+use crate::{Column, Context, Kind, MetadataChecks, NameRule, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "networking",
@@ -35,12 +39,48 @@ impl Strategy for IpAddress {
         MetadataChecks::Changes
     }
 
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let name = Value::from(object.name());
+        if !object.name().is_empty() {
+            network::canonical_ip(&Field::new(Some(&name), "metadata.name"), &mut errors);
+        }
+        let spec = Field::new(object.get("spec"), "spec");
+        let parent = spec.child("parentRef");
+        if !parent.is_present() {
+            errors.push(parent.required(""));
+            return errors;
+        }
+        let group = parent.child("group");
+        if !group.text().is_empty() {
+            text::check_format(&group, format::subdomain, &mut errors);
+        }
+        let segment = |text: &str| format::path_segment(text, false);
+        text::require_format(&parent.child("resource"), segment, &mut errors);
+        text::require_format(&parent.child("name"), segment, &mut errors);
+        let namespace = parent.child("namespace");
+        if !namespace.text().is_empty() {
+            text::check_format(&namespace, segment, &mut errors);
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if new.find("spec.parentRef") != old.find("spec.parentRef") {
+            let field = Field::new(new.find("spec.parentRef"), "spec.parentRef");
+            errors.push(field.invalid("field is immutable"));
+        }
+        errors
+    }
+
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
 }
 
-static TABLE: Table = Table { columns: &[NAME, Column::text("ParentRef", "The object that has it.")], cells };
+static TABLE: Table =
+    Table { columns: &[NAME, Column::text("ParentRef", "Object to which the address is allocated.")], cells };
 
 fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
     let parts = ["group", "resource", "namespace", "name"];

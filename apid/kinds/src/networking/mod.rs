@@ -4,6 +4,7 @@ use crate::Kind;
 
 mod ingress;
 mod ingress_class;
+mod ingress_rules;
 mod ip_address;
 mod network_policy;
 mod service_cidr;

@@ -1,12 +1,17 @@
 //! NetworkPolicy: allowed traffic from and to pods.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::object::Object;
-use serde_json::json;
+use serde_json::{Value, json};
+
+use crate::defaults::{each, fill, part};
+use crate::labels;
 
 use crate::table::cell::selector;
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::validation::{Field, network, text};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "networking",
@@ -35,13 +40,125 @@ impl Strategy for NetworkPolicy {
         Generation::Counted(&[])
     }
 
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        let Some(spec) = part(object, "spec") else { return };
+        for list in ["ingress", "egress"] {
+            for rule in each(spec, list) {
+                for port in each(rule, "ports") {
+                    fill(port, "protocol", "TCP");
+                }
+            }
+        }
+        let is_empty = |list: Option<&Value>| list.and_then(Value::as_array).is_none_or(Vec::is_empty);
+        if is_empty(spec.get("policyTypes")) {
+            let has_egress = !is_empty(spec.get("egress"));
+            let types = if has_egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+            spec.insert("policyTypes".to_owned(), types);
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let spec = Field::new(object.get("spec"), "spec");
+        label_selector(&spec.child("podSelector"), &mut errors);
+        for (rules, peers) in [("ingress", "from"), ("egress", "to")] {
+            for rule in spec.child(rules).items() {
+                for item in rule.child("ports").items() {
+                    port(&item, &mut errors);
+                }
+                for item in rule.child(peers).items() {
+                    peer(&item, &mut errors);
+                }
+            }
+        }
+        let types = spec.child("policyTypes");
+        if types.list().len() > TYPES.len() {
+            errors.push(types.invalid("may not specify more than two policyTypes"));
+            return errors;
+        }
+        for item in types.items() {
+            if !TYPES.contains(&item.text()) {
+                errors.push(FieldError::not_supported(&item.path(), item.text(), &TYPES));
+            }
+        }
+        errors
+    }
+
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
 }
 
+/// Types of policies, in the order of the message.
+const TYPES: [&str; 2] = ["Ingress", "Egress"];
+
+fn label_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if let Some(value) = selector.value() {
+        errors.extend(labels::validate_selector(value, &selector.path()));
+    }
+}
+
+fn port(port: &Field<'_, '_>, errors: &mut FieldErrors) {
+    text::check_supported(&port.child("protocol"), &["TCP", "UDP", "SCTP"], errors);
+    let (number, end) = (port.child("port"), port.child("endPort"));
+    if number.is_present() {
+        network::check_port_or_name(&number, errors);
+    }
+    if !end.is_present() {
+        return;
+    }
+    match (number.value(), number.integer()) {
+        (None, _) => errors.push(end.invalid("may not be specified when `port` is not specified")),
+        (_, None) => errors.push(end.invalid("may not be specified when `port` is non-numeric")),
+        (_, Some(first)) => {
+            if end.integer().is_some_and(|last| last < first) {
+                errors.push(end.invalid("must be greater than or equal to `port`"));
+            }
+            network::check_port(&end, errors);
+        }
+    }
+}
+
+fn peer(peer: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let (pods, namespaces) = (peer.child("podSelector"), peer.child("namespaceSelector"));
+    let block = peer.child("ipBlock");
+    label_selector(&pods, errors);
+    label_selector(&namespaces, errors);
+    if block.is_present() {
+        ip_block(&block, errors);
+    }
+    let has_selector = pods.is_present() || namespaces.is_present();
+    match (has_selector, block.is_present()) {
+        (false, false) => errors.push(peer.required("must specify a peer")),
+        (true, true) => errors.push(peer.forbidden("may not specify both ipBlock and another peer")),
+        _ => {}
+    }
+}
+
+fn ip_block(block: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let range = block.child("cidr");
+    if range.text().is_empty() {
+        errors.push(range.required(""));
+        return;
+    }
+    network::cidr(&range, errors);
+    let Some((address, length)) = network::parse_cidr(range.text()) else { return };
+    for except in block.child("except").items() {
+        network::cidr(&except, errors);
+        let Some((inner, inner_length)) = network::parse_cidr(except.text()) else { continue };
+        // The reference compares IPv4-mapped addresses as IPv4 addresses.
+        let (inner, address) = (inner.to_canonical(), address.to_canonical());
+        let is_subset = inner.is_ipv4() == address.is_ipv4()
+            && inner_length > length
+            && network::mask(inner, length) == network::mask(address, length);
+        if !is_subset {
+            errors.push(except.invalid("must be a strict subset of `cidr`"));
+        }
+    }
+}
+
 static TABLE: Table = Table {
-    columns: &[NAME, Column::text("Pod-Selector", "Pods it holds for."), AGE],
+    columns: &[NAME, Column::text("Pod-Selector", "Pods to which the policy applies."), AGE],
     cells: |object: &Object, clock: &dyn Clock| {
         vec![json!(object.name()), json!(selector(object, "spec.podSelector")), age(object, clock)]
     },

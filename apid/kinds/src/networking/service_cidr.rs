@@ -1,12 +1,17 @@
 //! ServiceCIDR: address ranges for services.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::table::cell::{PathReader, joined};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+use crate::validation::{Field, network};
+use crate::{
+    Column, Context, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
+    Table,
+};
 
 pub(super) const KIND: Kind = Kind {
     group: "networking",
@@ -31,13 +36,84 @@ impl Strategy for ServiceCidr {
         MetadataChecks::Changes
     }
 
+    fn status_writes(&self) -> StatusWrites {
+        StatusWrites::StatusOnly
+    }
+
+    fn revalidates(&self, _subresource: &str) -> bool {
+        // An update may only add a range of the other family.
+        false
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        ranges(&Field::new(object.find("spec.cidrs"), "spec.cidrs"), &mut errors);
+        errors
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if ctx.subresource == "status" {
+            return errors;
+        }
+        let cidrs = Field::new(new.find("spec.cidrs"), "spec.cidrs");
+        let old = old.items("spec.cidrs");
+        match (old.len(), cidrs.list().len()) {
+            (1, 2) => {
+                ranges(&cidrs, &mut errors);
+                unchanged(&cidrs, old, &mut errors);
+            }
+            (before, after) if before == after => unchanged(&cidrs, old, &mut errors),
+            _ => errors.push(cidrs.invalid("field is immutable")),
+        }
+        errors
+    }
+
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
 }
 
+/// Maximum number of ranges: one for each IP family.
+const RANGES_MAX: usize = 2;
+
+fn ranges(cidrs: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let count = cidrs.list().len();
+    if count == 0 {
+        errors.push(cidrs.required("at least one CIDR required"));
+        return;
+    }
+    if count > RANGES_MAX {
+        errors.push(cidrs.invalid("may only hold up to 2 values"));
+        return;
+    }
+    for cidr in cidrs.items() {
+        network::canonical_cidr(&cidr, errors);
+    }
+    let is_ipv4 =
+        |cidr: Field<'_, '_>| network::parse_cidr(cidr.text()).map(|(address, _)| network::is_ipv4(address));
+    let families: Vec<bool> = cidrs.items().filter_map(is_ipv4).collect();
+    if let [first, second] = families.as_slice()
+        && first == second
+    {
+        let detail =
+            "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
+        errors.push(cidrs.invalid(detail));
+    }
+}
+
+/// Reports ranges that differ from the old ranges. The reference shows the first range in each error.
+fn unchanged(cidrs: &Field<'_, '_>, old: &[Value], errors: &mut FieldErrors) {
+    let first = cidrs.list().first().cloned().unwrap_or_default();
+    for (new, old) in cidrs.items().zip(old) {
+        if new.value() != Some(old) {
+            errors.push(new.invalid_value(first.clone(), "field is immutable"));
+        }
+    }
+}
+
 static TABLE: Table = Table {
-    columns: &[NAME, Column::text("CIDRs", "The ranges."), AGE],
+    columns: &[NAME, Column::text("CIDRs", "Address ranges."), AGE],
     cells: |object: &Object, clock: &dyn Clock| {
         vec![json!(object.name()), json!(joined(object.items("spec.cidrs"))), age(object, clock)]
     },

@@ -1,12 +1,16 @@
 //! RuntimeClass: a container runtime configuration.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::json;
 
+use crate::{format, pods};
+
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::validation::{Field, text};
+use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "node",
@@ -35,13 +39,41 @@ impl Strategy for RuntimeClass {
         false
     }
 
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        text::check_format(&Field::new(object.get("handler"), "handler"), format::label, &mut errors);
+        let overhead = Field::new(object.get("overhead"), "overhead");
+        let fixed = overhead.with_value(overhead.child("podFixed").value());
+        pods::validation::overhead(&fixed, ctx.names, &mut errors);
+        let scheduling = Field::new(object.get("scheduling"), "scheduling");
+        text::check_labels(&scheduling.child("nodeSelector"), &mut errors);
+        let list = scheduling.child("tolerations");
+        // The reference reports errors of tolerations below a second `tolerations`.
+        pods::validation::tolerations(&list.child("tolerations").with_value(list.value()), &mut errors);
+        for (i, toleration) in list.items().enumerate() {
+            if list.list().iter().take(i).any(|other| Some(other) == toleration.value()) {
+                errors.push(toleration.duplicate());
+            }
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let field = Field::new(new.get("handler"), "handler");
+        if field.value() != old.get("handler") {
+            errors.push(field.invalid("field is immutable"));
+        }
+        errors
+    }
+
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
 }
 
 static TABLE: Table = Table {
-    columns: &[NAME, Column::text("Handler", "What runs them."), AGE],
+    columns: &[NAME, Column::text("Handler", "Handler of the container runtime."), AGE],
     cells: |object: &Object, clock: &dyn Clock| {
         vec![json!(object.name()), json!(object.text("handler")), age(object, clock)]
     },

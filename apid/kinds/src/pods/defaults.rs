@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::disabled;
 use crate::defaults::{Fields, each, fill, fill_text, map_at, map_or_insert, part};
+use crate::volume_sources;
 
 /// Default file mode: the owner reads and writes, all others read.
 const MODE: i64 = 0o644;
@@ -169,23 +170,13 @@ fn volume(volume: &mut Fields) {
         ("configMap", "defaultMode", json!(MODE)),
         ("downwardAPI", "defaultMode", json!(MODE)),
         ("projected", "defaultMode", json!(MODE)),
-        ("hostPath", "type", json!("")),
-        ("iscsi", "iscsiInterface", json!("default")),
-        ("rbd", "pool", json!("rbd")),
-        ("rbd", "user", json!("admin")),
-        ("rbd", "keyring", json!("/etc/ceph/keyring")),
-        ("azureDisk", "cachingMode", json!("ReadWrite")),
-        ("azureDisk", "fsType", json!("ext4")),
-        ("azureDisk", "kind", json!("Shared")),
-        ("azureDisk", "readOnly", json!(false)),
-        ("scaleIO", "storageMode", json!("ThinProvisioned")),
-        ("scaleIO", "fsType", json!("xfs")),
         ("ephemeral.volumeClaimTemplate.spec", "volumeMode", json!("Filesystem")),
     ] {
         if let Some(fields) = map_at(volume, source) {
             fill(fields, field, value);
         }
     }
+    volume_sources::fill_defaults(volume);
     if let Some(fields) = map_at(volume, "downwardAPI") {
         each(fields, "items").for_each(field_version);
     }

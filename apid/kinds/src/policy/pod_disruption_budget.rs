@@ -1,13 +1,17 @@
 //! PodDisruptionBudget: limit on simultaneous voluntary disruptions of a set of pods.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::json;
 
+use crate::labels;
+use crate::pods::validation::{at_most_all, count_or_percent};
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
+use crate::validation::{Field, conditions, number, text};
 use crate::{
-    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
+    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -29,6 +33,24 @@ pub(super) const KIND: Kind = Kind {
 struct PodDisruptionBudget;
 
 impl Strategy for PodDisruptionBudget {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        spec(&Field::new(object.get("spec"), "spec"), &mut errors);
+        errors
+    }
+
+    fn revalidates(&self, subresource: &str) -> bool {
+        subresource.is_empty()
+    }
+
+    fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if ctx.subresource == "status" {
+            status(&Field::new(new.get("status"), "status"), &mut errors);
+        }
+        errors
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -43,6 +65,32 @@ impl Strategy for PodDisruptionBudget {
 
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
+    }
+}
+
+fn spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let (min, max) = (spec.child("minAvailable"), spec.child("maxUnavailable"));
+    if min.is_present() && max.is_present() {
+        errors.push(spec.invalid("minAvailable and maxUnavailable cannot be both set"));
+    }
+    for field in [&min, &max] {
+        if field.is_present() {
+            count_or_percent(field, errors);
+            at_most_all(field, errors);
+        }
+    }
+    let selector = spec.child("selector");
+    if let Some(value) = selector.value() {
+        errors.extend(labels::validate_selector(value, &selector.path()));
+    }
+    let policy = spec.child("unhealthyPodEvictionPolicy");
+    text::check_supported(&policy, &["AlwaysAllow", "IfHealthyBudget"], errors);
+}
+
+fn status(status: &Field<'_, '_>, errors: &mut FieldErrors) {
+    conditions::validate(&status.child("conditions"), errors);
+    for name in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
+        number::check_not_negative(&status.child(name), errors);
     }
 }
 

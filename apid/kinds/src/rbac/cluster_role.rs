@@ -53,7 +53,13 @@ fn validate_aggregation(aggregation: &Value) -> FieldErrors {
     }
     let mut errors = FieldErrors::new();
     for (i, selector) in selectors.iter().enumerate() {
-        errors.extend(labels::validate_selector(selector, &path.index(i)));
+        let path = path.index(i);
+        let found = labels::validate_selector(selector, &path);
+        let is_valid = found.is_empty();
+        errors.extend(found);
+        if !is_valid {
+            errors.push(FieldError::invalid(&path, Value::Null, "invalid label selector."));
+        }
     }
     errors
 }

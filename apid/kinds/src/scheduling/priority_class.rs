@@ -1,12 +1,14 @@
 //! PriorityClass: a pod priority for scheduling and preemption.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::json;
 
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::validation::{Field, text};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "scheduling",
@@ -27,6 +29,33 @@ pub(super) const KIND: Kind = Kind {
 struct PriorityClass;
 
 impl Strategy for PriorityClass {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if object.get("preemptionPolicy").is_none() {
+            object.set("preemptionPolicy", json!("PreemptLowerPriority"));
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        validate(object)
+    }
+
+    fn revalidates(&self, _subresource: &str) -> bool {
+        false
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let value = Field::new(new.get("value"), "value");
+        if value.integer().unwrap_or(0) != old.integer("value") {
+            errors.push(value.forbidden("may not be changed in an update."));
+        }
+        let policy = Field::new(new.get("preemptionPolicy"), "preemptionPolicy");
+        if policy.value() != old.get("preemptionPolicy") {
+            errors.push(policy.invalid("field is immutable"));
+        }
+        errors
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }
@@ -41,13 +70,56 @@ impl Strategy for PriorityClass {
     }
 }
 
+/// Maximum priority of classes of users.
+const VALUE_MAX: i64 = 1_000_000_000;
+
+/// Classes of the system with their priorities.
+const SYSTEM_CLASSES: [(&str, i64); 2] =
+    [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
+
+fn validate(object: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let value = Field::new(object.get("value"), "value");
+    if object.name().starts_with("system-") {
+        if let Some(reason) = system_class_error(object) {
+            errors.push(FieldError::forbidden(
+                &FieldPath::new("metadata.name"),
+                &format!(
+                    "priority class names with 'system-' prefix are reserved for system use only. error: {reason}"
+                ),
+            ));
+        }
+    } else if value.integer().unwrap_or(0) > VALUE_MAX {
+        let detail = format!("maximum allowed value of a user defined priority is {VALUE_MAX}");
+        errors.push(value.forbidden(&detail));
+    }
+    let policy = Field::new(object.get("preemptionPolicy"), "preemptionPolicy");
+    text::require_supported(&policy, &["PreemptLowerPriority", "Never"], &mut errors);
+    errors
+}
+
+/// The reason why a class is none of the system classes.
+fn system_class_error(object: &Object) -> Option<String> {
+    let name = object.name();
+    match SYSTEM_CLASSES.iter().find(|(class, _)| *class == name) {
+        None => Some(format!("{name} is not a known system priority class")),
+        Some((_, value)) if object.integer("value") != *value => {
+            Some(format!("value of {name} PriorityClass must be {value}"))
+        }
+        Some(_) if object.flag("globalDefault") => {
+            Some(format!("globalDefault of {name} PriorityClass must be false"))
+        }
+        Some(_) => None,
+    }
+}
+
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Value", "Higher comes first."),
-        Column::boolean("Global-Default", "Whether pods without a class have this one."),
+        Column::text("Value", "Priority of pods; higher values come first."),
+        Column::boolean("Global-Default", "Whether the class is the default of pods without a class."),
         AGE,
-        Column::text("PreemptionPolicy", "Whether pods of this class push others out."),
+        Column::text("PreemptionPolicy", "Whether pods of the class preempt pods of lower priority."),
     ],
     cells: |object: &Object, clock: &dyn Clock| {
         vec![

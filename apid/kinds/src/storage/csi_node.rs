@@ -1,12 +1,19 @@
 //! CSINode: the volume drivers on a node.
 
+use std::collections::BTreeSet;
+
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::json;
+use serde_json::{Value, json};
+
+use crate::format;
 
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::validation::{Field, number};
+use crate::volume_sources::csi_driver_name;
+use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "storage",
@@ -39,9 +46,79 @@ impl Strategy for CsiNode {
         false
     }
 
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let mut names = BTreeSet::new();
+        for driver in Field::new(object.find("spec.drivers"), "spec.drivers").items() {
+            let name = driver.child("name");
+            csi_driver_name(&name, &mut errors);
+            node_id(&driver.child("nodeID"), &mut errors);
+            let allocatable = driver.child("allocatable");
+            number::check_not_negative(&allocatable.child("count"), &mut errors);
+            if !names.insert(name.text()) {
+                errors.push(name.duplicate_value(name.text()));
+            }
+            topology_keys(&driver.child("topologyKeys"), &mut errors);
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let drivers = Field::new(new.find("spec.drivers"), "spec.drivers");
+        for old in old.items("spec.drivers") {
+            let new = drivers.list().iter().find(|new| new.text("name") == old.text("name"));
+            if let Some(new) = new
+                && new != old
+            {
+                errors.push(drivers.invalid_value(internal(new), "field is immutable"));
+            }
+        }
+        errors
+    }
+
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
+}
+
+/// Maximum characters of the ID of a node.
+const NODE_ID_MAX: usize = 192;
+
+fn node_id(id: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if id.text().is_empty() {
+        errors.push(id.required(""));
+    }
+    if id.text().len() > NODE_ID_MAX {
+        errors.push(id.invalid(&format!("must be {NODE_ID_MAX} characters or less")));
+    }
+}
+
+fn topology_keys(keys: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let mut seen = BTreeSet::new();
+    for key in keys.items() {
+        // The reference reports these errors without the index.
+        if !seen.insert(key.text()) {
+            errors.push(keys.duplicate_value(key.text()));
+        }
+        for message in format::qualified_name(key.text()) {
+            errors.push(keys.invalid_value(key.text(), &message));
+        }
+    }
+}
+
+/// A driver with the field names of the reference's own type, which its message shows.
+fn internal(driver: &Value) -> Value {
+    let allocatable = match driver.get("allocatable") {
+        Some(allocatable @ Value::Object(_)) => json!({"Count": allocatable.get("count")}),
+        _ => Value::Null,
+    };
+    json!({
+        "Name": driver.text("name"),
+        "NodeID": driver.text("nodeID"),
+        "TopologyKeys": driver.get("topologyKeys"),
+        "Allocatable": allocatable,
+    })
 }
 
 static TABLE: Table = Table {

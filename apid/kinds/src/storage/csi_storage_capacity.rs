@@ -1,12 +1,17 @@
 //! CSIStorageCapacity: available storage capacity of a topology segment.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
+use apimachinery::quantity;
 use serde_json::{Value, json};
+
+use crate::{format, labels};
 
 use crate::table::NAME;
 use crate::table::cell::{PathReader, UNSET};
-use crate::{Column, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::validation::{Field, text};
+use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "storage",
@@ -35,6 +40,32 @@ impl Strategy for CsiStorageCapacity {
         false
     }
 
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let class = Field::new(object.get("storageClassName"), "storageClassName");
+        text::check_format(&class, format::subdomain, &mut errors);
+        let topology = Field::new(object.get("nodeTopology"), "nodeTopology");
+        if let Some(value) = topology.value() {
+            errors.extend(labels::validate_selector(value, &topology.path()));
+        }
+        let amount = Field::new(object.get("capacity"), "capacity");
+        if quantity::nanos(amount.text()).is_ok_and(|(nanos, _)| nanos < 0) {
+            errors.push(amount.invalid("must be greater than or equal to 0"));
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        for name in ["nodeTopology", "storageClassName"] {
+            let field = Field::new(new.get(name), name);
+            if field.value() != Field::new(old.get(name), name).value() {
+                errors.push(field.invalid("field is immutable"));
+            }
+        }
+        errors
+    }
+
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
@@ -43,8 +74,8 @@ impl Strategy for CsiStorageCapacity {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("StorageClassName", "The class it is about."),
-        Column::text("Capacity", "How much is left."),
+        Column::text("StorageClassName", "Storage class."),
+        Column::text("Capacity", "Available capacity."),
     ],
     cells,
 };

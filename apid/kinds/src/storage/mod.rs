@@ -6,6 +6,7 @@ mod csi_driver;
 mod csi_node;
 mod csi_storage_capacity;
 mod storage_class;
+mod storage_class_rules;
 mod volume_attachment;
 
 /// Kinds of the group, in discovery order.

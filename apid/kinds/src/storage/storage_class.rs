@@ -1,12 +1,15 @@
 //! StorageClass: a class of storage and its provisioner.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use super::storage_class_rules;
+use crate::defaults::fill;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "storage",
@@ -35,6 +38,19 @@ impl Strategy for StorageClass {
         true
     }
 
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        fill(&mut object.0, "reclaimPolicy", "Delete");
+        fill(&mut object.0, "volumeBindingMode", "Immediate");
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        storage_class_rules::validate(object)
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        storage_class_rules::validate_update(new, old)
+    }
+
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
@@ -43,9 +59,9 @@ impl Strategy for StorageClass {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Provisioner", "Who provides volumes of this class."),
-        Column::text("ReclaimPolicy", "What becomes of volumes that are released."),
-        Column::text("VolumeBindingMode", "When volumes are provided."),
+        Column::text("Provisioner", "Provisioner of the volumes of the class."),
+        Column::text("ReclaimPolicy", "Policy for volumes after their release."),
+        Column::text("VolumeBindingMode", "Mode of provisioning and binding of volumes."),
         Column::text("AllowVolumeExpansion", "Whether volumes can grow."),
         AGE,
     ],

@@ -1,13 +1,20 @@
 //! VolumeAttachment: desired and actual attachment of a volume to a node.
 
 use apimachinery::clock::Clock;
+use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::object::Object;
 use serde_json::json;
 
+use crate::{format, volume_sources};
+
+use crate::core::persistent_volume_rules::{self, SpecOwner};
+use crate::defaults::part;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
+use crate::validation::{Field, text};
 use crate::{
-    Column, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource, Table,
+    Column, Context, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
+    Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -45,18 +52,93 @@ impl Strategy for VolumeAttachment {
         StatusWrites::StatusOnly
     }
 
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if let Some(spec) = part(object, "spec.source.inlineVolumeSpec") {
+            volume_sources::fill_defaults(spec);
+        }
+    }
+
+    fn prepare_update(&self, new: &mut Object, _old: &Object, _ctx: &Context<'_>) {
+        // The feature MutableCSINodeAllocatableCount is off by default.
+        for error in ["status.attachError", "status.detachError"] {
+            if let Some(error) = part(new, error) {
+                error.remove("errorCode");
+            }
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let spec = Field::new(object.get("spec"), "spec");
+        volume_sources::csi_driver_name(&spec.child("attacher"), &mut errors);
+        source(&spec.child("source"), &mut errors);
+        text::check_format(&spec.child("nodeName"), format::subdomain, &mut errors);
+        let status = Field::new(object.get("status"), "status");
+        metadata(&status.child("attachmentMetadata"), &mut errors);
+        for error in ["attachError", "detachError"].map(|name| status.child(name)) {
+            let message = error.child("message");
+            if message.text().len() > MESSAGE_MAX {
+                errors.push(FieldError::too_long(&message.path(), MESSAGE_MAX));
+            }
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if new.get("spec") != old.get("spec") {
+            errors.push(Field::new(new.get("spec"), "spec").invalid("field is immutable"));
+        }
+        errors
+    }
+
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
+    }
+}
+
+/// Maximum bytes of the message of an error.
+const MESSAGE_MAX: usize = 1024;
+/// Maximum bytes of the keys and values of the metadata of an attachment.
+const METADATA_MAX: usize = 256 * 1024;
+
+fn source(source: &Field<'_, '_>, errors: &mut FieldErrors) {
+    const DETAIL: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+    let (inline, name) = (source.child("inlineVolumeSpec"), source.child("persistentVolumeName"));
+    match (inline.is_present(), name.is_present()) {
+        (false, false) => errors.push(source.required(DETAIL)),
+        (true, true) => errors.push(source.forbidden(DETAIL)),
+        (true, false) => persistent_volume_rules::spec("", &inline, SpecOwner::VolumeAttachment, errors),
+        (false, true) if name.text().is_empty() => {
+            errors.push(name.required("must specify non empty persistentVolumeName"));
+        }
+        (false, true) => {}
+    }
+    if name.is_present() {
+        text::check_format(&name, format::subdomain, errors);
+    }
+}
+
+fn metadata(metadata: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let mut size = 0;
+    for (key, value) in metadata.entries() {
+        if key.is_empty() {
+            errors.push(metadata.invalid_value(key, "field must not be empty"));
+        }
+        size += key.len() + value.text().len();
+    }
+    if size > METADATA_MAX {
+        errors.push(FieldError::too_long(&metadata.path(), METADATA_MAX));
     }
 }
 
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Attacher", "The driver that attaches it."),
-        Column::text("PV", "The volume."),
-        Column::text("Node", "The node."),
-        Column::boolean("Attached", "Whether it is attached."),
+        Column::text("Attacher", "Driver that attaches the volume."),
+        Column::text("PV", "Persistent volume."),
+        Column::text("Node", "Node to which the volume is attached."),
+        Column::boolean("Attached", "Whether the volume is attached."),
         AGE,
     ],
     cells: |object: &Object, clock: &dyn Clock| {

@@ -11,11 +11,13 @@
 //!
 //! Rules, messages and their order are those of kube-apiserver 1.33.
 
+pub(crate) mod conditions;
 mod field;
 pub(crate) mod network;
 pub(crate) mod number;
 pub(crate) mod path;
 pub(crate) mod resource;
 pub(crate) mod text;
+pub(crate) mod webhook_client;
 
 pub(crate) use field::Field;

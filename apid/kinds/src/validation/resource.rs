@@ -1,9 +1,12 @@
 //! Rules for resource names and quantities of containers.
 
 use apimachinery::field::FieldErrors;
+use apimachinery::names::Names;
+use apimachinery::quantity;
 
 use super::Field;
 use crate::format;
+use crate::resource_name::{is_extended, is_native};
 
 /// Prefix of resource names for huge pages.
 pub(crate) const HUGE_PAGES: &str = "hugepages-";
@@ -35,18 +38,21 @@ const STANDARD_RESOURCES: [&str; 20] = [
     "limits.ephemeral-storage",
 ];
 
-/// Whether a resource is native: its name has no domain, or the domain of the project.
-pub(crate) fn is_native(name: &str) -> bool {
-    !name.contains('/') || name.contains("kubernetes.io/")
-}
+/// Resources that count objects.
+const COUNTABLE_RESOURCES: [&str; 9] = [
+    "configmaps",
+    "persistentvolumeclaims",
+    "pods",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+    "services",
+    "services.loadbalancers",
+    "services.nodeports",
+];
 
-/// Whether a resource belongs to a vendor: it is not native, and its name does not begin with `requests.`.
-pub(crate) fn is_extended(name: &str) -> bool {
-    if is_native(name) || name.starts_with("requests.") {
-        return false;
-    }
-    format::qualified_name(&format!("requests.{name}")).is_empty()
-}
+/// Billionths of a unit.
+const NANOS_PER_UNIT: i128 = 1_000_000_000;
 
 /// Whether a resource is a size of huge pages.
 pub(crate) fn is_huge_page(name: &str) -> bool {
@@ -54,12 +60,62 @@ pub(crate) fn is_huge_page(name: &str) -> bool {
 }
 
 /// Whether requests may be smaller than limits.
-pub(crate) fn allows_overcommit(name: &str) -> bool {
-    is_native(name) && !is_huge_page(name)
+pub(crate) fn allows_overcommit(name: &str, names: &Names) -> bool {
+    is_native(name, names) && !is_huge_page(name)
+}
+
+/// Whether a resource has a name of its own, or is a size of huge pages or a request for them.
+fn is_standard(name: &str) -> bool {
+    STANDARD_RESOURCES.contains(&name)
+        || is_huge_page(name)
+        || name.strip_prefix("requests.").is_some_and(is_huge_page)
+}
+
+/// Whether a quota can limit a resource by its own name.
+pub(crate) fn is_standard_quota(name: &str) -> bool {
+    is_standard(name) && name != "storage"
+}
+
+/// Validates the name of a resource.
+pub(crate) fn name(field: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) {
+    let invalid = format::qualified_name(name);
+    for message in &invalid {
+        errors.push(field.invalid_value(name, message));
+    }
+    if invalid.is_empty() && !name.contains('/') && !is_standard(name) {
+        errors.push(field.invalid_value(name, "must be a standard resource type or fully qualified"));
+    }
+}
+
+/// Validates the name of a resource that a quota limits.
+pub(crate) fn quota_name(field: &Field<'_, '_>, resource: &str, errors: &mut FieldErrors) {
+    name(field, resource, errors);
+    if !resource.contains('/') && !is_standard_quota(resource) {
+        errors.push(field.invalid_value(resource, "must be a standard resource for quota"));
+    }
+}
+
+/// Validates an amount: it is not negative, and amounts of countable resources are whole numbers.
+pub(crate) fn amount(field: &Field<'_, '_>, resource: &str, names: &Names, errors: &mut FieldErrors) {
+    let nanos = quantity::nanos(field.text()).map_or(0, |(nanos, _)| nanos);
+    if nanos < 0 {
+        errors.push(field.invalid("must be greater than or equal to 0"));
+    }
+    let is_countable = COUNTABLE_RESOURCES.contains(&resource) || is_extended(resource, names);
+    // The reference refuses numbers above 64 bits.
+    let is_whole = nanos % NANOS_PER_UNIT == 0 && nanos / NANOS_PER_UNIT <= i128::from(i64::MAX);
+    if is_countable && !is_whole {
+        errors.push(field.invalid("must be an integer"));
+    }
 }
 
 /// Validates the name of a container resource.
-pub(crate) fn check_container_resource_name(field: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) {
+pub(crate) fn check_container_resource_name(
+    field: &Field<'_, '_>,
+    name: &str,
+    names: &Names,
+    errors: &mut FieldErrors,
+) {
     let invalid = format::qualified_name(name);
     for message in &invalid {
         errors.push(field.invalid_value(name, message));
@@ -71,7 +127,7 @@ pub(crate) fn check_container_resource_name(field: &Field<'_, '_>, name: &str, e
         if !CONTAINER_RESOURCES.contains(&name) && !is_huge_page(name) {
             errors.push(field.invalid_value(name, "must be a standard resource for containers"));
         }
-    } else if !is_native(name) && !is_extended(name) {
+    } else if !is_native(name, names) && !is_extended(name, names) {
         errors.push(field.invalid_value(name, "doesn't follow extended resource name standard"));
     }
 }

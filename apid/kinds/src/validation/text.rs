@@ -31,6 +31,18 @@ pub(crate) fn check_supported(field: &Field<'_, '_>, supported: &[&str], errors:
     }
 }
 
+/// Reports a text that is not one of the supported values. A missing text is required; an empty one is not supported.
+pub(crate) fn check_supported_if_present(
+    field: &Field<'_, '_>,
+    supported: &[&str],
+    errors: &mut FieldErrors,
+) {
+    if !field.is_present() {
+        errors.push(field.required(""));
+    }
+    check_supported(field, supported, errors);
+}
+
 /// Reports the messages of a format, such as [`format::label`]. The format also checks an empty text.
 pub(crate) fn check_format(
     field: &Field<'_, '_>,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Expands `{"$str": [text, n]}`, `{"$many": [element, n]}` and keys `$str:a:64:`.
+/// Expands `{"$str": [text, n]}`, `{"$many": [element, n]}` and keys `$str:a:64:`, which keep the last colon.
 pub(super) fn expand(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -32,7 +32,7 @@ fn expand_key(key: &str) -> String {
             Some((text.repeat(count.parse().ok()?), tail))
         })
         .unwrap();
-    format!("{text}{rest}")
+    format!("{text}:{rest}")
 }
 
 /// Replaces `%d` by the index and `%d#` by the number from 1.

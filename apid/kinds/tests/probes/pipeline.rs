@@ -137,6 +137,33 @@ impl<'a> Probe<'a> {
         if errors.is_empty() { Written::Stored(object) } else { Written::Invalid(errors) }
     }
 
+    /// Checks the properties of a creation: defaulting twice equals defaulting once, and a stored object passes its own
+    /// update unchanged. None for other facts and for refused objects.
+    pub(super) fn check_creation(&self, fact: &Value) -> Option<Result<(), String>> {
+        let mut sent = self.bases.get(fact["b"].as_str()?).filter(|_| fact["v"] == "create")?.clone();
+        for edit in edits_of(fact) {
+            apply(&mut sent, &edit)?;
+        }
+        let ctx = self.context("");
+        let mut once = self.decode(sent.clone()).ok()?;
+        self.resource.default(&mut once, &ctx);
+        let mut twice = once.clone();
+        self.resource.default(&mut twice, &ctx);
+        if twice != once {
+            let difference = changed(&once.into_value(), &twice.into_value());
+            return Some(Err(format!("the second defaulting changes {difference:?}")));
+        }
+        let Written::Stored(stored) = self.create(sent) else { return None };
+        Some(match self.update(stored.clone().into_value(), &stored, "") {
+            Written::Stored(new) if new == stored => Ok(()),
+            Written::Stored(new) => {
+                Err(format!("the update changes {:?}", changed(&stored.into_value(), &new.into_value())))
+            }
+            Written::Malformed(message) => Err(message),
+            Written::Invalid(errors) => Err(errors.iter().map(|error| format!("{error}; ")).collect()),
+        })
+    }
+
     /// The answer to the request of a fact. None for subresources with a body of their own.
     pub(super) fn answer(&self, fact: &Value) -> Option<Answer> {
         let verb = fact["v"].as_str().unwrap();

@@ -11,8 +11,7 @@ pub(super) fn validate(affinity: &Field<'_, '_>, errors: &mut FieldErrors) {
     let node = affinity.child("nodeAffinity");
     let required = node.child("requiredDuringSchedulingIgnoredDuringExecution");
     if required.is_present() {
-        node_selector(&required, errors);
-        label_values(&required, errors);
+        required_node_selector(&required, errors);
     }
     for preferred in node.child("preferredDuringSchedulingIgnoredDuringExecution").items() {
         weight(&preferred, errors);
@@ -35,6 +34,12 @@ fn weight(preferred: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !(1..=100).contains(&weight.integer().unwrap_or(0)) {
         errors.push(weight.invalid("must be in the range 1-100"));
     }
+}
+
+/// Validates the node selector of a required affinity, whose values are label values.
+pub(crate) fn required_node_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) {
+    node_selector(selector, errors);
+    label_values(selector, errors);
 }
 
 /// Validates a node selector.

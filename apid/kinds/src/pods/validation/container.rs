@@ -23,7 +23,7 @@ pub(super) fn validate(container: &Field<'_, '_>, facts: &PodFacts<'_>, errors: 
     mounts::mounts(container, &facts.volumes, errors);
     mounts::devices(container, &facts.volumes, errors);
     pull_policy(&container.child("imagePullPolicy"), errors);
-    resources::container(&container.child("resources"), errors);
+    resources::container(&container.child("resources"), facts.names, errors);
     resources::resize_policy(&container.child("resizePolicy"), facts, errors);
     security::container(&container.child("securityContext"), facts, errors);
 }

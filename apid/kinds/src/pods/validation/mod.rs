@@ -27,16 +27,19 @@ mod volumes;
 mod windows;
 mod workload;
 
+pub(crate) use affinity::required_node_selector;
+pub(crate) use resources::overhead;
 pub(crate) use status::status;
 pub(crate) use update::update;
 pub(crate) use workload::{
-    WorkloadNames, always_restarting, at_most_all, count_or_percent, is_zero, matching_labels,
+    WorkloadTerms, always_restarting, at_most_all, count_or_percent, is_zero, matching_labels,
     replicated_status, status_counts, workload, workload_update,
 };
 
 use std::collections::BTreeMap;
 
 use apimachinery::field::{FieldErrors, FieldPath};
+use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 
 use crate::table::cell::PathReader as _;
@@ -45,6 +48,7 @@ use crate::{format, labels};
 
 /// Facts about a pod that rules of its parts need.
 struct PodFacts<'v> {
+    names: &'v Names,
     /// Volumes without errors, by name.
     volumes: BTreeMap<&'v str, &'v Value>,
     restart_policy: &'v str,
@@ -55,8 +59,9 @@ struct PodFacts<'v> {
 
 impl<'v> PodFacts<'v> {
     /// Collects the facts, and validates the volumes.
-    fn new(spec: &Field<'v, '_>, errors: &mut FieldErrors) -> Self {
+    fn new(spec: &Field<'v, '_>, names: &'v Names, errors: &mut FieldErrors) -> Self {
         PodFacts {
+            names,
             volumes: volumes::validate(&spec.child("volumes"), errors),
             restart_policy: spec.child("restartPolicy").text(),
             grace_period_seconds: spec.child("terminationGracePeriodSeconds").integer().unwrap_or(30),
@@ -66,10 +71,10 @@ impl<'v> PodFacts<'v> {
 }
 
 /// Validates a new pod.
-pub(crate) fn pod(pod: &Object) -> FieldErrors {
+pub(crate) fn pod(pod: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(pod.get("spec"), "spec");
     let mut errors = FieldErrors::new();
-    self::spec(&spec, &mut errors);
+    self::spec(&spec, names, &mut errors);
     container_lists::validate_for_pod(&spec, &mut errors);
     let ephemeral = spec.child("ephemeralContainers");
     if !ephemeral.list().is_empty() {
@@ -83,43 +88,43 @@ pub(crate) fn pod(pod: &Object) -> FieldErrors {
 }
 
 /// Validates the ephemeral containers of a pod.
-pub(crate) fn ephemeral_containers(pod: &Object) -> FieldErrors {
+pub(crate) fn ephemeral_containers(pod: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(pod.get("spec"), "spec");
     let mut errors = FieldErrors::new();
-    let facts = PodFacts::new(&spec, &mut FieldErrors::new());
-    let names = ["spec.containers", "spec.initContainers"].iter().flat_map(|list| pod.items(list));
-    let names = names.filter_map(|container| container.get("name")?.as_str()).collect();
-    container_lists::ephemeral_containers(&spec.child("ephemeralContainers"), &names, &facts, &mut errors);
+    let facts = PodFacts::new(&spec, names, &mut FieldErrors::new());
+    let others = ["spec.containers", "spec.initContainers"].iter().flat_map(|list| pod.items(list));
+    let others = others.filter_map(|container| container.get("name")?.as_str()).collect();
+    container_lists::ephemeral_containers(&spec.child("ephemeralContainers"), &others, &facts, &mut errors);
     errors
 }
 
 /// Validates the resources of the containers of a pod.
-pub(crate) fn resources_of_containers(pod: &Object) -> FieldErrors {
+pub(crate) fn resources_of_containers(pod: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(pod.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     for list in ["containers", "initContainers"] {
         for container in spec.child(list).items() {
-            resources::container(&container.child("resources"), &mut errors);
+            resources::container(&container.child("resources"), names, &mut errors);
         }
     }
     errors
 }
 
 /// Validates a pod template.
-pub(crate) fn template(template: &Value, path: &FieldPath) -> FieldErrors {
+pub(crate) fn template(template: &Value, path: &FieldPath, names: &Names) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    template_field(&Field::new(Some(template), path.as_str()), &mut errors);
+    template_field(&Field::new(Some(template), path.as_str()), names, &mut errors);
     errors
 }
 
 /// Validates a pod template.
-pub(crate) fn template_field(template: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn template_field(template: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
     let metadata = template.child("metadata");
     // The reference reports errors of the metadata at the path of the template.
     text::check_labels(&template.child("labels").with_value(metadata.child("labels").value()), errors);
     annotation_keys(&template.child("annotations").with_value(metadata.child("annotations").value()), errors);
     let spec = template.child("spec");
-    self::spec(&spec, errors);
+    self::spec(&spec, names, errors);
     let ephemeral = spec.child("ephemeralContainers");
     if !ephemeral.list().is_empty() {
         errors.push(ephemeral.forbidden("ephemeral containers not allowed in pod template"));
@@ -135,8 +140,8 @@ fn annotation_keys(annotations: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates a pod spec.
-fn spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let facts = PodFacts::new(spec, errors);
+fn spec(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
+    let facts = PodFacts::new(spec, names, errors);
     container_lists::validate(spec, &facts, errors);
     text::require_supported(&spec.child("restartPolicy"), &["Always", "OnFailure", "Never"], errors);
     text::require_supported(
@@ -184,7 +189,7 @@ fn spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     if preemption.is_present() {
         text::require_supported(&preemption, &["Never", "PreemptLowerPriority"], errors);
     }
-    resources::overhead(&spec.child("overhead"), errors);
+    resources::overhead(&spec.child("overhead"), names, errors);
     operating_system::validate(spec, errors);
 }
 

@@ -1,24 +1,26 @@
 //! Resources of containers and the overhead of pods.
 
 use apimachinery::field::FieldErrors;
+use apimachinery::names::Names;
 use schema::quantity;
 
 use super::PodFacts;
+use crate::resource_name;
 use crate::validation::{Field, resource};
 
 /// Validates the resources of a container.
-pub(super) fn container(resources: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(super) fn container(resources: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
     let (limits, requests) = (resources.child("limits"), resources.child("requests"));
     let mut has_cpu_or_memory = false;
     let mut has_huge_pages = false;
     for (is_request, amounts) in [(false, &limits), (true, &requests)] {
         for (name, amount) in amounts.entries() {
-            resource::check_container_resource_name(&amount, name, errors);
-            self::amount(&amount, name, errors);
+            resource::check_container_resource_name(&amount, name, names, errors);
+            self::amount(&amount, name, names, errors);
             has_cpu_or_memory |= matches!(name, "cpu" | "memory");
             has_huge_pages |= resource::is_huge_page(name);
             if is_request {
-                compare_with_limit(&requests, &limits, name, &amount, errors);
+                compare_with_limit(&requests, &limits, name, names, errors);
             }
         }
     }
@@ -31,12 +33,12 @@ fn compare_with_limit(
     requests: &Field<'_, '_>,
     limits: &Field<'_, '_>,
     name: &str,
-    request: &Field<'_, '_>,
+    names: &Names,
     errors: &mut FieldErrors,
 ) {
-    let limit = limits.child(name);
+    let (request, limit) = (requests.child(name), limits.child(name));
     if !limit.is_present() {
-        if !resource::allows_overcommit(name) {
+        if !resource::allows_overcommit(name, names) {
             errors.push(limits.required("Limit must be set for non overcommitable resources"));
         }
         return;
@@ -46,7 +48,7 @@ fn compare_with_limit(
     else {
         return;
     };
-    if requested != allowed && !resource::allows_overcommit(name) {
+    if requested != allowed && !resource::allows_overcommit(name, names) {
         let detail = format!("must be equal to {name} limit of {}", limit.text());
         errors.push(requests.invalid_value(request.text(), &detail));
     } else if requested > allowed {
@@ -56,13 +58,13 @@ fn compare_with_limit(
 }
 
 /// Validates an amount of a resource.
-fn amount(amount: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) {
+fn amount(amount: &Field<'_, '_>, name: &str, names: &Names, errors: &mut FieldErrors) {
     let Ok((nanos, _)) = quantity::nanos(amount.text()) else { return };
     if nanos < 0 {
         errors.push(amount.invalid("must be greater than or equal to 0"));
     }
     const UNIT: i128 = 1_000_000_000;
-    if resource::is_extended(name) && nanos % UNIT != 0 {
+    if resource_name::is_extended(name, names) && nanos % UNIT != 0 {
         errors.push(amount.invalid("must be an integer"));
     }
     if let Some(size) = name.strip_prefix(resource::HUGE_PAGES)
@@ -76,13 +78,13 @@ fn amount(amount: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) {
 }
 
 /// Validates the overhead of a pod, which kube-apiserver validates as limits.
-pub(super) fn overhead(overhead: &Field<'_, '_>, errors: &mut FieldErrors) {
+pub(crate) fn overhead(overhead: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
     let limits = overhead.child("limits");
     let (mut has_cpu_or_memory, mut has_huge_pages) = (false, false);
     for (name, value) in overhead.entries() {
         let limits = limits.entry(name, value.value());
-        resource::check_container_resource_name(&limits, name, errors);
-        amount(&limits, name, errors);
+        resource::check_container_resource_name(&limits, name, names, errors);
+        amount(&limits, name, names, errors);
         has_cpu_or_memory |= matches!(name, "cpu" | "memory");
         has_huge_pages |= resource::is_huge_page(name);
     }

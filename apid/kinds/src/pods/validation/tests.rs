@@ -1,6 +1,7 @@
 //! Tests of pod validation.
 
 use apimachinery::field::FieldError;
+use apimachinery::names::Preset;
 use serde_json::json;
 
 use super::*;
@@ -19,7 +20,7 @@ fn invalid_containers_return_field_errors() {
         let pod = json!({"restartPolicy": "Always", "dnsPolicy": "Default", "containers": [fields],
             "volumes": [{"name": "v", "emptyDir": {}}]});
         let pod = Object::from_value(json!({"spec": pod})).unwrap();
-        messages(&super::pod(&pod))
+        messages(&super::pod(&pod, &Names::new(Preset::Kubernetes, "").unwrap()))
     };
     assert_eq!(run(json!({})), [""; 0]);
     for (change, expected) in [

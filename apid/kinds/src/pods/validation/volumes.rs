@@ -112,5 +112,5 @@ fn ephemeral(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErro
         return;
     }
     text::check_labels(&template.child("metadata").child("labels"), errors);
-    sources::claim_spec(&template.child("spec"), errors);
+    sources::claim::claim_spec(&template.child("spec"), errors);
 }

@@ -1,28 +1,29 @@
 //! Rules of workloads: a selector, a pod template that it matches, and the counts of replicas.
 
 use apimachinery::field::FieldErrors;
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::Value;
 
-use crate::labels;
 use crate::validation::{Field, number, text};
+use crate::{Context, labels};
 
-/// Name of a workload in messages.
+/// Terms for a workload in messages.
 #[derive(Clone, Copy)]
-pub(crate) struct WorkloadNames {
-    /// Name in the message about an empty selector: `deployment`.
+pub(crate) struct WorkloadTerms {
+    /// Term in the message about an empty selector: `deployment`.
     pub(crate) selector: &'static str,
-    /// Name in the message about a deadline: `ReplicaSet`.
+    /// Term in the message about a deadline: `ReplicaSet`.
     pub(crate) deadline: &'static str,
 }
 
 /// Validates `selector` and `template` of a workload whose pods always restart.
-pub(crate) fn workload(spec: &Field<'_, '_>, names: WorkloadNames, errors: &mut FieldErrors) {
+pub(crate) fn workload(spec: &Field<'_, '_>, terms: WorkloadTerms, names: &Names, errors: &mut FieldErrors) {
     let selector = spec.child("selector");
     if !selector.is_present() {
         errors.push(selector.required(""));
     }
-    let is_valid = label_selector(&selector, names, errors);
+    let is_valid = label_selector(&selector, terms, errors);
     let template = spec.child("template");
     if is_valid {
         matching_labels(
@@ -34,17 +35,17 @@ pub(crate) fn workload(spec: &Field<'_, '_>, names: WorkloadNames, errors: &mut 
             errors,
         );
     }
-    always_restarting(&template, names.deadline, errors);
+    always_restarting(&template, terms.deadline, names, errors);
 }
 
 /// Validates a label selector of a workload. Returns whether it can select pods.
-fn label_selector(selector: &Field<'_, '_>, names: WorkloadNames, errors: &mut FieldErrors) -> bool {
+fn label_selector(selector: &Field<'_, '_>, terms: WorkloadTerms, errors: &mut FieldErrors) -> bool {
     let Some(value) = selector.value() else { return true };
     let found = labels::validate_selector(value, &selector.path());
     let is_valid = found.is_empty();
     errors.extend(found);
     if labels::selects_all(value) {
-        errors.push(selector.invalid(&format!("empty selector is invalid for {}", names.selector)));
+        errors.push(selector.invalid(&format!("empty selector is invalid for {}", terms.selector)));
     }
     if !is_valid {
         errors.push(selector.invalid("invalid label selector"));
@@ -66,8 +67,13 @@ pub(crate) fn matching_labels(
 }
 
 /// Validates a pod template whose pods always restart and have no deadline.
-pub(crate) fn always_restarting(template: &Field<'_, '_>, workload: &str, errors: &mut FieldErrors) {
-    super::template_field(template, errors);
+pub(crate) fn always_restarting(
+    template: &Field<'_, '_>,
+    workload: &str,
+    names: &Names,
+    errors: &mut FieldErrors,
+) {
+    super::template_field(template, names, errors);
     let spec = template.child("spec");
     let policy = spec.child("restartPolicy");
     if policy.text() != "Always" {
@@ -83,14 +89,14 @@ pub(crate) fn always_restarting(template: &Field<'_, '_>, workload: &str, errors
 pub(crate) fn workload_update(
     new: &Object,
     old: &Object,
-    subresource: &str,
-    spec: fn(&Object) -> FieldErrors,
+    ctx: &Context<'_>,
+    spec: fn(&Object, &Names) -> FieldErrors,
     status: fn(&Object) -> FieldErrors,
 ) -> FieldErrors {
-    if subresource == "status" {
+    if ctx.subresource == "status" {
         return status(new);
     }
-    let mut errors = spec(new);
+    let mut errors = spec(new, ctx.names);
     let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
     immutable_selector(&new, &old, &mut errors);
     errors

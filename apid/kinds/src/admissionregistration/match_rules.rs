@@ -1,0 +1,178 @@
+//! Rules that select requests: operations, API groups, versions, resources and scope.
+
+use std::collections::BTreeSet;
+
+use apimachinery::field::{FieldError, FieldErrors};
+use serde_json::{Value, json};
+
+use crate::defaults::{Fields, each, fill, map_or_insert};
+use crate::validation::{Field, text};
+use crate::{format, labels};
+
+/// Maximum number of match conditions.
+const CONDITIONS_MAX: usize = 64;
+
+/// Sets the default scope of the rules in a list.
+pub(super) fn default_rules(owner: &mut Fields, list: &str) {
+    for rule in each(owner, list) {
+        fill(rule, "scope", "*");
+    }
+}
+
+/// Sets the defaults that webhooks and policies share: the match policy and selectors of all objects.
+pub(super) fn default_selection(owner: &mut Fields) {
+    fill(owner, "matchPolicy", "Equivalent");
+    fill(owner, "namespaceSelector", json!({}));
+    fill(owner, "objectSelector", json!({}));
+}
+
+/// Sets the defaults of the match resources of a policy or binding.
+pub(super) fn default_resources(resources: &mut Fields) {
+    default_selection(resources);
+    default_rules(resources, "resourceRules");
+    default_rules(resources, "excludeResourceRules");
+}
+
+/// Sets the defaults of a named map of match resources, if present.
+pub(super) fn default_resources_at(owner: &mut Fields, name: &str) {
+    if owner.get(name).is_some_and(Value::is_object)
+        && let Some(resources) = map_or_insert(owner, name)
+    {
+        default_resources(resources);
+    }
+}
+
+/// Validates the match policy.
+pub(super) fn policy(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+    text::check_supported(field, &["Equivalent", "Exact"], errors);
+}
+
+/// Validates the failure policy.
+pub(super) fn failure_policy(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+    text::check_supported(field, &["Fail", "Ignore"], errors);
+}
+
+/// Validates a label selector.
+pub(super) fn selector(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if let Some(selector) = field.value() {
+        errors.extend(labels::validate_selector(selector, &field.path()));
+    }
+}
+
+/// Validates the match resources of a policy or binding.
+pub(super) fn resources(resources: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if !resources.is_present() {
+        return;
+    }
+    policy(&resources.child("matchPolicy"), errors);
+    selector(&resources.child("namespaceSelector"), errors);
+    selector(&resources.child("objectSelector"), errors);
+    for list in ["resourceRules", "excludeResourceRules"] {
+        for item in resources.child(list).items() {
+            rule(&item, errors);
+            names(&item.child("resourceNames"), errors);
+        }
+    }
+}
+
+fn names(names: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let mut seen = BTreeSet::new();
+    for name in names.items() {
+        text::check_format(&name, |name| format::path_segment(name, false), errors);
+        if !seen.insert(name.text()) {
+            errors.push(name.duplicate());
+        }
+    }
+}
+
+/// Validates a rule with operations.
+pub(super) fn rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let operations = rule.child("operations");
+    all_or_listed(&operations, "operations", errors);
+    for operation in operations.items() {
+        if !matches!(operation.text(), "*" | "CREATE" | "UPDATE" | "DELETE" | "CONNECT") {
+            errors.push(operation.not_supported(&["*", "CONNECT", "CREATE", "DELETE", "UPDATE"]));
+        }
+    }
+    all_or_listed(&rule.child("apiGroups"), "API groups", errors);
+    let versions = rule.child("apiVersions");
+    all_or_listed(&versions, "API versions", errors);
+    versions.items().for_each(|version| text::require(&version, errors));
+    resource_list(&rule.child("resources"), errors);
+    text::check_supported(&rule.child("scope"), &["*", "Cluster", "Namespaced"], errors);
+}
+
+/// Reports an empty list, or a list with `*` and further items.
+fn all_or_listed(list: &Field<'_, '_>, items: &str, errors: &mut FieldErrors) {
+    let has_all = list.list().iter().any(|item| item.as_str() == Some("*"));
+    match list.list().len() {
+        0 => errors.push(list.required("")),
+        1 => {}
+        _ if has_all => {
+            errors.push(list.invalid(&format!("if '*' is present, must not specify other {items}")));
+        }
+        _ => {}
+    }
+}
+
+/// Validates a list of resources and subresources: `pods`, `pods/log`, `*/scale`, `*/*`.
+fn resource_list(list: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if list.list().is_empty() {
+        errors.push(list.required(""));
+    }
+    let (mut whole, mut everywhere) = (BTreeSet::new(), BTreeSet::new());
+    let (mut has_all, mut has_all_resources, mut has_resource) = (false, false, false);
+    for item in list.items() {
+        has_all |= item.text() == "*/*";
+        has_all_resources |= item.text() == "*";
+        let Some((resource, subresource)) = item.text().split_once('/') else {
+            if item.text().is_empty() {
+                errors.push(item.required(""));
+            } else {
+                // Only the last resource counts in the reference.
+                has_resource = item.text() != "*";
+            }
+            continue;
+        };
+        let shown = item.text();
+        if whole.contains(resource) {
+            let detail = format!("if '{resource}/*' is present, must not specify {shown}");
+            errors.push(item.invalid(&detail));
+        }
+        if everywhere.contains(subresource) {
+            let detail = format!("if '*/{subresource}' is present, must not specify {shown}");
+            errors.push(item.invalid(&detail));
+        }
+        if subresource == "*" {
+            whole.insert(resource);
+        }
+        if resource == "*" {
+            everywhere.insert(subresource);
+        }
+    }
+    if has_all && list.list().len() > 1 {
+        errors.push(list.invalid("if '*/*' is present, must not specify other resources"));
+    }
+    if has_all_resources && has_resource {
+        errors.push(list.invalid("if '*' is present, must not specify other resources without subresources"));
+    }
+}
+
+/// Validates the names of match conditions, and that they have expressions.
+pub(super) fn conditions(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let count = conditions.list().len();
+    if count > CONDITIONS_MAX {
+        errors.push(FieldError::too_many(&conditions.path(), count, CONDITIONS_MAX));
+    }
+    let mut seen = BTreeSet::new();
+    for condition in conditions.items() {
+        let (expression, name) = (condition.child("expression"), condition.child("name"));
+        if expression.text().trim().is_empty() {
+            errors.push(expression.required(""));
+        }
+        text::require_format(&name, format::qualified_name, errors);
+        if !name.text().is_empty() && !seen.insert(name.text()) {
+            errors.push(name.duplicate());
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Validation of admission policies, without the compilation of their expressions.
+
+use std::collections::BTreeSet;
+
+use apimachinery::field::FieldErrors;
+use apimachinery::object::Object;
+
+use super::match_rules;
+use crate::format;
+use crate::validation::{Field, conditions, text};
+
+/// Maximum number of audit annotations.
+const ANNOTATIONS_MAX: usize = 20;
+/// Maximum bytes of the expression of an audit annotation.
+const VALUE_EXPRESSION_MAX: usize = 5 * 1024;
+
+/// Words that are no identifiers of expressions.
+const RESERVED: [&str; 21] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "namespace",
+    "null",
+    "package",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
+];
+
+/// Validates the spec.
+pub(super) fn validate(object: &Object) -> FieldErrors {
+    let spec = Field::new(object.get("spec"), "spec");
+    let mut errors = FieldErrors::new();
+    let failure = spec.child("failurePolicy");
+    if !failure.is_present() {
+        errors.push(failure.required(""));
+    }
+    match_rules::failure_policy(&failure, &mut errors);
+    parameter_kind(&spec.child("paramKind"), &mut errors);
+    let constraints = spec.child("matchConstraints");
+    if constraints.is_present() {
+        match_rules::resources(&constraints, &mut errors);
+        let rules = constraints.child("resourceRules");
+        if rules.list().is_empty() {
+            errors.push(rules.required(""));
+        }
+    } else {
+        errors.push(constraints.required(""));
+    }
+    match_rules::conditions(&spec.child("matchConditions"), &mut errors);
+    variables(&spec.child("variables"), &mut errors);
+    let (validations, annotations) = (spec.child("validations"), spec.child("auditAnnotations"));
+    if validations.list().is_empty() && annotations.list().is_empty() {
+        for list in [&validations, &annotations] {
+            errors.push(list.required("validations or auditAnnotations must contain at least one item"));
+        }
+    }
+    validations.items().for_each(|item| validation(&item, &mut errors));
+    audit_annotations(&annotations, object.name(), &mut errors);
+    errors
+}
+
+/// Validates a new status.
+pub(super) fn validate_status(object: &Object) -> FieldErrors {
+    let status = Field::new(object.get("status"), "status");
+    let mut errors = FieldErrors::new();
+    let checking = status.child("typeChecking");
+    for warning in checking.child("expressionWarnings").items() {
+        for name in ["fieldRef", "warning"] {
+            text::require(&warning.child(name), &mut errors);
+        }
+    }
+    conditions::validate(&status.child("conditions"), &mut errors);
+    errors
+}
+
+fn parameter_kind(parameters: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if !parameters.is_present() {
+        return;
+    }
+    let (version, kind) = (parameters.child("apiVersion"), parameters.child("kind"));
+    group_version(&version, errors);
+    if kind.text().is_empty() {
+        errors.push(kind.required(""));
+        return;
+    }
+    let invalid = format::label_1035(&kind.text().to_lowercase());
+    if !invalid.is_empty() {
+        let detail = format!("may have mixed case, but should otherwise match: {}", invalid.join(","));
+        errors.push(kind.invalid(&detail));
+    }
+}
+
+fn group_version(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let (group, version) = match field.text().split_once('/') {
+        None if field.text().is_empty() => {
+            errors.push(field.required(""));
+            return;
+        }
+        None => ("", field.text()),
+        Some((_, version)) if version.contains('/') => {
+            errors.push(field.invalid(&format!("unexpected GroupVersion string: {}", field.text())));
+            return;
+        }
+        Some(parts) => parts,
+    };
+    if !group.is_empty() {
+        let invalid = format::subdomain(group);
+        if !invalid.is_empty() {
+            errors.push(field.invalid_value(group, &invalid.join(",")));
+        }
+    }
+    let invalid = format::label_1035(version);
+    if !invalid.is_empty() {
+        errors.push(field.invalid_value(version, &invalid.join(",")));
+    }
+}
+
+fn is_identifier(name: &str) -> bool {
+    !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && !RESERVED.contains(&name)
+}
+
+fn variables(variables: &Field<'_, '_>, errors: &mut FieldErrors) {
+    for variable in variables.items() {
+        let (name, expression) = (variable.child("name"), variable.child("expression"));
+        if name.text().trim().is_empty() {
+            errors.push(name.required("name is not specified"));
+        } else if !is_identifier(name.text()) {
+            errors.push(name.invalid("must be a valid CEL identifier"));
+        }
+        if expression.text().trim().is_empty() {
+            errors.push(expression.required("expression is not specified"));
+        }
+    }
+}
+
+fn validation(validation: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let (expression, message) = (validation.child("expression"), validation.child("message"));
+    let has_lines = |field: &Field<'_, '_>| field.text().trim().contains(['\n', '\r']);
+    let is_blank = |field: &Field<'_, '_>| !field.text().is_empty() && field.text().trim().is_empty();
+    if expression.text().trim().is_empty() {
+        errors.push(expression.required("expression is not specified"));
+    }
+    let message_expression = validation.child("messageExpression");
+    if is_blank(&message_expression) {
+        errors.push(message_expression.invalid("must be non-empty if specified"));
+    }
+    if is_blank(&message) {
+        errors.push(message.invalid("message must be non-empty if specified"));
+    } else if has_lines(&message) {
+        errors.push(message.invalid("message must not contain line breaks"));
+    } else if has_lines(&expression) && message.text().is_empty() {
+        errors.push(message.required("message must be specified if expression contains line breaks"));
+    }
+    let reasons = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
+    text::check_supported(&validation.child("reason"), reasons, errors);
+}
+
+/// Validates the audit annotations. Their keys get the name of the policy as a prefix.
+fn audit_annotations(annotations: &Field<'_, '_>, policy: &str, errors: &mut FieldErrors) {
+    if annotations.list().len() > ANNOTATIONS_MAX {
+        errors.push(
+            annotations.invalid(&format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations")),
+        );
+    }
+    let mut seen = BTreeSet::new();
+    for annotation in annotations.items() {
+        let (key, expression) = (annotation.child("key"), annotation.child("valueExpression"));
+        let qualified = |key: &str| {
+            if policy.is_empty() {
+                format::qualified_name(key)
+            } else {
+                format::qualified_name(&format!("{policy}/{key}"))
+            }
+        };
+        text::check_format(&key, qualified, errors);
+        let trimmed = expression.text().trim();
+        if trimmed.is_empty() {
+            errors.push(expression.required("valueExpression is not specified"));
+        } else if trimmed.len() > VALUE_EXPRESSION_MAX {
+            let detail = format!("must not exceed {VALUE_EXPRESSION_MAX} bytes in length");
+            errors.push(expression.required(&detail));
+        }
+        if !seen.insert(key.text()) {
+            errors.push(key.duplicate_value(key.text()));
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Rules of admission webhooks, which mutating and validating configurations share.
+
+use std::collections::BTreeSet;
+
+use apimachinery::field::FieldErrors;
+use apimachinery::object::Object;
+use serde_json::Value;
+
+use super::match_rules;
+use crate::defaults::{fill, map_at};
+use crate::format;
+use crate::table::cell::PathReader as _;
+use crate::validation::{Field, text, webhook_client};
+
+/// Versions of reviews that the server sends.
+const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+/// Side effects that new webhooks can have.
+const SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
+/// Minimum number of segments of the name of a webhook.
+const NAME_SEGMENTS_MIN: usize = 3;
+
+/// Checks that an update omits if the stored object does not pass them.
+#[derive(Clone, Copy)]
+struct Checks {
+    has_known_versions: bool,
+    has_unique_names: bool,
+    has_no_side_effects: bool,
+}
+
+/// Sets the defaults of all webhooks.
+pub(super) fn default(object: &mut Object) {
+    let Some(Value::Array(webhooks)) = object.get_mut("webhooks") else { return };
+    for webhook in webhooks.iter_mut().filter_map(Value::as_object_mut) {
+        fill(webhook, "failurePolicy", "Fail");
+        match_rules::default_selection(webhook);
+        fill(webhook, "timeoutSeconds", 10);
+        match_rules::default_rules(webhook, "rules");
+        if let Some(service) = map_at(webhook, "clientConfig.service") {
+            fill(service, "port", 443);
+        }
+    }
+}
+
+/// Validates the webhooks of a configuration. Returns errors of an update if there is a stored object.
+pub(super) fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
+    let checks = Checks {
+        has_known_versions: old.is_none_or(has_known_versions),
+        has_unique_names: old.is_none_or(has_unique_names),
+        has_no_side_effects: old.is_none_or(has_no_side_effects),
+    };
+    let webhooks = Field::new(object.get("webhooks"), "webhooks");
+    let mut errors = FieldErrors::new();
+    let mut names = BTreeSet::new();
+    for webhook in webhooks.items() {
+        validate_webhook(&webhook, checks, &mut errors);
+        review_versions(&webhook.child("admissionReviewVersions"), checks, &mut errors);
+        let name = webhook.child("name");
+        if checks.has_unique_names && !name.text().is_empty() && !names.insert(name.text()) {
+            errors.push(name.duplicate());
+        }
+    }
+    errors
+}
+
+fn has_known_versions(object: &Object) -> bool {
+    object.items("webhooks").iter().all(|webhook| {
+        let versions = webhook.get("admissionReviewVersions").and_then(Value::as_array);
+        versions.is_some_and(|versions| versions.iter().any(|v| v.as_str().is_some_and(is_known_version)))
+    })
+}
+
+fn is_known_version(version: &str) -> bool {
+    REVIEW_VERSIONS.contains(&version)
+}
+
+fn has_unique_names(object: &Object) -> bool {
+    let mut names = BTreeSet::new();
+    object.items("webhooks").iter().all(|webhook| names.insert(webhook.text("name")))
+}
+
+fn has_no_side_effects(object: &Object) -> bool {
+    object.items("webhooks").iter().all(|webhook| SIDE_EFFECTS.contains(&webhook.text("sideEffects")))
+}
+
+fn validate_webhook(webhook: &Field<'_, '_>, checks: Checks, errors: &mut FieldErrors) {
+    qualified_name(&webhook.child("name"), errors);
+    webhook.child("rules").items().for_each(|rule| match_rules::rule(&rule, errors));
+    match_rules::failure_policy(&webhook.child("failurePolicy"), errors);
+    match_rules::policy(&webhook.child("matchPolicy"), errors);
+    side_effects(&webhook.child("sideEffects"), checks, errors);
+    let timeout = webhook.child("timeoutSeconds");
+    if timeout.integer().is_some_and(|seconds| !(1..=30).contains(&seconds)) {
+        errors.push(timeout.invalid("the timeout value must be between 1 and 30 seconds"));
+    }
+    for selector in ["namespaceSelector", "objectSelector"] {
+        match_rules::selector(&webhook.child(selector), errors);
+    }
+    text::check_supported(&webhook.child("reinvocationPolicy"), &["IfNeeded", "Never"], errors);
+    let client = webhook.child("clientConfig");
+    let (url, service) = (client.child("url"), client.child("service"));
+    match (url.is_present(), service.is_present()) {
+        (true, false) => webhook_client::url(&url, errors),
+        (false, true) => webhook_client::service(&service, errors),
+        _ => errors.push(client.required("exactly one of url or service is required")),
+    }
+    match_rules::conditions(&webhook.child("matchConditions"), errors);
+}
+
+fn qualified_name(name: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if name.text().is_empty() {
+        errors.push(name.required(""));
+        return;
+    }
+    let messages = format::subdomain(name.text());
+    if !messages.is_empty() {
+        errors.push(name.invalid(&messages.join(",")));
+    } else if name.text().split('.').count() < NAME_SEGMENTS_MIN {
+        errors.push(name.invalid("should be a domain with at least three segments separated by dots"));
+    }
+}
+
+fn side_effects(field: &Field<'_, '_>, checks: Checks, errors: &mut FieldErrors) {
+    let supported: &[&str] =
+        if checks.has_no_side_effects { &SIDE_EFFECTS } else { &["None", "NoneOnDryRun", "Some", "Unknown"] };
+    if !field.is_present() {
+        errors.push(field.required(&format!("must specify one of {}", supported.join(", "))));
+    }
+    text::check_supported(field, supported, errors);
+}
+
+fn review_versions(versions: &Field<'_, '_>, checks: Checks, errors: &mut FieldErrors) {
+    if versions.list().is_empty() {
+        let detail = format!("must specify one of {}", REVIEW_VERSIONS.join(", "));
+        errors.push(versions.required(&detail));
+        return;
+    }
+    let mut seen = BTreeSet::new();
+    for version in versions.items() {
+        if seen.insert(version.text()) {
+            text::check_format(&version, format::label_1035, errors);
+        } else {
+            errors.push(version.invalid("duplicate version"));
+        }
+    }
+    if checks.has_known_versions && !seen.iter().any(|version| is_known_version(version)) {
+        let detail = format!("must include at least one of {}", REVIEW_VERSIONS.join(", "));
+        errors.push(versions.invalid(&detail));
+    }
+}

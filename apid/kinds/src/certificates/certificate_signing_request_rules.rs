@@ -1,0 +1,252 @@
+//! Validation of certificate signing requests, and the conditions of their updates.
+
+use std::collections::BTreeSet;
+
+use apimachinery::clock::Clock;
+use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use apimachinery::time;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::pem;
+use crate::format;
+use crate::table::cell::PathReader as _;
+use crate::validation::{Field, text};
+
+/// Usages of keys, sorted.
+const USAGES: [&str; 23] = [
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+/// Types of conditions of the approval.
+const APPROVAL: [&str; 2] = ["Approved", "Denied"];
+/// Types of conditions that are never removed. Their only status is `True`.
+const FINAL: [&str; 3] = ["Approved", "Denied", "Failed"];
+
+/// Minimum seconds of the duration of a certificate.
+const EXPIRATION_MIN: i64 = 600;
+/// Maximum characters of the domain of a signer name.
+const DOMAIN_MAX: usize = 253;
+/// Maximum characters of a signer name: a domain, a slash, a label, a dot and a subdomain.
+const SIGNER_NAME_MAX: usize = 253 + 1 + 63 + 1 + 253;
+
+/// Keeps the conditions of the approval, unless the update adds or removes one, which is an error.
+pub(super) fn keep_approval(new: &mut Object, old: &Object) {
+    let of_kind = |object: &Object, kind: &str| -> Vec<Value> {
+        object.items("status.conditions").iter().filter(|c| c.text("type") == kind).cloned().collect()
+    };
+    for kind in APPROVAL {
+        let kept = of_kind(old, kind);
+        if kept.len() != of_kind(new, kind).len() {
+            continue;
+        }
+        let own = conditions_mut(new).filter(|condition| condition.text("type") == kind);
+        for (condition, kept) in own.zip(kept) {
+            *condition = kept;
+        }
+    }
+}
+
+fn conditions_mut(object: &mut Object) -> impl Iterator<Item = &mut Value> {
+    let conditions = object.get_mut("status").and_then(|status| status.get_mut("conditions"));
+    conditions.and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// Sets the missing times of conditions.
+pub(super) fn complete_conditions(new: &mut Object, old: &Object, clock: &dyn Clock) {
+    let now = time::time(clock.now());
+    for condition in conditions_mut(new) {
+        let transition = old
+            .items("status.conditions")
+            .iter()
+            .find(|old| ["type", "status"].iter().all(|name| old.text(name) == condition.text(name)))
+            .map(|old| old.text("lastTransitionTime").to_owned())
+            .filter(|time| !time.is_empty());
+        let Some(condition) = condition.as_object_mut() else { continue };
+        let is_missing = |time: Option<&Value>| time.is_none_or(Value::is_null);
+        if is_missing(condition.get("lastUpdateTime")) {
+            condition.insert("lastUpdateTime".to_owned(), json!(now));
+        }
+        if is_missing(condition.get("lastTransitionTime")) {
+            let time = transition.unwrap_or_else(|| now.clone());
+            condition.insert("lastTransitionTime".to_owned(), json!(time));
+        }
+    }
+}
+
+/// Validates a new request.
+pub(super) fn validate(object: &Object, names: &Names) -> FieldErrors {
+    let spec = Field::new(object.get("spec"), "spec");
+    let mut errors = FieldErrors::new();
+    let request = spec.child("request");
+    let bytes = STANDARD.decode(request.text()).unwrap_or_default();
+    let blocks = pem::blocks(&String::from_utf8_lossy(&bytes));
+    if blocks.first().is_none_or(|block| block.label != "CERTIFICATE REQUEST") {
+        errors.push(request.invalid("PEM block type must be CERTIFICATE REQUEST"));
+    }
+    usages(&spec.child("usages"), &mut errors);
+    let signer = spec.child("signerName");
+    if signer.text() == names.label_key("legacy-unknown") {
+        errors.push(signer.invalid("the legacy signerName is not allowed via this API version"));
+    } else {
+        signer_name(&signer, &mut errors);
+    }
+    let expiration = spec.child("expirationSeconds");
+    if expiration.integer().is_some_and(|seconds| seconds < EXPIRATION_MIN) {
+        let detail = "may not specify a duration less than 600 seconds (10 minutes)";
+        errors.push(expiration.invalid(detail));
+    }
+    errors
+}
+
+fn usages(usages: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if usages.list().is_empty() {
+        errors.push(usages.required(""));
+    }
+    for usage in usages.items() {
+        if !USAGES.contains(&usage.text()) {
+            errors.push(usage.not_supported(&USAGES));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for usage in usages.items() {
+        if !seen.insert(usage.text()) {
+            errors.push(usage.duplicate());
+        }
+    }
+}
+
+fn signer_name(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if field.text().is_empty() {
+        errors.push(field.required(""));
+        return;
+    }
+    let Some((domain, path)) = field.text().split_once('/').filter(|(_, path)| !path.contains('/')) else {
+        let detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        errors.push(field.invalid(detail));
+        return;
+    };
+    if domain.len() > DOMAIN_MAX {
+        errors.push(FieldError::too_long(&field.path(), DOMAIN_MAX));
+    }
+    labels(field, domain, format::label, errors);
+    if !domain.contains('.') {
+        let detail = "should be a domain with at least two segments separated by dots";
+        errors.push(field.invalid_value(domain, detail));
+    }
+    labels(field, path, format::subdomain, errors);
+    if field.text().len() > SIGNER_NAME_MAX {
+        errors.push(FieldError::too_long(&field.path(), SIGNER_NAME_MAX));
+    }
+}
+
+fn labels(field: &Field<'_, '_>, text: &str, format: impl Fn(&str) -> Vec<String>, errors: &mut FieldErrors) {
+    for label in text.split('.') {
+        for message in format(label) {
+            errors.push(field.invalid_value(text, &format!("validating label {label:?}: {message}")));
+        }
+    }
+}
+
+/// Validates an update, of the main resource or a subresource.
+pub(super) fn validate_update(new: &Object, old: &Object, subresource: &str) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    if subresource.is_empty() {
+        return errors;
+    }
+    let status = Field::new(new.get("status"), "status");
+    let list = status.child("conditions");
+    conditions(&list, &mut errors);
+    let certificate = status.child("certificate");
+    let old_certificate = old.text("status.certificate");
+    if certificate.text() != old_certificate
+        && let Some(detail) = invalid_certificate(certificate.text())
+    {
+        errors.push(certificate.invalid_value("<certificate data>", &detail));
+    }
+    let of_kind = |object: &Object, kind: &str| -> Vec<Value> {
+        object.items("status.conditions").iter().filter(|c| c.text("type") == kind).cloned().collect()
+    };
+    for kind in FINAL {
+        if of_kind(new, kind).len() < of_kind(old, kind).len() {
+            let detail = format!("updates may not remove a condition of type {kind:?}");
+            errors.push(list.forbidden(&detail));
+        }
+    }
+    if subresource != "approval" {
+        for kind in APPROVAL {
+            if of_kind(new, kind).len() > of_kind(old, kind).len() {
+                errors.push(list.forbidden(&format!("updates may not add a condition of type {kind:?}")));
+            }
+        }
+    }
+    if !old_certificate.is_empty() && certificate.text() != old_certificate {
+        errors.push(certificate.forbidden("updates may not modify existing certificate content"));
+    }
+    errors
+}
+
+fn conditions(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let mut seen = BTreeSet::new();
+    for condition in conditions.items() {
+        let (kind, status) = (condition.child("type"), condition.child("status"));
+        text::require(&kind, errors);
+        let supported: &[&str] =
+            if FINAL.contains(&kind.text()) { &["True"] } else { &["False", "True", "Unknown"] };
+        text::require_supported(&status, supported, errors);
+        let opposite = match kind.text() {
+            "Approved" => "Denied",
+            "Denied" => "Approved",
+            _ => "",
+        };
+        if seen.contains(opposite) {
+            errors.push(kind.invalid("Approved and Denied conditions are mutually exclusive"));
+        }
+        if !seen.insert(kind.text()) {
+            errors.push(kind.duplicate());
+        }
+    }
+}
+
+/// The reason why a certificate is invalid. An empty certificate is valid.
+fn invalid_certificate(text: &str) -> Option<String> {
+    if text.is_empty() {
+        return None;
+    }
+    let bytes = STANDARD.decode(text).unwrap_or_default();
+    let blocks = pem::blocks(&String::from_utf8_lossy(&bytes));
+    if blocks.is_empty() {
+        return Some("must contain at least one CERTIFICATE PEM block".to_owned());
+    }
+    blocks.iter().find_map(|block| {
+        if block.label != "CERTIFICATE" {
+            return Some(format!("only CERTIFICATE PEM blocks are allowed, found {:?}", block.label));
+        }
+        block.has_headers.then(|| "no PEM block headers are permitted".to_owned())
+    })
+}

@@ -1,0 +1,56 @@
+//! Blocks of PEM texts.
+//!
+//! # Reference
+//!
+//! RFC 7468; as the Go package `encoding/pem`, text outside valid blocks is ignored.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+/// A block of a PEM text.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Block {
+    /// Label between `BEGIN` and the dashes: `CERTIFICATE`.
+    pub(super) label: String,
+    /// Whether the block has headers.
+    pub(super) has_headers: bool,
+}
+
+/// Reads the blocks of a PEM text.
+pub(super) fn blocks(text: &str) -> Vec<Block> {
+    let mut lines = text.lines().map(str::trim_end);
+    let mut blocks = Vec::new();
+    while let Some(line) = lines.next() {
+        let Some(label) = boundary(line, "-----BEGIN ") else { continue };
+        let end = format!("-----END {label}-----");
+        let mut rest = lines.clone();
+        let body: Vec<&str> = rest.by_ref().take_while(|line| *line != end).collect();
+        let is_complete = text.contains(&end);
+        let has_headers = body.iter().any(|line| line.contains(':'));
+        let content: String =
+            body.iter().filter(|line| !line.contains(':')).map(|line| line.trim()).collect();
+        if is_complete && STANDARD.decode(content).is_ok() {
+            blocks.push(Block { label: label.to_owned(), has_headers });
+            lines = rest;
+        }
+    }
+    blocks
+}
+
+fn boundary<'t>(line: &'t str, prefix: &str) -> Option<&'t str> {
+    line.strip_prefix(prefix)?.strip_suffix("-----")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pem_text_has_its_valid_blocks() {
+        let text = "note\n-----BEGIN A B-----\nYQ==\n-----END A B-----\n-----BEGIN X-----\n!\n-----END X-----\n\
+                    -----BEGIN C-----\nk: v\n\nYWI=\n-----END C-----";
+        let block = |label: &str, has_headers| Block { label: label.to_owned(), has_headers };
+        assert_eq!(blocks(text), [block("A B", false), block("C", true)]);
+        assert_eq!(blocks("-----BEGIN A-----\nYQ=="), []);
+    }
+}

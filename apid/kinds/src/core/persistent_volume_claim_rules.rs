@@ -1,0 +1,138 @@
+//! Validation of persistent volume claims.
+
+use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use apimachinery::quantity;
+use serde_json::{Map, Value};
+
+use crate::table::cell::PathReader as _;
+use crate::validation::Field;
+use crate::volume_sources::claim;
+use crate::{Context, format, resource_name};
+
+/// States of the resize of a resource.
+const RESIZE_STATES: [&str; 5] = [
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizePending",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+];
+
+/// Message about a change of an immutable field of the spec.
+const IMMUTABLE_SPEC: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n";
+
+/// Validates a claim.
+pub(super) fn validate(object: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    claim::claim_spec(&Field::new(object.get("spec"), "spec"), &mut errors);
+    errors
+}
+
+/// Validates the changes of an update.
+pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let key = ctx.names.label_sub_key("volume.beta", "storage-class");
+    let annotations = Field::new(None, "metadata.annotations");
+    let is_upgrade = is_class_upgrade(new, old, &key);
+    if !is_upgrade && new.annotation(&key) != old.annotation(&key) {
+        let shown = new.annotation(&key).unwrap_or("");
+        errors.push(annotations.child(&key).invalid_value(shown, "field is immutable"));
+    }
+    if comparable_spec(new, old, &key, is_upgrade) != spec_of(old) {
+        errors.push(Field::new(None, "spec").forbidden(IMMUTABLE_SPEC));
+    }
+    let amount = |object: &Object, path: &str| {
+        quantity::nanos(&object.text_or_number(path, "0")).map_or(0, |(nanos, _)| nanos)
+    };
+    let request = "spec.resources.requests.storage";
+    let size = amount(new, request);
+    if size < amount(old, request) && size <= amount(old, "status.capacity.storage") {
+        errors.push(Field::new(None, request).forbidden("field can not be less than status.capacity"));
+    }
+    let (mode, old_mode) = (new.find("spec.volumeMode"), old.find("spec.volumeMode"));
+    if mode != old_mode {
+        // The reference reports this error without the spec.
+        errors.push(Field::new(mode, "volumeMode").invalid("field is immutable"));
+    }
+    errors
+}
+
+/// Whether an update replaces the annotation for the storage class by the field with the same value.
+fn is_class_upgrade(new: &Object, old: &Object, key: &str) -> bool {
+    old.find("spec.storageClassName").is_none()
+        && old.annotation(key).is_some_and(|class| class == new.text("spec.storageClassName"))
+        && new.annotation(key).is_none()
+}
+
+fn spec_of(object: &Object) -> Map<String, Value> {
+    object.get("spec").and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+/// The new spec with the old values of fields that may change.
+fn comparable_spec(new: &Object, old: &Object, key: &str, is_upgrade: bool) -> Map<String, Value> {
+    let (mut spec, old_spec) = (spec_of(new), spec_of(old));
+    let mut restore = |field: &str| match old_spec.get(field) {
+        Some(value) => drop(spec.insert(field.to_owned(), value.clone())),
+        None => drop(spec.remove(field)),
+    };
+    // The controller binds the claim.
+    if old.text("spec.volumeName").is_empty() {
+        restore("volumeName");
+    }
+    // A controller sets the default class of a claim without a class.
+    let had_class = old.find("spec.storageClassName").is_some() || old.annotation(key).is_some();
+    if is_upgrade || !had_class {
+        restore("storageClassName");
+    }
+    // The requested storage of a bound claim may change.
+    if new.text("status.phase") == "Bound"
+        && let Some(Value::Object(requests)) = spec.get_mut("resources").and_then(|r| r.get_mut("requests"))
+        && let Some(size) = old.find("spec.resources.requests.storage")
+    {
+        requests.insert("storage".to_owned(), size.clone());
+    }
+    spec
+}
+
+/// Validates the status after an update.
+pub(super) fn validate_status(new: &Object, names: &Names) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let status = Field::new(new.get("status"), "status");
+    for (_, amount) in status.child("capacity").entries() {
+        not_negative(&amount, &mut errors);
+    }
+    // The reference reports errors of these states at a path in the singular.
+    let states = status.child("allocatedResourceStatus");
+    let states = states.with_value(status.child("allocatedResourceStatuses").value());
+    for (name, state) in states.entries() {
+        allocated_name(&states, name, names, &mut errors);
+        if !RESIZE_STATES.contains(&state.text()) {
+            errors.push(state.not_supported(&RESIZE_STATES));
+        }
+    }
+    let allocated = status.child("allocatedResources");
+    for (name, amount) in allocated.entries() {
+        allocated_name(&allocated, name, names, &mut errors);
+        not_negative(&amount, &mut errors);
+    }
+    errors
+}
+
+fn not_negative(amount: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if quantity::nanos(amount.text()).is_ok_and(|(nanos, _)| nanos < 0) {
+        errors.push(amount.invalid("must be a valid resource quantity"));
+    }
+}
+
+/// Validates the name of an allocated resource: the storage, or a resource of a vendor.
+fn allocated_name(resources: &Field<'_, '_>, name: &str, names: &Names, errors: &mut FieldErrors) {
+    let invalid = format::qualified_name(name);
+    for message in &invalid {
+        errors.push(resources.invalid_value(name, message));
+    }
+    if invalid.is_empty() && resource_name::is_native(name, names) && name != "storage" {
+        errors.push(FieldError::not_supported(&resources.path(), name, &["storage"]));
+    }
+}

@@ -1,0 +1,348 @@
+//! Validation of persistent volumes.
+
+use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use crate::pods::validation::required_node_selector;
+use crate::table::cell::PathReader as _;
+use crate::validation::{Field, path, text};
+use crate::volume_sources::claim::{VOLUME_MODES, access_modes};
+use crate::volume_sources::{self as sources, Rule, SourceOwner};
+use crate::{Context, format};
+
+/// Sources with their rules, in the order of validation.
+const SOURCES: [(&str, Rule); 22] = [
+    ("hostPath", sources::host_path),
+    ("gcePersistentDisk", sources::gce_persistent_disk),
+    ("awsElasticBlockStore", sources::aws_elastic_block_store),
+    ("glusterfs", sources::glusterfs),
+    ("flocker", sources::flocker),
+    ("nfs", sources::nfs),
+    ("rbd", sources::rbd),
+    ("quobyte", sources::quobyte),
+    ("cephfs", sources::cephfs),
+    ("iscsi", sources::iscsi),
+    ("cinder", sources::cinder),
+    ("fc", sources::fc),
+    ("flexVolume", sources::flex_volume),
+    ("azureFile", sources::azure_file),
+    ("vsphereVolume", sources::vsphere_volume),
+    ("photonPersistentDisk", sources::photon_persistent_disk),
+    ("portworxVolume", sources::portworx_volume),
+    ("azureDisk", sources::azure_disk),
+    ("scaleIO", sources::scale_io),
+    ("local", local),
+    ("storageos", sources::storage_os),
+    ("csi", csi),
+];
+
+/// Sources that support the annotation for mount options.
+const SOURCES_WITH_MOUNT_OPTIONS: [&str; 13] = [
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "iscsi",
+    "cinder",
+    "cephfs",
+    "azureFile",
+    "vsphereVolume",
+    "azureDisk",
+    "photonPersistentDisk",
+];
+
+/// Beta labels of nodes with the labels that replaced them. An update may replace a beta label.
+/// Each label is a sub-domain, which may be empty, and a name.
+const REPLACED_LABELS: [((&str, &str), (&str, &str)); 5] = [
+    (("beta", "arch"), ("", "arch")),
+    (("beta", "os"), ("", "os")),
+    (("beta", "instance-type"), ("node", "instance-type")),
+    (("failure-domain.beta", "region"), ("topology", "region")),
+    (("failure-domain.beta", "zone"), ("topology", "zone")),
+];
+
+/// Maximum characters of `<name>:<targetPortal>` of an iSCSI volume with an initiator.
+const ISCSI_NAME_MAX: usize = 64;
+
+/// Message for a field that a volume attachment must not contain.
+const INLINE: &str = "may not be specified in the context of inline volumes";
+
+/// Owner of the spec of a volume.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SpecOwner {
+    /// A persistent volume.
+    PersistentVolume,
+    /// A volume attachment, whose volumes have no claim.
+    VolumeAttachment,
+}
+
+/// Validates a persistent volume.
+pub(super) fn validate(object: &Object, ctx: &Context<'_>) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let field = Field::new(object.get("spec"), "spec");
+    spec(object.name(), &field, SpecOwner::PersistentVolume, &mut errors);
+    mount_options(object, &field, ctx, &mut errors);
+    errors
+}
+
+/// Validates the spec of a persistent volume, which volume attachments may contain.
+pub(crate) fn spec(name: &str, spec: &Field<'_, '_>, owner: SpecOwner, errors: &mut FieldErrors) {
+    let is_inline = owner == SpecOwner::VolumeAttachment;
+    if is_inline {
+        for field in ["claimRef", "capacity"].map(|name| spec.child(name)) {
+            if field.is_present() {
+                errors.push(field.forbidden(INLINE));
+            }
+        }
+        let source = spec.child("csi");
+        if !source.is_present() {
+            errors.push(source.required("has to be specified in the context of inline volumes"));
+        }
+    }
+    let modes = spec.child("accessModes");
+    if modes.list().is_empty() {
+        errors.push(modes.required(""));
+    }
+    access_modes(&modes, errors);
+    if !is_inline {
+        capacity(&spec.child("capacity"), errors);
+    }
+    let policy = spec.child("persistentVolumeReclaimPolicy");
+    if is_inline && !matches!(policy.text(), "" | "Retain") {
+        errors.push(policy.forbidden("may only be Retain in the context of inline volumes"));
+    } else if !policy.text().is_empty() {
+        text::check_supported(&policy, &["Delete", "Recycle", "Retain"], errors);
+    }
+    let affinity = spec.child("nodeAffinity");
+    if affinity.is_present() {
+        let required = affinity.child("required");
+        if required.is_present() {
+            required_node_selector(&required, errors);
+        } else {
+            errors.push(required.required("must specify required node constraints"));
+        }
+    }
+    source(name, spec, errors);
+    let class = spec.child("storageClassName");
+    if !class.text().is_empty() {
+        if is_inline {
+            errors.push(class.forbidden(INLINE));
+        } else {
+            text::check_format(&class, format::subdomain, errors);
+        }
+    }
+    let mode = spec.child("volumeMode");
+    if is_inline && mode.is_present() && mode.text() != "Filesystem" {
+        let detail = "may not specify volumeMode other than Filesystem in the context of inline volumes";
+        errors.push(mode.forbidden(detail));
+    } else {
+        text::check_supported(&mode, &VOLUME_MODES, errors);
+    }
+}
+
+/// Validates the capacity: the storage and no other resource.
+fn capacity(capacity: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let count = capacity.entries().count();
+    if count == 0 {
+        errors.push(capacity.required(""));
+    }
+    if count > 1 || !capacity.child("storage").is_present() {
+        errors.push(capacity.not_supported(&["storage"]));
+    }
+    for (_, amount) in capacity.entries() {
+        let nanos = apimachinery::quantity::nanos(amount.text()).map_or(0, |(nanos, _)| nanos);
+        if nanos < 0 {
+            errors.push(amount.invalid("must be a valid resource quantity"));
+        }
+        if nanos <= 0 {
+            errors.push(amount.invalid("must be greater than zero"));
+        }
+    }
+}
+
+fn source(name: &str, spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let mut has_source = false;
+    for (kind, rule) in SOURCES {
+        let source = spec.child(kind);
+        if !source.is_present() {
+            continue;
+        }
+        // The reference does not report this source beside others.
+        if has_source && kind != "flexVolume" {
+            // The reference spells this source differently in this error.
+            let reported = if kind == "cephfs" { spec.child("cephFS") } else { source };
+            errors.push(reported.forbidden("may not specify more than 1 volume type"));
+            continue;
+        }
+        has_source = true;
+        // The reference reports errors of this source under its name in Go.
+        let reported = match kind {
+            "gcePersistentDisk" => spec.child("persistentDisk").with_value(source.value()),
+            _ => source,
+        };
+        rule(&reported, SourceOwner::PersistentVolume, errors);
+        match kind {
+            "iscsi" => iscsi_name(name, &source, errors),
+            "local" if !spec.child("nodeAffinity").is_present() => {
+                let affinity = spec.child("nodeAffinity");
+                errors.push(affinity.required("Local volume requires node affinity"));
+            }
+            _ => {}
+        }
+    }
+    if !has_source {
+        errors.push(spec.required("must specify a volume type"));
+    }
+    let (host_path, policy) = (spec.child("hostPath"), spec.child("persistentVolumeReclaimPolicy"));
+    let is_root = is_root(host_path.child("path").text());
+    if is_root && policy.text() == "Recycle" {
+        errors.push(policy.forbidden("may not be 'recycle' for a hostPath mount of '/'"));
+    }
+}
+
+/// Whether an absolute path is the root directory.
+fn is_root(path: &str) -> bool {
+    path.starts_with('/') && path.split('/').all(|segment| matches!(segment, "" | "." | ".."))
+}
+
+fn iscsi_name(name: &str, source: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let portal = source.child("targetPortal");
+    let length = name.len() + 1 + portal.text().len();
+    if source.child("initiatorName").is_present() && length > ISCSI_NAME_MAX {
+        let detail = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if \
+                      iscsi.initiatorName is specified.";
+        errors.push(source.child("targetportal").with_value(portal.value()).invalid(detail));
+    }
+}
+
+fn local(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
+    let directory = source.child("path");
+    if directory.text().is_empty() {
+        errors.push(directory.required(""));
+        return;
+    }
+    path::check_backsteps(&directory, errors);
+}
+
+fn csi(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut FieldErrors) {
+    sources::csi_driver_name(&source.child("driver"), errors);
+    text::require(&source.child("volumeHandle"), errors);
+    for name in [
+        "controllerPublishSecretRef",
+        "controllerExpandSecretRef",
+        "nodePublishSecretRef",
+        "nodeExpandSecretRef",
+    ] {
+        let secret = source.child(name);
+        if secret.is_present() {
+            text::require_format(&secret.child("name"), format::subdomain, errors);
+            text::require_format(&secret.child("namespace"), format::label, errors);
+        }
+    }
+}
+
+fn mount_options(object: &Object, spec: &Field<'_, '_>, ctx: &Context<'_>, errors: &mut FieldErrors) {
+    let key = ctx.names.label_sub_key("volume.beta", "mount-options");
+    let is_supported = SOURCES_WITH_MOUNT_OPTIONS.iter().any(|name| spec.child(name).is_present());
+    if object.annotation(&key).is_some() && !is_supported {
+        let annotations = Field::new(None, "metadata.annotations");
+        errors.push(annotations.child(&key).forbidden("may not specify mount options for this volume type"));
+    }
+}
+
+/// Validates the changes of an update. The reference validates the whole object here too.
+pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+    let mut errors = validate(new, ctx);
+    let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
+    if SOURCES.iter().any(|(name, _)| !is_same_source(name, &new, &old)) {
+        let detail = "spec.persistentvolumesource is immutable after creation\n";
+        errors.push(new.child("persistentvolumesource").forbidden(detail));
+    }
+    // The reference reports the errors of these fields without the spec.
+    for name in ["volumeMode", "nodeAffinity"] {
+        let (new, old) = (new.child(name), old.child(name));
+        let field = Field::new(new.value(), name);
+        if name == "volumeMode" && new.value() != old.value() {
+            errors.push(field.invalid("field is immutable"));
+        }
+        if name == "nodeAffinity" && old.is_present() && !is_same_affinity(&new, &old, ctx.names) {
+            let shown = internal_affinity(new.value());
+            let detail = "field is immutable, except for updating from beta label to GA";
+            errors.push(FieldError::invalid(&field.path(), shown, detail));
+        }
+    }
+    errors
+}
+
+/// Whether an update keeps a source. It may add a secret for the expansion of a CSI volume.
+fn is_same_source(name: &str, new: &Field<'_, '_>, old: &Field<'_, '_>) -> bool {
+    const EXPANSION: &str = "controllerExpandSecretRef";
+    let (new, old) = (new.child(name), old.child(name));
+    if name == "csi"
+        && old.is_present()
+        && !old.child(EXPANSION).is_present()
+        && let Some(Value::Object(fields)) = new.value()
+    {
+        let mut fields = fields.clone();
+        fields.remove(EXPANSION);
+        return old.value() == Some(&Value::Object(fields));
+    }
+    new.value() == old.value()
+}
+
+/// Whether an update keeps a node affinity, apart from beta labels that it replaces.
+fn is_same_affinity(new: &Field<'_, '_>, old: &Field<'_, '_>, names: &Names) -> bool {
+    let (Some(new), Some(old)) = (new.value(), old.value()) else { return false };
+    let mut replaced = old.clone();
+    let key = |(sub, name): (&str, &str)| {
+        if sub.is_empty() { names.label_key(name) } else { names.label_sub_key(sub, name) }
+    };
+    let terms = replaced.pointer_mut("/required/nodeSelectorTerms").and_then(Value::as_array_mut);
+    for (i, term) in terms.into_iter().flatten().enumerate() {
+        let expressions = term.get_mut("matchExpressions").and_then(Value::as_array_mut);
+        for (j, expression) in expressions.into_iter().flatten().enumerate() {
+            let pointer = format!("/required/nodeSelectorTerms/{i}/matchExpressions/{j}/key");
+            let new_key = new.pointer(&pointer).and_then(Value::as_str).unwrap_or("");
+            let is_replaced = REPLACED_LABELS
+                .iter()
+                .any(|(beta, label)| expression.text("key") == key(*beta) && new_key == key(*label));
+            if is_replaced && let Some(key) = expression.get_mut("key") {
+                *key = new_key.into();
+            }
+        }
+    }
+    *new == replaced
+}
+
+/// A node affinity with the field names of the reference's own type, which its message shows.
+fn internal_affinity(affinity: Option<&Value>) -> Value {
+    let requirements = |term: &Value, list: &str| match term.get(list).and_then(Value::as_array) {
+        None => Value::Null,
+        Some(items) => items
+            .iter()
+            .map(|item| {
+                let values = item.get("values").cloned().unwrap_or_default();
+                json!({"Key": item.text("key"), "Operator": item.text("operator"), "Values": values})
+            })
+            .collect(),
+    };
+    let Some(affinity) = affinity else { return Value::Null };
+    let terms: Vec<Value> = affinity
+        .items("required.nodeSelectorTerms")
+        .iter()
+        .map(|term| {
+            json!({
+                "MatchExpressions": requirements(term, "matchExpressions"),
+                "MatchFields": requirements(term, "matchFields"),
+            })
+        })
+        .collect();
+    match affinity.get("required") {
+        Some(Value::Object(_)) => json!({"Required": {"NodeSelectorTerms": terms}}),
+        _ => json!({"Required": null}),
+    }
+}

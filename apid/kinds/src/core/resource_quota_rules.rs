@@ -1,0 +1,157 @@
+//! Validation of resource quotas.
+
+use std::collections::BTreeSet;
+
+use apimachinery::field::FieldErrors;
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use serde_json::Value;
+
+use crate::validation::{Field, resource};
+
+/// Scopes of quotas.
+const SCOPES: [&str; 7] = [
+    "Terminating",
+    "NotTerminating",
+    "BestEffort",
+    "NotBestEffort",
+    "PriorityClass",
+    "CrossNamespacePodAffinity",
+    "VolumeAttributesClass",
+];
+
+/// Scopes that exclude each other.
+const CONFLICTS: [(&str, &str); 2] = [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")];
+
+/// Compute resources of pods.
+const POD_RESOURCES: [&str; 6] =
+    ["cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
+
+/// Resources of volume claims.
+const CLAIM_RESOURCES: [&str; 2] = ["persistentvolumeclaims", "requests.storage"];
+
+/// Validates the spec.
+pub(super) fn validate(object: &Object, names: &Names) -> FieldErrors {
+    let spec = Field::new(object.get("spec"), "spec");
+    let mut errors = FieldErrors::new();
+    let hard = spec.child("hard");
+    amounts(&hard, names, &mut errors);
+    scopes(&spec.child("scopes"), &hard, &mut errors);
+    scope_selector(&spec.child("scopeSelector"), &hard, &mut errors);
+    errors
+}
+
+/// Validates that an update does not change the scopes.
+pub(super) fn validate_scopes(new: &Object, old: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
+    let scopes = new.child("scopes");
+    let set = |field: &Field<'_, '_>| -> BTreeSet<String> {
+        field.list().iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    if set(&scopes) != set(&old.child("scopes")) {
+        errors.push(scopes.invalid("field is immutable"));
+    }
+    errors
+}
+
+/// Validates a new status.
+pub(super) fn validate_status(object: &Object, names: &Names) -> FieldErrors {
+    let status = Field::new(object.get("status"), "status");
+    let mut errors = FieldErrors::new();
+    for name in ["hard", "used"] {
+        amounts(&status.child(name), names, &mut errors);
+    }
+    errors
+}
+
+fn amounts(amounts: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
+    for (name, amount) in amounts.entries() {
+        resource::quota_name(&amount, name, errors);
+        resource::amount(&amount, name, names, errors);
+    }
+}
+
+/// Whether a scope applies to a resource of a quota.
+fn is_applicable(scope: &str, resource: &str) -> bool {
+    match scope {
+        "BestEffort" => resource == "pods",
+        "VolumeAttributesClass" => CLAIM_RESOURCES.contains(&resource),
+        _ if SCOPES.contains(&scope) => resource == "pods" || POD_RESOURCES.contains(&resource),
+        _ => true,
+    }
+}
+
+/// The number of resources to which a scope does not apply.
+fn count_inapplicable(scope: &str, hard: &Field<'_, '_>) -> usize {
+    hard.entries()
+        .filter(|(resource, _)| resource::is_standard_quota(resource) && !is_applicable(scope, resource))
+        .count()
+}
+
+fn scopes(scopes: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let mut present = BTreeSet::new();
+    for scope in scopes.items() {
+        if !SCOPES.contains(&scope.text()) {
+            errors.push(scopes.invalid("unsupported scope"));
+        }
+        for _ in 0..count_inapplicable(scope.text(), hard) {
+            errors.push(scopes.invalid("unsupported scope applied to resource"));
+        }
+        present.insert(scope.text());
+    }
+    for (first, second) in CONFLICTS {
+        if present.contains(first) && present.contains(second) {
+            errors.push(scopes.invalid("conflicting scopes"));
+        }
+    }
+}
+
+/// Validates the scope selector. Paths have no index, as in the reference.
+fn scope_selector(selector: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let expressions = selector.child("matchExpressions");
+    let mut present = BTreeSet::new();
+    for requirement in expressions.list() {
+        let requirement = expressions.with_value(Some(requirement));
+        let (scope, operator) = (requirement.child("scopeName"), requirement.child("operator"));
+        if !SCOPES.contains(&scope.text()) {
+            errors.push(scope.invalid_value(scope.text(), "unsupported scope"));
+        }
+        for _ in 0..count_inapplicable(scope.text(), hard) {
+            let shown = selector.value().cloned().unwrap_or_default();
+            errors.push(expressions.invalid_value(shown, "unsupported scope applied to resource"));
+        }
+        let has_values = matches!(scope.text(), "PriorityClass" | "VolumeAttributesClass");
+        if SCOPES.contains(&scope.text()) && !has_values && operator.text() != "Exists" {
+            errors.push(operator.invalid(
+                "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, \
+                 ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or \
+                 ResourceQuotaScopeCrossNamespacePodAffinity",
+            ));
+        }
+        let values = requirement.child("values");
+        match operator.text() {
+            "In" | "NotIn" => {
+                if values.list().is_empty() {
+                    let detail =
+                        "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+                    errors.push(values.required(detail));
+                }
+            }
+            "Exists" | "DoesNotExist" => {
+                if !values.list().is_empty() {
+                    let detail =
+                        "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+                    errors.push(values.invalid(detail));
+                }
+            }
+            text => errors.push(operator.invalid_value(text, "not a valid selector operator")),
+        }
+        present.insert(scope.text());
+    }
+    for (first, second) in CONFLICTS {
+        if present.contains(first) && present.contains(second) {
+            errors.push(expressions.invalid("conflicting scopes"));
+        }
+    }
+}

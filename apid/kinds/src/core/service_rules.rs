@@ -1,0 +1,284 @@
+//! Validation of services.
+
+use std::collections::BTreeSet;
+
+use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::object::Object;
+use serde_json::json;
+
+use super::service_addresses as addresses;
+use crate::validation::{Field, network, text};
+use crate::{Context, format};
+
+/// Port of the kubelet, which a load balancer must not expose.
+const KUBELET_PORT: i64 = 10_250;
+/// Maximum seconds of the affinity to the IP address of a client.
+const AFFINITY_SECONDS_MAX: i64 = 86_400;
+/// Message for a field of load balancers.
+const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
+/// Message for a field that services with an external name do not have.
+const NOT_EXTERNAL_NAME: &str = "may not be set for ExternalName services";
+
+/// Validates a service.
+pub(super) fn validate(object: &Object, ctx: &Context<'_>) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let field = Field::new(object.get("spec"), "spec");
+    let spec = &field;
+    let kind = spec.child("type");
+    let ports = spec.child("ports");
+    let is_headless = addresses::is_headless(spec);
+    if ports.list().is_empty() && !is_headless && kind.text() != "ExternalName" {
+        errors.push(ports.required(""));
+    }
+    rules_of_type(spec, is_headless, &mut errors);
+    let mut names = BTreeSet::new();
+    for port in ports.items() {
+        service_port(&port, ports.list().len() > 1, &mut names, &mut errors);
+    }
+    text::check_labels(&spec.child("selector"), &mut errors);
+    session_affinity(spec, &mut errors);
+    addresses::validate(spec, &mut errors);
+    for address in spec.child("externalIPs").items() {
+        let count = errors.len();
+        network::check_ip(&address, &mut errors);
+        if errors.len() == count {
+            network::endpoint_ip(&address, &mut errors);
+        }
+    }
+    text::require_supported(&kind, &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], &mut errors);
+    unique_ports(spec, &mut errors);
+    source_ranges(object, spec, ctx, &mut errors);
+    let allocate = spec.child("allocateLoadBalancerNodePorts");
+    let is_load_balancer = kind.text() == "LoadBalancer";
+    if allocate.is_present() && !is_load_balancer {
+        errors.push(allocate.forbidden(ONLY_LOAD_BALANCER));
+    }
+    let class = spec.child("loadBalancerClass");
+    if class.is_present() {
+        if is_load_balancer {
+            text::check_format(&class, format::qualified_name, &mut errors);
+        } else {
+            errors.push(class.forbidden(ONLY_LOAD_BALANCER));
+        }
+    }
+    traffic_policies(spec, &mut errors);
+    errors
+}
+
+fn rules_of_type(spec: &Field<'_, '_>, is_headless: bool, errors: &mut FieldErrors) {
+    let kind = spec.child("type");
+    match kind.text() {
+        "LoadBalancer" => {
+            for port in spec.child("ports").items() {
+                let number = port.child("port");
+                if number.integer() == Some(KUBELET_PORT) {
+                    errors.push(number.invalid(&format!(
+                        "may not expose port {KUBELET_PORT} externally since it is used by kubelet"
+                    )));
+                }
+            }
+        }
+        "NodePort" => {}
+        "ExternalName" => return external_name(spec, errors),
+        _ => return,
+    }
+    if is_headless {
+        let list = spec.child("clusterIPs");
+        for address in list.items().take(1) {
+            let detail = format!("may not be set to 'None' for {} services", kind.text());
+            errors.push(address.invalid(&detail));
+        }
+    }
+}
+
+fn external_name(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    for list in ["clusterIPs", "ipFamilies"].map(|name| spec.child(name)) {
+        if !list.list().is_empty() {
+            errors.push(list.forbidden(NOT_EXTERNAL_NAME));
+        }
+    }
+    let policy = spec.child("ipFamilyPolicy");
+    if policy.is_present() {
+        errors.push(policy.forbidden(NOT_EXTERNAL_NAME));
+    }
+    // A trailing dot marks a fully qualified name.
+    let name = spec.child("externalName");
+    let host = name.text().strip_suffix('.').unwrap_or(name.text());
+    if host.is_empty() {
+        errors.push(name.required(""));
+        return;
+    }
+    for message in format::subdomain(host) {
+        errors.push(name.invalid_value(host, &message));
+    }
+}
+
+fn service_port<'v>(
+    port: &Field<'v, '_>,
+    is_name_required: bool,
+    names: &mut BTreeSet<&'v str>,
+    errors: &mut FieldErrors,
+) {
+    let name = port.child("name");
+    if !name.text().is_empty() {
+        text::check_format(&name, format::label, errors);
+        if !names.insert(name.text()) {
+            errors.push(name.duplicate());
+        }
+    } else if is_name_required {
+        errors.push(name.required(""));
+    }
+    network::check_port(&port.child("port"), errors);
+    text::require_supported(&port.child("protocol"), &network::PROTOCOLS, errors);
+    network::check_port_or_name(&port.child("targetPort"), errors);
+    network::application_protocol(&port.child("appProtocol"), errors);
+}
+
+fn session_affinity(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let (affinity, config) = (spec.child("sessionAffinity"), spec.child("sessionAffinityConfig"));
+    text::require_supported(&affinity, &["ClientIP", "None"], errors);
+    match affinity.text() {
+        "ClientIP" => {
+            let client = config.child("clientIP");
+            let seconds = client.child("timeoutSeconds");
+            if !seconds.integer().is_some_and(|seconds| (1..=AFFINITY_SECONDS_MAX).contains(&seconds)) {
+                let detail = format!("must be greater than 0 and less than {AFFINITY_SECONDS_MAX}");
+                errors.push(seconds.invalid(&detail));
+            }
+        }
+        "None" if config.is_present() => {
+            errors.push(config.forbidden("must not be set when session affinity is None"));
+        }
+        _ => {}
+    }
+}
+
+fn unique_ports(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let (mut ports, mut node_ports) = (BTreeSet::new(), BTreeSet::new());
+    let list = spec.child("ports");
+    for port in list.items() {
+        let node_port = port.child("nodePort");
+        let number = node_port.integer().unwrap_or(0);
+        if number == 0 {
+            continue;
+        }
+        if spec.child("type").text() == "ClusterIP" {
+            errors.push(node_port.forbidden("may not be used when `type` is 'ClusterIP'"));
+        }
+        if !node_ports.insert((port.child("protocol").text(), number)) {
+            errors.push(node_port.duplicate());
+        }
+    }
+    for port in list.items() {
+        let (protocol, number) = (port.child("protocol").text(), port.child("port").integer().unwrap_or(0));
+        if !ports.insert((protocol, number)) {
+            errors.push(port.duplicate_value(json!({"protocol": protocol, "port": number})));
+        }
+    }
+}
+
+/// Validates the ranges of clients of a load balancer: the field, or the annotation in its absence.
+fn source_ranges(object: &Object, spec: &Field<'_, '_>, ctx: &Context<'_>, errors: &mut FieldErrors) {
+    let is_load_balancer = spec.child("type").text() == "LoadBalancer";
+    // The reference reports errors of this field under its name in Go.
+    let ranges = spec.child("LoadBalancerSourceRanges");
+    let ranges = ranges.with_value(spec.child("loadBalancerSourceRanges").value());
+    if !ranges.list().is_empty() {
+        if !is_load_balancer {
+            errors.push(ranges.forbidden(ONLY_LOAD_BALANCER));
+        }
+        for range in ranges.items() {
+            let trimmed = json!(range.text().trim());
+            let mut found = FieldErrors::new();
+            network::cidr(&Field::new(Some(&trimmed), range.path().as_str()), &mut found);
+            errors.extend(found);
+        }
+        return;
+    }
+    let key = ctx.names.label_sub_key("service.beta", "load-balancer-source-ranges");
+    let Some(annotation) = object.annotation(&key) else { return };
+    let annotations = Field::new(None, "metadata.annotations");
+    let field = annotations.entry(&key, None);
+    if !is_load_balancer {
+        errors.push(field.forbidden(ONLY_LOAD_BALANCER));
+    }
+    let ranges = annotation.trim();
+    if !ranges.is_empty() && ranges.split(',').any(|range| network::parse_cidr(range.trim()).is_none()) {
+        let detail = "must be a list of IP ranges. For example, 10.240.0.0/24,10.250.0.0/24";
+        errors.push(field.invalid_value(annotation, detail));
+    }
+}
+
+fn traffic_policies(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let (kind, external) = (spec.child("type"), spec.child("externalTrafficPolicy"));
+    let is_external = match kind.text() {
+        "LoadBalancer" | "NodePort" => true,
+        "ClusterIP" => !spec.child("externalIPs").list().is_empty(),
+        _ => false,
+    };
+    if is_external {
+        text::require_supported(&external, &["Cluster", "Local"], errors);
+    } else if !external.text().is_empty() {
+        errors.push(external.invalid("may only be set for externally-accessible services"));
+    }
+    let check = spec.child("healthCheckNodePort");
+    if check.integer().unwrap_or(0) != 0 {
+        if kind.text() == "LoadBalancer" && external.text() == "Local" {
+            network::check_port(&check, errors);
+        } else {
+            let detail =
+                "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+            errors.push(check.invalid(detail));
+        }
+    }
+    let internal = spec.child("internalTrafficPolicy");
+    if internal.is_present() || matches!(kind.text(), "ClusterIP" | "NodePort" | "LoadBalancer") {
+        text::check_supported_if_present(&internal, &["Cluster", "Local"], errors);
+    }
+    text::check_supported(&spec.child("trafficDistribution"), &["PreferClose"], errors);
+}
+
+/// Validates the changes of an update.
+pub(super) fn validate_update(new: &Object, old: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
+    addresses::validate_update(&new, &old, &mut errors);
+    let is_load_balancer = |spec: &Field<'_, '_>| spec.child("type").text() == "LoadBalancer";
+    let class = new.child("loadBalancerClass");
+    if is_load_balancer(&new)
+        && is_load_balancer(&old)
+        && class.value() != old.child("loadBalancerClass").value()
+    {
+        errors.push(class.invalid("may not change once set"));
+    }
+    errors
+}
+
+/// Validates the status.
+pub(super) fn validate_status(object: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let spec = Field::new(object.get("spec"), "spec");
+    let status = Field::new(object.get("status"), "status");
+    let balancer = status.child("loadBalancer");
+    let list = balancer.child("ingress");
+    if spec.child("type").text() != "LoadBalancer" && !list.list().is_empty() {
+        errors.push(list.forbidden("may only be used when `spec.type` is \"LoadBalancer\""));
+        return errors;
+    }
+    for ingress in list.items() {
+        let (address, mode) = (ingress.child("ip"), ingress.child("ipMode"));
+        if !address.text().is_empty() {
+            network::check_ip(&address, &mut errors);
+        }
+        match (address.text().is_empty(), mode.is_present()) {
+            (false, false) => errors.push(mode.required("must be specified when `ip` is set")),
+            (true, true) => errors.push(mode.forbidden("may not be specified when `ip` is not set")),
+            (false, true) if !matches!(mode.text(), "VIP" | "Proxy") => {
+                errors.push(FieldError::not_supported(&mode.path(), mode.text(), &["Proxy", "VIP"]));
+            }
+            _ => {}
+        }
+        network::host_name(&ingress.child("hostname"), &mut errors);
+    }
+    errors
+}

@@ -1,0 +1,160 @@
+//! Fields of a service that an update keeps or removes: allocated values, and fields of the old type.
+
+use serde_json::{Value, json};
+
+use crate::defaults::{Fields, each};
+use crate::table::cell::PathReader as _;
+
+/// Whether a service has a cluster IP address.
+fn has_address(spec: &Value) -> bool {
+    matches!(spec.text("type"), "ClusterIP" | "NodePort" | "LoadBalancer")
+}
+
+/// Whether the ports of a service have node ports.
+fn has_node_ports(spec: &Value) -> bool {
+    spec.text("type") == "NodePort"
+        || (spec.text("type") == "LoadBalancer"
+            && spec.get("allocateLoadBalancerNodePorts") != Some(&json!(false)))
+}
+
+/// Whether the ports of a service may have node ports.
+fn may_have_node_ports(spec: &Value) -> bool {
+    matches!(spec.text("type"), "NodePort" | "LoadBalancer")
+}
+
+/// Whether a service has a node port for health checks.
+fn has_health_check(spec: &Value) -> bool {
+    is_load_balancer(spec) && spec.text("externalTrafficPolicy") == "Local"
+}
+
+fn is_load_balancer(spec: &Value) -> bool {
+    spec.text("type") == "LoadBalancer"
+}
+
+/// Whether the traffic from outside has a policy.
+fn has_external_policy(spec: &Value) -> bool {
+    may_have_node_ports(spec) || (has_address(spec) && !spec.items("externalIPs").is_empty())
+}
+
+/// Keeps allocated values that the update omits, and removes fields that the new type does not have.
+pub(super) fn prepare(new: &mut Fields, old: &Value) {
+    keep_allocated(new, old);
+    normalize_addresses(new, old);
+    remove_fields_of_type(new, old);
+    release_second_family(new, old);
+}
+
+/// Removes the second address and family if the policy changes to one family.
+fn release_second_family(new: &mut Fields, old: &Value) {
+    let is_single = new.get("ipFamilyPolicy").is_some_and(|policy| policy == "SingleStack");
+    if !is_single || old.text("ipFamilyPolicy") == "SingleStack" {
+        return;
+    }
+    for field in ["clusterIPs", "ipFamilies"] {
+        if new.get(field) == old.get(field)
+            && let Some(Value::Array(list)) = new.get_mut(field)
+        {
+            list.truncate(1);
+        }
+    }
+}
+
+fn keep_allocated(new: &mut Fields, old: &Value) {
+    let spec = Value::Object(new.clone());
+    if has_address(&spec) && has_address(old) {
+        if spec.text("clusterIP").is_empty() {
+            copy(new, old, "clusterIP");
+        }
+        let is_same = new.get("clusterIP") == old.get("clusterIP");
+        if is_same && spec.items("clusterIPs").is_empty() {
+            copy(new, old, "clusterIPs");
+        }
+        for field in ["ipFamilies", "ipFamilyPolicy"] {
+            if spec.get(field).is_none_or(Value::is_null) {
+                copy(new, old, field);
+            }
+        }
+    }
+    if has_node_ports(&spec) && has_node_ports(old) {
+        keep_node_ports(new, &spec, old);
+    }
+    if has_health_check(&spec) && has_health_check(old) && spec.integer("healthCheckNodePort") == 0 {
+        copy(new, old, "healthCheckNodePort");
+    }
+}
+
+/// Keeps the node port of a port with the same protocol and number, unless another port uses it.
+fn keep_node_ports(new: &mut Fields, spec: &Value, old: &Value) {
+    let mut used: Vec<i64> = spec.items("ports").iter().map(|port| port.integer("nodePort")).collect();
+    for port in each(new, "ports") {
+        if port.get("nodePort").and_then(Value::as_i64).unwrap_or(0) != 0 {
+            continue;
+        }
+        let is_same =
+            |old: &&Value| old.get("protocol") == port.get("protocol") && old.get("port") == port.get("port");
+        let Some(number) = old.items("ports").iter().find(is_same).map(|old| old.integer("nodePort")) else {
+            continue;
+        };
+        if number != 0 && !used.contains(&number) {
+            used.push(number);
+            port.insert("nodePort".to_owned(), number.into());
+        }
+    }
+}
+
+/// Makes the list of addresses follow a change of the single address by clients that do not know the list.
+fn normalize_addresses(new: &mut Fields, old: &Value) {
+    let spec = Value::Object(new.clone());
+    let (address, old_address) = (spec.text("clusterIP"), old.text("clusterIP"));
+    if address == old_address || spec.items("clusterIPs") != old.items("clusterIPs") {
+        return;
+    }
+    if address.is_empty() {
+        new.remove("clusterIPs");
+    } else {
+        new.insert("clusterIPs".to_owned(), json!([address]));
+    }
+}
+
+fn remove_fields_of_type(new: &mut Fields, old: &Value) {
+    let spec = Value::Object(new.clone());
+    let lost = |rule: fn(&Value) -> bool| rule(old) && !rule(&spec);
+    if lost(has_address) {
+        if spec.items("clusterIPs") == old.items("clusterIPs") {
+            new.remove("clusterIP");
+            new.remove("clusterIPs");
+        }
+        remove_same(new, old, "ipFamilies");
+        remove_same(new, old, "ipFamilyPolicy");
+    }
+    let node_ports = |spec: &Value| -> Vec<i64> {
+        spec.items("ports").iter().map(|port| port.integer("nodePort")).collect()
+    };
+    if lost(may_have_node_ports) && node_ports(&spec) == node_ports(old) {
+        for port in each(new, "ports") {
+            port.remove("nodePort");
+        }
+    }
+    if lost(has_health_check) {
+        remove_same(new, old, "healthCheckNodePort");
+    }
+    if lost(is_load_balancer) {
+        remove_same(new, old, "allocateLoadBalancerNodePorts");
+        remove_same(new, old, "loadBalancerClass");
+    }
+    if lost(has_external_policy) {
+        remove_same(new, old, "externalTrafficPolicy");
+    }
+}
+
+fn copy(new: &mut Fields, old: &Value, field: &str) {
+    if let Some(value) = old.get(field) {
+        new.insert(field.to_owned(), value.clone());
+    }
+}
+
+fn remove_same(new: &mut Fields, old: &Value, field: &str) {
+    if new.get(field) == old.get(field) {
+        new.remove(field);
+    }
+}

@@ -1,0 +1,121 @@
+//! Validation of endpoint slices.
+
+use std::collections::BTreeSet;
+
+use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::object::Object;
+
+use crate::format;
+use crate::validation::{Field, network, text};
+
+/// Maximum endpoints of a slice.
+const ENDPOINTS_MAX: usize = 1000;
+/// Maximum addresses of an endpoint.
+const ADDRESSES_MAX: usize = 100;
+/// Maximum ports of a slice.
+const PORTS_MAX: usize = 20_000;
+/// Maximum zones in the hints of an endpoint.
+const ZONES_MAX: usize = 8;
+
+/// Validates an endpoint slice.
+pub(super) fn validate(object: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let address_type = Field::new(object.get("addressType"), "addressType");
+    text::require_supported(&address_type, &["FQDN", "IPv4", "IPv6"], &mut errors);
+    let endpoints = Field::new(object.get("endpoints"), "endpoints");
+    if !exceeds(&endpoints, ENDPOINTS_MAX, &mut errors) {
+        for item in endpoints.items() {
+            endpoint(&item, address_type.text(), &mut errors);
+        }
+    }
+    let ports = Field::new(object.get("ports"), "ports");
+    if !exceeds(&ports, PORTS_MAX, &mut errors) {
+        validate_ports(&ports, &mut errors);
+    }
+    errors
+}
+
+/// Reports a list that is too long. Returns whether it is.
+fn exceeds(list: &Field<'_, '_>, max: usize, errors: &mut FieldErrors) -> bool {
+    let count = list.list().len();
+    if count > max {
+        errors.push(FieldError::too_many(&list.path(), count, max));
+    }
+    count > max
+}
+
+fn endpoint(endpoint: &Field<'_, '_>, address_type: &str, errors: &mut FieldErrors) {
+    let addresses = endpoint.child("addresses");
+    if addresses.list().is_empty() {
+        errors.push(addresses.required("must contain at least 1 address"));
+    }
+    exceeds(&addresses, ADDRESSES_MAX, errors);
+    for item in addresses.items() {
+        address(&addresses, &item, address_type, errors);
+    }
+    let node = endpoint.child("nodeName");
+    if node.is_present() {
+        text::check_format(&node, format::subdomain, errors);
+    }
+    let host = endpoint.child("hostname");
+    if host.is_present() {
+        text::check_format(&host, format::label, errors);
+    }
+    let hints = endpoint.child("hints");
+    let zones = hints.child("forZones");
+    if exceeds(&zones, ZONES_MAX, errors) {
+        return;
+    }
+    let mut names = BTreeSet::new();
+    for zone in zones.items() {
+        let name = zone.child("name");
+        if !names.insert(name.text()) {
+            errors.push(name.duplicate_value(name.text()));
+        }
+        text::check_format(&name, format::label_value, errors);
+    }
+}
+
+fn address(addresses: &Field<'_, '_>, address: &Field<'_, '_>, address_type: &str, errors: &mut FieldErrors) {
+    if address_type == "FQDN" {
+        text::require_format(address, format::subdomain, errors);
+        return;
+    }
+    if !matches!(address_type, "IPv4" | "IPv6") {
+        return;
+    }
+    let count = errors.len();
+    // The reference accepts other forms of IPv4 addresses for compatibility.
+    match address_type {
+        "IPv4" => network::check_ip(address, errors),
+        _ => network::canonical_ip(address, errors),
+    }
+    if errors.len() > count {
+        return;
+    }
+    let is_ipv4 = network::parse_ip(address.text()).is_some_and(network::is_ipv4);
+    if is_ipv4 != (address_type == "IPv4") {
+        // The reference reports this error without the index.
+        errors.push(addresses.invalid_value(address.text(), &format!("must be an {address_type} address")));
+    }
+    network::endpoint_ip(address, errors);
+}
+
+fn validate_ports(ports: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let mut names = BTreeSet::new();
+    for port in ports.items() {
+        let name = port.child("name");
+        if !name.text().is_empty() {
+            text::check_format(&name, format::label, errors);
+        }
+        if !names.insert(name.text()) {
+            errors.push(name.duplicate_value(name.text()));
+        }
+        text::check_supported_if_present(&port.child("protocol"), &network::PROTOCOLS, errors);
+        let number = port.child("port");
+        if number.is_present() {
+            network::check_port(&number, errors);
+        }
+        network::application_protocol(&port.child("appProtocol"), errors);
+    }
+}

@@ -1,0 +1,193 @@
+//! Validation of flow schemas.
+
+use apimachinery::field::FieldErrors;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use crate::format;
+use crate::validation::{Field, text};
+
+/// Maximum matching precedence.
+const PRECEDENCE_MAX: i64 = 10_000;
+/// Verbs of requests.
+const VERBS: [&str; 9] =
+    ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
+
+/// Validates the spec.
+pub(super) fn validate(object: &Object) -> FieldErrors {
+    let spec = Field::new(object.get("spec"), "spec");
+    let mut errors = FieldErrors::new();
+    let precedence = spec.child("matchingPrecedence");
+    let number = precedence.integer().unwrap_or(0);
+    if number <= 0 {
+        errors.push(precedence.invalid_value(number, "must be a positive value"));
+    }
+    if number > PRECEDENCE_MAX {
+        errors.push(precedence.invalid(&format!("must not be greater than {PRECEDENCE_MAX}")));
+    }
+    if number == 1 && object.name() != "exempt" {
+        errors.push(precedence.invalid("only the schema named 'exempt' may have matchingPrecedence 1"));
+    }
+    let method = spec.child("distinguisherMethod");
+    if method.is_present() && !matches!(method.child("type").text(), "ByNamespace" | "ByUser") {
+        errors.push(method.not_supported(&["ByNamespace", "ByUser"]));
+    }
+    let level = spec.child("priorityLevelConfiguration");
+    let level_name = level.child("name");
+    if level_name.text().is_empty() {
+        errors.push(level_name.required("must reference a priority level"));
+    } else {
+        text::check_format(&level_name, format::subdomain, &mut errors);
+    }
+    spec.child("rules").items().for_each(|item| rule(&item, &mut errors));
+    if let Some(fixed) = fixed_spec(object.name())
+        && spec.value() != Some(&fixed)
+    {
+        errors.push(spec.invalid(&format!("spec of '{}' must equal the fixed value", object.name())));
+    }
+    errors
+}
+
+/// The spec of a schema that the server requires.
+fn fixed_spec(name: &str) -> Option<Value> {
+    let group = |name: &str| json!({"kind": "Group", "group": {"name": name}});
+    let rule = |subjects: Vec<Value>| {
+        json!([{
+            "subjects": subjects,
+            "resourceRules": [{
+                "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true, "namespaces": ["*"],
+            }],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+        }])
+    };
+    match name {
+        "exempt" => Some(json!({
+            "priorityLevelConfiguration": {"name": "exempt"},
+            "matchingPrecedence": 1,
+            "rules": rule(vec![group("system:masters")]),
+        })),
+        "catch-all" => Some(json!({
+            "priorityLevelConfiguration": {"name": "catch-all"},
+            "matchingPrecedence": PRECEDENCE_MAX,
+            "distinguisherMethod": {"type": "ByUser"},
+            "rules": rule(vec![group("system:unauthenticated"), group("system:authenticated")]),
+        })),
+        _ => None,
+    }
+}
+
+fn rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let subjects = rule.child("subjects");
+    if subjects.list().is_empty() {
+        errors.push(subjects.required("subjects must contain at least one value"));
+    }
+    subjects.items().for_each(|item| subject(&item, errors));
+    let (resources, paths) = (rule.child("resourceRules"), rule.child("nonResourceRules"));
+    if resources.list().is_empty() && paths.list().is_empty() {
+        errors.push(rule.required("at least one of resourceRules and nonResourceRules has to be non-empty"));
+    }
+    resources.items().for_each(|item| resource_rule(&item, errors));
+    paths.items().for_each(|item| path_rule(&item, errors));
+}
+
+fn subject(subject: &Field<'_, '_>, errors: &mut FieldErrors) {
+    const KINDS: [(&str, &str); 3] =
+        [("Group", "group"), ("ServiceAccount", "serviceAccount"), ("User", "user")];
+    let kind = subject.child("kind");
+    if !KINDS.iter().any(|(name, _)| *name == kind.text()) {
+        errors.push(kind.with_value(Some(&kind.text().into())).not_supported(&KINDS.map(|(name, _)| name)));
+        return;
+    }
+    for (name, field) in KINDS {
+        let member = subject.child(field);
+        match (name == kind.text(), member.is_present()) {
+            (true, false) => {
+                errors.push(member.required(&format!("{field} is required when subject kind is '{name}'")));
+            }
+            (false, true) => {
+                errors.push(
+                    member.forbidden(&format!("{field} is forbidden when subject kind is not '{name}'")),
+                );
+            }
+            (true, true) if name == "ServiceAccount" => service_account(&member, errors),
+            (true, true) => text::require(&member.child("name"), errors),
+            (false, false) => {}
+        }
+    }
+}
+
+fn service_account(account: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let (name, namespace) = (account.child("name"), account.child("namespace"));
+    if name.text() != "*" {
+        text::require_format(&name, format::subdomain, errors);
+    }
+    if namespace.text().is_empty() {
+        errors.push(namespace.required("must specify namespace for service account"));
+    } else {
+        text::check_format(&namespace, format::label, errors);
+    }
+}
+
+/// Reports an empty list, or a list with `*` and further items. Returns whether the list has `*`.
+fn all_or_listed(list: &Field<'_, '_>, missing: &str, items: &str, errors: &mut FieldErrors) -> bool {
+    let has_all = list.list().iter().any(|item| item.as_str() == Some("*"));
+    if list.list().is_empty() {
+        errors.push(list.required(missing));
+    } else if has_all && list.list().len() > 1 {
+        errors.push(list.invalid(&format!("if '*' is present, must not specify other {items}")));
+    }
+    has_all
+}
+
+fn verbs(verbs: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let has_all = all_or_listed(verbs, "verbs must contain at least one value", "verbs", errors);
+    let is_known = |verb: &Value| verb.as_str().is_some_and(|verb| VERBS.contains(&verb));
+    if !has_all && !verbs.list().iter().all(is_known) {
+        errors.push(verbs.not_supported(&VERBS));
+    }
+}
+
+fn resource_rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
+    verbs(&rule.child("verbs"), errors);
+    let missing = "resource rules must supply at least one api group";
+    all_or_listed(&rule.child("apiGroups"), missing, "api groups", errors);
+    let missing = "resource rules must supply at least one resource";
+    all_or_listed(&rule.child("resources"), missing, "resources", errors);
+    let namespaces = rule.child("namespaces");
+    if namespaces.list().is_empty() && rule.child("clusterScope").flag() {
+        return;
+    }
+    let missing = "resource rules that are not cluster scoped must supply at least one namespace";
+    if !all_or_listed(&namespaces, missing, "namespaces", errors) {
+        namespaces.items().for_each(|namespace| text::check_format(&namespace, format::label, errors));
+    }
+}
+
+fn path_rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
+    verbs(&rule.child("verbs"), errors);
+    let paths = rule.child("nonResourceURLs");
+    let missing = "nonResourceURLs must contain at least one value";
+    if all_or_listed(&paths, missing, "non-resource URLs", errors) {
+        return;
+    }
+    for path in paths.items() {
+        if let Some(detail) = invalid_path(path.text()) {
+            errors.push(path.invalid_value(path.text(), detail));
+        }
+    }
+}
+
+fn invalid_path(path: &str) -> Option<&'static str> {
+    match path {
+        "" => Some("must not be empty"),
+        "/" => None,
+        _ if !path.starts_with('/') => Some("must start with slash"),
+        _ if path.contains(' ') => Some("must not contain white-space"),
+        _ if path.contains("//") => Some("must not contain double slash"),
+        _ => {
+            let wildcards = path.matches('*').count();
+            let is_valid = wildcards == 0 || (wildcards == 1 && path.ends_with("/*"));
+            (!is_valid).then_some("wildcard can only do suffix matching")
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! AppArmor profiles of new pods, as fields and as the older annotations.
+//!
+//! # Contract
+//!
+//! Node agents of older releases read the profile of a container from an annotation of the pod. A new pod has both forms.
+//! A missing annotation follows the field of the container, or that of the pod. A missing field follows the annotation.
+//!
+//! # Reference
+//!
+//! The method `applyAppArmorVersionSkew` of kube-apiserver 1.33.
+
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use crate::defaults::{Fields, each, map_or_insert, part};
+use crate::format;
+use crate::table::cell::PathReader as _;
+
+/// Prefix of annotations whose profile is a file of the node.
+const LOCALHOST: &str = "localhost/";
+
+/// Completes the profiles of the containers of a new pod.
+pub(crate) fn complete_profiles(pod: &mut Object, names: &Names) {
+    if pod.text("spec.os.name") == "windows" {
+        return;
+    }
+    let shared = pod.find("spec.securityContext.appArmorProfile").cloned();
+    let mut annotations = pod.meta().and_then(|metadata| metadata.get("annotations")).cloned();
+    let mut is_changed = false;
+    let Some(spec) = part(pod, "spec") else { return };
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in each(spec, list) {
+            let name = container.get("name").and_then(Value::as_str).unwrap_or("");
+            // An annotation with an invalid name would repeat the error of the container.
+            if !format::label(name).is_empty() {
+                continue;
+            }
+            let key = names.label_sub_key("container.apparmor.security.beta", name);
+            let own = container.get("securityContext").and_then(|context| context.get("appArmorProfile"));
+            match annotations.as_ref().and_then(|all| all.get(&key)?.as_str()) {
+                Some(annotation) => {
+                    if own.is_none_or(Value::is_null) {
+                        set_profile(container, annotation);
+                    }
+                }
+                None => {
+                    if let Some(annotation) = own.or(shared.as_ref()).and_then(annotation_of)
+                        && let Value::Object(all) = annotations.get_or_insert_with(|| json!({}))
+                    {
+                        all.insert(key, annotation.into());
+                        is_changed = true;
+                    }
+                }
+            }
+        }
+    }
+    if let Some(annotations) = annotations.filter(|_| is_changed) {
+        pod.set_meta("annotations", annotations);
+    }
+}
+
+/// Sets the profile of a container from an annotation, unless the annotation has no profile.
+fn set_profile(container: &mut Fields, annotation: &str) {
+    let profile = match annotation {
+        "runtime/default" => json!({"type": "RuntimeDefault"}),
+        "unconfined" => json!({"type": "Unconfined"}),
+        _ => match annotation.strip_prefix(LOCALHOST).filter(|file| !file.is_empty()) {
+            Some(file) => json!({"type": "Localhost", "localhostProfile": file}),
+            None => return,
+        },
+    };
+    if let Some(context) = map_or_insert(container, "securityContext") {
+        context.insert("appArmorProfile".to_owned(), profile);
+    }
+}
+
+/// The annotation of a profile. None for an invalid profile, which validation reports.
+fn annotation_of(profile: &Value) -> Option<String> {
+    match profile.text("type") {
+        "RuntimeDefault" => Some("runtime/default".to_owned()),
+        "Unconfined" => Some("unconfined".to_owned()),
+        "Localhost" => Some(format!("{LOCALHOST}{}", profile.get("localhostProfile")?.as_str()?)),
+        _ => None,
+    }
+}

@@ -1,0 +1,110 @@
+//! Validation of storage classes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::object::Object;
+
+use crate::format;
+use crate::validation::{Field, text};
+
+/// Maximum number of parameters.
+const PARAMETERS_MAX: usize = 512;
+/// Maximum bytes of the keys and values of the parameters.
+const PARAMETERS_SIZE_MAX: usize = 256 * 1024;
+
+/// Expressions of a term by key.
+type Term<'v> = BTreeMap<&'v str, BTreeSet<&'v str>>;
+
+/// Validates a storage class.
+pub(super) fn validate(object: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let provisioner = Field::new(object.get("provisioner"), "provisioner");
+    if provisioner.text().is_empty() {
+        errors.push(provisioner.required(""));
+    } else {
+        for message in format::qualified_name(&provisioner.text().to_lowercase()) {
+            errors.push(provisioner.invalid(&message));
+        }
+    }
+    parameters(&Field::new(object.get("parameters"), "parameters"), &mut errors);
+    let policy = Field::new(object.get("reclaimPolicy"), "reclaimPolicy");
+    if !policy.text().is_empty() {
+        text::check_supported(&policy, &["Delete", "Retain"], &mut errors);
+    }
+    let mode = Field::new(object.get("volumeBindingMode"), "volumeBindingMode");
+    text::check_supported_if_present(&mode, &["Immediate", "WaitForFirstConsumer"], &mut errors);
+    topologies(&Field::new(object.get("allowedTopologies"), "allowedTopologies"), &mut errors);
+    errors
+}
+
+fn parameters(parameters: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let count = parameters.entries().count();
+    if count > PARAMETERS_MAX {
+        errors.push(FieldError::too_long(&parameters.path(), PARAMETERS_MAX));
+        return;
+    }
+    let mut size = 0;
+    for (key, value) in parameters.entries() {
+        if key.is_empty() {
+            errors.push(parameters.invalid_value(key, "field must not be empty"));
+        }
+        size += key.len() + value.text().len();
+    }
+    if size > PARAMETERS_SIZE_MAX {
+        errors.push(FieldError::too_long(&parameters.path(), PARAMETERS_SIZE_MAX));
+    }
+}
+
+fn topologies(topologies: &Field<'_, '_>, errors: &mut FieldErrors) {
+    // The reference compares each term with as many empty terms as the list has items.
+    let mut terms: Vec<Term<'_>> = topologies.items().map(|_| Term::new()).collect();
+    for topology in topologies.items() {
+        let expressions = topology.child("matchLabelExpressions");
+        let term = topology_term(&expressions, errors);
+        for _ in terms.iter().filter(|other| **other == term) {
+            errors.push(expressions.duplicate_value(""));
+        }
+        terms.push(term);
+    }
+}
+
+fn topology_term<'v>(expressions: &Field<'v, '_>, errors: &mut FieldErrors) -> Term<'v> {
+    let mut term = Term::new();
+    for expression in expressions.items() {
+        let (key, values) = (expression.child("key"), expression.child("values"));
+        if values.list().is_empty() {
+            errors.push(values.required(""));
+        }
+        let mut distinct = BTreeSet::new();
+        for value in values.items() {
+            if !distinct.insert(value.text()) {
+                errors.push(value.duplicate_value(value.text()));
+            }
+        }
+        text::check_format(&key, format::qualified_name, errors);
+        if term.insert(key.text(), distinct).is_some() {
+            errors.push(key.duplicate_value(key.text()));
+        }
+    }
+    term
+}
+
+/// Validates the changes of an update.
+pub(super) fn validate_update(new: &Object, old: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let changed = |name: &str| {
+        let (new, old) = (Field::new(new.get(name), name), Field::new(old.get(name), name));
+        new.value() != old.value()
+    };
+    for name in ["parameters", "provisioner", "reclaimPolicy"] {
+        if changed(name) {
+            errors.push(Field::new(None, name).forbidden(&format!("updates to {name} are forbidden.")));
+        }
+    }
+    if changed("volumeBindingMode") {
+        let field = Field::new(new.get("volumeBindingMode"), "volumeBindingMode");
+        errors.push(field.invalid("field is immutable"));
+    }
+    errors
+}

@@ -1,0 +1,76 @@
+//! Rules for the conditions of a status.
+
+use std::collections::BTreeSet;
+
+use apimachinery::field::{FieldError, FieldErrors};
+
+use super::{Field, text};
+use crate::format;
+
+/// Maximum characters of a reason.
+const REASON_MAX: usize = 1024;
+/// Maximum characters of a message.
+const MESSAGE_MAX: usize = 32 * 1024;
+
+/// Message for an invalid reason.
+const REASON: &str = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
+
+/// Validates a list of conditions with the standard fields.
+pub(crate) fn validate(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let mut types = BTreeSet::new();
+    for condition in conditions.items() {
+        let kind = condition.child("type");
+        if !types.insert(kind.text()) {
+            errors.push(kind.duplicate());
+        }
+        one(&condition, errors);
+    }
+}
+
+/// Reports conditions without a type, or with the type of an earlier condition.
+pub(crate) fn unique_types(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let mut types = BTreeSet::new();
+    for condition in conditions.items() {
+        let kind = condition.child("type");
+        if !types.insert(kind.text()) {
+            errors.push(kind.duplicate());
+        }
+        text::require(&kind, errors);
+    }
+}
+
+fn one(condition: &Field<'_, '_>, errors: &mut FieldErrors) {
+    text::check_format(&condition.child("type"), format::qualified_name, errors);
+    let status = condition.child("status");
+    if !matches!(status.text(), "True" | "False" | "Unknown") {
+        errors.push(FieldError::not_supported(&status.path(), status.text(), &["False", "True", "Unknown"]));
+    }
+    let generation = condition.child("observedGeneration");
+    if generation.integer().is_some_and(|generation| generation < 0) {
+        errors.push(generation.invalid("must be greater than or equal to zero"));
+    }
+    let time = condition.child("lastTransitionTime");
+    if !time.is_present() {
+        errors.push(time.required(""));
+    }
+    let reason = condition.child("reason");
+    if reason.text().len() > REASON_MAX {
+        errors.push(FieldError::too_long(&reason.path(), REASON_MAX));
+    }
+    if reason.text().is_empty() {
+        errors.push(reason.required(""));
+    } else if !is_reason(reason.text()) {
+        errors.push(reason.invalid(REASON));
+    }
+    let message = condition.child("message");
+    if message.text().len() > MESSAGE_MAX {
+        errors.push(FieldError::too_long(&message.path(), MESSAGE_MAX));
+    }
+}
+
+/// `[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?`
+fn is_reason(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_,:".contains(&b))
+        && !text.ends_with([',', ':'])
+}
