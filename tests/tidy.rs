@@ -56,17 +56,19 @@ const PRESET_NAMES_ALLOWED: &[(&str, &str, &str)] = &[
 
 /// Files that may query the preset, with the reason: all other files read a field of `Names`.
 const PRESET_QUERIES: &[(&str, &str)] = &[
-    ("apid/src/config/flags.rs", "the default of `--names`"),
+    ("proto/processflags/src/shared.rs", "the default of `--names`"),
     ("authd/src/config/mod.rs", "further validation when `--names` is invalid"),
     ("authd/src/webhook/mock.rs", "a service of the unit tests"),
 ];
 
 /// Crates of the workspace that each crate may import.
-const CRATES: [(&str, &[&str]); 16] = [
+const CRATES: [(&str, &[&str]); 18] = [
     ("prerequisites", &[]),
+    ("fuzzing", &[]),
     ("apimachinery", &[]),
     ("authproto", &["apimachinery"]),
     ("serving", &["apimachinery"]),
+    ("processflags", &["apimachinery", "serving"]),
     ("bootstrap", &["apimachinery"]),
     ("expressions", &["apimachinery"]),
     ("schema", &["apimachinery"]),
@@ -86,11 +88,12 @@ const CRATES: [(&str, &[&str]); 16] = [
             "storage",
             "expressions",
             "authproto",
+            "processflags",
             "serving",
             "apimachinery",
         ],
     ),
-    ("authd", &["bootstrap", "expressions", "authproto", "serving", "apimachinery"]),
+    ("authd", &["bootstrap", "expressions", "authproto", "processflags", "serving", "apimachinery"]),
     ("bench", &["apid", "apimachinery", "authd", "authproto", "kinds", "serving", "storage"]),
     (
         "tests",

@@ -7,8 +7,7 @@
 //! itself, the supervisor restarts it after a pause, which doubles until authd stays up. When authd rejects
 //! its command line, the supervisor does not restart it: apid cannot serve.
 //!
-//! authd listens at the socket once it has accepted its command line and its files. A caller that must not act
-//! for an invalid command line waits with [`wait_until_listening`].
+//! authd listens at the socket once it has accepted its command line and its files.
 //!
 //! The supervisor kills and restarts an authd that fails its health check for [`HealthPolicy::unanswered`].
 //! An authd that has never responded gets [`HealthPolicy::startup`] in addition. After
@@ -37,8 +36,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The uptime after which the pause starts again with [`FIRST_PAUSE`].
 const STABLE_UPTIME: Duration = Duration::from_secs(5);
-/// Pause between attempts to connect to a starting authd.
-const LISTEN_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// The timeout of authd's exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -104,13 +101,6 @@ pub fn find() -> Result<PathBuf, SpawnError> {
     let on_path = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let on_path = on_path.unwrap_or_default().into_iter().map(|folder| folder.join("authd"));
     beside.into_iter().chain(on_path).find(|candidate| candidate.is_file()).ok_or(SpawnError::NotFound)
-}
-
-/// Waits until authd listens at the socket: it has accepted its command line and its files.
-pub async fn wait_until_listening(socket: &Path) {
-    while tokio::net::UnixStream::connect(socket).await.is_err() {
-        tokio::time::sleep(LISTEN_POLL_INTERVAL).await;
-    }
 }
 
 /// A supervised authd.
@@ -468,19 +458,6 @@ mod tests {
         while starts(folder) < times {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-    }
-
-    #[tokio::test]
-    async fn wait_until_listening_ends_when_socket_accepts() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("s");
-        // A socket file of a process that ended does not accept.
-        drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
-        let early = tokio::time::timeout(Duration::from_millis(50), wait_until_listening(&socket)).await;
-        assert!(early.is_err());
-        std::fs::remove_file(&socket).unwrap();
-        let _service = answer_health_at(&socket);
-        tokio::time::timeout(Duration::from_secs(30), wait_until_listening(&socket)).await.unwrap();
     }
 
     #[tokio::test]

@@ -15,14 +15,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use apimachinery::clock::{SystemClock, SystemRng};
+use apimachinery::document::{Document, DocumentError};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::Parser;
 
 use crate::authz::webhook::Webhooks;
 use crate::authz::{self, Union};
 use crate::command_line::{USAGE, print_parse_result};
-use crate::config::document::{Document, DocumentError, read_file};
-use crate::config::{authentication, authorization};
+use crate::config::{authentication, authorization, file};
 use crate::config_error::ConfigError;
 use crate::metrics::AuthdMetrics;
 use crate::mirror::Mirror;
@@ -112,7 +112,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let context = CheckContext { authentication, policy_file: flags.authorization_policy_file };
     let mut is_valid = true;
     for path in &flags.files {
-        let result = read_file(path)
+        let result = file::read(path)
             .map_err(|error| vec![error.to_string()])
             .and_then(|content| check_file(&content, &context).map_err(|errors| file_errors(path, errors)));
         let file = path.display();

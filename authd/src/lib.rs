@@ -71,7 +71,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => return print_parse_result(&error),
     };
     let clock = Arc::new(SystemClock::new());
-    if serving::log::init(flags.verbosity, flags.logging_format, clock).is_err() {
+    if serving::log::init(flags.shared.log.verbosity, flags.shared.log.logging_format, clock).is_err() {
         eprintln!("authd: logging is already initialized");
     }
     let (config, services) = match configure(flags) {
@@ -117,7 +117,7 @@ fn configure(flags: Flags) -> Result<(Config, BuiltServices), Vec<ConfigError>> 
     let config = Config::check(flags, &SystemClock::new())?;
     let mirror = Mirror::new(Arc::clone(&config.names));
     let registry = serving::metrics::Metrics::showing_hidden(&config.hidden_metrics)
-        .map_err(|error| vec![ConfigError::flag("--show-hidden-metrics-for-version", error)])?;
+        .map_err(|error| vec![ConfigError::flag("--show-hidden-metrics-for-version", error.to_string())])?;
     let metrics = AuthdMetrics::in_registry(registry, authn::Union::methods());
     config.authz.webhooks.set_metrics(metrics.webhooks.clone());
     if let Some(webhook) = &config.authn.token_webhook {

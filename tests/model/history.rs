@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (nothing of a doomed server): the history does not contain responses after the moment of a power
+//! INVARIANT (no response of a failed server): the history does not contain responses after the moment of a power
 //! cut, because that server continued on a lost disk. The outcome of its writes is unknown.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -269,7 +269,7 @@ impl History {
     /// Adds the history of one server, which has ended. `cut` is the time of a power cut.
     pub fn append(&mut self, mut part: History, cut: Option<Time>, dead: Time) {
         let cut = cut.unwrap_or(Time::MAX);
-        // INVARIANT (nothing of a doomed server).
+        // INVARIANT (no response of a failed server).
         for operation in &mut part.operations {
             if operation.outcome == Outcome::Unknown || operation.end > cut {
                 operation.outcome = Outcome::Unknown;

@@ -1,20 +1,17 @@
-//! The flags that apid reads, typed. Names are those of kube-apiserver where it has the flag.
+//! The flags that only apid reads, typed; `processflags` declares the others. Names are those of kube-apiserver where it has the flag.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use apimachinery::codec::Limits;
-use apimachinery::names::{DEFAULT_API_DOMAIN, Preset};
 use clap::{Args, Parser};
+use processflags::{AuthdFlags, SharedFlags};
 use serving::flags::{boolean, duration};
-use serving::log::Format;
-use serving::metrics::Metrics;
 
 use super::service_range::ServiceRange;
 use super::values::{
-    ServiceRanges, byte_size, elements, ip_address, port, request_count, seconds, tree_bytes, verbosity,
-    workers,
+    ServiceRanges, byte_size, elements, ip_address, port, request_count, seconds, tree_bytes, workers,
 };
 
 /// The typed flags of apid.
@@ -29,13 +26,13 @@ pub(super) struct Flags {
     #[command(flatten)]
     pub(super) general: GeneralFlags,
     #[command(flatten)]
+    pub(super) shared: SharedFlags,
+    #[command(flatten)]
     pub(super) serving: ServingFlags,
     #[command(flatten)]
     pub(super) tls: TlsFlags,
     #[command(flatten)]
     pub(super) authd: AuthdConnectionFlags,
-    #[command(flatten)]
-    pub(super) proxy: ProxyFlags,
     #[command(flatten)]
     pub(super) storage: StorageFlags,
     #[command(flatten)]
@@ -46,23 +43,17 @@ pub(super) struct Flags {
     pub(super) controllers: ControllerFlags,
     #[command(flatten)]
     pub(super) monitoring: MonitoringFlags,
+    /// Passed to a spawned authd.
+    #[command(flatten)]
+    pub(super) authd_flags: AuthdFlags,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "General flags")]
 pub(super) struct GeneralFlags {
-    /// Names of groups, labels and namespaces: svc or kubernetes
-    #[arg(long, value_name = "PRESET", default_value_t = Preset::Svc)]
-    pub(super) names: Preset,
-    /// Domain of the svc preset
-    #[arg(long, value_name = "DOMAIN", default_value = DEFAULT_API_DOMAIN)]
-    pub(super) api_domain: String,
     /// Directory of the store; created if missing
     #[arg(long, value_name = "DIR")]
     pub(super) data_dir: Option<PathBuf>,
-    /// Feature gates
-    #[arg(long, value_name = "GATE=BOOL,...")]
-    pub(super) feature_gates: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -103,15 +94,9 @@ pub(super) struct TlsFlags {
     /// Directory for a generated serving certificate (default: DATA-DIR/certs)
     #[arg(long, value_name = "DIR")]
     pub(super) cert_dir: Option<PathBuf>,
-    /// Serving certificate, with its chain
+    /// Serving certificate, with its chain; needs --tls-private-key-file
     #[arg(long, value_name = "FILE")]
     pub(super) tls_cert_file: Option<PathBuf>,
-    /// Private key of --tls-cert-file
-    #[arg(long, value_name = "FILE")]
-    pub(super) tls_private_key_file: Option<PathBuf>,
-    /// CA bundle of client certificates
-    #[arg(long, value_name = "FILE")]
-    pub(super) client_ca_file: Option<PathBuf>,
     /// CA bundle with which pods verify this server; published in every namespace and in token Secrets
     #[arg(long, value_name = "FILE")]
     pub(super) root_ca_file: Option<PathBuf>,
@@ -132,29 +117,6 @@ pub(super) struct AuthdConnectionFlags {
     /// Timeout of requests to authd
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub(super) authd_timeout: Duration,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Flags of authenticating proxies")]
-pub(super) struct ProxyFlags {
-    /// CA bundle of authenticating proxies
-    #[arg(long, value_name = "FILE")]
-    pub(super) requestheader_client_ca_file: Option<PathBuf>,
-    /// Accepted common names of proxy certificates (default: any)
-    #[arg(long, value_name = "NAME,...")]
-    pub(super) requestheader_allowed_names: Vec<String>,
-    /// Proxy headers with the user name; the first one with a value is used
-    #[arg(long, value_name = "HEADER,...")]
-    pub(super) requestheader_username_headers: Vec<String>,
-    /// Proxy headers with the uid
-    #[arg(long, value_name = "HEADER,...")]
-    pub(super) requestheader_uid_headers: Vec<String>,
-    /// Proxy headers with groups; all values of all headers are used
-    #[arg(long, value_name = "HEADER,...")]
-    pub(super) requestheader_group_headers: Vec<String>,
-    /// Prefixes of proxy headers with extra attributes
-    #[arg(long, value_name = "PREFIX,...")]
-    pub(super) requestheader_extra_headers_prefix: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -219,20 +181,7 @@ pub(super) struct ControllerFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Log, audit and metrics flags")]
 pub(super) struct MonitoringFlags {
-    /// Log verbosity: 0 to 9
-    #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value = "0", value_parser = verbosity)]
-    pub(super) verbosity: u8,
-    /// Log format: text or json
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub(super) logging_format: Format,
     /// Audit log, one line of JSON per request; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(super) audit_log_path: Option<String>,
-    /// Show the metrics that are hidden since this version; only the previous version is allowed
-    #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true, value_parser = previous_version)]
-    pub(super) show_hidden_metrics_for_version: String,
-}
-
-fn previous_version(text: &str) -> Result<String, String> {
-    Metrics::showing_hidden(text).map(|_| text.to_owned())
 }

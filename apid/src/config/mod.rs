@@ -6,7 +6,8 @@
 //! a port; the program then exits with [`EXIT_USAGE`]. Flags that are not implemented yet are accepted and listed
 //! in [`Config::unimplemented_flags`].
 //!
-//! [`flags`] declares the flags that apid reads, [`declared_flags`] those that it passes on or ignores.
+//! [`flags`] declares the flags that apid reads, [`declared_flags`] those that it ignores. [`processflags`]
+//! declares the flags that both processes read and those that apid passes on to authd.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::flags::{ProxyFlags, TlsFlags};
+use processflags::SharedFlags;
+
 use super::values::split_list;
 
 /// Configuration to publish.
@@ -27,7 +28,8 @@ pub struct PublishedProxyConfig {
 
 impl PublishedConfig {
     /// Reads the flags.
-    pub(super) fn new(tls: &TlsFlags, proxy: &ProxyFlags) -> Self {
+    pub(super) fn new(root_ca: Option<PathBuf>, shared: &SharedFlags) -> Self {
+        let proxy = &shared.proxy;
         let published_proxy = proxy.requestheader_client_ca_file.clone().map(|client_ca| {
             let lists = [
                 ("requestheader-allowed-names", &proxy.requestheader_allowed_names),
@@ -40,8 +42,8 @@ impl PublishedConfig {
             PublishedProxyConfig { client_ca, lists }
         });
         PublishedConfig {
-            root_ca: tls.root_ca_file.clone(),
-            client_ca: tls.client_ca_file.clone(),
+            root_ca,
+            client_ca: shared.certificates.client_ca_file.clone(),
             proxy: published_proxy,
         }
     }

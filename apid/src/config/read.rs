@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use apimachinery::codec::Limits;
 use apimachinery::names::{Names, Preset};
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
+use processflags::{AuthorizationFlags, ProxyFlags};
 use serving::gates::{FeatureGates, GATES};
 
 use super::declared_flags::{self, FlagState};
-use super::flags::{Flags, ProxyFlags};
+use super::flags::Flags;
 use super::published_config::PublishedConfig;
 use super::values::split_list;
 use super::{Authd, Command, Config};
@@ -61,13 +62,13 @@ impl Reader<'_> {
     /// Builds the configuration. Returns None when a required flag is missing or invalid; the mistakes name
     /// it.
     fn config(&mut self, flags: Flags) -> Option<Config> {
-        let preset = flags.general.names;
-        let names = self.names(preset, &flags.general.api_domain);
+        let preset = flags.shared.names.names;
+        let names = self.names(preset, &flags.shared.names.api_domain);
         if flags.general.data_dir.is_none() {
             self.mistakes.push("`--data-dir` is required: set it to the directory of the store".to_owned());
         }
         let authd = self.authd(&flags);
-        let tls = match (&flags.tls.tls_cert_file, &flags.tls.tls_private_key_file) {
+        let tls = match (&flags.tls.tls_cert_file, &flags.shared.certificates.tls_private_key_file) {
             (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
             (Some(_), None) => {
                 self.mistakes.push("`--tls-cert-file` requires `--tls-private-key-file`".to_owned());
@@ -75,7 +76,7 @@ impl Reader<'_> {
             }
             (None, _) => None,
         };
-        let gates = self.gates(&flags.general.feature_gates);
+        let gates = self.gates(&flags.shared.names.feature_gates);
         for name in declared_flags::names_without_effect(self.matches, FlagState::UnsafeToIgnore) {
             self.mistakes.push(format!(
                 "`--{name}` is not implemented yet; apid does not start, because ignoring the flag would be unsafe"
@@ -86,10 +87,11 @@ impl Reader<'_> {
         let admission_configuration = self.admission(flags.admission.admission_control_config_file, &names);
         let (data_dir, authd, gates) = (flags.general.data_dir?, authd?, gates?);
         let allows_everything =
-            matches!(authd, Authd::Spawned { .. }) && declared_flags::allows_everything(self.matches);
-        let published_config = PublishedConfig::new(&flags.tls, &flags.proxy);
-        let proxy_headers = proxy_headers(&flags.proxy);
-        let client_cas = [flags.tls.client_ca_file, flags.proxy.requestheader_client_ca_file];
+            matches!(authd, Authd::Spawned { .. }) && allows_everything(&flags.authd_flags.authorization);
+        let published_config = PublishedConfig::new(flags.tls.root_ca_file, &flags.shared);
+        let proxy_headers = proxy_headers(&flags.shared.proxy);
+        let client_cas =
+            [flags.shared.certificates.client_ca_file, flags.shared.proxy.requestheader_client_ca_file];
         let (serving, limits) = (flags.serving, flags.limits);
         Some(Config {
             port_file: serving.port_file.unwrap_or_else(|| data_dir.join("apid.port")),
@@ -101,7 +103,7 @@ impl Reader<'_> {
             service_ranges: serving.service_cluster_ip_range.0,
             tls,
             client_cas: client_cas.into_iter().flatten().collect(),
-            hidden_metrics: flags.monitoring.show_hidden_metrics_for_version,
+            hidden_metrics: flags.shared.log.show_hidden_metrics_for_version,
             published_config,
             authd,
             authd_socket: flags.authd.authd_socket,
@@ -128,8 +130,8 @@ impl Reader<'_> {
             audit_log: flags.monitoring.audit_log_path,
             controllers_have_accounts: flags.controllers.use_service_account_credentials,
             proxy_headers,
-            verbosity: flags.monitoring.verbosity,
-            log_json: flags.monitoring.logging_format == serving::log::Format::Json,
+            verbosity: flags.shared.log.verbosity,
+            log_json: flags.shared.log.logging_format == serving::log::Format::Json,
             allows_everything,
             unimplemented_flags,
             warnings: std::mem::take(&mut self.warnings),
@@ -159,9 +161,9 @@ impl Reader<'_> {
     fn authd(&mut self, flags: &Flags) -> Option<Authd> {
         if flags.authd.spawn_authd {
             let program = flags.authd.authd_program.clone();
-            return Some(Authd::Spawned { program, flags: declared_flags::authd_arguments(self.matches) });
+            return Some(Authd::Spawned { program, flags: processflags::given_arguments(self.matches) });
         }
-        for name in declared_flags::authd_flag_names(self.matches) {
+        for name in processflags::given_names(self.matches) {
             self.warnings.push(format!("`--{name}` is a flag of authd; ignored without `--spawn-authd`"));
         }
         if flags.authd.authd_socket.is_none() {
@@ -189,6 +191,13 @@ impl Reader<'_> {
             admission::Configuration::default()
         })
     }
+}
+
+/// Whether a spawned authd allows every request: without an authorization mode, or with AlwaysAllow.
+fn allows_everything(flags: &AuthorizationFlags) -> bool {
+    let modes = split_list(&flags.authorization_mode);
+    (modes.is_empty() && flags.authorization_config.is_none())
+        || modes.iter().any(|mode| mode == "AlwaysAllow")
 }
 
 /// The headers that apid interprets. Empty without a CA bundle, because no client is then a proxy.

@@ -79,7 +79,8 @@ fn spawned_authd_receives_own_and_shared_flags() {
         flags,
         [
             "--anonymous-auth=false",
-            "--authorization-mode=Node,RBAC",
+            "--authorization-mode=Node",
+            "--authorization-mode=RBAC",
             "--names=kubernetes",
             "--token-auth-file=/t",
             "--v=4",
@@ -158,7 +159,7 @@ fn help_shows_defaults_groups_and_feature_gates() {
         format!("[default: {}]", Limits::BODY.elements),
         format!("[default: {}Mi]", Limits::BODY.tree_bytes >> 20),
         "Storage flags:".to_owned(),
-        "Authorization flags, passed to authd:".to_owned(),
+        "Authorization flags of authd:".to_owned(),
         "  AuthorizeNodeWithSelectors=true|false (BETA - default=true)\n".to_owned(),
         "  WatchList=true|false (BETA - default=false)\n".to_owned(),
     ] {

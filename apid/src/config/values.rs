@@ -24,8 +24,6 @@ pub(super) enum ValueError {
     Elements,
     #[error("not a size above 0")]
     TreeBytes,
-    #[error("not a level (0 to 9)")]
-    Verbosity,
     #[error("not a number of bytes")]
     ByteSize,
     #[error("too large")]
@@ -78,10 +76,6 @@ pub(super) fn elements(text: &str) -> Result<usize, ValueError> {
 pub(super) fn tree_bytes(text: &str) -> Result<usize, ValueError> {
     let size = byte_size(text).ok().and_then(|size| usize::try_from(size).ok());
     size.filter(|size| *size > 0).ok_or(ValueError::TreeBytes)
-}
-
-pub(super) fn verbosity(text: &str) -> Result<u8, ValueError> {
-    text.parse().map_err(|_| ValueError::Verbosity)
 }
 
 /// Parses a number of bytes: `1000`, `4K`, `16Mi`.

@@ -19,7 +19,7 @@ use super::request_context::RequestContext;
 use super::respond::{ApiResponse, ResponseOptions};
 use super::shares::UserShare;
 use super::work_pool::{PoolError, PoolLimits, WorkPool};
-use super::{openapi, openid, paths, request_cost, resources};
+use super::{request_cost, resources, routes};
 use crate::auth::{Authenticated, Authorized};
 
 /// Memory cost of preparing the first bytes of a small response, in bytes.
@@ -149,13 +149,13 @@ fn reject(rejected: PoolError) -> Status {
     }
 }
 
-/// Routes a request to its verb or document.
+/// Routes a request to its verb or, outside the resource grammar, to its document.
 ///
 /// # Errors
 ///
 /// The errors of the verb.
 pub(super) async fn route(
-    context: &RequestContext,
+    context: &Arc<RequestContext>,
     by: &Authorized,
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
@@ -164,11 +164,8 @@ pub(super) async fn route(
     }
     if context.info.attributes.resource_request {
         resources::handle(context, by, body).await
-    } else if openapi::is_openapi_request(context) {
-        openapi::handle(context).await
-    } else if openid::is_openid_request(context) {
-        openid::handle(context).await
     } else {
-        paths::handle(context)
+        // Boxed, so that requests for resources do not carry the future of the router.
+        Box::pin(routes::handle(context)).await
     }
 }

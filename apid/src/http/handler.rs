@@ -26,7 +26,7 @@ use super::response_chunks::{self, ChunkProducer};
 use super::shares::Shares;
 #[cfg(test)]
 use super::work_pool::WorkPool;
-use super::{head_limits, paths};
+use super::{head_limits, routes};
 use crate::auth::{Authenticated, Authorized, Credentials, PrefetchedDecision};
 use crate::server_state::{ServedKinds, ServerState};
 
@@ -180,7 +180,7 @@ impl Api {
             request_id: &context.id,
         };
         if context.is_for_health_summary() && self.server_state.auth.unreachable().is_some() {
-            return paths::handle(context);
+            return routes::handle(context).await;
         }
         // Impersonation is authorized first, for the authenticated user, so the request itself is not
         // pre-authorized.

@@ -4,7 +4,8 @@
 //!
 //! [`Api`] is the request handler of the server. `handler` runs the stages in order: request info,
 //! authentication, impersonation, authorization, execution, response. `execution` routes a request to its
-//! verb. Each file has one subject. Only `respond` turns a Status into a response.
+//! verb, and a path outside the resource grammar to the axum router of `routes`. Each file has one subject.
+//! Only `respond` turns a Status into a response.
 //!
 //! # Invariants
 //!
@@ -41,6 +42,7 @@ mod request_info;
 mod resources;
 mod respond;
 mod response_chunks;
+mod routes;
 mod shares;
 mod stream;
 mod websocket;

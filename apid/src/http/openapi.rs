@@ -9,12 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::status::Status;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::negotiate;
 use super::request_context::RequestContext;
 use super::respond::ApiResponse;
-use crate::discovery::openapi::{CompressedDocument, OpenApi};
+use crate::discovery::openapi::{CompressedDocument, OpenApi, OpenApiError};
+
+/// Path of the document of version 2.
+pub(super) const VERSION_2: &str = "/openapi/v2";
+/// Path of the index of version 3.
+pub(super) const VERSION_3: &str = "/openapi/v3";
 
 const JSON: &str = "application/json";
 
@@ -26,32 +31,8 @@ const PROTOBUF_REQUESTED: &str = "application/com.github.proto-openapi.spec.v2@v
 /// Cache lifetime of a document that the URL names by hash.
 const IMMUTABLE_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Whether the request is for an OpenAPI document.
-pub(super) fn is_openapi_request(context: &RequestContext) -> bool {
-    context.info.segments.first().is_some_and(|first| first == "openapi")
-}
-
-/// Handles a request for an OpenAPI document.
-pub(super) async fn handle(context: &RequestContext) -> Result<ApiResponse, Status> {
-    let segments: Vec<&str> = context.info.segments.iter().map(String::as_str).collect();
-    if !matches!(segments.as_slice(), ["openapi", "v2"] | ["openapi", "v3", ..]) {
-        return Ok(ApiResponse::not_found());
-    }
-    if !matches!(context.head.method, Method::GET | Method::HEAD) {
-        return Err(Status::method_not_allowed());
-    }
-    match segments.as_slice() {
-        [_, "v2"] => version_2(context).await,
-        [_, _] => {
-            let index = make(context, OpenApi::v3_index).await?;
-            deliver(context, &index, accept(context, &[(JSON, JSON)])?).await
-        }
-        [_, _, rest @ ..] => group_version(context, rest.join("/")).await,
-        _ => Ok(ApiResponse::not_found()),
-    }
-}
-
-async fn version_2(context: &RequestContext) -> Result<ApiResponse, Status> {
+/// Returns the document of version 2.
+pub(super) async fn version_2(context: &RequestContext) -> Result<ApiResponse, Status> {
     let media_type = accept(context, &[(JSON, JSON), (PROTOBUF_REQUESTED, PROTOBUF), (PROTOBUF, PROTOBUF)])?;
     let document = if media_type == PROTOBUF {
         make(context, OpenApi::v2_protobuf).await?
@@ -61,7 +42,15 @@ async fn version_2(context: &RequestContext) -> Result<ApiResponse, Status> {
     deliver(context, &document, media_type).await
 }
 
-async fn group_version(context: &RequestContext, path: String) -> Result<ApiResponse, Status> {
+/// Returns the index of version 3.
+pub(super) async fn version_3_index(context: &RequestContext) -> Result<ApiResponse, Status> {
+    let index = make(context, OpenApi::v3_index).await?;
+    deliver(context, &index, accept(context, &[(JSON, JSON)])?).await
+}
+
+/// Returns a document of version 3; the segments after `/openapi/v3` name it.
+pub(super) async fn group_version(context: &RequestContext) -> Result<ApiResponse, Status> {
+    let path = context.info.segments.get(2..).unwrap_or_default().join("/");
     let requested = path.clone();
     let Some(document) = make(context, move |api| api.v3_document(&requested)).await? else {
         return Ok(ApiResponse::not_found());
@@ -91,7 +80,7 @@ async fn group_version(context: &RequestContext, path: String) -> Result<ApiResp
 /// Runs work that may build documents on a blocking thread.
 async fn make<T: Send + 'static>(
     context: &RequestContext,
-    work: impl FnOnce(&OpenApi) -> Result<T, String> + Send + 'static,
+    work: impl FnOnce(&OpenApi) -> Result<T, OpenApiError> + Send + 'static,
 ) -> Result<T, Status> {
     let api = Arc::clone(&context.kinds.openapi);
     let made = tokio::task::spawn_blocking(move || work(&api)).await.map_err(Status::internal)?;

@@ -1,7 +1,8 @@
 //! Documents of the service-account token issuer (A-SA-24): OpenID Connect discovery and JWKS.
 
 use apimachinery::status::Status;
-use http::{HeaderValue, Method, header};
+use authproto::auth::KeysResponse;
+use http::{HeaderValue, header};
 
 use super::request_context::RequestContext;
 use super::respond::ApiResponse;
@@ -11,25 +12,26 @@ pub(super) const DISCOVERY: &str = "/.well-known/openid-configuration";
 /// Path of the JWKS.
 pub(super) const KEYS: &str = "/openid/v1/jwks";
 
-/// Whether a request is for one of the documents.
-pub(super) fn is_openid_request(context: &RequestContext) -> bool {
-    matches!(context.head.uri.path(), DISCOVERY | KEYS)
+/// Returns the discovery document; 404 if the issuer has none.
+pub(super) async fn discovery_document(context: &RequestContext) -> Result<ApiResponse, Status> {
+    let documents = issuer_documents(context).await?;
+    Ok(public_document(documents.discovery_document, "application/json"))
 }
 
-/// Handles a request for a document; 404 if it does not exist. The path alone selects the document.
-pub(super) async fn handle(context: &RequestContext) -> Result<ApiResponse, Status> {
-    if !matches!(context.head.method, Method::GET | Method::HEAD) {
-        return Err(Status::method_not_allowed());
-    }
+/// Returns the JWKS; 404 if the issuer has none.
+pub(super) async fn key_set(context: &RequestContext) -> Result<ApiResponse, Status> {
+    Ok(public_document(issuer_documents(context).await?.jwks, "application/jwk-set+json"))
+}
+
+async fn issuer_documents(context: &RequestContext) -> Result<KeysResponse, Status> {
     let server_state = &context.server_state;
-    let documents = server_state.auth.keys(&server_state.server_address).await?;
-    let (document, media_type) = match context.head.uri.path() {
-        DISCOVERY => (documents.discovery_document, "application/json"),
-        _ => (documents.jwks, "application/jwk-set+json"),
-    };
+    server_state.auth.keys(&server_state.server_address).await
+}
+
+fn public_document(document: Vec<u8>, media_type: &'static str) -> ApiResponse {
     if document.is_empty() {
-        return Ok(ApiResponse::not_found());
+        return ApiResponse::not_found();
     }
     let cached = HeaderValue::from_static("public, max-age=3600");
-    Ok(ApiResponse::text_as(200, document, media_type).with_header(header::CACHE_CONTROL, cached))
+    ApiResponse::text_as(200, document, media_type).with_header(header::CACHE_CONTROL, cached)
 }

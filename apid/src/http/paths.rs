@@ -1,4 +1,4 @@
-//! Non-resource paths: discovery, health, version, metrics.
+//! The handlers of discovery, health, version and metrics; `routes` selects them.
 
 use std::collections::BTreeSet;
 
@@ -9,35 +9,10 @@ use serde_json::{Value, json};
 
 use super::encoding::Encoding;
 use super::negotiate::{Format, Offer, Shape, accept};
-use super::protobuf;
 use super::request_context::{HEALTH_ENDPOINTS, RequestContext};
 use super::respond::ApiResponse;
+use super::{openapi, openid, protobuf};
 use crate::discovery::{Document, DocumentEncoding, RELEASE};
-
-/// Handles a non-resource request.
-pub(super) fn handle(context: &RequestContext) -> Result<ApiResponse, Status> {
-    let segments: Vec<&str> = context.info.segments.iter().map(String::as_str).collect();
-    let response = match segments.as_slice() {
-        [] => root(context),
-        ["version"] => version(context),
-        ["metrics"] => metrics(context),
-        [endpoint, rest @ ..] if HEALTH_ENDPOINTS.contains(endpoint) => {
-            return health(context, endpoint, rest);
-        }
-        ["api" | "apis", ..] => return discovery(context, &segments),
-        _ => return Ok(ApiResponse::not_found()),
-    };
-    reading(context)?;
-    response
-}
-
-/// Rejects methods other than GET and HEAD.
-fn reading(context: &RequestContext) -> Result<(), Status> {
-    match context.head.method {
-        Method::GET | Method::HEAD => Ok(()),
-        _ => Err(Status::method_not_allowed()),
-    }
-}
 
 /// Returns a document that is no API kind.
 fn plain(context: &RequestContext, value: &Value) -> Result<ApiResponse, Status> {
@@ -45,17 +20,19 @@ fn plain(context: &RequestContext, value: &Value) -> Result<ApiResponse, Status>
     Ok(ApiResponse::document(200, value.to_string(), negotiated.format))
 }
 
-fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
+/// Returns the paths of the server.
+pub(super) fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
     let mut paths: BTreeSet<String> = context.kinds.discovery().paths().map(str::to_owned).collect();
     for endpoint in HEALTH_ENDPOINTS {
         paths.insert(format!("/{endpoint}"));
     }
-    paths.extend([super::openid::DISCOVERY, super::openid::KEYS].map(str::to_owned));
-    paths.extend(["/metrics", "/openapi/v2", "/openapi/v3", "/version"].map(str::to_owned));
+    paths.extend([openid::DISCOVERY, openid::KEYS].map(str::to_owned));
+    paths.extend(["/metrics", openapi::VERSION_2, openapi::VERSION_3, "/version"].map(str::to_owned));
     plain(context, &json!({"paths": paths}))
 }
 
-fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
+/// Returns the version of Kubernetes that the API follows, and the platform.
+pub(super) fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
     plain(
         context,
         &json!({
@@ -77,20 +54,20 @@ fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
 }
 
 /// Returns the metrics of this process and authd's counters of configuration reloads.
-fn metrics(context: &RequestContext) -> Result<ApiResponse, Status> {
+pub(super) fn metrics(context: &RequestContext) -> Result<ApiResponse, Status> {
     let server_state = &context.server_state;
     let text = server_state.metrics.text() + &server_state.auth.reload_metrics();
     Ok(ApiResponse::text_as(200, text, serving::metrics::MEDIA_TYPE))
 }
 
-fn health(context: &RequestContext, endpoint: &str, rest: &[&str]) -> Result<ApiResponse, Status> {
-    reading(context)?;
+/// Responds to a health check; the segments after the endpoint name a single check.
+pub(super) fn health(context: &RequestContext, endpoint: &str) -> Result<ApiResponse, Status> {
     let checks = match endpoint {
         "livez" => &context.server_state.health.livez,
         "readyz" => &context.server_state.health.readyz,
         _ => &context.server_state.health.healthz,
     };
-    let check = (!rest.is_empty()).then(|| rest.join("/"));
+    let check = context.info.segments.get(1..).filter(|rest| !rest.is_empty()).map(|rest| rest.join("/"));
     let own_name = context.server_state.names.behaviour.verbose_ends_with_own_name;
     let query = context.head.uri.query().unwrap_or("");
     let response = checks.answer(endpoint, check.as_deref(), query, own_name);
@@ -99,16 +76,24 @@ fn health(context: &RequestContext, endpoint: &str, rest: &[&str]) -> Result<Api
     Ok(ApiResponse::text(response.status, response.body).with_header(header::X_CONTENT_TYPE_OPTIONS, options))
 }
 
-fn discovery(context: &RequestContext, segments: &[&str]) -> Result<ApiResponse, Status> {
+/// Returns a discovery document.
+///
+/// # Errors
+///
+/// 404 for an unknown group or version, then 405 for methods other than GET and HEAD.
+pub(super) fn discovery(context: &RequestContext) -> Result<ApiResponse, Status> {
+    let segments: Vec<&str> = context.info.segments.iter().map(String::as_str).collect();
     let path = format!("/{}", segments.join("/"));
     let discovery = context.kinds.discovery();
     let Some(document) = discovery.document(&path) else {
-        return match segments {
+        return match segments.as_slice() {
             ["apis", group, ..] if !discovery.has_group(group) => Ok(ApiResponse::not_found()),
             _ => Err(Status::unknown_resource()),
         };
     };
-    reading(context)?;
+    if !matches!(context.head.method, Method::GET | Method::HEAD) {
+        return Err(Status::method_not_allowed());
+    }
     let offer = if segments.len() == 1 { Offer::Discovery } else { Offer::Plain };
     let negotiated = accept(&context.head.headers, offer, context.encoding_support())?;
     let aggregated = match negotiated.shape {

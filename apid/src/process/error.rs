@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use apimachinery::status::Status;
 use serving::certs::CertError;
+use serving::metrics::HiddenMetricsError;
 use serving::tls::TlsError;
 use storage::engine::fjall::OpenError;
 use tokio::task::JoinError;
@@ -61,7 +62,7 @@ pub(super) enum ProcessError {
     Definitions(Box<Status>),
     /// The version of hidden metrics is not the previous one.
     #[error("{0}")]
-    Metrics(String),
+    Metrics(HiddenMetricsError),
     /// The system gave no random bytes.
     #[error("the system gave no random bytes")]
     Random,

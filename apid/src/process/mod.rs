@@ -125,18 +125,18 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
     };
     let auth = Auth::connect(options, Arc::clone(&revisions), Arc::clone(&clock))
         .map_err(|_| ProcessError::Random)?;
-    if is_new_store {
-        authd.wait_for_start(&auth).await?;
-    }
-    // The store waits for the disk while certificates and the first random bytes use a processor. With an
-    // existing store, authd starts meanwhile.
-    let (store, tls) = tokio::try_join!(
-        components::open_store(&config, &names, &clock, &revisions, &cache),
-        components::load_tls(&config, &clock)
-    )?;
-    if !is_new_store {
-        authd.wait_for_start(&auth).await?;
-    }
+    // Certificates are loaded or made while authd starts and while the store waits for the disk.
+    let open_store = components::open_store(&config, &names, &clock, &revisions, &cache);
+    let start = authd.wait_for_start(&auth);
+    let store = async {
+        if is_new_store {
+            start.await?;
+            open_store.await
+        } else {
+            tokio::try_join!(open_store, start).map(|(store, ())| store)
+        }
+    };
+    let (store, tls) = tokio::try_join!(store, components::load_tls(&config, &clock))?;
 
     let _reload = tls.spawn_watch();
     let audit = match &config.audit_log {

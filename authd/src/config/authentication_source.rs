@@ -9,27 +9,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use processflags::OidcFlags;
 use serving::reload::Snapshot;
 
 use super::authentication::{Configuration, Context, read};
-use super::{document, oidc};
+use super::{file, oidc};
 use crate::authn::Anonymous;
 use crate::authn::jwt::validated::ValidatedAuthenticator;
 use crate::config_error::ConfigError;
 
 /// The flag with the file.
 const FLAG: &str = "--authentication-config";
-
-/// The flags as written.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct Flags {
-    /// File with JWT authenticators and the paths of anonymous requests; reloaded when it changes.
-    #[arg(long, value_name = "FILE")]
-    pub authentication_config: Option<PathBuf>,
-    /// One JWT authenticator without a file.
-    #[command(flatten)]
-    pub oidc: oidc::Flags,
-}
 
 /// The source of the authentication configuration.
 #[derive(Debug)]
@@ -55,23 +45,24 @@ pub struct LoadedConfiguration {
 }
 
 impl Source {
-    /// Reads flags and file at start. `gate` is `StructuredAuthenticationConfiguration`.
+    /// Reads flags and file at start. `file` is `--authentication-config`, and `gate` is `StructuredAuthenticationConfiguration`.
     pub fn open(
-        flags: Flags,
+        file: Option<PathBuf>,
+        oidc_flags: &OidcFlags,
         gate: bool,
         anonymous: (Option<bool>, bool),
         context: Context,
         errors: &mut Vec<ConfigError>,
     ) -> (Self, LoadedConfiguration) {
-        let path = flags.authentication_config.filter(|path| !path.as_os_str().is_empty());
+        let path = file.filter(|path| !path.as_os_str().is_empty());
         let (anonymous_flag, anonymous_default) = anonymous;
         let snapshot = path.clone().map(|path| Snapshot::new([path]));
         let source = Source { context, path, anonymous_flag, anonymous_default, snapshot };
         let mut first =
             LoadedConfiguration { anonymous: source.anonymous(None), ..LoadedConfiguration::default() };
         match &source.path {
-            None => first.authenticators.extend(flags.oidc.read(&source.context, errors)),
-            Some(_) if flags.oidc.is_any_set() => {
+            None => first.authenticators.extend(oidc::read(oidc_flags, &source.context, errors)),
+            Some(_) if oidc_flags.is_any_set() => {
                 let problem = "--authentication-config and the oidc flags exclude each other";
                 errors.push(ConfigError::Combination(problem.to_owned()));
             }
@@ -79,7 +70,7 @@ impl Source {
                 FLAG,
                 "needs --feature-gates=StructuredAuthenticationConfiguration=true",
             )),
-            Some(path) => match document::read_file(path)
+            Some(path) => match file::read(path)
                 .map_err(|error| vec![error])
                 .and_then(|content| source.decode(&content))
             {

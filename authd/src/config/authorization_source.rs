@@ -9,26 +9,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use apimachinery::document::Document;
 use apimachinery::names::Names;
+use processflags::AuthorizationFlags;
 use serving::reload::Snapshot;
 
 use super::authorization::{missing_types, read as read_modes};
-use super::document::{self, Document};
+use super::file;
 use crate::authz::Modes;
 use crate::config_error::ConfigError;
-
-/// The flags as written.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct Flags {
-    /// File with the ordered authorizers and their webhooks, instead of --authorization-mode; reloaded when
-    /// it changes.
-    #[arg(long, value_name = "FILE")]
-    pub authorization_config: Option<PathBuf>,
-    /// Ordered list of modes. AlwaysAllow (every request is allowed) and AlwaysDeny are for testing only.
-    /// Default: AlwaysAllow.
-    #[arg(long, value_name = "MODE,...")]
-    pub authorization_mode: Option<String>,
-}
 
 /// The source of the authorizers.
 #[derive(Debug)]
@@ -44,7 +33,7 @@ impl Source {
     /// Reads flags and file at start. `webhook_flags`: whether a webhook flag is set. `anonymous_follows`:
     /// whether `--anonymous-auth` is unset. An empty list of authorizers is accompanied by mistakes.
     pub fn open(
-        flags: &Flags,
+        flags: &AuthorizationFlags,
         webhook_flags: bool,
         anonymous_follows: bool,
         names: Arc<Names>,
@@ -54,14 +43,14 @@ impl Source {
         let file = path.map(|path| (path.clone(), Some(Snapshot::new([path]))));
         let source = Source { names, anonymous_follows, file };
         let modes = match &source.file {
-            None => Modes::parse(flags.authorization_mode.as_deref()),
-            Some(_) if flags.authorization_mode.is_some() || webhook_flags => {
+            None => Modes::parse(flags.modes().as_deref()),
+            Some(_) if !flags.authorization_mode.is_empty() || webhook_flags => {
                 let problem = "--authorization-config can not be specified when --authorization-mode or \
                                --authorization-webhook-* flags are defined";
                 Err(vec![ConfigError::Combination(problem.to_owned())])
             }
             Some((path, _)) => {
-                let content = document::read_file(path).map_err(|error| vec![error]);
+                let content = file::read(path).map_err(|error| vec![error]);
                 let modes = content.and_then(|content| source.decode(path, &content));
                 modes.map_err(|problems| {
                     let flag_error =

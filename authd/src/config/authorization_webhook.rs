@@ -1,12 +1,10 @@
 //! The flags of the authorization webhook.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use apimachinery::names::Names;
+use processflags::AuthorizationWebhookFlags;
 use serving::client_config::ClientConfig;
-use serving::flags::duration;
 
 use super::authorization::{AUTHORIZED_TTL, UNAUTHORIZED_TTL};
 use super::webhook_version;
@@ -17,87 +15,59 @@ use crate::webhook::{TOTAL_TIMEOUT, server_problem};
 /// The flag with the client configuration file.
 const CONFIG_FILE: &str = "--authorization-webhook-config-file";
 
-/// The flags as written.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct Flags {
-    /// Client configuration file of the authorization webhook.
-    #[arg(long, value_name = "FILE")]
-    pub authorization_webhook_config_file: Option<PathBuf>,
-    /// TTL of cached allows; 0 disables the cache. Default: 5m0s.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub authorization_webhook_cache_authorized_ttl: Option<Duration>,
-    /// TTL of other cached responses; 0 disables the cache. Default: 30s.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
-    /// Version of the SubjectAccessReview, `v1` or `v1beta1`. Default: `v1beta1`.
-    #[arg(long, value_name = "VERSION")]
-    pub authorization_webhook_version: Option<String>,
-}
-
-impl Flags {
-    /// Whether a flag is set: the flags exclude a configuration file.
-    pub fn is_any_set(&self) -> bool {
-        self.authorization_webhook_config_file.is_some()
-            || self.authorization_webhook_cache_authorized_ttl.is_some()
-            || self.authorization_webhook_cache_unauthorized_ttl.is_some()
-            || self.authorization_webhook_version.is_some()
-    }
-
-    /// Returns the settings of the webhook. `is_listed`: `--authorization-mode` lists mode Webhook.
-    pub fn settings(&self, is_listed: bool, names: &Names, errors: &mut Vec<ConfigError>) -> Option<Webhook> {
-        let version = webhook_version::parse(
-            self.authorization_webhook_version.as_deref(),
-            "--authorization-webhook-version",
-            errors,
-        );
-        let file = match (&self.authorization_webhook_config_file, is_listed) {
-            (Some(file), true) => file.clone(),
-            (Some(_), false) => {
-                errors.push(ConfigError::flag(
-                    CONFIG_FILE,
-                    "only used by mode Webhook, which --authorization-mode does not list",
-                ));
-                return None;
-            }
-            (None, true) => {
-                errors.push(ConfigError::flag(CONFIG_FILE, "required by mode Webhook"));
-                return None;
-            }
-            (None, false) => return None,
-        };
-        if let Ok(target) = ClientConfig::load(&file).and_then(|config| config.target(None, names))
-            && let Some(problem) = server_problem(names, &target.cluster.server)
-        {
-            errors.push(ConfigError::flag_file(CONFIG_FILE, &file, problem));
+/// Returns the settings of the webhook. `is_listed`: `--authorization-mode` lists mode Webhook.
+pub(super) fn settings(
+    flags: &AuthorizationWebhookFlags,
+    is_listed: bool,
+    names: &Names,
+    errors: &mut Vec<ConfigError>,
+) -> Option<Webhook> {
+    let version = webhook_version::parse(
+        flags.authorization_webhook_version.as_deref(),
+        "--authorization-webhook-version",
+        errors,
+    );
+    let file = match (&flags.authorization_webhook_config_file, is_listed) {
+        (Some(file), true) => file.clone(),
+        (Some(_), false) => {
+            errors.push(ConfigError::flag(
+                CONFIG_FILE,
+                "only used by mode Webhook, which --authorization-mode does not list",
+            ));
+            return None;
         }
-        Some(Webhook {
-            client_config: file,
-            version,
-            authorized_ttl: self.authorization_webhook_cache_authorized_ttl.unwrap_or(AUTHORIZED_TTL),
-            unauthorized_ttl: self.authorization_webhook_cache_unauthorized_ttl.unwrap_or(UNAUTHORIZED_TTL),
-            timeout: TOTAL_TIMEOUT,
-            on_failure: OnFailure::NoOpinion,
-            conditions: Arc::default(),
-        })
+        (None, true) => {
+            errors.push(ConfigError::flag(CONFIG_FILE, "required by mode Webhook"));
+            return None;
+        }
+        (None, false) => return None,
+    };
+    if let Ok(target) = ClientConfig::load(&file).and_then(|config| config.target(None, names))
+        && let Some(problem) = server_problem(names, &target.cluster.server)
+    {
+        errors.push(ConfigError::flag_file(CONFIG_FILE, &file, problem));
     }
+    Some(Webhook {
+        client_config: file,
+        version,
+        authorized_ttl: flags.authorization_webhook_cache_authorized_ttl.unwrap_or(AUTHORIZED_TTL),
+        unauthorized_ttl: flags.authorization_webhook_cache_unauthorized_ttl.unwrap_or(UNAUTHORIZED_TTL),
+        timeout: TOTAL_TIMEOUT,
+        on_failure: OnFailure::NoOpinion,
+        conditions: Arc::default(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::parse_flags;
     use crate::config_error::error_texts;
     use crate::webhook::Version;
     use apimachinery::names::Preset;
-    use clap::Parser;
 
-    #[derive(Parser)]
-    struct CommandLine {
-        #[command(flatten)]
-        flags: Flags,
-    }
-
-    fn flags(arguments: &[&str]) -> Flags {
-        CommandLine::try_parse_from(["x"].iter().chain(arguments)).unwrap_or_else(|e| panic!("{e}")).flags
+    fn flags(arguments: &[&str]) -> AuthorizationWebhookFlags {
+        parse_flags(arguments).unwrap()
     }
 
     #[test]
@@ -105,7 +75,7 @@ mod tests {
         let mut errors = Vec::new();
         let kubernetes = Names::new(Preset::Kubernetes, "").unwrap();
         let webhook = flags(&["--authorization-webhook-config-file=/f"]);
-        let webhook = webhook.settings(true, &kubernetes, &mut errors).unwrap();
+        let webhook = settings(&webhook, true, &kubernetes, &mut errors).unwrap();
         assert_eq!(webhook.version, Version::V1Beta1);
         assert_eq!((webhook.authorized_ttl.as_secs(), webhook.unauthorized_ttl.as_secs()), (300, 30));
         assert_eq!(webhook.on_failure, OnFailure::NoOpinion);
@@ -115,7 +85,7 @@ mod tests {
             "--authorization-webhook-cache-unauthorized-ttl=0",
             "--authorization-webhook-version=v1",
         ]);
-        let webhook = changed.settings(true, &kubernetes, &mut errors).unwrap();
+        let webhook = settings(&changed, true, &kubernetes, &mut errors).unwrap();
         assert_eq!((webhook.authorized_ttl.as_secs(), webhook.unauthorized_ttl.as_secs()), (5, 0));
         assert_eq!(webhook.version, Version::V1);
         assert_eq!(errors, []);
@@ -153,7 +123,7 @@ mod tests {
             (vec![query.as_str()], true, &kubernetes, ""),
         ] {
             let mut errors = Vec::new();
-            let _ = flags(&arguments).settings(is_listed, names, &mut errors);
+            let _ = settings(&flags(&arguments), is_listed, names, &mut errors);
             let errors = error_texts(errors);
             assert_eq!(errors.len(), usize::from(!expected.is_empty()), "{errors:?}");
             assert!(errors.iter().all(|error| error.contains(expected)), "{errors:?} for {expected}");

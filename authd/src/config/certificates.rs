@@ -10,45 +10,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use processflags::ProxyFlags;
 use serving::reload::Snapshot;
 
 use crate::authn::{ProxySettings, Trust, TrustFiles};
 use crate::config_error::ConfigError;
 
-/// The flags as written.
-#[derive(Debug, Default, clap::Args)]
-pub struct Flags {
-    /// PEM file of the CAs that sign client certificates. Reloaded when it changes.
-    #[arg(long, value_name = "FILE")]
-    pub client_ca_file: Option<PathBuf>,
-    /// PEM or DER file of revocation lists of those CAs: a certificate on a list is rejected, whichever user
-    /// it names. Reloaded when it changes.
-    #[arg(long, value_name = "FILE")]
-    pub client_crl_file: Option<PathBuf>,
-    /// PEM file of the CAs that sign the certificates of authenticating proxies. Reloaded when it changes.
-    #[arg(long, value_name = "FILE")]
-    pub requestheader_client_ca_file: Option<PathBuf>,
-    /// Common names that a proxy certificate may have. Default: any.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    pub requestheader_allowed_names: Vec<String>,
-    /// Headers in which a proxy names the user; the first with a value counts. Suggested: X-Remote-User.
-    #[arg(long, value_name = "HEADER,...", value_delimiter = ',')]
-    pub requestheader_username_headers: Vec<String>,
-    /// The same for the uid. Suggested: X-Remote-Uid.
-    #[arg(long, value_name = "HEADER,...", value_delimiter = ',')]
-    pub requestheader_uid_headers: Vec<String>,
-    /// Headers all of whose values are groups. Suggested: X-Remote-Group.
-    #[arg(long, value_name = "HEADER,...", value_delimiter = ',')]
-    pub requestheader_group_headers: Vec<String>,
-    /// Prefixes of headers with extra attributes. Suggested: X-Remote-Extra-.
-    #[arg(long, value_name = "PREFIX,...", value_delimiter = ',')]
-    pub requestheader_extra_headers_prefix: Vec<String>,
+/// The flags of client certificates.
+#[derive(Debug, Default)]
+pub(super) struct CertificateFlags {
+    pub(super) client_ca_file: Option<PathBuf>,
+    pub(super) client_crl_file: Option<PathBuf>,
+    pub(super) proxy: ProxyFlags,
 }
 
 /// Reads the files after it takes the snapshot.
 /// `uids`: whether the feature gate `RemoteRequestHeaderUID` is on.
 pub(super) fn check(
-    flags: Flags,
+    flags: CertificateFlags,
     uids: bool,
     now: Timestamp,
     errors: &mut Vec<ConfigError>,
@@ -56,24 +35,24 @@ pub(super) fn check(
 ) -> (Arc<Trust>, ProxySettings, Snapshot) {
     if flags.client_crl_file.is_some()
         && flags.client_ca_file.is_none()
-        && flags.requestheader_client_ca_file.is_none()
+        && flags.proxy.requestheader_client_ca_file.is_none()
     {
         errors.push(ConfigError::flag(
             "--client-crl-file",
             "requires --client-ca-file or --requestheader-client-ca-file",
         ));
     }
-    if !flags.requestheader_uid_headers.is_empty() && !uids {
+    if !flags.proxy.requestheader_uid_headers.is_empty() && !uids {
         errors.push(ConfigError::flag(
             "--requestheader-uid-headers",
             "needs the feature gate RemoteRequestHeaderUID",
         ));
     }
     let headers = [
-        ("username-headers", &flags.requestheader_username_headers),
-        ("uid-headers", &flags.requestheader_uid_headers),
-        ("group-headers", &flags.requestheader_group_headers),
-        ("extra-headers-prefix", &flags.requestheader_extra_headers_prefix),
+        ("username-headers", &flags.proxy.requestheader_username_headers),
+        ("uid-headers", &flags.proxy.requestheader_uid_headers),
+        ("group-headers", &flags.proxy.requestheader_group_headers),
+        ("extra-headers-prefix", &flags.proxy.requestheader_extra_headers_prefix),
     ];
     for (flag, names) in headers {
         let bad = names.iter().filter(|name| http::HeaderName::from_bytes(name.trim().as_bytes()).is_err());
@@ -82,8 +61,10 @@ pub(super) fn check(
             ConfigError::flag(format!("--requestheader-{flag}"), problem)
         }));
     }
-    let (authority, user) =
-        (flags.requestheader_client_ca_file.is_some(), !flags.requestheader_username_headers.is_empty());
+    let (authority, user) = (
+        flags.proxy.requestheader_client_ca_file.is_some(),
+        !flags.proxy.requestheader_username_headers.is_empty(),
+    );
     if authority != user {
         let missing =
             if authority { "--requestheader-username-headers" } else { "--requestheader-client-ca-file" };
@@ -92,16 +73,16 @@ pub(super) fn check(
     let to_lower_case =
         |names: Vec<String>| names.iter().map(|name| name.trim().to_ascii_lowercase()).collect::<Vec<_>>();
     let proxy = ProxySettings {
-        allowed_names: flags.requestheader_allowed_names,
-        username: to_lower_case(flags.requestheader_username_headers),
-        uid: to_lower_case(flags.requestheader_uid_headers),
-        groups: to_lower_case(flags.requestheader_group_headers),
-        extra_prefixes: to_lower_case(flags.requestheader_extra_headers_prefix),
+        allowed_names: flags.proxy.requestheader_allowed_names,
+        username: to_lower_case(flags.proxy.requestheader_username_headers),
+        uid: to_lower_case(flags.proxy.requestheader_uid_headers),
+        groups: to_lower_case(flags.proxy.requestheader_group_headers),
+        extra_prefixes: to_lower_case(flags.proxy.requestheader_extra_headers_prefix),
     };
     let files = TrustFiles {
         client_ca: flags.client_ca_file,
         revoked: flags.client_crl_file,
-        proxy_ca: flags.requestheader_client_ca_file,
+        proxy_ca: flags.proxy.requestheader_client_ca_file,
     };
     let before_read = Snapshot::new(files.paths());
     let trust = Trust::load(files, proxy.allowed_names.is_empty(), now).unwrap_or_else(|problems| {
@@ -116,7 +97,7 @@ mod tests {
     use super::*;
     use crate::config_error::error_texts;
 
-    fn check_flags(flags: Flags, uids: bool) -> (Vec<String>, Vec<String>, ProxySettings) {
+    fn check_flags(flags: CertificateFlags, uids: bool) -> (Vec<String>, Vec<String>, ProxySettings) {
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         let (_, proxy, _) = check(flags, uids, Timestamp::UNIX_EPOCH, &mut errors, &mut warnings);
         (error_texts(errors), warnings, proxy)
@@ -124,12 +105,15 @@ mod tests {
 
     #[test]
     fn authenticating_proxy_requires_ca_file_and_username_header() {
-        let (errors, warnings, _) = check_flags(Flags::default(), true);
+        let (errors, warnings, _) = check_flags(CertificateFlags::default(), true);
         assert!(errors.is_empty() && warnings.is_empty());
-        let headers = || Flags {
-            requestheader_username_headers: vec!["X-Remote-User".into(), " x-USER".into()],
-            requestheader_uid_headers: vec!["X-Remote-Uid".into()],
-            ..Flags::default()
+        let with_proxy = |proxy| CertificateFlags { proxy, ..CertificateFlags::default() };
+        let headers = || {
+            with_proxy(ProxyFlags {
+                requestheader_username_headers: vec!["X-Remote-User".into(), " x-USER".into()],
+                requestheader_uid_headers: vec!["X-Remote-Uid".into()],
+                ..ProxyFlags::default()
+            })
         };
         let (errors, warnings, proxy) = check_flags(headers(), true);
         assert!(errors.is_empty(), "{errors:?}");
@@ -140,16 +124,17 @@ mod tests {
         assert_eq!(proxy.username, ["x-remote-user", "x-user"], "header names are case-insensitive");
         let (errors, ..) = check_flags(headers(), false);
         assert_eq!(errors, ["--requestheader-uid-headers: needs the feature gate RemoteRequestHeaderUID"]);
-        let bad =
-            Flags { requestheader_group_headers: vec!["X Group".into(), String::new()], ..Flags::default() };
-        assert_eq!(check_flags(bad, true).0.len(), 2);
-        let missing = Flags {
-            requestheader_client_ca_file: Some("/nope".into()),
-            client_ca_file: Some("/nope".into()),
-            ..Flags::default()
-        };
+        let invalid = with_proxy(ProxyFlags {
+            requestheader_group_headers: vec!["X Group".into(), String::new()],
+            ..ProxyFlags::default()
+        });
+        assert_eq!(check_flags(invalid, true).0.len(), 2);
+        let proxy =
+            ProxyFlags { requestheader_client_ca_file: Some("/nope".into()), ..ProxyFlags::default() };
+        let missing = CertificateFlags { client_ca_file: Some("/nope".into()), ..with_proxy(proxy) };
         assert_eq!(check_flags(missing, true).0.len(), 2, "each missing file is reported");
-        let alone = Flags { client_crl_file: Some("/nope".into()), ..Flags::default() };
-        assert_eq!(check_flags(alone, true).0.len(), 2, "no CA file, and a missing file");
+        let revocation_only =
+            CertificateFlags { client_crl_file: Some("/nope".into()), ..CertificateFlags::default() };
+        assert_eq!(check_flags(revocation_only, true).0.len(), 2, "no CA file, and a missing file");
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! # Contract
 //!
-//! [`Config::check`] reports all errors at once. A flag without effect in this version is accepted with a
+//! [`processflags`] declares the flags that apid passes on. [`Config::check`] reports all errors at once. A flag without effect in this version is accepted with a
 //! line in [`Config::warnings`]. An unknown flag and an unsupported mode are errors.
 
 pub mod authentication;
@@ -12,7 +12,7 @@ pub mod authorization;
 pub mod authorization_source;
 mod authorization_webhook;
 mod certificates;
-pub mod document;
+pub mod file;
 pub mod oidc;
 mod service_accounts;
 mod token_webhook;
@@ -25,9 +25,9 @@ use std::sync::Arc;
 use apimachinery::clock::{Clock, SystemClock, SystemRng};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::Parser;
+use processflags::{AuthdFlags, AuthenticationFlags, SharedFlags};
 use serving::gates::{FeatureGates, Gate};
 use serving::reload::Snapshot;
-use serving::{flags, log};
 
 use crate::authn::webhook::TokenWebhook;
 use crate::authn::{JwtSettings, Settings, TokenFile};
@@ -38,7 +38,9 @@ use crate::controllers::{self, tokens::EnabledControllers};
 use crate::webhook::WebhookContext;
 use authentication::Context;
 use authentication_source::{LoadedConfiguration, Source};
+use certificates::CertificateFlags;
 pub use service_accounts::KeyFiles;
+use service_accounts::TokenFlags;
 
 /// The flag with the policy file of mode ABAC.
 const POLICY_FILE: &str = "--authorization-policy-file";
@@ -47,71 +49,21 @@ const POLICY_FILE: &str = "--authorization-policy-file";
 #[derive(Debug, Parser)]
 #[command(name = "authd", version, about = "Identifies and authorizes every request of apid.", after_help = after_help())]
 pub struct Flags {
-    /// Unix socket for apid; created with mode 0600.
+    /// Unix socket for apid; created with mode 0600
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
-    /// Names preset: `svc` or `kubernetes`.
-    #[arg(long, default_value = "svc")]
-    pub names: String,
-    /// Domain of API groups and labels under the `svc` preset.
-    #[arg(long, default_value = DEFAULT_API_DOMAIN)]
-    pub api_domain: String,
-    /// CSV file of static tokens: token,user,uid and groups. Read once at start.
-    #[arg(long, value_name = "FILE")]
-    pub token_auth_file: Option<PathBuf>,
-    /// Client certificates and authenticating proxies.
-    #[command(flatten)]
-    pub certificates: certificates::Flags,
-    /// Whether requests without credentials are allowed as system:anonymous.
-    /// Default: true, and false if the mode is AlwaysAllow.
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]
-    pub anonymous_auth: Option<bool>,
-    /// The authorization modes.
-    #[command(flatten)]
-    pub authorization: authorization_source::Flags,
-    /// The policy file of mode ABAC: one JSON object per line. Read at start.
-    #[arg(long, value_name = "FILE")]
-    pub authorization_policy_file: Option<PathBuf>,
-    /// Audiences that a token must be valid for. Default: the issuer.
-    #[arg(long, value_delimiter = ',')]
-    pub api_audiences: Vec<String>,
-    /// OpenID Connect and other JWT authenticators.
-    #[command(flatten)]
-    pub authentication: authentication_source::Flags,
-    /// The token webhook.
-    #[command(flatten)]
-    pub token_webhook: token_webhook::Flags,
-    /// The authorization webhook.
-    #[command(flatten)]
-    pub authorization_webhook: authorization_webhook::Flags,
-    /// Service-account tokens.
-    #[command(flatten)]
-    pub service_accounts: service_accounts::Flags,
-    /// Whether bootstrap tokens are accepted. Default: false.
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]
-    pub enable_bootstrap_token_auth: Option<bool>,
-    /// Controllers to run: `*` for those on by default, `name` for one more (`tokencleaner`, `bootstrapsigner`), `-name`
-    /// for one less. Default: `*`.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', allow_hyphen_values = true)]
-    pub controllers: Vec<String>,
-    /// Feature gates: Gate=true,...
-    #[arg(long)]
-    pub feature_gates: Vec<String>,
-    /// Address of the listener for /metrics and health; loopback only. Default: no listener.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub metrics_address: Option<String>,
-    /// Also show the metrics hidden since this version, which must be the previous one.
-    #[arg(long, value_name = "VERSION", default_value = "")]
-    pub show_hidden_metrics_for_version: String,
-    /// Exit at end of file of standard input, so that the process ends with its parent.
+    /// Exit at end of file of standard input, so that the process ends with its parent
     #[arg(long)]
     pub exit_on_stdin_eof: bool,
-    /// Log verbosity.
-    #[arg(short = 'v', long = "v", default_value_t = 0)]
-    pub verbosity: u8,
-    /// Log lines as `text` or `json`.
-    #[arg(long, default_value = "text")]
-    pub logging_format: log::Format,
+    /// File of the generated key for service-account tokens, if no other key is set
+    #[arg(long, value_name = "FILE")]
+    pub generated_key_file: Option<PathBuf>,
+    /// The flags that apid reads too.
+    #[command(flatten)]
+    pub shared: SharedFlags,
+    /// The flags that apid passes on.
+    #[command(flatten)]
+    pub own: AuthdFlags,
 }
 
 fn after_help() -> String {
@@ -172,30 +124,25 @@ impl Config {
     pub fn check(flags: Flags, clock: &dyn Clock) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
         let mut warnings = Vec::new();
-        let names = flags
-            .names
-            .parse::<Preset>()
-            .map_err(|error| ConfigError::flag("--names", error.to_string()))
-            .and_then(|preset| {
-                Names::new(preset, &flags.api_domain)
-                    .map_err(|error| ConfigError::flag("--api-domain", error.to_string()))
-            });
-        let names = names.map_err(|error| errors.push(error)).ok();
+        let Flags { socket, exit_on_stdin_eof, generated_key_file, shared, own } = flags;
+        let names = Names::new(shared.names.names, &shared.names.api_domain)
+            .map_err(|error| errors.push(ConfigError::flag("--api-domain", error.to_string())))
+            .ok();
         // After invalid names the other checks run with default names, so that all errors are reported at
         // once.
         let default_names = || Names::new(Preset::Svc, DEFAULT_API_DOMAIN).ok();
         let Some(names) = names.or_else(default_names).map(Arc::new) else { return Err(errors) };
         let (authorization, modes) = authorization_source::Source::open(
-            &flags.authorization,
-            flags.authorization_webhook.is_any_set(),
-            flags.anonymous_auth.is_none(),
+            &own.authorization,
+            own.authorization_webhook.is_any_set(),
+            own.authentication.anonymous_auth.is_none(),
             Arc::clone(&names),
             &mut errors,
         );
         let (mut certificate_uids, mut proxy_uids) = (true, true);
         let (mut structured, mut anonymous_conditions) = (true, true);
         let mut nodes_by_selectors = true;
-        match FeatureGates::parse(&flags.feature_gates.join(",")) {
+        match FeatureGates::parse(&shared.names.feature_gates.join(",")) {
             Ok((gates, notes)) => {
                 certificate_uids = gates.enabled(Gate::AllowParsingUserUidFromCertAuth);
                 structured = gates.enabled(Gate::StructuredAuthenticationConfiguration);
@@ -211,27 +158,24 @@ impl Config {
             Err(gate_errors) => errors
                 .extend(gate_errors.0.into_iter().map(|error| ConfigError::flag("--feature-gates", error))),
         }
-        let hidden_metrics = flags.show_hidden_metrics_for_version;
-        if let Err(error) = serving::metrics::Metrics::showing_hidden(&hidden_metrics) {
-            errors.push(ConfigError::flag("--show-hidden-metrics-for-version", error));
-        }
-        let metrics_address = flags.metrics_address.as_deref().map(loopback).transpose();
+        let metrics_address = own.controllers.metrics_address.as_deref().map(loopback).transpose();
         let metrics_address = metrics_address.map_err(|error| errors.push(error)).ok().flatten();
-        if flags.socket.as_os_str().is_empty() {
+        if socket.as_os_str().is_empty() {
             errors.push(ConfigError::flag("--socket", "the path is empty"));
         }
-        let modes = modes.map(|modes| match flags.authorization.authorization_config {
+        let modes = modes.map(|modes| match own.authorization.authorization_config {
             Some(_) => modes,
             None => {
-                let used = modes.has("Webhook");
-                modes.with_webhook(flags.authorization_webhook.settings(used, &names, &mut errors))
+                let is_listed = modes.has("Webhook");
+                let flags = &own.authorization_webhook;
+                modes.with_webhook(authorization_webhook::settings(flags, is_listed, &names, &mut errors))
             }
         });
         let (Some(modes), true) = (modes, errors.is_empty()) else {
             return Err(errors);
         };
 
-        match (modes.has("ABAC"), &flags.authorization_policy_file) {
+        match (modes.has("ABAC"), &own.authorization.authorization_policy_file) {
             (true, None) => errors.push(ConfigError::flag(POLICY_FILE, "required by mode ABAC")),
             (false, Some(_)) => {
                 errors.push(ConfigError::flag(POLICY_FILE, "only used by mode ABAC, which is not configured"))
@@ -239,16 +183,30 @@ impl Config {
             _ => (),
         }
         warnings.extend(modes.warnings.iter().cloned());
-        let mut api_audiences = flags.api_audiences;
+        let AuthenticationFlags { anonymous_auth, enable_bootstrap_token_auth, .. } = own.authentication;
+        let mut api_audiences = own.authentication.api_audiences;
         if api_audiences.is_empty() {
-            api_audiences = service_accounts::issuers(&flags.service_accounts, &names);
+            api_audiences = service_accounts::issuers(&own.service_accounts, &names);
         }
+        let token_flags = TokenFlags {
+            service_accounts: own.service_accounts,
+            tls_private_key_file: shared.certificates.tls_private_key_file,
+            generated_key_file,
+        };
         let (issuer, key_files, keys) =
-            service_accounts::check(&flags.service_accounts, &api_audiences, &names, &mut errors);
+            service_accounts::check(&token_flags, &api_audiences, &names, &mut errors);
+        let certificate_flags = CertificateFlags {
+            client_ca_file: shared.certificates.client_ca_file,
+            client_crl_file: own.authentication.client_crl_file,
+            proxy: shared.proxy,
+        };
         let (trust, proxy, certificates) =
-            certificates::check(flags.certificates, proxy_uids, clock.now(), &mut errors, &mut warnings);
-        let token_file =
-            flags.token_auth_file.as_deref().map(|path| TokenFile::read(path, api_audiences.clone()));
+            certificates::check(certificate_flags, proxy_uids, clock.now(), &mut errors, &mut warnings);
+        let token_file = own
+            .authentication
+            .token_auth_file
+            .as_deref()
+            .map(|path| TokenFile::read(path, api_audiences.clone()));
         let token_file = token_file.transpose().unwrap_or_else(|error| {
             errors.push(error);
             None
@@ -258,7 +216,7 @@ impl Config {
             clock: Arc::new(SystemClock::new()),
             rng: Arc::new(SystemRng),
         };
-        let token_webhook = flags.token_webhook.settings(&api_audiences, &mut errors);
+        let token_webhook = token_webhook::settings(&own.token_webhook, &api_audiences, &mut errors);
         let token_webhook =
             token_webhook.map(|settings| TokenWebhook::open(settings, &webhook_context)).transpose();
         let token_webhook = token_webhook.unwrap_or_else(|error| {
@@ -267,16 +225,17 @@ impl Config {
         });
         let context = Context {
             names: Arc::clone(&names),
-            disallowed_issuers: service_accounts::issuers(&flags.service_accounts, &names),
+            disallowed_issuers: service_accounts::issuers(&token_flags.service_accounts, &names),
             anonymous_conditions,
         };
-        let anonymous = (flags.anonymous_auth, !modes.has_always_allow());
+        let anonymous = (anonymous_auth, !modes.has_always_allow());
+        let file = own.authentication.authentication_config;
         let (authentication, LoadedConfiguration { authenticators, anonymous }) =
-            Source::open(flags.authentication, structured, anonymous, context, &mut errors);
+            Source::open(file, &own.oidc, structured, anonymous, context, &mut errors);
         if anonymous.enabled && modes.has_always_allow() {
             warnings.push("--anonymous-auth: anonymous requests are allowed everything".to_owned());
         }
-        errors.extend(controllers::names::check_names(&flags.controllers));
+        errors.extend(controllers::names::check_names(&own.controllers.controllers));
         if !errors.is_empty() {
             return Err(errors);
         }
@@ -291,17 +250,17 @@ impl Config {
             token_webhook,
             api_audiences,
             issuer,
-            lookup: flags.service_accounts.service_account_lookup.unwrap_or(true),
-            bootstrap_tokens: flags.enable_bootstrap_token_auth.unwrap_or(false),
+            lookup: token_flags.service_accounts.service_account_lookup.unwrap_or(true),
+            bootstrap_tokens: enable_bootstrap_token_auth.unwrap_or(false),
         };
         let authz = authz::Settings {
             names: Arc::clone(&names),
             nodes_by_selectors,
-            policy_file: flags.authorization_policy_file,
+            policy_file: own.authorization.authorization_policy_file,
             webhooks: Webhooks::new(webhook_context),
         };
         Ok(Config {
-            socket: flags.socket,
+            socket,
             names,
             authz,
             authn,
@@ -309,10 +268,10 @@ impl Config {
             modes,
             authentication,
             reloaded_files: ReloadedFiles { certificates, keys, key_files },
-            token_controllers: EnabledControllers::parse(&flags.controllers),
+            token_controllers: EnabledControllers::parse(&own.controllers.controllers),
             metrics_address,
-            hidden_metrics,
-            exit_on_stdin_eof: flags.exit_on_stdin_eof,
+            hidden_metrics: shared.log.show_hidden_metrics_for_version,
+            exit_on_stdin_eof,
             warnings,
         })
     }
@@ -327,6 +286,13 @@ fn loopback(text: &str) -> Result<SocketAddr, ConfigError> {
     } else {
         Err(error(format!("`{text}` is not a loopback address, and the listener has no authentication")))
     }
+}
+
+/// Parses the flags of one struct, for tests.
+#[cfg(test)]
+fn parse_flags<F: clap::Args>(arguments: &[&str]) -> Result<F, clap::Error> {
+    let command = F::augment_args(clap::Command::new("authd").no_binary_name(true));
+    F::from_arg_matches(&command.try_get_matches_from(arguments)?)
 }
 
 #[cfg(test)]
@@ -368,7 +334,7 @@ mod tests {
     #[test]
     fn all_flag_errors_are_reported_together() {
         let flags = [
-            "--names=k8s",
+            "--api-domain=x",
             "--authorization-mode=Webhook,Foo",
             "--feature-gates=NoSuchGate=true",
             "--metrics-address=0.0.0.0:0",
@@ -376,8 +342,7 @@ mod tests {
         let errors = check(&flags).unwrap_err();
         assert_eq!(errors.len(), 4, "{errors:#?}");
         for bad in [
-            &["--names=svc", "--api-domain=x"][..],
-            &["--metrics-address=nonsense"],
+            &["--metrics-address=nonsense"][..],
             &["--authorization-mode=RBAC,ABAC"],
             &["--authorization-mode=RBAC", "--authorization-policy-file=/x"],
             &["--feature-gates=AuthorizeWithSelectors=false"],
@@ -397,12 +362,17 @@ mod tests {
         let config = config.unwrap();
         assert!(config.warnings.is_empty(), "{:?}", config.warnings);
         assert_eq!(config.authn.api_audiences, ["https://x.test"]);
-        for (flag, good) in [
+        for (flag, is_accepted) in [
             ("--show-hidden-metrics-for-version=1.32", true),
             ("--show-hidden-metrics-for-version=1.20", false),
+            ("--names=k8s", false),
+            ("--nonsense=x", false),
         ] {
-            assert_eq!(check(&[flag]).is_ok(), good, "{flag}");
+            assert_eq!(
+                Flags::try_parse_from(["authd", "--socket=/tmp/s", flag]).is_ok(),
+                is_accepted,
+                "{flag}"
+            );
         }
-        assert!(Flags::try_parse_from(["authd", "--socket=/tmp/s", "--nonsense=x"]).is_err());
     }
 }

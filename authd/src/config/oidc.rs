@@ -2,18 +2,18 @@
 //!
 //! # Contract
 //!
-//! [`Flags::read`] builds the same authenticator as a file would, through the same checks; an error names the
+//! [`read`] builds the same authenticator as a file would, through the same checks; an error names the
 //! flag (requirements A-OIDC-14 to A-OIDC-46). Unlike a file, flags accept RS256 only by default.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use apimachinery::document::ErrorList;
 use apimachinery::field::FieldPath;
+use processflags::OidcFlags;
 
 use super::authentication::{
     ClaimMappings, ClaimValidationRule, Context, JwtAuthenticator, PrefixedClaimOrExpression, validate,
 };
-use super::document::ErrorList;
 use crate::authn::jwt::validated::{Issuer, ValidatedAuthenticator};
 use crate::config_error::ConfigError;
 use crate::tokens::algorithm::Algorithm;
@@ -22,39 +22,6 @@ use crate::tokens::algorithm::Algorithm;
 const EMAIL: &str = "email";
 /// The value of `--oidc-username-prefix` for no prefix.
 const NO_PREFIX: &str = "-";
-
-/// The flags as written.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct Flags {
-    /// https URL of the OpenID Connect issuer, as in the `iss` claim of its tokens.
-    #[arg(long, value_name = "URL")]
-    pub oidc_issuer_url: Option<String>,
-    /// Audience of the tokens.
-    #[arg(long, value_name = "ID")]
-    pub oidc_client_id: Option<String>,
-    /// Claim of the username. Default: `sub`.
-    #[arg(long, value_name = "CLAIM")]
-    pub oidc_username_claim: Option<String>,
-    /// Prefix of usernames; `-` for none.
-    /// Default: the issuer's URL and `#`, and none for the claim `email`.
-    #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
-    pub oidc_username_prefix: Option<String>,
-    /// Claim of the groups, a list or one string.
-    #[arg(long, value_name = "CLAIM")]
-    pub oidc_groups_claim: Option<String>,
-    /// Prefix of groups.
-    #[arg(long, value_name = "PREFIX")]
-    pub oidc_groups_prefix: Option<String>,
-    /// Required claim with its value; repeatable.
-    #[arg(long, value_name = "CLAIM=VALUE,...", value_delimiter = ',')]
-    pub oidc_required_claim: Vec<String>,
-    /// PEM file of the CAs of the issuer's certificate. Default: those of the system.
-    #[arg(long, value_name = "FILE")]
-    pub oidc_ca_file: Option<PathBuf>,
-    /// Accepted signature algorithms. Default: RS256.
-    #[arg(long, value_name = "ALGORITHM,...", value_delimiter = ',')]
-    pub oidc_signing_algs: Vec<String>,
-}
 
 /// The flag of each authenticator field, for errors.
 const FLAGS: &[(&str, &str)] = &[
@@ -66,127 +33,103 @@ const FLAGS: &[(&str, &str)] = &[
     ("oidc[0].claimMappings.groups", "--oidc-groups-claim"),
 ];
 
-impl Flags {
-    /// Whether a flag is set.
-    pub fn is_any_set(&self) -> bool {
-        let texts = [
-            &self.oidc_issuer_url,
-            &self.oidc_client_id,
-            &self.oidc_username_claim,
-            &self.oidc_username_prefix,
-            &self.oidc_groups_claim,
-            &self.oidc_groups_prefix,
-        ];
-        texts.into_iter().any(|text| text.as_ref().is_some_and(|text| !text.is_empty()))
-            || !self.oidc_required_claim.is_empty()
-            || self.oidc_ca_file.is_some()
-            || !self.oidc_signing_algs.is_empty()
+/// Builds the authenticator; None if no flag is set, or if errors were added.
+pub(super) fn read(
+    flags: &OidcFlags,
+    context: &Context,
+    errors: &mut Vec<ConfigError>,
+) -> Option<Arc<ValidatedAuthenticator>> {
+    if !flags.is_any_set() {
+        return None;
     }
+    let before = errors.len();
+    let set = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let (Some(url), Some(client)) = (set(&flags.oidc_issuer_url), set(&flags.oidc_client_id)) else {
+        let problem = "--oidc-issuer-url and --oidc-client-id must be set when any oidc flag is";
+        errors.push(ConfigError::Combination(problem.to_owned()));
+        return None;
+    };
+    let claim = set(&flags.oidc_username_claim).unwrap_or_else(|| "sub".to_owned());
+    let prefix = match flags.oidc_username_prefix.as_deref() {
+        Some(NO_PREFIX) => String::new(),
+        Some(prefix) if !prefix.is_empty() => prefix.to_owned(),
+        _ if claim == EMAIL => String::new(),
+        _ => format!("{url}#"),
+    };
+    let groups = set(&flags.oidc_groups_claim).map(|claim| PrefixedClaimOrExpression {
+        claim,
+        prefix: Some(flags.oidc_groups_prefix.clone().unwrap_or_default()),
+        expression: String::new(),
+    });
+    let authenticator = JwtAuthenticator {
+        issuer: Issuer {
+            url,
+            audiences: vec![client],
+            certificate_authority: authorities(flags, errors),
+            ..Issuer::default()
+        },
+        claim_validation_rules: required_claims(flags, errors),
+        claim_mappings: ClaimMappings {
+            username: PrefixedClaimOrExpression { claim, prefix: Some(prefix), expression: String::new() },
+            groups: groups.unwrap_or_default(),
+            ..ClaimMappings::default()
+        },
+        user_validation_rules: Vec::new(),
+    };
+    let algorithms = algorithms(flags, errors);
+    let field_errors = ErrorList::default();
+    let validated = validate(&[authenticator], &algorithms, &FieldPath::new("oidc"), context, &field_errors);
+    errors.extend(field_errors.into_list().into_iter().map(|error| rename_to_flag(&error.text)));
+    let validated = validated.into_iter().next().filter(|_| errors.len() == before);
+    validated.map(Arc::new)
+}
 
-    /// Builds the authenticator; None if no flag is set, or if errors were added.
-    pub fn read(
-        &self,
-        context: &Context,
-        errors: &mut Vec<ConfigError>,
-    ) -> Option<Arc<ValidatedAuthenticator>> {
-        if !self.is_any_set() {
-            return None;
-        }
-        let before = errors.len();
-        let set = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        let (Some(url), Some(client)) = (set(&self.oidc_issuer_url), set(&self.oidc_client_id)) else {
-            let problem = "--oidc-issuer-url and --oidc-client-id must be set when any oidc flag is";
-            errors.push(ConfigError::Combination(problem.to_owned()));
-            return None;
+fn authorities(flags: &OidcFlags, errors: &mut Vec<ConfigError>) -> String {
+    let Some(path) = &flags.oidc_ca_file else { return String::new() };
+    let read = std::fs::read_to_string(path);
+    let error = match read {
+        Ok(text) if !text.trim().is_empty() => return text,
+        // An empty text would select the CAs of the system.
+        Ok(_) => "the file is empty".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    errors.push(ConfigError::flag_file("--oidc-ca-file", path, error));
+    String::new()
+}
+
+/// Of a claim that is named twice the last value counts, as in a map.
+fn required_claims(flags: &OidcFlags, errors: &mut Vec<ConfigError>) -> Vec<ClaimValidationRule> {
+    let mut rules: Vec<ClaimValidationRule> = Vec::new();
+    for pair in &flags.oidc_required_claim {
+        let Some((claim, value)) = pair.split_once('=').filter(|(claim, _)| !claim.trim().is_empty()) else {
+            let problem = format!("`{pair}` is not of the form claim=value");
+            errors.push(ConfigError::flag("--oidc-required-claim", problem));
+            continue;
         };
-        let claim = set(&self.oidc_username_claim).unwrap_or_else(|| "sub".to_owned());
-        let prefix = match self.oidc_username_prefix.as_deref() {
-            Some(NO_PREFIX) => String::new(),
-            Some(prefix) if !prefix.is_empty() => prefix.to_owned(),
-            _ if claim == EMAIL => String::new(),
-            _ => format!("{url}#"),
-        };
-        let groups = set(&self.oidc_groups_claim).map(|claim| PrefixedClaimOrExpression {
-            claim,
-            prefix: Some(self.oidc_groups_prefix.clone().unwrap_or_default()),
-            expression: String::new(),
+        let (claim, value) = (claim.trim(), value.trim());
+        rules.retain(|rule| rule.claim != claim);
+        rules.push(ClaimValidationRule {
+            claim: claim.to_owned(),
+            required_value: value.to_owned(),
+            ..ClaimValidationRule::default()
         });
-        let authenticator = JwtAuthenticator {
-            issuer: Issuer {
-                url,
-                audiences: vec![client],
-                certificate_authority: self.authorities(errors),
-                ..Issuer::default()
-            },
-            claim_validation_rules: self.required_claims(errors),
-            claim_mappings: ClaimMappings {
-                username: PrefixedClaimOrExpression {
-                    claim,
-                    prefix: Some(prefix),
-                    expression: String::new(),
-                },
-                groups: groups.unwrap_or_default(),
-                ..ClaimMappings::default()
-            },
-            user_validation_rules: Vec::new(),
-        };
-        let algorithms = self.algorithms(errors);
-        let field_errors = ErrorList::default();
-        let validated =
-            validate(&[authenticator], &algorithms, &FieldPath::new("oidc"), context, &field_errors);
-        errors.extend(field_errors.into_list().into_iter().map(|error| rename_to_flag(&error.text)));
-        let validated = validated.into_iter().next().filter(|_| errors.len() == before);
-        validated.map(Arc::new)
     }
+    rules
+}
 
-    fn authorities(&self, errors: &mut Vec<ConfigError>) -> String {
-        let Some(path) = &self.oidc_ca_file else { return String::new() };
-        let read = std::fs::read_to_string(path);
-        let error = match read {
-            Ok(text) if !text.trim().is_empty() => return text,
-            // An empty text would select the CAs of the system.
-            Ok(_) => "the file is empty".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        errors.push(ConfigError::flag_file("--oidc-ca-file", path, error));
-        String::new()
-    }
-
-    /// Of a claim that is named twice the last value counts, as in a map.
-    fn required_claims(&self, errors: &mut Vec<ConfigError>) -> Vec<ClaimValidationRule> {
-        let mut rules: Vec<ClaimValidationRule> = Vec::new();
-        for pair in &self.oidc_required_claim {
-            let Some((claim, value)) = pair.split_once('=').filter(|(claim, _)| !claim.trim().is_empty())
-            else {
-                let problem = format!("`{pair}` is not of the form claim=value");
-                errors.push(ConfigError::flag("--oidc-required-claim", problem));
-                continue;
-            };
-            let (claim, value) = (claim.trim(), value.trim());
-            rules.retain(|rule| rule.claim != claim);
-            rules.push(ClaimValidationRule {
-                claim: claim.to_owned(),
-                required_value: value.to_owned(),
-                ..ClaimValidationRule::default()
-            });
-        }
-        rules
-    }
-
-    fn algorithms(&self, errors: &mut Vec<ConfigError>) -> Vec<Algorithm> {
-        let mut algorithms = Vec::new();
-        for name in &self.oidc_signing_algs {
-            match Algorithm::parse(name) {
-                Some(algorithm) => algorithms.push(algorithm),
-                None => {
-                    let all: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.as_str()).collect();
-                    let problem = format!("`{name}` is not supported: use {}", all.join(", "));
-                    errors.push(ConfigError::flag("--oidc-signing-algs", problem));
-                }
+fn algorithms(flags: &OidcFlags, errors: &mut Vec<ConfigError>) -> Vec<Algorithm> {
+    let mut algorithms = Vec::new();
+    for name in &flags.oidc_signing_algs {
+        match Algorithm::parse(name) {
+            Some(algorithm) => algorithms.push(algorithm),
+            None => {
+                let all: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.as_str()).collect();
+                let problem = format!("`{name}` is not supported: use {}", all.join(", "));
+                errors.push(ConfigError::flag("--oidc-signing-algs", problem));
             }
         }
-        if algorithms.is_empty() { vec![Algorithm::RS256] } else { algorithms }
     }
+    if algorithms.is_empty() { vec![Algorithm::RS256] } else { algorithms }
 }
 
 /// Renames an error of a field to its flag.
@@ -202,17 +145,11 @@ fn rename_to_flag(text: &str) -> ConfigError {
 #[cfg(test)]
 mod tests {
     use apimachinery::names::{Names, Preset};
-    use clap::Parser;
 
     use super::*;
     use crate::authn::jwt::validated::{ClaimRule, Source};
+    use crate::config::parse_flags;
     use crate::config_error::error_texts;
-
-    #[derive(Parser)]
-    struct CommandLine {
-        #[command(flatten)]
-        flags: Flags,
-    }
 
     const ISSUER_AND_CLIENT: [&str; 2] = ["--oidc-issuer-url=https://issuer.test", "--oidc-client-id=client"];
 
@@ -222,10 +159,9 @@ mod tests {
             disallowed_issuers: vec!["https://own.test".to_owned()],
             anonymous_conditions: true,
         };
-        let line = CommandLine::try_parse_from(std::iter::once(&"authd").chain(flags))
-            .map_err(|e| vec![e.to_string()])?;
+        let flags: OidcFlags = parse_flags(flags).map_err(|error| vec![error.to_string()])?;
         let mut errors = Vec::new();
-        let validated = line.flags.read(&context, &mut errors);
+        let validated = super::read(&flags, &context, &mut errors);
         if errors.is_empty() { Ok(validated) } else { Err(error_texts(errors)) }
     }
 

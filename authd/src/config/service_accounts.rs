@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::names::Names;
-use serving::flags;
+use processflags::ServiceAccountFlags;
 use serving::reload::Snapshot;
 
 use crate::config_error::ConfigError;
@@ -27,39 +27,14 @@ const MIN_EXPIRATION: Duration = Duration::from_secs(3600);
 /// The maximum of `--service-account-max-token-expiration`.
 const MAX_EXPIRATION: Duration = Duration::from_secs(1 << 32);
 
-/// The flags as written.
-#[derive(Debug, Default, clap::Args)]
-pub struct Flags {
-    /// PEM file of keys that verify service-account tokens, private or public; repeatable.
-    /// Default: the serving key.
-    #[arg(long, value_name = "FILE")]
-    pub service_account_key_file: Vec<PathBuf>,
-    /// PEM file of the private key that signs service-account tokens.
-    /// Default: the first private verifying key.
-    #[arg(long, value_name = "FILE")]
-    pub service_account_signing_key_file: Option<PathBuf>,
-    /// Issuer of service-account tokens; repeatable: new tokens name the first, all are accepted.
-    #[arg(long, value_name = "ISSUER")]
-    pub service_account_issuer: Vec<String>,
-    /// Whether tokens become invalid when their service account, pod, Secret or node is deleted. Default:
-    /// true.
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]
-    pub service_account_lookup: Option<bool>,
-    /// The maximum lifetime of a token, from 1h to 2^32 seconds; longer requests get this lifetime.
-    #[arg(long, value_name = "DURATION", value_parser = flags::duration)]
-    pub service_account_max_token_expiration: Option<Duration>,
-    /// Whether tokens that old clients mount (3607 seconds) last a year. Default: true.
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = flags::boolean)]
-    pub service_account_extend_token_expiration: Option<bool>,
-    /// JWKS URL in the discovery document. Default: the address of apid.
-    #[arg(long, value_name = "URL")]
-    pub service_account_jwks_uri: Option<String>,
-    /// Key of the serving certificate: verifies and signs service-account tokens if no other key is set.
-    #[arg(long, value_name = "FILE")]
-    pub tls_private_key_file: Option<PathBuf>,
-    /// File of the generated key for service-account tokens, if no other key is set.
-    #[arg(long, value_name = "FILE")]
-    pub generated_key_file: Option<PathBuf>,
+/// The flags of service-account tokens.
+#[derive(Debug, Default)]
+pub(super) struct TokenFlags {
+    pub(super) service_accounts: ServiceAccountFlags,
+    /// The key that is used without a key of `service_accounts`.
+    pub(super) tls_private_key_file: Option<PathBuf>,
+    /// The file of the generated key, which is used without any other key.
+    pub(super) generated_key_file: Option<PathBuf>,
 }
 
 /// The key files.
@@ -73,23 +48,26 @@ pub struct KeyFiles {
 
 impl KeyFiles {
     /// Collects the files of the flags; generates the key if necessary.
-    fn of(flags: &Flags, errors: &mut Vec<ConfigError>) -> Self {
-        let has_key_flag = !flags.service_account_key_file.is_empty()
-            || flags.service_account_signing_key_file.is_some()
-            || flags.tls_private_key_file.is_some();
-        let generated = flags.generated_key_file.as_ref().filter(|_| !has_key_flag);
+    fn of(flags: &TokenFlags, errors: &mut Vec<ConfigError>) -> Self {
+        let TokenFlags { service_accounts, tls_private_key_file, generated_key_file } = flags;
+        let has_key_flag = !service_accounts.service_account_key_file.is_empty()
+            || service_accounts.service_account_signing_key_file.is_some()
+            || tls_private_key_file.is_some();
+        let generated = generated_key_file.as_ref().filter(|_| !has_key_flag);
         if let Some(Err(error)) = generated.map(|path| serving::certs::ensure_key(path)) {
             errors.push(ConfigError::flag("--generated-key-file", error.to_string()));
             return KeyFiles::default();
         }
-        let serving = flags.tls_private_key_file.iter().filter(|_| flags.service_account_key_file.is_empty());
-        let key_files = flags.service_account_key_file.iter().map(|path| ("service-account-key-file", path));
+        let serving =
+            tls_private_key_file.iter().filter(|_| service_accounts.service_account_key_file.is_empty());
+        let key_files =
+            service_accounts.service_account_key_file.iter().map(|path| ("service-account-key-file", path));
         let verifying = key_files
             .chain(serving.map(|path| ("tls-private-key-file", path)))
             .chain(generated.map(|path| ("generated-key-file", path)))
             .map(|(flag, path)| (flag, path.clone()))
             .collect();
-        KeyFiles { verifying, signing: flags.service_account_signing_key_file.clone() }
+        KeyFiles { verifying, signing: service_accounts.service_account_signing_key_file.clone() }
     }
 
     /// Reads the keys.
@@ -136,7 +114,7 @@ impl KeyFiles {
 /// The issuer is None if no key is configured. `audiences` are those of the API server; empty means the first
 /// issuer.
 pub(super) fn check(
-    flags: &Flags,
+    flags: &TokenFlags,
     audiences: &[String],
     names: &Names,
     errors: &mut Vec<ConfigError>,
@@ -148,7 +126,8 @@ pub(super) fn check(
         errors.extend(problems);
         Keyring::default()
     });
-    if let Some(longest) = flags.service_account_max_token_expiration
+    let service_accounts = &flags.service_accounts;
+    if let Some(longest) = service_accounts.service_account_max_token_expiration
         && !(MIN_EXPIRATION..=MAX_EXPIRATION).contains(&longest)
     {
         errors.push(ConfigError::flag(
@@ -156,13 +135,13 @@ pub(super) fn check(
             "must be between 1h and 2^32 seconds",
         ));
     }
-    for issuer in &flags.service_account_issuer {
+    for issuer in &service_accounts.service_account_issuer {
         if issuer.is_empty() || (issuer.contains(':') && !issuer.contains("://")) {
             let problem = format!("`{issuer}` is empty, or has a colon and is not a URL");
             errors.push(ConfigError::flag("--service-account-issuer", problem));
         }
     }
-    if let Some(uri) = &flags.service_account_jwks_uri
+    if let Some(uri) = &service_accounts.service_account_jwks_uri
         && !uri.starts_with("https://")
     {
         let problem = format!("`{uri}` must begin with https://");
@@ -172,11 +151,11 @@ pub(super) fn check(
         return (None, files, before_read);
     }
     let options = Options {
-        issuers: issuers(flags, names),
+        issuers: issuers(service_accounts, names),
         audiences: audiences.to_vec(),
-        longest: flags.service_account_max_token_expiration,
-        extend: flags.service_account_extend_token_expiration.unwrap_or(true),
-        jwks_uri: flags.service_account_jwks_uri.clone(),
+        longest: service_accounts.service_account_max_token_expiration,
+        extend: service_accounts.service_account_extend_token_expiration.unwrap_or(true),
+        jwks_uri: service_accounts.service_account_jwks_uri.clone(),
     };
     (Some(Arc::new(Issuer::new(options, ring, names))), files, before_read)
 }
@@ -193,7 +172,7 @@ fn read(flag: &str, path: &Path, errors: &mut Vec<ConfigError>) -> Vec<PemKey> {
 }
 
 /// The issuers of the flag, or the URL of the API's own Service.
-pub(super) fn issuers(flags: &Flags, names: &Names) -> Vec<String> {
+pub(super) fn issuers(flags: &ServiceAccountFlags, names: &Names) -> Vec<String> {
     if flags.service_account_issuer.is_empty() {
         vec![format!("https://{}.default.svc", names.api_service)]
     } else {
@@ -222,7 +201,7 @@ mod tests {
         let private = write("private", key.serialize_pem());
         let public = write("public", key.public_key_pem());
         let empty = write("empty", String::new());
-        let check = |flags: Flags| {
+        let check = |flags: TokenFlags| {
             let mut errors = Vec::new();
             let (issuer, ..) = check(&flags, &["api".into()], &names, &mut errors);
             match (issuer, errors.is_empty()) {
@@ -231,55 +210,81 @@ mod tests {
                 (_, false) => error_texts(errors).join("; "),
             }
         };
-        assert_eq!(check(Flags::default()), "nothing");
+        let with = |service_accounts| TokenFlags { service_accounts, ..TokenFlags::default() };
+        assert_eq!(check(TokenFlags::default()), "nothing");
         let generated_file = dir.path().join("keys/made");
-        let generated = || Flags { generated_key_file: Some(generated_file.clone()), ..Flags::default() };
+        let generated =
+            || TokenFlags { generated_key_file: Some(generated_file.clone()), ..TokenFlags::default() };
         assert_eq!(check(generated()), "signs");
         let first = std::fs::read(&generated_file).unwrap();
         assert_eq!(check(generated()), "signs");
         assert_eq!(std::fs::read(&generated_file).unwrap(), first, "the generated key is kept");
-        assert_eq!(check(Flags { tls_private_key_file: Some(private.clone()), ..Flags::default() }), "signs");
         assert_eq!(
-            check(Flags { service_account_key_file: vec![private.clone()], ..Flags::default() }),
+            check(TokenFlags { tls_private_key_file: Some(private.clone()), ..TokenFlags::default() }),
             "signs"
         );
         assert_eq!(
-            check(Flags { service_account_key_file: vec![public.clone()], ..Flags::default() }),
+            check(with(ServiceAccountFlags {
+                service_account_key_file: vec![private.clone()],
+                ..ServiceAccountFlags::default()
+            })),
+            "signs"
+        );
+        assert_eq!(
+            check(with(ServiceAccountFlags {
+                service_account_key_file: vec![public.clone()],
+                ..ServiceAccountFlags::default()
+            })),
             "verifies"
         );
-        let separate_keys = Flags {
+        let separate_keys = with(ServiceAccountFlags {
             service_account_key_file: vec![public.clone()],
             service_account_signing_key_file: Some(private.clone()),
-            ..Flags::default()
-        };
+            ..ServiceAccountFlags::default()
+        });
         assert_eq!(check(separate_keys), "signs");
         for (flags, expected) in [
             (
-                Flags { service_account_signing_key_file: Some(public), ..Flags::default() },
+                with(ServiceAccountFlags {
+                    service_account_signing_key_file: Some(public),
+                    ..ServiceAccountFlags::default()
+                }),
                 "--service-account-signing-key-file: ",
             ),
             (
-                Flags { service_account_key_file: vec![empty], ..Flags::default() },
+                with(ServiceAccountFlags {
+                    service_account_key_file: vec![empty],
+                    ..ServiceAccountFlags::default()
+                }),
                 "--service-account-key-file: ",
             ),
             (
                 // All missing files are reported at once.
-                Flags { service_account_key_file: vec!["/nope".into()], ..Flags::default() },
+                with(ServiceAccountFlags {
+                    service_account_key_file: vec!["/nope".into()],
+                    ..ServiceAccountFlags::default()
+                }),
                 "--service-account-key-file: /nope: ",
             ),
             (
-                Flags {
+                with(ServiceAccountFlags {
                     service_account_max_token_expiration: Some(Duration::from_secs(60)),
-                    ..Flags::default()
-                },
+                    ..ServiceAccountFlags::default()
+                }),
                 "--service-account-max-token-expiration: ",
             ),
             (
-                Flags { service_account_issuer: vec!["a:b".into()], ..Flags::default() },
+                with(ServiceAccountFlags {
+                    service_account_issuer: vec!["a:b".into()],
+                    ..ServiceAccountFlags::default()
+                }),
                 "--service-account-issuer: ",
             ),
             (
-                Flags { service_account_jwks_uri: Some("http://a".into()), ..Flags::default() },
+                with(ServiceAccountFlags {
+                    service_account_jwks_uri: Some("http://a".into()),
+                    ..ServiceAccountFlags::default()
+                }),
                 "--service-account-jwks-uri: ",
             ),
         ] {

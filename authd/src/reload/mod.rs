@@ -24,7 +24,7 @@ use apimachinery::clock::Clock;
 use serving::reload::{Snapshot, Watch};
 
 use crate::active_config::SharedConfig;
-use crate::config::document::read_file;
+use crate::config::file;
 use crate::config_error::ConfigError;
 use crate::metrics::ReloadMetrics;
 
@@ -61,7 +61,7 @@ pub fn watch_file(
     let mut last_attempt = None;
     let notified = Arc::clone(&config);
     watch_files(subject, vec![path.clone()], snapshot, config, move || {
-        let content = read_file(&path);
+        let content = file::read(&path);
         let outcome =
             content.as_ref().map_err(|error| vec![error.clone()]).and_then(|content| apply(content));
         let status = if outcome.is_ok() { "success" } else { "failure" };

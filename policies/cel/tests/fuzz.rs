@@ -1,16 +1,12 @@
 //! Fuzz targets for parser, checker, evaluation and text functions.
 //! No input causes a panic; accepted input gives consistent results.
 //!
-//! Each target runs for `FUZZ_SECONDS` (default 4) from `FUZZ_SEED` (default: fixed). The fixed seed makes a
-//! plain run repeatable, except for the number of rounds. A failure prints seed, round and input.
+//! [`fuzzing::run`] describes the environment variables.
 
-#![expect(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
-
-use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use expressions::{Bounds, Cost, Environment, Schema, SchemaType, Type, Value};
+use fuzzing::run_text;
 
 /// Cost limit of one evaluation.
 const UNITS: u64 = 20_000;
@@ -231,80 +227,27 @@ const TEXTS: &[&str] = &[
     "metadata.name=x,a!=b",
 ];
 
-/// A mutated seed, a splice of two seeds, or random text.
-fn input(rng: &SeededRng, seeds: &[&str]) -> String {
-    let pick = |n: usize| usize::try_from(rng.bits() % (n.max(1) as u128)).unwrap_or(0);
-    let seed = || seeds[pick(seeds.len())].as_bytes();
-    let mut bytes = match pick(10) {
-        0 => (0..pick(64)).map(|_| rng.bits() as u8).collect(),
-        1..=3 => {
-            let (a, b) = (seed(), seed());
-            [&a[..pick(a.len() + 1)], &b[pick(b.len() + 1)..]].concat()
-        }
-        _ => seed().to_vec(),
-    };
-    const SPECIAL: &[u8] = b"{}[]()\"'\\:,-?&*!|>%.=<+/ \n0195ueEx_~;#@\0\xc3\xa9";
-    for _ in 0..pick(8) {
-        let at = pick(bytes.len() + 1);
-        match pick(5) {
-            0 => bytes.insert(at, SPECIAL[pick(SPECIAL.len())]),
-            1 if at < bytes.len() => bytes[at] = SPECIAL[pick(SPECIAL.len())],
-            2 if at < bytes.len() => {
-                bytes.remove(at);
-            }
-            3 => {
-                let end = (at + pick(12)).min(bytes.len());
-                let piece = bytes[at..end].to_vec();
-                let to = pick(bytes.len() + 1);
-                bytes.splice(to..to, piece.repeat(1 + pick(40)));
-            }
-            _ => bytes.truncate(at.max(1)),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn run(name: &str, seeds: &[&str], target: fn(&str)) {
-    let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seed = variable("FUZZ_SEED").unwrap_or(20_250_801);
-    let budget = Duration::from_secs(variable("FUZZ_SECONDS").unwrap_or(4));
-    let clock = SystemClock::new();
-    let rng = SeededRng::new(seed);
-    for text in seeds {
-        target(text);
-    }
-    let mut round = 0_u64;
-    while clock.monotonic() < budget {
-        let text = input(&rng, seeds);
-        if catch_unwind(AssertUnwindSafe(|| target(&text))).is_err() {
-            panic!("{name}: FUZZ_SEED={seed} round {round}: {text:?}");
-        }
-        round += 1;
-    }
-    println!("{name}: {round} rounds");
-}
-
 #[test]
 fn fuzz_parser() {
-    run("parse", EXPRESSIONS, parses);
+    run_text("parse", EXPRESSIONS, parses);
 }
 
 #[test]
 fn fuzz_type_checker() {
-    run("check", EXPRESSIONS, checks);
+    run_text("check", EXPRESSIONS, checks);
 }
 
 #[test]
 fn fuzz_evaluation() {
-    run("evaluate", EXPRESSIONS, evaluates);
+    run_text("evaluate", EXPRESSIONS, evaluates);
 }
 
 #[test]
 fn fuzz_text_functions() {
-    run("texts", TEXTS, reads);
+    run_text("texts", TEXTS, reads);
 }
 
 #[test]
 fn fuzz_string_formats() {
-    run("fields", TEXTS, fields);
+    run_text("fields", TEXTS, fields);
 }

@@ -12,6 +12,7 @@ pub mod attributes;
 pub mod clock;
 pub mod codec;
 pub mod decision;
+pub mod document;
 pub mod duration;
 pub mod field;
 pub mod format;

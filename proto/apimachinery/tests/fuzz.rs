@@ -1,19 +1,15 @@
 //! Fuzz tests: random and mutated bytes for every parser of this crate. No parser panics, and accepted input
 //! round-trips.
 //!
-//! Each target runs for `FUZZ_SECONDS` (default 2), from `FUZZ_SEED` (default: fixed, so that a plain run
-//! repeats as far as it gets). A failure prints seed and round.
+//! [`fuzzing::run`] describes the environment variables.
 
-#![expect(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "a failing target panics")]
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
-
-use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::codec::{Limits, cbor, json, yaml};
 use apimachinery::gvk::GroupVersion;
 use apimachinery::selector::field::FieldSelector;
 use apimachinery::selector::label::LabelSelector;
+use fuzzing::run;
 
 /// Accepted JSON encodes to text that decodes equal, within the limits.
 fn fuzz_json(data: &[u8]) {
@@ -115,59 +111,6 @@ const LABELS: &[&str] =
     &["a=b,c!=d,e in (f,g),h notin (i,),j,!k,l>1,m<2", "example.com/a==b , in in (in)", "a in (b"];
 const FIELDS: &[&str] = &[r"metadata.name=x,spec.nodeName!=y\,z\=\\", "a==b,=,c"];
 const VERSIONS: &[&str] = &["v1", "apps/v1", "a/b/c", "/v1", "v1/"];
-
-/// Generates input: a mutated seed, two seeds spliced, or noise.
-fn input<S: AsRef<[u8]>>(rng: &SeededRng, seeds: &[S]) -> Vec<u8> {
-    let pick = |n: usize| usize::try_from(rng.bits() % (n.max(1) as u128)).unwrap_or(0);
-    let seed = || seeds[pick(seeds.len())].as_ref();
-    let mut bytes = match pick(10) {
-        0 => (0..pick(64)).map(|_| rng.bits() as u8).collect(),
-        1 => {
-            let (a, b) = (seed(), seed());
-            [&a[..pick(a.len())], &b[pick(b.len())..]].concat()
-        }
-        _ => seed().to_vec(),
-    };
-    const SPECIAL: &[u8] = b"{}[]()\"'\\:,-?&*!|>%@`#=<~ \n\t\r\0\xff\xc3019.eEyn/";
-    for _ in 0..pick(8) {
-        let at = pick(bytes.len() + 1);
-        match pick(5) {
-            0 => bytes.insert(at, SPECIAL[pick(SPECIAL.len())]),
-            1 if at < bytes.len() => bytes[at] = rng.bits() as u8,
-            2 if at < bytes.len() => {
-                bytes.remove(at);
-            }
-            3 => {
-                let end = (at + pick(12)).min(bytes.len());
-                let piece = bytes[at..end].to_vec();
-                let to = pick(bytes.len() + 1);
-                bytes.splice(to..to, piece.repeat(1 + pick(30)));
-            }
-            _ => bytes.truncate(at.max(1)),
-        }
-    }
-    bytes
-}
-
-fn run<S: AsRef<[u8]>>(name: &str, seeds: &[S], target: fn(&[u8])) {
-    let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seed = variable("FUZZ_SEED").unwrap_or(20_240_601);
-    let budget = Duration::from_secs(variable("FUZZ_SECONDS").unwrap_or(2));
-    let clock = SystemClock::new();
-    let rng = SeededRng::new(seed);
-    for seed in seeds {
-        target(seed.as_ref());
-    }
-    let mut round = 0_u64;
-    while clock.monotonic() < budget {
-        let data = input(&rng, seeds);
-        if catch_unwind(AssertUnwindSafe(|| target(&data))).is_err() {
-            panic!("{name}: FUZZ_SEED={seed} round {round}: {:?}", String::from_utf8_lossy(&data));
-        }
-        round += 1;
-    }
-    println!("{name}: {round} rounds");
-}
 
 #[test]
 fn fuzzed_json_decoder_does_not_panic() {

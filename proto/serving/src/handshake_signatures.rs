@@ -1,38 +1,45 @@
 //! Verification of TLS handshake signatures, which certificate verifiers share.
 
+use rustls_pki_types::CertificateDer;
+
+/// A check of the leaf certificate before the verification of its signature.
+pub(crate) type LeafCheck = fn(&CertificateDer<'_>) -> Result<(), rustls::Error>;
+
+/// Accepts each leaf certificate.
+pub(crate) fn accept_leaf(_leaf: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+    Ok(())
+}
+
 /// Implements the signature methods of a certificate verifier with the algorithms of a provider.
 ///
-/// The argument names the field of the provider (`Arc<CryptoProvider>`).
+/// The first argument names the field of the provider (`Arc<CryptoProvider>`). The second is a [`LeafCheck`].
 macro_rules! verify_handshake_signatures {
+    (@method $version:ident, $provider:ident, $check_leaf:expr) => {
+        fn $version(
+            &self,
+            message: &[u8],
+            leaf: &rustls_pki_types::CertificateDer<'_>,
+            signature: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            const CHECK_LEAF: $crate::handshake_signatures::LeafCheck = $check_leaf;
+            CHECK_LEAF(leaf)?;
+            let algorithms = &self.$provider.signature_verification_algorithms;
+            rustls::crypto::$version(message, leaf, signature, algorithms)
+        }
+    };
     ($provider:ident) => {
-        $crate::handshake_signatures::verify_handshake_signatures!($provider, |_| Ok(()));
+        $crate::handshake_signatures::verify_handshake_signatures!(
+            $provider,
+            $crate::handshake_signatures::accept_leaf
+        );
     };
     ($provider:ident, $check_leaf:expr) => {
-        fn verify_tls12_signature(
-            &self,
-            message: &[u8],
-            leaf: &rustls_pki_types::CertificateDer<'_>,
-            signature: &rustls::DigitallySignedStruct,
-        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-            let check_leaf: fn(&rustls_pki_types::CertificateDer<'_>) -> Result<(), rustls::Error> =
-                $check_leaf;
-            check_leaf(leaf)?;
-            let algorithms = &self.$provider.signature_verification_algorithms;
-            rustls::crypto::verify_tls12_signature(message, leaf, signature, algorithms)
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            leaf: &rustls_pki_types::CertificateDer<'_>,
-            signature: &rustls::DigitallySignedStruct,
-        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-            let check_leaf: fn(&rustls_pki_types::CertificateDer<'_>) -> Result<(), rustls::Error> =
-                $check_leaf;
-            check_leaf(leaf)?;
-            let algorithms = &self.$provider.signature_verification_algorithms;
-            rustls::crypto::verify_tls13_signature(message, leaf, signature, algorithms)
-        }
+        $crate::handshake_signatures::verify_handshake_signatures!(
+            @method verify_tls12_signature, $provider, $check_leaf
+        );
+        $crate::handshake_signatures::verify_handshake_signatures!(
+            @method verify_tls13_signature, $provider, $check_leaf
+        );
 
         fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
             self.$provider.signature_verification_algorithms.supported_schemes()

@@ -114,6 +114,16 @@ pub struct Metrics {
     unsuffixed: RwLock<Vec<&'static str>>,
 }
 
+/// Hidden metrics were requested for a release other than the previous one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("hidden metrics can be shown for {previous} only, not for `{version}`")]
+pub struct HiddenMetricsError {
+    /// The only accepted release.
+    pub previous: String,
+    /// The requested release.
+    pub version: String,
+}
+
 impl Metrics {
     /// Creates an empty registry.
     pub fn new() -> Self {
@@ -127,12 +137,12 @@ impl Metrics {
     /// # Errors
     ///
     /// Any other release.
-    pub fn showing_hidden(version: &str) -> Result<Self, String> {
+    pub fn showing_hidden(version: &str) -> Result<Self, HiddenMetricsError> {
         let previous = format!("1.{}", CURRENT_MINOR - 1);
         match version {
             "" => Ok(Metrics::default()),
             _ if version == previous => Ok(Metrics { show_hidden: true, ..Metrics::default() }),
-            _ => Err(format!("hidden metrics can be shown for {previous} only, not for `{version}`")),
+            _ => Err(HiddenMetricsError { previous, version: version.to_owned() }),
         }
     }
 

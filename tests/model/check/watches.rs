@@ -170,7 +170,7 @@ fn fits(notice: &Notice, key: &Key, due: &ExpectedEvent) -> bool {
 fn streamed(reconstructed: &ReconstructedHistory, stream: &Stream) -> StreamResult {
     let is_mark = |(_, notice): &(Time, Notice)| matches!(notice, Notice::Bookmark { initial: true, .. });
     let Some(mark) = stream.notices.iter().position(is_mark) else {
-        // The stream was cut off before: a part of some state.
+        // The stream ended before its bookmark: it contains a part of the state at some revision.
         return from_state(reconstructed, stream, At::MostRecent);
     };
     let revision = stream.notices[mark].1.revision();

@@ -49,11 +49,22 @@ pub struct OpenApi {
     registry: Arc<Registry>,
     names: Arc<Names>,
     kinds: OnceLock<kinds::Kinds>,
-    v2: OnceLock<Result<CompressedDocument, String>>,
-    v2_protobuf: OnceLock<Result<CompressedDocument, String>>,
-    v3: OnceLock<Result<V3, String>>,
+    v2: OnceLock<Result<CompressedDocument, OpenApiError>>,
+    v2_protobuf: OnceLock<Result<CompressedDocument, OpenApiError>>,
+    v3: OnceLock<Result<V3, OpenApiError>>,
     /// The documents of group versions, shared with the documents of earlier registries.
     built: Arc<BuiltDocuments>,
+}
+
+/// A document could not be built. All later requests for it get the same error.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the OpenAPI document cannot be built: {0}")]
+pub struct OpenApiError(Arc<io::Error>);
+
+impl From<io::Error> for OpenApiError {
+    fn from(error: io::Error) -> Self {
+        OpenApiError(Arc::new(error))
+    }
 }
 
 /// Documents of OpenAPI 3 by path, each with the resources from which it was built.
@@ -115,26 +126,26 @@ impl OpenApi {
     ///
     /// # Errors
     ///
-    /// The document could not be built, with the reason.
-    pub fn v2(&self) -> Result<CompressedDocument, String> {
-        self.v2.get_or_init(|| v2::json(self).map_err(|error| error.to_string())).clone()
+    /// The document could not be built.
+    pub fn v2(&self) -> Result<CompressedDocument, OpenApiError> {
+        self.v2.get_or_init(|| v2::json(self).map_err(OpenApiError::from)).clone()
     }
 
     /// Returns the OpenAPI 2 document as Protobuf.
     ///
     /// # Errors
     ///
-    /// The document could not be built, with the reason.
-    pub fn v2_protobuf(&self) -> Result<CompressedDocument, String> {
-        self.v2_protobuf.get_or_init(|| v2::protobuf(self).map_err(|error| error.to_string())).clone()
+    /// The document could not be built.
+    pub fn v2_protobuf(&self) -> Result<CompressedDocument, OpenApiError> {
+        self.v2_protobuf.get_or_init(|| v2::protobuf(self).map_err(OpenApiError::from)).clone()
     }
 
     /// Returns the index of OpenAPI 3: the paths of the documents with their hashes.
     ///
     /// # Errors
     ///
-    /// The document could not be built, with the reason.
-    pub fn v3_index(&self) -> Result<CompressedDocument, String> {
+    /// The document could not be built.
+    pub fn v3_index(&self) -> Result<CompressedDocument, OpenApiError> {
         Ok(self.v3()?.index.clone())
     }
 
@@ -143,8 +154,8 @@ impl OpenApi {
     ///
     /// # Errors
     ///
-    /// The document could not be built, with the reason.
-    pub fn v3_document(&self, path: &str) -> Result<Option<CompressedDocument>, String> {
+    /// The document could not be built.
+    pub fn v3_document(&self, path: &str) -> Result<Option<CompressedDocument>, OpenApiError> {
         Ok(self.v3()?.documents.get(path).cloned())
     }
 
@@ -153,11 +164,8 @@ impl OpenApi {
         format!("/openapi/v3/{path}?hash={hash}")
     }
 
-    fn v3(&self) -> Result<&V3, String> {
-        self.v3
-            .get_or_init(|| self.make_v3().map_err(|error| error.to_string()))
-            .as_ref()
-            .map_err(Clone::clone)
+    fn v3(&self) -> Result<&V3, OpenApiError> {
+        self.v3.get_or_init(|| self.make_v3().map_err(OpenApiError::from)).as_ref().map_err(Clone::clone)
     }
 
     fn make_v3(&self) -> io::Result<V3> {

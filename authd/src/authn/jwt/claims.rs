@@ -15,26 +15,74 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::tokens::claims::{first_valid, time_claim};
+use crate::tokens::claims::{TokenError, first_valid, time_claim};
 use crate::tokens::jose;
 
 /// Limits of the claims. Providers nest claims about three levels deep.
 const LIMITS: Limits = Limits { bytes: jose::MAX_TOKEN_BYTES, depth: 32, ..Limits::BODY };
+/// Maximum characters of the name of a claim in an error.
+const MAX_NAME_CHARS: usize = 100;
 /// Seconds that the issuer's clock may be ahead of the local clock.
 const LEEWAY: f64 = 300.0;
+
+/// The check of the claims that failed. The texts contain no claim except names and audiences.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimsError {
+    /// The payload is not JSON, or a claim has a wrong type.
+    #[error("the claims cannot be read: {0}")]
+    Malformed(String),
+    /// The claims nest too deeply.
+    #[error("the claims nest deeper than {0} levels")]
+    TooDeep(usize),
+    /// A claim appears twice.
+    #[error("duplicate claim `{0}`")]
+    Duplicate(String),
+    /// The payload is JSON but not an object.
+    #[error("the claims are not an object")]
+    NoObject,
+    /// The claim `iss` names a different issuer.
+    #[error("the token has a different issuer")]
+    OtherIssuer,
+    /// A required claim is absent.
+    #[error("the claim `{0}` is missing")]
+    Missing(&'static str),
+    /// The claim `aud` contains none of the accepted audiences.
+    #[error("the token has none of the audiences {0}")]
+    OtherAudience(String),
+    /// A time claim is not a number.
+    #[error("{0}")]
+    Time(TokenError),
+    /// The time of `exp` has passed.
+    #[error("the token expired {seconds} s ago")]
+    Expired {
+        /// The seconds since then.
+        seconds: i64,
+    },
+    /// The time of `nbf` or `iat` has not come.
+    #[error("the token will be {event} in {seconds} s (claim `{claim}`)")]
+    NotYet {
+        /// `valid` or `issued`.
+        event: &'static str,
+        /// The claim with the time.
+        claim: &'static str,
+        /// The seconds until then.
+        seconds: i64,
+    },
+}
 
 /// Returns the unverified issuer of a payload. None: the payload has no issuer.
 ///
 /// # Errors
 ///
 /// The payload is not a JSON object, or has several issuers.
-pub fn issuer(payload: &[u8]) -> Result<Option<String>, String> {
+pub fn issuer(payload: &[u8]) -> Result<Option<String>, ClaimsError> {
     #[derive(Deserialize)]
     struct Issuer {
         iss: Option<String>,
     }
     // The parser limits the nesting.
-    serde_json::from_slice::<Issuer>(payload).map(|claims| claims.iss).map_err(|error| error.to_string())
+    let claims = serde_json::from_slice::<Issuer>(payload);
+    claims.map(|claims| claims.iss).map_err(|error| ClaimsError::Malformed(error.to_string()))
 }
 
 /// Decodes all claims.
@@ -42,18 +90,17 @@ pub fn issuer(payload: &[u8]) -> Result<Option<String>, String> {
 /// # Errors
 ///
 /// The claims are not an object, nest too deeply, or a claim is duplicated.
-pub fn read(payload: &[u8]) -> Result<Map<String, Value>, String> {
+pub fn read(payload: &[u8]) -> Result<Map<String, Value>, ClaimsError> {
     let decoded = json::decode(payload, LIMITS).map_err(|error| match error {
-        DecodeError::TooDeep(depth) => format!("the claims nest deeper than {depth} levels"),
-        other => format!("the claims cannot be read: {other}"),
+        DecodeError::TooDeep(depth) => ClaimsError::TooDeep(depth),
+        other => ClaimsError::Malformed(other.to_string()),
     })?;
     if let Some(path) = decoded.duplicates.first() {
-        let path: String = path.chars().take(100).collect();
-        return Err(format!("duplicate claim `{path}`"));
+        return Err(ClaimsError::Duplicate(path.chars().take(MAX_NAME_CHARS).collect()));
     }
     match decoded.value {
         Value::Object(claims) => Ok(claims),
-        _ => Err("the claims are not an object".to_owned()),
+        _ => Err(ClaimsError::NoObject),
     }
 }
 
@@ -76,31 +123,31 @@ pub fn check(
     issuer: &str,
     audiences: &[String],
     now: Timestamp,
-) -> Result<Validity, String> {
+) -> Result<Validity, ClaimsError> {
     if claims.get("iss").and_then(Value::as_str) != Some(issuer) {
-        return Err("the token has a different issuer".to_owned());
+        return Err(ClaimsError::OtherIssuer);
     }
     let is_own_audience =
         |audience: &Value| audience.as_str().is_some_and(|text| audiences.iter().any(|own| own == text));
     let is_intended = match claims.get("aud") {
-        None | Some(Value::Null) => return Err("the claim `aud` is missing".to_owned()),
+        None | Some(Value::Null) => return Err(ClaimsError::Missing("aud")),
         Some(Value::Array(list)) => list.iter().any(is_own_audience),
         Some(single) => is_own_audience(single),
     };
     if !is_intended {
-        return Err(format!("the token has none of the audiences {}", audiences.join(", ")));
+        return Err(ClaimsError::OtherAudience(audiences.join(", ")));
     }
-    let time = |name: &str| time_claim(claims, name).map_err(|error| error.to_string());
-    let ends = time("exp")?.ok_or("the claim `exp` is missing")?;
+    let time = |name: &str| time_claim(claims, name).map_err(ClaimsError::Time);
+    let ends = time("exp")?.ok_or(ClaimsError::Missing("exp"))?;
     let now_seconds = now.as_millisecond() as f64 / 1000.0;
     if now_seconds >= ends {
-        return Err(format!("the token expired {} s ago", (now_seconds - ends).min(1e12) as i64));
+        return Err(ClaimsError::Expired { seconds: (now_seconds - ends).min(1e12) as i64 });
     }
     let starts = [time("nbf")?, time("iat")?];
-    for ((name, event), start) in [("nbf", "valid"), ("iat", "issued")].into_iter().zip(starts) {
+    for ((claim, event), start) in [("nbf", "valid"), ("iat", "issued")].into_iter().zip(starts) {
         if let Some(start) = start.filter(|start| *start > now_seconds + LEEWAY) {
-            let ahead = (start - now_seconds).min(1e12) as i64;
-            return Err(format!("the token will be {event} in {ahead} s (claim `{name}`)"));
+            let seconds = (start - now_seconds).min(1e12) as i64;
+            return Err(ClaimsError::NotYet { event, claim, seconds });
         }
     }
     // The float conversion saturates; an expiry after the last date becomes the last date.
@@ -129,7 +176,7 @@ mod tests {
             ),
             (format!("{{\"a\":{}", "[".repeat(100_000)), "the claims nest deeper than 32 levels"),
         ] {
-            let got = read(payload.as_bytes()).err().unwrap_or_default();
+            let got = read(payload.as_bytes()).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(
                 if expected.is_empty() { got.is_empty() } else { got.starts_with(expected) },
                 "{payload:.60}: {got}"
@@ -140,9 +187,9 @@ mod tests {
     #[test]
     fn unverified_payload_gives_issuer_only() {
         let read = |text: &str| issuer(text.as_bytes());
-        assert_eq!(read(r#"{"sub":"x","iss":"https://a","n":{}}"#), Ok(Some("https://a".to_owned())));
+        assert_eq!(read(r#"{"sub":"x","iss":"https://a","n":{}}"#).unwrap().as_deref(), Some("https://a"));
         for payload in ["{}", r#"{"iss":null}"#] {
-            assert_eq!(read(payload), Ok(None));
+            assert_eq!(read(payload).unwrap(), None);
         }
         for bad in ["", "[]", "{", r#"{"iss":1}"#, r#"{"iss":"a","iss":"b"}"#] {
             assert!(read(bad).is_err(), "{bad}");
@@ -182,12 +229,12 @@ mod tests {
             claims.extend(change.as_object().cloned().unwrap());
             let audiences = ["x".to_owned(), "y".to_owned()];
             let got = check(&claims, "https://a", &audiences, now).map(|valid| valid.expires.as_second());
-            assert_eq!(got, expected.map_err(str::to_owned), "{change}");
+            assert_eq!(got.map_err(|error| error.to_string()), expected.map_err(str::to_owned), "{change}");
         }
         let missing = |name: &str| {
             let mut claims = good.as_object().cloned().unwrap();
             claims.remove(name);
-            check(&claims, "https://a", &["x".to_owned()], now).unwrap_err()
+            check(&claims, "https://a", &["x".to_owned()], now).unwrap_err().to_string()
         };
         assert_eq!(missing("iss"), "the token has a different issuer");
         assert_eq!(missing("aud"), "the claim `aud` is missing");

@@ -1,6 +1,6 @@
 //! Issuer metadata (OpenID Connect Discovery 1.0): its URL and the JWKS URL in it.
 
-use apimachinery::codec::json;
+use apimachinery::codec::{DecodeError, json};
 use serde_json::Value;
 
 use super::validated::Issuer;
@@ -15,33 +15,52 @@ pub(super) fn url(issuer: &Issuer) -> String {
     }
 }
 
+/// The reason why metadata is not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum MetadataError {
+    /// The document is not JSON, or exceeds a limit.
+    #[error("{0}")]
+    Malformed(DecodeError),
+    /// A member appears twice.
+    #[error("duplicate member `{0}`")]
+    Duplicate(String),
+    /// A member is absent or not a string.
+    #[error("no string member `{0}`")]
+    Missing(&'static str),
+    /// The document belongs to a different issuer.
+    #[error("issuer mismatch: `{0}`")]
+    OtherIssuer(String),
+    /// The JWKS URL is not https.
+    #[error("`jwks_uri` does not begin with https://")]
+    PlainHttp,
+}
+
 /// Returns the JWKS URL of untrusted metadata.
 ///
 /// # Errors
 ///
 /// The document is not metadata, belongs to a different issuer (requirement A-JWT-22), or its JWKS URL is not
 /// https.
-pub fn keys_url(document: &[u8], issuer: &str) -> Result<String, String> {
-    let decoded = json::decode(document, LIMITS).map_err(|error| error.to_string())?;
+pub fn keys_url(document: &[u8], issuer: &str) -> Result<String, MetadataError> {
+    let decoded = json::decode(document, LIMITS).map_err(MetadataError::Malformed)?;
     if let Some(duplicate) =
         decoded.duplicates.iter().find(|path| matches!(path.as_str(), "issuer" | "jwks_uri"))
     {
-        return Err(format!("duplicate member `{duplicate}`"));
+        return Err(MetadataError::Duplicate(duplicate.clone()));
     }
-    let text = |name: &str| {
+    let text = |name: &'static str| {
         let value = decoded.value.get(name).and_then(Value::as_str);
-        value.map(str::to_owned).ok_or_else(|| format!("no string member `{name}`"))
+        value.map(str::to_owned).ok_or(MetadataError::Missing(name))
     };
     let metadata_issuer = text("issuer")?;
     if metadata_issuer != issuer {
-        let short: String = metadata_issuer.chars().take(200).collect();
-        return Err(format!("issuer mismatch: `{short}`"));
+        return Err(MetadataError::OtherIssuer(metadata_issuer.chars().take(200).collect()));
     }
     let keys = text("jwks_uri")?;
     if keys.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
         Ok(keys)
     } else {
-        Err("`jwks_uri` does not begin with https://".to_owned())
+        Err(MetadataError::PlainHttp)
     }
 }
 
@@ -67,8 +86,8 @@ mod tests {
     fn metadata_with_other_issuer_or_plain_http_jwks_uri_is_rejected() {
         let read = |text: &str| keys_url(text.as_bytes(), "https://a.test");
         assert_eq!(
-            read(r#"{"issuer":"https://a.test","jwks_uri":"https://k.test/keys","x":[1]}"#),
-            Ok("https://k.test/keys".to_owned())
+            read(r#"{"issuer":"https://a.test","jwks_uri":"https://k.test/keys","x":[1]}"#).unwrap(),
+            "https://k.test/keys"
         );
         for (text, expected) in [
             ("", "EOF while parsing"),
@@ -83,7 +102,7 @@ mod tests {
             ),
             (r#"{"issuer":"https://b.test","issuer":"https://a.test"}"#, "duplicate member `issuer`"),
         ] {
-            let error = read(text).unwrap_err();
+            let error = read(text).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{text}: {error}");
         }
     }

@@ -153,8 +153,7 @@ impl JwtUnion {
         }
         let payload = jose::unverified_payload(token)
             .ok_or_else(|| jose::TokenFormatError::Base64("payload").to_string())?;
-        let issuer =
-            claims::issuer(&payload).map_err(|error| format!("the claims cannot be read: {error}"))?;
+        let issuer = claims::issuer(&payload).map_err(|error| error.to_string())?;
         let Some(issuer) = issuer else { return Err("the token has no issuer".to_owned()) };
         match self.authenticators.get(&issuer) {
             Some(authenticator) => Ok(Some(authenticator)),
@@ -179,8 +178,10 @@ impl JwtUnion {
             return Err(format!("the algorithm `{}` is not accepted", signed.algorithm));
         }
         let payload = provider.verify(&signed).await?;
-        let claims = claims::read(payload)?;
-        let valid = claims::check(&claims, &validated.issuer.url, &validated.issuer.audiences, now)?;
+        let issuer = &validated.issuer;
+        let claims = claims::read(payload).map_err(|error| error.to_string())?;
+        let valid =
+            claims::check(&claims, &issuer.url, &issuer.audiences, now).map_err(|error| error.to_string())?;
         // A token of an external issuer is valid for the API server as a whole.
         let audiences = agnostic_audiences(credentials.audiences, &self.api_audiences)
             .ok_or("the token is not valid for the requested audiences")?;

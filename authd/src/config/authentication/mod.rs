@@ -17,10 +17,10 @@ mod validate;
 
 use std::sync::Arc;
 
+use apimachinery::document::{Document, DocumentError, Fields};
 use apimachinery::field::FieldPath;
 use apimachinery::names::Names;
 
-use super::document::{Document, DocumentError, Fields};
 use crate::authn::Anonymous;
 use crate::authn::jwt::validated::{Issuer, ValidatedAuthenticator};
 use crate::tokens::algorithm::Algorithm;

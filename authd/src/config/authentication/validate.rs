@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 
+use apimachinery::document::ErrorList;
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::selector::syntax;
 use expressions::{Environment, Parsed, Type};
@@ -19,7 +20,6 @@ use crate::authn::Anonymous;
 use crate::authn::jwt::validated::{
     ClaimRule, Expression, Issuer, Rule, Source, ValidatedAuthenticator, claims_type, user_type,
 };
-use crate::config::document::ErrorList;
 use crate::tokens::algorithm::Algorithm;
 
 /// The only value of `audienceMatchPolicy`.

@@ -14,11 +14,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::document::{Document, DocumentError, Fields};
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::names::Names;
 use apimachinery::selector::syntax::subdomain;
 
-use super::document::{Document, DocumentError, Fields};
 use crate::authz::conditions::{self, Conditions};
 use crate::authz::entry::{Entry, OnFailure, Webhook};
 use crate::authz::{self, Modes};

@@ -119,7 +119,7 @@ fn rbac_decision_and_reason_by_table() {
 }
 
 #[test]
-fn rbac_decision_reports_whether_any_name_holds() {
+fn rbac_decision_reports_independence_of_object_name() {
     let p = example_policy();
     for (name, ask, allowed, any_name) in [
         ("alice", "get -/pods a/x", true, true),

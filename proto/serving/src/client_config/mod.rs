@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`ClientConfig::load`] reads every field of the format and reports all mistakes together. Each mistake
-//! names the path of the field and never the value, which may be a secret. Unknown fields have no effect and
-//! are listed in [`ClientConfig::warnings`]. Relative paths start at the directory of the file.
+//! names the line and the path of the field and never the value, which may be a secret. Unknown fields have
+//! no effect and are listed in [`ClientConfig::warnings`]. Relative paths start at the directory of the file.
 //! [`ClientConfig::target`] selects a server and a user and checks that they can be used together.
 //! [`crate::client::Remote`] reads the files that they name.
 //!
@@ -25,10 +25,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use apimachinery::codec;
+use apimachinery::document::{self, Document, DocumentError, Fields};
 use apimachinery::names::Names;
 use apimachinery::object::Value;
 
-use fields::{Fields, ParseReport, json_type};
+use fields::{base64_data, file, lists, non_empty_text, secret};
 
 pub(crate) use plugin::InteractiveMode;
 pub use secret::Secret;
@@ -178,22 +179,15 @@ impl ClientConfig {
         let json = text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         let decode = if json { codec::json::decode } else { codec::yaml::decode };
         // A parser message may quote the document: report only the position.
-        let decoded = decode(text, codec::Limits::BODY)
+        let decoded = decode(text, document::LIMITS)
             .map_err(|e| failed(vec![syntax_error_position(&e.to_string(), json)]))?;
-        let Value::Object(map) = &decoded.value else {
-            let content = if decoded.value.is_null() { "nothing" } else { json_type(&decoded.value) };
-            return Err(failed(vec![format!(
-                "a client configuration must be a mapping, this file contains {content}"
-            )]));
-        };
-        let mut report = ParseReport::default();
         let dir = file.parent().unwrap_or(Path::new(""));
-        let config = read(Fields::new(map, String::new()), dir, &mut report);
-        report.warnings.extend(decoded.duplicates.iter().map(|path| format!("{path}: appears twice")));
-        if report.mistakes.is_empty() {
-            Ok(ClientConfig { file: file.to_owned(), warnings: report.warnings, ..config })
-        } else {
-            Err(failed(report.mistakes))
+        let texts = |errors: Vec<DocumentError>| errors.iter().map(ToString::to_string).collect();
+        match Document::of(decoded, text).decode_lenient(|fields| read(fields, dir)) {
+            Ok((config, warnings)) => {
+                Ok(ClientConfig { file: file.to_owned(), warnings: texts(warnings), ..config })
+            }
+            Err(errors) => Err(failed(texts(errors))),
         }
     }
 
@@ -225,25 +219,23 @@ fn syntax_error_position(problem: &str, json: bool) -> String {
     }
 }
 
-fn read(mut top: Fields<'_>, dir: &Path, report: &mut ParseReport) -> ClientConfig {
-    let version = top.string("apiVersion", report);
-    if !matches!(version.as_str(), "" | "v1") {
-        report.mistakes.push("apiVersion: must be `v1`".to_owned());
-    }
-    let kind = top.string("kind", report);
-    if !matches!(kind.as_str(), "" | "Config") {
-        report.mistakes.push("kind: must be `Config`".to_owned());
+fn read(top: &mut Fields<'_>, dir: &Path) -> ClientConfig {
+    for (field, expected) in [("apiVersion", "v1"), ("kind", "Config")] {
+        let text = top.text(field);
+        if !text.is_empty() && text != expected {
+            top.errors().add_text(&top.path().child(field), &format!("must be `{expected}`"));
+        }
     }
     // Settings of kubectl and of other tools.
-    top.any("preferences");
-    top.any("extensions");
-    let current_context = top.string("current-context", report);
-    let clusters =
-        named_entries(&mut top, "clusters", "cluster", report, |part, report| cluster(part, dir, report));
-    let users = named_entries(&mut top, "users", "user", report, |part, report| user(part, dir, report));
-    let contexts = named_entries(&mut top, "contexts", "context", report, context);
-    top.end(report);
-    ClientConfig { current_context, clusters, users, contexts, ..ClientConfig::default() }
+    top.value("preferences");
+    top.value("extensions");
+    ClientConfig {
+        current_context: top.text("current-context"),
+        clusters: named_entries(top, "clusters", "cluster", |fields| cluster(fields, dir)),
+        users: named_entries(top, "users", "user", |fields| user(fields, dir)),
+        contexts: named_entries(top, "contexts", "context", context),
+        ..ClientConfig::default()
+    }
 }
 
 /// Reads a list of `{name, <part>}`.
@@ -251,114 +243,99 @@ fn named_entries<T: Default>(
     top: &mut Fields<'_>,
     list: &'static str,
     part: &'static str,
-    report: &mut ParseReport,
-    read: impl Fn(Fields<'_>, &mut ParseReport) -> T,
+    read: impl Fn(&mut Fields<'_>) -> T,
 ) -> BTreeMap<String, T> {
     let mut all = BTreeMap::new();
-    for mut item in top.items(list, report) {
-        let (at, at_name) = (item.at(part), item.at("name"));
-        let before = report.mistakes.len();
-        let name = item.string("name", report);
-        if name.is_empty() && report.mistakes.len() == before {
-            report.mistakes.push(format!("{at_name}: is missing"));
+    top.objects(list, |item| {
+        let name = item.text("name");
+        let name_path = item.path().child("name");
+        // A name of a wrong type is an error already.
+        if name.is_empty() && item.value("name").is_none_or(Value::is_string) {
+            item.errors().add_text(&name_path, "is missing");
         }
-        let value = match item.part(part, report) {
-            Some(fields) => read(fields, report),
-            // `user: {}` and `cluster:` are often omitted. [`ClientConfig::target`] reports missing fields.
-            None => T::default(),
-        };
+        // `user: {}` and `cluster:` are often omitted. [`ClientConfig::target`] reports missing fields.
+        let value = item.object(part, &read).unwrap_or_default();
         if !name.is_empty() && all.insert(name, value).is_some() {
-            report.mistakes.push(format!("{at_name}: duplicate name in {list}, so {at} is ambiguous"));
+            let text = format!("duplicate name in {list}, so {} is ambiguous", item.path().child(part));
+            item.errors().add_text(&name_path, &text);
         }
-        item.end(report);
-    }
+    });
     all
 }
 
-fn cluster(mut fields: Fields<'_>, dir: &Path, report: &mut ParseReport) -> Cluster {
+fn cluster(fields: &mut Fields<'_>, dir: &Path) -> Cluster {
     let mut extensions = BTreeMap::new();
-    for mut item in fields.items("extensions", report) {
-        let name = item.string("name", report);
-        if let Some(content) = item.any("extension") {
+    fields.objects("extensions", |item| {
+        let name = item.text("name");
+        if let Some(content) = item.value("extension") {
             extensions.insert(name, content.clone());
         }
-    }
-    let some = |text: String| (!text.is_empty()).then_some(text);
-    let cluster = Cluster {
-        server: fields.string("server", report),
-        tls_server_name: some(fields.string("tls-server-name", report)),
-        insecure_skip_tls_verify: fields.boolean("insecure-skip-tls-verify", report),
-        certificate_authority: fields.file("certificate-authority", dir, report),
-        certificate_authority_data: fields
-            .data("certificate-authority-data", report)
+    });
+    Cluster {
+        server: fields.text("server"),
+        tls_server_name: non_empty_text(fields, "tls-server-name"),
+        insecure_skip_tls_verify: fields.boolean("insecure-skip-tls-verify").unwrap_or_default(),
+        certificate_authority: file(fields, "certificate-authority", dir),
+        certificate_authority_data: base64_data(fields, "certificate-authority-data")
             .map(|pem| pem.bytes().to_vec()),
-        proxy_url: fields.secret("proxy-url", report),
-        disable_compression: fields.boolean("disable-compression", report),
+        proxy_url: secret(fields, "proxy-url"),
+        disable_compression: fields.boolean("disable-compression").unwrap_or_default(),
         extensions,
-    };
-    fields.end(report);
-    cluster
-}
-
-fn user(mut fields: Fields<'_>, dir: &Path, report: &mut ParseReport) -> User {
-    fields.any("extensions");
-    let username = fields.string("username", report);
-    let user = User {
-        client_certificate: fields.file("client-certificate", dir, report),
-        client_certificate_data: fields.data("client-certificate-data", report),
-        client_key: fields.file("client-key", dir, report),
-        client_key_data: fields.data("client-key-data", report),
-        token: fields.secret("token", report),
-        token_file: fields.file("tokenFile", dir, report),
-        username: (!username.is_empty()).then_some(username),
-        password: fields.secret("password", report),
-        impersonate: Impersonate {
-            name: fields.string("as", report),
-            uid: fields.string("as-uid", report),
-            groups: fields.strings("as-groups", report),
-            extra: fields.lists("as-user-extra", report),
-        },
-        exec: fields.part("exec", report).map(|part| exec(part, dir, report)),
-        auth_provider: fields.part("auth-provider", report).map(|mut part| part.string("name", report)),
-    };
-    fields.end(report);
-    user
-}
-
-fn exec(mut fields: Fields<'_>, dir: &Path, report: &mut ParseReport) -> Exec {
-    let mut env = Vec::new();
-    for mut item in fields.items("env", report) {
-        let name = item.string("name", report);
-        let value = item.string("value", report);
-        if name.is_empty() || name.contains(['=', '\0']) {
-            report.mistakes.push(format!("{}: must name a variable", item.at("name")));
-        }
-        env.push((name, Secret::new(value)));
-        item.end(report);
     }
-    let exec = Exec {
-        command: fields.string("command", report),
-        args: fields.strings("args", report),
-        env,
-        api_version: fields.string("apiVersion", report),
-        install_hint: fields.string("installHint", report),
-        provide_cluster_info: fields.boolean("provideClusterInfo", report),
-        interactive_mode: fields.string("interactiveMode", report),
-        dir: dir.to_owned(),
-    };
-    fields.end(report);
-    exec
 }
 
-fn context(mut fields: Fields<'_>, report: &mut ParseReport) -> Context {
-    fields.any("extensions");
-    let context = Context {
-        cluster: fields.string("cluster", report),
-        user: fields.string("user", report),
-        namespace: fields.string("namespace", report),
-    };
-    fields.end(report);
-    context
+fn user(fields: &mut Fields<'_>, dir: &Path) -> User {
+    fields.value("extensions");
+    User {
+        client_certificate: file(fields, "client-certificate", dir),
+        client_certificate_data: base64_data(fields, "client-certificate-data"),
+        client_key: file(fields, "client-key", dir),
+        client_key_data: base64_data(fields, "client-key-data"),
+        token: secret(fields, "token"),
+        token_file: file(fields, "tokenFile", dir),
+        username: non_empty_text(fields, "username"),
+        password: secret(fields, "password"),
+        impersonate: Impersonate {
+            name: fields.text("as"),
+            uid: fields.text("as-uid"),
+            groups: fields.texts("as-groups"),
+            extra: lists(fields, "as-user-extra"),
+        },
+        exec: fields.object("exec", |part| exec(part, dir)),
+        auth_provider: fields.object("auth-provider", |part| {
+            part.value("config");
+            part.text("name")
+        }),
+    }
+}
+
+fn exec(fields: &mut Fields<'_>, dir: &Path) -> Exec {
+    let env = fields.objects("env", |item| {
+        let name = item.text("name");
+        if name.is_empty() || name.contains(['=', '\0']) {
+            item.errors().add_text(&item.path().child("name"), "must name a variable");
+        }
+        (name, Secret::new(item.text("value")))
+    });
+    Exec {
+        command: fields.text("command"),
+        args: fields.texts("args"),
+        env,
+        api_version: fields.text("apiVersion"),
+        install_hint: fields.text("installHint"),
+        provide_cluster_info: fields.boolean("provideClusterInfo").unwrap_or_default(),
+        interactive_mode: fields.text("interactiveMode"),
+        dir: dir.to_owned(),
+    }
+}
+
+fn context(fields: &mut Fields<'_>) -> Context {
+    fields.value("extensions");
+    Context {
+        cluster: fields.text("cluster"),
+        user: fields.text("user"),
+        namespace: fields.text("namespace"),
+    }
 }
 
 #[cfg(test)]

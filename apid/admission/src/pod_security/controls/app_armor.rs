@@ -8,6 +8,7 @@ use apimachinery::object::Value;
 use super::{Violation, plural, quoted, setters};
 use crate::pod_security::pod::Pod;
 
+/// Rejects AppArmor profiles other than the default and local ones.
 pub(super) fn profile(pod: &Pod<'_>) -> Option<Violation> {
     let mut bad = BTreeSet::new();
     let mut is_bad = |kind: Option<&Value>| {

@@ -22,11 +22,13 @@ const DEFAULT: &[&str] = &[
     "SYS_CHROOT",
 ];
 
+/// Rejects added capabilities beyond those that container runtimes add by default.
 pub(super) fn no_more_than_default(pod: &Pod<'_>) -> Option<Violation> {
     let detail = added_beyond(pod, DEFAULT)?;
     Some(Violation { reason: "non-default capabilities", detail })
 }
 
+/// Requires that each container drops all capabilities and adds at most `NET_BIND_SERVICE`.
 pub(super) fn all_dropped(pod: &Pod<'_>) -> Option<Violation> {
     let keeps = |c: &Container<'_>| !c.security_list(&["capabilities", "drop"]).any(|name| name == "ALL");
     let keeping = pod.containers_that(keeps);
@@ -42,7 +44,7 @@ pub(super) fn all_dropped(pod: &Pod<'_>) -> Option<Violation> {
     Some(Violation { reason: "unrestricted capabilities", detail: details.join("; ") })
 }
 
-/// Windows has no capabilities.
+/// The rule of [`all_dropped`] since release 1.25: it exempts Windows pods, which have no capabilities.
 pub(super) fn all_dropped_1_25(pod: &Pod<'_>) -> Option<Violation> {
     if pod.is_windows() { None } else { all_dropped(pod) }
 }

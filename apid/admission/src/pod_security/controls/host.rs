@@ -7,6 +7,7 @@ use apimachinery::object::Value;
 use super::{Violation, containers, plural, setters};
 use crate::pod_security::pod::Pod;
 
+/// Rejects the network, PID and IPC namespaces of the host.
 pub(super) fn namespaces(pod: &Pod<'_>) -> Option<Violation> {
     let shared = ["hostNetwork", "hostPID", "hostIPC"].into_iter().filter(|field| pod.flag(field));
     let shared: Vec<String> = shared.map(|field| format!("{field}=true")).collect();
@@ -16,6 +17,7 @@ pub(super) fn namespaces(pod: &Pod<'_>) -> Option<Violation> {
     Some(Violation { reason: "host namespaces", detail: shared.join(", ") })
 }
 
+/// Rejects ports of the host.
 pub(super) fn ports(pod: &Pod<'_>) -> Option<Violation> {
     let mut used = BTreeSet::new();
     let using = pod.containers_that(|container| {
@@ -40,6 +42,7 @@ pub(super) fn ports(pod: &Pod<'_>) -> Option<Violation> {
     Some(Violation { reason: "hostPort", detail })
 }
 
+/// Rejects Windows HostProcess containers.
 pub(super) fn process(pod: &Pod<'_>) -> Option<Violation> {
     const PATH: &[&str] = &["windowsOptions", "hostProcess"];
     let is_set = |value: Option<&Value>| value.and_then(Value::as_bool) == Some(true);

@@ -5,6 +5,7 @@ use apimachinery::object::Value;
 use super::{Violation, containers};
 use crate::pod_security::pod::Pod;
 
+/// Rejects privileged containers.
 pub(super) fn privileged(pod: &Pod<'_>) -> Option<Violation> {
     let bad = pod.containers_that(|c| c.security(&["privileged"]).and_then(Value::as_bool).unwrap_or(false));
     if bad.is_empty() {
@@ -14,6 +15,7 @@ pub(super) fn privileged(pod: &Pod<'_>) -> Option<Violation> {
     Some(Violation { reason: "privileged", detail })
 }
 
+/// Requires that each container forbids privilege escalation.
 pub(super) fn escalation(pod: &Pod<'_>) -> Option<Violation> {
     let may = |value: Option<&Value>| value.and_then(Value::as_bool) != Some(false);
     let bad = pod.containers_that(|c| may(c.security(&["allowPrivilegeEscalation"])));
@@ -24,7 +26,7 @@ pub(super) fn escalation(pod: &Pod<'_>) -> Option<Violation> {
     Some(Violation { reason: "allowPrivilegeEscalation != false", detail })
 }
 
-/// Windows has no privilege escalation.
+/// The rule of [`escalation`] since release 1.25: it exempts Windows pods, which have no privilege escalation.
 pub(super) fn escalation_1_25(pod: &Pod<'_>) -> Option<Violation> {
     if pod.is_windows() { None } else { escalation(pod) }
 }

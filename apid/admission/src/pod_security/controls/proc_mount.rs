@@ -7,6 +7,7 @@ use apimachinery::object::Value;
 use super::{Violation, containers, quoted};
 use crate::pod_security::pod::Pod;
 
+/// Rejects proc mounts other than the default one.
 pub(super) fn default_only(pod: &Pod<'_>) -> Option<Violation> {
     let mut mounts = BTreeSet::new();
     let bad = pod.containers_that(|container| {

@@ -7,10 +7,12 @@ use apimachinery::object::Value;
 use super::{Violation, plural, quoted, setters};
 use crate::pod_security::pod::{Pod, text};
 
+/// Rejects SELinux users, roles, and types other than those of containers.
 pub(super) fn options(pod: &Pod<'_>) -> Option<Violation> {
     with_types(pod, &["container_t", "container_init_t", "container_kvm_t"])
 }
 
+/// The rule of [`options`] since release 1.31, with one more type.
 pub(super) fn options_1_31(pod: &Pod<'_>) -> Option<Violation> {
     with_types(pod, &["container_t", "container_init_t", "container_kvm_t", "container_engine_t"])
 }

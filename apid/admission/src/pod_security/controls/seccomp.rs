@@ -32,6 +32,7 @@ fn is_allowed_profile(profile: &str) -> bool {
     matches!(profile, "runtime/default" | "docker/default") || profile.starts_with("localhost/")
 }
 
+/// Rejects the seccomp profile `Unconfined`.
 pub(super) fn not_unconfined(pod: &Pod<'_>) -> Option<Violation> {
     let mut values = BTreeSet::new();
     let mut is_bad = |kind: Option<&Value>| {
@@ -50,6 +51,7 @@ pub(super) fn not_unconfined(pod: &Pod<'_>) -> Option<Violation> {
     Some(Violation { reason: REASON, detail })
 }
 
+/// Requires the seccomp profile `RuntimeDefault` or `Localhost`.
 pub(super) fn confined(pod: &Pod<'_>) -> Option<Violation> {
     if let Some(explicit) = not_unconfined(pod) {
         return Some(explicit);
@@ -68,7 +70,7 @@ pub(super) fn confined(pod: &Pod<'_>) -> Option<Violation> {
     Some(Violation { reason: REASON, detail })
 }
 
-/// Windows has no seccomp.
+/// The rule of [`confined`] since release 1.25: it exempts Windows pods, which have no seccomp.
 pub(super) fn confined_1_25(pod: &Pod<'_>) -> Option<Violation> {
     if pod.is_windows() { None } else { confined(pod) }
 }

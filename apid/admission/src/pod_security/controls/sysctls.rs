@@ -21,18 +21,22 @@ const SAFE: &[(u64, &str)] = &[
     (32, "net.ipv4.tcp_wmem"),
 ];
 
+/// Rejects sysctls that are not known to be safe.
 pub(super) fn safe(pod: &Pod<'_>) -> Option<Violation> {
     safe_in(pod, 0)
 }
 
+/// The rule of [`safe`] since release 1.27, with more safe sysctls.
 pub(super) fn safe_1_27(pod: &Pod<'_>) -> Option<Violation> {
     safe_in(pod, 27)
 }
 
+/// The rule of [`safe`] since release 1.29, with more safe sysctls.
 pub(super) fn safe_1_29(pod: &Pod<'_>) -> Option<Violation> {
     safe_in(pod, 29)
 }
 
+/// The rule of [`safe`] since release 1.32, with more safe sysctls.
 pub(super) fn safe_1_32(pod: &Pod<'_>) -> Option<Violation> {
     safe_in(pod, 32)
 }

@@ -5,6 +5,7 @@ use apimachinery::object::Value;
 use super::{Violation, containers, setters};
 use crate::pod_security::pod::Pod;
 
+/// Requires that each container runs as a user other than root.
 pub(super) fn not_root(pod: &Pod<'_>) -> Option<Violation> {
     let says = |value: Option<&Value>| value.and_then(Value::as_bool);
     let of_pod = says(pod.security(&["runAsNonRoot"]));
@@ -24,6 +25,7 @@ pub(super) fn not_root(pod: &Pod<'_>) -> Option<Violation> {
     Some(Violation { reason: REASON, detail })
 }
 
+/// Rejects the user id 0.
 pub(super) fn not_zero(pod: &Pod<'_>) -> Option<Violation> {
     let is_root = |value: Option<&Value>| value.and_then(Value::as_i64) == Some(0);
     let of_containers = pod.containers_that(|c| is_root(c.security(&["runAsUser"])));

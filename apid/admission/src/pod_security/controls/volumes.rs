@@ -44,6 +44,7 @@ const NAMED: &[&str] = &[
     "storageos",
 ];
 
+/// Rejects volumes of type `hostPath`.
 pub(super) fn host_path(pod: &Pod<'_>) -> Option<Violation> {
     let names: Vec<&str> = pod.volumes().filter(|volume| has(volume, "hostPath")).map(name).collect();
     if names.is_empty() {
@@ -53,6 +54,7 @@ pub(super) fn host_path(pod: &Pod<'_>) -> Option<Violation> {
     Some(Violation { reason: "hostPath volumes", detail })
 }
 
+/// Rejects volumes of types other than those of the restricted standard.
 pub(super) fn restricted(pod: &Pod<'_>) -> Option<Violation> {
     let bad: Vec<_> =
         pod.volumes().filter(|volume| !ALLOWED.iter().any(|source| has(volume, source))).collect();

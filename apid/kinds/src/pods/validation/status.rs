@@ -15,7 +15,7 @@ pub(crate) fn status(new: &Object, old: &Object) -> FieldErrors {
         (Field::new(new.get("status"), "status"), Field::new(old.get("status"), "status"));
     let mut errors = FieldErrors::new();
     for condition in new_status.child("conditions").items() {
-        // The reference spells this field as in its source.
+        // Errors of the reference name this field `Type`, as in its Go source.
         let kind = condition.child("type");
         text::check_format(
             &condition.child("Type").with_value(kind.value()),

@@ -2,32 +2,33 @@
 //!
 //! # Contract
 //!
-//! [`Document::read`] parses the first document into a tree. [`Fields`] decodes an object field by field and
-//! records wrong types, unknown fields and duplicate fields. Decoding continues after an error, so that one
-//! run reports all errors. The reader validates values beyond their type, with [`ErrorList::add`].
+//! All configuration files of both processes are read with this module. [`Document::read`] parses the first
+//! document into a tree. [`Fields`] decodes an object field by field and records wrong types, unknown fields
+//! and duplicate fields. Decoding continues after an error, so that one run reports all errors. The caller
+//! validates values beyond their type, with [`ErrorList::add`] or [`ErrorList::add_text`]. The texts of this
+//! module contain no value of the file except `apiVersion` and `kind`, because a value may be a secret.
 //!
 //! # Invariants
 //!
-//! INVARIANT (strict): a field that no reader consumes is an error, and so is a duplicate field (as in strict
-//! decoding of kube-apiserver).
+//! INVARIANT (strict): a field that no caller consumes is an error, and so is a duplicate field (as in strict
+//! decoding of kube-apiserver). [`Document::decode_lenient`] makes both a warning, for formats whose readers
+//! ignore unknown fields.
 
 use std::cell::RefCell;
 use std::fmt;
-use std::path::Path;
 
-use apimachinery::codec::yaml::{self, Lines};
-use apimachinery::codec::{DecodeError, Limits};
-use apimachinery::field::{FieldError, FieldPath};
 use serde_json::{Map, Value};
 
-use crate::config_error::ConfigError;
+use crate::codec::yaml::{self, Lines};
+use crate::codec::{DecodeError, Decoded, Limits};
+use crate::field::{FieldError, FieldPath};
 
-/// Limit in bytes of a configuration file.
-const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 /// Limits of a document, well beyond any legitimate configuration.
 pub const LIMITS: Limits = Limits { depth: 32, ..Limits::BODY };
-/// Limit of recorded errors per file.
+/// Limit of recorded errors, and of recorded warnings, per file.
 const MAX_FAULTS: usize = 100;
+/// Limit of the characters of an unknown field's name in a text: the name may be a misplaced secret.
+const MAX_NAME_CHARS: usize = 40;
 
 /// An error of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,60 +48,72 @@ impl fmt::Display for DocumentError {
     }
 }
 
+impl std::error::Error for DocumentError {}
+
 /// Formats the errors of a file in one line, for the log.
 pub fn join_errors(errors: &[DocumentError]) -> String {
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     texts.join("; ")
 }
 
-/// Reads a whole configuration file.
-///
-/// # Errors
-///
-/// The file cannot be read, or exceeds the size limit.
-pub fn read_file(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    let system_error = |error: std::io::Error| ConfigError::file(path, error.to_string());
-    let size = std::fs::metadata(path).map_err(system_error)?.len();
-    if size > MAX_FILE_BYTES {
-        let problem = format!("{size} bytes exceed the limit of {MAX_FILE_BYTES} for a configuration file");
-        return Err(ConfigError::file(path, problem));
-    }
-    std::fs::read(path).map_err(system_error)
-}
-
-/// The errors recorded so far.
+/// The errors and warnings recorded so far.
 #[derive(Debug, Default)]
 pub struct ErrorList {
     lines: Lines,
-    list: RefCell<Vec<DocumentError>>,
+    /// Whether unknown and duplicate fields are warnings.
+    is_lenient: bool,
+    errors: RefCell<Vec<DocumentError>>,
+    warnings: RefCell<Vec<DocumentError>>,
 }
 
 impl ErrorList {
     /// Records an error of a field.
     pub fn add(&self, error: &FieldError) {
-        let line = self.lines.at(error.path.as_str());
-        self.push(DocumentError { line, text: format!("{}: {}", error.path, error.body()) });
+        self.add_text(&error.path, &error.body());
+    }
+
+    /// Records an error of a field as a text that follows the path.
+    pub fn add_text(&self, path: &FieldPath, text: &str) {
+        self.push(DocumentError { line: self.lines.at(path.as_str()), text: format!("{path}: {text}") });
     }
 
     fn push(&self, error: DocumentError) {
-        let mut list = self.list.borrow_mut();
-        if list.len() < MAX_FAULTS {
-            list.push(error);
+        push_bounded(&self.errors, error);
+    }
+
+    /// Records an unknown or duplicate field. `described` names the field.
+    fn add_unexpected(&self, path: &str, described: &str) {
+        let line = self.lines.at(path);
+        if self.is_lenient {
+            push_bounded(&self.warnings, DocumentError { line, text: format!("{described}; ignored") });
+        } else {
+            self.push(DocumentError { line, text: format!("strict decoding error: {described}") });
         }
     }
 
     /// Whether no error is recorded.
     pub fn is_empty(&self) -> bool {
-        self.list.borrow().is_empty()
+        self.errors.borrow().is_empty()
     }
 
     /// Returns all errors, sorted by line.
     pub fn into_list(self) -> Vec<DocumentError> {
-        let mut list = self.list.into_inner();
-        list.sort();
-        list.dedup();
-        list
+        sorted(self.errors)
     }
+}
+
+fn push_bounded(list: &RefCell<Vec<DocumentError>>, error: DocumentError) {
+    let mut list = list.borrow_mut();
+    if list.len() < MAX_FAULTS {
+        list.push(error);
+    }
+}
+
+fn sorted(list: RefCell<Vec<DocumentError>>) -> Vec<DocumentError> {
+    let mut list = list.into_inner();
+    list.sort();
+    list.dedup();
+    list
 }
 
 /// A file as a tree.
@@ -127,8 +140,13 @@ impl Document {
             },
             text: error.to_string(),
         })?;
+        Ok(Document::of(decoded, bytes))
+    }
+
+    /// Creates a document of a decoded file. `bytes` is the file, for the line numbers.
+    pub fn of(decoded: Decoded, bytes: &[u8]) -> Self {
         let lines = yaml::lines(bytes, LIMITS);
-        Ok(Document { value: decoded.value, lines, duplicates: decoded.duplicates })
+        Document { value: decoded.value, lines, duplicates: decoded.duplicates }
     }
 
     /// The `kind`; `""` if absent.
@@ -152,18 +170,8 @@ impl Document {
         versions: &[String],
         decode: impl FnOnce(&mut Fields<'_>) -> T,
     ) -> Result<T, Vec<DocumentError>> {
-        let errors = ErrorList { lines: self.lines.clone(), list: RefCell::default() };
-        for path in &self.duplicates {
-            let line = self.lines.at(path);
-            errors.push(DocumentError {
-                line,
-                text: format!("strict decoding error: duplicate field \"{path}\""),
-            });
-        }
-        let Some(object) = self.value.as_object() else {
-            errors.push(DocumentError { line: Some(1), text: "the file must be an object".to_owned() });
-            return Err(errors.into_list());
-        };
+        let errors = self.error_list(false);
+        let Some(object) = self.object(&errors) else { return Err(errors.into_list()) };
         let mut fields = Fields::new(object, FieldPath::root(), &errors);
         let (version, found) = (fields.text("apiVersion"), fields.text("kind"));
         if !versions.contains(&version) {
@@ -180,6 +188,41 @@ impl Document {
         let decoded = decode(&mut fields);
         fields.finish();
         if errors.is_empty() { Ok(decoded) } else { Err(errors.into_list()) }
+    }
+
+    /// Decodes the document as an object; unknown and duplicate fields are warnings, returned beside it.
+    ///
+    /// # Errors
+    ///
+    /// All errors: those that `decode` records, and a document that is no object.
+    pub fn decode_lenient<T>(
+        &self,
+        decode: impl FnOnce(&mut Fields<'_>) -> T,
+    ) -> Result<(T, Vec<DocumentError>), Vec<DocumentError>> {
+        let errors = self.error_list(true);
+        let Some(object) = self.object(&errors) else { return Err(errors.into_list()) };
+        let mut fields = Fields::new(object, FieldPath::root(), &errors);
+        let decoded = decode(&mut fields);
+        fields.finish();
+        if errors.is_empty() { Ok((decoded, sorted(errors.warnings))) } else { Err(errors.into_list()) }
+    }
+
+    /// Creates the list of errors, with the duplicate fields.
+    fn error_list(&self, is_lenient: bool) -> ErrorList {
+        let errors = ErrorList { lines: self.lines.clone(), is_lenient, ..ErrorList::default() };
+        for path in &self.duplicates {
+            errors.add_unexpected(path, &format!("duplicate field \"{path}\""));
+        }
+        errors
+    }
+
+    /// Returns the tree as an object, or records an error.
+    fn object(&self, errors: &ErrorList) -> Option<&Map<String, Value>> {
+        let object = self.value.as_object();
+        if object.is_none() {
+            errors.push(DocumentError { line: Some(1), text: "the file must be an object".to_owned() });
+        }
+        object
     }
 }
 
@@ -207,19 +250,22 @@ impl<'d> Fields<'d> {
         self.errors
     }
 
-    fn field(&mut self, name: &'static str) -> Option<&'d Value> {
+    /// A field of any type; None if absent.
+    pub fn value(&mut self, name: &'static str) -> Option<&'d Value> {
         self.known.push(name);
         self.object.get(name).filter(|value| !value.is_null())
     }
 
     /// A field of one type; a wrong type gives None and records an error.
-    fn typed<T>(
+    ///
+    /// `description` follows "must be" in the error.
+    pub fn typed<T>(
         &mut self,
         name: &'static str,
         description: &str,
         read: impl Fn(&'d Value) -> Option<T>,
     ) -> Option<T> {
-        let value = self.field(name)?;
+        let value = self.value(name)?;
         let read = read(value);
         if read.is_none() {
             self.wrong_type(&self.path.child(name), value, description);
@@ -294,17 +340,25 @@ impl<'d> Fields<'d> {
         decoded
     }
 
-    /// Records the unknown fields.
+    /// Records the unknown fields, each with the known field of a similar name.
     fn finish(&self) {
         for name in self.object.keys().filter(|name| !self.known.contains(&name.as_str())) {
-            let path = self.path.child(name);
-            let line = self.errors.lines.at(path.as_str());
-            self.errors.push(DocumentError {
-                line,
-                text: format!("strict decoding error: unknown field \"{path}\""),
-            });
+            let shown: String = name.chars().take(MAX_NAME_CHARS).filter(|c| !c.is_control()).collect();
+            let mut described = format!("unknown field \"{}\"", self.path.child(&shown));
+            if let Some(similar) = self.known.iter().find(|known| is_similar(known, name)) {
+                described.push_str(&format!(" (a similar field is \"{similar}\")"));
+            }
+            self.errors.add_unexpected(self.path.child(name).as_str(), &described);
         }
     }
+}
+
+/// Whether two names differ only in case, dashes and underscores.
+fn is_similar(known: &str, name: &str) -> bool {
+    let letters = |text: &str| -> String {
+        text.chars().filter(|c| !matches!(c, '-' | '_')).map(|c| c.to_ascii_lowercase()).collect()
+    };
+    letters(known) == letters(name)
 }
 
 #[cfg(test)]
@@ -344,7 +398,7 @@ spec:
 tags: x
 items:
 - enabled: maybe
-- {of: 1}
+- {Enabled: true}
 - 5
 more: {}
 ";
@@ -356,11 +410,29 @@ more: {}
                 "line 5: strict decoding error: duplicate field \"spec.name\"",
                 "line 6: tags: Invalid value: \"string\": must be a list of strings",
                 "line 8: items[0].enabled: Invalid value: \"string\": must be true or false",
-                "line 9: strict decoding error: unknown field \"items[1].of\"",
+                "line 9: strict decoding error: unknown field \"items[1].Enabled\" (a similar field is \"enabled\")",
                 "line 10: items[2]: Invalid value: \"number\": must be an object",
                 "line 11: strict decoding error: unknown field \"more\"",
             ]
         );
+    }
+
+    #[test]
+    fn lenient_decoding_returns_unknown_and_duplicate_fields_as_warnings() {
+        let document = Document::read(b"name: a\nname: b\nsecret-of-a-user: {}\nNAME: c\n").unwrap();
+        let (name, warnings) = document.decode_lenient(|fields| fields.text("name")).unwrap();
+        assert_eq!(name, "b");
+        let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            warnings,
+            [
+                "line 2: duplicate field \"name\"; ignored",
+                "line 3: unknown field \"secret-of-a-user\"; ignored",
+                "line 4: unknown field \"NAME\" (a similar field is \"name\"); ignored",
+            ]
+        );
+        let wrong = Document::read(b"name: [a]").unwrap().decode_lenient(|fields| fields.text("name"));
+        assert_eq!(wrong.unwrap_err()[0].text, "name: Invalid value: \"array\": must be a string");
     }
 
     #[test]

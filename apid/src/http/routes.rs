@@ -1,0 +1,152 @@
+//! The routes outside the resource grammar: an axum router for discovery, health, version, metrics, OpenAPI and
+//! OpenID Connect documents.
+//!
+//! # Contract
+//!
+//! [`handle`] serves a request that names no resource. Resources are the fallback of the router, and
+//! `execution::route` takes this fallback first: the attributes of a request already state whether the request
+//! names a resource. So the router costs requests for resources nothing. [`serving::server`] accepts the
+//! connections and limits them; axum has no setting for these limits.
+//!
+//! # Invariants
+//!
+//! INVARIANT (one reading): the router matches the segments that `request_info` parsed, not the path of the
+//! request.
+
+use std::convert::Infallible;
+use std::sync::{Arc, LazyLock};
+
+use apimachinery::status::Status;
+use axum::extract::{Extension, Request};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, any, get};
+use axum::{Router, body};
+use parking_lot::Mutex;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tower::Service as _;
+
+use super::request_context::{HEALTH_ENDPOINTS, RequestContext};
+use super::respond::ApiResponse;
+use super::{openapi, openid, paths};
+
+/// Bytes of a segment that a route path encodes: all except the unreserved characters of RFC 3986.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+static ROUTER: LazyLock<Router> = LazyLock::new(router);
+
+/// The context of a routed request.
+type Context = Extension<Arc<RequestContext>>;
+
+/// Serves a request that names no resource.
+///
+/// # Errors
+///
+/// The Status of the route.
+pub(super) async fn handle(context: &Arc<RequestContext>) -> Result<ApiResponse, Status> {
+    let mut request = Request::new(body::Body::empty());
+    *request.method_mut() = context.head.method.clone();
+    *request.uri_mut() = route_path(&context.info.segments).parse().map_err(Status::internal)?;
+    request.extensions_mut().insert(Arc::clone(context));
+    // A router without middleware is always ready.
+    let routed: Result<Response, Infallible> = ROUTER.clone().call(request).await;
+    let Ok(response) = routed;
+    let outcome = response.extensions().get::<Outcome>().and_then(Outcome::take);
+    outcome.unwrap_or_else(|| Err(Status::internal("the route has no response")))
+}
+
+/// Returns the path of the segments, percent-encoded.
+fn route_path(segments: &[String]) -> String {
+    let mut path = String::new();
+    for segment in segments {
+        path.push('/');
+        path.extend(utf8_percent_encode(segment, ENCODED));
+    }
+    if path.is_empty() { "/".to_owned() } else { path }
+}
+
+fn router() -> Router {
+    let health = HEALTH_ENDPOINTS.into_iter().fold(Router::new(), |router, endpoint| {
+        let route = document(move |context| paths::health(context, endpoint));
+        router.route(&format!("/{endpoint}"), route.clone()).route(&format!("/{endpoint}/{{*check}}"), route)
+    });
+    // The discovery of an unknown group or version is 404 with each method.
+    let discovery =
+        any(|Extension(context): Context| async move { Outcome::new(paths::discovery(&context)) });
+    health
+        .route("/", document(paths::root))
+        .route("/version", document(paths::version))
+        .route("/metrics", document(paths::metrics))
+        .route("/api", discovery.clone())
+        .route("/api/{*rest}", discovery.clone())
+        .route("/apis", discovery.clone())
+        .route("/apis/{*rest}", discovery)
+        .route(
+            openapi::VERSION_2,
+            get(async |Extension(context): Context| Outcome::new(openapi::version_2(&context).await)),
+        )
+        .route(
+            openapi::VERSION_3,
+            get(async |Extension(context): Context| Outcome::new(openapi::version_3_index(&context).await)),
+        )
+        .route(
+            &format!("{}/{{*document}}", openapi::VERSION_3),
+            get(async |Extension(context): Context| Outcome::new(openapi::group_version(&context).await)),
+        )
+        .route(
+            openid::DISCOVERY,
+            get(async |Extension(context): Context| Outcome::new(openid::discovery_document(&context).await)),
+        )
+        .route(
+            openid::KEYS,
+            get(async |Extension(context): Context| Outcome::new(openid::key_set(&context).await)),
+        )
+        .fallback(async || Outcome::new(Ok(ApiResponse::not_found())))
+        .method_not_allowed_fallback(async || Outcome::new(Err(Status::method_not_allowed())))
+}
+
+/// A route for GET and HEAD whose handler does not wait.
+fn document<F>(handler: F) -> MethodRouter
+where
+    F: Fn(&RequestContext) -> Result<ApiResponse, Status> + Clone + Send + Sync + 'static,
+{
+    get(move |Extension(context): Context| async move { Outcome::new(handler(&context)) })
+}
+
+/// The result of a route. An extension of axum's response carries it through the router, because only
+/// `respond` turns results into HTTP responses.
+#[derive(Clone)]
+struct Outcome(Arc<Mutex<Option<Result<ApiResponse, Status>>>>);
+
+impl Outcome {
+    fn new(result: Result<ApiResponse, Status>) -> Self {
+        Outcome(Arc::new(Mutex::new(Some(result))))
+    }
+
+    fn take(&self) -> Option<Result<ApiResponse, Status>> {
+        self.0.lock().take()
+    }
+}
+
+impl IntoResponse for Outcome {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(body::Body::empty());
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn route_path_encodes_reserved_characters_only() {
+        let path = |segments: &[&str]| {
+            route_path(&segments.iter().map(|segment| (*segment).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(path(&[]), "/");
+        assert_eq!(path(&["openapi", "v3", "apis", "apps", "v1"]), "/openapi/v3/apis/apps/v1");
+        assert_eq!(path(&[".well-known", "openid-configuration"]), openid::DISCOVERY);
+        assert_eq!(path(&["livez", "a b?c{d}", "é"]), "/livez/a%20b%3Fc%7Bd%7D/%C3%A9");
+    }
+}
