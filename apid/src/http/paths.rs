@@ -56,18 +56,19 @@ fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
 }
 
 fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
+    let build = serving::build::INFO;
     plain(
         context,
         &json!({
             "major": "1",
             "minor": "33",
             "gitVersion": RELEASE,
-            "gitCommit": "",
-            "gitTreeState": "",
-            "buildDate": "",
+            "gitCommit": build.commit_id(),
+            "gitTreeState": build.tree_state(),
+            "buildDate": build.date,
             "goVersion": "",
-            "compiler": "rustc",
-            "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+            "compiler": build.compiler,
+            "platform": build.platform(),
             "emulationMajor": "1",
             "emulationMinor": "33",
             "minCompatibilityMajor": "1",
