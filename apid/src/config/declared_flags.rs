@@ -8,11 +8,12 @@
 use clap::{Arg, ArgAction, ArgMatches};
 use serving::flags::boolean;
 
+use super::reference_flags::REFERENCE_FLAGS;
 use super::values::split_list;
 
 /// The form of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FlagForm {
+pub(super) enum FlagForm {
     /// No value, `=true` or `=false`.
     Switch,
     /// One value; the last one wins.
@@ -26,7 +27,7 @@ enum FlagForm {
 use FlagForm::{JoinedList, List, Switch, Value};
 
 /// The name, form and help text of a flag.
-type FlagRow = (&'static str, FlagForm, &'static str);
+pub(super) type FlagRow = (&'static str, FlagForm, &'static str);
 
 /// The effect of a flag that is not implemented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,7 +262,7 @@ pub(super) fn args() -> impl Iterator<Item = Arg> {
     let authd = AUTHD_FLAGS.iter().flat_map(|(heading, rows)| {
         rows.iter().map(|(name, form, help)| form.arg(name).help(*help).help_heading(*heading))
     });
-    let without_effect = FLAGS_WITHOUT_EFFECT.iter().flat_map(|(state, rows)| {
+    let without_effect = flags_without_effect().flat_map(|(state, rows)| {
         let heading = match state {
             FlagState::Planned => "Flags that are not implemented yet: accepted without an effect",
             FlagState::NotNeeded => "Flags that are not needed: accepted without an effect",
@@ -272,9 +273,27 @@ pub(super) fn args() -> impl Iterator<Item = Arg> {
     authd.chain(without_effect)
 }
 
+/// The flags without an effect, by state.
+fn flags_without_effect() -> impl Iterator<Item = &'static (FlagState, &'static [FlagRow])> {
+    FLAGS_WITHOUT_EFFECT.iter().chain(REFERENCE_FLAGS)
+}
+
+/// The given flags that are not needed, with the reasons.
+pub(super) fn unneeded_flags(matches: &ArgMatches) -> Vec<(&'static str, &'static str)> {
+    let rows = flags_without_effect().filter(|(state, _)| *state == FlagState::NotNeeded);
+    let given = rows.flat_map(|(_, rows)| *rows).filter(|(name, ..)| is_given(matches, name));
+    given.map(|(name, _, reason)| (*name, *reason)).collect()
+}
+
+/// Whether authd has a flag.
+pub(super) fn is_flag_of_authd(name: &str) -> bool {
+    let own = AUTHD_FLAGS.iter().flat_map(|(_, rows)| *rows).any(|(own, ..)| *own == name);
+    own || SHARED_FLAGS.iter().any(|(shared, _)| *shared == name)
+}
+
 /// The given flags without an effect in a state, sorted.
 pub(super) fn names_without_effect(matches: &ArgMatches, state: FlagState) -> Vec<String> {
-    let rows = FLAGS_WITHOUT_EFFECT.iter().filter(|(of, _)| *of == state).flat_map(|(_, rows)| *rows);
+    let rows = flags_without_effect().filter(|(of, _)| *of == state).flat_map(|(_, rows)| *rows);
     let mut names: Vec<String> =
         rows.filter(|(name, ..)| is_given(matches, name)).map(|(name, ..)| (*name).to_owned()).collect();
     names.sort_unstable();
@@ -302,6 +321,11 @@ pub(super) fn authd_arguments(matches: &ArgMatches) -> Vec<String> {
         arguments.extend(values.into_iter().map(|value| format!("--{name}={value}")));
     }
     arguments
+}
+
+/// The items of `--controllers`.
+pub(super) fn controllers(matches: &ArgMatches) -> Vec<String> {
+    split_list(&flag_values(matches, "controllers"))
 }
 
 /// Whether a spawned authd allows every request: without an authorization mode, or with AlwaysAllow.

@@ -47,6 +47,9 @@ const POLICY_FILE: &str = "--authorization-policy-file";
 #[derive(Debug, Parser)]
 #[command(name = "authd", version, about = "Identifies and authorizes every request of apid.", after_help = after_help())]
 pub struct Flags {
+    /// ServerConfiguration whose section `authd` has flags; flags of the command line replace those of the file.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Unix socket for apid; created with mode 0600.
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
