@@ -63,8 +63,9 @@ const PRESET_QUERIES: &[(&str, &str)] = &[
 ];
 
 /// Crates of the workspace that each crate may import.
-const CRATES: [(&str, &[&str]); 16] = [
+const CRATES: [(&str, &[&str]); 17] = [
     ("prerequisites", &[]),
+    ("testenv", &[]),
     ("apimachinery", &[]),
     ("authproto", &["apimachinery"]),
     ("serving", &["apimachinery"]),
@@ -105,6 +106,7 @@ const CRATES: [(&str, &[&str]); 16] = [
             "bootstrap",
             "bench",
             "prerequisites",
+            "testenv",
         ],
     ),
 ];
@@ -133,6 +135,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
             &["verbs", "background"],
             &["http"],
             &["process", "certs", "store_commands", "reference"],
+            &["env_test"],
         ],
     ),
     (
