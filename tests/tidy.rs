@@ -62,9 +62,10 @@ const PRESET_QUERIES: &[(&str, &str)] = &[
 ];
 
 /// Crates of the workspace that each crate may import.
-const CRATES: [(&str, &[&str]); 18] = [
+const CRATES: [(&str, &[&str]); 19] = [
     ("prerequisites", &[]),
     ("fuzzing", &[]),
+    ("testenv", &[]),
     ("apimachinery", &[]),
     ("authproto", &["apimachinery"]),
     ("serving", &["apimachinery"]),
@@ -107,6 +108,7 @@ const CRATES: [(&str, &[&str]); 18] = [
             "bootstrap",
             "bench",
             "prerequisites",
+            "testenv",
         ],
     ),
 ];
@@ -135,6 +137,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
             &["verbs", "background"],
             &["http"],
             &["process", "certs", "store_commands", "reference"],
+            &["env_test"],
         ],
     ),
     (

@@ -14,6 +14,7 @@ pub mod certs;
 mod command_line;
 pub mod config;
 pub mod discovery;
+pub mod env_test;
 pub mod http;
 pub mod process;
 pub mod reference;

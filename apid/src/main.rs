@@ -1,4 +1,4 @@
-//! The entry point of apid: selects the subcommand and maps its result to an exit code.
+//! The entry point of apid: selects the subcommand by program name or first argument and maps its result to an exit code.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -9,7 +9,21 @@ use apid::config::{Command, Config, EXIT_USAGE};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1).peekable();
+    let mut arguments = std::env::args().peekable();
+    let program = arguments.next().unwrap_or_default();
+    if let Some(role) = apid::env_test::Role::of_program(&program) {
+        return role.run(arguments);
+    }
+    if arguments.next_if(|word| word == "env-test").is_some() {
+        return apid::env_test::run(arguments);
+    }
+    if arguments.next_if(|word| word == "test-server").is_some() {
+        return apid::env_test::run_test_server(arguments);
+    }
+    if arguments.next_if(|word| word == "version").is_some() {
+        let _ = write!(std::io::stdout(), "apid {}", serving::build::INFO.text());
+        return ExitCode::SUCCESS;
+    }
     if arguments.next_if(|word| word == "certs").is_some() {
         return apid::certs::run(arguments).map_or_else(usage, |()| ExitCode::SUCCESS);
     }

@@ -39,6 +39,7 @@ pub mod tokens;
 pub mod webhook;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +50,7 @@ use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
 use active_config::SharedConfig;
-use command_line::{USAGE, print_parse_result};
+use command_line::{print_mistakes, print_parse_result, with_configuration_file};
 use config::{Config, Flags};
 use config_error::ConfigError;
 use metrics::AuthdMetrics;
@@ -66,6 +67,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if arguments.get(1).is_some_and(|argument| argument == "check") {
         return check::run(arguments.into_iter().skip(2));
     }
+    if arguments.get(1).is_some_and(|argument| argument == "version") {
+        let _ = write!(std::io::stdout(), "authd {}", serving::build::INFO.text());
+        return ExitCode::SUCCESS;
+    }
+    let (arguments, file) = match with_configuration_file(arguments) {
+        Ok(read) => read,
+        Err(mistakes) => return print_mistakes(mistakes),
+    };
     let flags = match Flags::try_parse_from(arguments) {
         Ok(flags) => flags,
         Err(error) => return print_parse_result(&error),
@@ -76,13 +85,19 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let (config, services) = match configure(flags) {
         Ok(configured) => configured,
-        Err(errors) => {
-            for error in errors {
-                eprintln!("authd: {error}");
-            }
-            return ExitCode::from(USAGE);
-        }
+        Err(errors) => return print_mistakes(errors),
     };
+    if let Some(Err(mistake)) = file.map(|file| file.check_version(&config.names)) {
+        return print_mistakes([mistake]);
+    }
+    let build = serving::build::INFO;
+    tracing::info!(
+        version = build.version,
+        commit = build.commit,
+        date = build.date,
+        compiler = build.compiler,
+        "authd starts"
+    );
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }

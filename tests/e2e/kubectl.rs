@@ -15,6 +15,7 @@ mod quotas;
 mod requests;
 mod scale;
 mod server_info;
+mod svc_preset;
 mod table;
 
 use std::fs;

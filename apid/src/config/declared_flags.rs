@@ -4,9 +4,11 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
 use serving::flags::boolean;
 
+use super::reference_flags::REFERENCE_FLAGS;
+
 /// The form of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FlagForm {
+pub(super) enum FlagForm {
     /// No value, `=true` or `=false`.
     Switch,
     /// One value; the last one wins.
@@ -18,7 +20,7 @@ enum FlagForm {
 use FlagForm::{List, Switch, Value};
 
 /// The name, form and help text of a flag.
-type FlagRow = (&'static str, FlagForm, &'static str);
+pub(super) type FlagRow = (&'static str, FlagForm, &'static str);
 
 /// The effect of a flag that is not implemented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +114,7 @@ impl FlagForm {
 
 /// Declares the flags.
 pub(super) fn args() -> impl Iterator<Item = Arg> {
-    FLAGS_WITHOUT_EFFECT.iter().flat_map(|(state, rows)| {
+    flags_without_effect().flat_map(|(state, rows)| {
         let heading = match state {
             FlagState::Planned => "Flags that are not implemented yet: accepted without an effect",
             FlagState::NotNeeded => "Flags that are not needed: accepted without an effect",
@@ -122,9 +124,21 @@ pub(super) fn args() -> impl Iterator<Item = Arg> {
     })
 }
 
+/// The flags without an effect, by state.
+fn flags_without_effect() -> impl Iterator<Item = &'static (FlagState, &'static [FlagRow])> {
+    FLAGS_WITHOUT_EFFECT.iter().chain(REFERENCE_FLAGS)
+}
+
+/// The given flags that are not needed, with the reasons.
+pub(super) fn unneeded_flags(matches: &ArgMatches) -> Vec<(&'static str, &'static str)> {
+    let rows = flags_without_effect().filter(|(state, _)| *state == FlagState::NotNeeded);
+    let given = rows.flat_map(|(_, rows)| *rows).filter(|(name, ..)| is_given(matches, name));
+    given.map(|(name, _, reason)| (*name, *reason)).collect()
+}
+
 /// The given flags without an effect in a state, sorted.
 pub(super) fn names_without_effect(matches: &ArgMatches, state: FlagState) -> Vec<String> {
-    let rows = FLAGS_WITHOUT_EFFECT.iter().filter(|(of, _)| *of == state).flat_map(|(_, rows)| *rows);
+    let rows = flags_without_effect().filter(|(of, _)| *of == state).flat_map(|(_, rows)| *rows);
     let mut names: Vec<String> =
         rows.filter(|(name, ..)| is_given(matches, name)).map(|(name, ..)| (*name).to_owned()).collect();
     names.sort_unstable();

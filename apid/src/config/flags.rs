@@ -21,7 +21,9 @@ use super::values::{
 #[command(override_usage = "apid --data-dir <DIR> --spawn-authd [FLAGS]\n       \
     apid --data-dir <DIR> --authd-socket <FILE> [FLAGS]\n       \
     apid certs --help\n       \
-    apid store --help")]
+    apid store --help\n       \
+    apid test-server --help\n       \
+    apid version")]
 pub(super) struct Flags {
     #[command(flatten)]
     pub(super) general: GeneralFlags,
@@ -51,6 +53,9 @@ pub(super) struct Flags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "General flags")]
 pub(super) struct GeneralFlags {
+    /// ServerConfiguration with flags of apid and authd; flags of the command line replace those of the file
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
     /// Directory of the store; created if missing
     #[arg(long, value_name = "DIR")]
     pub(super) data_dir: Option<PathBuf>,
@@ -97,7 +102,7 @@ pub(super) struct TlsFlags {
     /// Serving certificate, with its chain; needs --tls-private-key-file
     #[arg(long, value_name = "FILE")]
     pub(super) tls_cert_file: Option<PathBuf>,
-    /// CA bundle with which pods verify this server; published in every namespace and in token Secrets
+    /// CA bundle with which pods verify this server; published in every namespace and in token Secrets (default: the CA of the serving certificate, if known)
     #[arg(long, value_name = "FILE")]
     pub(super) root_ca_file: Option<PathBuf>,
 }

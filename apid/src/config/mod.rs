@@ -23,6 +23,7 @@ mod declared_flags;
 mod flags;
 mod published_config;
 mod read;
+mod reference_flags;
 mod service_range;
 #[cfg(test)]
 mod tests;
@@ -128,6 +129,8 @@ pub struct Config {
     /// Whether apid starts authd so that every request is allowed: without a mode, or with AlwaysAllow. False
     /// for an external authd, whose modes are flags of authd.
     pub allows_everything: bool,
+    /// Given flags that are not needed, with the reasons.
+    pub unneeded_flags: Vec<(&'static str, &'static str)>,
     /// Given flags that are not implemented yet.
     pub unimplemented_flags: Vec<String>,
     /// Warnings to log.

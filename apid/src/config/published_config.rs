@@ -6,11 +6,16 @@ use processflags::SharedFlags;
 
 use super::values::split_list;
 
+/// The names of the controller that publishes the root CA.
+const ROOT_CA_PUBLISHER: [&str; 2] = ["root-ca-certificate-publisher-controller", "root-ca-cert-publisher"];
+
 /// Configuration to publish.
 #[derive(Clone, Debug, Default)]
 pub struct PublishedConfig {
-    /// `--root-ca-file`.
+    /// `--root-ca-file`, or the certificate authority of the serving certificate.
     pub root_ca: Option<PathBuf>,
+    /// Whether the root CA is published: `--root-ca-file` is given, or `--controllers` enables the publisher.
+    pub has_root_ca_publisher: bool,
     /// `--client-ca-file`.
     pub client_ca: Option<PathBuf>,
     /// Configuration of authenticating proxies, if any is trusted.
@@ -28,7 +33,7 @@ pub struct PublishedProxyConfig {
 
 impl PublishedConfig {
     /// Reads the flags.
-    pub(super) fn new(root_ca: Option<PathBuf>, shared: &SharedFlags) -> Self {
+    pub(super) fn new(root_ca: Option<PathBuf>, shared: &SharedFlags, controllers: &[String]) -> Self {
         let proxy = &shared.proxy;
         let published_proxy = proxy.requestheader_client_ca_file.clone().map(|client_ca| {
             let lists = [
@@ -42,9 +47,57 @@ impl PublishedConfig {
             PublishedProxyConfig { client_ca, lists }
         });
         PublishedConfig {
+            has_root_ca_publisher: root_ca.is_some() || is_enabled(controllers, &ROOT_CA_PUBLISHER),
             root_ca,
             client_ca: shared.certificates.client_ca_file.clone(),
             proxy: published_proxy,
         }
+    }
+    /// Uses the certificate authority of the serving certificate unless a flag names a CA bundle.
+    pub fn complete(&mut self, serving_ca: Option<PathBuf>) {
+        if self.root_ca.is_none() {
+            self.root_ca = serving_ca;
+        }
+        if self.root_ca.is_none() && self.has_root_ca_publisher {
+            tracing::info!(
+                "the CA of the serving certificate is unknown; set --root-ca-file to publish kube-root-ca.crt"
+            );
+        }
+    }
+}
+
+/// Whether a list of controllers enables one: an empty list, or its name in the list.
+///
+/// `*` does not stand for the publisher: it stands for the controllers of authd.
+fn is_enabled(controllers: &[String], names: &[&str]) -> bool {
+    controllers.is_empty() || names.iter().any(|name| controllers.iter().any(|given| given == name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_ca_publisher_follows_the_list_of_controllers() {
+        for (controllers, expected) in [
+            (&[][..], true),
+            (&["*", "tokencleaner"], false),
+            (&["*", "root-ca-certificate-publisher-controller"], true),
+            (&["root-ca-cert-publisher"], true),
+            (&["*", "-root-ca-certificate-publisher-controller"], false),
+            (&["*", "-root-ca-cert-publisher"], false),
+        ] {
+            let controllers: Vec<String> = controllers.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(is_enabled(&controllers, &ROOT_CA_PUBLISHER), expected, "{controllers:?}");
+        }
+    }
+
+    #[test]
+    fn root_ca_flag_precedes_the_serving_ca() {
+        let mut config = PublishedConfig::default();
+        config.complete(Some("/serving".into()));
+        assert_eq!(config.root_ca, Some("/serving".into()));
+        config.complete(Some("/other".into()));
+        assert_eq!(config.root_ca, Some("/serving".into()));
     }
 }

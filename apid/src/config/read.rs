@@ -6,11 +6,13 @@ use apimachinery::codec::Limits;
 use apimachinery::names::{Names, Preset};
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use processflags::{AuthorizationFlags, ProxyFlags};
+use serving::config_file::{self, FlagValues, ServerConfiguration};
 use serving::gates::{FeatureGates, GATES};
 
 use super::declared_flags::{self, FlagState};
 use super::flags::Flags;
 use super::published_config::PublishedConfig;
+use super::reference_flags::DEPRECATED;
 use super::values::split_list;
 use super::{Authd, Command, Config};
 use crate::auth::ProxyHeaders;
@@ -38,12 +40,14 @@ impl Config {
     ///
     /// All errors, one line each.
     pub fn read(arguments: impl IntoIterator<Item = String>) -> Result<Command, Vec<String>> {
+        let (arguments, file, file_mistakes) = with_configuration_file(arguments.into_iter().collect());
         let (matches, mistakes) = match command_line::parse(command(), arguments)? {
             ParsedLine::Flags { matches, mistakes } => (matches, mistakes),
             ParsedLine::Text(text) => return Ok(Command::Print(text)),
         };
         let flags = Flags::from_arg_matches(&matches).map_err(|error| vec![error.to_string()])?;
-        let mut reader = Reader { matches: &matches, mistakes, warnings: Vec::new() };
+        let mistakes = [file_mistakes, mistakes].concat();
+        let mut reader = Reader { matches: &matches, file, mistakes, warnings: Vec::new() };
         match reader.config(flags) {
             Some(config) if reader.mistakes.is_empty() => Ok(Command::Serve(Box::new(config))),
             Some(_) | None => Err(reader.mistakes),
@@ -51,9 +55,35 @@ impl Config {
     }
 }
 
+/// Adds the flags of the file of `--config` to a command line; returns the mistakes of the file too.
+fn with_configuration_file(given: Vec<String>) -> (Vec<String>, Option<ServerConfiguration>, Vec<String>) {
+    let file = match ServerConfiguration::from_arguments(&given) {
+        Ok(Some(file)) => file,
+        Ok(None) => return (given, None, Vec::new()),
+        Err(mistakes) => return (given, None, mistakes),
+    };
+    let command = command();
+    let mut mistakes = file.check_flags(&file.apid, &command);
+    mistakes.extend(file.check_flags(&file.authd, &command));
+    for flag in &file.authd {
+        let is_declared = command.get_arguments().any(|arg| arg.get_long() == Some(flag.name.as_str()));
+        if is_declared && !processflags::is_flag_of_authd(&flag.name) {
+            mistakes.push(file.error(format_args!("`authd.{}` is a flag of apid", flag.name)));
+        }
+    }
+    if !mistakes.is_empty() {
+        return (given, Some(file), mistakes);
+    }
+    let is_repeated = |flag: &FlagValues| file.apid.iter().any(|other| other.name == flag.name);
+    let of_authd = file.authd.iter().filter(|flag| !is_repeated(flag));
+    let defaults: Vec<FlagValues> = file.apid.iter().chain(of_authd).cloned().collect();
+    (config_file::merge(&defaults, given), Some(file), mistakes)
+}
+
 /// The state of a reading: the given flags, the mistakes and the warnings so far.
 struct Reader<'a> {
     matches: &'a ArgMatches,
+    file: Option<ServerConfiguration>,
     mistakes: Vec<String>,
     warnings: Vec<String>,
 }
@@ -83,12 +113,21 @@ impl Reader<'_> {
             ));
         }
         let unimplemented_flags = declared_flags::names_without_effect(self.matches, FlagState::Planned);
+        let unneeded_flags = declared_flags::unneeded_flags(self.matches);
+        let deprecated = unneeded_flags.iter().filter(|(name, _)| DEPRECATED.contains(name));
+        self.warnings.extend(deprecated.map(|(name, reason)| {
+            format!("flag `--{name}` has been deprecated and has no effect: {reason}")
+        }));
         let names = names?;
+        if let Some(Err(mistake)) = self.file.as_ref().map(|file| file.check_version(&names)) {
+            self.mistakes.push(mistake);
+        }
         let admission_configuration = self.admission(flags.admission.admission_control_config_file, &names);
         let (data_dir, authd, gates) = (flags.general.data_dir?, authd?, gates?);
         let allows_everything =
             matches!(authd, Authd::Spawned { .. }) && allows_everything(&flags.authd_flags.authorization);
-        let published_config = PublishedConfig::new(flags.tls.root_ca_file, &flags.shared);
+        let controllers = &flags.authd_flags.controllers.controllers;
+        let published_config = PublishedConfig::new(flags.tls.root_ca_file, &flags.shared, controllers);
         let proxy_headers = proxy_headers(&flags.shared.proxy);
         let client_cas =
             [flags.shared.certificates.client_ca_file, flags.shared.proxy.requestheader_client_ca_file];
@@ -133,6 +172,7 @@ impl Reader<'_> {
             verbosity: flags.shared.log.verbosity,
             log_json: flags.shared.log.logging_format == serving::log::Format::Json,
             allows_everything,
+            unneeded_flags,
             unimplemented_flags,
             warnings: std::mem::take(&mut self.warnings),
             data_dir,

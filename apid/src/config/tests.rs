@@ -97,9 +97,9 @@ fn unimplemented_flags_are_accepted_and_listed() {
     assert_eq!(config.authd, Authd::At("/s".into()));
 }
 
-/// These flags need no implementation, so no log line mentions them.
+/// These flags need no implementation: a log line has the reason, and no warning mentions them.
 #[test]
-fn etcd_and_watch_cache_flags_are_accepted_without_warning() {
+fn etcd_and_watch_cache_flags_are_accepted_with_reason() {
     let config = read(&[
         "--data-dir=/d",
         "--spawn-authd",
@@ -113,6 +113,20 @@ fn etcd_and_watch_cache_flags_are_accepted_without_warning() {
     ])
     .unwrap();
     assert_eq!(config.unimplemented_flags, Vec::<String>::new());
+    assert_eq!(config.warnings, Vec::<String>::new());
+    let unneeded: Vec<&str> = config.unneeded_flags.iter().map(|(name, _)| *name).collect();
+    assert_eq!(
+        unneeded,
+        [
+            "etcd-prefix",
+            "etcd-compaction-interval",
+            "storage-media-type",
+            "watch-cache",
+            "default-watch-cache-size",
+            "watch-cache-sizes"
+        ]
+    );
+    assert!(config.unneeded_flags.iter().all(|(_, reason)| !reason.is_empty()));
     assert_eq!(config.event_ttl, Duration::from_secs(5400));
 }
 
@@ -174,4 +188,79 @@ fn every_flag_has_help() {
         assert!(arg.get_help().is_some_and(|help| !help.to_string().is_empty()), "{arg}");
     }
     command.debug_assert();
+}
+
+/// Requirement D-DEP-28.
+#[test]
+fn deprecated_flag_is_accepted_with_warning() {
+    let config = read(&["--data-dir=/d", "--spawn-authd", "--apiserver-count=1"]).unwrap();
+    assert!(
+        matches!(&config.warnings[..], [warning] if warning.contains("`--apiserver-count` has been deprecated")),
+        "{:?}",
+        config.warnings
+    );
+}
+
+/// Writes a configuration file and returns its flag.
+fn configuration_file(dir: &tempfile::TempDir, text: &str) -> String {
+    let path = dir.path().join("config.yaml");
+    std::fs::write(&path, text).unwrap();
+    format!("--config={}", path.display())
+}
+
+#[test]
+fn configuration_file_sets_flags_and_command_line_wins() {
+    let dir = tempfile::tempdir().unwrap();
+    let flag = configuration_file(
+        &dir,
+        "apiVersion: config.k8s.io/v1alpha1\nkind: ServerConfiguration\n\
+         apid: {names: kubernetes, data-dir: /d, spawn-authd: true, request-timeout: 5s, secure-port: 1}\n\
+         authd: {names: kubernetes, authorization-mode: [Node, RBAC], anonymous-auth: false}\n",
+    );
+    let config = read(&[&flag, "--secure-port=2", "--authorization-mode=RBAC"]).unwrap();
+    assert_eq!((config.request_timeout, config.secure_port), (Duration::from_secs(5), 2));
+    assert!(!config.allows_everything);
+    let Authd::Spawned { mut flags, .. } = config.authd else { panic!("not spawned") };
+    flags.sort();
+    assert_eq!(flags, ["--anonymous-auth=false", "--authorization-mode=RBAC", "--names=kubernetes"]);
+}
+
+#[test]
+fn configuration_file_mistakes_are_reported_with_those_of_flags() {
+    let dir = tempfile::tempdir().unwrap();
+    let version = "apiVersion: config.svc.internal/v1alpha1\nkind: ServerConfiguration\n";
+    for (sections, texts) in [
+        (
+            "apid: {data-dirr: /d}\n",
+            &["`data-dirr`; a similar flag is `data-dir`", "`--data-dir` is required"][..],
+        ),
+        ("authd: {data-dir: /d}\n", &["`authd.data-dir` is a flag of apid"]),
+        ("apid: {data-dir: /d, names: kubernetes}\n", &["config.k8s.io/v1alpha1"]),
+        ("apid: {data-dir: [/d]}\n", &["`data-dir` has one value, not a list"]),
+        ("apid: {data-dir: /d, secure-port: 70000}\n", &["--secure-port=70000"]),
+        ("other: 1\n", &["unknown field `other`"]),
+    ] {
+        let flag = configuration_file(&dir, &format!("{version}{sections}"));
+        let errors = read(&[&flag, "--spawn-authd", "--nope"]).unwrap_err();
+        for text in texts.iter().chain(&["--nope"]) {
+            assert!(errors.iter().any(|error| error.contains(text)), "{text} in {errors:#?}");
+        }
+    }
+}
+
+#[test]
+fn flags_of_the_reference_without_an_effect_have_a_reason() {
+    let config = read(&[
+        "--data-dir=/d",
+        "--spawn-authd",
+        "--allow-privileged=true",
+        "--kubelet-timeout=5s",
+        "--vmodule=a=1",
+    ]);
+    let config = config.unwrap();
+    let names: Vec<&str> = config.unneeded_flags.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["allow-privileged", "kubelet-timeout"]);
+    assert_eq!(config.unimplemented_flags, ["vmodule"]);
+    let errors = read(&["--data-dir=/d", "--spawn-authd", "--emulated-version=1.32"]).unwrap_err();
+    assert!(errors.iter().any(|error| error.contains("`--emulated-version`")), "{errors:?}");
 }

@@ -31,20 +31,21 @@ pub(super) fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
     plain(context, &json!({"paths": paths}))
 }
 
-/// Returns the version of Kubernetes that the API follows, and the platform.
+/// Returns the version of Kubernetes that the API follows, the build, and the platform.
 pub(super) fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
+    let build = serving::build::INFO;
     plain(
         context,
         &json!({
             "major": "1",
             "minor": "33",
             "gitVersion": RELEASE,
-            "gitCommit": "",
-            "gitTreeState": "",
-            "buildDate": "",
+            "gitCommit": build.commit_id(),
+            "gitTreeState": build.tree_state(),
+            "buildDate": build.date,
             "goVersion": "",
-            "compiler": "rustc",
-            "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+            "compiler": build.compiler,
+            "platform": build.platform(),
             "emulationMajor": "1",
             "emulationMinor": "33",
             "minCompatibilityMajor": "1",

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use admission::{Chain, Environment};
@@ -70,21 +70,24 @@ pub(super) async fn open_store(
 }
 
 /// Loads the serving certificate; creates one unless the flags name one.
+///
+/// Returns the certificate authority that signs it too, if its file is known.
 pub(super) async fn load_tls(
     config: &Config,
     clock: &Arc<dyn Clock>,
-) -> Result<Arc<ServingTls>, ProcessError> {
+) -> Result<(Arc<ServingTls>, Option<PathBuf>), ProcessError> {
     let (configured, dir, clock) = (config.tls.clone(), config.cert_dir.clone(), Arc::clone(clock));
     let (hosts, client_cas) = ([config.bind_address.to_string()], config.client_cas.clone());
-    let load = move || -> Result<Arc<ServingTls>, ProcessError> {
-        let (cert, key) = match configured {
-            Some(pair) => pair,
+    let load = move || -> Result<_, ProcessError> {
+        let (cert, key, ca) = match configured {
+            Some((cert, key)) => (cert, key, None),
             None => {
                 let pair = serving::certs::ensure_serving_pair(&dir, &hosts, clock.now())?;
-                (pair.cert, pair.key)
+                let ca = pair.ca.exists().then_some(pair.ca);
+                (pair.cert, pair.key, ca)
             }
         };
-        Ok(ServingTls::load(TlsFiles { cert, key, client_cas })?)
+        Ok((ServingTls::load(TlsFiles { cert, key, client_cas })?, ca))
     };
     tokio::task::spawn_blocking(load)
         .await

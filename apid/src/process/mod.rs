@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`run`] serves until SIGTERM or SIGINT.
+//! [`run`] serves until SIGTERM or SIGINT; [`run_with`] adds a stop condition and a callback at readiness.
 //!
 //! Start-up: apid starts authd, opens the store, binds the port and writes the port to a file. Then apid
 //! serves requests. `/readyz` fails until authd has the policy snapshot and default policy exists.
@@ -52,14 +52,62 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// The timeout of blocking tasks at exit.
 const RUNTIME_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Interval of the readiness check before the process is ready for the first time.
+const READY_POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Interval of the check whether the parent still exists.
+const PARENT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// The idle time after which a blocking thread ends: each thread retains freed memory.
 const BLOCKING_THREAD_KEEP_ALIVE: Duration = Duration::from_secs(1);
 
+/// The event that ends the process, besides SIGTERM and SIGINT.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StopCondition {
+    /// No other event.
+    #[default]
+    Signal,
+    /// The exit of the parent with this process id.
+    ParentExit(u32),
+    /// The end of standard input.
+    EndOfInput,
+}
+
+/// The relation of the process to its caller.
+#[derive(Default)]
+pub struct RunOptions {
+    /// The event that ends the process.
+    pub stop: StopCondition,
+    /// Called with the bound port when all readiness checks pass for the first time.
+    pub on_ready: Option<Box<dyn FnOnce(u16) + Send>>,
+}
+
+impl std::fmt::Debug for RunOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunOptions").field("stop", &self.stop).finish_non_exhaustive()
+    }
+}
+
 /// Serves. The exit code is 0 after a signal, 64 for an invalid command line, 1 for any other failure.
 pub fn run(config: Config) -> ExitCode {
+    run_with(config, RunOptions::default())
+}
+
+/// Serves as [`run`], with a further stop condition and a callback.
+pub fn run_with(config: Config, options: RunOptions) -> ExitCode {
     let format = if config.log_json { serving::log::Format::Json } else { serving::log::Format::Text };
     if serving::log::init(config.verbosity, format, Arc::new(SystemClock::new())).is_err() {
         eprintln!("apid: logging is set up already");
+    }
+    let build = serving::build::INFO;
+    tracing::info!(
+        version = build.version,
+        commit = build.commit,
+        date = build.date,
+        compiler = build.compiler,
+        "apid starts"
+    );
+    for (flag, reason) in &config.unneeded_flags {
+        tracing::info!(flag, reason, "flag accepted without an effect");
     }
     for flag in &config.unimplemented_flags {
         tracing::warn!("`--{flag}` is accepted but has no effect yet");
@@ -83,7 +131,7 @@ pub fn run(config: Config) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let result = runtime.block_on(serve(config));
+    let result = runtime.block_on(serve(config, options));
     runtime.shutdown_timeout(RUNTIME_STOP_TIMEOUT);
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -91,7 +139,7 @@ pub fn run(config: Config) -> ExitCode {
     }
 }
 
-async fn serve(config: Config) -> Result<(), ProcessError> {
+async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), ProcessError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let rng: Arc<dyn Rng> = Arc::new(SystemRng);
     let names = Arc::new(config.names.clone());
@@ -136,7 +184,9 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
             tokio::try_join!(open_store, start).map(|(store, ())| store)
         }
     };
-    let (store, tls) = tokio::try_join!(store, components::load_tls(&config, &clock))?;
+    let (store, (tls, serving_ca)) = tokio::try_join!(store, components::load_tls(&config, &clock))?;
+
+    config.published_config.complete(serving_ca);
 
     let _reload = tls.spawn_watch();
     let audit = match &config.audit_log {
@@ -195,7 +245,19 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
     ));
     tracing::info!(%address, names = %names.preset(), revision = %store.revision(), "serving requests");
 
-    let result = run_until_stopped(&server_state, &config, address, &mut authd, &progress, definitions).await;
+    if let Some(on_ready) = run_options.on_ready {
+        let readyz = server_state.health.readyz.clone();
+        tokio::spawn(async move {
+            while readyz.answer("readyz", None, "", false).status != 200 {
+                tokio::time::sleep(READY_POLL_INTERVAL).await;
+            }
+            on_ready(address.port());
+        });
+    }
+    let result = tokio::select! {
+        result = run_until_stopped(&server_state, &config, address, &mut authd, &progress, definitions) => result,
+        () = stop_condition(run_options.stop) => Ok(()),
+    };
 
     progress.stopping.store(true, Ordering::SeqCst);
     authd.begin_shutdown();
@@ -262,6 +324,29 @@ async fn start_background_work(
     background::publish(server_state, accounts, config.published_config.clone());
     background::start(server_state, accounts, config.garbage_collector, config.event_ttl);
     Ok(())
+}
+
+/// Waits for the event of a stop condition.
+async fn stop_condition(condition: StopCondition) {
+    match condition {
+        StopCondition::Signal => std::future::pending().await,
+        StopCondition::ParentExit(parent) => {
+            while std::os::unix::process::parent_id() == parent {
+                tokio::time::sleep(PARENT_CHECK_INTERVAL).await;
+            }
+            tracing::info!(parent, "parent process ended; shutdown started");
+        }
+        StopCondition::EndOfInput => {
+            let (ended, end) = oneshot::channel();
+            // A thread of its own: the runtime would wait for a blocking read when the process stops.
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+                let _ = ended.send(());
+            });
+            let _ = end.await;
+            tracing::info!("end of standard input; shutdown started");
+        }
+    }
 }
 
 async fn wait_for_stop_signal() -> Result<(), ProcessError> {

@@ -49,6 +49,9 @@ const POLICY_FILE: &str = "--authorization-policy-file";
 #[derive(Debug, Parser)]
 #[command(name = "authd", version, about = "Identifies and authorizes every request of apid.", after_help = after_help())]
 pub struct Flags {
+    /// ServerConfiguration whose section `authd` has flags; flags of the command line replace those of the file
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Unix socket for apid; created with mode 0600
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
@@ -124,7 +127,7 @@ impl Config {
     pub fn check(flags: Flags, clock: &dyn Clock) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
         let mut warnings = Vec::new();
-        let Flags { socket, exit_on_stdin_eof, generated_key_file, shared, own } = flags;
+        let Flags { socket, exit_on_stdin_eof, generated_key_file, shared, own, config: _ } = flags;
         let names = Names::new(shared.names.names, &shared.names.api_domain)
             .map_err(|error| errors.push(ConfigError::flag("--api-domain", error.to_string())))
             .ok();

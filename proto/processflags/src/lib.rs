@@ -19,5 +19,5 @@ pub use authd::{
     AuthdFlags, AuthenticationFlags, AuthorizationFlags, AuthorizationWebhookFlags, ControllerFlags,
     OidcFlags, ServiceAccountFlags, TokenWebhookFlags,
 };
-pub use passed_on::{given_arguments, given_names};
+pub use passed_on::{given_arguments, given_names, is_flag_of_authd};
 pub use shared::{CertificateFlags, LogFlags, NamesFlags, ProxyFlags, SharedFlags};

@@ -24,6 +24,12 @@ pub fn given_names(matches: &ArgMatches) -> Vec<String> {
     names
 }
 
+/// Whether authd reads a flag, alone or with apid.
+pub fn is_flag_of_authd(name: &str) -> bool {
+    let is_named = |arg: &Arg| arg.get_long() == Some(name);
+    declared::<AuthdFlags>().iter().any(is_named) || declared::<SharedFlags>().iter().any(is_named)
+}
+
 fn declared<F: Args>() -> Vec<Arg> {
     F::augment_args(Command::new("flags")).get_arguments().cloned().collect()
 }
@@ -92,5 +98,11 @@ mod tests {
         ]);
         assert_eq!(given_arguments(&matches), ["--anonymous-auth=true", "--v=4"]);
         assert_eq!(given_names(&matches), ["anonymous-auth"]);
+    }
+
+    #[test]
+    fn flags_of_apid_alone_are_no_flags_of_authd() {
+        let flags = ["anonymous-auth", "names", "data-dir"];
+        assert_eq!(flags.map(is_flag_of_authd), [true, true, false]);
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! # Contract
 //!
-//! Files are generated once and kept: valid existing files are used unchanged. A serving certificate is
-//! reissued by the same authority if it lacks a required name, has a different issuer, or expires within a month.
-//! An incomplete authority (a key without its certificate, or the reverse) is an error and is never
-//! overwritten.
+//! Files are generated once and kept. A serving certificate of the authority in the same directory is
+//! reissued for its existing key if it lacks a required name or expires within a month. A serving certificate
+//! of any other issuer is used unchanged, as by kube-apiserver. An incomplete pair (a key without its
+//! certificate, or the reverse) is an error.
 //!
 //! # Invariants
 //!
+//! INVARIANT (keys are kept): no function overwrites an existing key or certificate authority.
 //! INVARIANT (keys are private): a key file has mode 0600 from the moment it exists; files appear complete,
 //! by rename.
 
@@ -114,9 +115,10 @@ impl std::fmt::Debug for PemPair {
     }
 }
 
-/// Generates an authority and a serving certificate in a directory, or keeps valid files.
+/// Generates an authority and a serving certificate in a directory, or keeps existing files.
 ///
-/// The certificate always covers `localhost`, `127.0.0.1` and `::1`; `names` adds DNS names and addresses.
+/// A generated certificate covers `localhost`, `127.0.0.1` and `::1`; `names` adds DNS names and addresses.
+/// [`ServingPair::ca`] does not exist if the directory has a serving certificate of another issuer alone.
 ///
 /// # Errors
 ///
@@ -124,6 +126,23 @@ impl std::fmt::Debug for PemPair {
 pub fn ensure_serving_pair(dir: &Path, names: &[String], now: Timestamp) -> Result<ServingPair, CertError> {
     make_dir(dir)?;
     let pair = ServingPair::in_dir(dir);
+    let (has_cert, has_key) = (pair.cert.exists(), pair.key.exists());
+    let has_authority = pair.ca.exists() && pair.ca_key.exists();
+    if has_cert && !has_key {
+        return Err(CertError::unusable(
+            &pair.key,
+            "missing, but its certificate exists; restore the key or remove the certificate",
+        ));
+    }
+    if has_key && !has_cert && !has_authority {
+        return Err(CertError::unusable(
+            &pair.cert,
+            "missing, but its key exists; restore the certificate or remove the key",
+        ));
+    }
+    if has_cert && !has_authority {
+        return Ok(pair);
+    }
     let authority =
         Authority::ensure(&pair.ca, &pair.ca_key, &format!("serving-ca@{}", now.as_second()), now)?;
     let mut all_names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
@@ -132,12 +151,16 @@ pub fn ensure_serving_pair(dir: &Path, names: &[String], now: Timestamp) -> Resu
     all_names.extend(dialled.cloned());
     all_names.sort();
     all_names.dedup();
-    if !is_valid(&pair, &authority, &all_names, now) {
-        let issued = authority.serving(&all_names, SERVING_VALIDITY, now)?;
-        // The key is written first, so that no certificate exists without its key.
-        write(&pair.key, issued.key.as_bytes(), 0o600)?;
-        write(&pair.cert, issued.cert.as_bytes(), 0o644)?;
+    if has_cert && certificate_is_kept(&pair, &authority, &all_names, now)? {
+        return Ok(pair);
     }
+    let key = if has_key { read_key(&pair.key)? } else { KeyPair::generate()? };
+    let certificate = authority.serving_certificate(&all_names, SERVING_VALIDITY, now, &key)?;
+    // The key is written first, so that no certificate exists without its key.
+    if !has_key {
+        write(&pair.key, key.serialize_pem().as_bytes(), 0o600)?;
+    }
+    write(&pair.cert, pem(&certificate).as_bytes(), 0o644)?;
     Ok(pair)
 }
 
@@ -202,7 +225,7 @@ impl Authority {
     /// See [`CertError`].
     pub fn load(cert: &Path, key: &Path) -> Result<Self, CertError> {
         let cert_pem = read(cert)?;
-        let key_pair = KeyPair::from_pem(&read(key)?).map_err(|e| CertError::unusable(key, e))?;
+        let key_pair = read_key(key)?;
         let certificate =
             CertificateDer::from_pem_slice(cert_pem.as_bytes()).map_err(|e| CertError::unusable(cert, e))?;
         if !matches_key(&certificate, &key_pair) {
@@ -239,11 +262,23 @@ impl Authority {
         validity: Duration,
         now: Timestamp,
     ) -> Result<PemPair, CertError> {
+        let key = KeyPair::generate()?;
+        let certificate = self.serving_certificate(names, validity, now, &key)?;
+        Ok(PemPair { cert: pem(&certificate), key: key.serialize_pem() })
+    }
+
+    /// Issues a serving certificate for a key.
+    fn serving_certificate(
+        &self,
+        names: &[String],
+        validity: Duration,
+        now: Timestamp,
+        key: &KeyPair,
+    ) -> Result<CertificateDer<'static>, CertError> {
         let mut params = params(names, now, validity)?;
         params.distinguished_name.push(DnType::CommonName, "apiserver");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let (certificate, key) = self.sign(params)?;
-        Ok(PemPair { cert: pem(&certificate), key: key.serialize_pem() })
+        self.sign(params, key)
     }
 
     /// Issues a client certificate: the username becomes the common name, the groups become organizations.
@@ -261,18 +296,22 @@ impl Authority {
         let mut params = params(&[], now, validity)?;
         params.distinguished_name.push(DnType::CommonName, user);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let (certificate, key) = self.sign(params)?;
+        let key = KeyPair::generate()?;
+        let certificate = self.sign(params, &key)?;
         let certificate = subject::replace(&certificate, &subject::name(groups, user), self.issuer.key())
             .ok_or_else(|| CertError::Generate("the subject could not be set".to_owned()))?;
         Ok(PemPair { cert: pem(&certificate), key: key.serialize_pem() })
     }
 
-    /// Signs a certificate for a new key and returns its DER form.
-    fn sign(&self, mut params: CertificateParams) -> Result<(CertificateDer<'static>, KeyPair), CertError> {
+    /// Signs a certificate for a key and returns its DER form.
+    fn sign(
+        &self,
+        mut params: CertificateParams,
+        key: &KeyPair,
+    ) -> Result<CertificateDer<'static>, CertError> {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
-        let key = KeyPair::generate()?;
-        Ok((params.signed_by(&key, &self.issuer)?.der().clone(), key))
+        Ok(params.signed_by(key, &self.issuer)?.der().clone())
     }
 }
 
@@ -294,19 +333,33 @@ fn matches_key(certificate: &CertificateDer<'_>, key: &KeyPair) -> bool {
         .is_ok_and(|(_, parsed)| parsed.public_key().raw == key.subject_public_key_info().as_slice())
 }
 
-/// Whether the serving certificate on disk is still usable.
-fn is_valid(pair: &ServingPair, authority: &Authority, names: &[String], now: Timestamp) -> bool {
-    let (Ok(cert), Ok(key)) = (read(&pair.cert), read(&pair.key)) else { return false };
-    let (Ok(certificate), Ok(key)) =
-        (CertificateDer::from_pem_slice(cert.as_bytes()), KeyPair::from_pem(&key))
-    else {
-        return false;
-    };
+/// Whether the serving certificate on disk stays: a valid one of the authority, or one of another issuer.
+fn certificate_is_kept(
+    pair: &ServingPair,
+    authority: &Authority,
+    names: &[String],
+    now: Timestamp,
+) -> Result<bool, CertError> {
+    let certificate = CertificateDer::from_pem_slice(read(&pair.cert)?.as_bytes())
+        .map_err(|error| CertError::unusable(&pair.cert, error))?;
     let (Ok((_, leaf)), Ok((_, issuer))) =
         (X509Certificate::from_der(&certificate), X509Certificate::from_der(&authority.certificate))
     else {
-        return false;
+        return Err(CertError::unusable(&pair.cert, "not an X.509 certificate"));
     };
+    let is_issued_by_authority = leaf.issuer().as_raw() == issuer.subject().as_raw()
+        && authority_key(&leaf).is_some_and(|id| Some(id) == subject_key(&issuer));
+    if !is_issued_by_authority {
+        return Ok(true);
+    }
+    if !matches_key(&certificate, &read_key(&pair.key)?) {
+        return Err(CertError::unusable(&pair.key, format!("is not the key of {}", pair.cert.display())));
+    }
+    Ok(is_current(&leaf, names, now))
+}
+
+/// Whether a certificate covers all names and does not expire soon.
+fn is_current(leaf: &X509Certificate<'_>, names: &[String], now: Timestamp) -> bool {
     let alternatives = leaf.subject_alternative_name().ok().flatten();
     let has = |name: &String| {
         let address = name.parse::<IpAddr>().ok();
@@ -321,10 +374,7 @@ fn is_valid(pair: &ServingPair, authority: &Authority, names: &[String], now: Ti
     };
     let validity = leaf.validity();
     let second = |d: Duration| i64::try_from(d.as_secs()).unwrap_or(i64::MAX);
-    matches_key(&certificate, &key)
-        && leaf.issuer().as_raw() == issuer.subject().as_raw()
-        && authority_key(&leaf).is_some_and(|id| Some(id) == subject_key(&issuer))
-        && validity.not_before.timestamp() <= now.as_second()
+    validity.not_before.timestamp() <= now.as_second()
         && validity.not_after.timestamp() > now.as_second().saturating_add(second(RENEWAL_WINDOW))
         && names.iter().all(has)
 }
@@ -343,6 +393,11 @@ fn subject_key<'c>(certificate: &'c X509Certificate<'_>) -> Option<&'c [u8]> {
         ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0),
         _ => None,
     })
+}
+
+/// Reads a private key.
+fn read_key(path: &Path) -> Result<KeyPair, CertError> {
+    KeyPair::from_pem(&read(path)?).map_err(|error| CertError::unusable(path, error))
 }
 
 fn read(path: &Path) -> Result<String, CertError> {

@@ -28,6 +28,11 @@
 //!              PemPair { cert: String, key: String }
 //!            write(path: &Path, content: &[u8], mode: u32) -> Result<(), CertError>   atomic, by rename
 //!
+//! build      INFO: BuildInfo { version, commit, date, compiler }                      recorded by the build script
+//!
+//! config_file ServerConfiguration::from_arguments(&[String])                             flags of both processes from --config
+//!            merge(defaults: &[FlagValues], given: Vec<String>) -> Vec<String>        the command line wins
+//!
 //! body       Body::empty() | Body::from(Bytes | Vec<u8> | String | &'static str) | Body::stream(impl http_body::Body)
 //!            channel(capacity: usize) -> (mpsc::Sender<Bytes>, Body)                  used by watches
 //!            read(body: Incoming, limit: usize, within: Duration).await -> Result<Bytes, ReadError>
@@ -62,9 +67,13 @@
 //! ```
 
 pub mod body;
+pub mod build;
+#[cfg(test)]
+mod build_date;
 pub mod certs;
 pub mod client;
 pub mod client_config;
+pub mod config_file;
 mod connection_limits;
 pub mod exec;
 pub mod flags;

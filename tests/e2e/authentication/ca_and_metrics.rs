@@ -8,6 +8,26 @@ use super::{Ca, path_flag};
 use crate::harness::{ControlPlane, Options, eventually};
 
 #[tokio::test]
+async fn ca_of_generated_serving_certificate_is_published_by_default() {
+    let plane = ControlPlane::start(Options::default()).await;
+    let admin = plane.admin();
+    let ca = std::fs::read_to_string(plane.data_dir().join("certs/ca.crt")).expect("the generated CA");
+    admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await.expect(201);
+    for namespace in ["default", "team"] {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/kube-root-ca.crt");
+        eventually("the published CA", || async {
+            let map = admin.get(&path).await;
+            (map.status == 200 && map.json()["data"] == json!({"ca.crt": ca})).then_some(())
+        })
+        .await;
+    }
+    // A list of controllers without the publisher.
+    let plane = ControlPlane::start(Options::default().flag("--controllers=*")).await;
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    plane.admin().get("/api/v1/namespaces/default/configmaps/kube-root-ca.crt").await.expect(404);
+}
+
+#[tokio::test]
 async fn root_ca_is_published_in_each_namespace_and_token_secret() {
     let dir = tempfile::tempdir().expect("a folder");
     let ca = Ca::new(dir.path(), "root");

@@ -8,6 +8,7 @@
 //! | variable | value |
 //! |---|---|
 //! | `CONFORMANCE_DIR` | folder of the recorded exchanges, relative to the repository; `none` skips their tests; default `../shared/conformance` |
+//! | `CLIENTS_DIR` | folder of ready programs of other projects; `none` skips their tests; default `../shared/clients` |
 //! | `ALLOWED_SKIPS` | file that lists the prerequisites CI may lack, one a line |
 
 #![expect(clippy::panic, reason = "a test fails by panicking")]
@@ -19,6 +20,12 @@ pub const ALLOWED_SKIPS: &str = "ALLOWED_SKIPS";
 
 /// The environment variable that names the folder of recorded exchanges.
 const CONFORMANCE_DIR: &str = "CONFORMANCE_DIR";
+
+/// The environment variable that names the folder of ready programs.
+const CLIENTS_DIR: &str = "CLIENTS_DIR";
+
+/// The folder of ready programs without `CLIENTS_DIR`.
+const DEFAULT_CLIENTS: &str = "../shared/clients";
 
 /// The folder of recorded exchanges without `CONFORMANCE_DIR`.
 const DEFAULT_RECORDINGS: &str = "../shared/conformance";
@@ -60,6 +67,28 @@ pub fn probes() -> Option<PathBuf> {
         return Some(folder);
     }
     skip("probes", &format!("no recorded facts in {}", folder.display()));
+    None
+}
+
+/// The folder of ready programs of other projects; None when the test is skipped.
+///
+/// # Panics
+///
+/// `CLIENTS_DIR` names a folder that does not exist, or the skip is not allowed.
+#[must_use]
+pub fn clients() -> Option<PathBuf> {
+    let named = std::env::var(CLIENTS_DIR).ok();
+    if named.as_deref() == Some("none") {
+        println!("skipped: CLIENTS_DIR=none");
+        return None;
+    }
+    let folder = repository().join(named.as_deref().unwrap_or(DEFAULT_CLIENTS));
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    let found = format!("no programs of other projects in {}", folder.display());
+    assert!(named.is_none(), "{found}: set CLIENTS_DIR to their folder, or to `none` to skip these tests");
+    skip("clients", &found);
     None
 }
 

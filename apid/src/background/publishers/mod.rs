@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! - [`root_ca`]: the CA bundle with which pods verify this server, in every namespace and in token Secrets,
-//!   if `--root-ca-file` is set;
+//!   if `--root-ca-file` is set or the CA of the serving certificate is known;
 //! - [`authentication`]: the CA bundles that extension API servers trust, in the system namespace;
 //! - [`legacy_tokens`]: the day since which the use of token Secrets is tracked; token Secrets without use
 //!   for a year are cleaned up.
@@ -33,7 +33,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Starts the publishers, which run until the process ends.
 pub fn publish(server_state: &Arc<ServerState>, own_accounts: bool, published_config: PublishedConfig) {
-    if let Some(file) = published_config.root_ca.clone() {
+    if let Some(file) = published_config.root_ca.clone().filter(|_| published_config.has_root_ca_publisher) {
         tokio::spawn(root_ca::run(Arc::clone(server_state), own_accounts, file));
     }
     tokio::spawn(authentication::run(Arc::clone(server_state), published_config));

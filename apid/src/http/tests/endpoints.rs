@@ -257,6 +257,11 @@ async fn discovery_documents_list_groups_versions_and_resources() {
     }
     let version = server.get("/version").await.json();
     assert_eq!((&version["major"], &version["minor"]), (&json!("1"), &json!("33")));
+    let build = serving::build::INFO;
+    assert_eq!(
+        (&version["gitCommit"], &version["buildDate"], &version["compiler"]),
+        (&json!(build.commit_id()), &json!(build.date), &json!(build.compiler))
+    );
     let release = version["gitVersion"].as_str().unwrap();
     let patch = release.strip_prefix("v1.33.").unwrap_or_else(|| panic!("{release}"));
     assert!(!patch.is_empty() && patch.bytes().all(|b| b.is_ascii_digit()), "{release}");

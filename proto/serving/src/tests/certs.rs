@@ -40,29 +40,67 @@ fn serving_certificate_is_generated_once_and_kept_while_valid() {
     for (label, names, now) in [("a new name", &more[..], now()), ("about to end", &names[..], later(340))] {
         ensure_serving_pair(&certs, names, now).unwrap();
         let made = files(&pair);
-        assert_ne!(made[..2], first[..2], "{label}");
-        assert_eq!(made[2..], first[2..], "{label}: the authority stays");
+        assert_ne!(made[0], first[0], "{label}");
+        assert_eq!(made[1..], first[1..], "{label}: keys and authority stay");
     }
 
     let (_, leaf) = X509Certificate::from_der(&parsed(&files(&pair)[0]))
         .map(|(r, c)| (r.len(), c.subject().to_string()))
         .unwrap();
     assert_eq!(leaf, "CN=apiserver");
-
-    // Another authority: the certificate no longer has a valid issuer.
-    fs::remove_file(&pair.ca).unwrap();
-    assert!(
-        matches!(ensure_serving_pair(&certs, &names, now()), Err(CertError::Unusable { .. })),
-        "incomplete authority"
-    );
-    fs::remove_file(&pair.ca_key).unwrap();
-    let before = files_of_leaf(&pair);
-    ensure_serving_pair(&certs, &names, now()).unwrap();
-    assert_ne!(files_of_leaf(&pair), before);
 }
 
-fn files_of_leaf(pair: &ServingPair) -> String {
-    fs::read_to_string(&pair.cert).unwrap()
+/// The content of the serving certificate and its key.
+fn leaf_files(pair: &ServingPair) -> (String, String) {
+    (fs::read_to_string(&pair.cert).unwrap(), fs::read_to_string(&pair.key).unwrap())
+}
+
+#[test]
+fn serving_certificate_of_another_issuer_is_kept_with_its_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let pair = ServingPair::in_dir(dir.path());
+    let (ca, ca_key) = (dir.path().join("other.crt"), dir.path().join("other.key"));
+    let other = Authority::ensure(&ca, &ca_key, "other", now()).unwrap();
+    let issued = other.serving(&["localhost".to_owned()], Duration::from_secs(3600), now()).unwrap();
+    fs::write(&pair.cert, &issued.cert).unwrap();
+    fs::write(&pair.key, &issued.key).unwrap();
+    let expected = (issued.cert, issued.key);
+
+    // Expiry and names do not matter: kube-apiserver uses such files as they are.
+    let later = now() + Duration::from_secs(400 * 24 * 3600);
+    for time in [now(), later] {
+        ensure_serving_pair(dir.path(), &["10.9.8.7".to_owned()], time).unwrap();
+        assert_eq!(leaf_files(&pair), expected);
+        assert!(!pair.ca.exists() && !pair.ca_key.exists(), "no unrelated authority appears");
+    }
+    // A CA bundle without its key, and a complete other authority.
+    fs::write(&pair.ca, fs::read(&ca).unwrap()).unwrap();
+    ensure_serving_pair(dir.path(), &[], later).unwrap();
+    assert_eq!(leaf_files(&pair), expected);
+    fs::remove_file(&pair.ca).unwrap();
+    Authority::ensure(&pair.ca, &pair.ca_key, "third", now()).unwrap();
+    ensure_serving_pair(dir.path(), &[], later).unwrap();
+    assert_eq!(leaf_files(&pair), expected);
+}
+
+#[test]
+fn incomplete_serving_pair_is_an_error_and_keeps_the_existing_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let pair = ServingPair::in_dir(dir.path());
+    for (file, missing) in [(&pair.key, "apiserver.crt"), (&pair.cert, "apiserver.key")] {
+        fs::write(file, "content").unwrap();
+        let error = ensure_serving_pair(dir.path(), &[], now()).unwrap_err().to_string();
+        assert!(error.contains(missing) && error.contains("missing"), "{error}");
+        assert_eq!(fs::read_to_string(file).unwrap(), "content");
+        assert!(!pair.ca.exists());
+        fs::remove_file(file).unwrap();
+    }
+    // A start that ended after the key was written continues with this key.
+    ensure_serving_pair(dir.path(), &[], now()).unwrap();
+    let before = files(&pair);
+    fs::remove_file(&pair.cert).unwrap();
+    ensure_serving_pair(dir.path(), &[], now()).unwrap();
+    assert_eq!(files(&pair)[1..], before[1..]);
 }
 
 #[test]

@@ -1,0 +1,253 @@
+//! Flags of kube-apiserver 1.33 that apid accepts without an effect, or rejects, with the reason.
+//!
+//! # Contract
+//!
+//! The tables complete those of [`super::declared_flags`]. A flag that is implemented leaves its table. The help
+//! text of a row is its reason; `docs/flags.md` repeats it.
+
+use super::declared_flags::FlagForm::{List, Switch, Value};
+use super::declared_flags::{FlagRow, FlagState};
+
+/// Flags without an effect, by state.
+pub(super) const REFERENCE_FLAGS: &[(FlagState, &[FlagRow])] = &[
+    (FlagState::Planned, PLANNED),
+    (FlagState::NotNeeded, NOT_NEEDED),
+    (FlagState::UnsafeToIgnore, UNSAFE_TO_IGNORE),
+];
+
+/// Flags that the reference has deprecated; a warning names them.
+pub(super) const DEPRECATED: [&str; 2] = ["apiserver-count", "enable-logs-handler"];
+
+const PLANNED: &[FlagRow] = &[
+    ("allow-metric-labels", List("METRIC,LABEL=VALUES"), "Allowed values of labels of metrics"),
+    ("allow-metric-labels-manifest", Value("FILE"), "File of --allow-metric-labels"),
+    ("audit-log-compress", Switch, "Compress rotated audit logs"),
+    ("audit-log-mode", Value("MODE"), "Mode in which audit events are written"),
+    ("audit-log-truncate-enabled", Switch, "Truncate large audit events"),
+    ("audit-log-truncate-max-batch-size", Value("BYTES"), "Maximum size of a batch of audit events"),
+    ("audit-log-truncate-max-event-size", Value("BYTES"), "Maximum size of an audit event"),
+    ("audit-log-version", Value("VERSION"), "API version of audit events; they have v1"),
+    (
+        "cors-allowed-origins",
+        List("REGEX"),
+        "Origins of web pages that may send requests; without CORS, browsers reject all",
+    ),
+    (
+        "default-not-ready-toleration-seconds",
+        Value("SECONDS"),
+        "Toleration of not-ready nodes in new pods; it is 300 s",
+    ),
+    (
+        "default-unreachable-toleration-seconds",
+        Value("SECONDS"),
+        "Toleration of unreachable nodes in new pods; it is 300 s",
+    ),
+    ("disabled-metrics", List("METRIC,..."), "Metrics to leave out"),
+    ("external-hostname", Value("NAME"), "Host name in generated URLs"),
+    ("http2-max-streams-per-connection", Value("COUNT"), "Limit of HTTP/2 streams of a connection"),
+    ("permit-address-sharing", Switch, "Bind with SO_REUSEADDR"),
+    ("permit-port-sharing", Switch, "Bind with SO_REUSEPORT"),
+    ("proxy-client-cert-file", Value("FILE"), "Client certificate for extension API servers and webhooks"),
+    ("proxy-client-key-file", Value("FILE"), "Private key of --proxy-client-cert-file"),
+    ("shutdown-send-retry-after", Switch, "Answer 429 during the shutdown delay"),
+    (
+        "shutdown-watch-termination-grace-period",
+        Value("TIME"),
+        "Time at shutdown in which watches end; they end at once",
+    ),
+    (
+        "strict-transport-security-directives",
+        List("DIRECTIVE,..."),
+        "Directives of the header Strict-Transport-Security",
+    ),
+    ("tracing-config-file", Value("FILE"), "Export of OpenTelemetry traces"),
+    ("vmodule", List("MODULE=LEVEL,..."), "Log verbosity by source file"),
+];
+
+const NOT_NEEDED: &[FlagRow] = &[
+    (
+        "aggregator-reject-forwarding-redirect",
+        Switch,
+        "Reject redirects of extension API servers; apid never follows one",
+    ),
+    (
+        "allow-privileged",
+        Switch,
+        "Allow privileged containers; apid runs no containers and always stores them",
+    ),
+    ("apiserver-count", Value("COUNT"), "Number of API servers; a store has one apid"),
+    (
+        "audit-log-batch-buffer-size",
+        Value("COUNT"),
+        "Buffer of audit events; used only by --audit-log-mode=batch",
+    ),
+    ("audit-log-batch-max-size", Value("COUNT"), "Size of a batch; used only by --audit-log-mode=batch"),
+    ("audit-log-batch-max-wait", Value("TIME"), "Wait for a batch; used only by --audit-log-mode=batch"),
+    (
+        "audit-log-batch-throttle-burst",
+        Value("COUNT"),
+        "Burst of batches; used only by --audit-log-mode=batch",
+    ),
+    ("audit-log-batch-throttle-enable", Switch, "Throttling of batches; used only by --audit-log-mode=batch"),
+    ("audit-log-batch-throttle-qps", Value("RATE"), "Rate of batches; used only by --audit-log-mode=batch"),
+    (
+        "audit-webhook-batch-buffer-size",
+        Value("COUNT"),
+        "Buffer of audit events; used only with --audit-webhook-config-file",
+    ),
+    (
+        "audit-webhook-batch-max-size",
+        Value("COUNT"),
+        "Size of a batch; used only with --audit-webhook-config-file",
+    ),
+    (
+        "audit-webhook-batch-max-wait",
+        Value("TIME"),
+        "Wait for a batch; used only with --audit-webhook-config-file",
+    ),
+    (
+        "audit-webhook-batch-throttle-burst",
+        Value("COUNT"),
+        "Burst of batches; used only with --audit-webhook-config-file",
+    ),
+    (
+        "audit-webhook-batch-throttle-enable",
+        Switch,
+        "Throttling of batches; used only with --audit-webhook-config-file",
+    ),
+    (
+        "audit-webhook-batch-throttle-qps",
+        Value("RATE"),
+        "Rate of batches; used only with --audit-webhook-config-file",
+    ),
+    (
+        "audit-webhook-initial-backoff",
+        Value("TIME"),
+        "Pause before a retry; used only with --audit-webhook-config-file",
+    ),
+    (
+        "audit-webhook-truncate-enabled",
+        Switch,
+        "Truncate large events; used only with --audit-webhook-config-file",
+    ),
+    (
+        "audit-webhook-truncate-max-batch-size",
+        Value("BYTES"),
+        "Size of a batch; used only with --audit-webhook-config-file",
+    ),
+    (
+        "audit-webhook-truncate-max-event-size",
+        Value("BYTES"),
+        "Size of an event; used only with --audit-webhook-config-file",
+    ),
+    (
+        "audit-webhook-version",
+        Value("VERSION"),
+        "API version of events; used only with --audit-webhook-config-file",
+    ),
+    ("contention-profiling", Switch, "Profile of lock contention in the Go runtime, which apid does not use"),
+    (
+        "coordinated-leadership-lease-duration",
+        Value("TIME"),
+        "Coordinated leader election; its alpha API is not served",
+    ),
+    (
+        "coordinated-leadership-renew-deadline",
+        Value("TIME"),
+        "Coordinated leader election; its alpha API is not served",
+    ),
+    (
+        "coordinated-leadership-retry-period",
+        Value("TIME"),
+        "Coordinated leader election; its alpha API is not served",
+    ),
+    ("debug-socket-path", Value("FILE"), "Socket of the profiler of the Go runtime, which apid does not use"),
+    (
+        "emulation-forward-compatible",
+        Switch,
+        "Serve newer versions of an emulated release; only 1.33 is served",
+    ),
+    (
+        "enable-aggregator-routing",
+        Switch,
+        "Send requests to endpoint addresses; there is no cluster network, so apid always does",
+    ),
+    ("enable-logs-handler", Switch, "Serve log files at /logs; apid writes no log files"),
+    (
+        "encryption-provider-config-automatic-reload",
+        Switch,
+        "Reload --encryption-provider-config, which is rejected",
+    ),
+    ("endpoint-reconciler-type", Value("TYPE"), "Registration of several API servers; a store has one apid"),
+    ("etcd-cafile", Value("FILE"), "CA bundle of etcd; there is no etcd"),
+    ("etcd-certfile", Value("FILE"), "Client certificate for etcd; there is no etcd"),
+    (
+        "etcd-count-metric-poll-period",
+        Value("TIME"),
+        "Interval of counting objects; counts are always current",
+    ),
+    (
+        "etcd-db-metric-poll-interval",
+        Value("TIME"),
+        "Interval of measuring the store; the size is always current",
+    ),
+    ("etcd-healthcheck-timeout", Value("TIME"), "Timeout of the health check of etcd; there is no etcd"),
+    ("etcd-keyfile", Value("FILE"), "Private key for etcd; there is no etcd"),
+    ("etcd-readycheck-timeout", Value("TIME"), "Timeout of the readiness check of etcd; there is no etcd"),
+    ("kubelet-certificate-authority", Value("FILE"), "CA bundle of kubelets; apid connects to none"),
+    ("kubelet-client-certificate", Value("FILE"), "Client certificate for kubelets; apid connects to none"),
+    ("kubelet-client-key", Value("FILE"), "Private key for kubelets; apid connects to none"),
+    ("kubelet-preferred-address-types", List("TYPE,..."), "Addresses of kubelets; apid connects to none"),
+    ("kubelet-timeout", Value("TIME"), "Timeout of kubelets; apid connects to none"),
+    (
+        "kubernetes-service-node-port",
+        Value("PORT"),
+        "Node port of the Service of the API; nodes forward no traffic",
+    ),
+    ("lease-reuse-duration-seconds", Value("SECONDS"), "Reuse of etcd leases; there is no etcd"),
+    ("log-flush-frequency", Value("TIME"), "Interval of log flushes; each line is written at once"),
+    ("log-json-info-buffer-size", Value("BYTES"), "Buffer of log lines; each line is written at once"),
+    (
+        "log-json-split-stream",
+        Switch,
+        "Errors to standard error, information to standard output; all lines go to standard error",
+    ),
+    ("log-text-info-buffer-size", Value("BYTES"), "Buffer of log lines; each line is written at once"),
+    (
+        "log-text-split-stream",
+        Switch,
+        "Errors to standard error, information to standard output; all lines go to standard error",
+    ),
+    (
+        "max-connection-bytes-per-sec",
+        Value("BYTES"),
+        "Bandwidth of a connection of users; the reference ignores it too",
+    ),
+    ("peer-advertise-ip", Value("IP"), "Address for other API servers; a store has one apid"),
+    ("peer-advertise-port", Value("PORT"), "Port for other API servers; a store has one apid"),
+    ("peer-ca-file", Value("FILE"), "CA bundle of other API servers; a store has one apid"),
+    (
+        "runtime-config-emulation-forward-compatible",
+        Switch,
+        "Enable newer versions of an emulated release; only 1.33 is served",
+    ),
+    ("storage-backend", Value("NAME"), "Storage backend; the store is embedded"),
+    ("storage-initialization-timeout", Value("TIME"), "Timeout of the connection to etcd; there is no etcd"),
+];
+
+const UNSAFE_TO_IGNORE: &[FlagRow] = &[
+    ("disable-http2-serving", Switch, "Serve HTTP/1.1 only; HTTP/2 cannot be switched off"),
+    (
+        "egress-selector-config-file",
+        Value("FILE"),
+        "Proxy for connections to webhooks and nodes; connections would bypass it",
+    ),
+    ("emulated-version", List("VERSION"), "Emulation of an older release; only 1.33 is served"),
+    ("etcd-servers-overrides", List("RESOURCE#URLS"), "Stores of single resources in etcd clusters"),
+    ("min-compatibility-version", List("VERSION"), "Oldest compatible release; only 1.33 is served"),
+    (
+        "service-account-signing-endpoint",
+        Value("SOCKET"),
+        "External signer; tokens would have another signature",
+    ),
+];

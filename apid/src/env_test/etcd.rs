@@ -1,0 +1,189 @@
+//! The `etcd` of env tests: it answers `/health` and names the folder of the objects.
+//!
+//! # Contract
+//!
+//! The server listens at `--listen-client-urls` and stores nothing itself. `GET /health` answers as etcd does.
+//! [`data_dir`] asks such a server for its `--data-dir`: the objects of an API server live as long as its etcd.
+//! All other flags of etcd are accepted and have no effect.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::{PARENT_CHECK, flag_value, parent};
+
+/// The path that answers with the folder.
+const DATA_DIR_PATH: &str = "/apid/data-dir";
+/// Limit in bytes of a request or response head with its body.
+const MESSAGE_LIMIT: u64 = 16 * 1024;
+/// Timeout of reads and writes.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The text of `--help`. Env tests search it for flags.
+const HELP: &str = "\
+Serves /health for env tests in the place of etcd; objects are stored by apid.
+
+Usage: etcd [FLAGS]
+
+Flags:
+      --data-dir <DIR>             Folder in which the API server stores objects [default: default.etcd]
+      --listen-client-urls <URL>   Address to listen on [default: http://localhost:2379]
+
+Flags without an effect:
+      --advertise-client-urls <URL>
+      --listen-peer-urls <URL>
+      --unsafe-no-fsync
+      all other flags of etcd
+";
+
+/// Runs the server until the parent ends.
+///
+/// # Errors
+///
+/// The invalid flags, or the address that cannot be bound.
+pub(super) fn run(arguments: &[String]) -> Result<ExitCode, Vec<String>> {
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        let _ = io::stdout().write_all(HELP.as_bytes());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let started_by = parent();
+    let dir = flag_value(arguments, "data-dir").unwrap_or_else(|| "default.etcd".to_owned());
+    let dir = std::fs::create_dir_all(&dir)
+        .and_then(|()| std::path::absolute(&dir))
+        .map_err(|error| vec![format!("`--data-dir={dir}`: {error}")])?;
+    let urls =
+        flag_value(arguments, "listen-client-urls").unwrap_or_else(|| "http://localhost:2379".to_owned());
+    let listeners: Vec<TcpListener> = urls
+        .split(',')
+        .map(|url| {
+            let address = address(url)?;
+            TcpListener::bind(address).map_err(|error| format!("`--listen-client-urls={url}`: {error}"))
+        })
+        .collect::<Result<_, String>>()
+        .map_err(|mistake| vec![mistake])?;
+    for listener in listeners {
+        let dir = dir.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let dir = dir.clone();
+                std::thread::spawn(move || answer(stream, &dir.display().to_string()));
+            }
+        });
+    }
+    while parent() == started_by {
+        std::thread::sleep(PARENT_CHECK);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Host and port of an URL without TLS.
+fn address(url: &str) -> Result<&str, String> {
+    url.trim()
+        .strip_prefix("http://")
+        .map(|rest| rest.trim_end_matches('/'))
+        .filter(|address| address.contains(':') && !address.contains('/'))
+        .ok_or_else(|| format!("`{url}` is not of the form http://HOST:PORT"))
+}
+
+/// Answers one request.
+fn answer(mut stream: TcpStream, data_dir: &str) -> io::Result<()> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    let head = read_head(&mut stream)?;
+    let path = head.split_whitespace().nth(1).unwrap_or_default();
+    let (status, body) = match path {
+        "/health" | "/readyz" | "/livez" => ("200 OK", r#"{"health":"true","reason":""}"#),
+        DATA_DIR_PATH => ("200 OK", data_dir),
+        _ => ("404 Not Found", "404 page not found\n"),
+    };
+    let length = body.len();
+    write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
+}
+
+/// Reads the head of a request; the server reads no body.
+fn read_head(stream: &mut TcpStream) -> io::Result<String> {
+    let mut head = Vec::new();
+    let mut chunk = [0; 1024];
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") && (head.len() as u64) < MESSAGE_LIMIT {
+        match stream.read(&mut chunk)? {
+            0 => break,
+            length => head.extend_from_slice(chunk.get(..length).unwrap_or_default()),
+        }
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
+}
+
+/// Asks the server of `--etcd-servers` for the folder of the objects.
+///
+/// # Errors
+///
+/// The server is not that of this module, such as an etcd.
+pub(super) fn data_dir(servers: &str) -> Result<PathBuf, String> {
+    let explain = |problem: String| {
+        format!(
+            "`--etcd-servers={servers}`: {problem}; use the `etcd` beside this kube-apiserver: apid stores objects itself \
+             and connects to no etcd cluster"
+        )
+    };
+    let first = servers.split(',').next().unwrap_or_default();
+    let address = address(first).map_err(explain)?;
+    let response = request(address).map_err(|error| explain(error.to_string()))?;
+    match response.split_once("\r\n\r\n") {
+        Some((head, folder)) if head.starts_with("HTTP/1.1 200 ") && folder.starts_with('/') => {
+            Ok(PathBuf::from(folder))
+        }
+        Some(_) | None => Err(explain("the server does not name a folder for objects".to_owned())),
+    }
+}
+
+fn request(address: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    write!(stream, "GET {DATA_DIR_PATH} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
+    let mut response = String::new();
+    stream.take(MESSAGE_LIMIT).read_to_string(&mut response)?;
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Starts a server for one request; returns its URL.
+    fn serve_once(response: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            match response {
+                "" => drop(answer(stream, "/the/folder")),
+                response => {
+                    read_head(&mut stream).unwrap();
+                    stream.write_all(response.as_bytes()).unwrap();
+                }
+            }
+        });
+        url
+    }
+
+    #[test]
+    fn data_dir_is_that_of_the_env_test_etcd_only() {
+        assert_eq!(data_dir(&serve_once("")), Ok(PathBuf::from("/the/folder")));
+        let other = data_dir(&serve_once("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")).unwrap_err();
+        assert!(other.contains("connects to no etcd cluster"), "{other}");
+        for servers in ["https://127.0.0.1:1", "http://127.0.0.1", ""] {
+            let error = data_dir(servers).unwrap_err();
+            assert!(error.contains("http://HOST:PORT"), "{error}");
+        }
+    }
+
+    #[test]
+    fn help_lists_the_flags_that_env_tests_search() {
+        for flag in ["--unsafe-no-fsync", "--listen-peer-urls"] {
+            assert!(HELP.lines().any(|line| line.trim_start().starts_with(flag)), "{flag}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! `apid test-server`: a private control plane without configuration.
+//!
+//! # Contract
+//!
+//! The process creates a private temporary folder with a store, certificates and a kubeconfig of the user `admin`
+//! in group `system:masters`, and listens on a free port of the loopback address. When it is ready, it prints one
+//! line of JSON: `kubeconfig`, `server`, `token`, `certificateAuthority` and `directory`. It ends at the end of its
+//! standard input or after a signal, and removes the folder. Flags of apid replace the defaults.
+
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use apimachinery::clock::{Clock as _, Rng as _, SystemClock, SystemRng};
+use serde_json::json;
+use serving::certs::{self, ServingPair};
+use serving::config_file::{FlagValues, merge};
+
+use super::{flag_value, print_mistakes};
+use crate::config::{Command, Config};
+use crate::process::{self, RunOptions, StopCondition};
+
+const HELP: &str = "\
+Starts a private control plane for tests, with the names preset kubernetes, in a temporary folder.
+
+Usage: apid test-server [FLAGS OF APID]
+
+When the server is ready, it prints one line of JSON with the fields kubeconfig (a file), server (the URL), token,
+certificateAuthority (a file) and directory. The server ends at the end of its standard input, or after SIGTERM or
+SIGINT, and removes its folder. `apid --help` lists the flags.
+";
+
+/// The user of the kubeconfig.
+const USER: &str = "admin";
+
+/// Runs the command with its arguments, without the word `test-server`.
+pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
+    let arguments: Vec<String> = arguments.into_iter().collect();
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        let _ = io::stdout().write_all(HELP.as_bytes());
+        return ExitCode::SUCCESS;
+    }
+    let folder = match Folder::create() {
+        Ok(folder) => folder,
+        Err(error) => return print_mistakes("apid", &[format!("temporary folder: {error}")]),
+    };
+    match start(&folder, arguments) {
+        Ok(code) => code,
+        Err(mistakes) => print_mistakes("apid", &mistakes),
+    }
+}
+
+/// A private temporary folder, removed on drop.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn create() -> io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("apid-test-{:016x}", SystemRng.bits() >> 64));
+        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Folder(path))
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn start(folder: &Folder, arguments: Vec<String>) -> Result<ExitCode, Vec<String>> {
+    let cert_dir = flag_value(&arguments, "cert-dir").map_or_else(|| folder.0.join("certs"), PathBuf::from);
+    let pair = certs::ensure_serving_pair(&cert_dir, &[], SystemClock::new().now())
+        .map_err(|error| vec![error.to_string()])?;
+    let token = format!("{:032x}{:032x}", SystemRng.bits(), SystemRng.bits());
+    let tokens = folder.file("tokens.csv");
+    certs::write(Path::new(&tokens), format!("{token},{USER},{USER},system:masters\n").as_bytes(), 0o600)
+        .map_err(|error| vec![error.to_string()])?;
+    let mut defaults = vec![
+        FlagValues::single("names", "kubernetes"),
+        FlagValues::single("spawn-authd", "true"),
+        FlagValues::single("data-dir", folder.file("data")),
+        FlagValues::single("bind-address", "127.0.0.1"),
+        FlagValues::single("secure-port", "0"),
+        FlagValues::single("cert-dir", cert_dir.display().to_string()),
+        FlagValues::single("client-ca-file", pair.ca.display().to_string()),
+        FlagValues::single("token-auth-file", tokens),
+    ];
+    if flag_value(&arguments, "authorization-config").is_none() {
+        defaults.push(FlagValues::single("authorization-mode", "Node,RBAC"));
+    }
+    let config = match Config::read(merge(&defaults, arguments))? {
+        Command::Serve(config) => config,
+        Command::Print(text) => {
+            let _ = io::stdout().write_all(text.as_bytes());
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let notice = ReadyNotice { directory: folder.0.clone(), pair, token };
+    let options = RunOptions {
+        stop: StopCondition::EndOfInput,
+        on_ready: Some(Box::new(move |port| notice.publish(port))),
+    };
+    Ok(process::run_with(*config, options))
+}
+
+/// The facts that a client of the server needs.
+struct ReadyNotice {
+    directory: PathBuf,
+    pair: ServingPair,
+    token: String,
+}
+
+impl ReadyNotice {
+    /// Writes the kubeconfig and prints the line.
+    fn publish(&self, port: u16) {
+        let server = format!("https://127.0.0.1:{port}");
+        let kubeconfig = self.directory.join("kubeconfig");
+        let content = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {
+                "server": server, "certificate-authority": self.pair.ca,
+            }}],
+            "users": [{"name": USER, "user": {"token": self.token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": USER}}],
+        });
+        if let Err(error) = certs::write(&kubeconfig, content.to_string().as_bytes(), 0o600) {
+            tracing::error!(%error, "the kubeconfig cannot be written");
+            return;
+        }
+        let line = json!({
+            "kubeconfig": kubeconfig,
+            "server": server,
+            "token": self.token,
+            "certificateAuthority": self.pair.ca,
+            "directory": self.directory,
+        });
+        let mut output = io::stdout().lock();
+        // A closed reader is not an error: the file exists.
+        let _ = writeln!(output, "{line}").and_then(|()| output.flush());
+    }
+}

@@ -1,0 +1,53 @@
+"""A private API server for Python tests: one file, standard library only.
+
+    with apid_testenv.Server() as server:
+        kubernetes.config.load_kube_config(server.kubeconfig)
+
+The program apid is $APID, or apid on PATH. The server ends with the block, and with this process.
+"""
+import json
+import os
+import subprocess
+import tempfile
+
+
+class Server:
+    """A running control plane with the names preset kubernetes; arguments are further flags of apid."""
+
+    def __init__(self, *flags, program=None):
+        command = [program or os.environ.get("APID", "apid"), "test-server", *flags]
+        self._log = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
+        )
+        line = self._process.stdout.readline()
+        if not line:
+            self.stop()
+            raise RuntimeError("apid test-server did not start:\n" + self.log())
+        facts = json.loads(line)
+        self.kubeconfig = facts["kubeconfig"]
+        self.url = facts["server"]
+        self.token = facts["token"]
+        self.certificate_authority = facts["certificateAuthority"]
+        self.directory = facts["directory"]
+
+    def log(self):
+        """Return the log of the server."""
+        # A separate read position: the server appends to the same file.
+        return os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
+
+    def stop(self):
+        """Stop the server and remove its files."""
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()

@@ -1,0 +1,200 @@
+//! A private API server for Rust tests.
+//!
+//! ```no_run
+//! let server = testenv::Server::start()?;
+//! println!("{}", server.kubeconfig().display());
+//! # Ok::<(), testenv::StartError>(())
+//! ```
+//!
+//! # Contract
+//!
+//! [`Server::start`] returns when the server is ready. The server has the names preset `kubernetes`, an empty store
+//! in a temporary folder and a free port. It ends when the value is dropped, and also when the test process ends,
+//! however it ends. The program is `$APID`, or `apid` beside the test program, or `apid` on PATH.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// Limit in bytes of the kept log.
+const LOG_LIMIT: usize = 256 * 1024;
+/// Interval and number of checks whether a server has ended, before it is killed.
+const STOP_POLL: (Duration, u32) = (Duration::from_millis(2), 5_000);
+
+/// The error of a start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The program cannot be started.
+    #[error("{}: {error}; set APID to the path of apid", program.display())]
+    Program {
+        /// The program.
+        program: PathBuf,
+        /// The failure of the system.
+        error: std::io::Error,
+    },
+    /// The server ended before it was ready.
+    #[error("apid ended before it was ready:\n{log}")]
+    Ended {
+        /// The log of the server.
+        log: String,
+    },
+    /// The server printed an unknown line.
+    #[error("apid printed `{line}`: {error}")]
+    Line {
+        /// The line.
+        line: String,
+        /// The failure of decoding.
+        error: serde_json::Error,
+    },
+}
+
+/// The line that a ready server prints.
+#[derive(Debug, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReadyLine {
+    kubeconfig: PathBuf,
+    server: String,
+    token: String,
+    certificate_authority: PathBuf,
+    directory: PathBuf,
+}
+
+/// A running control plane.
+#[derive(Debug)]
+pub struct Server {
+    process: Child,
+    /// The server ends when this pipe closes.
+    stdin: Option<ChildStdin>,
+    log: Arc<Mutex<Vec<u8>>>,
+    ready: ReadyLine,
+}
+
+impl Server {
+    /// Starts a server and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// See [`StartError`].
+    pub fn start() -> Result<Self, StartError> {
+        Self::start_with::<&str>(&[])
+    }
+
+    /// Starts a server with further flags of apid.
+    ///
+    /// # Errors
+    ///
+    /// See [`StartError`].
+    pub fn start_with<S: AsRef<str>>(flags: &[S]) -> Result<Self, StartError> {
+        let program = program();
+        let started = Command::new(&program)
+            .arg("test-server")
+            .args(flags.iter().map(AsRef::as_ref))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut process = started.map_err(|error| StartError::Program { program, error })?;
+        let stdin = process.stdin.take();
+        let log = collect_log(process.stderr.take());
+        let mut line = String::new();
+        if let Some(stdout) = process.stdout.take() {
+            let _ = BufReader::new(stdout).read_line(&mut line);
+        }
+        match serde_json::from_str(&line) {
+            Ok(ready) => Ok(Server { process, stdin, log, ready }),
+            Err(error) => {
+                drop(stdin);
+                let _ = process.kill();
+                let _ = process.wait();
+                let text = String::from_utf8_lossy(&log.lock()).into_owned();
+                Err(if line.is_empty() {
+                    StartError::Ended { log: text }
+                } else {
+                    StartError::Line { line, error }
+                })
+            }
+        }
+    }
+
+    /// The kubeconfig of the user `admin` in group `system:masters`.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.ready.kubeconfig
+    }
+
+    /// The URL of the server.
+    pub fn url(&self) -> &str {
+        &self.ready.server
+    }
+
+    /// The bearer token of the user `admin`.
+    pub fn token(&self) -> &str {
+        &self.ready.token
+    }
+
+    /// The CA bundle of the server.
+    pub fn certificate_authority(&self) -> &Path {
+        &self.ready.certificate_authority
+    }
+
+    /// The folder with all files of the server.
+    pub fn directory(&self) -> &Path {
+        &self.ready.directory
+    }
+
+    /// The process id of apid.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The log of the server.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&self.log.lock()).into_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let (interval, checks) = STOP_POLL;
+        for _ in 0..checks {
+            if !matches!(self.process.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(interval);
+        }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Reads a log to its end in a thread of its own and keeps its last bytes.
+fn collect_log(stream: Option<std::process::ChildStderr>) -> Arc<Mutex<Vec<u8>>> {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    if let Some(mut stream) = stream {
+        let kept = Arc::clone(&log);
+        std::thread::spawn(move || {
+            let mut chunk = [0; 8192];
+            while let Ok(length @ 1..) = stream.read(&mut chunk) {
+                let mut kept = kept.lock();
+                kept.extend_from_slice(chunk.get(..length).unwrap_or_default());
+                let excess = kept.len().saturating_sub(LOG_LIMIT);
+                kept.drain(..excess);
+            }
+        });
+    }
+    log
+}
+
+/// The path of apid: `$APID`, beside the test program, or a name for PATH.
+fn program() -> PathBuf {
+    if let Some(named) = std::env::var_os("APID") {
+        return named.into();
+    }
+    let test = std::env::current_exe().unwrap_or_default();
+    let beside = test.ancestors().skip(1).take(2).map(|folder| folder.join("apid"));
+    beside.into_iter().find(|candidate| candidate.is_file()).unwrap_or_else(|| "apid".into())
+}

@@ -1,0 +1,53 @@
+//! Records commit, build date and compiler for `serving::build`.
+//!
+//! # Contract
+//!
+//! A release build has the commit of the work tree, and the date of `SOURCE_DATE_EPOCH` or of the build. Other
+//! builds have neither, so that a commit recompiles nothing.
+
+use std::env;
+use std::process::Command;
+
+#[path = "src/build_date.rs"]
+mod build_date;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=src/build_date.rs");
+    println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
+    println!("cargo::rerun-if-env-changed=BUILD_COMMIT");
+    let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    let commit = env::var("BUILD_COMMIT").ok().or_else(|| is_release.then(commit).flatten());
+    println!("cargo::rustc-env=BUILD_COMMIT={}", commit.unwrap_or_default());
+    let epoch = env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.trim().parse().ok());
+    let seconds = epoch.or_else(|| is_release.then(seconds_now).flatten());
+    println!("cargo::rustc-env=BUILD_DATE={}", seconds.map(build_date::format).unwrap_or_default());
+    let rustc = env::var("RUSTC").ok().and_then(|rustc| output(&rustc, &["--version"]));
+    println!("cargo::rustc-env=BUILD_COMPILER={}", rustc.unwrap_or_default());
+}
+
+/// The commit of the work tree; `-dirty` marks uncommitted changes.
+fn commit() -> Option<String> {
+    for path in ["HEAD", "logs/HEAD", "index"] {
+        if let Some(file) = output("git", &["rev-parse", "--path-format=absolute", "--git-path", path]) {
+            println!("cargo::rerun-if-changed={file}");
+        }
+    }
+    let commit = output("git", &["rev-parse", "HEAD"])?;
+    let is_dirty = output("git", &["status", "--porcelain", "--untracked-files=no"])
+        .is_none_or(|changes| !changes.is_empty());
+    Some(if is_dirty { format!("{commit}-dirty") } else { commit })
+}
+
+#[expect(clippy::disallowed_methods, reason = "the date of the build is the time of the machine")]
+fn seconds_now() -> Option<u64> {
+    let now = std::time::SystemTime::now();
+    now.duration_since(std::time::UNIX_EPOCH).ok().map(|since| since.as_secs())
+}
+
+/// The standard output of a program that succeeds.
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}

@@ -1,0 +1,101 @@
+//! Helm with the Kubernetes preset: a chart with a definition, its objects and a workload.
+//!
+//! The test skips without Helm: `helm` of `target/python` or on PATH.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use testenv::Server;
+
+use crate::env_tests::test_server;
+use crate::harness::Client;
+
+/// Path of Helm, or `None` if the test is skipped.
+fn helm() -> Option<PathBuf> {
+    let root = prerequisites::repository();
+    let on_path = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
+    let folders = [root.join("target/python/bin")].into_iter().chain(on_path.unwrap_or_default());
+    let found = folders.map(|folder| folder.join("helm")).find(|file| file.is_file());
+    if found.is_none() {
+        prerequisites::skip("helm", "no `helm` in target/python/bin or on PATH; see tests/README.md");
+    }
+    found
+}
+
+struct Helm<'s> {
+    program: PathBuf,
+    server: &'s Server,
+}
+
+impl Helm<'_> {
+    fn output(&self, arguments: &[&str]) -> Output {
+        let folder = self.server.directory();
+        Command::new(&self.program)
+            .args(arguments)
+            .env("KUBECONFIG", self.server.kubeconfig())
+            .env("HELM_CACHE_HOME", folder.join("helm-cache"))
+            .env("HELM_CONFIG_HOME", folder.join("helm-config"))
+            .env("HELM_DATA_HOME", folder.join("helm-data"))
+            .env("HOME", folder)
+            .stdin(Stdio::null())
+            .output()
+            .expect("helm starts")
+    }
+
+    /// Runs a command that succeeds; returns its output.
+    fn run(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "helm {arguments:?}: {text}\n{errors}");
+        text
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn helm_installs_upgrades_and_rolls_back_chart_with_definition() {
+    let Some(program) = helm() else { return };
+    let server = test_server();
+    let helm = Helm { program, server: &server };
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/helm/chart").display().to_string();
+    let client = Client::new(port(&server), Some(server.token().to_owned()));
+    let base = "/apis/workshop.example.com/v1/namespaces/shop/tools/bench-hammer";
+    let color = async || client.get(base).await.expect(200)["spec"]["color"].clone();
+
+    let installed = helm.run(&["install", "bench", &chart, "--namespace", "shop", "--create-namespace"]);
+    assert!(installed.contains("STATUS: deployed"), "{installed}");
+    let tool = client.get(base).await.expect(200);
+    assert_eq!((tool["spec"]["color"].as_str(), tool["spec"]["size"].as_i64()), (Some("blue"), Some(3)));
+
+    helm.run(&["upgrade", "bench", &chart, "-n", "shop", "--set", "color=green,extra=x,replicas=2"]);
+    assert_eq!(color().await, "green");
+    let deployment = "/apis/apps/v1/namespaces/shop/deployments/bench";
+    let workload = client.get(deployment).await.expect(200);
+    assert_eq!(workload["spec"]["replicas"], 2);
+    assert_eq!(workload["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"], "green");
+    client.get("/api/v1/namespaces/shop/secrets/bench-extra").await.expect(200);
+
+    // A value that the schema of the definition rejects: the release fails and nothing of it applies.
+    let failed = helm.output(&["upgrade", "bench", &chart, "-n", "shop", "--set", "color=mauve"]);
+    let errors = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(!failed.status.success() && errors.contains("Unsupported value: \"mauve\""), "{errors}");
+    assert_eq!(color().await, "green");
+
+    helm.run(&["rollback", "bench", "1", "-n", "shop"]);
+    assert_eq!(color().await, "blue");
+    assert_eq!(client.get(deployment).await.expect(200)["spec"]["replicas"], 1);
+    client.get("/api/v1/namespaces/shop/secrets/bench-extra").await.expect(404);
+    let history = helm.run(&["history", "bench", "-n", "shop"]);
+    assert!(history.contains("Rollback to 1"), "{history}");
+
+    helm.run(&["uninstall", "bench", "-n", "shop"]);
+    client.get(base).await.expect(404);
+    client
+        .get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tools.workshop.example.com")
+        .await
+        .expect(200);
+}
+
+fn port(server: &Server) -> u16 {
+    server.url().rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port in the URL")
+}
