@@ -16,6 +16,7 @@
 //! request deadline (`deadline`), the source of its response. A watch costs a position in the event ring
 //! buffer.
 
+mod backup;
 mod body;
 mod chunks;
 mod deadline;
@@ -51,5 +52,5 @@ mod tests;
 
 pub use body::RequestBody;
 pub use handler::Api;
-pub use metrics::RequestMetrics;
+pub use metrics::{RequestMetrics, collect_state};
 pub use protobuf::MessageCache;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
 
+use super::backup;
 use super::encoding::Encoding;
 use super::negotiate::{Format, Offer, Shape, accept};
 use super::protobuf;
@@ -21,6 +22,8 @@ pub(super) fn handle(context: &RequestContext) -> Result<ApiResponse, Status> {
         [] => root(context),
         ["version"] => version(context),
         ["metrics"] => metrics(context),
+        ["metrics", "slis"] => service_level_indicators(context),
+        segments if segments == backup::SEGMENTS => return backup::handle(context),
         [endpoint, rest @ ..] if HEALTH_ENDPOINTS.contains(endpoint) => {
             return health(context, endpoint, rest);
         }
@@ -51,7 +54,10 @@ fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
         paths.insert(format!("/{endpoint}"));
     }
     paths.extend([super::openid::DISCOVERY, super::openid::KEYS].map(str::to_owned));
-    paths.extend(["/metrics", "/openapi/v2", "/openapi/v3", "/version"].map(str::to_owned));
+    paths.extend(
+        ["/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/store/backup", "/version"]
+            .map(str::to_owned),
+    );
     plain(context, &json!({"paths": paths}))
 }
 
@@ -76,10 +82,16 @@ fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
     )
 }
 
-/// Returns the metrics of this process and authd's counters of configuration reloads.
+/// Returns the metrics of this process, and those of authd that the reference server also has.
 fn metrics(context: &RequestContext) -> Result<ApiResponse, Status> {
     let server_state = &context.server_state;
-    let text = server_state.metrics.text() + &server_state.auth.reload_metrics();
+    let text = server_state.metrics.text() + &server_state.auth.authd_metrics();
+    Ok(ApiResponse::text_as(200, text, serving::metrics::MEDIA_TYPE))
+}
+
+/// Returns the results of health checks as metrics.
+fn service_level_indicators(context: &RequestContext) -> Result<ApiResponse, Status> {
+    let text = context.server_state.request_metrics.health.text();
     Ok(ApiResponse::text_as(200, text, serving::metrics::MEDIA_TYPE))
 }
 
@@ -95,6 +107,8 @@ fn health(context: &RequestContext, endpoint: &str, rest: &[&str]) -> Result<Api
     let query = context.head.uri.query().unwrap_or("");
     let response = checks.answer(endpoint, check.as_deref(), query, own_name);
     response.log(endpoint);
+    let health_metrics = &context.server_state.request_metrics.health;
+    health_metrics.record(endpoint, check.as_deref(), checks, &response);
     let options = HeaderValue::from_static("nosniff");
     Ok(ApiResponse::text(response.status, response.body).with_header(header::X_CONTENT_TYPE_OPTIONS, options))
 }
