@@ -79,7 +79,7 @@ impl ProcessMetrics {
     /// Reads the current values.
     pub fn update(&self) {
         self.update_from_stat();
-        if let Some(limits) = std::fs::read_to_string("/proc/self/limits").ok() {
+        if let Ok(limits) = std::fs::read_to_string("/proc/self/limits") {
             self.max_fds.set(to_gauge(limit(&limits, "Max open files").unwrap_or_default()));
             // As in Go: the unlimited value as a number.
             let unlimited = u64::MAX as f64;
@@ -95,7 +95,7 @@ impl ProcessMetrics {
     }
 
     fn update_from_stat(&self) {
-        let Some(stat) = std::fs::read_to_string("/proc/self/stat").ok() else { return };
+        let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return };
         // The name of the program may contain spaces and ends at the last parenthesis.
         let Some((_, fields)) = stat.rsplit_once(") ") else { return };
         let fields: Vec<u64> =
