@@ -91,7 +91,7 @@ async fn update_event_references_uid_and_resource_version_of_request_object() {
 }
 
 #[tokio::test]
-async fn refused_request_event_has_reason_of_refusal() {
+async fn rejected_request_event_has_reason_of_rejection() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("audit.log");
     let audit = audit_log(&file);
