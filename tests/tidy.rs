@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 mod language;
 #[path = "tidy/licenses.rs"]
 mod licenses;
+#[path = "tidy/monitoring.rs"]
+mod monitoring;
 #[path = "tidy/packages.rs"]
 mod packages;
 

@@ -32,7 +32,7 @@ use crate::auth::Auth;
 use crate::discovery::Discovery;
 use crate::discovery::openapi::OpenApi;
 use crate::http::{MessageCache, RequestMetrics};
-use crate::verbs::{ReadMetrics, TokenKey};
+use crate::verbs::{self, ReadMetrics, TokenKey};
 
 /// The watch cache of this process.
 pub type Cache = storage::cache::Cache<Decoder>;
@@ -228,6 +228,7 @@ impl ServerState {
         let request_metrics = RequestMetrics::new(&parts.metrics);
         let read_metrics = ReadMetrics::new(&parts.metrics);
         parts.audit.register_metrics(&parts.metrics);
+        verbs::observe_admission(&parts.admission, &parts.clock, &parts.metrics);
         ServerState {
             parts,
             kinds: ArcSwap::from_pointee(kinds),

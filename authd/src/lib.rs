@@ -161,6 +161,8 @@ async fn serve(config: Config, services: BuiltServices) -> Result<(), Box<dyn st
         clock: Arc::new(SystemClock::new()),
         rng: Arc::new(SystemRng),
     };
+    // SIGHUP checks the watched files; without a watch it must not end the process.
+    let _hangups = serving::reload::hangups();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     if let Some(address) = config.metrics_address {

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::ObjectKind;
 
 /// Admission operation of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Creation of an object or a review.
     Create,

@@ -8,11 +8,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 
 use crate::plugins::{PLUGINS, State};
 use crate::quota::Reservations;
+use crate::timing::{Phase, Timing, TimingObserver};
 use crate::{Attributes, Configuration, Environment, Interest, ObjectKind, Operation, Plugin};
 
 /// Chain of the enabled plugins.
@@ -20,6 +22,7 @@ pub struct Chain {
     plugins: Vec<(&'static str, Box<dyn Plugin>)>,
     plans: Plans,
     reservations: Arc<Reservations>,
+    timing: Timing,
 }
 
 /// Configuration error of the admission chain.
@@ -95,7 +98,7 @@ impl Chain {
 
     fn assemble(plugins: Vec<(&'static str, Box<dyn Plugin>)>, reservations: &Arc<Reservations>) -> Self {
         let plans = Plans::new(&plugins);
-        Chain { plugins, plans, reservations: Arc::clone(reservations) }
+        Chain { plugins, plans, reservations: Arc::clone(reservations), timing: Timing::default() }
     }
 
     /// Builds a chain of plugins outside the table.
@@ -114,6 +117,11 @@ impl Chain {
         &self.reservations
     }
 
+    /// Sends the durations of all phases to an observer. Only the first call has an effect.
+    pub fn observe_with(&self, clock: Arc<dyn Clock>, observer: Arc<dyn TimingObserver>) {
+        self.timing.observe_with(clock, observer);
+    }
+
     /// Runs the mutating phase of each interested plugin, before validation of the object.
     ///
     /// # Errors
@@ -124,9 +132,13 @@ impl Chain {
         attributes: &Attributes<'_>,
         mut object: Option<&mut Object>,
     ) -> Result<(), Status> {
-        for plugin in self.interested_plugins(attributes) {
-            plugin.mutate(attributes, object.as_deref_mut()).get().await?;
+        let mut timer = self.timing.begin(Phase::Mutating, attributes.operation);
+        for (name, plugin) in self.interested_plugins(attributes) {
+            let result = plugin.mutate(attributes, object.as_deref_mut()).get().await;
+            timer.end_plugin(name, result.is_err());
+            result?;
         }
+        timer.end(false);
         Ok(())
     }
 
@@ -136,9 +148,13 @@ impl Chain {
     ///
     /// The first rejection.
     pub async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
-        for plugin in self.interested_plugins(attributes) {
-            plugin.validate(attributes, object).get().await?;
+        let mut timer = self.timing.begin(Phase::Validating, attributes.operation);
+        for (name, plugin) in self.interested_plugins(attributes) {
+            let result = plugin.validate(attributes, object).get().await;
+            timer.end_plugin(name, result.is_err());
+            result?;
         }
+        timer.end(false);
         Ok(())
     }
 }
@@ -148,10 +164,10 @@ impl Chain {
     fn interested_plugins<'a>(
         &'a self,
         attributes: &'a Attributes<'_>,
-    ) -> impl Iterator<Item = &'a dyn Plugin> {
+    ) -> impl Iterator<Item = (&'static str, &'a dyn Plugin)> {
         let kind = &attributes.resource.kind;
         let plan = self.plans.of((kind.group(), kind.kind(), attributes.subresource), attributes.operation);
-        plan.iter().filter_map(|index| self.plugins.get(*index)).map(|(_, plugin)| &**plugin)
+        plan.iter().filter_map(|index| self.plugins.get(*index)).map(|(name, plugin)| (*name, &**plugin))
     }
 }
 

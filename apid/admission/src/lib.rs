@@ -51,6 +51,7 @@ mod service_account;
 mod signers;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
+mod timing;
 mod tolerations;
 mod tree;
 
@@ -60,6 +61,7 @@ pub use configuration::{Configuration, Fields, PluginConfiguration};
 pub use maybe_future::MaybeFuture;
 pub use plugin::{Environment, Interest, Plugin, WriteTarget};
 pub use reader::{Authorizer, LookupResult, ObjectKind, Reader, Writer};
+pub use timing::{Phase, PhaseTiming, TimingObserver};
 
 #[cfg(test)]
 mod testing;

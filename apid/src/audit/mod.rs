@@ -6,6 +6,8 @@
 //! `ResponseComplete`, and a watch writes one of `ResponseStarted` before it. Lines never contain bodies,
 //! tokens or certificates.
 //!
+//! The file is rotated by size and opened again at SIGHUP (`rotation`).
+//!
 //! # Invariants
 //!
 //! INVARIANT (no silent loss): a request waits until its line is in the queue. When a write to the file
@@ -17,7 +19,9 @@
 //! `Metadata` for all requests.
 
 mod event;
+mod rotation;
 mod writer;
 
 pub use event::{Event, Stage};
+pub use rotation::Rotation;
 pub use writer::AuditLog;

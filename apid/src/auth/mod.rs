@@ -136,6 +136,19 @@ impl Authorized {
     }
 }
 
+/// Figures of the caches and of the mirror, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuthFigures {
+    /// The number of cached decisions.
+    pub decisions: u64,
+    /// The approximate size of the cached decisions in bytes.
+    pub decision_bytes: u64,
+    /// The number of revisions that authd has not been sent yet.
+    pub mirror_lag: u64,
+    /// Whether authd has a complete snapshot of the policy.
+    pub is_mirror_synced: bool,
+}
+
 /// How apid connects to authd.
 #[derive(Clone, Debug)]
 pub struct AuthOptions {
@@ -222,9 +235,17 @@ impl Auth {
         self.link.notes()
     }
 
-    /// authd's counters of configuration reloads in the text format; empty without authd.
-    pub fn reload_metrics(&self) -> String {
-        self.link.reload_metrics()
+    /// The metrics of authd that apid exports, in the text format; empty without authd.
+    pub fn authd_metrics(&self) -> String {
+        self.link.shared_metrics()
+    }
+
+    /// The figures of caches and mirror, for metrics.
+    pub fn cache_figures(&self) -> AuthFigures {
+        let (decisions, decision_bytes) = self.decisions.size();
+        let (sent, is_mirror_synced) = self.link.mirror_progress();
+        let mirror_lag = self.revisions.observed().saturating_sub(sent);
+        AuthFigures { decisions, decision_bytes, mirror_lag, is_mirror_synced }
     }
 
     /// Waits until the connection to authd is open.
@@ -271,16 +292,14 @@ impl Auth {
         prefetched: Option<PrefetchedDecision>,
         request_id: &str,
     ) -> Result<Authorized, Rejection> {
-        let prefetched = prefetched.and_then(|prefetched| {
-            prefetched.into_decision(&client.user, &attributes, &self.revisions, self.epochs.count())
-        });
-        let cached_decision = match prefetched {
-            Some(cached_decision) => cached_decision,
-            None => self
-                .decide(&client.user, &attributes, request_id)
-                .await
-                .map_err(|error| Rejection::from(Status::from(error)))?,
-        };
+        let begun = self.clock.monotonic();
+        let decided = self.decide_with(client, &attributes, prefetched, request_id).await;
+        if let Some(auth_metrics) = self.auth_metrics.get() {
+            let took = self.clock.monotonic().saturating_sub(begun);
+            let result = decided.as_ref().map(|decision| decision.decision.verdict).ok();
+            auth_metrics.record_authorization(result, took);
+        }
+        let cached_decision = decided.map_err(|error| Rejection::from(Status::from(error)))?;
         let Decision { reason, evaluation_error, .. } = &cached_decision.decision;
         if !evaluation_error.is_empty() {
             tracing::warn!(
@@ -300,6 +319,23 @@ impl Auth {
             webhook_identity: client.webhook_identity.clone(),
             attributes,
         })
+    }
+
+    /// Returns the prefetched decision while it is current, else a decision of the cache or of authd.
+    async fn decide_with(
+        &self,
+        client: &Authenticated,
+        attributes: &Arc<Attributes>,
+        prefetched: Option<PrefetchedDecision>,
+        request_id: &str,
+    ) -> Result<Arc<CachedDecision>, AuthdError> {
+        let prefetched = prefetched.and_then(|prefetched| {
+            prefetched.into_decision(&client.user, attributes, &self.revisions, self.epochs.count())
+        });
+        match prefetched {
+            Some(cached_decision) => Ok(cached_decision),
+            None => self.decide(&client.user, attributes, request_id).await,
+        }
     }
 
     /// Authorizes a further action in the same request (create on update; delete for each object of a
@@ -341,7 +377,11 @@ impl Auth {
         if self.link.cache_serves() {
             let epoch = self.epochs.count();
             let is_valid = |validity: &Validity| validity.is_valid(&self.revisions, epoch, &*self.clock);
-            if let Some(cached_decision) = self.decisions.find(user, attributes, is_valid) {
+            let found = self.decisions.find(user, attributes, is_valid);
+            if let Some(auth_metrics) = self.auth_metrics.get() {
+                auth_metrics.count_decision_lookup(found.is_some());
+            }
+            if let Some(cached_decision) = found {
                 return Ok(cached_decision);
             }
         }

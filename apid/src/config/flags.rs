@@ -189,4 +189,16 @@ pub(super) struct MonitoringFlags {
     /// Audit log, one line of JSON per request; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(super) audit_log_path: Option<String>,
+    /// Maximum size of the audit log in megabytes before it is rotated; 0: 100
+    #[arg(long, value_name = "MEGABYTES", default_value = "0", hide_default_value = true)]
+    pub(super) audit_log_maxsize: u64,
+    /// Maximum age of rotated audit logs in days; 0: no limit
+    #[arg(long, value_name = "DAYS", default_value = "0", hide_default_value = true)]
+    pub(super) audit_log_maxage: u64,
+    /// Maximum number of rotated audit logs; 0: no limit
+    #[arg(long, value_name = "COUNT", default_value = "0", hide_default_value = true)]
+    pub(super) audit_log_maxbackup: usize,
+    /// Compress rotated audit logs with gzip
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = boolean)]
+    pub(super) audit_log_compress: bool,
 }

@@ -17,6 +17,7 @@ use apimachinery::codec::Limits;
 use apimachinery::names::Names;
 use serving::gates::FeatureGates;
 
+use crate::audit::Rotation;
 use crate::auth::ProxyHeaders;
 
 mod declared_flags;
@@ -118,6 +119,8 @@ pub struct Config {
     pub gates: FeatureGates,
     /// File of the audit log; `-` is standard output.
     pub audit_log: Option<String>,
+    /// When the audit log is rotated, and which rotated files are kept.
+    pub audit_rotation: Rotation,
     /// Whether controllers write as service accounts of their own.
     pub controllers_have_accounts: bool,
     /// Headers that an authenticating proxy may set.

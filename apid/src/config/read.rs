@@ -15,6 +15,7 @@ use super::published_config::PublishedConfig;
 use super::reference_flags::DEPRECATED;
 use super::values::split_list;
 use super::{Authd, Command, Config};
+use crate::audit::Rotation;
 use crate::auth::ProxyHeaders;
 use crate::command_line::{self, ParsedLine};
 
@@ -167,6 +168,12 @@ impl Reader<'_> {
             admission_configuration,
             gates,
             audit_log: flags.monitoring.audit_log_path,
+            audit_rotation: Rotation {
+                max_megabytes: flags.monitoring.audit_log_maxsize,
+                max_days: flags.monitoring.audit_log_maxage,
+                max_backups: flags.monitoring.audit_log_maxbackup,
+                is_compressed: flags.monitoring.audit_log_compress,
+            },
             controllers_have_accounts: flags.controllers.use_service_account_credentials,
             proxy_headers,
             verbosity: flags.shared.log.verbosity,

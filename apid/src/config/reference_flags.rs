@@ -21,7 +21,6 @@ pub(super) const DEPRECATED: [&str; 2] = ["apiserver-count", "enable-logs-handle
 const PLANNED: &[FlagRow] = &[
     ("allow-metric-labels", List("METRIC,LABEL=VALUES"), "Allowed values of labels of metrics"),
     ("allow-metric-labels-manifest", Value("FILE"), "File of --allow-metric-labels"),
-    ("audit-log-compress", Switch, "Compress rotated audit logs"),
     ("audit-log-mode", Value("MODE"), "Mode in which audit events are written"),
     ("audit-log-truncate-enabled", Switch, "Truncate large audit events"),
     ("audit-log-truncate-max-batch-size", Value("BYTES"), "Maximum size of a batch of audit events"),

@@ -76,6 +76,7 @@ impl Executor {
         share: &Arc<UserShare>,
     ) -> Result<ApiResponse, Status> {
         let syntax = BodySyntax::of(&context.head.headers);
+        let _active = context.begin_in_flight();
         match request_cost::expected_cost(context, &request.body, syntax) {
             None => {
                 let AuthorizedRequest { authorized, caller, body } = request;

@@ -3,20 +3,24 @@
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use apimachinery::status::{Reason, Status};
 use futures_util::FutureExt as _;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Version};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use kinds::Resource;
 use serving::body::Body;
+use serving::metrics::Histogram;
 use serving::server::{ConnectionInfo, Handler};
 use tracing::Instrument as _;
 
 use super::body::RequestBody;
 use super::deadline::{self, RequestDeadline};
 use super::execution::{self, AuthorizedRequest, Executor};
+use super::metrics::RequestOutcome;
 use super::negotiate;
 use super::query::Query;
 use super::request_context::{AuditRecord, RequestContext};
@@ -102,7 +106,8 @@ impl Api {
         });
         let (info, head) = (&context.info, &context.head);
         let resource = context.resource.as_deref();
-        server_state.request_metrics.count(info, &context.query, resource, response.code(), latency);
+        let code = response.code();
+        let is_terminated = is_terminated(info, code, latency, server_state.request_timeout);
         let is_stream = response.is_stream();
         if is_stream {
             // A stream writes its own audit lines.
@@ -112,7 +117,7 @@ impl Api {
             context.complete_audit(response.code(), failure.as_deref()).await;
         }
         let send = |chunks| {
-            let aborts = server_state.request_metrics.aborts(info, resource);
+            let aborts = server_state.request_metrics.aborts(info, &context.query, head, resource);
             let id = context.id.clone();
             // HTTP/2 resets the stream instead of cutting the connection.
             let cut = (head.version < Version::HTTP_2).then(|| connection.cut.clone());
@@ -131,6 +136,13 @@ impl Api {
             response_options,
             send: &send,
         });
+        let response_bytes = if is_stream { Some(0) } else { known_size(&response) };
+        let outcome = RequestOutcome { code, latency, response_bytes, is_terminated };
+        let unknown_size = server_state.request_metrics.count(info, &context.query, head, resource, outcome);
+        let response = match unknown_size {
+            Some(sizes) => response.map(|body| measured(body, sizes)),
+            None => response,
+        };
         if !is_stream && !response_chunks::is_counted(response.body()) {
             return response;
         }
@@ -185,13 +197,21 @@ impl Api {
         // Impersonation is authorized first, for the authenticated user, so the request itself is not
         // pre-authorized.
         let prefetch = (!context.impersonates()).then_some(&context.info.attributes);
-        let (caller, prefetched) = self.server_state.auth.authenticate_for(&credentials, prefetch).await?;
+        let authenticated = self.server_state.auth.authenticate_for(&credentials, prefetch).await;
+        let (caller, prefetched) = authenticated.map_err(|rejection| {
+            context.audit.update(|event| {
+                let domain = self.server_state.names.group("authentication");
+                event.annotations.push((format!("{domain}/reason"), rejection.reason.to_string()));
+            });
+            *rejection.status
+        })?;
         context.audit.update(|event| event.user = Some((**caller.user()).clone()));
         let other = self
             .server_state
             .auth
             .impersonate(&caller, &context.head.headers, &self.server_state.names, &context.id)
-            .await?;
+            .await
+            .inspect_err(|status| self.annotate_decision(context, "forbid", &status.message))?;
         if let Some(other) = &other {
             context.audit.update(|event| event.impersonated = Some((**other.user()).clone()));
         }
@@ -203,6 +223,11 @@ impl Api {
         let share = context.share.get_or_init(|| self.shares.of(&caller.user().name));
         context.check_unsent_responses(false)?;
         let body = body.receive(share).await?;
+        self.server_state.request_metrics.observe_body(
+            &context.info,
+            context.resource.as_deref(),
+            body.len(),
+        );
         self.executor.execute(context, AuthorizedRequest { authorized, caller, body }, share).await
     }
 
@@ -214,16 +239,64 @@ impl Api {
     ) -> Result<Authorized, Status> {
         let (auth, attributes) = (&self.server_state.auth, Arc::clone(&context.info.attributes));
         let authorized = auth.authorize_prefetched(user, attributes, prefetched, &context.id).await;
+        match &authorized {
+            Ok(authorized) => self.annotate_decision(context, "allow", authorized.reason()),
+            Err(refusal) => self.annotate_decision(context, "forbid", &refusal.reason),
+        }
+        authorized.map_err(|refusal| *refusal.status)
+    }
+
+    /// Adds a decision and its reason to the audit event.
+    fn annotate_decision(&self, context: &RequestContext, decision: &str, reason: &str) {
         context.audit.update(|event| {
-            let (decision, reason) = match &authorized {
-                Ok(authorized) => ("allow", authorized.reason()),
-                Err(refusal) => ("forbid", &*refusal.reason),
-            };
             let domain = self.server_state.names.group("authorization");
             event.annotations.push((format!("{domain}/decision"), decision.to_owned()));
             event.annotations.push((format!("{domain}/reason"), reason.to_owned()));
         });
-        authorized.map_err(|refusal| *refusal.status)
+    }
+}
+
+/// Whether the server refused or ended a request to protect itself. A disruption budget also gives 429.
+fn is_terminated(info: &RequestInfo, code: u16, latency: Duration, timeout: Duration) -> bool {
+    match code {
+        429 => info.attributes.subresource != "eviction",
+        504 => latency >= timeout,
+        _ => false,
+    }
+}
+
+/// The size of a response body, if it is known before it is sent.
+fn known_size(response: &Response<Body>) -> Option<u64> {
+    if let Some(body) = response.body().as_whole() {
+        return u64::try_from(body.len()).ok();
+    }
+    response.headers().get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Records the size of a body at its end.
+fn measured(body: Body, sizes: Histogram) -> Body {
+    let mut sent = SentBytes { bytes: 0, sizes };
+    Body::stream(body.map_frame(move |frame| {
+        sent.add(frame.data_ref().map_or(0, |data| data.len() as u64));
+        frame
+    }))
+}
+
+/// Bytes of a response; records them when it is dropped.
+struct SentBytes {
+    bytes: u64,
+    sizes: Histogram,
+}
+
+impl SentBytes {
+    fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+}
+
+impl Drop for SentBytes {
+    fn drop(&mut self) {
+        self.sizes.observe(self.bytes as f64);
     }
 }
 

@@ -79,9 +79,9 @@ impl InFlight {
         groups: &[String],
         share: &'a UserShare,
     ) -> Result<InFlightPermit<'a>, Status> {
-        let (limit, requests_of_user) = match attributes.verb.as_str() {
-            "get" | "head" | "list" | "watch" => (&self.reading, &share.reading),
-            _ => (&self.writing, &share.writing),
+        let (limit, requests_of_user) = match is_read(attributes) {
+            true => (&self.reading, &share.reading),
+            false => (&self.writing, &share.writing),
         };
         let Some(limit) = limit.as_ref().filter(|_| !is_long_running(attributes)) else { return Ok(None) };
         let is_privileged = || groups.iter().any(|group| group == PRIVILEGED);
@@ -98,8 +98,13 @@ impl InFlight {
     }
 }
 
+/// Whether a request counts as a read.
+pub(super) fn is_read(attributes: &Attributes) -> bool {
+    matches!(attributes.verb.as_str(), "get" | "head" | "list" | "watch")
+}
+
 /// Whether a request is a stream that lasts as long as the client keeps it open.
-fn is_long_running(attributes: &Attributes) -> bool {
+pub(super) fn is_long_running(attributes: &Attributes) -> bool {
     matches!(attributes.verb.as_str(), "watch" | "proxy")
         || matches!(attributes.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")
 }

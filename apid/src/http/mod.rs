@@ -17,6 +17,7 @@
 //! request deadline (`deadline`), the source of its response. A watch costs a position in the event ring
 //! buffer.
 
+mod backup;
 mod body;
 mod chunks;
 mod deadline;
@@ -53,5 +54,5 @@ mod tests;
 
 pub use body::RequestBody;
 pub use handler::Api;
-pub use metrics::RequestMetrics;
+pub use metrics::{RequestMetrics, collect_state};
 pub use protobuf::MessageCache;

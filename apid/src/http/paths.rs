@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
 
+use super::backup;
 use super::encoding::Encoding;
 use super::negotiate::{Format, Offer, Shape, accept};
 use super::request_context::{HEALTH_ENDPOINTS, RequestContext};
@@ -26,8 +27,10 @@ pub(super) fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
     for endpoint in HEALTH_ENDPOINTS {
         paths.insert(format!("/{endpoint}"));
     }
-    paths.extend([openid::DISCOVERY, openid::KEYS].map(str::to_owned));
-    paths.extend(["/metrics", openapi::VERSION_2, openapi::VERSION_3, "/version"].map(str::to_owned));
+    paths.extend([openid::DISCOVERY, openid::KEYS, backup::PATH].map(str::to_owned));
+    paths.extend(
+        ["/metrics", "/metrics/slis", openapi::VERSION_2, openapi::VERSION_3, "/version"].map(str::to_owned),
+    );
     plain(context, &json!({"paths": paths}))
 }
 
@@ -54,10 +57,16 @@ pub(super) fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
     )
 }
 
-/// Returns the metrics of this process and authd's counters of configuration reloads.
+/// Returns the metrics of this process, and those of authd that the reference server also has.
 pub(super) fn metrics(context: &RequestContext) -> Result<ApiResponse, Status> {
     let server_state = &context.server_state;
-    let text = server_state.metrics.text() + &server_state.auth.reload_metrics();
+    let text = server_state.metrics.text() + &server_state.auth.authd_metrics();
+    Ok(ApiResponse::text_as(200, text, serving::metrics::MEDIA_TYPE))
+}
+
+/// Returns the results of health checks as metrics.
+pub(super) fn service_level_indicators(context: &RequestContext) -> Result<ApiResponse, Status> {
+    let text = context.server_state.request_metrics.health.text();
     Ok(ApiResponse::text_as(200, text, serving::metrics::MEDIA_TYPE))
 }
 
@@ -73,6 +82,8 @@ pub(super) fn health(context: &RequestContext, endpoint: &str) -> Result<ApiResp
     let query = context.head.uri.query().unwrap_or("");
     let response = checks.answer(endpoint, check.as_deref(), query, own_name);
     response.log(endpoint);
+    let health_metrics = &context.server_state.request_metrics.health;
+    health_metrics.record(endpoint, check.as_deref(), checks, &response);
     let options = HeaderValue::from_static("nosniff");
     Ok(ApiResponse::text(response.status, response.body).with_header(header::X_CONTENT_TYPE_OPTIONS, options))
 }

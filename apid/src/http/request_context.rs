@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 use serving::server::ConnectionInfo;
 
 use super::head_limits;
-use super::in_flight::too_many_requests;
+use super::in_flight::{self, too_many_requests};
+use super::metrics::ActiveRequest;
 use super::negotiate::EncodingSupport;
 use super::query::Query;
 use super::request_info::RequestInfo;
@@ -92,11 +93,20 @@ impl RequestContext {
         Ok(())
     }
 
+    /// Counts the request as in flight until the guard is dropped; None for a stream.
+    pub(super) fn begin_in_flight(&self) -> Option<ActiveRequest> {
+        let (attributes, state) = (&self.info.attributes, &self.server_state);
+        let is_write = !in_flight::is_read(attributes);
+        (!in_flight::is_long_running(attributes))
+            .then(|| state.request_metrics.begin_in_flight(is_write, &*state.clock))
+    }
+
     /// Begins the audit event if audit logging is enabled.
     pub(super) fn begin_audit(&self) {
         if !self.server_state.audit.is_on() {
             return;
         }
+        self.server_state.audit.count_request();
         let headers = &self.head.headers;
         let agent = headers
             .get(header::USER_AGENT)

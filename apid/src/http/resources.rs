@@ -168,19 +168,25 @@ async fn watch(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse,
     let begin = verbs::watch(call, &options).await?;
 
     let server_state = Arc::clone(&context.server_state);
-    let mut finish = OnDrop::new(|| {});
-    if let Some(event) = context.audit.event() {
+    let (info, query, head) = (&context.info, &context.query, &context.head);
+    let served = &call.collection.served;
+    let active = server_state.request_metrics.begin_long_running(info, query, head, served);
+    let finish = if let Some(event) = context.audit.event() {
         let line =
             event.line(&server_state.names, Stage::ResponseStarted, server_state.clock.now(), 200, None);
         server_state.audit.write(line).await;
         let server_state = Arc::clone(&server_state);
-        finish = OnDrop::new(move || {
+        OnDrop::new(move || {
+            drop(active);
             let line =
                 event.line(&server_state.names, Stage::ResponseComplete, server_state.clock.now(), 200, None);
             server_state.audit.write_now(line);
-        });
-    }
+        })
+    } else {
+        OnDrop::new(move || drop(active))
+    };
     let encoder = Encoder {
+        events: server_state.read_metrics.watch_events(served, call.version),
         server_state,
         resource: Arc::clone(&call.collection.served),
         version: call.version.to_owned(),

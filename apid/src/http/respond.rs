@@ -43,6 +43,8 @@ enum Content {
     Shared(Bytes, &'static str),
     /// A stream, with its encoding.
     Stream(Body, Format),
+    /// Bytes of unknown size that are no API document.
+    Octets(Body),
     /// Switching protocols: the connection stops speaking HTTP.
     Upgraded,
     Empty,
@@ -52,6 +54,11 @@ impl ApiResponse {
     /// A document: JSON text, encoded later as negotiated, or an encoded Protobuf message.
     pub(super) fn document(code: u16, encoded: impl Into<Bytes>, format: Format) -> Self {
         ApiResponse::new(code, Content::Document(encoded.into(), format))
+    }
+
+    /// Bytes of unknown size that are no API document.
+    pub(super) fn octets(body: Body) -> Self {
+        ApiResponse::new(200, Content::Octets(body))
     }
 
     /// A list.
@@ -217,6 +224,14 @@ impl ApiResponse {
             Content::Stream(body, format) => {
                 let media_type = HeaderValue::from_str(&format.stream_media_type());
                 headers.extend(media_type.ok().map(|media_type| (header::CONTENT_TYPE, media_type)));
+                if !delivery.head {
+                    *response.body_mut() = body;
+                }
+                return response;
+            }
+            Content::Octets(body) => {
+                let media_type = HeaderValue::from_static("application/octet-stream");
+                headers.insert(header::CONTENT_TYPE, media_type);
                 if !delivery.head {
                     *response.body_mut() = body;
                 }

@@ -1,5 +1,5 @@
-//! The routes outside the resource grammar: an axum router for discovery, health, version, metrics, OpenAPI and
-//! OpenID Connect documents.
+//! The routes outside the resource grammar: an axum router for discovery, health, version, metrics, backups,
+//! OpenAPI and OpenID Connect documents.
 //!
 //! # Contract
 //!
@@ -27,7 +27,7 @@ use tower::Service as _;
 
 use super::request_context::{HEALTH_ENDPOINTS, RequestContext};
 use super::respond::ApiResponse;
-use super::{openapi, openid, paths};
+use super::{backup, openapi, openid, paths};
 
 /// Bytes of a segment that a route path encodes: all except the unreserved characters of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -76,6 +76,8 @@ fn router() -> Router {
         .route("/", document(paths::root))
         .route("/version", document(paths::version))
         .route("/metrics", document(paths::metrics))
+        .route("/metrics/slis", document(paths::service_level_indicators))
+        .route(backup::PATH, document(backup::handle))
         .route("/api", discovery.clone())
         .route("/api/{*rest}", discovery.clone())
         .route("/apis", discovery.clone())

@@ -36,10 +36,12 @@ use super::request_context::RequestContext;
 use super::request_cost::OBJECT_FACTOR;
 use super::work_pool::WorkPool;
 use crate::server_state::ServerState;
-use crate::verbs::{ChangedObject, ResponseObject, WatchNotice, WatchStream};
+use crate::verbs::{ChangedObject, ResponseObject, WatchEventMetrics, WatchNotice, WatchStream};
 
 /// Parameters for encoding the events of a watch.
 pub(super) struct Encoder {
+    /// Counts the events.
+    pub(super) events: WatchEventMetrics,
     /// The shared state of the server.
     pub(super) server_state: Arc<ServerState>,
     /// The watched kind.
@@ -120,7 +122,9 @@ impl Encoder {
                 .map(|object| event("BOOKMARK", &object, format).into()),
             WatchNotice::Failed(status) => Err(*status),
         };
-        encoded.unwrap_or_else(|status| error(&status, format).into())
+        let encoded = encoded.unwrap_or_else(|status| error(&status, format).into());
+        self.events.observe(encoded.bytes.len() + encoded.rest.len());
+        encoded
     }
 
     fn object(&self, kind: EventType, change: ChangedObject, first: bool) -> Result<EncodedEvent, Status> {
@@ -146,7 +150,7 @@ impl Encoder {
     }
 
     fn representation(&self) -> Result<Representation, Status> {
-        let Encoder { server_state, resource, version, negotiated, include_object } = self;
+        let Encoder { server_state, resource, version, negotiated, include_object, events: _ } = self;
         Representation::new(server_state, resource, version, *negotiated, include_object)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`run`] serves until SIGTERM or SIGINT; [`run_with`] adds a stop condition and a callback at readiness.
+//! [`run`] serves until SIGTERM or SIGINT. SIGHUP opens the audit log again and reloads changed files. [`run_with`]
+//! adds a stop condition and a callback at readiness.
 //!
 //! Start-up: apid starts authd, opens the store, binds the port and writes the port to a file. Then apid
 //! serves requests. `/readyz` fails until authd has the policy snapshot and default policy exists.
@@ -19,6 +20,7 @@ mod authd;
 mod components;
 mod error;
 mod health_checks;
+mod monitoring;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -46,6 +48,8 @@ use crate::verbs::{AdmissionBackend, TokenKey};
 use authd::ProcessAuthd;
 use error::ProcessError;
 use health_checks::{HealthSources, Progress};
+use monitoring::{Reloading, notify_when_ready, register_metrics};
+use serving::service_manager::{ServiceManager, ServiceState};
 
 /// The timeout of open requests at shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -190,7 +194,8 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
 
     let _reload = tls.spawn_watch();
     let audit = match &config.audit_log {
-        Some(path) => AuditLog::open(path).map_err(|error| ProcessError::file(path, error))?,
+        Some(path) => AuditLog::open(path, config.audit_rotation, Arc::clone(&clock))
+            .map_err(|error| ProcessError::file(path, error))?,
         None => AuditLog::off(),
     };
     let listener =
@@ -227,23 +232,24 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         body_limits: config.body_limits,
     }));
     auth.register_metrics(&server_state.metrics);
+    let handshake_errors = register_metrics(&server_state, &tls);
     let definitions = Arc::new(background::DefinitionController::new(&server_state));
     definitions.load().await.map_err(|status| ProcessError::Definitions(Box::new(status)))?;
     backend.attach(&server_state);
     admission_writes.attach(&server_state);
     let (drain, draining) = oneshot::channel::<()>();
-    let options = ServerOptions { drain: DRAIN_TIMEOUT, ..ServerOptions::default() };
+    let options = ServerOptions { drain: DRAIN_TIMEOUT, handshake_errors, ..ServerOptions::default() };
     let api = Api::new(Arc::clone(&server_state)).map_err(ProcessError::Workers)?;
     let server = tokio::spawn(serving::server::serve(
         listener,
-        Some(tls),
+        Some(Arc::clone(&tls)),
         Arc::new(api.with_limits(config.max_in_flight.0, config.max_in_flight.1)),
         options,
         async {
             let _ = draining.await;
         },
     ));
-    tracing::info!(%address, names = %names.preset(), revision = %store.revision(), "serving requests");
+    tracing::info!(%address, names = %names.preset(), revision = store.revision().0, "serving requests");
 
     if let Some(on_ready) = run_options.on_ready {
         let readyz = server_state.health.readyz.clone();
@@ -254,11 +260,18 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
             on_ready(address.port());
         });
     }
+    let service_manager = ServiceManager::from_environment();
+    let notifications = tokio::spawn(notify_when_ready(Arc::clone(&server_state), service_manager.clone()));
+    let reloading = Reloading { tls, server_state: Arc::clone(&server_state), service_manager };
+    let reloads = tokio::spawn(reloading.clone().run());
     let result = tokio::select! {
         result = run_until_stopped(&server_state, &config, address, &mut authd, &progress, definitions) => result,
         () = stop_condition(run_options.stop) => Ok(()),
     };
 
+    notifications.abort();
+    reloads.abort();
+    reloading.service_manager.notify(ServiceState::Stopping);
     progress.stopping.store(true, Ordering::SeqCst);
     authd.begin_shutdown();
     if result.is_ok() {

@@ -1,4 +1,5 @@
-//! `apid store check|repair|backup|restore`: offline operations on a store that no server uses.
+//! `apid store check|repair|backup|restore`: offline operations on a store that no server uses, and the backup of a
+//! running server.
 //!
 //! # Contract
 //!
@@ -12,16 +13,19 @@
 //!
 //! Findings go to standard output, errors to standard error.
 
+mod download;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use apimachinery::clock::{Clock, SystemClock};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
-use storage::engine::fjall::offline::{self, RepairOutcome, Report};
+use storage::engine::fjall::offline::{self, BackupSummary, RepairOutcome, Report};
 use storage::engine::fjall::{Identity, OpenError};
 
 use crate::config::{EXIT_USAGE, STORE};
+use download::Source;
 
 /// The exit code for damage.
 const DAMAGED: u8 = 2;
@@ -29,11 +33,14 @@ const DAMAGED: u8 = 2;
 const LOSSES: u8 = 3;
 
 const HELP: &str = "\
-apid store checks, repairs, backs up and restores the store of a data directory. Stop the server that uses the store first.
+apid store checks, repairs, backs up and restores the store of a data directory. Stop the server that uses the store
+first, except for a backup with --server.
 
 usage: apid store check   --data-dir DIR
        apid store repair  --data-dir DIR [--names PRESET] [--api-domain DOMAIN]
        apid store backup  --data-dir DIR --to FILE
+       apid store backup  --server URL --to FILE [--certificate-authority FILE] [--token-file FILE]
+                          [--client-certificate FILE --client-key FILE]
        apid store restore --data-dir DIR --from FILE
 
 check    verifies the checksums of all files and the consistency of all rows, and reports its findings. It changes
@@ -44,8 +51,10 @@ repair   makes a new store of all readable data, also of the data behind unreada
          Objects written in lost revisions have their earlier content, and objects deleted in them may exist again.
          The damaged store is kept as DIR/store.damaged. A store that does not contain its identity any more needs
          --names, and --api-domain unless it was the default: the values of the server that created the store.
-backup   writes all objects to a new file, with checksums. To back up while a server runs, take an atomic snapshot of
-         the file system of DIR and run this command on the snapshot: a store is consistent after a power failure.
+backup   writes all objects to a new file, with checksums. With --server, a running server sends its objects of one
+         revision; the user needs the verb `get` on the path /store/backup, for example as member of system:masters.
+         The alternative is an atomic snapshot of the file system of DIR and this command on the snapshot: a store is
+         consistent after a power failure.
 restore  makes the store of a data directory without a store from such a file.
 
 A repaired or restored store continues at a revision far above the old one, by the clock, and has no history. No
@@ -68,6 +77,8 @@ enum Operation {
     /// The identity of the store, when the flags contain it.
     Repair(Option<Identity>),
     Backup(PathBuf),
+    /// A backup of a running server.
+    Download(Source, PathBuf),
     Restore(PathBuf),
 }
 
@@ -104,7 +115,15 @@ impl StoreArguments {
         let flags: &[&str] = match word.as_str() {
             "check" => &["data-dir"],
             "repair" => &["data-dir", "names", "api-domain"],
-            "backup" => &["data-dir", "to"],
+            "backup" => &[
+                "data-dir",
+                "to",
+                "server",
+                "certificate-authority",
+                "token-file",
+                "client-certificate",
+                "client-key",
+            ],
             "restore" => &["data-dir", "from"],
             "" => {
                 return Err(vec![
@@ -141,10 +160,19 @@ impl StoreArguments {
             let at = flags.iter().position(|flag| *flag == name)?;
             values.get_mut(at)?.take()
         };
+        let source = source(&mut value, &mut mistakes);
         let store = value("data-dir").map(|dir| Path::new(&dir).join(STORE));
-        if store.is_none() {
-            mistakes.push("`--data-dir` is missing: set the data directory of the store".to_owned());
+        match (&store, &source) {
+            (None, None) => {
+                mistakes.push("`--data-dir` is missing: set the data directory of the store".to_owned());
+            }
+            (Some(_), Some(_)) => {
+                mistakes.push("`--data-dir` and `--server` exclude each other: set one of them".to_owned());
+            }
+            _ => {}
         }
+        // The store of a server needs no directory.
+        let store = store.or_else(|| source.as_ref().map(|_| PathBuf::new()));
         let mut file = |name: &str, what: &str| {
             let file = value(name).map(PathBuf::from);
             if file.is_none() {
@@ -154,7 +182,10 @@ impl StoreArguments {
         };
         let operation = match word.as_str() {
             "check" => Operation::Check,
-            "backup" => Operation::Backup(file("to", "to write")),
+            "backup" => match source {
+                Some(source) => Operation::Download(source, file("to", "to write")),
+                None => Operation::Backup(file("to", "to write")),
+            },
             "restore" => Operation::Restore(file("from", "to read")),
             _ => match identity(value("names"), value("api-domain")) {
                 Ok(identity) => Operation::Repair(identity),
@@ -197,11 +228,9 @@ impl StoreArguments {
                     }
                 }
             }),
+            Operation::Download(source, file) => return download(&source, &file),
             Operation::Backup(file) => offline::backup(store, &file).map(|archived| {
-                print(&format!(
-                    "{} objects of revision {}, {} bytes, made with {}\n",
-                    archived.objects, archived.revision, archived.bytes, archived.identity
-                ));
+                print_summary(&archived);
                 ExitCode::SUCCESS
             }),
             Operation::Restore(file) => offline::restore(&file, store, now()).map(|restored| {
@@ -227,6 +256,43 @@ impl StoreArguments {
             }
         })
     }
+}
+
+/// The server of a backup, if the flags name one.
+fn source(value: &mut impl FnMut(&str) -> Option<String>, mistakes: &mut Vec<String>) -> Option<Source> {
+    let mut file = |name: &str| value(name).map(PathBuf::from);
+    let (authority, token) = (file("certificate-authority"), file("token-file"));
+    let (certificate, key) = (file("client-certificate"), file("client-key"));
+    let server = value("server");
+    if certificate.is_some() != key.is_some() {
+        mistakes.push("`--client-certificate` and `--client-key` require each other".to_owned());
+    }
+    let has_credentials = authority.is_some() || token.is_some() || certificate.is_some();
+    if server.is_none() && has_credentials {
+        mistakes.push("`--server` is missing: the credentials are for a server".to_owned());
+    }
+    Some(Source { server: server?, authority, token, certificate: certificate.zip(key) })
+}
+
+/// Receives the backup of a server.
+fn download(source: &Source, file: &Path) -> ExitCode {
+    match source.download(file) {
+        Ok(summary) => {
+            print_summary(&summary);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("apid: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_summary(archived: &BackupSummary) {
+    print(&format!(
+        "{} objects of revision {}, {} bytes, made with {}\n",
+        archived.objects, archived.revision, archived.bytes, archived.identity
+    ));
 }
 
 /// Advice on the repair of a damaged store.
@@ -281,6 +347,14 @@ mod tests {
         let parsed = |operation| Ok(Some(StoreArguments { operation, store: store.clone() }));
         assert_eq!(parse("check --data-dir /d"), parsed(Operation::Check));
         assert_eq!(parse("backup --data-dir=/d --to /f"), parsed(Operation::Backup("/f".into())));
+        let source = Source { server: "https://h".to_owned(), token: Some("/t".into()), ..Source::default() };
+        assert_eq!(
+            parse("backup --server=https://h --token-file=/t --to /f"),
+            Ok(Some(StoreArguments {
+                operation: Operation::Download(source, "/f".into()),
+                store: PathBuf::new()
+            }))
+        );
         assert_eq!(parse("restore --from=/f --data-dir=/d"), parsed(Operation::Restore("/f".into())));
         let identity =
             Identity { preset: "kubernetes".to_owned(), api_domain: DEFAULT_API_DOMAIN.to_owned() };
@@ -301,6 +375,10 @@ mod tests {
             ("check --data-dir=/d --to=/f", 1),
             ("repair --data-dir=/d --api-domain=example.com", 1),
             ("backup --to", 3),
+            ("backup --server=https://h --data-dir=/d --to=/f", 1),
+            ("backup --server=https://h --client-key=/k --to=/f", 1),
+            ("backup --token-file=/t --data-dir=/d --to=/f", 1),
+            ("check --server=https://h", 2),
             ("restore", 2),
         ] {
             assert_eq!(parse(line).unwrap_err().len(), mistakes, "{line}: {:?}", parse(line));

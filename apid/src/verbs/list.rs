@@ -144,11 +144,12 @@ fn list_from_snapshot(
     start: &str,
     limit: usize,
 ) -> Result<ListResult, Status> {
-    call.server_state.read_metrics.cache_read(&call.collection.resource);
     let mut rest = snapshot.scope(&selection.keys, start);
     let mut items = Vec::new();
     let mut more = false;
+    let mut fetched = 0;
     for item in rest.by_ref() {
+        fetched += 1;
         if !selection.selects(item)? {
             continue;
         }
@@ -158,6 +159,7 @@ fn list_from_snapshot(
         }
         items.push(Arc::clone(item));
     }
+    call.server_state.read_metrics.cache_read(&call.collection.resource, fetched, items.len());
     let remaining = (more && selection.is_everything()).then(|| rest.count() + 1);
     Ok(listed(call, options, items, snapshot.revision(), more, remaining))
 }
@@ -169,16 +171,17 @@ async fn list_from_store(
     version: Revision,
     place: &ChunkStart,
 ) -> Result<ListResult, Status> {
-    call.server_state.read_metrics.store_read(&call.collection.resource);
     let resource = &call.collection.items;
     let limit = options.limit;
     let mut start = place.start(call);
     let mut items: Vec<Arc<Item>> = Vec::new();
     let mut next: Option<Arc<Item>> = None;
+    let mut fetched = 0;
     'pages: loop {
         let chunk = if limit == 0 { CHUNK } else { (limit + 1).min(CHUNK) };
         let page = resource.page_at(&selection.keys, &start, chunk, version).await;
         let page = page.map_err(|error| history_failure(call, options, place, error))?;
+        fetched += page.items.len();
         for item in &page.items {
             if !selection.selects(item)? {
                 continue;
@@ -194,6 +197,7 @@ async fn list_from_store(
             _ => break,
         }
     }
+    call.server_state.read_metrics.store_read(&call.collection.resource, fetched, items.len());
     let remaining = match &next {
         Some(next) if selection.is_everything() => match place.remaining {
             Some(before) => usize::try_from(before).ok().map(|before| before.saturating_sub(items.len())),

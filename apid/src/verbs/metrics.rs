@@ -1,9 +1,9 @@
-//! Metrics of reads, with the metric names of Kubernetes.
+//! Metrics of reads and watches, with the metric names of Kubernetes.
 
 use std::time::Duration;
 
 use kinds::Resource;
-use serving::metrics::{Counters, Definition, Histograms, Metrics, Stability};
+use serving::metrics::{Counter, Counters, Definition, Histogram, Histograms, Metrics, Stability};
 
 const FROM_CACHE: Definition = Definition::new(
     "apiserver_cache_list_total",
@@ -35,6 +35,56 @@ const INITIAL: Definition = Definition::new(
     "Time in seconds from the start of a watch to the end of its initial events, by resource",
 );
 
+const CACHE_FETCHED: Definition = Definition::new(
+    "apiserver_cache_list_fetched_objects_total",
+    Stability::Alpha,
+    "Number of objects read from the watch cache by LIST requests, by resource",
+);
+const CACHE_RETURNED: Definition = Definition::new(
+    "apiserver_cache_list_returned_objects_total",
+    Stability::Alpha,
+    "Number of objects returned from the watch cache by LIST requests, by resource",
+);
+const STORE_FETCHED: Definition = Definition::new(
+    "apiserver_storage_list_fetched_objects_total",
+    Stability::Alpha,
+    "Number of objects read from the store by LIST requests, by resource",
+);
+const STORE_EVALUATED: Definition = Definition::new(
+    "apiserver_storage_list_evaluated_objects_total",
+    Stability::Alpha,
+    "Number of objects from the store that LIST requests compared with selectors, by resource",
+);
+const STORE_RETURNED: Definition = Definition::new(
+    "apiserver_storage_list_returned_objects_total",
+    Stability::Alpha,
+    "Number of objects returned from the store by LIST requests, by resource",
+);
+const INITIAL_EVENTS: Definition = Definition::new(
+    "apiserver_init_events_total",
+    Stability::Alpha,
+    "Number of initial events of watches, by resource",
+);
+const EVENTS: Definition = Definition::new(
+    "apiserver_watch_events_total",
+    Stability::Alpha,
+    "Number of events sent to watches, by group, version and kind",
+);
+const EVENT_SIZES: Definition = Definition::new(
+    "apiserver_watch_events_sizes",
+    Stability::Alpha,
+    "Size of watch events in bytes, by group, version and kind",
+);
+const READ_WAIT: Definition = Definition::new(
+    "apiserver_watch_cache_read_wait_seconds",
+    Stability::Alpha,
+    "Time in seconds that reads waited for their resourceVersion, by resource",
+);
+
+/// Upper limits of event sizes in bytes.
+const EVENT_BUCKETS: &[f64] = &[1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0];
+/// Upper limits of the waits for a resourceVersion in seconds.
+const WAIT_BUCKETS: &[f64] = &[0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0];
 /// Upper limits of the histogram buckets in seconds.
 const BUCKETS: &[f64] =
     &[0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
@@ -49,6 +99,29 @@ pub struct ReadMetrics {
     consistent: Counters<Labels>,
     terminated: Counters<Labels>,
     initial: Histograms<Labels>,
+    cache_fetched: Counters<Labels>,
+    cache_returned: Counters<Labels>,
+    store_fetched: Counters<Labels>,
+    store_evaluated: Counters<Labels>,
+    store_returned: Counters<Labels>,
+    initial_events: Counters<Labels>,
+    events: Counters<Labels>,
+    event_sizes: Histograms<Labels>,
+    read_wait: Histograms<Labels>,
+}
+
+/// Counts the events of one watch.
+pub struct WatchEventMetrics {
+    events: Counter,
+    sizes: Histogram,
+}
+
+impl WatchEventMetrics {
+    /// Counts an event of this size in bytes.
+    pub fn observe(&self, bytes: usize) {
+        self.events.inc();
+        self.sizes.observe(bytes as f64);
+    }
 }
 
 impl ReadMetrics {
@@ -60,18 +133,55 @@ impl ReadMetrics {
             consistent: metrics.counter(&CONSISTENT),
             terminated: metrics.counter(&TERMINATED),
             initial: metrics.histogram(&INITIAL, BUCKETS),
+            cache_fetched: metrics.counter(&CACHE_FETCHED),
+            cache_returned: metrics.counter(&CACHE_RETURNED),
+            store_fetched: metrics.counter(&STORE_FETCHED),
+            store_evaluated: metrics.counter(&STORE_EVALUATED),
+            store_returned: metrics.counter(&STORE_RETURNED),
+            initial_events: metrics.counter(&INITIAL_EVENTS),
+            events: metrics.counter(&EVENTS),
+            event_sizes: metrics.histogram(&EVENT_SIZES, EVENT_BUCKETS),
+            read_wait: metrics.histogram(&READ_WAIT, WAIT_BUCKETS),
         }
     }
 
     /// Counts a list or chunk served from the watch cache.
-    pub(super) fn cache_read(&self, resource: &Resource) {
-        let prefix = vec![("resource_prefix", resource.key_prefix.clone()), ("index", String::new())];
-        self.from_cache.get_or_create(&prefix).inc();
+    pub(super) fn cache_read(&self, resource: &Resource, fetched: usize, returned: usize) {
+        let mut labels = vec![("resource_prefix", resource.key_prefix.clone())];
+        self.cache_returned.get_or_create(&labels).inc_by(count(returned));
+        labels.push(("index", String::new()));
+        self.cache_fetched.get_or_create(&labels).inc_by(count(fetched));
+        self.from_cache.get_or_create(&labels).inc();
     }
 
     /// Counts a list or chunk read from the store.
-    pub(super) fn store_read(&self, resource: &Resource) {
-        self.from_store.get_or_create(&of(resource)).inc();
+    pub(super) fn store_read(&self, resource: &Resource, fetched: usize, returned: usize) {
+        let labels = of(resource);
+        self.from_store.get_or_create(&labels).inc();
+        self.store_fetched.get_or_create(&labels).inc_by(count(fetched));
+        self.store_evaluated.get_or_create(&labels).inc_by(count(fetched));
+        self.store_returned.get_or_create(&labels).inc_by(count(returned));
+    }
+
+    /// Counts initial events of a watch.
+    pub(super) fn initial_events(&self, resource: &Resource, events: usize) {
+        self.initial_events.get_or_create(&of(resource)).inc_by(count(events));
+    }
+
+    /// Observes the wait of a read for its resourceVersion.
+    pub(super) fn read_wait(&self, resource: &Resource, waited: Duration) {
+        self.read_wait.get_or_create(&of(resource)).observe(waited.as_secs_f64());
+    }
+
+    /// The metrics of the events of a watch in a version of a kind.
+    pub fn watch_events(&self, resource: &Resource, version: &str) -> WatchEventMetrics {
+        let labels = vec![
+            ("group", resource.group_resource.group.clone()),
+            ("version", version.to_owned()),
+            ("kind", resource.kind.kind().to_owned()),
+        ];
+        let events = self.events.get_or_create(&labels).clone();
+        WatchEventMetrics { events, sizes: self.event_sizes.get_or_create(&labels).clone() }
     }
 
     /// Counts a consistent list served from the watch cache.
@@ -96,6 +206,10 @@ impl ReadMetrics {
         ];
         self.initial.get_or_create(&labels).observe(took.as_secs_f64());
     }
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 fn of(resource: &Resource) -> Labels {

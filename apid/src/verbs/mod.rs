@@ -43,7 +43,7 @@ mod version;
 mod watch;
 mod watch_interrupts;
 
-pub use admit::AdmissionBackend;
+pub use admit::{AdmissionBackend, observe_admission};
 pub use binding_like::create_binding_like;
 pub use continue_token::TokenKey;
 pub use create::create;
@@ -53,7 +53,7 @@ pub use delete_collection::delete_collection;
 pub use evict::evict;
 pub use get::get;
 pub use list::{ListResult, list};
-pub use metrics::ReadMetrics;
+pub use metrics::{ReadMetrics, WatchEventMetrics};
 pub use response_object::ResponseObject;
 pub use review::review;
 pub use token_request::token_request;

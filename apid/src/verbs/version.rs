@@ -51,7 +51,10 @@ impl Call<'_> {
     /// 504: the watch cache did not reach the revision in time (requirements D-RV-58 to -61).
     pub(super) async fn wait_for_version(&self, version: Revision) -> Result<(), Status> {
         let items = &self.collection.items;
+        let begun = self.server_state.clock.monotonic();
         let reached = tokio::time::timeout(VERSION_WAIT_TIMEOUT, items.wait_for(version)).await;
+        let waited = self.server_state.clock.monotonic().saturating_sub(begun);
+        self.server_state.read_metrics.read_wait(&self.collection.resource, waited);
         reached.map_err(|_| Status::version_too_large(version.0, self.server_state.cache.revision().0))
     }
 }

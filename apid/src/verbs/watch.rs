@@ -288,6 +288,7 @@ impl WatchStream {
             }
             self.initial = None;
         }
+        self.metrics.initial_events(&self.served, items.len());
         for item in items {
             if self.selection.selects(&item)? {
                 let revision = item.revision();

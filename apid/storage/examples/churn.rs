@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use bytes::Bytes;
-use storage::engine::fjall::{FjallStore, Identity, Options, Stats};
+use storage::Stats;
+use storage::engine::fjall::{FjallStore, Identity, Options};
 use storage::{Change, Observer, Op, Revision, Store};
 
 struct Settings {

@@ -212,6 +212,31 @@ fn check_size(key: &str, op: &Op) -> Result<()> {
     }
 }
 
+/// Statistics for metrics and benchmarks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// The newest revision.
+    pub revision: u64,
+    /// The compacted revision.
+    pub compacted: u64,
+    /// The revision up to which superseded versions are removed.
+    pub trimmed: u64,
+    /// Memtables sealed since start.
+    pub rotations: u64,
+    /// Sealed memtables that are not flushed to a table yet.
+    pub sealed_memtables: usize,
+    /// Bytes of all memtables, including sealed ones.
+    pub memtable_bytes: u64,
+    /// Journal files.
+    pub journals: usize,
+    /// Size of the journal files in bytes. A new file is 64 MiB and sparse.
+    pub journal_bytes: u64,
+    /// Size of the tables in bytes.
+    pub table_bytes: u64,
+    /// Table files.
+    pub tables: usize,
+}
+
 /// Receives every change after the change is durable and before its commit returns.
 pub trait Observer: Send + Sync + 'static {
     /// Receives the changes of one batch, in revision order. Must be fast and must not call `commit` of the
@@ -298,6 +323,11 @@ pub trait Store: Send + Sync + 'static {
     /// limit.
     fn full_reason(&self) -> Option<String> {
         None
+    }
+
+    /// The current statistics. Engines without files report the revisions only.
+    fn stats(&self) -> Stats {
+        Stats { revision: self.revision().0, compacted: self.compacted().0, ..Stats::default() }
     }
 
     /// Finishes waiting commits, syncs and closes the store. Later calls return `Unavailable`.

@@ -84,6 +84,9 @@ impl auth::mirror_server::Mirror for MirrorService {
     }
 }
 
+/// Interval at which changed metrics are sent to apid.
+const METRICS_INTERVAL: Duration = Duration::from_secs(5);
+
 struct Session {
     feed: Feed,
     controllers: Controllers,
@@ -94,7 +97,7 @@ struct Session {
     demands: mpsc::Sender<Result<auth::MirrorDemand, Status>>,
     /// The readiness last sent to apid.
     sent_ready: Option<auth::ReadyState>,
-    /// The reload counters last sent to apid.
+    /// The metrics last sent to apid.
     sent_metrics: Option<String>,
 }
 
@@ -121,11 +124,12 @@ impl Session {
         let closed = || Ok("apid no longer reads".to_owned());
         let mut changes = self.components.config.subscribe();
         changes.mark_changed();
+        let mut next_metrics = Duration::ZERO;
         loop {
             if changes.has_changed().unwrap_or(false) {
                 changes.mark_unchanged();
                 let epoch = self.components.config.current().epoch.clone();
-                if !self.send(Demand::Epoch(epoch)).await || !self.send_reload_metrics().await {
+                if !self.send(Demand::Epoch(epoch)).await || !self.send_shared_metrics().await {
                     return closed();
                 }
             }
@@ -133,6 +137,12 @@ impl Session {
                 return closed();
             }
             let now = self.components.clock.monotonic();
+            if now >= next_metrics {
+                next_metrics = now + METRICS_INTERVAL;
+                if !self.send_shared_metrics().await {
+                    return closed();
+                }
+            }
             let pause =
                 self.controllers.wake_at().map_or(Duration::MAX, |wake_up| wake_up.saturating_sub(now));
             // Token controllers run only while default policy is complete.
@@ -142,6 +152,7 @@ impl Session {
                 .is_ok()
                 .then(|| self.tokens.next_wake_up(now, self.components.clock.now()));
             let pause = tokens.flatten().map_or(pause, |other| other.min(pause));
+            let pause = pause.min(next_metrics.saturating_sub(now));
             let mut next_change = changes.clone();
             let update = tokio::select! {
                 update = updates.message() => match update {
@@ -218,13 +229,13 @@ impl Session {
         Ok(true)
     }
 
-    async fn send_reload_metrics(&mut self) -> bool {
-        let text = self.components.metrics.reload_text();
+    async fn send_shared_metrics(&mut self) -> bool {
+        let text = self.components.metrics.shared_text();
         if self.sent_metrics.as_ref() == Some(&text) {
             return true;
         }
         self.sent_metrics = Some(text.clone());
-        self.send(Demand::ReloadMetrics(auth::ReloadMetrics { text })).await
+        self.send(Demand::SharedMetrics(auth::SharedMetrics { text })).await
     }
 
     async fn send_ready(&mut self) -> bool {

@@ -51,6 +51,8 @@ const SYNCED: Definition = Definition::new(
     "1 while the mirror stream of apid is open and the mirror is complete",
 );
 
+/// The prefix of the names that apid exports.
+const SHARED_PREFIX: &str = "apiserver_";
 /// The label value of a failed authentication.
 const FAILURE: &str = "failure";
 /// Histogram bucket limits of remote-service durations, in seconds.
@@ -179,16 +181,16 @@ impl AuthdMetrics {
         self.undecided.inc();
     }
 
-    /// Returns the counters of configuration reloads in the text format.
-    pub fn reload_text(&self) -> String {
-        let is_reload = |line: &&str| {
+    /// Returns the metrics that the reference server has too, in the text format.
+    ///
+    /// apid exports these; the attempts of authentication and authorization have counters of their own there.
+    pub fn shared_text(&self) -> String {
+        let is_shared = |line: &&str| {
             let sample =
                 line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE ")).unwrap_or(line);
-            reload::NAMES
-                .iter()
-                .any(|name| sample.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])))
+            sample.starts_with(SHARED_PREFIX)
         };
-        self.registry.text().lines().filter(is_reload).flat_map(|line| [line, "\n"]).collect()
+        self.registry.text().lines().filter(is_shared).flat_map(|line| [line, "\n"]).collect()
     }
 
     /// Returns all metrics in the text format.
@@ -235,21 +237,24 @@ mod tests {
     }
 
     #[test]
-    fn reload_text_contains_only_reload_metrics() {
+    fn shared_text_contains_only_families_of_reference() {
         let metrics = AuthdMetrics::new(["x509"]);
         metrics.count_authentication(Some("x509"));
+        metrics.authorizer_counters("RBAC", "rbac").count_decision(Verdict::Allow);
         let clock = apimachinery::clock::ManualClock::at(jiff::Timestamp::from_second(7).unwrap());
         metrics.authz_reloads.count("success", &clock);
-        let text = metrics.reload_text();
+        let text = metrics.shared_text();
         let name = "apiserver_authorization_config_controller_automatic_reload";
         for expected in [
             format!("# TYPE {name}s_total counter"),
             format!("{name}s_total{{apiserver_id_hash=\"\",status=\"success\"}} 1"),
             format!("{name}_last_timestamp_seconds{{apiserver_id_hash=\"\",status=\"success\"}} 7.0"),
+            "apiserver_authorization_decisions_total{type=\"RBAC\",name=\"rbac\",decision=\"allowed\"} 1"
+                .to_owned(),
         ] {
             assert!(text.lines().any(|line| line == expected), "{expected} in\n{text}");
         }
-        assert!(text.lines().all(|line| line.contains("_config_controller_automatic_reload")), "{text}");
+        assert!(text.lines().all(|line| line.contains("apiserver_")), "{text}");
     }
 
     #[test]

@@ -27,10 +27,6 @@ const AUTHZ_RELOAD_TIME: Definition = Definition::new(
     "Unix time in seconds of the last authorization configuration reload, by status and server",
 );
 
-/// The names of all reload metrics.
-pub(super) const NAMES: [&str; 4] =
-    [AUTHN_RELOADS.name, AUTHN_RELOAD_TIME.name, AUTHZ_RELOADS.name, AUTHZ_RELOAD_TIME.name];
-
 /// Metrics of the reloads of one file.
 #[derive(Clone, Debug)]
 pub struct ReloadMetrics {

@@ -58,11 +58,13 @@
 //!              lines are rate-limited by call site and cause; check() is the health check `log`
 //! metrics    Definition::new(name, Stability, help); Metrics::new() .counter::<L>(&D) .gauge::<L>(&D) .float_gauge::<L>(&D)
 //!            .histogram::<L>(&D, &'static [f64]) .single_counter(&D) .single_gauge(&D) .single_histogram(&D, ..) .text()
+//!            .collect_with(|| ..) before each scrape; .declared() -> Vec<Definition>; ProcessMetrics::new(&Metrics).update()
 //! gates      FeatureGates::parse(&str) -> Result<(FeatureGates, Vec<String> /* warnings */), GateErrors>
 //!            gates.enabled(Gate::WatchList) -> bool; help() -> String
 //! health     Checks::new().with(name, || Result<(), String>)
 //!            checks.answer(endpoint: &str, check: Option<&str>, query: &str, own_name: bool) -> HealthAnswer { status, body, failures }
 //! flags      duration(&str), duration_text(Duration), boolean(&str), key_value(&str): for clap's value_parser
+//! service_manager  ServiceManager::from_environment().notify(ServiceState::{Ready, Reloading, Stopping})
 //! reload     Snapshot::new(paths).watch(on_change) -> Watch                           ends on drop
 //! ```
 
@@ -87,6 +89,7 @@ pub mod metrics;
 pub mod reload;
 mod send_limit;
 pub mod server;
+pub mod service_manager;
 pub mod single_task;
 pub mod tls;
 mod trust;

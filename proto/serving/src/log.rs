@@ -1,6 +1,6 @@
 //! Logs: one line per event on standard error, as text or JSON.
 //!
-//! Messages are static and lower case; values are fields.
+//! Messages are static and lower case; values are fields. A field has the same JSON type in every line.
 //!
 //! # Contract
 //!
@@ -8,12 +8,14 @@
 //! everything. Libraries log only warnings up to 7, so that debug lines come from this code base. Lines at
 //! INFO, WARN and ERROR are rate-limited by call site and cause (see [`rate_limit`]); DEBUG and TRACE are not.
 
+mod arrays;
 mod rate_limit;
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
 use apimachinery::clock::Clock;
+use arrays::ArrayWriter;
 use rate_limit::{RateLimit, spawn_reports};
 
 use tracing::Level;
@@ -81,6 +83,7 @@ pub fn init(verbosity: u8, format: Format, clock: Arc<dyn Clock>) -> Result<(), 
         }
         Format::Json => layer
             .json()
+            .with_writer(|| ArrayWriter)
             .flatten_event(true)
             .with_current_span(true)
             .with_span_list(false)

@@ -5,12 +5,18 @@
 //! A process declares all its metrics as [`Definition`]s in one file. Names are those of the text format,
 //! including `_total`, which a few counters of the reference lack.
 //!
+//! The registry knows each declared family ([`Metrics::declared`]), so that tests find families without a
+//! sample. Components look up a series once and keep its handle; counting is then an atomic addition.
+//!
 //! A metric that was deprecated three minor releases ago is hidden: it counts but is not exported, unless
 //! [`Metrics::showing_hidden`] requests it (requirements D-METRIC-15 to 27).
 //!
 //! # Reference
 //!
 //! Format: Prometheus text exposition 0.0.4, converted from the OpenMetrics text of the library.
+
+mod process;
+mod text;
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -20,6 +26,7 @@ use parking_lot::RwLock;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::registry::{Metric, Registry};
 
+pub use process::{ProcessMetrics, raise};
 pub use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 pub use prometheus_client::metrics::counter::Counter;
 pub use prometheus_client::metrics::gauge::Gauge;
@@ -45,7 +52,8 @@ pub enum Stability {
 }
 
 impl Stability {
-    fn as_str(self) -> &'static str {
+    /// Returns the class as in help texts.
+    pub fn as_str(self) -> &'static str {
         match self {
             Stability::Alpha => "ALPHA",
             Stability::Beta => "BETA",
@@ -73,7 +81,8 @@ impl Definition {
         Definition { name, help, stability, deprecated: None }
     }
 
-    fn is_hidden(&self) -> bool {
+    /// Whether the metric is exported only on request.
+    pub fn is_hidden(&self) -> bool {
         self.deprecated.is_some_and(|minor| minor + HIDDEN_AFTER_RELEASES <= CURRENT_MINOR)
     }
 
@@ -105,13 +114,24 @@ impl MetricConstructor<Histogram> for Buckets {
     }
 }
 
+/// Sets gauges to their current values before a scrape.
+type Collector = Box<dyn Fn() + Send + Sync>;
+
 /// Metrics of a process.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Metrics {
     registry: RwLock<Registry>,
     show_hidden: bool,
     /// Counters whose names do not end in `_total`.
     unsuffixed: RwLock<Vec<&'static str>>,
+    declared: RwLock<Vec<Definition>>,
+    collectors: RwLock<Vec<Collector>>,
+}
+
+impl Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").field("declared", &self.declared).finish_non_exhaustive()
+    }
 }
 
 /// Hidden metrics were requested for a release other than the previous one.
@@ -193,6 +213,34 @@ impl Metrics {
         family
     }
 
+    /// Adds a function that sets gauges to their current values before each scrape. It must be fast.
+    pub fn collect_with(&self, collect: impl Fn() + Send + Sync + 'static) {
+        self.collectors.write().push(Box::new(collect));
+    }
+
+    /// Returns the definitions of all families, in the order of their declaration.
+    pub fn declared(&self) -> Vec<Definition> {
+        self.declared.read().clone()
+    }
+
+    /// Declares a float counter without labels.
+    pub fn single_float_counter(&self, definition: &Definition) -> Counter<f64, AtomicU64> {
+        let counter = Counter::default();
+        self.register(
+            definition,
+            definition.name.strip_suffix("_total").unwrap_or(definition.name),
+            counter.clone(),
+        );
+        counter
+    }
+
+    /// Declares a float gauge without labels.
+    pub fn single_float_gauge(&self, definition: &Definition) -> Gauge<f64, AtomicU64> {
+        let gauge = Gauge::default();
+        self.register(definition, definition.name, gauge.clone());
+        gauge
+    }
+
     /// Declares a counter without labels.
     pub fn single_counter(&self, definition: &Definition) -> Counter {
         let counter = Counter::default();
@@ -220,56 +268,24 @@ impl Metrics {
 
     /// Returns all metrics in the text format.
     pub fn text(&self) -> String {
+        self.collectors.read().iter().for_each(|collect| collect());
         let mut open = String::with_capacity(16 * 1024);
         // Writing into a string cannot fail; a metric that fails to encode is a defect of its labels.
         if let Err(e) = prometheus_client::encoding::text::encode_registry(&mut open, &self.registry.read()) {
             tracing::error!(error = %e, "metrics cannot be encoded");
         }
-        to_prometheus_text(&open, &self.unsuffixed.read())
+        text::to_prometheus_text(&open, &self.unsuffixed.read())
     }
 
     fn register(&self, definition: &Definition, name: &str, metric: impl Metric) {
         if let Some(minor) = definition.deprecated {
             tracing::warn!(metric = definition.name, since = format!("1.{minor}"), "metric is deprecated");
         }
+        self.declared.write().push(*definition);
         if !definition.is_hidden() || self.show_hidden {
             self.registry.write().register(name, definition.help_text(), metric);
         }
     }
-}
-
-/// Converts OpenMetrics to the older text format, where the metadata of a counter includes `_total` in the
-/// name.
-fn to_prometheus_text(open: &str, unsuffixed: &[&str]) -> String {
-    let mut out = String::with_capacity(open.len() + open.len() / 16);
-    let mut help = None;
-    // Name under which the library writes the current counter, if it differs from the exported name.
-    let mut dropped: Option<String> = None;
-    for line in open.lines() {
-        if line.starts_with("# HELP ") {
-            help = Some(line);
-            continue;
-        }
-        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
-            let suffix = if kind == "counter" && !unsuffixed.contains(&name) { "_total" } else { "" };
-            dropped = unsuffixed.contains(&name).then(|| format!("{name}_total"));
-            if let Some(text) = help.take().and_then(|help| help.strip_prefix("# HELP ")?.strip_prefix(name))
-            {
-                out.push_str(&format!("# HELP {name}{suffix}{text}\n"));
-            }
-            out.push_str(&format!("# TYPE {name}{suffix} {kind}\n"));
-            continue;
-        }
-        if !line.starts_with("# ") {
-            let rest = dropped.as_deref().and_then(|long| line.strip_prefix(long));
-            if let (Some(long), Some(_)) = (&dropped, rest) {
-                out.push_str(long.trim_end_matches("_total"));
-            }
-            out.push_str(rest.unwrap_or(line));
-            out.push('\n');
-        }
-    }
-    out
 }
 
 /// Resident memory of this process in bytes; None: the system does not report it.
@@ -309,11 +325,11 @@ apiserver_request_total{verb="GET"} 3
 inflight 2
 # HELP seconds [BETA] Time.
 # TYPE seconds histogram
+seconds_bucket{le="0.1"} 0
+seconds_bucket{le="1"} 1
+seconds_bucket{le="+Inf"} 1
 seconds_sum 0.5
 seconds_count 1
-seconds_bucket{le="0.1"} 0
-seconds_bucket{le="1.0"} 1
-seconds_bucket{le="+Inf"} 1
 "#;
         assert_eq!(metrics.text(), expected);
     }

@@ -6,7 +6,7 @@
 //! A file that vanishes is a change, and so is its return. Symbolic links are followed (mounted volumes swap
 //! links).
 //!
-//! File-system events start a check after [`DEBOUNCE`]. A poll finds changes without an event within
+//! SIGHUP starts a check of all watched files. File-system events start a check after [`DEBOUNCE`]. A poll finds changes without an event within
 //! [`POLL_INTERVAL`]. The hash of the content decides in both cases.
 
 mod file_events;
@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
+use tokio::signal::unix::{Signal, SignalKind};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -120,12 +121,14 @@ impl Snapshot {
         Watch(tokio::spawn(async move {
             let mut ticks = tokio::time::interval(poll.min(retry));
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            let mut hangups = hangups();
             // Time at which a rejected change is offered again.
             let mut next_offer: Option<tokio::time::Instant> = None;
             loop {
                 let has_event = tokio::select! {
                     _ = ticks.tick() => false,
                     () = signal.notified() => true,
+                    () = next_hangup(&mut hangups) => true,
                 };
                 if has_event {
                     tokio::time::sleep(DEBOUNCE).await;
@@ -158,6 +161,22 @@ impl Snapshot {
             }
         }))
     }
+}
+
+/// The SIGHUP signals of the process, which then no longer end it.
+pub fn hangups() -> Option<Signal> {
+    let hangups = tokio::signal::unix::signal(SignalKind::hangup());
+    hangups.inspect_err(|error| tracing::warn!(%error, "cannot receive SIGHUP; it ends the process")).ok()
+}
+
+/// Waits for the next SIGHUP.
+pub async fn next_hangup(hangups: &mut Option<Signal>) {
+    if let Some(hangups) = hangups
+        && hangups.recv().await.is_some()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 /// Running watch; ends on drop.

@@ -22,7 +22,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (quiet): events that a client can cause on its own are logged at debug level at most.
+//! INVARIANT (quiet): events that a client can cause on its own are logged at debug level at most, except failed
+//! TLS handshakes. The log limits the rate of each line ([`crate::log`]).
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -47,6 +48,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::body::Body;
 use crate::connection_limits::{self, Connections, HandshakePermit, Handshakes};
 use crate::listener::{Accepted, Listener};
+use crate::metrics::Counter;
 use crate::send_limit::{MeteredBody, SendLimit};
 use crate::tls::{self, ServingTls};
 
@@ -121,6 +123,8 @@ pub struct ServerOptions {
     pub ping: (Duration, Duration),
     /// Time limit of responses in flight after `shutdown`.
     pub drain: Duration,
+    /// Counts failed TLS handshakes.
+    pub handshake_errors: Counter,
 }
 
 impl Default for ServerOptions {
@@ -138,6 +142,7 @@ impl Default for ServerOptions {
             max_connections: 8192,
             ping: (Duration::from_secs(30), Duration::from_secs(15)),
             drain: Duration::from_secs(60),
+            handshake_errors: Counter::default(),
         }
     }
 }
@@ -226,7 +231,8 @@ pub async fn serve<H: Handler>(
         };
         let peer = accepted.peer();
         let Some(permit) = connections.acquire(peer.map(|peer| peer.ip())) else {
-            tracing::debug!(?peer, "connection closed: too many connections");
+            let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
+            tracing::debug!(peer, "connection closed: too many connections");
             continue;
         };
         let handshake = match &handshakes {
@@ -380,21 +386,20 @@ impl<H: Handler> Server<H> {
             handshaken = tokio::time::timeout(self.options.handshake_timeout, handshake) => handshaken,
             _ = phase.wait_for(|phase| *phase == Phase::Ended) => return,
             () = cut(&mut permit) => {
-                return tracing::debug!(peer = ?info.peer, "tls handshake cut: too many unfinished handshakes");
+                return tracing::debug!(peer = peer_text(&info), "tls handshake cut: too many unfinished handshakes");
             }
         };
         drop(permit);
         let stream = match handshaken {
             Ok(Ok(stream)) => stream,
             Ok(Err(e)) => {
-                if let Some(reason) = tls::client_certificate_error(&e) {
-                    tracing::warn!(peer = ?info.peer, reason, "tls handshake failed: client certificate rejected");
-                } else {
-                    tracing::debug!(peer = ?info.peer, error = %e, "tls handshake failed");
-                }
-                return;
+                self.options.handshake_errors.inc();
+                return log_handshake_error(&info, &e);
             }
-            Err(_) => return tracing::debug!(peer = ?info.peer, "tls handshake took too long"),
+            Err(_) => {
+                self.options.handshake_errors.inc();
+                return tracing::info!(peer = peer_text(&info), "tls handshake failed: timeout");
+            }
         };
         let connection = stream.get_ref().1;
         info.tls = true;
@@ -450,6 +455,25 @@ impl<H: Handler> Server<H> {
                 drive(connection, |c| c.graceful_shutdown(), phase, cut, first_request).await
             }
         }
+    }
+}
+
+/// The address of the peer for the log; empty on a unix socket.
+fn peer_text(info: &ConnectionInfo) -> String {
+    info.peer.map(|peer| peer.to_string()).unwrap_or_default()
+}
+
+/// Logs the reason of a failed handshake with its peer. The log limits the rate of these lines.
+///
+/// A peer that closes its connection before it sends a byte is a port check, not an error of TLS.
+fn log_handshake_error(info: &ConnectionInfo, error: &std::io::Error) {
+    let peer = peer_text(info);
+    if let Some(reason) = tls::client_certificate_error(error) {
+        tracing::warn!(peer, reason, "tls handshake failed: client certificate rejected");
+    } else if error.kind() == std::io::ErrorKind::UnexpectedEof {
+        tracing::debug!(peer, %error, "tls handshake ended by the peer");
+    } else {
+        tracing::info!(peer, %error, "tls handshake failed");
     }
 }
 

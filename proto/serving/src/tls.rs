@@ -14,6 +14,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -76,6 +77,8 @@ pub struct ServingTls {
     current: ArcSwap<ServerConfig>,
     tickets: Arc<dyn ProducesTickets>,
     snapshot: Mutex<Snapshot>,
+    /// Expiration of the certificate in seconds since 1970; 0: unknown.
+    expiration: AtomicI64,
 }
 
 impl std::fmt::Debug for ServingTls {
@@ -95,12 +98,18 @@ impl ServingTls {
         let tickets = aws_lc_rs::Ticketer::new()
             .map_err(|e| TlsError::Pair { cert: files.cert.clone(), problem: e.to_string() })?;
         let current = ArcSwap::from_pointee(config(&files, &tickets)?);
-        Ok(Arc::new(ServingTls { files, current, tickets, snapshot: Mutex::new(snapshot) }))
+        let expiration = AtomicI64::new(expiration(&files.cert).unwrap_or_default());
+        Ok(Arc::new(ServingTls { files, current, tickets, snapshot: Mutex::new(snapshot), expiration }))
     }
 
     /// Returns the configuration for a new connection.
     pub fn current(&self) -> Arc<ServerConfig> {
         self.current.load_full()
+    }
+
+    /// Returns the expiration of the certificate in seconds since 1970; None: unknown.
+    pub fn expiration(&self) -> Option<i64> {
+        Some(self.expiration.load(Ordering::Relaxed)).filter(|seconds| *seconds != 0)
     }
 
     /// Reloads the files if their content changed; true when a new configuration is in use.
@@ -114,6 +123,7 @@ impl ServingTls {
             return Ok(false);
         }
         self.current.store(Arc::new(config(&self.files, &self.tickets)?));
+        self.expiration.store(expiration(&self.files.cert).unwrap_or_default(), Ordering::Relaxed);
         Ok(true)
     }
 
@@ -133,6 +143,13 @@ impl ServingTls {
             true
         })
     }
+}
+
+/// Reads the expiration of the first certificate of a PEM file.
+fn expiration(path: &Path) -> Option<i64> {
+    let chain = certificates(path).ok()?;
+    let (_, leaf) = X509Certificate::from_der(chain.first()?).ok()?;
+    Some(leaf.validity().not_after.timestamp())
 }
 
 /// Returns the certificate chain of the client, leaf first, DER; empty without a certificate.

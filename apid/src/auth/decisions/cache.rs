@@ -394,6 +394,11 @@ impl DecisionCache {
         self.entries.run_pending_tasks();
     }
 
+    /// The number of entries and their approximate size in bytes.
+    pub(in crate::auth) fn size(&self) -> (u64, u64) {
+        (self.entries.entry_count(), self.entries.weighted_size())
+    }
+
     /// Drops all decisions.
     pub(in crate::auth) fn clear(&self) {
         self.entries.invalidate_all();

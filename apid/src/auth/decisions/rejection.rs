@@ -1,4 +1,6 @@
-//! The message of a 403 (requirements A-AZD-47).
+//! Rejections by authentication and authorization: the response of the client and the reason for the audit log.
+//!
+//! The message of a 403 is that of the reference (requirements A-AZD-47).
 
 use std::sync::Arc;
 
@@ -11,10 +13,23 @@ use apimachinery::user::UserInfo;
 /// The rejection of a request.
 #[derive(Clone, Debug)]
 pub struct Rejection {
-    /// The client's response: 403 from authorization, 503 when authd gives no decision.
+    /// The client's response: 401, 403, or 503 when authd gives no decision.
     pub status: Box<Status>,
-    /// The authorizer's reason, for the audit log.
+    /// The reason of the authenticator or authorizer, for the audit log.
     pub reason: Arc<str>,
+}
+
+impl Rejection {
+    /// The rejection of credentials. The client gets no reason.
+    pub(in crate::auth) fn unauthorized(reason: Arc<str>) -> Self {
+        Rejection { status: Box::new(Status::unauthorized()), reason }
+    }
+}
+
+impl From<Rejection> for Status {
+    fn from(rejection: Rejection) -> Self {
+        *rejection.status
+    }
 }
 
 impl From<Status> for Rejection {

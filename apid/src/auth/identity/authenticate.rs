@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use serving::metrics::Metrics;
 
 use crate::auth::decisions::cache::{CachedDecision, Expiry};
+use crate::auth::decisions::rejection::Rejection;
 use crate::auth::decisions::revisions::PolicyRevisions;
 use crate::auth::identity::cache::{AcceptedIdentity, IdentityCacheHit, IdentityLifetime, ShortLivedEntry};
 use crate::auth::identity::credentials::{Credentials, Digests};
@@ -70,7 +71,7 @@ impl Auth {
     ///
     /// 401 for rejected credentials, 503 when authd does not respond.
     pub async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Authenticated, Status> {
-        Ok(self.authenticate_for(credentials, None).await?.0)
+        Ok(self.authenticate_for(credentials, None).await.map_err(Status::from)?.0)
     }
 
     /// Authenticates a request and prefetches the decision on `prefetch`, attributes without impersonation.
@@ -80,21 +81,28 @@ impl Auth {
     ///
     /// # Errors
     ///
-    /// As [`Auth::authenticate`].
+    /// As [`Auth::authenticate`], with the reason for the audit log.
     pub async fn authenticate_for(
         &self,
         credentials: &Credentials<'_>,
         prefetch: Option<&Arc<Attributes>>,
-    ) -> Result<(Authenticated, Option<PrefetchedDecision>), Status> {
+    ) -> Result<(Authenticated, Option<PrefetchedDecision>), Rejection> {
         let begun = self.clock.monotonic();
         let identified = self.identify(credentials, prefetch).await;
         if let Some(auth_metrics) = self.auth_metrics.get() {
             let result = match &identified {
                 Ok((client, _)) => {
                     auth_metrics.count_user(&client.user.name);
+                    // The x509 authenticator comes first, so that the expiry is that of the certificate.
+                    if !credentials.certificate_chain.is_empty()
+                        && let Some(expires) = client.lifetime.expires
+                    {
+                        let remaining = expires.duration_since(self.clock.now());
+                        auth_metrics.observe_certificate_lifetime(remaining.as_secs_f64());
+                    }
                     AuthenticationResult::Success
                 }
-                Err(status) if status.code == 401 => AuthenticationResult::Failure,
+                Err(rejection) if rejection.status.code == 401 => AuthenticationResult::Failure,
                 Err(_) => AuthenticationResult::Error,
             };
             auth_metrics.record_authentication(result, self.clock.monotonic().saturating_sub(begun));
@@ -106,20 +114,34 @@ impl Auth {
         &self,
         credentials: &Credentials<'_>,
         prefetch: Option<&Arc<Attributes>>,
-    ) -> Result<(Authenticated, Option<PrefetchedDecision>), Status> {
-        let request_id = credentials.request_id;
+    ) -> Result<(Authenticated, Option<PrefetchedDecision>), Rejection> {
         let digests = self.digester.digest(credentials);
         let cache_hit = if self.link.cache_serves() { self.look_up(&digests) } else { None };
+        let begun = self.clock.monotonic();
+        let is_hit = cache_hit.is_some();
+        let identified = self.identify_uncached(credentials, prefetch, &digests, cache_hit).await;
         if let Some(auth_metrics) = self.auth_metrics.get() {
-            auth_metrics.count_cache_lookup(cache_hit.is_some());
+            auth_metrics.record_cache_lookup(is_hit, self.clock.monotonic().saturating_sub(begun));
         }
+        identified
+    }
+
+    /// Uses a cache hit, or authenticates by authd.
+    async fn identify_uncached(
+        &self,
+        credentials: &Credentials<'_>,
+        prefetch: Option<&Arc<Attributes>>,
+        digests: &Digests<'_>,
+        cache_hit: Option<IdentityCacheHit>,
+    ) -> Result<(Authenticated, Option<PrefetchedDecision>), Rejection> {
+        let request_id = credentials.request_id;
         match cache_hit {
             Some(IdentityCacheHit::Accepted(client, until)) => {
                 return Ok((client.with_webhook_identity(credentials, until), None));
             }
             Some(IdentityCacheHit::Rejected(detail)) => {
                 tracing::info!(request_id, %detail, "authentication failed (cached rejection)");
-                return Err(Status::unauthorized());
+                return Err(Rejection::unauthorized(detail));
             }
             None => {}
         }
@@ -133,18 +155,24 @@ impl Auth {
             at_least: Some(reading.at_least.clone()),
         });
         let ask = decide_request::Ask::Authenticate(request);
-        let response = self.authd_api.decide(request_id, ask).await?;
+        let fetch = self.auth_metrics.get().map(AuthMetrics::begin_fetch);
+        let response = self.authd_api.decide(request_id, ask).await;
+        drop(fetch);
+        if let Some(auth_metrics) = self.auth_metrics.get() {
+            auth_metrics.count_fetch(response.is_ok());
+        }
+        let response = response.map_err(Status::from)?;
         let epoch_and_era = self.epochs.observe_with_era(response.epoch.as_ref());
         let (outcome, until, decision) = match response.answer {
             Some(decide_response::Answer::Authenticate(response)) => {
                 (response.outcome, Expiry::of_wire(requested_at, response.ttl_ms), response.next)
             }
-            other => return Err(to_authd_error(other).into()),
+            other => return Err(Status::from(to_authd_error(other)).into()),
         };
         match outcome {
             Some(authenticate_response::Outcome::Identity(identity)) => {
                 let client =
-                    self.establish(identity, &digests, reading.as_of, epoch_and_era, until, request_id)?;
+                    self.establish(identity, digests, reading.as_of, epoch_and_era, until, request_id)?;
                 let prefetched = next.zip(decision).map(|((attributes, reading), decision)| {
                     let epoch = epoch_and_era.map(|(epoch, _)| epoch);
                     let expiry = Expiry::of_wire(requested_at, decision.ttl_ms);
@@ -159,13 +187,13 @@ impl Auth {
                 let detail: Arc<str> = rejected.detail.into();
                 tracing::info!(request_id, %detail, "authentication failed");
                 if let Some((epoch, _)) = epoch_and_era {
-                    let short_lived =
-                        ShortLivedEntry { outcome: Err(detail), as_of: reading.as_of, epoch, until };
-                    self.identities.insert_short_lived(&digests, short_lived);
+                    let outcome = Err(Arc::clone(&detail));
+                    let short_lived = ShortLivedEntry { outcome, as_of: reading.as_of, epoch, until };
+                    self.identities.insert_short_lived(digests, short_lived);
                 }
-                Err(Status::unauthorized())
+                Err(Rejection::unauthorized(detail))
             }
-            None => Err(AuthdError::Malformed.into()),
+            None => Err(Status::from(AuthdError::Malformed).into()),
         }
     }
 

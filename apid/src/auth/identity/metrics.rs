@@ -1,4 +1,4 @@
-//! The metrics of authentication (requirements, appendix (c)).
+//! The metrics of authentication and authorization (requirements, appendix (c)).
 //!
 //! # Invariants
 //!
@@ -7,7 +7,10 @@
 
 use std::time::Duration;
 
-use serving::metrics::{Counter, Counters, Definition, Histogram, Histograms, Metrics, Stability};
+use apimachinery::decision::Verdict;
+use serving::metrics::{
+    Counter, Counters, Definition, Gauge, Gauges, Histogram, Histograms, Metrics, Stability,
+};
 
 type Label = [(&'static str, &'static str); 1];
 
@@ -29,10 +32,63 @@ const CACHE: Definition = Definition::new(
     "Number of look-ups in the identity cache, by status",
 );
 
+const CACHE_DURATION: Definition = Definition::new(
+    "authentication_token_cache_request_duration_seconds",
+    Stability::Alpha,
+    "Duration of authentications in seconds, by status of the look-up in the identity cache",
+);
+const FETCHES: Definition = Definition::new(
+    "authentication_token_cache_fetch_total",
+    Stability::Alpha,
+    "Number of authentications by authd, by status",
+);
+const ACTIVE_FETCHES: Definition = Definition::new(
+    "authentication_token_cache_active_fetch_count",
+    Stability::Alpha,
+    "Number of authentications that authd performs now, by status",
+);
+const EXPIRATION: Definition = Definition::new(
+    "apiserver_client_certificate_expiration_seconds",
+    Stability::Alpha,
+    "Remaining lifetime in seconds of the client certificates of accepted requests",
+);
+const AUTHORIZATIONS: Definition =
+    Definition::new("authorization_attempts_total", Stability::Alpha, "Authorization attempts, by result");
+const AUTHORIZATION_DURATION: Definition = Definition::new(
+    "authorization_duration_seconds",
+    Stability::Alpha,
+    "Authorization latency in seconds, by result",
+);
+const DECISION_LOOKUPS: Definition = Definition::new(
+    "apid_decision_cache_requests_total",
+    Stability::Alpha,
+    "Number of look-ups in the decision cache, by status",
+);
+
+/// Upper limits of the lifetime buckets in seconds: from half an hour to a year.
+const EXPIRATION_BUCKETS: &[f64] = &[
+    0.0,
+    1800.0,
+    3600.0,
+    7200.0,
+    21_600.0,
+    43_200.0,
+    86_400.0,
+    172_800.0,
+    345_600.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
+];
 /// Upper limits of the buckets in seconds.
 const BUCKETS: &[f64] = &[
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
 ];
+
+/// Upper limits of the buckets of cache look-ups in seconds.
+const CACHE_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// The result of an authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +105,23 @@ pub(in crate::auth) enum AuthenticationResult {
 pub(in crate::auth) struct AuthMetrics {
     results: [(Counter, Histogram); 3],
     users: [(&'static str, Counter); 6],
-    hit: Counter,
-    miss: Counter,
+    hit: (Counter, Histogram),
+    miss: (Counter, Histogram),
+    fetches: [Counter; 2],
+    active_fetches: Gauge,
+    expiration: Histogram,
+    /// allowed, denied, no-opinion, error.
+    authorizations: [(Counter, Histogram); 4],
+    decision_lookups: [Counter; 2],
+}
+
+/// An authentication that authd performs; it counts until it is dropped.
+pub(in crate::auth) struct ActiveFetch(Gauge);
+
+impl Drop for ActiveFetch {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 impl AuthMetrics {
@@ -65,7 +136,21 @@ impl AuthMetrics {
             (attempts.get_or_create(&label).clone(), durations.get_or_create(&label).clone())
         };
         let user = |name| (name, users.get_or_create(&[("username", name)]).clone());
-        let status = |status| cache.get_or_create(&[("status", status)]).clone();
+        let cache_durations: Histograms<Label> = metrics.histogram(&CACHE_DURATION, CACHE_BUCKETS);
+        let status = |status| {
+            let label = [("status", status)];
+            (cache.get_or_create(&label).clone(), cache_durations.get_or_create(&label).clone())
+        };
+        let fetches: Counters<Label> = metrics.counter(&FETCHES);
+        let active_fetches: Gauges<Label> = metrics.gauge(&ACTIVE_FETCHES);
+        let authorizations: Counters<Label> = metrics.counter(&AUTHORIZATIONS);
+        let authorization_durations: Histograms<Label> = metrics.histogram(&AUTHORIZATION_DURATION, BUCKETS);
+        let authorization = |result| {
+            let label = [("result", result)];
+            let counter = authorizations.get_or_create(&label).clone();
+            (counter, authorization_durations.get_or_create(&label).clone())
+        };
+        let lookups: Counters<Label> = metrics.counter(&DECISION_LOOKUPS);
         AuthMetrics {
             results: [of("success"), of("failure"), of("error")],
             users: [
@@ -78,6 +163,12 @@ impl AuthMetrics {
             ],
             hit: status("hit"),
             miss: status("miss"),
+            fetches: ["ok", "error"].map(|status| fetches.get_or_create(&[("status", status)]).clone()),
+            active_fetches: active_fetches.get_or_create(&[("status", "in_flight")]).clone(),
+            expiration: metrics.single_histogram(&EXPIRATION, EXPIRATION_BUCKETS),
+            authorizations: ["allowed", "denied", "no-opinion", "error"].map(authorization),
+            decision_lookups: ["hit", "miss"]
+                .map(|status| lookups.get_or_create(&[("status", status)]).clone()),
         }
     }
 
@@ -102,13 +193,47 @@ impl AuthMetrics {
         }
     }
 
-    /// Counts a look-up in the identity cache.
-    pub(in crate::auth) fn count_cache_lookup(&self, found: bool) {
-        if found {
-            self.hit.inc()
-        } else {
-            self.miss.inc()
+    /// Counts an authentication by the status of the look-up in the identity cache.
+    pub(in crate::auth) fn record_cache_lookup(&self, is_hit: bool, took: Duration) {
+        let (counter, histogram) = if is_hit { &self.hit } else { &self.miss };
+        counter.inc();
+        histogram.observe(took.as_secs_f64());
+    }
+
+    /// Counts an authentication by authd as active until the guard is dropped.
+    pub(in crate::auth) fn begin_fetch(&self) -> ActiveFetch {
+        self.active_fetches.inc();
+        ActiveFetch(self.active_fetches.clone())
+    }
+
+    /// Counts an authentication by authd.
+    pub(in crate::auth) fn count_fetch(&self, is_ok: bool) {
+        let [ok, error] = &self.fetches;
+        if is_ok { ok } else { error }.inc();
+    }
+
+    /// Records the remaining lifetime of a client certificate.
+    pub(in crate::auth) fn observe_certificate_lifetime(&self, seconds: f64) {
+        self.expiration.observe(seconds);
+    }
+
+    /// Records the result and the duration of an authorization; None: authd gave no decision.
+    pub(in crate::auth) fn record_authorization(&self, result: Option<Verdict>, took: Duration) {
+        let [allowed, denied, no_opinion, error] = &self.authorizations;
+        let (counter, histogram) = match result {
+            Some(Verdict::Allow) => allowed,
+            Some(Verdict::Deny) => denied,
+            Some(Verdict::NoOpinion) => no_opinion,
+            None => error,
         };
+        counter.inc();
+        histogram.observe(took.as_secs_f64());
+    }
+
+    /// Counts a look-up in the decision cache.
+    pub(in crate::auth) fn count_decision_lookup(&self, is_hit: bool) {
+        let [hit, miss] = &self.decision_lookups;
+        if is_hit { hit } else { miss }.inc();
     }
 }
 
@@ -130,7 +255,12 @@ mod tests {
         for user in ["admin", "jane", "jane@example.test", "system:admin", "other"] {
             auth_metrics.count_user(user);
         }
-        auth_metrics.count_cache_lookup(true);
+        auth_metrics.record_cache_lookup(true, Duration::ZERO);
+        auth_metrics.record_authorization(Some(Verdict::NoOpinion), Duration::ZERO);
+        auth_metrics.observe_certificate_lifetime(4000.0);
+        auth_metrics.count_decision_lookup(false);
+        let fetch = auth_metrics.begin_fetch();
+        auth_metrics.count_fetch(true);
         let text = metrics.text();
         for line in [
             "authentication_attempts{result=\"success\"} 1",
@@ -141,10 +271,20 @@ mod tests {
             "authenticated_user_requests{username=\"email_id\"} 1",
             "authenticated_user_requests{username=\"other\"} 3",
             "authentication_token_cache_request_total{status=\"hit\"} 1",
+            "authentication_token_cache_request_duration_seconds_count{status=\"hit\"} 1",
+            "authentication_token_cache_active_fetch_count{status=\"in_flight\"} 1",
+            "authentication_token_cache_fetch_total{status=\"ok\"} 1",
+            "authorization_attempts_total{result=\"no-opinion\"} 1",
+            "authorization_duration_seconds_count{result=\"allowed\"} 0",
+            "apid_decision_cache_requests_total{status=\"miss\"} 1",
+            "apiserver_client_certificate_expiration_seconds_bucket{le=\"3600\"} 0",
+            "apiserver_client_certificate_expiration_seconds_bucket{le=\"7200\"} 1",
             "# HELP authentication_attempts [ALPHA] Authentication attempts, by result.",
             "# TYPE authentication_attempts counter",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
         }
+        drop(fetch);
+        assert!(metrics.text().contains("active_fetch_count{status=\"in_flight\"} 0"));
     }
 }

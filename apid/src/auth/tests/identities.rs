@@ -208,7 +208,11 @@ async fn authentication_prefetches_the_decision() {
         );
     }
     assert_eq!(
-        auth.authenticate_for(&credentials(&bearer("bad"), "/x"), Some(&prefetch)).await.unwrap_err().code,
+        auth.authenticate_for(&credentials(&bearer("bad"), "/x"), Some(&prefetch))
+            .await
+            .unwrap_err()
+            .status
+            .code,
         401
     );
 }

@@ -7,7 +7,7 @@ use authproto::auth::decide_server::{Decide, DecideServer};
 use authproto::auth::mirror_server::{Mirror, MirrorServer};
 use authproto::auth::{
     DecideRequest, DecideResponse, Epoch, Failure, MirrorDemand, MirrorUpdate, ObjectWrite, ReadyState,
-    ReloadMetrics, WriteBatch, mirror_demand::Demand, mirror_update::Update,
+    SharedMetrics, WriteBatch, mirror_demand::Demand, mirror_update::Update,
 };
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
@@ -75,7 +75,7 @@ impl Mirror for Recording {
         for demand in [
             Demand::Epoch(Epoch { instance: "wire".into(), generation: 1, identities: 1 }),
             Demand::Write(WriteBatch { id: 7, controller: "c".into(), system: true, writes: vec![write] }),
-            Demand::ReloadMetrics(ReloadMetrics { text: "reloads_total 3\n".to_owned() }),
+            Demand::SharedMetrics(SharedMetrics { text: "reloads_total 3\n".to_owned() }),
             Demand::Ready(ReadyState { ready: true, reasons: vec![] }),
         ] {
             demands.send(MirrorDemand { demand: Some(demand) }).await.unwrap();
@@ -269,7 +269,7 @@ async fn mirror_sends_snapshot_then_policy_changes() {
     assert!(matches!(next().await, Update::Delete(delete) if delete.revision == 5));
     assert_eq!((results[0].id, results[0].results[0].code), (7, 400), "the write must get its result");
     assert_eq!(auth.health(), Ok(()));
-    assert_eq!(auth.reload_metrics(), "reloads_total 3\n");
+    assert_eq!(auth.authd_metrics(), "reloads_total 3\n");
     mirror.abort();
     drop(server);
 }

@@ -6,7 +6,7 @@
 //! authd.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
@@ -40,6 +40,8 @@ pub(in crate::auth) struct Link {
     /// Whether [`LinkState::lost`] is None; every request reads it. Written only while the state is locked.
     connected: AtomicBool,
     reached: watch::Sender<bool>,
+    /// The newest revision sent to the mirror of authd.
+    mirror_sent: AtomicU64,
 }
 
 struct LinkState {
@@ -52,8 +54,8 @@ struct LinkState {
     /// authd's last readiness, with reasons when not ready or warnings when ready; None before its first
     /// report.
     ready: Option<(bool, Vec<String>)>,
-    /// authd's last counters of configuration reloads, in the text format.
-    reload_metrics: String,
+    /// authd's last metrics that apid exports, in the text format.
+    shared_metrics: String,
 }
 
 impl Link {
@@ -67,10 +69,11 @@ impl Link {
                 mirror_problem: Some("it is about to begin".to_owned()),
                 is_shutting_down: false,
                 ready: None,
-                reload_metrics: String::new(),
+                shared_metrics: String::new(),
             }),
             connected: AtomicBool::new(false),
             reached: watch::Sender::new(false),
+            mirror_sent: AtomicU64::new(0),
         }
     }
 
@@ -121,12 +124,22 @@ impl Link {
         self.state.lock().mirror_problem = None;
     }
 
+    /// Records the newest revision sent to the mirror.
+    pub(in crate::auth) fn set_mirror_sent(&self, revision: u64) {
+        self.mirror_sent.store(revision, Ordering::Relaxed);
+    }
+
+    /// The newest revision sent to the mirror, and whether its snapshot is complete.
+    pub(in crate::auth) fn mirror_progress(&self) -> (u64, bool) {
+        (self.mirror_sent.load(Ordering::Relaxed), self.state.lock().mirror_problem.is_none())
+    }
+
     /// Records that the mirror stream broke or authd rejected it.
     pub(in crate::auth) fn mirror_lost(&self, reason: String) {
         let mut state = self.state.lock();
         state.mirror_problem = Some(reason);
         state.ready = None;
-        state.reload_metrics.clear();
+        state.shared_metrics.clear();
     }
 
     /// Records authd's readiness, with reasons when not ready or warnings when ready.
@@ -134,14 +147,14 @@ impl Link {
         self.state.lock().ready = Some((ready, reasons));
     }
 
-    /// Stores authd's counters of configuration reloads.
-    pub(in crate::auth) fn set_reload_metrics(&self, text: String) {
-        self.state.lock().reload_metrics = text;
+    /// Stores authd's metrics that apid exports.
+    pub(in crate::auth) fn set_shared_metrics(&self, text: String) {
+        self.state.lock().shared_metrics = text;
     }
 
-    /// authd's last counters of configuration reloads; empty without authd.
-    pub(in crate::auth) fn reload_metrics(&self) -> String {
-        self.state.lock().reload_metrics.clone()
+    /// authd's last metrics that apid exports; empty without authd.
+    pub(in crate::auth) fn shared_metrics(&self) -> String {
+        self.state.lock().shared_metrics.clone()
     }
 
     /// The warnings of a ready authd.

@@ -140,7 +140,7 @@ impl Auth {
                     Some(Demand::Ready(state)) => {
                         self.link.ready(state.ready, state.reasons);
                     }
-                    Some(Demand::ReloadMetrics(metrics)) => self.link.set_reload_metrics(metrics.text),
+                    Some(Demand::SharedMetrics(metrics)) => self.link.set_shared_metrics(metrics.text),
                     Some(Demand::Write(batch)) => {
                         batches.send(batch).await.map_err(|_| "no writer".to_owned())?
                     }
@@ -189,6 +189,7 @@ impl Auth {
         }
         send(updates, Update::Synced(MirrorSynced { revision: snapshot.0 })).await?;
         self.link.mirror_synced();
+        self.link.set_mirror_sent(snapshot.0);
         tracing::info!(revision = snapshot.0, "policy snapshot sent to authd");
         self.send_changes(&mut changes, snapshot, updates).await
     }
@@ -216,7 +217,10 @@ impl Auth {
         loop {
             tokio::select! {
                 change = changes.recv() => match change {
-                    Ok(change) => forward(change, &mut last_sent, updates).await?,
+                    Ok(change) => {
+                        forward(change, &mut last_sent, updates).await?;
+                        self.link.set_mirror_sent(last_sent);
+                    }
                     Err(RecvError::Lagged(missed)) => return Err(format!("authd is {missed} changes behind")),
                     Err(RecvError::Closed) => return Ok(()),
                 },
@@ -233,6 +237,7 @@ impl Auth {
                         last_sent = observed;
                         send(updates, Update::Progress(MirrorProgress { revision: observed })).await?;
                     }
+                    self.link.set_mirror_sent(last_sent);
                 }
             }
         }

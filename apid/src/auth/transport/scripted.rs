@@ -190,4 +190,13 @@ impl Auth {
         let revisions = Arc::new(PolicyRevisions::new(Reductions::for_tests()));
         Auth::scripted(ScriptedAuthd::new(|_| Ok(verdict(true))), revisions, clock)
     }
+
+    /// Allows everything except requests for a path.
+    pub(crate) fn allow_except(clock: Arc<dyn Clock>, path: &'static str) -> Arc<Self> {
+        let revisions = Arc::new(PolicyRevisions::new(Reductions::for_tests()));
+        let is_other = move |request: &AuthorizeRequest| {
+            request.attributes.as_ref().is_none_or(|attributes| attributes.path != path)
+        };
+        Auth::scripted(ScriptedAuthd::new(move |request| Ok(verdict(is_other(request)))), revisions, clock)
+    }
 }

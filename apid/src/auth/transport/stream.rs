@@ -173,7 +173,7 @@ fn classify_status(status: tonic::Status) -> AuthdError {
         }
         code => {
             tracing::error!(
-                %code,
+                grpc_code = %code,
                 message = status.message(),
                 "authd returned an unexpected gRPC status; the request fails"
             );

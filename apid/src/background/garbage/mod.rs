@@ -33,6 +33,7 @@ mod owner_deletion;
 mod owners;
 mod ownership_data;
 mod queue;
+mod queue_metrics;
 mod report;
 
 use std::sync::Arc;
@@ -45,6 +46,7 @@ use tokio::sync::watch;
 
 use self::index::{Index, WorkItem};
 use self::queue::Queue;
+use self::queue_metrics::QueueMetrics;
 use self::report::ReportedReferences;
 use super::actor::{Actor, Target};
 use crate::server_state::{Collection, Item, ServerState};
@@ -58,6 +60,9 @@ const DEPENDENT_CONCURRENCY: usize = 32;
 /// Number of dependents of one owner that are read from the index at once.
 const INDEX_BATCH: usize = 256;
 
+/// The name of the work queue in metrics.
+const QUEUE_NAME: &str = "garbage_collector";
+
 /// Poll interval for the readiness of the process.
 const READY_POLL: Duration = Duration::from_millis(50);
 
@@ -68,6 +73,12 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
         tokio::time::sleep(READY_POLL).await;
     }
     let collector = Arc::new(Collector::new(server_state, own_account));
+    let measured = Arc::downgrade(&collector);
+    collector.server_state().metrics.collect_with(move || {
+        if let Some(collector) = measured.upgrade() {
+            collector.queue.update_metrics();
+        }
+    });
     let (loaded, mut is_loaded) = watch::channel(false);
     let follow = feed::follow(Arc::clone(&collector), move || {
         loaded.send_replace(true);
@@ -142,7 +153,10 @@ impl Collector {
     fn new(server_state: Arc<ServerState>, own_account: bool) -> Self {
         let events = server_state.registry().find("", "v1", "events").map(|events| events.key_prefix.clone());
         Collector {
-            queue: Queue::new(Arc::clone(&server_state.clock)),
+            queue: Queue::new(
+                Arc::clone(&server_state.clock),
+                QueueMetrics::new(&server_state.metrics, QUEUE_NAME),
+            ),
             actor: Actor::controller(server_state, ACCOUNT, own_account),
             index: Mutex::default(),
             progress: watch::Sender::new(0),

@@ -17,6 +17,8 @@ use apimachinery::clock::Clock;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::queue_metrics::{QueueMetrics, RunningTimes};
+
 /// Number of ready items at which [`Queue::wait_for_capacity`] waits.
 const READY_MAX: usize = 50_000;
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
@@ -28,10 +30,14 @@ pub(super) struct Queue<W> {
     clock: Arc<dyn Clock>,
     added: Notify,
     taken: Notify,
+    metrics: QueueMetrics,
 }
 
 struct State<W> {
-    ready: VecDeque<W>,
+    /// Ready items with the times of their additions.
+    ready: VecDeque<(W, Duration)>,
+    /// Items in process with the begins of their processing.
+    running: HashMap<W, Duration>,
     /// Delayed items by time; the number keeps the order of equal times.
     later: BinaryHeap<Reverse<(Duration, u64)>>,
     paused: HashMap<u64, W>,
@@ -50,23 +56,36 @@ enum ItemState {
 
 impl<W: Clone + Eq + Hash> Queue<W> {
     /// Creates an empty queue.
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(clock: Arc<dyn Clock>, metrics: QueueMetrics) -> Self {
         let state = State {
             ready: VecDeque::new(),
+            running: HashMap::new(),
             later: BinaryHeap::new(),
             paused: HashMap::new(),
             number: 0,
             known: HashMap::new(),
             failures: HashMap::new(),
         };
-        Queue { state: Mutex::new(state), clock, added: Notify::new(), taken: Notify::new() }
+        Queue { state: Mutex::new(state), clock, added: Notify::new(), taken: Notify::new(), metrics }
     }
 
     /// Adds an item without delay.
     pub(super) fn add(&self, work: W) {
-        if self.state.lock().add(work) {
+        let now = self.clock.monotonic();
+        let mut state = self.state.lock();
+        let is_added = state.add(work, now);
+        let depth = state.ready.len();
+        drop(state);
+        if is_added {
+            self.metrics.record_add(depth);
             self.added.notify_one();
         }
+    }
+
+    /// Sets the gauges of the items in process.
+    pub(super) fn update_metrics(&self) {
+        let times = RunningTimes::of(&self.state.lock().running, self.clock.monotonic());
+        self.metrics.set_running(&times);
     }
 
     /// Adds an item with a delay.
@@ -98,9 +117,10 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         loop {
             let added = self.added.notified();
             let now = self.clock.monotonic();
-            let (taken, next) = self.state.lock().take(now);
-            if let Some((work, more)) = taken {
-                if more {
+            let (taken, next, depth) = self.try_take(now);
+            if let Some((work, waited)) = taken {
+                self.metrics.record_begin(waited, depth);
+                if depth > 0 {
                     self.added.notify_one();
                 }
                 self.taken.notify_one();
@@ -113,23 +133,38 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         }
     }
 
+    /// Returns a ready item and how long it waited, the time of the next delayed item, and the number of ready
+    /// items.
+    fn try_take(&self, now: Duration) -> (Option<(W, Duration)>, Option<Duration>, usize) {
+        let mut state = self.state.lock();
+        let (taken, next) = state.take(now);
+        (taken, next, state.ready.len())
+    }
+
     /// Marks an item as completed.
     pub(super) fn done(&self, work: &W) {
+        let now = self.clock.monotonic();
         let mut state = self.state.lock();
         state.failures.remove(work);
-        if state.finish(work) {
+        let (again, took) = state.finish(work, now);
+        drop(state);
+        self.metrics.record_end(took);
+        if again {
             self.added.notify_one();
         }
     }
 
     /// Marks an item as failed and queues it again after the back-off.
     pub(super) fn failed(&self, work: &W) {
+        let now = self.clock.monotonic();
         let mut state = self.state.lock();
         let failures = state.failures.entry(work.clone()).or_default();
         let pause = MIN_BACKOFF.saturating_mul(1 << (*failures).min(16)).min(MAX_BACKOFF);
         *failures += 1;
-        let again = state.finish(work);
+        let (again, took) = state.finish(work, now);
         drop(state);
+        self.metrics.record_end(took);
+        self.metrics.record_retry();
         if again {
             self.added.notify_one();
         } else {
@@ -147,7 +182,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
 
 impl<W: Clone + Eq + Hash> State<W> {
     /// Adds an item. Returns whether a worker must be woken.
-    fn add(&mut self, work: W) -> bool {
+    fn add(&mut self, work: W, now: Duration) -> bool {
         match self.known.get_mut(&work) {
             Some(ItemState::Ready | ItemState::RunningAndQueued) => false,
             Some(running) => {
@@ -156,36 +191,39 @@ impl<W: Clone + Eq + Hash> State<W> {
             }
             None => {
                 self.known.insert(work.clone(), ItemState::Ready);
-                self.ready.push_back(work);
+                self.ready.push_back((work, now));
                 true
             }
         }
     }
 
-    /// Returns a ready item and whether there are more; else the time of the next delayed item.
-    fn take(&mut self, now: Duration) -> (Option<(W, bool)>, Option<Duration>) {
+    /// Returns a ready item and how long it waited; else the time of the next delayed item.
+    fn take(&mut self, now: Duration) -> (Option<(W, Duration)>, Option<Duration>) {
         while let Some(&Reverse((at, number))) = self.later.peek() {
             if at > now {
                 break;
             }
             self.later.pop();
             if let Some(work) = self.paused.remove(&number) {
-                self.add(work);
+                self.add(work, now);
             }
         }
-        let Some(work) = self.ready.pop_front() else {
+        let Some((work, added)) = self.ready.pop_front() else {
             return (None, self.later.peek().map(|Reverse((at, _))| *at));
         };
         self.known.insert(work.clone(), ItemState::Running);
-        (Some((work, !self.ready.is_empty())), None)
+        self.running.insert(work.clone(), now);
+        (Some((work, now.saturating_sub(added))), None)
     }
 
-    /// Removes an item. Returns whether it was added again meanwhile.
-    fn finish(&mut self, work: &W) -> bool {
-        match self.known.remove(work) {
-            Some(ItemState::RunningAndQueued) => self.add(work.clone()),
+    /// Removes an item. Returns whether it was added again meanwhile, and the time of its processing.
+    fn finish(&mut self, work: &W, now: Duration) -> (bool, Duration) {
+        let begun = self.running.remove(work).unwrap_or(now);
+        let again = match self.known.remove(work) {
+            Some(ItemState::RunningAndQueued) => self.add(work.clone(), now),
             _ => false,
-        }
+        };
+        (again, now.saturating_sub(begun))
     }
 }
 
@@ -198,7 +236,7 @@ mod tests {
 
     fn queue() -> (Queue<u32>, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::at(time::parse("2026-01-01T00:00:00Z").unwrap()));
-        (Queue::new(clock.clone()), clock)
+        (Queue::new(clock.clone(), QueueMetrics::new(&serving::metrics::Metrics::new(), "test")), clock)
     }
 
     /// Takes an item that is ready now.
@@ -245,6 +283,34 @@ mod tests {
         queue.failed(&7);
         clock.advance(Duration::from_millis(100));
         assert_eq!(ready(&queue), Some(7), "a success resets the back-off");
+    }
+
+    #[test]
+    fn queue_metrics_count_adds_waits_and_retries() {
+        let metrics = serving::metrics::Metrics::new();
+        let clock = Arc::new(ManualClock::at(time::parse("2026-01-01T00:00:00Z").unwrap()));
+        let queue = Queue::new(clock.clone(), QueueMetrics::new(&metrics, "test"));
+        for work in [1, 2, 1] {
+            queue.add(work);
+        }
+        clock.advance(Duration::from_secs(2));
+        let work = futures_util::FutureExt::now_or_never(queue.take()).unwrap();
+        clock.advance(Duration::from_secs(3));
+        queue.update_metrics();
+        let running = metrics.text();
+        queue.failed(&work);
+        let text = running + &metrics.text();
+        for line in [
+            "workqueue_adds_total{name=\"test\"} 2",
+            "workqueue_depth{name=\"test\"} 1",
+            "workqueue_retries_total{name=\"test\"} 1",
+            "workqueue_queue_duration_seconds_sum{name=\"test\"} 2.0",
+            "workqueue_work_duration_seconds_sum{name=\"test\"} 3.0",
+            "workqueue_unfinished_work_seconds{name=\"test\"} 3.0",
+            "workqueue_longest_running_processor_seconds{name=\"test\"} 3.0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+        }
     }
 
     #[test]

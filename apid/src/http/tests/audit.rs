@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{MAPS, Server, map};
-use crate::audit::AuditLog;
+use super::{MAPS, Server, audit_log, map};
 use crate::auth::Auth;
 
 /// A server with an audit log, and the directory of its file.
@@ -15,7 +14,7 @@ pub(super) struct AuditedServer {
 impl AuditedServer {
     pub(super) async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let audit = AuditLog::open(directory.path().join("audit.log").to_str().unwrap()).unwrap();
+        let audit = audit_log(&directory.path().join("audit.log"));
         let server =
             Server::start_with_audit(|clock| Auth::allow_all(clock), audit).await.with_namespaces().await;
         AuditedServer { server, directory }
@@ -89,4 +88,27 @@ async fn update_event_references_uid_and_resource_version_of_request_object() {
     let sent = reference(Some(("uid", &meta["uid"])), Some(("resourceVersion", &meta["resourceVersion"])));
     let references: Vec<_> = events.iter().map(|event| event["objectRef"].clone()).collect();
     assert_eq!(references, [sent, reference(None, None), reference(None, None)]);
+}
+
+#[tokio::test]
+async fn rejected_request_event_has_reason_of_rejection() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("audit.log");
+    let audit = audit_log(&file);
+    let server = Server::start_with_audit(|clock| Auth::allow_except(clock, "/version"), audit).await;
+    let bad = [("authorization", "Bearer bad")];
+    for _ in 0..2 {
+        assert_eq!(server.send("GET", "/livez?unknown", &bad, "").await.code, 401);
+    }
+    assert_eq!(server.get("/version").await.code, 403);
+    server.server_state.audit.close();
+    let text = std::fs::read_to_string(file).unwrap();
+    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let key = |stem: &str, name: &str| format!("{}/{name}", server.server_state.names.group(stem));
+    for event in &events[..2] {
+        assert_eq!(event["annotations"][key("authentication", "reason")], "a bad token", "{event}");
+        assert_eq!(event["responseStatus"]["code"], 401);
+    }
+    assert_eq!(events[2]["annotations"][key("authorization", "decision")], "forbid");
+    assert!(events[2]["responseStatus"]["message"].as_str().unwrap().contains("/version"));
 }

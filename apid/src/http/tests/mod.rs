@@ -4,6 +4,7 @@
 mod api_versions;
 mod apply;
 mod audit;
+mod backup;
 mod cbor;
 mod connections;
 mod content_negotiation;
@@ -13,6 +14,7 @@ mod endpoints;
 mod headers;
 mod managed_fields;
 mod metadata;
+mod metric_families;
 mod objects;
 mod parameters;
 mod patches;
@@ -225,6 +227,8 @@ impl Server {
         }));
         backend.attach(&server_state);
         writes.attach(&server_state);
+        super::collect_state(&server_state);
+        server_state.auth.register_metrics(&server_state.metrics);
         Server { api: Api::new(server_state.clone()).unwrap(), server_state, stop }
     }
 
@@ -280,6 +284,12 @@ impl Server {
 
 /// The ConfigMaps of the namespace `a`.
 pub(super) const MAPS: &str = "/api/v1/namespaces/a/configmaps";
+
+/// An audit log that appends to a file.
+pub(super) fn audit_log(path: &std::path::Path) -> AuditLog {
+    let clock = Arc::new(SystemClock::new());
+    AuditLog::open(path.to_str().unwrap(), crate::audit::Rotation::default(), clock).unwrap()
+}
 
 /// A ConfigMap with one entry.
 pub(super) fn map(name: &str, value: &str) -> Value {

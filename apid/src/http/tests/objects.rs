@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{MAPS, Server, map};
-use crate::audit::AuditLog;
+use super::{MAPS, Server, audit_log, map};
 use crate::auth::Auth;
 
 #[tokio::test]
@@ -184,7 +183,7 @@ async fn invalid_request_returns_status_with_code_and_reason() {
 async fn cancelled_request_is_audited() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("audit.log");
-    let audit = AuditLog::open(file.to_str().unwrap()).unwrap();
+    let audit = audit_log(&file);
     let server = Server::start_with_audit(|clock| Auth::allow_all(clock), audit).await;
     // The request waits for a future revision.
     let request = server.open("GET", "/api/v1/namespaces?resourceVersion=100000&left", &[], "".into());

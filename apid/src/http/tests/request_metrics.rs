@@ -2,8 +2,7 @@
 
 use serde_json::json;
 
-use super::{MAPS, Server, map};
-use crate::audit::AuditLog;
+use super::{MAPS, Server, audit_log, map};
 use crate::auth::Auth;
 
 impl Server {
@@ -37,7 +36,7 @@ async fn request_metrics_count_by_verb_resource_and_code() {
     }
     let trial = format!("{MAPS}?dryRun=All");
     assert_eq!(server.post(&trial, map("two", "2")).await.code, 201);
-    let dry = r#"apiserver_request_total{verb="POST",dry_run="All",group="",version="v1",resource="configmaps",subresource="",scope="namespace",component="apiserver",code="201"} 1"#;
+    let dry = r#"apiserver_request_total{verb="POST",dry_run="All",group="",version="v1",resource="configmaps",subresource="",scope="resource",component="apiserver",code="201"} 1"#;
     assert_eq!(server.metric_lines(dry).await, [dry]);
 }
 
@@ -45,7 +44,7 @@ async fn request_metrics_count_by_verb_resource_and_code() {
 async fn deprecated_api_request_sets_metric_and_audit_annotation() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("audit.log");
-    let audit = AuditLog::open(file.to_str().unwrap()).unwrap();
+    let audit = audit_log(&file);
     let server = Server::start_with_audit(|clock| Auth::allow_all(clock), audit).await;
     assert_eq!(server.get("/api/v1/namespaces").await.code, 200);
     let gauge = "apiserver_requested_deprecated_apis{";

@@ -2,15 +2,26 @@
 
 mod backend;
 mod decoded_objects;
+mod metrics;
 
 pub use backend::AdmissionBackend;
+use metrics::AdmissionMetrics;
 
-use admission::{Attributes, Operation};
+use std::sync::Arc;
+
+use admission::{Attributes, Chain, Operation};
+use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use serde_json::Value;
+use serving::metrics::Metrics;
 
 use super::Call;
+
+/// Registers the metrics of admission and sends them the durations of a chain.
+pub fn observe_admission(chain: &Chain, clock: &Arc<dyn Clock>, metrics: &Metrics) {
+    chain.observe_with(Arc::clone(clock), Arc::new(AdmissionMetrics::new(metrics)));
+}
 
 /// The admission request of a write.
 pub(super) struct AdmissionRequest<'a> {

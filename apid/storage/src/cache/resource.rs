@@ -9,7 +9,7 @@
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -40,6 +40,30 @@ pub struct Resource<D: Decode> {
     state: Mutex<LoadState<D>>,
     /// Held during a load: loads are single-flight.
     loading: tokio::sync::Mutex<()>,
+    counts: Counts,
+}
+
+/// Counters of a resource, for metrics.
+#[derive(Default)]
+struct Counts {
+    loads: AtomicU64,
+    received: AtomicU64,
+    dispatched: AtomicU64,
+}
+
+/// Figures of a loaded resource, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figures {
+    /// The number of items.
+    pub objects: usize,
+    /// The newest revision that a read returns.
+    pub revision: Revision,
+    /// The number of loads from the store.
+    pub loads: u64,
+    /// The number of observed changes.
+    pub received: u64,
+    /// The number of changes that became events for watchers.
+    pub dispatched: u64,
 }
 
 /// The load state of a resource.
@@ -73,6 +97,7 @@ impl<D: Decode> Resource<D> {
             shared,
             state: Mutex::new(LoadState::Cold),
             loading: tokio::sync::Mutex::new(()),
+            counts: Counts::default(),
         }
     }
 
@@ -99,6 +124,15 @@ impl<D: Decode> Resource<D> {
     /// The number of items, without waiting; None while the resource is not loaded.
     pub fn len_now(&self) -> Option<usize> {
         self.if_loaded(|loaded, _| loaded.items.len())
+    }
+
+    /// The figures of the resource, without waiting; None while the resource is not loaded.
+    pub fn figures(&self) -> Option<Figures> {
+        let (objects, revision) = self.if_loaded(|loaded, revision| (loaded.items.len(), revision))?;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counts { loads, received, dispatched } = &self.counts;
+        let (loads, received, dispatched) = (count(loads), count(received), count(dispatched));
+        Some(Figures { objects, revision, loads, received, dispatched })
     }
 
     /// The newest state of all keys, without waiting; None while the resource is not loaded.
@@ -292,8 +326,12 @@ impl<D: Decode> Resource<D> {
                 collected.push(change.clone());
                 None
             }
-            LoadState::Loaded(loaded) => loaded.apply(change, &self.decode, &self.shared.encoded, woken),
+            LoadState::Loaded(loaded) => {
+                self.counts.dispatched.fetch_add(1, Ordering::Relaxed);
+                loaded.apply(change, &self.decode, &self.shared.encoded, woken)
+            }
         };
+        self.counts.received.fetch_add(1, Ordering::Relaxed);
         self.shared.advance(change.revision);
         weight
     }
@@ -380,6 +418,7 @@ impl<D: Decode> Resource<D> {
             }
         }
         *state = LoadState::Loaded(loaded);
+        self.counts.loads.fetch_add(1, Ordering::Relaxed);
         drop(state);
         self.shared.retain(retained);
         self.shared.progress.notify_waiters();

@@ -29,8 +29,9 @@ use apimachinery::codec::{self, DecodeError};
 use apimachinery::object::Value;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
-use http::{Method, Request, StatusCode, Uri};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
@@ -208,15 +209,9 @@ impl Client {
     /// # Errors
     ///
     /// See [`CallError`].
-    pub async fn send(
-        &self,
-        mut request: Request<Bytes>,
-        limits: Limits,
-    ) -> Result<ClientResponse, CallError> {
-        request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| self.user_agent.clone());
+    pub async fn send(&self, request: Request<Bytes>, limits: Limits) -> Result<ClientResponse, CallError> {
         let call = async {
-            let response = self.inner.request(request.map(Full::new)).await;
-            let (head, mut incoming) = response.map_err(|e| call_error(&e))?.into_parts();
+            let (head, mut incoming) = self.begin(request).await?.into_parts();
             let body = body::collect(&mut incoming, limits.bytes).await.map_err(|e| match e {
                 body::ReadError::TooLarge(limit) => CallError::TooLarge(limit),
                 body::ReadError::Timeout => CallError::Timeout(limits.within),
@@ -225,6 +220,25 @@ impl Client {
             Ok(ClientResponse { status: head.status, headers: head.headers, body })
         };
         tokio::time::timeout(limits.within, call).await.unwrap_or(Err(CallError::Timeout(limits.within)))
+    }
+
+    /// Sends a request and returns its response before the body has arrived, for bodies of any size.
+    ///
+    /// # Errors
+    ///
+    /// See [`CallError`]; `within` limits the time to the head of the response.
+    pub async fn send_for_stream(
+        &self,
+        request: Request<Bytes>,
+        within: Duration,
+    ) -> Result<Response<Incoming>, CallError> {
+        let begun = tokio::time::timeout(within, self.begin(request)).await;
+        begun.unwrap_or(Err(CallError::Timeout(within)))
+    }
+
+    async fn begin(&self, mut request: Request<Bytes>) -> Result<Response<Incoming>, CallError> {
+        request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| self.user_agent.clone());
+        self.inner.request(request.map(Full::new)).await.map_err(|error| call_error(&error))
     }
 }
 

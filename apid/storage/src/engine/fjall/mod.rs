@@ -70,7 +70,8 @@ use self::trim::{Reclaim, Retention};
 use self::watchdog::{StallDetector, Watchdog};
 use self::writer::{StoreFiles, Writer};
 use crate::{
-    CommitOutcome, Error, Observer, Op, Page, Result, Revision, RevisionRange, Row, Store, Watch, check_size,
+    CommitOutcome, Error, Observer, Op, Page, Result, Revision, RevisionRange, Row, Stats, Store, Watch,
+    check_size,
 };
 
 /// The identity of a store: a store opens only with the identity of its creation.
@@ -176,31 +177,6 @@ pub enum OpenError {
     Io(#[from] io::Error),
 }
 
-/// Statistics for metrics and benchmarks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// The newest revision.
-    pub revision: u64,
-    /// The compacted revision.
-    pub compacted: u64,
-    /// The revision up to which superseded versions are removed.
-    pub trimmed: u64,
-    /// Memtables sealed since start.
-    pub rotations: u64,
-    /// Sealed memtables that are not flushed to a table yet.
-    pub sealed_memtables: usize,
-    /// Bytes of all memtables, including sealed ones.
-    pub memtable_bytes: u64,
-    /// Journal files.
-    pub journals: usize,
-    /// Size of the journal files in bytes. A new file is 64 MiB and sparse.
-    pub journal_bytes: u64,
-    /// Size of the tables in bytes.
-    pub table_bytes: u64,
-    /// Table files.
-    pub tables: usize,
-}
-
 /// The durable store; see the module documentation.
 pub struct FjallStore {
     state: Arc<SharedState>,
@@ -268,26 +244,6 @@ impl FjallStore {
         let (answer, answered) = oneshot::channel();
         self.send_command(WriterCommand::Maintain { answer })?;
         answered.await.map_err(|_| closed())?
-    }
-
-    /// The current statistics; zeros while the database reopens.
-    pub fn stats(&self) -> Stats {
-        let mut stats = Stats {
-            revision: *self.state.published.borrow(),
-            compacted: self.state.compacted.load(Ordering::SeqCst),
-            trimmed: self.state.trimmed.load(Ordering::SeqCst),
-            rotations: self.state.rotations.load(Ordering::SeqCst),
-            ..Stats::default()
-        };
-        if let Some(tables) = self.state.tables_if_open() {
-            stats.sealed_memtables = tables.sealed();
-            stats.memtable_bytes = tables.database.write_buffer_size();
-            stats.journals = tables.database.journal_count();
-            stats.journal_bytes = tables.database.journal_disk_space().unwrap_or_default();
-            stats.table_bytes = tables.table_bytes();
-            stats.tables = tables.keyspaces().iter().map(|keyspace| keyspace.table_count()).sum();
-        }
-        stats
     }
 
     fn send_command(&self, command: WriterCommand) -> Result<()> {
@@ -365,6 +321,26 @@ impl Store for FjallStore {
 
     fn full_reason(&self) -> Option<String> {
         self.state.full_reason()
+    }
+
+    /// Sizes are zero while the database reopens.
+    fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            revision: *self.state.published.borrow(),
+            compacted: self.state.compacted.load(Ordering::SeqCst),
+            trimmed: self.state.trimmed.load(Ordering::SeqCst),
+            rotations: self.state.rotations.load(Ordering::SeqCst),
+            ..Stats::default()
+        };
+        if let Some(tables) = self.state.tables_if_open() {
+            stats.sealed_memtables = tables.sealed();
+            stats.memtable_bytes = tables.database.write_buffer_size();
+            stats.journals = tables.database.journal_count();
+            stats.journal_bytes = tables.database.journal_disk_space().unwrap_or_default();
+            stats.table_bytes = tables.table_bytes();
+            stats.tables = tables.keyspaces().iter().map(|keyspace| keyspace.table_count()).sum();
+        }
+        stats
     }
 
     async fn close(&self) {

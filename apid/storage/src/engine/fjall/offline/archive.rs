@@ -1,4 +1,6 @@
 //! The backup file, as `FORMAT.md` specifies. Reading detects every change and every truncation.
+//!
+//! [`ArchiveEncoder`] makes the bytes; [`ArchiveWriter`] writes them to a file, and a server to a client.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -8,26 +10,75 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::super::database::map_io_error;
-use super::Identity;
-use crate::{Error, MAX_KEY, MAX_VALUE, Result};
+use super::{BackupSummary, Identity};
+use crate::{Error, MAX_KEY, MAX_VALUE, Result, Revision};
 
 const MAGIC: &[u8; 16] = b"apid backup\nv1\n\0";
 const ROW: u8 = 1;
 const END: u8 = 2;
 
-/// A writer of backup files.
-pub(super) struct ArchiveWriter {
-    file: BufWriter<File>,
-    path: PathBuf,
-    unfinished: PathBuf,
+/// Makes the bytes of a backup: a head, the objects, an end.
+#[derive(Debug)]
+pub struct ArchiveEncoder {
     objects: u64,
     bytes: u64,
     crc: u32,
 }
 
-impl ArchiveWriter {
-    /// Creates a file with mode 0600, because backups hold secrets.
-    pub(super) fn create(path: &Path, identity: &Identity, revision: u64) -> io::Result<ArchiveWriter> {
+impl ArchiveEncoder {
+    /// Begins a backup of the objects at a revision, and appends its head.
+    pub fn begin(identity: &Identity, revision: u64, out: &mut Vec<u8>) -> ArchiveEncoder {
+        let mut encoder = ArchiveEncoder { objects: 0, bytes: 0, crc: 0 };
+        let text = format!("{}\n{}", identity.preset, identity.api_domain);
+        encoder.record(&[MAGIC, &revision.to_be_bytes(), &length(text.as_bytes()), text.as_bytes()], out);
+        encoder
+    }
+
+    /// Appends an object.
+    pub fn add(&mut self, key: &str, revision: u64, value: &[u8], out: &mut Vec<u8>) {
+        let head = [length(key.as_bytes()), length(value)].concat();
+        self.record(&[&[ROW], &revision.to_be_bytes(), &head, key.as_bytes(), value], out);
+        self.objects += 1;
+    }
+
+    /// Appends the end. Returns the numbers of objects and bytes.
+    pub fn finish(mut self, out: &mut Vec<u8>) -> (u64, u64) {
+        let objects = self.objects;
+        self.record(&[&[END], &objects.to_be_bytes()], out);
+        (objects, self.bytes)
+    }
+
+    /// Appends a record and the running checksum over all records so far.
+    fn record(&mut self, parts: &[&[u8]], out: &mut Vec<u8>) {
+        for part in parts {
+            self.crc = crc32c::crc32c_append(self.crc, part);
+            out.extend_from_slice(part);
+            self.bytes += part.len() as u64;
+        }
+        self.bytes += 4;
+        out.extend_from_slice(&self.crc.to_be_bytes());
+    }
+}
+
+fn length(bytes: &[u8]) -> [u8; 4] {
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes()
+}
+
+/// A new file that has its name only when it is complete. It has mode 0600, because backups hold secrets.
+#[derive(Debug)]
+pub struct ArchiveFile {
+    file: BufWriter<File>,
+    path: PathBuf,
+    unfinished: PathBuf,
+}
+
+impl ArchiveFile {
+    /// Creates the file under the name `PATH.new`.
+    ///
+    /// # Errors
+    ///
+    /// The path exists already, or the file cannot be created.
+    pub fn create(path: &Path) -> io::Result<ArchiveFile> {
         if path.try_exists()? {
             let why = format!("`{}` exists already; choose another file", path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
@@ -36,45 +87,87 @@ impl ArchiveWriter {
         unfinished.push(".new");
         let unfinished = PathBuf::from(unfinished);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
-        let file = BufWriter::with_capacity(1 << 20, file);
-        let mut writer =
-            ArchiveWriter { file, path: path.to_owned(), unfinished, objects: 0, bytes: 0, crc: 0 };
-        let text = format!("{}\n{}", identity.preset, identity.api_domain);
-        let length = u32::try_from(text.len()).unwrap_or(u32::MAX).to_be_bytes();
-        writer.record(&[MAGIC, &revision.to_be_bytes(), &length, text.as_bytes()])?;
+        Ok(ArchiveFile { file: BufWriter::with_capacity(1 << 20, file), path: path.to_owned(), unfinished })
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)
+    }
+
+    /// Reads the whole file back and compares its checksums.
+    ///
+    /// # Errors
+    ///
+    /// The file is incomplete or damaged.
+    pub fn verify(&mut self) -> Result<BackupSummary> {
+        self.file.flush().map_err(|error| map_io_error(&error))?;
+        let mut reader = ArchiveReader::open(&self.unfinished)?;
+        while reader.next()?.is_some() {}
+        let (objects, bytes) = reader.read();
+        let (identity, revision) = (reader.identity().clone(), Revision(reader.revision()));
+        Ok(BackupSummary { identity, revision, objects, bytes })
+    }
+
+    /// Syncs and renames the file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be synced or renamed.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.file.flush()?;
+        self.file.get_ref().sync_all()?;
+        std::fs::rename(&self.unfinished, &self.path)?;
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    }
+
+    /// Removes the incomplete file.
+    pub fn discard(self) {
+        let _ = std::fs::remove_file(&self.unfinished);
+    }
+}
+
+/// A writer of backup files.
+pub(super) struct ArchiveWriter {
+    file: ArchiveFile,
+    encoder: ArchiveEncoder,
+    buffer: Vec<u8>,
+}
+
+impl ArchiveWriter {
+    /// Creates a file.
+    pub(super) fn create(path: &Path, identity: &Identity, revision: u64) -> io::Result<ArchiveWriter> {
+        let file = ArchiveFile::create(path)?;
+        let mut buffer = Vec::new();
+        let encoder = ArchiveEncoder::begin(identity, revision, &mut buffer);
+        let mut writer = ArchiveWriter { file, encoder, buffer };
+        writer.write_buffer()?;
         Ok(writer)
     }
 
     /// Adds an object.
     pub(super) fn add(&mut self, key: &str, revision: u64, value: &[u8]) -> io::Result<()> {
-        let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes();
-        let head = [length(key.as_bytes()), length(value)].concat();
-        self.record(&[&[ROW], &revision.to_be_bytes(), &head, key.as_bytes(), value])?;
-        self.objects += 1;
-        Ok(())
+        self.encoder.add(key, revision, value, &mut self.buffer);
+        self.write_buffer()
     }
 
     /// Writes the end record, syncs, and renames the file. Returns the numbers of objects and bytes.
     pub(super) fn finish(mut self) -> io::Result<(u64, u64)> {
-        let objects = self.objects;
-        self.record(&[&[END], &objects.to_be_bytes()])?;
-        self.file.flush()?;
-        self.file.get_ref().sync_all()?;
-        std::fs::rename(&self.unfinished, &self.path)?;
-        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
-        Ok((objects, self.bytes))
+        let counts = self.encoder.finish(&mut self.buffer);
+        self.file.write(&self.buffer)?;
+        self.file.finish()?;
+        Ok(counts)
     }
 
-    /// Writes a record and the running checksum over all records so far.
-    fn record(&mut self, parts: &[&[u8]]) -> io::Result<()> {
-        for part in parts {
-            self.crc = crc32c::crc32c_append(self.crc, part);
-            self.file.write_all(part)?;
-            self.bytes += part.len() as u64;
-        }
-        self.bytes += 4;
-        self.file.write_all(&self.crc.to_be_bytes())
+    fn write_buffer(&mut self) -> io::Result<()> {
+        self.file.write(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
     }
 }
 

@@ -24,6 +24,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use self::archive::{ArchiveEncoder, ArchiveFile};
 use self::archive::{ArchiveReader, ArchiveWriter};
 use self::build::Build;
 use super::database::Tables;

@@ -1,0 +1,126 @@
+//! Metrics of a work queue, with the names of Kubernetes: `workqueue_*`.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Duration;
+
+use serving::metrics::{
+    Counter, Counters, Definition, FloatGauges, Gauges, Histogram, Histograms, Metrics, Stability,
+};
+
+const ADDS: Definition =
+    Definition::new("workqueue_adds_total", Stability::Alpha, "Number of items added to a work queue");
+const DEPTH: Definition =
+    Definition::new("workqueue_depth", Stability::Alpha, "Number of items that wait in a work queue");
+const RETRIES: Definition =
+    Definition::new("workqueue_retries_total", Stability::Alpha, "Number of items retried after a failure");
+const QUEUE_DURATION: Definition = Definition::new(
+    "workqueue_queue_duration_seconds",
+    Stability::Alpha,
+    "Time in seconds that an item waits in a work queue",
+);
+const WORK_DURATION: Definition = Definition::new(
+    "workqueue_work_duration_seconds",
+    Stability::Alpha,
+    "Time in seconds of the processing of an item",
+);
+const UNFINISHED: Definition = Definition::new(
+    "workqueue_unfinished_work_seconds",
+    Stability::Alpha,
+    "Total time in seconds of all items in process so far",
+);
+const LONGEST: Definition = Definition::new(
+    "workqueue_longest_running_processor_seconds",
+    Stability::Alpha,
+    "Time in seconds of the item that is in process for the longest time",
+);
+
+/// Upper limits of the buckets in seconds: 10 ns and powers of ten.
+const BUCKETS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0];
+
+type Label = [(&'static str, &'static str); 1];
+
+/// Handles of the metrics of one queue.
+pub(super) struct QueueMetrics {
+    adds: Counter,
+    depth: serving::metrics::Gauge,
+    retries: Counter,
+    queue_duration: Histogram,
+    work_duration: Histogram,
+    unfinished: FloatGauges<Label>,
+    longest: FloatGauges<Label>,
+    label: Label,
+}
+
+impl QueueMetrics {
+    /// Registers the metrics of a queue.
+    pub(super) fn new(metrics: &Metrics, name: &'static str) -> Self {
+        let label = [("name", name)];
+        let adds: Counters<Label> = metrics.counter(&ADDS);
+        let depth: Gauges<Label> = metrics.gauge(&DEPTH);
+        let retries: Counters<Label> = metrics.counter(&RETRIES);
+        let queue_duration: Histograms<Label> = metrics.histogram(&QUEUE_DURATION, BUCKETS);
+        let work_duration: Histograms<Label> = metrics.histogram(&WORK_DURATION, BUCKETS);
+        let queue = QueueMetrics {
+            adds: adds.get_or_create(&label).clone(),
+            depth: depth.get_or_create(&label).clone(),
+            retries: retries.get_or_create(&label).clone(),
+            queue_duration: queue_duration.get_or_create(&label).clone(),
+            work_duration: work_duration.get_or_create(&label).clone(),
+            unfinished: metrics.float_gauge(&UNFINISHED),
+            longest: metrics.float_gauge(&LONGEST),
+            label,
+        };
+        queue.set_running(&RunningTimes { total: Duration::ZERO, longest: Duration::ZERO });
+        queue
+    }
+
+    /// Counts an added item and sets the number of waiting items.
+    pub(super) fn record_add(&self, depth: usize) {
+        self.adds.inc();
+        self.set_depth(depth);
+    }
+
+    /// Counts a retry.
+    pub(super) fn record_retry(&self) {
+        self.retries.inc();
+    }
+
+    /// Records the begin of the processing of an item.
+    pub(super) fn record_begin(&self, waited: Duration, depth: usize) {
+        self.queue_duration.observe(waited.as_secs_f64());
+        self.set_depth(depth);
+    }
+
+    /// Records the end of the processing of an item.
+    pub(super) fn record_end(&self, took: Duration) {
+        self.work_duration.observe(took.as_secs_f64());
+    }
+
+    /// Sets the times of the items in process.
+    pub(super) fn set_running(&self, times: &RunningTimes) {
+        self.unfinished.get_or_create(&self.label).set(times.total.as_secs_f64());
+        self.longest.get_or_create(&self.label).set(times.longest.as_secs_f64());
+    }
+
+    fn set_depth(&self, depth: usize) {
+        self.depth.set(i64::try_from(depth).unwrap_or(i64::MAX));
+    }
+}
+
+/// The times of the items in process so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RunningTimes {
+    total: Duration,
+    longest: Duration,
+}
+
+impl RunningTimes {
+    /// Computes the times from the begins of the items.
+    pub(super) fn of<W: Hash + Eq>(begins: &HashMap<W, Duration>, now: Duration) -> Self {
+        let times = begins.values().map(|begin| now.saturating_sub(*begin));
+        times.fold(RunningTimes { total: Duration::ZERO, longest: Duration::ZERO }, |sum, time| {
+            RunningTimes { total: sum.total + time, longest: sum.longest.max(time) }
+        })
+    }
+}

@@ -1,0 +1,55 @@
+//! Results of health checks as metrics, on `/metrics/slis`.
+
+use serving::health::{Checks, HealthAnswer};
+use serving::metrics::{Counters, Definition, Gauges, Metrics, Stability};
+
+use super::Labels;
+
+const RESULT: Definition = Definition::new(
+    "kubernetes_healthcheck",
+    Stability::Stable,
+    "Result of a health check (1 success, 0 failure), by name and endpoint",
+);
+const RESULTS: Definition = Definition::new(
+    "kubernetes_healthchecks_total",
+    Stability::Stable,
+    "Number of results of health checks, by name, endpoint and status",
+);
+
+/// The metrics of health checks, in a registry of their own.
+pub(in crate::http) struct HealthMetrics {
+    registry: Metrics,
+    result: Gauges<Labels>,
+    results: Counters<Labels>,
+}
+
+impl HealthMetrics {
+    /// Creates the registry.
+    pub(super) fn new() -> Self {
+        let registry = Metrics::new();
+        let (result, results) = (registry.gauge(&RESULT), registry.counter(&RESULTS));
+        HealthMetrics { registry, result, results }
+    }
+
+    /// Records the response of an endpoint. `check`: the single check that was requested.
+    pub(in crate::http) fn record(
+        &self,
+        endpoint: &str,
+        check: Option<&str>,
+        checks: &Checks,
+        answer: &HealthAnswer,
+    ) {
+        for name in checks.names().filter(|name| check.is_none_or(|check| check == *name)) {
+            let is_failed = answer.failures.iter().any(|(failed, _)| failed == name);
+            let mut labels = vec![("name", name.to_owned()), ("type", endpoint.to_owned())];
+            self.result.get_or_create(&labels).set(i64::from(!is_failed));
+            labels.push(("status", if is_failed { "error" } else { "success" }.to_owned()));
+            self.results.get_or_create(&labels).inc();
+        }
+    }
+
+    /// The families in the text format.
+    pub(in crate::http) fn text(&self) -> String {
+        self.registry.text()
+    }
+}

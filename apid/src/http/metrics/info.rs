@@ -1,0 +1,106 @@
+//! Facts about the process as metrics: build, feature gates, and the metrics themselves.
+
+use std::sync::Arc;
+
+use serving::gates::{FeatureGates, GATES, Stage};
+use serving::metrics::{Definition, Metrics, Stability, raise};
+
+use super::Labels;
+use crate::discovery::RELEASE;
+
+const BUILD: Definition = Definition::new(
+    "kubernetes_build_info",
+    Stability::Alpha,
+    "Build of the server (value 1), by version, commit, date, compiler and platform",
+);
+const FEATURES: Definition = Definition::new(
+    "kubernetes_feature_enabled",
+    Stability::Beta,
+    "State of a feature gate (1 on, 0 off), by name and stage",
+);
+const REGISTERED: Definition = Definition::new(
+    "registered_metrics_total",
+    Stability::Beta,
+    "Number of declared metrics, by stability and deprecated version",
+);
+const HIDDEN: Definition = Definition::new(
+    "hidden_metrics_total",
+    Stability::Beta,
+    "Number of metrics that are exported only on request",
+);
+const DISABLED: Definition =
+    Definition::new("disabled_metrics_total", Stability::Beta, "Number of metrics disabled by a flag");
+const VALIDATION_MISMATCHES: Definition = Definition::new(
+    "apiserver_validation_declarative_validation_mismatch_total",
+    Stability::Beta,
+    "Number of differences between declarative and other validation; apid has one validation, so that it stays 0",
+);
+const VALIDATION_PANICS: Definition = Definition::new(
+    "apiserver_validation_declarative_validation_panic_total",
+    Stability::Beta,
+    "Number of panics of declarative validation; apid has one validation, so that it stays 0",
+);
+
+/// Facts about the build.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::http) struct BuildInfo {
+    /// Commit of the source.
+    pub(in crate::http) commit: &'static str,
+    /// Build date.
+    pub(in crate::http) date: &'static str,
+}
+
+/// Registers the facts. `build`: the labels of the build that the release does not contain.
+pub(super) fn register(metrics: &Arc<Metrics>, gates: &FeatureGates, build: BuildInfo) {
+    let labels: Labels = [
+        ("major", "1"),
+        ("minor", "33"),
+        ("git_version", RELEASE),
+        ("git_commit", build.commit),
+        ("git_tree_state", ""),
+        ("build_date", build.date),
+        ("go_version", ""),
+        ("compiler", "rustc"),
+    ]
+    .map(|(name, value)| (name, value.to_owned()))
+    .into();
+    let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
+    let labels = [labels, vec![("platform", platform)]].concat();
+    metrics.gauge(&BUILD).get_or_create(&labels).set(1);
+    let features = metrics.gauge::<Labels>(&FEATURES);
+    for gate in GATES {
+        // The reference shows the stage of stable features as empty text.
+        let stage = if gate.stage == Stage::Stable { "" } else { gate.stage.as_str() };
+        let labels = vec![("name", gate.name.to_owned()), ("stage", stage.to_owned())];
+        features.get_or_create(&labels).set(i64::from(gates.enabled(gate.gate)));
+    }
+    metrics.single_counter(&VALIDATION_MISMATCHES);
+    metrics.single_counter(&VALIDATION_PANICS);
+    register_own_counts(metrics);
+}
+
+/// Registers the numbers of declared and hidden metrics.
+fn register_own_counts(metrics: &Arc<Metrics>) {
+    let registered = metrics.counter::<Labels>(&REGISTERED);
+    let hidden = metrics.single_counter(&HIDDEN);
+    metrics.single_counter(&DISABLED);
+    let counted = Arc::downgrade(metrics);
+    metrics.collect_with(move || {
+        let Some(metrics) = counted.upgrade() else { return };
+        let declared = metrics.declared();
+        raise(&hidden, declared.iter().filter(|family| family.is_hidden()).count() as u64);
+        for stability in [Stability::Alpha, Stability::Beta, Stability::Stable] {
+            let of_class = declared.iter().filter(|family| family.stability == stability);
+            let mut versions: Vec<Option<u32>> = of_class.map(|family| family.deprecated).collect();
+            versions.sort_unstable();
+            for same in versions.chunk_by(|a, b| a == b) {
+                let deprecated = same.first().copied().flatten();
+                let labels = vec![
+                    ("stability_level", stability.as_str().to_owned()),
+                    ("deprecated_version", deprecated.map_or_else(String::new, |minor| format!("1.{minor}"))),
+                ];
+                raise(&registered.get_or_create(&labels).clone(), same.len() as u64);
+            }
+        }
+    });
+}

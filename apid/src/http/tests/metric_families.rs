@@ -1,0 +1,205 @@
+//! The families of `/metrics` compared with `docs/metrics.csv`, the table of the families of the reference.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use http_body_util::BodyExt as _;
+use serde_json::json;
+
+use super::{MAPS, Server, map};
+
+const TABLE: &str = include_str!("../../../../docs/metrics.csv");
+
+/// Families of parts that this server does not have: listener, garbage collector, authd.
+const OF_OTHER_PARTS: [&str; 3] =
+    ["apiserver_tls_handshake_errors_total", "apid_serving_certificate_expiration", "workqueue_"];
+
+/// A row of the table.
+struct Row<'a> {
+    family: &'a str,
+    kind: &'a str,
+    stability: &'a str,
+    labels: BTreeSet<&'a str>,
+    state: &'a str,
+    note: &'a str,
+}
+
+fn rows() -> Vec<Row<'static>> {
+    let row = |line: &'static str| {
+        let fields: Vec<&str> = line.split(',').collect();
+        let [family, kind, stability, labels, state, note] = fields[..] else { panic!("{line}") };
+        let labels = labels.split('|').filter(|label| !label.is_empty()).collect();
+        Row { family, kind, stability, labels, state, note }
+    };
+    TABLE.lines().skip(1).map(row).collect()
+}
+
+/// A family of a text: type, stability, labels without `le`, and bounds.
+#[derive(Default)]
+struct Family {
+    kind: String,
+    stability: String,
+    labels: BTreeSet<String>,
+    bounds: Vec<String>,
+}
+
+fn families(text: &str) -> BTreeMap<String, Family> {
+    let mut families: BTreeMap<String, Family> = BTreeMap::new();
+    let mut current = String::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap();
+            let stability = help.split(']').next().unwrap().trim_start_matches('[').to_owned();
+            families.entry(name.to_owned()).or_default().stability = stability;
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            current = name.to_owned();
+            families.entry(current.clone()).or_default().kind = kind.to_owned();
+        } else if let Some((_, rest)) = line.split_once('{') {
+            let family = families.get_mut(&current).unwrap();
+            for label in rest.rsplit_once('}').unwrap().0.split("\",") {
+                let (name, value) = label.split_once("=\"").unwrap();
+                if name != "le" {
+                    family.labels.insert(name.to_owned());
+                } else if !family.bounds.contains(&value.trim_end_matches('"').to_owned()) {
+                    family.bounds.push(value.trim_end_matches('"').to_owned());
+                }
+            }
+        }
+    }
+    families
+}
+
+/// Sends requests that use every family without a failure.
+async fn use_all(server: &Server) {
+    assert_eq!(server.post(MAPS, map("one", "1")).await.code, 201);
+    assert_eq!(server.merge(&format!("{MAPS}/one"), json!({"data": {"k": "2"}})).await.code, 200);
+    let version = server.get(&format!("{MAPS}/one")).await.json()["metadata"]["resourceVersion"].clone();
+    let version = version.as_str().unwrap();
+    assert_eq!(server.get(MAPS).await.code, 200);
+    assert_eq!(server.get(&format!("{MAPS}?resourceVersion={version}")).await.code, 200);
+    let exact = format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=Exact");
+    assert_eq!(server.get(&exact).await.code, 200);
+    assert_eq!(server.get("/api/v1/componentstatuses").await.code, 200);
+    let options = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let watch = server.open("GET", &format!("{MAPS}?{options}"), &[], "".into()).await;
+    let mut body = watch.into_body();
+    for _ in 0..2 {
+        body.frame().await.unwrap().unwrap();
+    }
+}
+
+async fn scrape(server: &Server, path: &str) -> BTreeMap<String, Family> {
+    families(&String::from_utf8(server.get(path).await.body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn families_of_table_are_served_with_type_stability_and_labels_of_reference() {
+    let server = Server::start_with_gates("WatchList=true").await;
+    use_all(&server).await;
+    let (mut served, slis) = (scrape(&server, "/metrics").await, {
+        server.get("/readyz").await;
+        scrape(&server, "/metrics/slis").await
+    });
+    served.extend(slis);
+    let mut problems = Vec::new();
+    let is_elsewhere = |name: &str| OF_OTHER_PARTS.iter().any(|part| name.starts_with(part));
+    for row in rows() {
+        let is_expected = matches!(row.state, "served" | "own" | "slis")
+            && !row.note.starts_with("after ")
+            && !is_elsewhere(row.family);
+        match served.get(row.family) {
+            None if is_expected => problems.push(format!("{} is not served", row.family)),
+            None => {}
+            Some(_) if row.state == "absent" => problems.push(format!("{} is served", row.family)),
+            Some(family) => {
+                let labels: BTreeSet<&str> = family.labels.iter().map(String::as_str).collect();
+                if (family.kind.as_str(), family.stability.as_str()) != (row.kind, row.stability) {
+                    problems.push(format!("{}: {} {}", row.family, family.stability, family.kind));
+                }
+                if labels != row.labels {
+                    problems.push(format!("{}: labels {labels:?} instead of {:?}", row.family, row.labels));
+                }
+            }
+        }
+    }
+    let known: BTreeSet<&str> = rows().iter().map(|row| row.family).collect();
+    let declared = server.server_state.metrics.declared();
+    let unlisted = served.keys().map(String::as_str).chain(declared.iter().map(|family| family.name));
+    problems.extend(
+        unlisted
+            .filter(|name| !known.contains(name))
+            .map(|name| format!("{name} is not in docs/metrics.csv")),
+    );
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[tokio::test]
+async fn every_declared_family_has_a_sample_after_its_use() {
+    let server = Server::start_with_gates("WatchList=true").await;
+    use_all(&server).await;
+    let served = scrape(&server, "/metrics").await;
+    let rare: BTreeSet<&str> =
+        rows().iter().filter(|row| row.note.starts_with("after ")).map(|row| row.family).collect();
+    let declared = server.server_state.metrics.declared();
+    let unused: Vec<&str> = declared
+        .iter()
+        .map(|family| family.name)
+        .filter(|name| !served.contains_key(*name) && !rare.contains(name))
+        .collect();
+    assert!(unused.is_empty(), "declared and never served: {unused:?}");
+}
+
+#[tokio::test]
+async fn stable_histograms_have_buckets_of_reference() {
+    let server = Server::start().await;
+    use_all_without_watch_list(&server).await;
+    let served = scrape(&server, "/metrics").await;
+    let durations = "0.005 0.025 0.05 0.1 0.2 0.4 0.6 0.8 1 1.25 1.5 2 3 4 5 6 8 10 15 20 30 45 60 +Inf";
+    for (family, bounds) in [
+        ("apiserver_request_duration_seconds", durations),
+        ("apiserver_request_sli_duration_seconds", durations),
+        ("apiserver_response_sizes", "1000 10000 100000 1e+06 1e+07 1e+08 1e+09 +Inf"),
+        ("apiserver_admission_controller_admission_duration_seconds", "0.005 0.025 0.1 0.5 1 2.5 +Inf"),
+        ("apiserver_admission_step_admission_duration_seconds", "0.005 0.025 0.1 0.5 1 2.5 +Inf"),
+    ] {
+        assert_eq!(served[family].bounds.join(" "), bounds, "{family}");
+    }
+}
+
+async fn use_all_without_watch_list(server: &Server) {
+    assert_eq!(server.post(MAPS, map("one", "1")).await.code, 201);
+    assert_eq!(server.get(&format!("{MAPS}/one")).await.code, 200);
+}
+
+#[tokio::test]
+async fn in_flight_and_long_running_requests_are_gauges() {
+    let server = Server::start().await;
+    let lines = |text: &str, begin: &str| -> Vec<String> {
+        text.lines().filter(|line| line.starts_with(begin)).map(str::to_owned).collect()
+    };
+    let watch = server.open("GET", &format!("{MAPS}?watch=1"), &[], "".into()).await;
+    let text = String::from_utf8(server.get("/metrics").await.body.to_vec()).unwrap();
+    let open = r#"apiserver_longrunning_requests{verb="WATCH",group="",version="v1",resource="configmaps",subresource="",scope="namespace",component="apiserver"}"#;
+    assert_eq!(lines(&text, open), [format!("{open} 1")]);
+    assert_eq!(
+        lines(&text, r#"apiserver_current_inflight_requests{request_kind="readOnly"}"#),
+        [r#"apiserver_current_inflight_requests{request_kind="readOnly"} 1"#]
+    );
+    drop(watch);
+    let text = String::from_utf8(server.get("/metrics").await.body.to_vec()).unwrap();
+    assert_eq!(lines(&text, open), [format!("{open} 0")]);
+}
+
+#[tokio::test]
+async fn feature_gates_are_metrics_with_state_and_stage() {
+    let server = Server::start_with_gates("AllAlpha=true,WatchList=true").await;
+    let text = String::from_utf8(server.get("/metrics").await.body.to_vec()).unwrap();
+    for line in [
+        r#"kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1"#,
+        r#"kubernetes_feature_enabled{name="StorageVersionAPI",stage="ALPHA"} 1"#,
+        r#"kubernetes_feature_enabled{name="DeclarativeValidationTakeover",stage="BETA"} 0"#,
+        r#"kubernetes_feature_enabled{name="DryRun",stage=""} 1"#,
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+    }
+}

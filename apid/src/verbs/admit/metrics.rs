@@ -1,0 +1,79 @@
+//! Metrics of admission: the duration of each plugin and of each phase.
+//!
+//! # Contract
+//!
+//! The handles of a series are looked up once, so that an admission of a known series allocates nothing.
+
+use std::collections::HashMap;
+
+use admission::{Operation, Phase, PhaseTiming, TimingObserver};
+use parking_lot::RwLock;
+use serving::metrics::{Definition, Histogram, Histograms, Metrics, Stability};
+
+const PLUGIN: Definition = Definition::new(
+    "apiserver_admission_controller_admission_duration_seconds",
+    Stability::Stable,
+    "Duration of a phase of an admission plugin in seconds, by plugin, operation, phase and rejection",
+);
+const STEP: Definition = Definition::new(
+    "apiserver_admission_step_admission_duration_seconds",
+    Stability::Stable,
+    "Duration of a phase of all admission plugins together in seconds, by operation, phase and rejection",
+);
+
+/// Upper limits of the buckets in seconds.
+const BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
+
+/// The key of a series; an empty name stands for all plugins together.
+type Series = (&'static str, Phase, Operation, bool);
+type Labels = Vec<(&'static str, &'static str)>;
+
+/// Metrics of the admission plugins.
+pub(in crate::verbs) struct AdmissionMetrics {
+    plugins: Histograms<Labels>,
+    steps: Histograms<Labels>,
+    used: RwLock<HashMap<Series, Histogram>>,
+}
+
+impl AdmissionMetrics {
+    /// Registers the metrics.
+    pub(in crate::verbs) fn new(metrics: &Metrics) -> Self {
+        AdmissionMetrics {
+            plugins: metrics.histogram(&PLUGIN, BUCKETS),
+            steps: metrics.histogram(&STEP, BUCKETS),
+            used: RwLock::default(),
+        }
+    }
+
+    fn observe(&self, name: &'static str, timing: PhaseTiming) {
+        let PhaseTiming { phase, operation, is_rejected, took } = timing;
+        let series = (name, phase, operation, is_rejected);
+        if let Some(histogram) = self.used.read().get(&series) {
+            return histogram.observe(took.as_secs_f64());
+        }
+        let mut labels = vec![
+            ("operation", operation.as_str()),
+            ("rejected", if is_rejected { "true" } else { "false" }),
+            ("type", if phase == Phase::Mutating { "admit" } else { "validate" }),
+        ];
+        let histogram = match name {
+            "" => self.steps.get_or_create(&labels).clone(),
+            name => {
+                labels.insert(0, ("name", name));
+                self.plugins.get_or_create(&labels).clone()
+            }
+        };
+        histogram.observe(took.as_secs_f64());
+        self.used.write().insert(series, histogram);
+    }
+}
+
+impl TimingObserver for AdmissionMetrics {
+    fn observe_plugin(&self, name: &'static str, timing: PhaseTiming) {
+        self.observe(name, timing);
+    }
+
+    fn observe_step(&self, timing: PhaseTiming) {
+        self.observe("", timing);
+    }
+}

@@ -1,0 +1,72 @@
+//! Arrays in JSON lines: `tracing` writes the value of a list as text.
+//!
+//! # Contract
+//!
+//! The fields of [`ARRAY_FIELDS`] have JSON arrays as values in every line; all other fields keep their values.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+/// Fields whose values are lists of text.
+const ARRAY_FIELDS: [&str; 5] = ["authentication", "authorization", "authn", "authz", "files"];
+
+/// Writes lines with arrays to standard error.
+#[derive(Debug, Default)]
+pub(super) struct ArrayWriter;
+
+impl Write for ArrayWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(line) {
+            Ok(text) => io::stderr().write_all(with_arrays(text).as_bytes())?,
+            Err(_) => io::stderr().write_all(line)?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// Replaces texts that contain lists by arrays.
+fn with_arrays(line: &str) -> Cow<'_, str> {
+    let mut text = Cow::Borrowed(line);
+    for field in ARRAY_FIELDS {
+        // A quotation mark within a value is escaped, so that this text is a key.
+        let key = format!(",\"{field}\":");
+        let replaced = text.split_once(&key).and_then(|(before, rest)| {
+            let (array, after) = take_array(rest)?;
+            Some(format!("{before}{key}{array}{after}"))
+        });
+        if let Some(replaced) = replaced {
+            text = Cow::Owned(replaced);
+        }
+    }
+    text
+}
+
+/// Reads a JSON text with a list at the begin, and returns the list and the rest.
+fn take_array(text: &str) -> Option<(String, &str)> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<String>();
+    let list = values.next()?.ok()?;
+    let after = text.get(values.byte_offset()..)?;
+    let array: Vec<String> = serde_json::from_str(&list).ok()?;
+    Some((serde_json::to_string(&array).ok()?, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_fields_are_arrays_in_json_lines() {
+        for (line, expected) in [
+            (r#"{"a":1,"files":"[\"x\", \"y\"]","b":2}"#, r#"{"a":1,"files":["x","y"],"b":2}"#),
+            (r#"{"a":1,"authn":"[]"}"#, r#"{"a":1,"authn":[]}"#),
+            (r#"{"a":1,"other":"[\"x\"]"}"#, r#"{"a":1,"other":"[\"x\"]"}"#),
+            (r#"{"a":",\"files\":\"[]\"","b":2}"#, r#"{"a":",\"files\":\"[]\"","b":2}"#),
+        ] {
+            assert_eq!(with_arrays(line), expected);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Metrics of both processes, failed TLS handshakes, SIGHUP, rotation of the audit log, the service manager.
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::harness::{Client, ControlPlane, DEADLINE, Options, eventually};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn pid_of(id: u32) -> Pid {
+    i32::try_from(id).ok().and_then(Pid::from_raw).expect("a process id")
+}
+
+/// Sends text without TLS to a port; the server closes the connection.
+async fn send_plain_text(port: u16) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("apid listens");
+    let peer = stream.local_addr().expect("an address").to_string();
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("the bytes are sent");
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest).await;
+    peer
+}
+
+#[tokio::test]
+async fn families_of_metrics_table_are_served_by_both_processes() {
+    let plane = ControlPlane::start(Options::default()).await;
+    let admin = plane.admin();
+    let maps = json!({"metadata": {"name": "one"}});
+    admin.post(MAPS, &maps).await.expect(201);
+    admin.get(&format!("{MAPS}/one")).await.expect(200);
+    plane.user("carol").get(MAPS).await.expect(403);
+    let table = include_str!("../../docs/metrics.csv");
+    // Families of feature gates that are off, and of requests that this test does not send.
+    let unused = [
+        "apiserver_watch_list_duration_seconds",
+        "apiserver_requested_deprecated_apis",
+        "apiserver_watch_cache_read_wait_seconds",
+        "apiserver_storage_list_",
+    ];
+    let missing = eventually("all families are served", || async {
+        let text = admin.get("/metrics").await.text() + &admin.get("/metrics/slis").await.text();
+        let is_served = |family: &str| text.contains(&format!("\n# TYPE {family} "));
+        let rows = table.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
+        let missing: Vec<String> = rows
+            .filter(|row| row[4] != "absent" && !row[5].starts_with("after "))
+            .filter(|row| !unused.iter().any(|part| row[0].starts_with(part)) && !is_served(row[0]))
+            .map(|row| row[0].to_owned())
+            .collect();
+        // A family without labels begins the text without a line end.
+        missing.is_empty().then_some(missing)
+    })
+    .await;
+    assert!(missing.is_empty());
+    plane.user("carol").get("/metrics/slis").await.expect(403);
+}
+
+#[tokio::test]
+async fn failed_tls_handshake_is_logged_with_peer_and_counted() {
+    let plane = ControlPlane::start(Options::default()).await;
+    let admin = plane.admin();
+    let peer = send_plain_text(admin.port()).await;
+    eventually("the log names the peer", || async {
+        let log = plane.log();
+        log.lines().any(|line| line.contains("tls handshake failed") && line.contains(&peer)).then_some(())
+    })
+    .await;
+    let text = admin.get("/metrics").await.text();
+    assert!(text.contains("\napiserver_tls_handshake_errors_total 1\n"), "{text}");
+}
+
+#[tokio::test]
+async fn sighup_reopens_audit_log_and_ends_no_process() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (path, renamed) = (dir.path().join("audit.log"), dir.path().join("audit.log.1"));
+    let plane =
+        ControlPlane::start(Options::default().flag(&format!("--audit-log-path={}", path.display()))).await;
+    let (admin, authd) = (plane.admin(), plane.authd_pids());
+    admin.post(MAPS, &json!({"metadata": {"name": "before"}})).await.expect(201);
+    fs::rename(&path, &renamed).expect("the file is renamed");
+    for process in [plane.pid(), authd[0]] {
+        kill_process(pid_of(process), Signal::HUP).expect("a signal");
+    }
+    eventually("the audit log is reopened", || async { path.exists().then_some(()) }).await;
+    admin.post(MAPS, &json!({"metadata": {"name": "after"}})).await.expect(201);
+    eventually("the new file has the event", || async {
+        fs::read_to_string(&path).ok()?.contains("configmaps").then_some(())
+    })
+    .await;
+    assert!(fs::read_to_string(&renamed).expect("the old file").contains("configmaps"));
+    assert_eq!(plane.authd_pids(), authd, "authd runs on");
+}
+
+#[tokio::test]
+async fn audit_log_is_rotated_by_size_and_limited_in_number() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("audit.log");
+    let options = Options::default()
+        .flag(&format!("--audit-log-path={}", path.display()))
+        .flag("--audit-log-maxsize=1")
+        .flag("--audit-log-maxbackup=1")
+        .flag("--audit-log-maxage=1")
+        .flag("--audit-log-compress");
+    let plane = ControlPlane::start(options).await;
+    let admin = plane.admin();
+    let agent = "x".repeat(60_000);
+    for _ in 0..60 {
+        let headers = [("user-agent", agent.as_str())];
+        admin.request("GET", MAPS, &headers, b"").await.expect(200);
+    }
+    eventually("one compressed file remains", || async {
+        let names: Vec<String> = fs::read_dir(dir.path())
+            .expect("the folder")
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|name| name != "audit.log")
+            .collect();
+        let is_rotated = |name: &String| name.starts_with("audit-20") && name.ends_with(".log.gz");
+        (names.len() == 1 && names.iter().all(is_rotated)).then_some(())
+    })
+    .await;
+}
+
+/// A process that is killed when the test ends.
+struct KillOnDrop(Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn service_manager_is_notified_of_start_reload_and_stop() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let socket = dir.path().join("notify");
+    let notifications = UnixDatagram::bind(&socket).expect("a socket");
+    notifications.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    let next = || {
+        let mut bytes = [0; 512];
+        let length = notifications.recv(&mut bytes).expect("a notification");
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    let plane = ControlPlane::stopped(Options::default());
+    let mut command = plane.command();
+    command.env("NOTIFY_SOCKET", &socket).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let running = KillOnDrop(command.spawn().expect("apid starts"));
+    assert!(next().starts_with("READY=1\n"));
+    let port = fs::read_to_string(plane.data_dir().join("apid.port")).expect("the port");
+    let client = Client::new(port.trim().parse().expect("a number"), None);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let ready = runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(10), client.get("/readyz")).await.expect("a response")
+    });
+    assert_eq!(ready.status, 200, "READY=1 is sent when readyz passes");
+    kill_process(pid_of(running.0.id()), Signal::HUP).expect("a signal");
+    let reloading = next();
+    assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
+    assert!(next().starts_with("READY=1\n"));
+    kill_process(pid_of(running.0.id()), Signal::TERM).expect("a signal");
+    assert!(next().starts_with("STOPPING=1\n"));
+}
