@@ -190,6 +190,16 @@ impl Strategy for Pod {
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
+
+    fn row_conditions(&self, object: &Object) -> Vec<Value> {
+        let phase = object.text("status.phase");
+        let message = match phase {
+            "Succeeded" => "The pod has completed successfully.",
+            "Failed" => "The pod failed.",
+            _ => return Vec::new(),
+        };
+        vec![json!({"type": "Completed", "status": "True", "reason": phase, "message": message})]
+    }
 }
 
 static TABLE: Table = Table {
