@@ -239,3 +239,21 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
         json!(gates),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_of_finished_pod_has_condition_completed() {
+        for (phase, reason) in
+            [("Running", None), ("Succeeded", Some("Succeeded")), ("Failed", Some("Failed")), ("", None)]
+        {
+            let pod = Object::from_value(json!({"status": {"phase": phase}})).unwrap();
+            let conditions = Pod.row_conditions(&pod);
+            let found = conditions.first().map(|condition| (&condition["type"], &condition["reason"]));
+            let found = found.map(|(kind, reason)| (kind.as_str(), reason.as_str()));
+            assert_eq!(found, reason.map(|reason| (Some("Completed"), Some(reason))), "{phase}");
+        }
+    }
+}
