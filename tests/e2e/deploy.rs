@@ -72,6 +72,7 @@ async fn deploy_up_starts_server_and_prints_usage() {
         let mut up = UpScript::start(preset, &data, &["--v=1"]);
         let lines = up.read_until("Ctrl-C").join("\n");
         assert!(lines.contains("ready at https://127.0.0.1:") && lines.contains(word), "{lines}");
+        assert!(lines.contains(r"a\ folder/"), "printed paths are quoted: {lines}");
 
         let read = |name: &str| std::fs::read_to_string(data.join(name)).expect("a file");
         let config = read("admin.kubeconfig");

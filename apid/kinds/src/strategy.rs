@@ -4,6 +4,7 @@ use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::user::UserInfo;
+use serde_json::Value;
 
 use crate::{BindingAction, Context, Conversion, Table, Translation, UnenforcedKind};
 
@@ -236,6 +237,11 @@ pub trait Strategy: Send + Sync {
     /// Columns of the Table representation; None for Name and Created At.
     fn table(&self) -> Option<&'static Table> {
         None
+    }
+
+    /// Conditions of the Table row of an object: clients can hide completed objects.
+    fn row_conditions(&self, _object: &Object) -> Vec<Value> {
+        Vec::new()
     }
 }
 

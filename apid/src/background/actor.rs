@@ -15,7 +15,7 @@ use crate::server_state::{Collection, ServedKinds, ServerState};
 use crate::verbs::deletion::options::DeleteOptions;
 use crate::verbs::options::{ListOptions, WriteOptions};
 use crate::verbs::patch::{self, Patch};
-use crate::verbs::{self, Call, DeleteResult, Payload, WriteResult};
+use crate::verbs::{self, BatchLimits, Call, DeleteResult, Payload, WriteResult};
 
 /// The identity of the API server itself.
 const APISERVER: &str = "system:apiserver";
@@ -139,7 +139,8 @@ impl Actor {
     ) -> Result<(), Status> {
         let action = self.begin("deletecollection", target);
         let list_options = ListOptions::default();
-        let result = verbs::delete_collection(&action.call(), &list_options, options, concurrency).await;
+        let limits = BatchLimits { concurrency, begin_until: None };
+        let result = verbs::delete_collection(&action.call(), &list_options, options, limits).await;
         action.end(result.map(drop), 200).await
     }
 

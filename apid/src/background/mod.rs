@@ -18,6 +18,7 @@ mod condition;
 mod definitions;
 mod expiry;
 mod garbage;
+mod history;
 pub mod namespaces;
 mod policy_writes;
 mod publishers;
@@ -38,16 +39,19 @@ pub use publishers::publish;
 /// - `own_accounts`: each controller writes as its own service account.
 /// - `collect_garbage`: the garbage collector runs.
 /// - `event_ttl`: time after its last write at which an Event is deleted; zero means never.
+/// - `history_retention`: time for which old revisions are readable.
 pub fn start(
     server_state: &Arc<ServerState>,
     own_accounts: bool,
     collect_garbage: bool,
     event_ttl: Duration,
+    history_retention: Duration,
 ) {
     if collect_garbage {
         tokio::spawn(garbage::run(server_state.clone(), own_accounts));
     }
     tokio::spawn(expiry::run(server_state.clone(), event_ttl));
+    tokio::spawn(history::run(server_state.clone(), history_retention));
     tokio::spawn(namespaces::run(server_state.clone(), own_accounts));
     tokio::spawn(quota::run(server_state.clone(), own_accounts));
     tokio::spawn(service_accounts::run(server_state.clone(), own_accounts));

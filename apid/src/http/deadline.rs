@@ -19,6 +19,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
+use apimachinery::duration;
+use apimachinery::field::quote;
 use apimachinery::status::Status;
 use bytes::Bytes;
 use http_body::Frame;
@@ -27,7 +29,64 @@ use serving::body::{Body, BodyError};
 use tokio::task::AbortHandle;
 
 use super::chunks::ChunkSource;
+use super::query::Query;
+use super::request_info::RequestInfo;
 use super::response_chunks::{ChunkProducer, ResponseChunks};
+
+/// Time that remains for the response when work in batches ends.
+const MAX_RESPONSE_RESERVE: Duration = Duration::from_secs(2);
+
+/// The time that a request may take.
+#[derive(Clone, Debug)]
+pub(super) struct TimeLimit {
+    /// Monotonic time of the beginning.
+    started: Duration,
+    /// The smaller of the server's timeout and the `timeout` of the query.
+    pub(super) time: Duration,
+    /// 400 for an invalid `timeout`.
+    invalid: Option<Box<Status>>,
+}
+
+impl TimeLimit {
+    /// Reads the limit of a request that begins now. `maximum` is the timeout of the server.
+    ///
+    /// Long-running requests have no `timeout` parameter.
+    pub(super) fn of(clock: &dyn Clock, query: &Query, info: &RequestInfo, maximum: Duration) -> Self {
+        let started = clock.monotonic();
+        let text = if info.is_long_running() { "" } else { query.text("timeout") };
+        let (time, invalid) = match duration::parse_nanos(text) {
+            _ if text.is_empty() => (maximum, None),
+            // Zero and negative durations mean the timeout of the server.
+            Ok(nanos) => {
+                let time = u64::try_from(nanos).ok().filter(|nanos| *nanos > 0).map(Duration::from_nanos);
+                (time.map_or(maximum, |time| time.min(maximum)), None)
+            }
+            Err(_) => {
+                let text = format!(
+                    "invalid timeout specified in the request URL - time: invalid duration {}",
+                    quote(text)
+                );
+                (maximum, Some(Box::new(Status::bad_request(text))))
+            }
+        };
+        TimeLimit { started, time, invalid }
+    }
+
+    /// Rejects an invalid `timeout` parameter.
+    ///
+    /// # Errors
+    ///
+    /// 400 with the text of the parameter.
+    pub(super) fn check(&self) -> Result<(), Status> {
+        self.invalid.as_ref().map_or(Ok(()), |status| Err((**status).clone()))
+    }
+
+    /// Returns the monotonic time after which work in batches ends, so that the response reports its progress in time.
+    pub(super) fn end_of_batches(&self) -> Duration {
+        let reserve = (self.time / 10).min(MAX_RESPONSE_RESERVE);
+        self.started + self.time.saturating_sub(reserve)
+    }
+}
 
 /// The time budget of a request, from its beginning.
 pub(super) struct RequestDeadline<'a> {

@@ -18,7 +18,7 @@ use serving::server::{ConnectionInfo, Handler};
 use tracing::Instrument as _;
 
 use super::body::RequestBody;
-use super::deadline::{self, RequestDeadline};
+use super::deadline::{self, RequestDeadline, TimeLimit};
 use super::execution::{self, AuthorizedRequest, Executor};
 use super::metrics::RequestOutcome;
 use super::negotiate;
@@ -73,16 +73,18 @@ impl Api {
     ) -> Response<Body> {
         let server_state = &self.server_state;
         let header_credentials = server_state.auth.take_credentials(&mut head.headers, &server_state.names);
-        let time = RequestDeadline::begin(&*server_state.clock, server_state.request_timeout);
         let audit_id = audit_id(&head, server_state);
         let query = Query::parse(head.uri.query());
         let compression = server_state.gates.enabled(serving::gates::Gate::ApiResponseCompression);
         let response_options = ResponseOptions::new(&head.headers, &query, compression);
         let info = RequestInfo::resolve(&head.method, head_limits::path_within_limit(&head.uri), &query);
+        let time_limit = TimeLimit::of(&*server_state.clock, &query, &info, server_state.request_timeout);
+        let time = RequestDeadline::begin(&*server_state.clock, time_limit.time);
         let kinds = server_state.kinds();
         let resource = resource_of(&kinds, &info);
         let context = Arc::new(RequestContext {
             response_options,
+            time_limit,
             info,
             resource,
             kinds,
@@ -160,7 +162,7 @@ impl Api {
     async fn run_with_timeout(&self, context: &Arc<RequestContext>, body: RequestBody) -> ApiResponse {
         // Boxed, so that the combinators below move a pointer and not the large future of a verb.
         let work = AssertUnwindSafe(Box::pin(self.run(context, body))).catch_unwind();
-        let result = match tokio::time::timeout(self.server_state.request_timeout, work).await {
+        let result = match tokio::time::timeout(context.time_limit.time, work).await {
             Ok(Ok(result)) => result,
             Ok(Err(_panic)) => {
                 // The panic hook has logged the message and the location.
@@ -182,6 +184,7 @@ impl Api {
 
     async fn run(&self, context: &Arc<RequestContext>, body: RequestBody) -> Result<ApiResponse, Status> {
         context.query.check()?;
+        context.time_limit.check()?;
         head_limits::check_path(&context.head.uri)?;
         head_limits::check(context.head.version, &context.head.headers, &context.header_credentials)?;
         let credentials = Credentials {

@@ -287,12 +287,19 @@ impl Representation {
     /// Makes a Table row. The cells come from the stored version, whatever version the `object` field has.
     fn row(&self, object: Object, version: &str) -> Result<Value, Status> {
         let cells = self.resource.kind.table().cells(&object, &*self.server_state.clock);
+        let conditions = self.resource.kind.strategy().row_conditions(&object);
         let object_field = match self.include {
             Include::None => Value::Null,
             Include::Metadata => self.partial(self.converted(object)?, version),
             Include::Object => self.converted(object)?.into_value(),
         };
-        Ok(json!({"cells": cells, "object": object_field}))
+        let mut row = json!({"cells": cells, "object": object_field});
+        if !conditions.is_empty()
+            && let Value::Object(fields) = &mut row
+        {
+            fields.insert("conditions".to_owned(), Value::Array(conditions));
+        }
+        Ok(row)
     }
 
     /// Converts a stored object to the represented version. Protobuf has no field names.

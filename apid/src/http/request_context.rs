@@ -14,6 +14,7 @@ use kinds::Resource;
 use parking_lot::Mutex;
 use serving::server::ConnectionInfo;
 
+use super::deadline::TimeLimit;
 use super::head_limits;
 use super::in_flight::{self, too_many_requests};
 use super::metrics::ActiveRequest;
@@ -43,6 +44,8 @@ pub(super) struct RequestContext {
     /// The kind that the path names; None for non-resource paths and unknown kinds.
     pub(super) resource: Option<Arc<Resource>>,
     pub(super) connection: Arc<ConnectionInfo>,
+    /// The time that the request may take.
+    pub(super) time_limit: TimeLimit,
     /// The request ID in logs, audit events and calls to authd.
     pub(super) id: String,
     /// Encoding options of the response.

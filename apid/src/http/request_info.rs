@@ -49,6 +49,13 @@ pub(super) struct RequestInfo {
 }
 
 impl RequestInfo {
+    /// Whether the request has no request timeout: watches, and streams to and from pods.
+    pub(super) fn is_long_running(&self) -> bool {
+        let attributes = &self.attributes;
+        attributes.verb == "watch"
+            || matches!(attributes.subresource.as_str(), "attach" | "exec" | "log" | "portforward" | "proxy")
+    }
+
     /// Parses a request.
     pub(super) fn resolve(method: &Method, path: &str, query: &Query) -> Self {
         let plain = |malformed, segments: Vec<Cow<'_, str>>| RequestInfo {

@@ -20,7 +20,7 @@ use crate::server_state::Collection;
 use crate::verbs::deletion::options::DeleteOptions;
 use crate::verbs::options::{RawWriteOptions, WriteOptions};
 use crate::verbs::patch::Patch;
-use crate::verbs::{self, Call, DeleteResult, WatchStart, WriteResult};
+use crate::verbs::{self, BatchLimits, Call, DeleteResult, DeletedCollection, WatchStart, WriteResult};
 
 /// Handles a resource request.
 pub(super) async fn handle(
@@ -241,7 +241,11 @@ async fn patch(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result
     let content_type = super::negotiate::media_type(context.head.headers.get(header::CONTENT_TYPE));
     let is_cbor =
         context.encoding_support().cbor && content_type.as_deref() == Some("application/apply-patch+cbor");
-    let kind = if is_cbor { verbs::patch::Kind::Apply } else { Patch::kind(content_type.as_deref())? };
+    let kind = if is_cbor {
+        verbs::patch::Kind::Apply
+    } else {
+        Patch::kind(content_type.as_deref(), call.collection.served.is_custom())?
+    };
     let negotiated = context.accept_for(call, Offer::Object)?;
     let representation = context.represent(call, negotiated)?;
     let options = context.write_options();
@@ -286,8 +290,16 @@ async fn delete_collection(
     let representation = context.represent(call, negotiated)?;
     let which = params::list_options(&context.query, &context.info)?;
     let options = context.delete_options(body)?;
-    let listed = verbs::delete_collection(call, &which, &options, call.server_state.delete_workers).await?;
-    Ok(ApiResponse::list(representation.list(listed)?, negotiated.format))
+    let limits = BatchLimits {
+        concurrency: call.server_state.delete_workers,
+        begin_until: Some(context.time_limit.end_of_batches()),
+    };
+    match verbs::delete_collection(call, &which, &options, limits).await? {
+        DeletedCollection::Objects(listed) => {
+            Ok(ApiResponse::list(representation.list(listed)?, negotiated.format))
+        }
+        DeletedCollection::Status(status) => Ok(ApiResponse::status(*status, negotiated.format)),
+    }
 }
 
 /// Handles a request for a review kind; the only verb is create.

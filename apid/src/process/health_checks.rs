@@ -25,6 +25,24 @@ pub(super) struct Progress {
     pub(super) stopping: AtomicBool,
 }
 
+/// The start-up steps of Kubernetes that apid also has, in the order of Kubernetes. The steps complete with the start-up
+/// objects.
+const HOOKS_BEFORE_NAMESPACES: &[&str] = &[
+    "start-apiserver-admission-initializer",
+    "generic-apiserver-start-informers",
+    "start-apiextensions-informers",
+    "start-apiextensions-controllers",
+    "crd-informer-synced",
+];
+const HOOKS_BEFORE_POLICY: &[&str] =
+    &["start-cluster-authentication-info-controller", "start-legacy-token-tracking-controller"];
+const HOOKS_AFTER_POLICY: &[&str] = &[
+    "scheduling/bootstrap-system-priority-classes",
+    "priority-and-fairness-config-producer",
+    "bootstrap-controller",
+    "kube-apiserver-autoregistration",
+];
+
 /// A health endpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Endpoint {
@@ -75,8 +93,15 @@ impl HealthSources<'_> {
                 check().or_else(|reason| if is_ignored() { Ok(()) } else { Err(reason) })
             })
         };
+        let objects = || self.progress_check(|progress| &progress.objects, "the start-up objects");
+        for name in HOOKS_BEFORE_NAMESPACES {
+            checks = hook(checks, name, objects());
+        }
         let namespaces = self.progress_check(|progress| &progress.namespaces, "the built-in namespaces");
         checks = hook(checks, "start-system-namespaces-controller", namespaces);
+        for name in HOOKS_BEFORE_POLICY {
+            checks = hook(checks, name, objects());
+        }
         checks = hook(checks, "rbac/bootstrap-roles", self.policy_check(is_readyz));
         if is_readyz {
             let (auth, auth_of_notes) = (Arc::clone(self.auth), Arc::clone(self.auth));
@@ -89,9 +114,7 @@ impl HealthSources<'_> {
                 store.full_reason().map(warning).into_iter().collect()
             });
         }
-        let objects = || self.progress_check(|progress| &progress.objects, "the start-up objects");
-        for name in ["scheduling/bootstrap-system-priority-classes", "priority-and-fairness-config-producer"]
-        {
+        for name in HOOKS_AFTER_POLICY {
             checks = hook(checks, name, objects());
         }
         checks = checks.with("autoregister-completion", objects());

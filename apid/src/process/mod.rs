@@ -335,7 +335,13 @@ async fn start_background_work(
         progress.objects.store(true, Ordering::SeqCst);
     }));
     background::publish(server_state, accounts, config.published_config.clone());
-    background::start(server_state, accounts, config.garbage_collector, config.event_ttl);
+    background::start(
+        server_state,
+        accounts,
+        config.garbage_collector,
+        config.event_ttl,
+        config.history_retention,
+    );
     Ok(())
 }
 

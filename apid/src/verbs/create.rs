@@ -24,10 +24,6 @@ pub async fn create(
 ) -> Result<WriteResult, Status> {
     let (mut object, warnings) = call.decode(payload, options.field_validation)?;
     resolve_namespace(call, &mut object)?;
-    if !matches!(object.resource_version(), "" | "0") {
-        let text = "resourceVersion should not be set on objects to be created";
-        return Err(Status::failure(Reason::Unknown, text));
-    }
     insert(call, ProposedObject { object, warnings, applied: false }, options).await
 }
 
@@ -54,6 +50,7 @@ pub(super) async fn insert(
     let ProposedObject { mut object, mut warnings, applied } = wanted;
     let resource = &call.collection.resource;
     let ctx = call.context();
+    let sent_version = version_of_new_object(call, &object);
     if resource.kind.is_terminating() {
         let reason = "create not allowed while custom resource definition is terminating";
         return Err(Status::forbidden(&resource.group_resource, object.name(), reason));
@@ -94,8 +91,15 @@ pub(super) async fn insert(
                 Some(item) => return Err(already_exists(&call, item.value())),
                 None => {}
             }
+            if let Some(version) = sent_version {
+                new.set_meta("resourceVersion", version);
+            }
             warnings.extend(resource.kind.strategy().warnings(&new, None, &ctx));
             return Ok(WriteResult { created: true, object: ResponseObject::tree(new), warnings });
+        }
+        if sent_version.is_some() {
+            let text = "resourceVersion should not be set on objects to be created";
+            return Err(Status::failure(Reason::Unknown, text));
         }
         match call.server_state.store.commit(&key, Op::Create(kinds::entry::encode(&new))).await {
             Ok(committed) => {
@@ -109,6 +113,16 @@ pub(super) async fn insert(
             Err(error) => return Err(call.failure(error)),
         }
     }
+}
+
+/// Returns the resourceVersion with which a create is rejected when it commits. A dry run returns it to the client.
+///
+/// The version `0` and a malformed version count as absent, as in the reference. Updates and applies that create an
+/// object ignore the version.
+fn version_of_new_object(call: &Call<'_>, object: &Object) -> Option<String> {
+    let version = object.resource_version();
+    let is_rejected = version.parse::<u64>().is_ok_and(|version| version != 0);
+    (is_rejected && call.by.attributes().verb == "create").then(|| version.to_owned())
 }
 
 /// 409 for an existing name. The message mentions when the existing object is being deleted.

@@ -84,6 +84,11 @@ pub(super) fn decode(
     validation: FieldValidation,
     server_state: &ServerState,
 ) -> Result<(Object, Vec<String>), Status> {
+    // As in the reference, the findings for custom kinds and YAML begin with the duplicate keys.
+    let ordered_json = match &payload {
+        Payload::Json(bytes) if !resource.is_custom() => Some(*bytes),
+        _ => None,
+    };
     let has_stored_names = matches!(payload, Payload::Protobuf(_) | Payload::Object(_));
     let group_version =
         GroupVersion { group: resource.group_resource.group.clone(), version: version.to_owned() };
@@ -96,7 +101,7 @@ pub(super) fn decode(
     };
     let conformed = conformed.map_err(|error| wanted.mismatch(wanted.kind, &error.to_string()))?;
     let refuse = |why: String| wanted.mismatch(wanted.kind, &why);
-    let warnings = validation.report(&duplicates, &conformed.unknown, refuse)?;
+    let warnings = validation.report(&duplicates, &conformed.unknown, ordered_json, refuse)?;
     object.set_type(&wanted.api_version, wanted.kind);
     Ok((object, warnings))
 }
@@ -227,7 +232,7 @@ mod tests {
     fn unknown_and_duplicate_fields_follow_field_validation() {
         let (duplicates, unknown) = (vec!["data.a".to_owned()], vec!["extra".to_owned()]);
         let refuse = |why: String| CONFIG_MAP.mismatch(CONFIG_MAP.kind, &why);
-        let run = |validation: FieldValidation| validation.report(&duplicates, &unknown, refuse);
+        let run = |validation: FieldValidation| validation.report(&duplicates, &unknown, None, refuse);
         assert_eq!(run(FieldValidation::Ignore), Ok(Vec::new()));
         assert_eq!(
             run(FieldValidation::Warn).unwrap(),
@@ -241,5 +246,20 @@ mod tests {
                 r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: duplicate field "data.a", unknown field "extra""#
             )
         );
+    }
+
+    #[test]
+    fn strict_errors_of_json_follow_the_document() {
+        let json = br#"{"extra":{"x":1,"x":2},"data":{"a":"1","a":"2"},"odd":1,"odd":2}"#;
+        let duplicates = ["extra.x", "data.a", "odd"].map(str::to_owned);
+        let unknown = ["odd", "extra"].map(str::to_owned);
+        let report = |json| {
+            FieldValidation::Warn.report(&duplicates, &unknown, json, |why| CONFIG_MAP.mismatch("", &why))
+        };
+        assert_eq!(
+            report(Some(json.as_slice())).unwrap(),
+            [r#"unknown field "extra""#, r#"duplicate field "data.a""#, r#"unknown field "odd""#]
+        );
+        assert_eq!(report(None).unwrap().len(), 5);
     }
 }

@@ -85,11 +85,27 @@ impl From<Status> for DeleteError {
 }
 
 /// Deletes the object of the call if it is still at the revision of this item.
-pub(super) async fn delete_item(
+async fn delete_item(
     call: &Call<'_>,
     item: &Arc<Item>,
     options: &DeleteOptions,
 ) -> Result<DeleteResult, DeleteError> {
+    let planned = plan_deletion(call, item, options).await?;
+    commit_deletion(call, item, planned, options).await
+}
+
+/// The admitted deletion of an item.
+pub(super) struct PlannedDeletion {
+    uid: String,
+    step: DeletionStep,
+}
+
+/// Checks the preconditions, runs admission and decides the next step of the deletion of an item.
+pub(super) async fn plan_deletion(
+    call: &Call<'_>,
+    item: &Arc<Item>,
+    options: &DeleteOptions,
+) -> Result<PlannedDeletion, DeleteError> {
     let strategy = call.collection.resource.kind.strategy();
     let old = tree(item, item.revision()).map_err(|status| DeleteError::Unreadable(Box::new(status)))?;
     check(call, &options.preconditions, &old)?;
@@ -97,16 +113,26 @@ pub(super) async fn delete_item(
         call.admission(Operation::Delete, options.dry_run, options.to_value(&call.server_state.names));
     admission.mutate(None, Some(&old)).await?;
     admission.validate(None, Some(&old)).await?;
-
-    let key = call.key();
     let found = with_deletion_finalizer(&old, strategy.deletion_finalizer(&call.server_state.names));
-    match step(&found, options, strategy, call.server_state.clock.now()) {
+    let step = step(&found, options, strategy, call.server_state.clock.now());
+    Ok(PlannedDeletion { uid: old.uid().to_owned(), step })
+}
+
+/// Carries out the planned step if the object is still at the revision of the item.
+pub(super) async fn commit_deletion(
+    call: &Call<'_>,
+    item: &Arc<Item>,
+    PlannedDeletion { uid, step }: PlannedDeletion,
+    options: &DeleteOptions,
+) -> Result<DeleteResult, DeleteError> {
+    let key = call.key();
+    match step {
         DeletionStep::Wait => Ok(DeleteResult::Terminating(ResponseObject::item(Arc::clone(item)))),
         DeletionStep::Mark(new) | DeletionStep::MarkAndRemove(new) if options.dry_run => {
             Ok(DeleteResult::Terminating(ResponseObject::tree(new)))
         }
         DeletionStep::Remove if options.dry_run => {
-            Ok(gone(call, old.uid(), ResponseObject::Cached(Arc::clone(item), item.revision())))
+            Ok(gone(call, &uid, ResponseObject::Cached(Arc::clone(item), item.revision())))
         }
         DeletionStep::Mark(new) => {
             let revision = store(call, &key, &new, item.revision()).await?;
@@ -119,11 +145,11 @@ pub(super) async fn delete_item(
             // Another request may have removed the object meanwhile, which has the same result.
             let revision = remove(call, &key, marked).await?.unwrap_or(marked);
             new.set_meta("resourceVersion", revision.to_string());
-            Ok(gone(call, old.uid(), ResponseObject::tree(new)))
+            Ok(gone(call, &uid, ResponseObject::tree(new)))
         }
         DeletionStep::Remove => {
             let revision = remove(call, &key, item.revision()).await?.ok_or(DeleteError::Changed)?;
-            Ok(gone(call, old.uid(), ResponseObject::Cached(Arc::clone(item), revision)))
+            Ok(gone(call, &uid, ResponseObject::Cached(Arc::clone(item), revision)))
         }
     }
 }

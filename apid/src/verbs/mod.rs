@@ -49,7 +49,7 @@ pub use continue_token::TokenKey;
 pub use create::create;
 pub use decode::Payload;
 pub use delete::{DeleteResult, delete};
-pub use delete_collection::delete_collection;
+pub use delete_collection::{BatchLimits, DeletedCollection, delete_collection};
 pub use evict::evict;
 pub use get::get;
 pub use list::{ListResult, list};

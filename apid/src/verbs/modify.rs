@@ -1,10 +1,10 @@
 //! The compare-and-swap loop of update and patch.
 
 use admission::Operation;
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldPath, quote};
 use apimachinery::gvk::GroupKind;
 use apimachinery::object::Object;
-use apimachinery::status::Status;
+use apimachinery::status::{Reason, Status};
 use apply::managers;
 use kinds::Resource;
 use storage::{Error, Op, Revision, Row};
@@ -38,6 +38,30 @@ impl Current {
     }
 }
 
+/// Returns the revision that the client sent as resourceVersion; None for an unconditional write.
+///
+/// # Errors
+///
+/// 500 without a reason for a malformed version, as in the reference.
+fn sent_revision(object: &Object) -> Result<Option<Revision>, Status> {
+    let version = object.resource_version();
+    if version.is_empty() {
+        return Ok(None);
+    }
+    match version.parse::<u64>() {
+        Ok(0) => Ok(None),
+        Ok(revision) => Ok(Some(Revision(revision))),
+        Err(error) => {
+            let reason = match error.kind() {
+                std::num::IntErrorKind::PosOverflow => "value out of range",
+                _ => "invalid syntax",
+            };
+            let text = format!("strconv.ParseUint: parsing {}: {reason}", quote(version));
+            Err(Status::failure(Reason::Unknown, text))
+        }
+    }
+}
+
 impl Call<'_> {
     /// Replaces the object by the result of `wanted` for the current object.
     ///
@@ -65,12 +89,12 @@ impl Call<'_> {
         loop {
             let old = &current.object;
             let ProposedObject { object: mut new, mut warnings, applied } = wanted(old)?;
-            let unconditional = matches!(new.resource_version(), "" | "0");
-            if unconditional && !strategy.unconditional_update() {
-                return Err(self.version_required());
-            }
-            if !unconditional && new.resource_version() != old.resource_version() {
-                return Err(Status::stale(&resource.group_resource, self.name));
+            match sent_revision(&new)? {
+                None if !strategy.unconditional_update() => return Err(self.version_required()),
+                Some(revision) if revision != current.revision => {
+                    return Err(Status::stale(&resource.group_resource, self.name));
+                }
+                None | Some(_) => {}
             }
             new.set_meta("resourceVersion", old.resource_version());
             resource.default(&mut new, &ctx);

@@ -3,8 +3,10 @@
 //! `http::params` reads them from queries and bodies; background tasks and authd's writes create them
 //! directly.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
+use apimachinery::codec::key_order;
 use apimachinery::field::{FieldError, FieldPath, quote};
 use apimachinery::gvk::GroupKind;
 use apimachinery::names::Names;
@@ -28,6 +30,8 @@ pub enum FieldValidation {
 impl FieldValidation {
     /// Returns warnings about duplicate keys and unknown fields.
     ///
+    /// `json` is the document if the warnings follow its order. Otherwise the duplicate keys come first.
+    ///
     /// # Errors
     ///
     /// The Status that `refuse` builds, if validation is strict and there are such fields.
@@ -35,19 +39,57 @@ impl FieldValidation {
         self,
         duplicates: &[String],
         unknown: &[String],
+        json: Option<&[u8]>,
         refuse: impl FnOnce(String) -> Status,
     ) -> Result<Vec<String>, Status> {
-        if self == FieldValidation::Ignore {
+        if self == FieldValidation::Ignore || (duplicates.is_empty() && unknown.is_empty()) {
             return Ok(Vec::new());
         }
-        let duplicates = duplicates.iter().map(|path| format!("duplicate field {}", quote(path)));
-        let unknown = unknown.iter().map(|path| format!("unknown field {}", quote(path)));
-        let texts: Vec<String> = duplicates.chain(unknown).collect();
+        let texts = match json {
+            Some(json) => in_document_order(json, duplicates, unknown),
+            None => duplicates.iter().map(duplicate_text).chain(unknown.iter().map(unknown_text)).collect(),
+        };
         if self == FieldValidation::Strict && !texts.is_empty() {
             return Err(refuse(format!("strict decoding error: {}", texts.join(", "))));
         }
         Ok(texts)
     }
+}
+
+fn duplicate_text(path: &String) -> String {
+    format!("duplicate field {}", quote(path))
+}
+
+fn unknown_text(path: &String) -> String {
+    format!("unknown field {}", quote(path))
+}
+
+/// Returns the findings in the order of the document: an unknown field at its first occurrence, a duplicate key at its
+/// second. As in the reference, the keys within an unknown field are not examined.
+fn in_document_order(json: &[u8], duplicates: &[String], unknown: &[String]) -> Vec<String> {
+    let is_within = |path: &str, field: &String| {
+        path.strip_prefix(field.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    let duplicates: Vec<&String> =
+        duplicates.iter().filter(|path| !unknown.iter().any(|field| is_within(path, field))).collect();
+    let wanted = duplicates.iter().copied().chain(unknown).map(String::as_str).collect();
+    let mut seen = HashSet::new();
+    let mut texts = Vec::new();
+    for path in key_order::occurrences(json, &wanted) {
+        let is_first = seen.insert(path.clone());
+        let text = if unknown.contains(&path) { unknown_text(&path) } else { duplicate_text(&path) };
+        if is_first == unknown.contains(&path) && !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    // Paths in the names of another preset differ from those of the document.
+    let all = duplicates.into_iter().map(duplicate_text).chain(unknown.iter().map(unknown_text));
+    for text in all {
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    texts
 }
 
 /// Options of create, update and patch.

@@ -14,6 +14,7 @@ use apimachinery::status::Status;
 use apply::managers::ManagedFields;
 use kinds::{Resource, scale};
 
+use super::create::resolve_namespace;
 use super::decode::decode;
 use super::modify::ModifyResult;
 use super::options::WriteOptions;
@@ -68,8 +69,8 @@ pub(super) async fn update(
     let version = body.kind.version();
     let (mut sent, warnings) = decode(body, version, payload, options.field_validation, call.server_state)?;
     call.notes.set_reference(&sent);
+    resolve_namespace(call, &mut sent)?;
     check_name(call, &sent)?;
-    super::create::resolve_namespace(call, &mut sent)?;
     write(call, body, options, |_| Ok((sent.clone(), warnings.clone(), None))).await
 }
 
@@ -85,7 +86,8 @@ pub(super) async fn patch(
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
     let wanted = |old: &Object| {
-        let (new, warnings) = patch.change(call, body, scale_of(call, old)?, options.field_validation)?;
+        let (mut new, warnings) = patch.change(call, body, scale_of(call, old)?, options.field_validation)?;
+        resolve_namespace(call, &mut new)?;
         check_name(call, &new)?;
         Ok((new, warnings, None))
     };

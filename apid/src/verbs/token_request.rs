@@ -53,7 +53,8 @@ pub async fn token_request(
     admission.mutate(Some(&mut request), None).await?;
     let errors = kind.kind.strategy().validate(&request, &call.context());
     if !errors.is_empty() {
-        return Err(Status::invalid(&kind.group_kind, call.name, &errors));
+        // The Status names no object, as in the reference.
+        return Err(Status::invalid(&kind.group_kind, "", &errors));
     }
     admission.validate(Some(&request), None).await?;
 

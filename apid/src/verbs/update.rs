@@ -28,8 +28,8 @@ pub async fn update(
     }
     let resource = &call.collection.resource;
     let (mut object, warnings) = call.decode(payload, options.field_validation)?;
-    check_name(call, &object)?;
     resolve_namespace(call, &mut object)?;
+    check_name(call, &object)?;
 
     let body = || ProposedObject { object: object.clone(), warnings: warnings.clone(), applied: false };
     let wanted = |old: &Object| match object.uid() {

@@ -346,6 +346,12 @@ impl Status {
         )
     }
 
+    /// 415 with empty details: the routes of the resource do not accept the media type of the body.
+    pub fn unroutable_media_type() -> Self {
+        Self::failure(Reason::UnsupportedMediaType, "415: Unsupported Media Type")
+            .with_details(Details::default())
+    }
+
     /// 422 with a cause for each of the first 100 errors. The message contains the number of further errors.
     pub fn invalid<E: ErrorList + ?Sized>(kind: &GroupKind, name: &str, errors: &E) -> Self {
         let all = errors.kept();

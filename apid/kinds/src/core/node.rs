@@ -135,5 +135,6 @@ fn roles(object: &Object) -> String {
     let mut roles: Vec<String> =
         object.labels().filter_map(|(key, _)| role(key)).filter(|r| !r.is_empty()).collect();
     roles.sort_unstable();
+    roles.dedup();
     or_none(roles.join(","))
 }

@@ -190,6 +190,16 @@ impl Strategy for Pod {
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }
+
+    fn row_conditions(&self, object: &Object) -> Vec<Value> {
+        let phase = object.text("status.phase");
+        let message = match phase {
+            "Succeeded" => "The pod has completed successfully.",
+            "Failed" => "The pod failed.",
+            _ => return Vec::new(),
+        };
+        vec![json!({"type": "Completed", "status": "True", "reason": phase, "message": message})]
+    }
 }
 
 static TABLE: Table = Table {
@@ -228,4 +238,22 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
         json!(object.text_or("status.nominatedNodeName", NONE)),
         json!(gates),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_of_finished_pod_has_condition_completed() {
+        for (phase, reason) in
+            [("Running", None), ("Succeeded", Some("Succeeded")), ("Failed", Some("Failed")), ("", None)]
+        {
+            let pod = Object::from_value(json!({"status": {"phase": phase}})).unwrap();
+            let conditions = Pod.row_conditions(&pod);
+            let found = conditions.first().map(|condition| (&condition["type"], &condition["reason"]));
+            let found = found.map(|(kind, reason)| (kind.as_str(), reason.as_str()));
+            assert_eq!(found, reason.map(|reason| (Some("Completed"), Some(reason))), "{phase}");
+        }
+    }
 }

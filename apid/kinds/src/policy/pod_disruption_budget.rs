@@ -99,7 +99,7 @@ static TABLE: Table = Table {
         NAME,
         Column::text("Min Available", "Pods that must stay."),
         Column::text("Max Unavailable", "Pods that may be missing."),
-        Column::text("Allowed Disruptions", "Pods that may be disturbed now."),
+        Column::integer("Allowed Disruptions", "Number of pods that evictions can remove now."),
         AGE,
     ],
     cells: |object: &Object, clock: &dyn Clock| {

@@ -116,7 +116,7 @@ fn system_class_error(object: &Object) -> Option<String> {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Value", "Priority of pods; higher values come first."),
+        Column::integer("Value", "Priority of pods; higher values come first."),
         Column::boolean("Global-Default", "Whether the class is the default of pods without a class."),
         AGE,
         Column::text("PreemptionPolicy", "Whether pods of the class preempt pods of lower priority."),

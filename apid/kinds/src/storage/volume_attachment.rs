@@ -135,7 +135,7 @@ fn metadata(metadata: &Field<'_, '_>, errors: &mut FieldErrors) {
 static TABLE: Table = Table {
     columns: &[
         NAME,
-        Column::text("Attacher", "Driver that attaches the volume."),
+        Column { format: "name", ..Column::text("Attacher", "Driver that attaches the volume.") },
         Column::text("PV", "Persistent volume."),
         Column::text("Node", "Node to which the volume is attached."),
         Column::boolean("Attached", "Whether the volume is attached."),

@@ -11,7 +11,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (own descriptions): descriptions are generated from facts, not copied from the reference.
+//! INVARIANT (own descriptions): descriptions come from facts and from `descriptions.txt`; none is copied from the
+//! reference.
 //!
 //! # Reference
 //!
@@ -30,6 +31,7 @@ use super::RELEASE;
 
 mod compressed_document;
 mod custom;
+mod descriptions;
 mod gnostic;
 mod kinds;
 mod operations;

@@ -212,7 +212,7 @@ fn openapi_v3_schemas_contain_schema_facts() {
     assert_eq!(field("Container", "name")["default"], "");
     assert_eq!(
         field("ContainerPort", "containerPort"),
-        json!({"type": "integer", "format": "int32", "default": 0})
+        json!({"type": "integer", "format": "int32", "default": 0, "description": "Port number inside the pod."})
     );
     assert_eq!(schemas["io.k8s.api.core.v1.Container"]["required"], json!(["name"]));
     assert_eq!(
@@ -269,7 +269,7 @@ fn openapi_v2_schemas_contain_merge_extensions() {
         json!({
             "type": "array",
             "items": {"$ref": "#/definitions/io.k8s.api.core.v1.EnvVar"},
-            "description": "Map list with the key `name`; fields of each entry have their own managers.",
+            "description": "Environment variables of the container. Map list with the key `name`; fields of each entry have their own managers.",
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["name"],
             "x-kubernetes-patch-strategy": "merge",

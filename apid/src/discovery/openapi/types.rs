@@ -8,7 +8,7 @@ use schema::facts::{self, Field, Shape};
 use serde_json::{Map, Value, json};
 
 use super::kinds::{CUSTOM, Kinds};
-use super::{OpenApiVersion, custom};
+use super::{OpenApiVersion, custom, descriptions};
 
 /// The body of a patch, which is not in the schema table.
 pub(super) const PATCH: &str = "meta/v1.Patch";
@@ -175,7 +175,7 @@ impl Types<'_> {
         let mut required: Vec<&str> = Vec::new();
         for field in &fields {
             let name = self.served_name(type_name, field.name);
-            properties.insert(name.to_owned(), self.field(field, refer));
+            properties.insert(name.to_owned(), self.field(type_name, field, refer));
             if field.required {
                 required.push(name);
             }
@@ -204,9 +204,9 @@ impl Types<'_> {
         }
     }
 
-    fn field(&self, field: &Field, refer: &mut dyn FnMut(&str)) -> Value {
+    fn field(&self, type_name: &str, field: &Field, refer: &mut dyn FnMut(&str)) -> Value {
         let mut facts = Map::new();
-        if let Some(text) = describe(field) {
+        if let Some(text) = describe(type_name, field) {
             facts.insert("description".into(), text.into());
         }
         if self.openapi_version == OpenApiVersion::V3 {
@@ -309,8 +309,8 @@ fn zero(shape: &Shape, omitted: bool) -> Option<Value> {
     }
 }
 
-/// Returns the description of a field, generated from its name and facts.
-fn describe(field: &Field) -> Option<String> {
+/// Returns the description of a field: that of the file, or one generated from its name, and its facts.
+fn describe(type_name: &str, field: &Field) -> Option<String> {
     let mut sentences: Vec<String> = Vec::new();
     let general = match (field.name, field.shape.target()) {
         ("apiVersion", Shape::String("string")) => "Group and version of the kind.",
@@ -321,6 +321,7 @@ fn describe(field: &Field) -> Option<String> {
         ("status", Shape::Named(_)) => "Observed state.",
         _ => "",
     };
+    let general = descriptions::of_field(type_name, field.name).unwrap_or(general);
     if !general.is_empty() {
         sentences.push(general.to_owned());
     }

@@ -291,7 +291,7 @@ async fn horizontal_pod_autoscaler_converts_between_v1_and_v2() {
     wrong["apiVersion"] = json!("autoscaling/v1");
     assert_eq!(server.post(&v2, wrong).await.code, 400);
     let elsewhere = server.merge(&format!("{v2}/h"), json!({"apiVersion": "apps/v1"})).await;
-    assert_eq!(elsewhere.code, 400);
+    assert_eq!(elsewhere.code, 422);
 
     // Strict validation uses the schema of the version in the path.
     let strict = "?fieldValidation=Strict&dryRun=All";

@@ -7,6 +7,9 @@ use storage::Op;
 
 use super::{MAPS, Reply, Server, map};
 
+/// A time to live that no test reaches.
+const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
+
 const PODS: &str = "/api/v1/namespaces/a/pods";
 
 fn pod(name: &str, spec: Value) -> Value {
@@ -386,7 +389,7 @@ async fn interrupted_pod_deletion_is_completed_after_restart() {
     // A pod with remaining grace period is not deleted early.
     server.delete(&format!("{PODS}/ends"), Value::Null).await;
 
-    crate::background::start(&server.server_state, false, true, std::time::Duration::from_secs(3600));
+    crate::background::start(&server.server_state, false, true, HOUR, HOUR);
     let gone = async {
         while server.get(&format!("{PODS}/cut")).await.code != 404 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -407,7 +410,7 @@ async fn unreadable_object_blocks_only_namespace_deletion() {
         let key = server.server_state.registry().find("", "v1", resource).unwrap().key("a", "bad");
         server.server_state.store.commit(&key, Op::Create(torn.clone())).await.unwrap();
     }
-    crate::background::start(&server.server_state, false, false, std::time::Duration::from_secs(3600));
+    crate::background::start(&server.server_state, false, false, HOUR, HOUR);
     assert_eq!(server.delete("/api/v1/namespaces/a", Value::Null).await.code, 200);
     let told = async {
         loop {
@@ -439,4 +442,67 @@ async fn unreadable_object_blocks_only_namespace_deletion() {
         }
     };
     tokio::time::timeout(limit, gone).await.expect("the namespace is removed");
+}
+
+#[tokio::test]
+async fn delete_collection_with_limit_reports_remaining_objects() {
+    let server = Server::start().await;
+    for name in ["m1", "m2", "m3", "m4", "m5"] {
+        server.post(MAPS, map(name, "1")).await;
+    }
+    let reply = server.delete(&format!("{MAPS}?limit=2"), json!(null)).await.json();
+    assert_eq!(reply["items"].as_array().unwrap().len(), 2, "{reply}");
+    assert_eq!(reply["metadata"]["remainingItemCount"], 3);
+    assert!(reply["metadata"]["continue"].is_string());
+    let left = server.get(MAPS).await.json();
+    let names: Vec<_> =
+        left["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
+    assert_eq!(names, ["m3", "m4", "m5"], "the first keys are deleted");
+}
+
+#[tokio::test]
+async fn delete_collection_of_large_objects_returns_status_with_count() {
+    let server = Server::start().await;
+    let value = "v".repeat(900_000);
+    for number in 0..5 {
+        assert_eq!(server.post(MAPS, map(&format!("m{number}"), &value)).await.code, 201);
+    }
+    let reply = server.delete(MAPS, json!(null)).await;
+    let status = reply.json();
+    assert_eq!((reply.code, &status["kind"], &status["status"]), (200, &json!("Status"), &json!("Success")));
+    assert_eq!(status["message"], "5 configmaps were deleted");
+    assert_eq!(status["details"]["kind"], "configmaps");
+    assert_eq!(server.get(MAPS).await.json()["items"], json!([]));
+}
+
+#[tokio::test]
+async fn delete_collection_deletes_in_key_order() {
+    let server = Server::start().await;
+    for number in 0..300 {
+        server.post(MAPS, map(&format!("m{number:03}"), "1")).await;
+    }
+    let version = server.get(MAPS).await.json()["metadata"]["resourceVersion"].clone();
+    assert_eq!(server.delete(MAPS, json!(null)).await.code, 200);
+    let url = format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={}", version.as_str().unwrap());
+    let events = server.get(&url).await;
+    let names: Vec<String> = String::from_utf8_lossy(&events.body)
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|event| event["object"]["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect();
+    let expected: Vec<String> = (0..300).map(|number| format!("m{number:03}")).collect();
+    assert_eq!(names, expected);
+}
+
+#[tokio::test]
+async fn delete_collection_after_timeout_reports_deleted_objects() {
+    let server = Server::start().await;
+    for number in 0..3 {
+        server.post(MAPS, map(&format!("m{number}"), "1")).await;
+    }
+    // The time of the request is over before the first delete.
+    let reply = server.delete(&format!("{MAPS}?timeout=1ns"), json!(null)).await;
+    let status = reply.json();
+    assert_eq!((reply.code, &status["reason"]), (504, &json!("Timeout")), "{status}");
+    assert_eq!(server.get(MAPS).await.json()["items"].as_array().unwrap().len(), 3);
 }

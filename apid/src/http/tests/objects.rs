@@ -255,3 +255,32 @@ async fn non_resource_paths_are_served() {
         server.send("GET", "/apis", &[("accept", accept), ("if-none-match", all.header("etag"))], "").await;
     assert_eq!((again.code, again.body.len()), (304, 0));
 }
+
+#[tokio::test]
+async fn create_with_resource_version_fails_unless_dry_run() {
+    let server = Server::start().await;
+    let body = json!({"metadata": {"name": "v", "resourceVersion": "7"}});
+    let dry = server.post(&format!("{MAPS}?dryRun=All"), body.clone()).await;
+    assert_eq!((dry.code, &dry.json()["metadata"]["resourceVersion"]), (201, &json!("7")), "{dry:?}");
+    let refused = server.post(MAPS, body).await;
+    assert_eq!(refused.code, 500, "{refused:?}");
+    let invalid = json!({"metadata": {"name": "V_", "resourceVersion": "7"}});
+    assert_eq!(server.post(MAPS, invalid).await.code, 422, "validation precedes the version");
+    for accepted in ["0", "word"] {
+        let body = json!({"metadata": {"name": format!("v-{accepted}"), "resourceVersion": accepted}});
+        assert_eq!(server.post(MAPS, body).await.code, 201, "{accepted}");
+    }
+}
+
+#[tokio::test]
+async fn update_with_malformed_resource_version_returns_500() {
+    let server = Server::start().await;
+    server.post(MAPS, map("one", "1")).await;
+    let one = format!("{MAPS}/one");
+    let body = json!({"metadata": {"name": "one", "resourceVersion": "word"}});
+    for reply in [server.put(&one, body.clone()).await, server.merge(&one, body).await] {
+        let status = reply.json();
+        assert_eq!((reply.code, status.get("reason")), (500, None), "{status}");
+        assert_eq!(status["message"], "strconv.ParseUint: parsing \"word\": invalid syntax");
+    }
+}

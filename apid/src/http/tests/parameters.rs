@@ -343,3 +343,23 @@ async fn field_manager_comes_from_query_or_user_agent() {
         }
     }
 }
+
+#[tokio::test]
+async fn timeout_parameter_is_a_go_duration() {
+    let server = Server::start().await;
+    for (timeout, code) in
+        [("10s", 200), ("1m30s", 200), ("0s", 200), ("-5s", 200), ("", 200), ("invalid", 400), ("10", 400)]
+    {
+        let reply = server.get(&format!("{MAPS}?timeout={timeout}")).await;
+        assert_eq!(reply.code, code, "{timeout}: {reply:?}");
+        if code == 400 {
+            let text = format!(
+                "invalid timeout specified in the request URL - time: invalid duration \"{timeout}\""
+            );
+            assert_eq!(reply.json()["message"], text);
+        }
+    }
+    // A watch has no such parameter.
+    let watch = server.open("GET", &format!("{MAPS}?watch=1&timeout=invalid"), &[], "".into()).await;
+    assert_eq!(watch.status(), 200);
+}

@@ -72,7 +72,7 @@ async fn json_patch_operations_apply_atomically() {
         // With the neutral preset, as in the RFC.
         (json!([{"op": "replace", "path": "/data/none", "value": "1"}]), 422),
         (json!([{"op": "increment", "path": "/data/b"}]), 422),
-        (json!([{"op": "replace", "path": "/kind", "value": "Secret"}]), 400),
+        (json!([{"op": "replace", "path": "/kind", "value": "Secret"}]), 422),
         (json!([{"op": "replace", "path": "/metadata/name", "value": "two"}]), 400),
         (json!({"data": {}}), 400),
         (json!([7]), 400),
@@ -244,4 +244,55 @@ async fn patch_with_unsupported_content_type_returns_415() {
     );
     let forced = server.send("PATCH", &format!("{one}&force=true"), &[("content-type", merge)], "{}").await;
     assert_eq!(forced.code, 422, "`force` is valid only for apply");
+}
+
+#[tokio::test]
+async fn patch_that_changes_type_returns_422_with_field_patch() {
+    let server = Server::start().await;
+    server.post(MAPS, map("one", "1")).await;
+    let one = format!("{MAPS}/one");
+    for change in [json!({"kind": "Secret"}), json!({"apiVersion": "v2"}), json!({"kind": "secret"})] {
+        for kind in ["merge-patch", "strategic-merge-patch"] {
+            let reply = server.patch(&one, kind, &change).await;
+            let status = reply.json();
+            assert_eq!((reply.code, &status["reason"]), (422, &json!("Invalid")), "{change}: {status}");
+            assert_eq!(status["details"]["causes"][0]["field"], "patch", "{change}");
+        }
+    }
+    let removed = server.merge(&one, json!({"kind": null, "apiVersion": null, "data": {"k": "2"}})).await;
+    assert_eq!((removed.code, &removed.json()["kind"]), (200, &json!("ConfigMap")), "{removed:?}");
+}
+
+#[tokio::test]
+async fn namespace_in_patch_must_match_for_namespaced_kinds_only() {
+    let server = Server::start().await;
+    server.post(MAPS, map("one", "1")).await;
+    let one = format!("{MAPS}/one");
+    assert_eq!(server.merge(&one, json!({"metadata": {"namespace": "b"}})).await.code, 400);
+    let removed = server.merge(&one, json!({"metadata": {"namespace": null}})).await;
+    assert_eq!((removed.code, &removed.json()["metadata"]["namespace"]), (200, &json!("a")));
+    let namespace = "/api/v1/namespaces/a";
+    for media_type in ["merge-patch+json", "strategic-merge-patch+json", "apply-patch+yaml"] {
+        let body = json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": "a", "namespace": "b", "labels": {"l": media_type.replace('+', ".")}}});
+        let url = format!("{namespace}?fieldManager=m&force={}", media_type == "apply-patch+yaml");
+        let url = if media_type == "apply-patch+yaml" { url } else { namespace.to_owned() };
+        let media_type = format!("application/{media_type}");
+        let reply = server.send("PATCH", &url, &[("content-type", &media_type)], body.to_string()).await;
+        assert_eq!(reply.code, 200, "{media_type}: {reply:?}");
+        assert_eq!(reply.json()["metadata"].get("namespace"), None, "{media_type}");
+    }
+}
+
+#[tokio::test]
+async fn patch_with_unroutable_media_type_has_empty_details() {
+    let server = Server::start().await;
+    server.post(MAPS, map("one", "1")).await;
+    let reply =
+        server.send("PATCH", &format!("{MAPS}/one"), &[("content-type", "application/json")], "{}").await;
+    assert_eq!(
+        reply.json(),
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "415: Unsupported Media Type", "reason": "UnsupportedMediaType", "details": {}, "code": 415})
+    );
 }

@@ -102,7 +102,7 @@ impl ApplyIntent {
             }
             undeclared
         };
-        let warnings = validation.report(&self.duplicates, &undeclared, Status::bad_request)?;
+        let warnings = validation.report(&self.duplicates, &undeclared, None, Status::bad_request)?;
         Ok((object, warnings))
     }
 }
@@ -154,15 +154,8 @@ pub(super) async fn apply(
         intent.check_result(&object)?;
         let stored = served.conform(&mut object).and_then(|_| served.to_stored(&mut object, names));
         stored.map_err(|error| type_mismatch_status(call, &patch, &error.to_string()))?;
+        resolve_namespace(call, &mut object)?;
         check_name(call, &object)?;
-        let namespace = object.namespace();
-        if !namespace.is_empty() && namespace != call.namespace {
-            return Err(Status::bad_request(format!(
-                "the namespace of the object ({}) does not match the namespace on the request ({})",
-                shorten(namespace),
-                call.namespace
-            )));
-        }
         Ok(ProposedObject { object, warnings: warnings.clone(), applied: true })
     };
     let apply_converted = |old: &Object| {
@@ -182,8 +175,7 @@ pub(super) async fn apply(
         if !call.subresource.is_empty() {
             break;
         }
-        let mut wanted = apply_to(ownership.empty())?;
-        resolve_namespace(call, &mut wanted.object)?;
+        let wanted = apply_to(ownership.empty())?;
         if !wanted.object.uid().is_empty() {
             return Err(uid_conflict(call, wanted.object.uid(), ""));
         }

@@ -16,13 +16,14 @@ mod scale;
 
 use ::apply::{json_patch, merge_patch, strategic};
 use apimachinery::codec::{self, Limits};
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldPath, quote, shorten};
 use apimachinery::gvk::GroupKind;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::{Details, Reason, Status};
 use kinds::{KindRef, Resource};
 use schema::TypeError;
 
+use super::create::resolve_namespace;
 use super::decode::decode_error_status;
 use super::modify::ModifyResult;
 use super::options::{FieldValidation, WriteOptions};
@@ -62,14 +63,6 @@ enum Document {
     Apply(apply::ApplyIntent),
 }
 
-/// The media types of patches.
-const MEDIA_TYPES: [&str; 4] = [
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-];
-
 /// The media types of patches of custom kinds, which have no strategic merge patch.
 const CUSTOM_MEDIA_TYPES: [&str; 3] =
     ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
@@ -85,14 +78,15 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// 415: missing or unknown media type.
-    pub fn kind(media_type: Option<&str>) -> Result<Kind, Status> {
+    /// 415: missing or unknown media type. As in the reference, only custom kinds list the accepted types.
+    pub fn kind(media_type: Option<&str>, is_custom: bool) -> Result<Kind, Status> {
         match media_type {
             Some("application/json-patch+json") => Ok(Kind::Json),
             Some("application/merge-patch+json") => Ok(Kind::Merge),
             Some("application/strategic-merge-patch+json") => Ok(Kind::Strategic),
             Some("application/apply-patch+yaml") => Ok(Kind::Apply),
-            _ => Err(Status::unsupported_media_type(&MEDIA_TYPES)),
+            _ if is_custom => Err(Status::unsupported_media_type(&CUSTOM_MEDIA_TYPES)),
+            _ => Err(Status::unroutable_media_type()),
         }
     }
 
@@ -137,7 +131,7 @@ impl Patch {
                 strategic::apply(&schema.merge(), object, patch).map(Value::Object).map_err(strategic_failure)
             }
             // An apply needs a field manager; `patch` handles it before.
-            Document::Apply(_) => Err(Status::unsupported_media_type(&MEDIA_TYPES)),
+            Document::Apply(_) => Err(Status::internal("an apply has no patch to merge")),
         }
     }
 
@@ -163,10 +157,17 @@ impl Patch {
             .map_err(|error| decode_error_status(&error, |why| Status::bad_request(why)))?;
         let mut new = Object::from_value(value)
             .map_err(|_| self.invalid_result("the result is not an object", is_secret))?;
+        // A patch that removes the type leaves it unchanged.
+        if new.kind().is_empty() {
+            new.set("kind", kind.kind.kind());
+        }
+        if new.api_version().is_empty() {
+            new.set("apiVersion", old_version.as_str());
+        }
         let same = new.api_version() == old_version;
         let version = if same { None } else { call.kinds.registry.version_of(kind, new.api_version()) };
         if new.kind() != kind.kind.kind() || (!same && version.is_none()) {
-            return Err(Status::bad_request("a patch cannot change kind and apiVersion"));
+            return Err(self.changed_type(kind, &new, is_secret));
         }
         let version = version.map_or(kind, |version| &**version);
         let unfit = |error: TypeError| self.invalid_result(&error.to_string(), is_secret);
@@ -176,9 +177,33 @@ impl Patch {
         let refuse = |why: String| {
             if strict_is_invalid { self.invalid_result(&why, is_secret) } else { Status::bad_request(why) }
         };
-        let warnings = validation.report(&self.duplicates, &conformed.unknown, refuse)?;
+        let warnings = validation.report(&self.duplicates, &conformed.unknown, None, refuse)?;
         version.to_stored(&mut new, &call.server_state.names).map_err(unfit)?;
         Ok((new, warnings))
+    }
+
+    /// Returns 422 for a result of another kind or version.
+    fn changed_type(&self, kind: &Resource, new: &Object, is_secret: bool) -> Status {
+        let (sent_kind, sent_version) = (new.kind(), new.api_version());
+        if !kind.is_custom() {
+            let why = format!(
+                "no kind {} of version {} can replace a {}",
+                quote(sent_kind),
+                quote(sent_version),
+                kind.kind.kind()
+            );
+            return self.invalid_result(&why, is_secret);
+        }
+        let fields =
+            [("kind", sent_kind, kind.kind.kind()), ("apiVersion", sent_version, &kind.api_version())];
+        let changed = fields.into_iter().filter(|(_, sent, expected)| sent != expected);
+        let errors: Vec<FieldError> = changed
+            .map(|(field, sent, expected)| {
+                FieldError::invalid(&FieldPath::new(field), sent, &format!("must be {expected}"))
+            })
+            .collect();
+        let sent = GroupKind { group: kind.group_kind.group.clone(), kind: shorten(sent_kind).into_owned() };
+        Status::invalid(&sent, new.name(), &errors)
     }
 
     /// Returns 422 for a result that is not of the kind, with the field `patch`, as in the reference.
@@ -269,13 +294,9 @@ pub async fn patch(call: &Call<'_>, patch: &Patch, options: &WriteOptions) -> Re
     let wanted = |old: &Object| {
         let mut shown = old.clone();
         served.represent(&mut shown, names).map_err(Status::internal)?;
-        let (new, warnings) = patch.change(call, served, shown, options.field_validation)?;
+        let (mut new, warnings) = patch.change(call, served, shown, options.field_validation)?;
+        resolve_namespace(call, &mut new)?;
         check_name(call, &new)?;
-        if new.namespace() != old.namespace() {
-            return Err(Status::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
         Ok(ProposedObject { object: new, warnings, applied: false })
     };
     match call.modify(options, wanted).await? {

@@ -206,6 +206,21 @@ impl<D: Decode> Cache<D> {
         })
     }
 
+    /// Evicts the events at or before the compacted revision of the store, which gives their memory back.
+    ///
+    /// Lists and watches at such revisions are `Compacted` with or without these events.
+    pub fn evict_compacted(&self) {
+        let Ok(store) = self.shared.store() else { return };
+        let compacted = store.compacted();
+        loop {
+            let oldest = self.shared.account.lock().evict_through(compacted);
+            let Some((resource, revision)) = oldest else { return };
+            if let Some(resource) = resource.upgrade() {
+                resource.evict(revision);
+            }
+        }
+    }
+
     /// The newest observed revision: at least that of every completed commit of this process.
     pub fn revision(&self) -> Revision {
         self.shared.revision()

@@ -145,9 +145,17 @@ impl<D: Decode> Resource<D> {
     /// None when the revision is not observed yet, or older than [`Limits::snapshot_age`] or than the ring.
     /// Also None when too many events would have to be undone.
     ///
+    /// # Errors
+    ///
+    /// `Compacted` for a compacted revision beyond that age, also when the resource has not changed since.
+    ///
     /// [`Limits::snapshot_age`]: super::Limits::snapshot_age
     pub async fn snapshot_at(self: &Arc<Self>, at: Revision) -> Result<Option<Snapshot<D>>> {
         let oldest = self.shared.timeline.lock().floor(Instant::now());
+        let compacted = self.shared.store()?.compacted();
+        if at < compacted.min(oldest) {
+            return Err(Error::Compacted { requested: at, compacted });
+        }
         let found = self.loaded(|loaded, revision| {
             if at > revision {
                 return None;

@@ -109,6 +109,9 @@ impl<D: Decode> Ring<D> {
     fn evict(&mut self, revision: Revision) -> Option<Arc<Event<D>>> {
         let event = self.events.pop_front_if(|event| event.revision() <= revision)?;
         self.floor = event.revision();
+        if self.events.is_empty() {
+            self.events.shrink_to_fit();
+        }
         Some(event)
     }
 }
@@ -258,6 +261,22 @@ impl<D: Decode> Account<D> {
         }
         let (resource, revision, weight) = self.events.pop_front()?;
         self.bytes -= weight;
+        Some((resource, revision))
+    }
+
+    /// The number of accounted events.
+    #[cfg(test)]
+    pub(super) fn events(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Removes and returns the oldest event if it is at or before a revision.
+    pub(super) fn evict_through(&mut self, through: Revision) -> Option<(Weak<Resource<D>>, Revision)> {
+        let (resource, revision, weight) = self.events.pop_front_if(|event| event.1 <= through)?;
+        self.bytes -= weight;
+        if self.events.is_empty() {
+            self.events.shrink_to_fit();
+        }
         Some((resource, revision))
     }
 }

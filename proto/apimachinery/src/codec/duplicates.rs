@@ -30,6 +30,13 @@ impl Path<'_> {
         }
     }
 
+    /// The rendered path.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        self.render(&mut text);
+        text
+    }
+
     /// Renders the path, for example `spec.containers[0].name`. The decoder limits the recursion to the depth
     /// of the document.
     fn render(&self, out: &mut String) {
@@ -81,9 +88,7 @@ impl Duplicates {
         if self.is_full() {
             return;
         }
-        let mut text = String::new();
-        path.render(&mut text);
-        self.note_text(mark, text);
+        self.note_text(mark, path.text());
     }
 
     /// Whether further paths are dropped.

@@ -10,6 +10,7 @@ mod budget;
 pub mod cbor;
 mod duplicates;
 pub mod json;
+pub mod key_order;
 pub mod yaml;
 
 pub use budget::{Budget, Cost};

@@ -19,6 +19,7 @@ use rustls_pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
+use super::tls_end::{RecordTracker, TolerantStream};
 use super::{Settings, SettingsError};
 use crate::client_config::check_proxy;
 
@@ -135,9 +136,11 @@ impl Connector {
             None => host_name(&destination)?,
         };
         let stream = Stream { io, http2: false };
-        let tls = TlsConnector::from(self.tls).connect(name, TokioIo::new(stream)).await?;
+        let (tracked, is_between_records) = RecordTracker::new(TokioIo::new(stream));
+        let tls = TlsConnector::from(self.tls).connect(name, tracked).await?;
         let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok(Stream { io: Box::new(TokioIo::new(tls)), http2 })
+        let tolerant = TolerantStream::new(tls, is_between_records);
+        Ok(Stream { io: Box::new(TokioIo::new(tolerant)), http2 })
     }
 
     async fn through(&self, proxy: &Intercept, destination: Uri) -> Result<Box<dyn Io>, ConnectError> {

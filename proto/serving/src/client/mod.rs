@@ -21,6 +21,7 @@
 mod connect;
 pub mod remote;
 pub mod retry;
+mod tls_end;
 
 use std::error::Error;
 use std::time::Duration;

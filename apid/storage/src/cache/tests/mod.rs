@@ -355,6 +355,33 @@ async fn snapshot_at_past_revision_is_available_within_snapshot_age() {
 }
 
 #[tokio::test]
+async fn snapshot_at_compacted_revision_beyond_snapshot_age_fails_for_unchanged_resource() {
+    let Setup { fake, pods, .. } = setup(Limits { snapshot_age: Duration::ZERO, ..Limits::default() });
+    fake.write(&[("/pods/a/x", Some("1")), ("/pods/a/y", Some("1")), ("/elsewhere", Some("1"))]);
+    pods.snapshot().await.unwrap();
+    assert!(pods.snapshot_at(Revision(2)).await.is_ok());
+    fake.compact_now(Revision(3));
+    let compacted = Error::Compacted { requested: Revision(2), compacted: Revision(3) };
+    assert_eq!(pods.snapshot_at(Revision(2)).await.map(drop), Err(compacted));
+    assert!(pods.snapshot_at(Revision(3)).await.unwrap().is_some(), "the compacted revision is readable");
+}
+
+#[tokio::test]
+async fn compaction_evicts_events_and_keeps_newer_ones() {
+    let Setup { fake, cache, pods, .. } = setup(Limits::default());
+    pods.snapshot().await.unwrap();
+    fake.write(&[("/pods/a/x", Some("1")), ("/pods/a/y", Some("1"))]);
+    fake.write(&[("/pods/a/x", None)]);
+    cache.evict_compacted();
+    assert_eq!(told(&pods.watch("/pods/", Revision(0)).await.unwrap().next().await.unwrap()).len(), 3);
+    fake.compact_now(Revision(2));
+    cache.evict_compacted();
+    assert_eq!(cache.shared.account.lock().events(), 1);
+    let mut watcher = pods.watch("/pods/", Revision(2)).await.unwrap();
+    assert_eq!(told(&watcher.next().await.unwrap()), [(EventKind::Deleted, "/pods/a/x", 3)]);
+}
+
+#[tokio::test]
 async fn count_at_past_revision_matches_history() {
     let Setup { fake, pods, .. } = setup(Limits::default());
     fake.write(&[("/pods/a/x", Some("1")), ("/pods/b/x", Some("1"))]);

@@ -68,7 +68,7 @@ use self::stream::Stream;
 use self::survey::Survey;
 use self::trim::{Reclaim, Retention};
 use self::watchdog::{StallDetector, Watchdog};
-use self::writer::{StoreFiles, Writer};
+use self::writer::{IdleDetector, StoreFiles, Writer};
 use crate::{
     CommitOutcome, Error, Observer, Op, Page, Result, Revision, RevisionRange, Row, Stats, Store, Watch,
     check_size,
@@ -230,6 +230,7 @@ impl FjallStore {
             trimming_stopped: false,
             last_tick: options.clock.monotonic(),
             deferred_ticks: 0,
+            idle: IdleDetector::default(),
             clock: options.clock,
             files,
             lock,

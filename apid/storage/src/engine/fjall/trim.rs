@@ -4,8 +4,8 @@
 //!
 //! [`Retention`] selects the revision up to which history is old enough for compaction. [`Removals`] are the
 //! versions that no read at or after the compacted revision needs. [`drop_tables`] drops the tables of `log`
-//! whose entries are all trimmed. [`Reclaim`] frees the space of removed versions when space is short.
-//! Otherwise the LSM compactions of new writes free that space.
+//! whose entries are all trimmed. [`Reclaim`] frees the space of removed versions when space is short, and in an
+//! idle store when they are a good part of it. Otherwise the LSM compactions of new writes free that space.
 //!
 //! # Invariants
 //!
@@ -38,15 +38,17 @@ impl Retention {
         Retention { keep, samples: VecDeque::new(), sampled: None }
     }
 
-    /// Records a sample, and returns the newest revision older than the retention.
-    pub(super) fn cutoff(&mut self, now: Duration, revision: u64) -> Option<u64> {
+    /// Records a sample, and returns the newest revision older than the retention, or older than `limit` if that is
+    /// less.
+    pub(super) fn cutoff(&mut self, now: Duration, revision: u64, limit: Duration) -> Option<u64> {
+        let keep = self.keep.min(limit);
         if self.sampled.is_none_or(|sampled| sampled < revision) {
             self.sampled = Some(revision);
             self.samples.push_back((now, revision));
         }
         let mut cutoff = None;
         while let Some((at, revision)) = self.samples.front().copied()
-            && now.saturating_sub(at) >= self.keep
+            && now.saturating_sub(at) >= keep
         {
             self.samples.pop_front();
             cutoff = Some(revision);
@@ -95,6 +97,11 @@ impl Removals {
         Ok(Some(Removals { keys, through }))
     }
 
+    /// The number of removed rows.
+    pub(super) fn len(&self) -> u64 {
+        u64::try_from(self.keys.len()).unwrap_or(u64::MAX)
+    }
+
     /// Adds the removals to a batch.
     pub(super) fn add_to(self, batch: &mut OwnedWriteBatch, tables: &Tables) {
         for key in self.keys {
@@ -133,9 +140,28 @@ pub(super) struct Reclaim {
     thread: Option<JoinHandle<()>>,
     /// The trimmed revision at the last merge.
     trimmed: u64,
+    /// Rows removed since the last merge.
+    removed: u64,
 }
 
+/// Minimum number of removed rows for a merge of an idle store.
+const MIN_REMOVED_ROWS: u64 = 1_000;
+
+/// An idle store is merged when the removed rows are at least this fraction of its rows.
+const REMOVED_FRACTION: u64 = 10;
+
 impl Reclaim {
+    /// Counts removed rows.
+    pub(super) fn count(&mut self, rows: u64) {
+        self.removed += rows;
+    }
+
+    /// Whether the removed rows justify a merge of an idle store.
+    pub(super) fn is_worthwhile(&self, tables: &Tables) -> bool {
+        let rows = u64::try_from(tables.versions.approximate_len()).unwrap_or(u64::MAX);
+        self.removed >= MIN_REMOVED_ROWS && self.removed.saturating_mul(REMOVED_FRACTION) >= rows
+    }
+
     /// Starts a merge if more is trimmed than at the last one. `seal` seals all memtables.
     pub(super) fn begin(
         &mut self,
@@ -160,6 +186,7 @@ impl Reclaim {
         let thread = std::thread::Builder::new().name("store-reclaim".to_owned()).spawn(merge);
         self.thread = Some(thread.map_err(|error| map_io_error(&error))?);
         self.trimmed = trimmed;
+        self.removed = 0;
         Ok(())
     }
 
@@ -193,7 +220,9 @@ mod tests {
             (60, 12, None),
         ];
         for (now, revision, cutoff) in steps {
-            assert_eq!(retention.cutoff(second(now), revision), cutoff, "at {now} s");
+            assert_eq!(retention.cutoff(second(now), revision, Duration::MAX), cutoff, "at {now} s");
         }
+        assert_eq!(retention.cutoff(second(70), 20, second(2)), None);
+        assert_eq!(retention.cutoff(second(72), 20, second(2)), Some(20), "a limit shortens the retention");
     }
 }

@@ -40,6 +40,14 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of log entries that one separate trim batch handles.
 const TRIM_BATCH_ENTRIES: usize = 1024;
+/// Retention of history while the store is full, so that the space of deleted objects is free within seconds.
+const FULL_RETENTION: Duration = Duration::from_secs(5);
+/// Time with few writes after which the store is idle.
+const IDLE_AFTER: Duration = Duration::from_secs(10);
+/// Maximum number of commits in an idle interval.
+const IDLE_COMMITS: u64 = 16;
+/// Bytes in memtables above which an idle store flushes them.
+const IDLE_MEMTABLE_BYTES: u64 = 256 << 10;
 /// Ticks for which dropping tables waits for a running LSM compaction.
 ///
 /// A drop during the compaction would block until its end.
@@ -71,8 +79,36 @@ pub(super) struct Writer {
     pub(super) trimming_stopped: bool,
     pub(super) last_tick: Duration,
     pub(super) deferred_ticks: u32,
+    pub(super) idle: IdleDetector,
     /// Held for the lifetime of the thread: one process for a directory.
     pub(super) lock: File,
+}
+
+/// Detects that a store has few writes.
+#[derive(Default)]
+pub(super) struct IdleDetector {
+    /// Start of the current interval, and the revision at that time.
+    since: Option<(Duration, u64)>,
+}
+
+impl IdleDetector {
+    /// Whether fewer than [`IDLE_COMMITS`] commits came in the last [`IDLE_AFTER`].
+    fn is_idle(&mut self, now: Duration, revision: u64) -> bool {
+        match self.since {
+            Some((since, first)) if revision.saturating_sub(first) <= IDLE_COMMITS => {
+                let is_idle = now.saturating_sub(since) >= IDLE_AFTER;
+                if is_idle {
+                    // Slow writes must not add up.
+                    self.since = Some((now.saturating_sub(IDLE_AFTER), revision));
+                }
+                is_idle
+            }
+            _ => {
+                self.since = Some((now, revision));
+                false
+            }
+        }
+    }
 }
 
 /// A failed write: the database accepts no write until it is reopened.
@@ -258,6 +294,7 @@ impl Writer {
         let removals = self.removals_for_batch(tables, changes.len() + changes.len() / 4 + 32);
         let trimmed = removals.as_ref().map(|removals| removals.through);
         if let Some(removals) = removals {
+            self.reclaim.count(removals.len());
             removals.add_to(&mut batch, tables);
         }
         batch.commit().map_err(|error| map_fjall_error(&error))?;
@@ -429,15 +466,23 @@ impl Writer {
             let error = Error::Unavailable("a background write of the database failed".to_owned());
             return Err(self.record_failure(error));
         }
-        if let Some(cutoff) = self.retention.cutoff(now, self.revision) {
+        let is_full = self.is_full(&tables, now);
+        let limit = if is_full { FULL_RETENTION } else { Duration::MAX };
+        if let Some(cutoff) = self.retention.cutoff(now, self.revision, limit) {
             self.compact(Revision(cutoff))?;
         }
         self.trim(&tables, now)?;
         self.drop_tables(&tables)?;
-        if self.is_full(&tables, now) {
+        let is_idle = self.idle.is_idle(now, self.revision);
+        if is_full || (is_idle && self.reclaim.is_worthwhile(&tables)) {
             self.space.admit(SpaceEffect::Shrink, &tables, now)?;
             let trimmed = self.state.trimmed.load(Ordering::SeqCst);
             self.reclaim.begin(&tables, trimmed, || self.rotation.seal_all(&tables, self.revision))?;
+        }
+        if is_idle && tables.sealed() == 0 && tables.database.write_buffer_size() > IDLE_MEMTABLE_BYTES {
+            let sealed = self.rotation.seal_all(&tables, self.revision);
+            let count = sealed.map_err(|error| self.record_failure(map_fjall_error(&error)))?;
+            self.state.rotations.fetch_add(count, Ordering::Relaxed);
         }
         self.rotate(&tables);
         let flushed = self.rotation.flushed(&tables, self.revision);
@@ -469,13 +514,14 @@ impl Writer {
             && let Some(removals) = self.removals(tables, TRIM_BATCH_ENTRIES)?
         {
             self.space.admit(SpaceEffect::Shrink, tables, now)?;
-            let through = removals.through;
+            let (through, rows) = (removals.through, removals.len());
             let mut batch = tables.database.batch().durability(Some(PersistMode::Buffer));
             removals.add_to(&mut batch, tables);
             if let Err(error) = batch.commit() {
                 return Err(self.record_failure(map_fjall_error(&error)));
             }
             self.state.trimmed.store(through, Ordering::SeqCst);
+            self.reclaim.count(rows);
             self.rotate(tables);
             self.start_step();
         }
