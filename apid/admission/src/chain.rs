@@ -114,7 +114,8 @@ impl Chain {
         &self.reservations
     }
 
-    /// Runs the mutating phase of each interested plugin, before validation of the object.
+    /// Runs the mutating phase of each interested plugin, before validation of the object. After a change by a
+    /// webhook the phase runs once more.
     ///
     /// # Errors
     ///
@@ -126,6 +127,12 @@ impl Chain {
     ) -> Result<(), Status> {
         for plugin in self.interested_plugins(attributes) {
             plugin.mutate(attributes, object.as_deref_mut()).get().await?;
+        }
+        if attributes.notes.has_remote_change() {
+            let again = Attributes { reinvoked: true, ..*attributes };
+            for plugin in self.interested_plugins(&again) {
+                plugin.mutate(&again, object.as_deref_mut()).get().await?;
+            }
         }
         Ok(())
     }

@@ -30,6 +30,7 @@ mod event_rate_limit;
 mod extended_resource_toleration;
 mod limit_pod_hard_anti_affinity_topology;
 mod limit_ranger;
+mod match_conditions;
 pub mod matching;
 mod maybe_future;
 mod namespace_existence;
@@ -48,6 +49,8 @@ mod priority;
 pub mod quantity;
 pub mod quota;
 mod reader;
+mod reinvocation;
+mod representation;
 mod runtime_class;
 mod service_account;
 mod signers;
@@ -55,14 +58,16 @@ mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 mod tolerations;
 mod tree;
+mod webhook;
 
 pub use attributes::{Attributes, ObjectReference, Operation, PluginOutput};
 pub use chain::{Chain, ConfigError};
 pub use compiled_objects::CompiledObjects;
 pub use configuration::{Configuration, Fields, PluginConfiguration};
 pub use maybe_future::MaybeFuture;
-pub use plugin::{Environment, Interest, Plugin, WriteTarget};
+pub use plugin::{Environment, Interest, Plugin, WriteTarget, webhook_clients};
 pub use reader::{Authorizer, LookupResult, ObjectKind, Reader, Writer};
+pub use webhook::{ReaderServices, WebhookMetrics, fuzz_response};
 
 #[cfg(test)]
 mod testing;

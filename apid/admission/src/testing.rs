@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use apimachinery::attributes::Attributes as Question;
-use apimachinery::clock::{ManualClock, SeededRng};
+use apimachinery::clock::{Clock, ManualClock, Rng, SeededRng};
 use apimachinery::decision::{Decision, Verdict};
 use apimachinery::gvk::GroupResource;
 use apimachinery::names::{Names, Preset};
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use crate::quota::Reservations;
 use crate::{
     Attributes, Authorizer, Environment, LookupResult, MaybeFuture, ObjectKind, Operation, Plugin,
-    PluginOutput, Reader, Writer,
+    PluginOutput, Reader, Writer, webhook_clients,
 };
 
 /// Fake environment of one plugin call.
@@ -114,7 +114,12 @@ impl Fake {
     }
 
     pub(crate) fn environment(&self) -> Environment {
+        let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (self.clock.clone(), Arc::new(SeededRng::new(1)));
+        let map = webhooks::ServiceMap::default();
+        let webhooks = webhook_clients(self.world.clone(), map, &self.names, &clock, &rng);
         Environment {
+            webhooks,
+            webhook_metrics: Arc::default(),
             names: Arc::clone(&self.names),
             clock: self.clock.clone(),
             rng: Arc::new(SeededRng::new(1)),
@@ -148,6 +153,7 @@ impl Fake {
             dry_run: write.dry_run,
             options: &options,
             reinvoked: false,
+            has_generated_name: false,
             notes: &notes,
         };
         assert!(plugin.handles(write.operation), "the plugin does not handle {}", write.operation.as_str());

@@ -85,6 +85,8 @@ fn default_chain_has_plugins_of_release_1_33() {
             "ClusterTrustBundleAttest",
             "CertificateSubjectRestriction",
             "DefaultIngressClass",
+            "MutatingAdmissionWebhook",
+            "ValidatingAdmissionWebhook",
             "ResourceQuota",
         ]
     );
@@ -155,6 +157,7 @@ async fn admit(chain: &Chain, write: Write<'_>) -> Result<(), Status> {
         dry_run: false,
         options: &options,
         reinvoked: false,
+        has_generated_name: false,
         notes: &notes,
     };
     let mut object = Object::default();
@@ -300,6 +303,7 @@ async fn plugins_run_in_order_and_validate_after_all_mutations() {
             dry_run: false,
             options: &options,
             reinvoked: false,
+            has_generated_name: false,
             notes: &notes,
         };
         let mut object = Object::default();

@@ -49,6 +49,7 @@ async fn find(
         dry_run: false,
         options: &options,
         reinvoked: false,
+        has_generated_name: false,
         notes: &notes,
     };
     let matcher = Matcher::new(&fake.environment());

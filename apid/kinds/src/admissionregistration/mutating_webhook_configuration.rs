@@ -6,10 +6,7 @@ use serde_json::json;
 
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::{
-    Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table, UnenforcedKind,
-    unenforced,
-};
+use crate::{Column, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "admissionregistration",
@@ -40,10 +37,6 @@ impl Strategy for MutatingWebhookConfiguration {
 
     fn unconditional_update(&self) -> bool {
         false
-    }
-
-    fn unenforced(&self) -> Option<&'static UnenforcedKind> {
-        Some(&unenforced::ADMISSION_WEBHOOKS)
     }
 
     fn table(&self) -> Option<&'static Table> {

@@ -18,6 +18,7 @@ pub(super) struct AdmissionRequest<'a> {
     operation: Operation,
     dry_run: bool,
     options: Value,
+    has_generated_name: bool,
 }
 
 impl<'a> Call<'a> {
@@ -28,11 +29,21 @@ impl<'a> Call<'a> {
         dry_run: bool,
         options: Value,
     ) -> AdmissionRequest<'a> {
-        AdmissionRequest { call: self, operation, dry_run, options }
+        AdmissionRequest { call: self, operation, dry_run, options, has_generated_name: false }
     }
 }
 
 impl AdmissionRequest<'_> {
+    /// Sets whether the server generated the name of the object.
+    pub(super) fn with_generated_name(self, has_generated_name: bool) -> Self {
+        AdmissionRequest { has_generated_name, ..self }
+    }
+
+    /// Whether a webhook changed the object in the mutating phase.
+    pub(super) fn has_remote_change(&self) -> bool {
+        self.call.notes.has_remote_change()
+    }
+
     /// Runs the mutating plugins on the object before validation.
     ///
     /// # Errors
@@ -68,6 +79,7 @@ impl AdmissionRequest<'_> {
             dry_run: self.dry_run,
             options: &self.options,
             reinvoked: false,
+            has_generated_name: self.has_generated_name,
             notes: call.notes,
         }
     }
