@@ -34,7 +34,7 @@ impl Reinvocation {
         self.require_called();
     }
 
-    /// Begins the second round. A change by another plugin since the last webhook requires all webhooks.
+    /// Begins the second round. A change by an in-tree plugin since the last webhook requires all webhooks.
     pub(crate) fn begin_second_round(&mut self, object: Option<&Object>) {
         if self.last_output.as_ref() != object {
             self.require_called();

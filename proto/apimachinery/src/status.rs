@@ -177,7 +177,7 @@ pub struct Status {
     pub code: u16,
     /// Reason.
     pub reason: Reason,
-    /// Reason in the body in place of [`Status::reason`], from a remote service; `""`: none.
+    /// Reason in the body instead of [`Status::reason`], from a remote service; `""`: none.
     pub remote_reason: String,
     /// Message for people; user input is quoted.
     pub message: String,

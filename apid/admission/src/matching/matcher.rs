@@ -23,7 +23,7 @@ pub struct Matcher {
 pub enum MatchedResource {
     /// The version of the request.
     Requested,
-    /// Another version of the resource.
+    /// A version other than that of the request.
     Equivalent {
         /// The resource in that version.
         resource: Arc<Resource>,

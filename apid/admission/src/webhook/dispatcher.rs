@@ -91,7 +91,7 @@ pub(super) enum HookFailure {
     Calling { reason: String, code: u16 },
     /// The webhook denied the write.
     Denied(Status),
-    /// Another error, to which the failure policy does not apply.
+    /// An error of apid, to which the failure policy does not apply.
     Internal(Status),
 }
 

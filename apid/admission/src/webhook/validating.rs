@@ -36,7 +36,7 @@ impl ValidatingWebhooks {
             let failure = self.0.call(invocation, attributes).await.err();
             self.0.conclude(invocation, attributes, failure, started)
         });
-        // The reference returns the failure that came first; here the first webhook decides.
+        // The reference returns the failure that came first; apid returns the failure of the first webhook.
         match join_all(calls).await.into_iter().flatten().next() {
             Some(status) => Err(status),
             None => Ok(()),
