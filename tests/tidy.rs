@@ -64,7 +64,7 @@ const PRESET_QUERIES: &[(&str, &str)] = &[
 ];
 
 /// Crates of the workspace that each crate may import.
-const CRATES: [(&str, &[&str]); 19] = [
+const CRATES: [(&str, &[&str]); 20] = [
     ("prerequisites", &[]),
     ("fuzzing", &[]),
     ("testenv", &[]),
@@ -79,11 +79,16 @@ const CRATES: [(&str, &[&str]); 19] = [
     ("apply", &["schema", "apimachinery"]),
     ("extensions", &["schema", "expressions", "apimachinery"]),
     ("kinds", &["schema", "extensions", "apply", "storage", "expressions", "apimachinery"]),
-    ("admission", &["kinds", "schema", "apply", "storage", "expressions", "apimachinery"]),
+    ("webhooks", &["serving", "apimachinery"]),
+    (
+        "admission",
+        &["kinds", "webhooks", "serving", "schema", "apply", "storage", "expressions", "apimachinery"],
+    ),
     (
         "apid",
         &[
             "admission",
+            "webhooks",
             "kinds",
             "schema",
             "extensions",

@@ -14,7 +14,7 @@ use admission::{Attributes, Chain, Configuration, Environment, Operation, Plugin
 use apid::background::AdmissionWrites;
 use apid::server_state::Cache;
 use apid::verbs::AdmissionBackend;
-use apimachinery::clock::{SeededRng, SystemClock};
+use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::user::UserInfo;
@@ -26,6 +26,8 @@ use storage::{Op, Store};
 
 const ROUNDS: u32 = 200_000;
 const NAMESPACES: usize = 1_000;
+/// Webhook configurations whose rules name other resources than that of the write.
+const CONFIGURATIONS: usize = 500;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -40,12 +42,22 @@ async fn main() {
         let meta = json!({"name": "q", "namespace": format!("other-{i}")});
         put(&*store, &format!("core/resourcequotas/other-{i}/q"), "ResourceQuota", meta).await;
     }
+    for i in 0..CONFIGURATIONS {
+        let key = format!("admissionregistration/validatingwebhookconfigurations/c-{i}");
+        put_object(&*store, &key, configuration(i)).await;
+    }
     let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
+    let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
+        (Arc::new(SystemClock::new()), Arc::new(SeededRng::new(1)));
+    let map = webhooks::ServiceMap::default();
+    let webhooks = admission::webhook_clients(backend.clone(), map, &names, &clock, &rng);
     let environment = Environment {
+        webhooks,
+        webhook_metrics: Arc::default(),
         registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
         names,
-        clock: Arc::new(SystemClock::new()),
-        rng: Arc::new(SeededRng::new(1)),
+        clock,
+        rng,
         reader: backend.clone(),
         writer: Arc::new(AdmissionWrites::default()),
         authorizer: backend,
@@ -63,6 +75,7 @@ async fn main() {
         let attributes = Attributes {
             operation: Operation::Create,
             resource: registry.find("", "v1", "configmaps").unwrap(),
+            served: registry.find("", "v1", "configmaps").unwrap(),
             version: "v1",
             subresource: "",
             namespace: "team-500",
@@ -72,6 +85,7 @@ async fn main() {
             dry_run: false,
             options: &options,
             reinvoked: false,
+            has_generated_name: false,
             notes: &notes,
         };
         chain.mutate(&attributes, Some(&mut object)).await.unwrap();
@@ -80,7 +94,23 @@ async fn main() {
     println!("{} plugins: {:?} a write", chain.names().count(), begin.elapsed() / ROUNDS);
 }
 
+/// A configuration with one webhook for Pods.
+fn configuration(index: usize) -> Value {
+    json!({
+        "kind": "ValidatingWebhookConfiguration", "apiVersion": "admissionregistration.example.test/v1",
+        "metadata": {"name": format!("c-{index}"), "uid": index.to_string()},
+        "webhooks": [{
+            "name": "w.test", "clientConfig": {"url": "https://127.0.0.1:9"}, "failurePolicy": "Fail",
+            "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}],
+        }],
+    })
+}
+
 async fn put(store: &dyn Store, key: &str, kind: &str, meta: Value) {
-    let object = Object::from_value(json!({"kind": kind, "apiVersion": "v1", "metadata": meta})).unwrap();
+    put_object(store, key, json!({"kind": kind, "apiVersion": "v1", "metadata": meta})).await;
+}
+
+async fn put_object(store: &dyn Store, key: &str, object: Value) {
+    let object = Object::from_value(object).unwrap();
     store.commit(key, Op::Create(kinds::entry::encode(&object))).await.unwrap();
 }

@@ -10,7 +10,7 @@ use admission::{
     Operation, PluginOutput, Reader, Writer,
 };
 use apimachinery::attributes::Attributes as Question;
-use apimachinery::clock::{Clock, SeededRng, SystemClock};
+use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::decision::Decision;
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
@@ -33,6 +33,10 @@ impl Reader for World {
 
     fn list<'a>(&'a self, _: ObjectKind, _: &'a str) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
         MaybeFuture::Ready(Ok(Vec::new()))
+    }
+
+    fn last_change(&self, _: ObjectKind) -> Option<u64> {
+        Some(0)
     }
 
     fn get_fresh<'a>(
@@ -110,11 +114,16 @@ async fn main() {
             "metadata": {"name": "team", "labels": {names.label_sub_key("pod-security", "enforce"): level}},
         }));
         let world = Arc::new(World(Arc::new(namespace)));
+        let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(1));
+        let dyn_clock: Arc<dyn Clock> = clock.clone();
+        let map = webhooks::ServiceMap::default();
         let environment = Environment {
+            webhooks: admission::webhook_clients(world.clone(), map, &names, &dyn_clock, &rng),
+            webhook_metrics: Arc::default(),
             names: Arc::clone(&names),
             registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
             clock: clock.clone(),
-            rng: Arc::new(SeededRng::new(1)),
+            rng,
             reader: world.clone(),
             writer: world.clone(),
             authorizer: world,
@@ -131,6 +140,7 @@ async fn main() {
                 let attributes = Attributes {
                     operation: Operation::Create,
                     resource: pods,
+                    served: pods,
                     version: "v1",
                     subresource: "",
                     namespace: "team",
@@ -140,6 +150,7 @@ async fn main() {
                     dry_run: false,
                     options: &Value::Null,
                     reinvoked: false,
+                    has_generated_name: false,
                     notes: &notes,
                 };
                 refused = std::hint::black_box(chain.validate(&attributes, Some(&pod)).await).is_err();

@@ -7,9 +7,10 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use kinds::Resource;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::ObjectKind;
+use crate::reinvocation::Reinvocation;
 
 /// Admission operation of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,8 +46,10 @@ impl Operation {
 pub struct Attributes<'a> {
     /// Admission operation.
     pub operation: Operation,
-    /// Resource of the URL path.
+    /// Resource of the URL path, in its storage version.
     pub resource: &'a Resource,
+    /// Resource of the URL path, in the version of the URL path.
+    pub served: &'a Resource,
     /// Version of the URL path.
     pub version: &'a str,
     /// Subresource of the URL path, or `""`.
@@ -55,6 +58,8 @@ pub struct Attributes<'a> {
     pub namespace: &'a str,
     /// Object name; `""` before name generation.
     pub name: &'a str,
+    /// Whether the server generated the name, so that mutating webhooks do not see a name.
+    pub has_generated_name: bool,
     /// Stored object of an update or deletion.
     pub old: Option<&'a Object>,
     /// User of the request.
@@ -70,7 +75,16 @@ pub struct Attributes<'a> {
     pub notes: &'a PluginOutput,
 }
 
-impl Attributes<'_> {
+impl<'a> Attributes<'a> {
+    /// Namespace for webhooks and policies. Requests for a Namespace are in the namespace of that name.
+    pub fn request_namespace(&self) -> &'a str {
+        if self.namespace.is_empty() && self.is_of(ObjectKind::NAMESPACE) {
+            self.name
+        } else {
+            self.namespace
+        }
+    }
+
     /// Whether the write has this kind, with any subresource.
     pub fn is_of(&self, kind: ObjectKind) -> bool {
         !self.resource.is_custom()
@@ -95,6 +109,8 @@ pub struct PluginOutput {
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
     /// Object reference of the audit event.
     reference: Mutex<ObjectReference>,
+    /// Reinvocation state of webhooks and mutating policies.
+    reinvocation: Mutex<Reinvocation>,
 }
 
 /// Parts of the audit object reference that the URL path does not contain; unknown fields are empty.
@@ -148,10 +164,21 @@ impl PluginOutput {
         std::mem::take(&mut *self.reference.lock())
     }
 
+    /// Locks the reinvocation state; the caller must not wait while the lock exists.
+    pub(crate) fn reinvocation(&self) -> MutexGuard<'_, Reinvocation> {
+        self.reinvocation.lock()
+    }
+
+    /// Whether a webhook or a mutating policy changed the object.
+    pub fn has_remote_change(&self) -> bool {
+        self.reinvocation.lock().is_requested()
+    }
+
     /// Removes the output of an earlier attempt of the same write.
     pub fn reset(&self) {
         self.warnings.lock().clear();
         self.annotations.lock().clear();
+        *self.reinvocation.lock() = Reinvocation::default();
         let kept = std::mem::take(&mut *self.kept.lock());
         drop(kept);
     }

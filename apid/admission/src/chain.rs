@@ -122,7 +122,8 @@ impl Chain {
         self.timing.observe_with(clock, observer);
     }
 
-    /// Runs the mutating phase of each interested plugin, before validation of the object.
+    /// Runs the mutating phase of each interested plugin, before validation of the object. After a change by a
+    /// webhook the phase runs once more.
     ///
     /// # Errors
     ///
@@ -137,6 +138,14 @@ impl Chain {
             let result = plugin.mutate(attributes, object.as_deref_mut()).get().await;
             timer.end_plugin(name, result.is_err());
             result?;
+        }
+        if attributes.notes.has_remote_change() {
+            let again = Attributes { reinvoked: true, ..*attributes };
+            for (name, plugin) in self.interested_plugins(&again) {
+                let result = plugin.mutate(&again, object.as_deref_mut()).get().await;
+                timer.end_plugin(name, result.is_err());
+                result?;
+            }
         }
         timer.end(false);
         Ok(())

@@ -7,9 +7,13 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::CurrentRegistry;
+use webhooks::{ClientOptions, ServiceMap, WebhookClients};
 
 use crate::quota::Reservations;
-use crate::{Attributes, Authorizer, MaybeFuture, ObjectKind, Operation, Reader, Writer};
+use crate::{
+    Attributes, Authorizer, MaybeFuture, ObjectKind, Operation, Reader, ReaderServices, WebhookMetrics,
+    Writer,
+};
 
 /// Dependencies of plugins.
 #[derive(Clone)]
@@ -30,6 +34,27 @@ pub struct Environment {
     pub registry: Arc<CurrentRegistry>,
     /// Quota reservations of in-flight writes.
     pub reservations: Arc<Reservations>,
+    /// Clients of webhooks.
+    pub webhooks: Arc<WebhookClients>,
+    /// Metrics of webhooks.
+    pub webhook_metrics: Arc<WebhookMetrics>,
+}
+
+/// Clients of webhooks that read Services through a reader.
+pub fn webhook_clients(
+    reader: Arc<dyn Reader>,
+    service_map: ServiceMap,
+    names: &Arc<Names>,
+    clock: &Arc<dyn Clock>,
+    rng: &Arc<dyn Rng>,
+) -> Arc<WebhookClients> {
+    Arc::new(WebhookClients::new(ClientOptions {
+        lookup: Arc::new(ReaderServices(reader)),
+        service_map,
+        names: Arc::clone(names),
+        clock: Arc::clone(clock),
+        rng: Arc::clone(rng),
+    }))
 }
 
 /// A resource and its subresource (`""` for the main resource).

@@ -26,6 +26,7 @@ use crate::service_account::ServiceAccount;
 use crate::signers::SignerCheck;
 use crate::storage_object_in_use_protection::StorageObjectInUseProtection;
 use crate::taint_nodes_by_condition::TaintNodesByCondition;
+use crate::webhook::{MutatingWebhooks, ValidatingWebhooks};
 use crate::{Environment, Plugin, PluginConfiguration};
 
 /// Entry of a plugin in the table.
@@ -150,9 +151,15 @@ pub static PLUGINS: &[Entry] = &[
     off("DenyServiceExternalIPs", State::Implemented(|_| Box::new(DenyServiceExternalIps))),
     on("PodTopologyLabels", State::NotImplemented),
     on("MutatingAdmissionPolicy", State::NotImplemented),
-    on("MutatingAdmissionWebhook", State::NotImplemented),
+    on(
+        "MutatingAdmissionWebhook",
+        State::Configured(|environment, given| Ok(Box::new(MutatingWebhooks::new(environment, given)?))),
+    ),
     on("ValidatingAdmissionPolicy", State::NotImplemented),
-    on("ValidatingAdmissionWebhook", State::NotImplemented),
+    on(
+        "ValidatingAdmissionWebhook",
+        State::Configured(|environment, given| Ok(Box::new(ValidatingWebhooks::new(environment, given)?))),
+    ),
     on(
         "ResourceQuota",
         State::Configured(|environment, given| Ok(Box::new(ResourceQuota::new(environment, given)?))),

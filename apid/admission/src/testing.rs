@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use apimachinery::attributes::Attributes as Question;
-use apimachinery::clock::{ManualClock, SeededRng};
+use apimachinery::clock::{Clock, ManualClock, Rng, SeededRng};
 use apimachinery::decision::{Decision, Verdict};
 use apimachinery::gvk::GroupResource;
 use apimachinery::names::{Names, Preset};
@@ -17,7 +18,7 @@ use parking_lot::Mutex;
 use crate::quota::Reservations;
 use crate::{
     Attributes, Authorizer, Environment, LookupResult, MaybeFuture, ObjectKind, Operation, Plugin,
-    PluginOutput, Reader, Writer,
+    PluginOutput, Reader, Writer, webhook_clients,
 };
 
 /// Fake environment of one plugin call.
@@ -37,6 +38,8 @@ pub(crate) struct World {
     objects: Mutex<BTreeMap<Key, Arc<Object>>>,
     /// Permissions of users: `user verb resource name`; `*` matches any word.
     rights: Mutex<Vec<String>>,
+    /// Number of changes of objects.
+    changes: AtomicU64,
     /// Objects created through the writer.
     pub(crate) created: Mutex<Vec<Object>>,
 }
@@ -111,7 +114,12 @@ impl Fake {
     }
 
     pub(crate) fn environment(&self) -> Environment {
+        let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (self.clock.clone(), Arc::new(SeededRng::new(1)));
+        let map = webhooks::ServiceMap::default();
+        let webhooks = webhook_clients(self.world.clone(), map, &self.names, &clock, &rng);
         Environment {
+            webhooks,
+            webhook_metrics: Arc::default(),
             names: Arc::clone(&self.names),
             clock: self.clock.clone(),
             rng: Arc::new(SeededRng::new(1)),
@@ -135,6 +143,7 @@ impl Fake {
         let attributes = Attributes {
             operation: write.operation,
             resource,
+            served: resource,
             version: resource.kind.version(),
             subresource: write.subresource,
             namespace: if resource.kind.namespaced() { write.namespace } else { "" },
@@ -144,6 +153,7 @@ impl Fake {
             dry_run: write.dry_run,
             options: &options,
             reinvoked: false,
+            has_generated_name: false,
             notes: &notes,
         };
         assert!(plugin.handles(write.operation), "the plugin does not handle {}", write.operation.as_str());
@@ -165,6 +175,7 @@ impl World {
         let object = Object::from_value(object).unwrap();
         let key = (group, kind, object.namespace().to_owned(), object.name().to_owned());
         self.objects.lock().insert(key, Arc::new(object));
+        self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
     fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<Arc<Object>> {
@@ -194,6 +205,10 @@ impl Reader for World {
                 && (namespace.is_empty() || object_namespace == namespace)
         });
         MaybeFuture::Ready(Ok(of_kind.map(|(_, object)| Arc::clone(object)).collect()))
+    }
+
+    fn last_change(&self, _: ObjectKind) -> Option<u64> {
+        Some(self.changes.load(Ordering::SeqCst))
     }
 
     fn get_fresh<'a>(

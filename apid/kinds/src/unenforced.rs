@@ -28,11 +28,6 @@ impl UnenforcedKind {
     }
 }
 
-pub(crate) const ADMISSION_WEBHOOKS: UnenforcedKind = UnenforcedKind {
-    warning: "this server stores webhook configurations but does not call admission webhooks yet",
-    applies_to: None,
-};
-
 pub(crate) const ADMISSION_POLICIES: UnenforcedKind = UnenforcedKind {
     warning: "this server stores admission policies and their bindings but does not enforce them yet",
     applies_to: None,

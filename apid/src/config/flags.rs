@@ -170,6 +170,9 @@ pub(super) struct AdmissionFlags {
     /// Configuration of admission plugins: an AdmissionConfiguration in YAML or JSON
     #[arg(long, value_name = "FILE")]
     pub(super) admission_control_config_file: Option<PathBuf>,
+    /// Addresses of Services that webhooks name: a map from NAMESPACE/NAME:PORT to a URL, in YAML or JSON
+    #[arg(long, value_name = "FILE")]
+    pub(super) service_resolver_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

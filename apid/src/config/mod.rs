@@ -115,6 +115,8 @@ pub struct Config {
     pub disable_admission: Vec<String>,
     /// Configuration of the admission plugins.
     pub admission_configuration: admission::Configuration,
+    /// Addresses of Services that webhooks name.
+    pub service_map: webhooks::ServiceMap,
     /// Feature gates.
     pub gates: FeatureGates,
     /// File of the audit log; `-` is standard output.

@@ -8,6 +8,7 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use processflags::{AuthorizationFlags, ProxyFlags};
 use serving::config_file::{self, FlagValues, ServerConfiguration};
 use serving::gates::{FeatureGates, GATES};
+use webhooks::ServiceMap;
 
 use super::declared_flags::{self, FlagState};
 use super::flags::Flags;
@@ -124,6 +125,7 @@ impl Reader<'_> {
             self.mistakes.push(mistake);
         }
         let admission_configuration = self.admission(flags.admission.admission_control_config_file, &names);
+        let service_map = self.service_map(flags.admission.service_resolver_file);
         let (data_dir, authd, gates) = (flags.general.data_dir?, authd?, gates?);
         let allows_everything =
             matches!(authd, Authd::Spawned { .. }) && allows_everything(&flags.authd_flags.authorization);
@@ -166,6 +168,7 @@ impl Reader<'_> {
             enable_admission: split_list(&flags.admission.enable_admission_plugins),
             disable_admission: split_list(&flags.admission.disable_admission_plugins),
             admission_configuration,
+            service_map,
             gates,
             audit_log: flags.monitoring.audit_log_path,
             audit_rotation: Rotation {
@@ -220,6 +223,18 @@ impl Reader<'_> {
             );
         }
         flags.authd.authd_socket.clone().map(Authd::At)
+    }
+
+    /// Reads the file of `--service-resolver-file`.
+    fn service_map(&mut self, file: Option<PathBuf>) -> ServiceMap {
+        let Some(file) = file else { return ServiceMap::default() };
+        let name = file.display().to_string();
+        let text = std::fs::read(&file).map_err(|error| format!("file `{name}`: {error}"));
+        let parsed = text.and_then(|text| ServiceMap::parse(&name, &text).map_err(|error| error.to_string()));
+        parsed.unwrap_or_else(|error| {
+            self.mistakes.push(format!("`--service-resolver-file`: {error}"));
+            ServiceMap::default()
+        })
     }
 
     /// Reads the file of `--admission-control-config-file` with all files that it refers to.

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use admission::Environment;
+use admission::{Environment, WebhookMetrics};
 use apimachinery::clock::{Clock, Rng, SystemClock, SystemRng};
 use kinds::{CurrentRegistry, Registry};
 use serving::listener::Listener;
@@ -152,9 +152,14 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let cache = Arc::new(Cache::new(storage::cache::Limits::default()));
     let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
     let admission_writes = Arc::new(AdmissionWrites::default());
+    let webhooks =
+        admission::webhook_clients(backend.clone(), config.service_map.clone(), &names, &clock, &rng);
+    let webhook_metrics = Arc::new(WebhookMetrics::default());
     let admission = components::build_admission(
         &config,
         Environment {
+            webhooks,
+            webhook_metrics: Arc::clone(&webhook_metrics),
             names: Arc::clone(&names),
             clock: Arc::clone(&clock),
             rng: Arc::clone(&rng),
@@ -233,6 +238,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     }));
     auth.register_metrics(&server_state.metrics);
     let handshake_errors = register_metrics(&server_state, &tls);
+    webhook_metrics.register(&server_state.metrics);
     let definitions = Arc::new(background::DefinitionController::new(&server_state));
     definitions.load().await.map_err(|status| ProcessError::Definitions(Box::new(status)))?;
     backend.attach(&server_state);

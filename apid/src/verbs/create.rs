@@ -74,7 +74,11 @@ pub(super) async fn insert(
             options.dry_run,
             options.to_value("CreateOptions", &call.server_state.names),
         );
+        let admission = admission.with_generated_name(generated);
         admission.mutate(Some(&mut new), None).await?;
+        if admission.has_remote_change() {
+            prepare_again(&call, &mut new, &ctx)?;
+        }
         call.check_escalation(&new, None).await?;
         resource.canonicalize(&mut new, &ctx);
         let errors = call.collection.served.validate_create(&new, &ctx);
@@ -123,6 +127,19 @@ fn version_of_new_object(call: &Call<'_>, object: &Object) -> Option<String> {
     let version = object.resource_version();
     let is_rejected = version.parse::<u64>().is_ok_and(|version| version != 0);
     (is_rejected && call.by.attributes().verb == "create").then(|| version.to_owned())
+}
+
+/// Prepares an object that a webhook changed: restores the fields that a client cannot set.
+fn prepare_again(call: &Call<'_>, new: &mut Object, ctx: &kinds::Context<'_>) -> Result<(), Status> {
+    let resource = &call.collection.resource;
+    resolve_namespace(call, new)?;
+    if new.name() != call.name {
+        let text = "an admission webhook must not change the name of the object";
+        return Err(Status::bad_request(text));
+    }
+    resource.prepare_create(new, call.namespace, ctx);
+    resource.kind.strategy().record_creator(new, call.by.user());
+    Ok(())
 }
 
 /// 409 for an existing name. The message mentions when the existing object is being deleted.

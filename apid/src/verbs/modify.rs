@@ -103,6 +103,9 @@ impl Call<'_> {
             }
             resource.prepare_update(&mut new, old, &ctx);
             admission.mutate(Some(&mut new), Some(old)).await?;
+            if admission.has_remote_change() {
+                resource.prepare_update(&mut new, old, &ctx);
+            }
             self.check_escalation(&new, Some(old)).await?;
             resource.canonicalize(&mut new, &ctx);
             let errors = self.collection.served.validate_update(&new, old, &ctx);

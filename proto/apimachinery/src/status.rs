@@ -177,6 +177,8 @@ pub struct Status {
     pub code: u16,
     /// Reason.
     pub reason: Reason,
+    /// Reason in the body instead of [`Status::reason`], from a remote service; `""`: none.
+    pub remote_reason: String,
     /// Message for people; user input is quoted.
     pub message: String,
     /// Object of the Status; None omits `details` in the body.
@@ -197,6 +199,7 @@ impl Status {
         Status {
             code: reason.code(),
             reason,
+            remote_reason: String::new(),
             message,
             details: None,
             success: false,
@@ -209,6 +212,7 @@ impl Status {
         Status {
             code: 200,
             reason: Reason::Unknown,
+            remote_reason: String::new(),
             message: String::new(),
             details: Some(Box::new(details)),
             success: true,
@@ -448,7 +452,9 @@ impl Status {
         if !self.message.is_empty() {
             body.insert("message".into(), bounded(&self.message, MESSAGE_MAX).into());
         }
-        if self.reason != Reason::Unknown {
+        if !self.remote_reason.is_empty() {
+            body.insert("reason".into(), bounded(&self.remote_reason, TEXT_MAX).into());
+        } else if self.reason != Reason::Unknown {
             body.insert("reason".into(), self.reason.as_str().into());
         }
         if let Some(details) = &self.details {

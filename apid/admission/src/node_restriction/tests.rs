@@ -462,6 +462,7 @@ fn kubelet_writes_own_resource_slices_only() {
             let attributes = Attributes {
                 operation,
                 resource: registry.find_kind("", "Node").unwrap(),
+                served: registry.find_kind("", "Node").unwrap(),
                 version: "v1",
                 subresource: "",
                 namespace: "",
@@ -471,6 +472,7 @@ fn kubelet_writes_own_resource_slices_only() {
                 dry_run: false,
                 options: &Value::Null,
                 reinvoked: false,
+                has_generated_name: false,
                 notes: &notes,
             };
             let case = KubeletWrite { plugin: &plugin, attributes: &attributes, node: "n1", object };

@@ -9,10 +9,7 @@ use super::webhooks;
 use crate::defaults::fill;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table,
-    UnenforcedKind, unenforced,
-};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "admissionregistration",
@@ -63,10 +60,6 @@ impl Strategy for MutatingWebhookConfiguration {
 
     fn unconditional_update(&self) -> bool {
         false
-    }
-
-    fn unenforced(&self) -> Option<&'static UnenforcedKind> {
-        Some(&unenforced::ADMISSION_WEBHOOKS)
     }
 
     fn table(&self) -> Option<&'static Table> {

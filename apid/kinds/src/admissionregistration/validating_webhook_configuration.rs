@@ -8,10 +8,7 @@ use serde_json::json;
 use super::webhooks;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table,
-    UnenforcedKind, unenforced,
-};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "admissionregistration",
@@ -58,10 +55,6 @@ impl Strategy for ValidatingWebhookConfiguration {
 
     fn unconditional_update(&self) -> bool {
         false
-    }
-
-    fn unenforced(&self) -> Option<&'static UnenforcedKind> {
-        Some(&unenforced::ADMISSION_WEBHOOKS)
     }
 
     fn table(&self) -> Option<&'static Table> {

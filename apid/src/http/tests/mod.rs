@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admission::{Chain, Configuration, Environment};
-use apimachinery::clock::{Rng, SeededRng, SystemClock};
+use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request};
@@ -190,7 +190,11 @@ impl Server {
         cache.attach(&store);
         let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
         let writes = Arc::new(AdmissionWrites::default());
+        let dyn_clock: Arc<dyn Clock> = clock.clone();
+        let map = webhooks::ServiceMap::default();
         let environment = Environment {
+            webhooks: admission::webhook_clients(backend.clone(), map, &names, &dyn_clock, &rng),
+            webhook_metrics: Arc::default(),
             names: names.clone(),
             clock: clock.clone(),
             rng: rng.clone(),

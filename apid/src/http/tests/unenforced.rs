@@ -8,22 +8,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 
 /// Returns URL of the collection, a valid object, and a word of the warning.
 fn objects() -> Vec<(&'static str, Value, &'static str)> {
-    let client = json!({"url": "https://hook.example.test/"});
-    let webhook = json!([{
-        "name": "hook.example.test", "clientConfig": client, "sideEffects": "None",
-        "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
-    }]);
     vec![
-        (
-            "/apis/admissionregistration.example.test/v1/validatingwebhookconfigurations",
-            json!({"metadata": {"name": "w"}, "webhooks": webhook}),
-            "does not call",
-        ),
-        (
-            "/apis/admissionregistration.example.test/v1/mutatingwebhookconfigurations",
-            json!({"metadata": {"name": "w"}, "webhooks": webhook}),
-            "does not call",
-        ),
         (
             "/apis/admissionregistration.example.test/v1/validatingadmissionpolicies",
             json!({

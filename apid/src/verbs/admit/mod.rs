@@ -29,6 +29,7 @@ pub(super) struct AdmissionRequest<'a> {
     operation: Operation,
     dry_run: bool,
     options: Value,
+    has_generated_name: bool,
 }
 
 impl<'a> Call<'a> {
@@ -39,11 +40,21 @@ impl<'a> Call<'a> {
         dry_run: bool,
         options: Value,
     ) -> AdmissionRequest<'a> {
-        AdmissionRequest { call: self, operation, dry_run, options }
+        AdmissionRequest { call: self, operation, dry_run, options, has_generated_name: false }
     }
 }
 
 impl AdmissionRequest<'_> {
+    /// Sets whether the server generated the name of the object.
+    pub(super) fn with_generated_name(self, has_generated_name: bool) -> Self {
+        AdmissionRequest { has_generated_name, ..self }
+    }
+
+    /// Whether a webhook changed the object in the mutating phase.
+    pub(super) fn has_remote_change(&self) -> bool {
+        self.call.notes.has_remote_change()
+    }
+
     /// Runs the mutating plugins on the object before validation.
     ///
     /// # Errors
@@ -69,6 +80,7 @@ impl AdmissionRequest<'_> {
         Attributes {
             operation: self.operation,
             resource: &call.collection.resource,
+            served: &call.collection.served,
             version: call.version,
             subresource: call.subresource,
             namespace: call.namespace,
@@ -78,6 +90,7 @@ impl AdmissionRequest<'_> {
             dry_run: self.dry_run,
             options: &self.options,
             reinvoked: false,
+            has_generated_name: self.has_generated_name,
             notes: call.notes,
         }
     }

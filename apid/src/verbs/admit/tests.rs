@@ -8,7 +8,7 @@ use admission::{
     Attributes, Chain, Configuration, Environment, MaybeFuture, ObjectKind, Operation, PluginOutput,
     Reader as _,
 };
-use apimachinery::clock::{SeededRng, SystemClock};
+use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::user::UserInfo;
@@ -88,11 +88,17 @@ async fn world() -> World {
     let store = Arc::new(Counting { store: MemoryStore::new(cache.clone()), reads: AtomicUsize::new(0) });
     cache.attach(&(store.clone() as Arc<dyn Store>));
     let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
+    let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
+        (Arc::new(SystemClock::new()), Arc::new(SeededRng::new(1)));
+    let map = webhooks::ServiceMap::default();
+    let webhooks = admission::webhook_clients(backend.clone(), map, &names, &clock, &rng);
     let environment = Environment {
+        webhooks,
+        webhook_metrics: Arc::default(),
         registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
         names,
-        clock: Arc::new(SystemClock::new()),
-        rng: Arc::new(SeededRng::new(1)),
+        clock,
+        rng,
         reader: backend.clone(),
         writer: Arc::new(AdmissionWrites::default()),
         authorizer: backend.clone(),
@@ -116,6 +122,7 @@ impl World {
         let attributes = Attributes {
             operation: Operation::Create,
             resource: self.registry.find("", "v1", "configmaps").unwrap(),
+            served: self.registry.find("", "v1", "configmaps").unwrap(),
             version: "v1",
             subresource: "",
             namespace: "team",
@@ -125,6 +132,7 @@ impl World {
             dry_run: false,
             options: &options,
             reinvoked: false,
+            has_generated_name: false,
             notes: &notes,
         };
         let mut object = Object::from_value(json!({"metadata": {"name": "m", "namespace": "team"}})).unwrap();

@@ -1,0 +1,36 @@
+//! MutatingAdmissionWebhook and ValidatingAdmissionWebhook: calls of the webhooks that configurations name.
+//!
+//! # Contract
+//!
+//! Configurations are ordered by name, webhooks by position in their configuration. Mutating webhooks are called
+//! in this order, each with the result of the webhook before. Validating webhooks are called in parallel.
+//! Writes of webhook configurations and of admission policies never reach a webhook.
+//!
+//! An answer of a webhook is an AdmissionReview. A webhook that cannot be called, or that answers with anything
+//! else, fails the write with 500, or is skipped if its failure policy is `Ignore`. A denial has the Status of
+//! the answer.
+//!
+//! # Invariants
+//!
+//! INVARIANT (fresh): see [`CompiledObjects`](crate::CompiledObjects).
+//! INVARIANT (no side effects in a dry run): a dry run calls only webhooks that declare no side effects for it.
+//! INVARIANT (quick past): a write whose resource no rule names costs one comparison and one lookup.
+
+mod annotations;
+mod dispatcher;
+mod hook;
+mod metrics;
+mod mutating;
+mod review;
+mod services;
+mod validating;
+
+pub use metrics::WebhookMetrics;
+pub use review::fuzz_response;
+pub use services::ReaderServices;
+
+pub(crate) use mutating::MutatingWebhooks;
+pub(crate) use validating::ValidatingWebhooks;
+
+#[cfg(test)]
+mod tests;

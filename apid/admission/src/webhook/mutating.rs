@@ -1,0 +1,182 @@
+//! MutatingAdmissionWebhook: calls one after the other, of which each may change the object.
+
+use std::sync::Arc;
+
+use apimachinery::codec::{Limits, json};
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use apply::json_patch;
+use apply::managers::ManagedFields;
+
+use super::annotations;
+use super::dispatcher::{Dispatcher, GENERATED_FIELDS, HookFailure, Invocation, Phase};
+use super::hook::Hooks;
+use super::review::ReviewResponse;
+use crate::representation::Representation;
+use crate::{Attributes, Environment, MaybeFuture, Operation, Plugin, PluginConfiguration};
+
+/// Warning for a webhook that damaged `managedFields`.
+const INVALID_MANAGED_FIELDS: &str = ".metadata.managedFields was in an invalid state after admission; this could be \
+    caused by an outdated mutating admission controller; please fix your requests";
+
+/// The plugin MutatingAdmissionWebhook.
+pub(crate) struct MutatingWebhooks(Dispatcher);
+
+impl MutatingWebhooks {
+    pub(crate) fn new(
+        environment: &Environment,
+        configuration: Option<&PluginConfiguration>,
+    ) -> Result<Self, String> {
+        Dispatcher::new(Phase::Mutating, environment, configuration).map(MutatingWebhooks)
+    }
+
+    async fn dispatch(
+        &self,
+        hooks: &Hooks,
+        attributes: &Attributes<'_>,
+        mut object: Option<&mut Object>,
+    ) -> Result<(), Status> {
+        let notes = attributes.notes;
+        if attributes.reinvoked {
+            notes.reinvocation().begin_second_round(object.as_deref());
+        }
+        for candidate in hooks.candidates(&attributes.served.group_resource.resource) {
+            let invocation = self.0.invocation(candidate, attributes, object.as_deref()).await?;
+            let Some(invocation) = invocation else { continue };
+            let hook = &invocation.hook;
+            if attributes.reinvoked && !notes.reinvocation().is_pending(&hook.id) {
+                continue;
+            }
+            let started = self.0.environment.clock.monotonic();
+            let result = self.call(&invocation, attributes, object.as_deref_mut()).await;
+            let mutated = matches!(result, Ok(true));
+            let position = (u8::from(attributes.reinvoked), invocation.index);
+            annotations::record_mutation(notes, &self.0.environment.names, hook, position, mutated);
+            if mutated {
+                notes.reinvocation().record_change();
+            }
+            if hook.is_reinvocable {
+                notes.reinvocation().record_call(&hook.id);
+            }
+            if let Some(status) = self.0.conclude(&invocation, attributes, result.err(), started) {
+                return Err(status);
+            }
+        }
+        notes.reinvocation().end_round(object.as_deref());
+        Ok(())
+    }
+
+    /// Calls a webhook and applies its patch. Returns whether the object changed.
+    async fn call(
+        &self,
+        invocation: &Invocation,
+        attributes: &Attributes<'_>,
+        object: Option<&mut Object>,
+    ) -> Result<bool, HookFailure> {
+        let response = self.0.call(invocation, attributes).await?;
+        let Some(patch) = &response.patch else { return Ok(false) };
+        let operations = parse_patch(patch).map_err(internal)?;
+        if operations.is_empty() {
+            return Ok(false);
+        }
+        let (Some(object), Some(shown)) = (object, &invocation.object) else {
+            return Err(internal(format!(
+                "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
+                invocation.hook.name
+            )));
+        };
+        check_patch_type(&response)?;
+        let document = Value::Object(shown.0.clone());
+        let patched = json_patch::apply(&operations, document, false, Limits::BODY).map_err(internal)?;
+        let patched =
+            Object::from_value(patched).map_err(|_| internal("the patched object is not an object"))?;
+        let changed = self.restore(patched, invocation, attributes, object).map_err(HookFailure::Internal)?;
+        if changed == *object {
+            return Ok(false);
+        }
+        *object = changed;
+        Ok(true)
+    }
+
+    /// Converts a patched object to the stored form, with the fields that the webhook did not see.
+    fn restore(
+        &self,
+        patched: Object,
+        invocation: &Invocation,
+        attributes: &Attributes<'_>,
+        before: &Object,
+    ) -> Result<Object, Status> {
+        let environment = &self.0.environment;
+        let registry = environment.registry.get();
+        let shown = Representation::matched(&invocation.matched, attributes, &registry, &environment.names);
+        let mut changed = shown.restore(patched, before, attributes, environment)?;
+        if attributes.operation == Operation::Create && attributes.subresource.is_empty() {
+            for field in GENERATED_FIELDS {
+                match before.meta().and_then(|meta| meta.get(field)) {
+                    Some(value) => changed.set_meta(field, value.clone()),
+                    None => drop(changed.remove_meta(field)),
+                }
+            }
+            if changed.name().is_empty() {
+                changed.set_meta("name", before.name());
+            }
+        }
+        let managed = |object: &Object| object.meta().and_then(|meta| meta.get("managedFields")).cloned();
+        let after = managed(&changed);
+        if after.is_some() && ManagedFields::decode(after.as_ref()).is_none() {
+            attributes.notes.warn(INVALID_MANAGED_FIELDS);
+            match managed(before) {
+                Some(fields) => changed.set_meta("managedFields", fields),
+                None => drop(changed.remove_meta("managedFields")),
+            }
+        }
+        Ok(changed)
+    }
+}
+
+fn internal(error: impl std::fmt::Display) -> HookFailure {
+    HookFailure::Internal(Status::internal(error))
+}
+
+fn check_patch_type(response: &ReviewResponse) -> Result<(), HookFailure> {
+    if response.patch_type == "JSONPatch" {
+        return Ok(());
+    }
+    let reason = format!("unsupported patch type {:?}", response.patch_type);
+    Err(HookFailure::Calling { reason, code: 400 })
+}
+
+fn parse_patch(patch: &[u8]) -> Result<Vec<json_patch::Operation>, String> {
+    let limits = Limits { bytes: patch.len(), ..Limits::BODY };
+    let decoded = json::decode(patch, limits).map_err(|error| error.to_string())?;
+    json_patch::parse(decoded.value).map_err(|error| error.to_string())
+}
+
+/// Applies a JSON Patch to a document.
+pub(super) fn apply_patch(patch: &[u8], document: Value) -> Result<Value, String> {
+    let operations = parse_patch(patch)?;
+    json_patch::apply(&operations, document, false, Limits::BODY).map_err(|error| error.to_string())
+}
+
+impl Plugin for MutatingWebhooks {
+    fn handles(&self, _operation: Operation) -> bool {
+        true
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'a>,
+        object: Option<&'a mut Object>,
+    ) -> MaybeFuture<'a, Result<(), Status>> {
+        let run = async move |hooks: Result<Option<Arc<Hooks>>, Status>, object: Option<&mut Object>| {
+            match hooks? {
+                Some(hooks) => self.dispatch(&hooks, attributes, object).await,
+                None => Ok(()),
+            }
+        };
+        match self.0.hooks(attributes) {
+            MaybeFuture::Ready(Ok(None)) => MaybeFuture::Ready(Ok(())),
+            hooks => MaybeFuture::later(async move { run(hooks.get().await, object).await }),
+        }
+    }
+}

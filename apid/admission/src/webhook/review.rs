@@ -1,0 +1,284 @@
+//! AdmissionReview: the request of a webhook call, and the checked response.
+
+use apimachinery::codec::{Limits, json};
+use apimachinery::names::Names;
+use apimachinery::object::{Map, Object, Value};
+use apimachinery::status::{Cause, Details, Reason, Status};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
+use crate::Attributes;
+use crate::representation::{GroupVersionKind, Representation};
+
+/// Kind of the body of a call and of its response.
+const KIND: &str = "AdmissionReview";
+
+/// A checked response of a webhook.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ReviewResponse {
+    /// Whether the webhook allows the write.
+    pub(super) is_allowed: bool,
+    /// The Status of a denial.
+    pub(super) status: Option<Value>,
+    /// JSON Patch document.
+    pub(super) patch: Option<Vec<u8>>,
+    /// Type of the patch.
+    pub(super) patch_type: String,
+    /// Audit annotations in key order.
+    pub(super) annotations: Vec<(String, String)>,
+    /// Warnings for the client.
+    pub(super) warnings: Vec<String>,
+}
+
+/// The reason why a response is unusable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ResponseError {
+    /// The body is not an AdmissionReview.
+    Undecodable(String),
+    /// The AdmissionReview does not answer the request.
+    Invalid(String),
+}
+
+/// The `apiVersion` of an AdmissionReview.
+pub(super) fn api_version(names: &Names, version: &str) -> String {
+    format!("{}/{version}", names.group("admission"))
+}
+
+/// The fields of the request, without the objects.
+pub(super) fn request_fields(
+    uid: &str,
+    attributes: &Attributes<'_>,
+    matched: &Representation<'_>,
+    requested: &Representation<'_>,
+    name: &str,
+) -> Map<String, Value> {
+    let kind =
+        |kind: GroupVersionKind| json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
+    let resource = |shown: &Representation<'_>| {
+        let resource = &shown.resource.group_resource;
+        json!({"group": resource.group, "version": shown.version, "resource": resource.resource})
+    };
+    let mut fields = Map::new();
+    let mut add = |field: &str, value: Value| drop(fields.insert(field.to_owned(), value));
+    add("uid", uid.into());
+    add("kind", kind(matched.kind()));
+    add("resource", resource(matched));
+    add("requestKind", kind(requested.kind()));
+    add("requestResource", resource(requested));
+    let texts = [
+        ("subResource", attributes.subresource),
+        ("requestSubResource", attributes.subresource),
+        ("name", name),
+        ("namespace", attributes.request_namespace()),
+    ];
+    for (field, text) in texts {
+        if !text.is_empty() {
+            add(field, text.into());
+        }
+    }
+    add("operation", attributes.operation.as_str().into());
+    add("userInfo", user_info(attributes));
+    add("dryRun", attributes.dry_run.into());
+    add("options", attributes.options.clone());
+    fields
+}
+
+fn user_info(attributes: &Attributes<'_>) -> Value {
+    let user = attributes.user;
+    let mut info = Map::new();
+    info.insert("username".to_owned(), user.name.clone().into());
+    if !user.uid.is_empty() {
+        info.insert("uid".to_owned(), user.uid.clone().into());
+    }
+    if !user.groups.is_empty() {
+        info.insert("groups".to_owned(), user.groups.clone().into());
+    }
+    if !user.extra.is_empty() {
+        info.insert("extra".to_owned(), json!(user.extra));
+    }
+    Value::Object(info)
+}
+
+/// The body of a call.
+pub(super) fn body(
+    names: &Names,
+    version: &str,
+    mut request: Map<String, Value>,
+    object: Option<&Object>,
+    old: Option<&Object>,
+) -> Vec<u8> {
+    let value =
+        |object: Option<&Object>| object.map_or(Value::Null, |object| Value::Object(object.0.clone()));
+    request.insert("object".to_owned(), value(object));
+    request.insert("oldObject".to_owned(), value(old));
+    let mut review = Map::new();
+    review.insert("kind".to_owned(), KIND.into());
+    review.insert("apiVersion".to_owned(), api_version(names, version).into());
+    review.insert("request".to_owned(), Value::Object(request));
+    Value::Object(review).to_string().into_bytes()
+}
+
+/// Decodes a response and checks that it answers the request.
+pub(super) fn read_response(
+    bytes: &[u8],
+    uid: &str,
+    names: &Names,
+    version: &str,
+    is_mutating: bool,
+) -> Result<ReviewResponse, ResponseError> {
+    let undecodable = |error: &dyn std::fmt::Display| {
+        ResponseError::Undecodable(format!("couldn't get version/kind; json parse error: {error}"))
+    };
+    let limits = Limits { bytes: bytes.len(), ..Limits::BODY };
+    let decoded = json::decode(bytes, limits).map_err(|error| undecodable(&error))?;
+    let Value::Object(mut review) = decoded.value else {
+        return Err(undecodable(&"the response is not an object"));
+    };
+    let mut response = match review.remove("response") {
+        None | Some(Value::Null) => {
+            return Err(ResponseError::Invalid("webhook response was absent".to_owned()));
+        }
+        Some(Value::Object(response)) => response,
+        Some(_) => return Err(ResponseError::Undecodable("response must be an object".to_owned())),
+    };
+    let is_v1 = version == "v1";
+    let got_uid = take_text(&mut response, "uid")?.unwrap_or_default();
+    if is_v1 && got_uid != uid {
+        return Err(ResponseError::Invalid(format!("expected response.uid={uid:?}, got {got_uid:?}")));
+    }
+    if is_v1 {
+        check_kind(&review, &api_version(names, version)).map_err(ResponseError::Invalid)?;
+    }
+    let (patch, patch_type) = take_patch(&mut response, is_v1, is_mutating)?;
+    let is_allowed = match response.remove("allowed") {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(allowed)) => allowed,
+        Some(_) => return Err(wrong_type("allowed", "a boolean")),
+    };
+    Ok(ReviewResponse {
+        is_allowed,
+        status: response.remove("status").filter(|status| !status.is_null()),
+        patch,
+        patch_type,
+        annotations: take_annotations(&mut response)?,
+        warnings: take_warnings(&mut response)?,
+    })
+}
+
+fn wrong_type(field: &str, expected: &str) -> ResponseError {
+    ResponseError::Undecodable(format!("response.{field} must be {expected}"))
+}
+
+fn take_text(response: &mut Map<String, Value>, field: &str) -> Result<Option<String>, ResponseError> {
+    match response.remove(field) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(wrong_type(field, "a string")),
+    }
+}
+
+fn check_kind(review: &Map<String, Value>, expected: &str) -> Result<(), String> {
+    let text = |field: &str| review.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if (api_version, kind) == (expected, KIND) {
+        return Ok(());
+    }
+    let got = if api_version.contains('/') { api_version.to_owned() } else { format!("/{api_version}") };
+    Err(format!("expected webhook response of {expected}, Kind={KIND}, got {got}, Kind={kind}"))
+}
+
+/// Takes the patch with its type. Only v1 verifies that both are present.
+fn take_patch(
+    response: &mut Map<String, Value>,
+    is_v1: bool,
+    is_mutating: bool,
+) -> Result<(Option<Vec<u8>>, String), ResponseError> {
+    let invalid = |text: &str| Err(ResponseError::Invalid(text.to_owned()));
+    let patch = take_text(response, "patch")?.unwrap_or_default();
+    let patch = STANDARD.decode(patch).map_err(|_| wrong_type("patch", "base64"))?;
+    let patch = (!patch.is_empty()).then_some(patch);
+    let patch_type = take_text(response, "patchType")?;
+    match (is_mutating, is_v1, patch, patch_type) {
+        (false, true, Some(_), _) => invalid("validating webhook may not return response.patch"),
+        (false, true, None, Some(_)) => invalid("validating webhook may not return response.patchType"),
+        (false, ..) => Ok((None, String::new())),
+        (true, false, patch, _) => Ok((patch, "JSONPatch".to_owned())),
+        (true, true, Some(_), None) => invalid("webhook returned response.patch but not response.patchType"),
+        (true, true, None, Some(_)) => invalid("webhook returned response.patchType but not response.patch"),
+        (true, true, Some(_), Some(empty)) if empty.is_empty() => {
+            invalid("webhook returned invalid response.patchType of \"\"")
+        }
+        (true, true, patch, patch_type) => Ok((patch, patch_type.unwrap_or_default())),
+    }
+}
+
+fn take_annotations(response: &mut Map<String, Value>) -> Result<Vec<(String, String)>, ResponseError> {
+    let wrong = || wrong_type("auditAnnotations", "a map of strings");
+    match response.remove("auditAnnotations") {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Object(annotations)) => annotations
+            .into_iter()
+            .map(|(key, value)| Ok((key, value.as_str().ok_or_else(wrong)?.to_owned())))
+            .collect(),
+        Some(_) => Err(wrong()),
+    }
+}
+
+fn take_warnings(response: &mut Map<String, Value>) -> Result<Vec<String>, ResponseError> {
+    let wrong = || wrong_type("warnings", "a list of strings");
+    match response.remove("warnings") {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(warnings)) => {
+            warnings.into_iter().map(|text| Ok(text.as_str().ok_or_else(wrong)?.to_owned())).collect()
+        }
+        Some(_) => Err(wrong()),
+    }
+}
+
+/// The Status of a denial: that of the response, with a message that names the webhook.
+pub(super) fn denial(webhook: &str, given: Option<&Value>) -> Status {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let field = |name: &str| given.and_then(|given| given.get(name));
+    let (message, reason) = (text(field("message")), text(field("reason")));
+    let denied = format!("admission webhook {webhook:?} denied the request");
+    let message = match (message.as_str(), reason.as_str()) {
+        ("", "") => format!("{denied} without explanation"),
+        ("", reason) => format!("{denied}: {reason}"),
+        (message, _) => format!("{denied}: {message}"),
+    };
+    let code = field("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok()).unwrap_or(0);
+    let mut status = Status::failure(Reason::Unknown, message);
+    status.code = code.clamp(400, 599);
+    status.remote_reason = reason;
+    status.details = field("details").filter(|details| details.is_object()).map(|details| {
+        let causes = details.get("causes").and_then(Value::as_array).into_iter().flatten();
+        let cause = |cause: &Value| Cause {
+            reason: text(cause.get("reason")),
+            message: text(cause.get("message")),
+            field: text(cause.get("field")),
+        };
+        let seconds = details.get("retryAfterSeconds").and_then(Value::as_u64).unwrap_or(0);
+        Box::new(Details {
+            name: text(details.get("name")),
+            group: text(details.get("group")),
+            kind: text(details.get("kind")),
+            uid: text(details.get("uid")),
+            causes: causes.map(cause).collect(),
+            retry_after_seconds: u32::try_from(seconds).unwrap_or(u32::MAX),
+        })
+    });
+    status
+}
+
+/// Reads a response in all variants, for the fuzz body of this crate.
+pub fn fuzz_response(bytes: &[u8], names: &Names) {
+    for (version, is_mutating) in [("v1", true), ("v1", false), ("v1beta1", true)] {
+        if let Ok(response) = read_response(bytes, "u", names, version, is_mutating) {
+            let _ = denial("w", response.status.as_ref()).to_value().to_string();
+            if let Some(patch) = response.patch {
+                let _ = super::mutating::apply_patch(&patch, Value::Object(Map::new()));
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Tests of reviews, denials and reinvocation; calls are tested end to end.
+
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::{Object, Value};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
+use super::ValidatingWebhooks;
+use super::mutating::apply_patch;
+use super::review::{ResponseError, ReviewResponse, denial, read_response};
+use crate::reinvocation::Reinvocation;
+use crate::testing::{Fake, Write};
+
+fn names() -> Names {
+    Names::new(Preset::Kubernetes, "").unwrap()
+}
+
+fn read(version: &str, is_mutating: bool, response: Value) -> Result<ReviewResponse, ResponseError> {
+    let api_version = format!("admission.k8s.io/{version}");
+    let review = json!({"apiVersion": api_version, "kind": "AdmissionReview", "response": response});
+    read_response(review.to_string().as_bytes(), "u1", &names(), version, is_mutating)
+}
+
+#[test]
+fn admission_response_is_read_with_all_fields() {
+    let patch = STANDARD.encode("[]");
+    let response = read(
+        "v1",
+        true,
+        json!({
+            "uid": "u1", "allowed": true, "patchType": "JSONPatch", "patch": patch, "status": {"code": 400},
+            "warnings": ["w"], "auditAnnotations": {"k": "v"},
+        }),
+    );
+    let expected = ReviewResponse {
+        is_allowed: true,
+        status: Some(json!({"code": 400})),
+        patch: Some(b"[]".to_vec()),
+        patch_type: "JSONPatch".to_owned(),
+        annotations: vec![("k".to_owned(), "v".to_owned())],
+        warnings: vec!["w".to_owned()],
+    };
+    assert_eq!(response.unwrap(), expected);
+}
+
+#[test]
+fn faulty_admission_responses_are_rejected() {
+    let invalid = |text: &str| Err(ResponseError::Invalid(text.to_owned()));
+    let patch = STANDARD.encode("[]");
+    for (is_mutating, response, expected) in [
+        (true, Value::Null, invalid("webhook response was absent")),
+        (true, json!({"uid": "u2", "allowed": true}), invalid("expected response.uid=\"u1\", got \"u2\"")),
+        (true, json!({"allowed": true}), invalid("expected response.uid=\"u1\", got \"\"")),
+        (
+            true,
+            json!({"uid": "u1", "patch": patch}),
+            invalid("webhook returned response.patch but not response.patchType"),
+        ),
+        (
+            true,
+            json!({"uid": "u1", "patchType": "JSONPatch"}),
+            invalid("webhook returned response.patchType but not response.patch"),
+        ),
+        (
+            false,
+            json!({"uid": "u1", "patch": patch, "patchType": "JSONPatch"}),
+            invalid("validating webhook may not return response.patch"),
+        ),
+        (
+            false,
+            json!({"uid": "u1", "patchType": "JSONPatch"}),
+            invalid("validating webhook may not return response.patchType"),
+        ),
+    ] {
+        assert_eq!(read("v1", is_mutating, response.clone()), expected, "{response}");
+    }
+    for response in [
+        json!([]),
+        json!({"uid": 1}),
+        json!({"uid": "u1", "allowed": "yes"}),
+        json!({"uid": "u1", "warnings": "w"}),
+        json!({"uid": "u1", "warnings": [1]}),
+        json!({"uid": "u1", "auditAnnotations": {"a": 1}}),
+        json!({"uid": "u1", "patch": "?"}),
+    ] {
+        let result = read("v1", true, response.clone());
+        assert!(matches!(result, Err(ResponseError::Undecodable(_))), "{response}: {result:?}");
+    }
+    for body in ["", "<html>", "[]", "{\"response\":"] {
+        let result = read_response(body.as_bytes(), "u1", &names(), "v1", true);
+        assert!(matches!(result, Err(ResponseError::Undecodable(_))), "{body}: {result:?}");
+    }
+}
+
+#[test]
+fn review_of_other_version_or_kind_is_rejected_by_v1_only() {
+    for (review, got) in [
+        (json!({}), "/, Kind="),
+        (json!({"apiVersion": "v1", "kind": "Status"}), "/v1, Kind=Status"),
+        (json!({"apiVersion": "a.b/v1", "kind": "AdmissionReview"}), "a.b/v1, Kind=AdmissionReview"),
+    ] {
+        let mut review = review;
+        review["response"] = json!({"uid": "u1", "allowed": true});
+        let read =
+            |version: &str| read_response(review.to_string().as_bytes(), "u1", &names(), version, true);
+        let text =
+            format!("expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {got}");
+        assert_eq!(read("v1"), Err(ResponseError::Invalid(text)));
+        assert!(read("v1beta1").unwrap().is_allowed);
+    }
+}
+
+#[test]
+fn denial_passes_on_code_reason_message_and_details() {
+    for (given, code, reason, message) in [
+        (Value::Null, 400, "", " without explanation"),
+        (json!({"code": 200, "status": "Success"}), 400, "", " without explanation"),
+        (json!({"code": 409, "reason": "Conflict"}), 409, "Conflict", ": Conflict"),
+        (json!({"code": 418, "reason": "Mine", "message": "no"}), 418, "Mine", ": no"),
+    ] {
+        let status = denial("w.test", Some(&given)).to_value();
+        assert_eq!(status["message"], format!("admission webhook \"w.test\" denied the request{message}"));
+        assert_eq!(status["code"], code);
+        assert_eq!(status.get("reason").and_then(Value::as_str).unwrap_or(""), reason);
+    }
+    let details =
+        json!({"name": "n", "kind": "k", "causes": [{"reason": "r", "message": "m", "field": "f"}]});
+    assert_eq!(denial("w", Some(&json!({"details": details}))).to_value()["details"], details);
+}
+
+#[test]
+fn patch_is_applied_or_rejected() {
+    let patch = br#"[{"op": "add", "path": "/a", "value": 1}]"#;
+    assert_eq!(apply_patch(patch, json!({})), Ok(json!({"a": 1})));
+    for broken in
+        ["", "{}", "[1]", r#"[{"op": "remove", "path": "/b"}]"#, r#"[{"op": "jump", "path": "/b"}]"#]
+    {
+        assert!(apply_patch(broken.as_bytes(), json!({})).is_err(), "{broken}");
+    }
+}
+
+#[test]
+fn second_round_calls_webhooks_that_were_called_before_a_change() {
+    let object = |name: &str| Object::from_value(json!({"metadata": {"name": name}})).unwrap();
+    let mut state = Reinvocation::default();
+    state.record_call("first");
+    state.record_change();
+    state.record_call("second");
+    state.end_round(Some(&object("a")));
+    assert!(state.is_requested());
+    state.begin_second_round(Some(&object("a")));
+    assert_eq!(["first", "second"].map(|webhook| state.is_pending(webhook)), [true, false]);
+    state.begin_second_round(Some(&object("b")));
+    assert!(state.is_pending("second"), "another plugin changed the object after the webhook");
+}
+
+/// A webhook that nothing serves.
+fn webhook(changed: Value) -> Value {
+    let mut webhook = json!({
+        "name": "w.test", "clientConfig": {"service": {"namespace": "team", "name": "nobody", "path": "/x"}},
+        "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 1,
+        "rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}],
+    });
+    for (field, value) in changed.as_object().unwrap() {
+        webhook[field] = value.clone();
+    }
+    webhook
+}
+
+/// The message of a write of a ConfigMap with one validating webhook, with the audit annotations.
+async fn write_with(changed: Value, dry_run: bool, fake: Fake) -> (String, Vec<(String, String)>) {
+    let configuration = json!({"metadata": {"name": "c", "uid": "1"}, "webhooks": [webhook(changed)]});
+    let fake = fake.with("admissionregistration", "ValidatingWebhookConfiguration", &[configuration]);
+    let plugin = ValidatingWebhooks::new(&fake.environment(), None).unwrap();
+    let write = Write { kind: ("", "ConfigMap"), dry_run, ..Write::default() };
+    let result = fake.ask(&plugin, write, json!({"metadata": {"name": "m"}})).await;
+    (result.message().to_owned(), result.annotations)
+}
+
+const UNREACHABLE: &str = "Internal error occurred: failed calling webhook \"w.test\": failed to call webhook: Post \
+    \"https://nobody.team.svc:443/x?timeout=1s\": service \"nobody\" not found";
+
+#[tokio::test]
+async fn dry_run_calls_only_webhooks_without_side_effects() {
+    let unsupported = "admission webhook \"w.test\" does not support dry run";
+    for (side_effects, policy, dry_run, message) in [
+        ("None", "Fail", true, UNREACHABLE),
+        ("NoneOnDryRun", "Fail", true, UNREACHABLE),
+        ("Some", "Fail", false, UNREACHABLE),
+        ("Some", "Fail", true, unsupported),
+        ("Unknown", "Ignore", true, unsupported),
+    ] {
+        let changed = json!({"sideEffects": side_effects, "failurePolicy": policy});
+        let (got, _) = write_with(changed, dry_run, Fake::new(Preset::Kubernetes)).await;
+        assert_eq!(got, message, "{side_effects} {policy} {dry_run}");
+    }
+}
+
+#[tokio::test]
+async fn ignored_failure_is_recorded_in_the_audit_event() {
+    let (message, annotations) =
+        write_with(json!({"failurePolicy": "Ignore"}), false, Fake::new(Preset::Kubernetes)).await;
+    assert_eq!(message, "");
+    let key = "failed-open.validating.webhook.admission.k8s.io/round_0_index_0";
+    assert_eq!(annotations, [(key.to_owned(), "w.test".to_owned())]);
+}
+
+#[tokio::test]
+async fn match_conditions_decide_on_the_call_and_fail_by_policy() {
+    let failed =
+        "configmaps \"m\" is forbidden: expression 'object.spec.x == 1' resulted in error: no such key: spec";
+    let allowed = "authorizer.group('').resource('pods').namespace('n').name('x').check('get').allowed()";
+    let requested = "authorizer.requestResource.check('break').allowed()";
+    for (expressions, policy, message) in [
+        (vec!["true"], "Fail", UNREACHABLE),
+        (vec!["object.metadata.name == 'm' && oldObject == null"], "Fail", UNREACHABLE),
+        (vec!["request.namespace == 'team' && request.operation == 'CREATE'"], "Fail", UNREACHABLE),
+        (
+            vec!["request.kind.kind == 'ConfigMap' && request.userInfo.username == 'alice'"],
+            "Fail",
+            UNREACHABLE,
+        ),
+        (vec!["object.metadata.name == 'n'"], "Fail", ""),
+        (vec!["object.spec.x == 1"], "Fail", failed),
+        (vec!["object.spec.x == 1"], "Ignore", ""),
+        (vec!["object.spec.x == 1", "false"], "Fail", ""),
+        (vec![allowed], "Fail", UNREACHABLE),
+        (vec![requested], "Fail", ""),
+    ] {
+        let conditions: Vec<Value> =
+            expressions.iter().map(|expression| json!({"name": "c", "expression": expression})).collect();
+        let changed = json!({"matchConditions": conditions, "failurePolicy": policy});
+        let fake = Fake::new(Preset::Kubernetes).with_right("alice get pods x");
+        let (got, _) = write_with(changed, false, fake).await;
+        assert_eq!(got, message, "{expressions:?} {policy}");
+    }
+}
+
+#[tokio::test]
+async fn configurations_and_policies_are_never_sent_to_webhooks() {
+    let configuration = json!({"metadata": {"name": "c", "uid": "1"}, "webhooks": [webhook(json!({}))]});
+    let fake = Fake::new(Preset::Svc).with(
+        "admissionregistration",
+        "ValidatingWebhookConfiguration",
+        &[configuration],
+    );
+    let plugin = ValidatingWebhooks::new(&fake.environment(), None).unwrap();
+    for (kind, is_exempt) in [
+        ("MutatingWebhookConfiguration", true),
+        ("ValidatingWebhookConfiguration", true),
+        ("ValidatingAdmissionPolicy", true),
+        ("ValidatingAdmissionPolicyBinding", true),
+    ] {
+        let write = Write { kind: ("admissionregistration", kind), ..Write::default() };
+        let result = fake.ask(&plugin, write, json!({"metadata": {"name": "m"}})).await;
+        assert_eq!(result.message().is_empty(), is_exempt, "{kind}");
+    }
+}
