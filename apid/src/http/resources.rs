@@ -68,7 +68,12 @@ async fn stored(
         "" => None,
         sought => {
             let found = kind.subresource(sought);
-            Some(found.ok_or_else(Status::unknown_resource)?)
+            // The reference does not find the object if a custom kind lacks the subresource.
+            let missing = || match collection.served.is_custom() {
+                true => Status::not_found(&collection.served.group_resource, name),
+                false => Status::unknown_resource(),
+            };
+            Some(found.ok_or_else(missing)?)
         }
     };
     if context.info.has_extra_segments && !subresource.is_some_and(Subresource::has_paths) {

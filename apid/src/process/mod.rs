@@ -40,6 +40,7 @@ use crate::auth::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions}
 use crate::background::start_objects::AdvertisedServer;
 use crate::background::{self, AdmissionWrites};
 use crate::config::{Config, STORE};
+use crate::conversion::WebhookClient;
 use crate::http::Api;
 use crate::server_state::{Cache, Parts, ServerState};
 use crate::verbs::{AdmissionBackend, TokenKey};
@@ -166,6 +167,7 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
         token_key,
         auth: Arc::clone(&auth),
         admission,
+        conversion_client: Arc::new(WebhookClient::default()),
         audit,
         gates: config.gates.clone(),
         metrics: Arc::new(metrics),

@@ -97,7 +97,8 @@ pub(super) async fn insert(
             warnings.extend(resource.kind.strategy().warnings(&new, None, &ctx));
             return Ok(WriteResult { created: true, object: ResponseObject::tree(new), warnings });
         }
-        match call.server_state.store.commit(&key, Op::Create(kinds::entry::encode(&new))).await {
+        let encoded = call.encode(&new).await?;
+        match call.server_state.store.commit(&key, Op::Create(encoded)).await {
             Ok(committed) => {
                 warnings.extend(resource.kind.strategy().warnings(&new, None, &ctx));
                 call.notes.set_reference(&new);

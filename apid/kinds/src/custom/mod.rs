@@ -21,12 +21,14 @@ use apimachinery::object::{Object, Value};
 use crate::table::cell::PathReader;
 use crate::{CustomKind, Resource, STANDARD_VERBS, Subresource, scale};
 
+pub mod conversion;
 mod schema;
 mod strategy;
 mod table;
 #[cfg(test)]
 mod tests;
 
+pub use self::conversion::ConversionWebhook;
 pub use self::schema::CustomSchema;
 pub use self::strategy::CustomStrategy;
 pub use self::table::{CustomColumn, CustomTable};
@@ -49,6 +51,7 @@ pub fn resources(definition: &Object, names: &Arc<Names>) -> Result<Vec<Arc<Reso
         names,
         indexed_fields,
         is_terminating: Arc::new(AtomicBool::new(definition.is_terminating())),
+        conversion_webhook: ConversionWebhook::of(definition).map(Arc::new),
         schemas: Vec::new(),
     };
     let stored = Arc::new(Resource::custom(Arc::new(builder.kind(storage)?), None));
@@ -66,6 +69,7 @@ struct Builder<'a> {
     names: &'a Arc<Names>,
     indexed_fields: Vec<String>,
     is_terminating: Arc<AtomicBool>,
+    conversion_webhook: Option<Arc<ConversionWebhook>>,
     /// The distinct schemas of the versions so far.
     schemas: Vec<(&'a Value, Arc<CustomSchema>)>,
 }
@@ -110,6 +114,7 @@ impl<'a> Builder<'a> {
             is_storage_version: version.flag("storage"),
             is_served: version.flag("served"),
             is_terminating: Arc::clone(&self.is_terminating),
+            conversion_webhook: self.conversion_webhook.clone(),
             verbs: STANDARD_VERBS,
             subresources,
             scale,

@@ -7,6 +7,7 @@ mod audit;
 mod cbor;
 mod connections;
 mod content_negotiation;
+mod conversion;
 mod custom_kinds;
 mod deletion;
 mod endpoints;
@@ -52,6 +53,7 @@ use super::{Api, RequestBody};
 use crate::audit::AuditLog;
 use crate::auth::Auth;
 use crate::background::AdmissionWrites;
+use crate::conversion::{ConversionClient, WebhookClient};
 use crate::server_state::{Cache, Health, Parts, ServerState};
 use crate::verbs::{AdmissionBackend, TokenKey};
 
@@ -76,6 +78,7 @@ struct Settings<'a> {
     /// Cache limits.
     limits: Limits,
     request_timeout: Duration,
+    conversion_client: Arc<dyn ConversionClient>,
 }
 
 impl Default for Settings<'_> {
@@ -87,6 +90,7 @@ impl Default for Settings<'_> {
             kinds: &[],
             limits: Limits::default(),
             request_timeout: MINUTE,
+            conversion_client: Arc::new(WebhookClient::default()),
         }
     }
 }
@@ -173,12 +177,17 @@ impl Server {
         Server::of_settings(Settings { preset, ..Settings::default() }).await
     }
 
+    /// Like [`Server::start`], with another client of conversion webhooks.
+    pub(super) async fn start_with_converter(conversion_client: Arc<dyn ConversionClient>) -> Self {
+        Server::of_settings(Settings { conversion_client, ..Settings::default() }).await
+    }
+
     async fn of(
         auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>,
         audit: AuditLog,
         settings: Settings<'_>,
     ) -> Self {
-        let Settings { preset, gates, rng, kinds, limits, request_timeout } = settings;
+        let Settings { preset, gates, rng, kinds, limits, request_timeout, conversion_client } = settings;
         let names = Arc::new(Names::new(preset, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
         let current_registry = Arc::new(CurrentRegistry::new(Registry::with(&names, kinds)));
@@ -212,6 +221,7 @@ impl Server {
             token_key,
             auth: auth(clock),
             admission,
+            conversion_client,
             audit,
             gates: serving::gates::FeatureGates::parse(gates).unwrap().0,
             health: Health { livez: checks(), readyz: checks(), healthz: checks() },

@@ -164,8 +164,12 @@ impl Patch {
         let mut new = Object::from_value(value)
             .map_err(|_| self.invalid_result("the result is not an object", is_secret))?;
         let same = new.api_version() == old_version;
-        let version = if same { None } else { call.kinds.registry.version_of(kind, new.api_version()) };
-        if new.kind() != kind.kind.kind() || (!same && version.is_none()) {
+        let is_other_version = !same && kind.kind.conversion_webhook().is_none();
+        let version =
+            is_other_version.then(|| call.kinds.registry.version_of(kind, new.api_version())).flatten();
+        if kind.is_custom() {
+            self.check_custom_type(call, kind, &new, same || version.is_some())?;
+        } else if new.kind() != kind.kind.kind() || (!same && version.is_none()) {
             return Err(Status::bad_request("a patch cannot change kind and apiVersion"));
         }
         let version = version.map_or(kind, |version| &**version);
@@ -178,7 +182,26 @@ impl Patch {
         };
         let warnings = validation.report(&self.duplicates, &conformed.unknown, refuse)?;
         version.to_stored(&mut new, &call.server_state.names).map_err(unfit)?;
+        if kind.is_custom() && !same {
+            kind.repair(&mut new);
+        }
         Ok((new, warnings))
+    }
+
+    /// Checks the type of a patched custom object, with the errors of kube-apiserver.
+    fn check_custom_type(
+        &self,
+        call: &Call<'_>,
+        kind: &Resource,
+        new: &Object,
+        has_known_version: bool,
+    ) -> Result<(), Status> {
+        if !has_known_version {
+            let found = new.api_version();
+            let why = format!("request to convert CR from an invalid group/version: {found}");
+            return Err(self.invalid_result(&why, false));
+        }
+        if new.kind() == kind.kind.kind() { Ok(()) } else { Err(kind.invalid_kind(call.name, new.kind())) }
     }
 
     /// Returns 422 for a result that is not of the kind, with the field `patch`, as in the reference.
