@@ -63,7 +63,7 @@ const PRESET_QUERIES: &[(&str, &str)] = &[
 ];
 
 /// Crates of the workspace that each crate may import.
-const CRATES: [(&str, &[&str]); 16] = [
+const CRATES: [(&str, &[&str]); 17] = [
     ("prerequisites", &[]),
     ("apimachinery", &[]),
     ("authproto", &["apimachinery"]),
@@ -75,11 +75,16 @@ const CRATES: [(&str, &[&str]); 16] = [
     ("apply", &["schema", "apimachinery"]),
     ("extensions", &["schema", "expressions", "apimachinery"]),
     ("kinds", &["schema", "extensions", "apply", "storage", "expressions", "apimachinery"]),
-    ("admission", &["kinds", "schema", "apply", "storage", "expressions", "apimachinery"]),
+    ("webhooks", &["serving", "apimachinery"]),
+    (
+        "admission",
+        &["kinds", "webhooks", "serving", "schema", "apply", "storage", "expressions", "apimachinery"],
+    ),
     (
         "apid",
         &[
             "admission",
+            "webhooks",
             "kinds",
             "schema",
             "extensions",

@@ -1,0 +1,130 @@
+//! Back-off of one webhook after failures, with half-open trials.
+//!
+//! # Contract
+//!
+//! After [`FAILURES`] consecutive failures calls are refused for a pause, which doubles up to [`MAX_PAUSE`].
+//! After the pause one call is the trial; other calls are refused until the trial ends. A success ends the
+//! back-off.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// Consecutive failures that begin the back-off.
+const FAILURES: u32 = 5;
+/// First pause.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// Maximum pause.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// The back-off state of a webhook.
+#[derive(Debug, Default)]
+pub(crate) struct BackOff(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    failures: u32,
+    /// Time of the next trial on the monotonic clock.
+    next_trial: Duration,
+    is_trial_running: bool,
+}
+
+/// Permission for one call. Dropped without a result, it changes nothing.
+#[derive(Debug)]
+pub(crate) struct Permission<'a> {
+    back_off: &'a BackOff,
+    is_trial: bool,
+}
+
+/// Refusal of a call during back-off.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the last {failures} calls failed; the next call is tried in {wait:?}")]
+pub(crate) struct Refused {
+    failures: u32,
+    wait: Duration,
+}
+
+impl BackOff {
+    /// Permits a call at a time of the monotonic clock.
+    pub(crate) fn permit(&self, now: Duration) -> Result<Permission<'_>, Refused> {
+        let mut state = self.0.lock();
+        if state.failures < FAILURES {
+            return Ok(Permission { back_off: self, is_trial: false });
+        }
+        let wait = state.next_trial.saturating_sub(now);
+        if state.is_trial_running || !wait.is_zero() {
+            return Err(Refused { failures: state.failures, wait });
+        }
+        state.is_trial_running = true;
+        Ok(Permission { back_off: self, is_trial: true })
+    }
+}
+
+impl Permission<'_> {
+    /// Reports a response.
+    pub(crate) fn succeeded(self) {
+        self.back_off.0.lock().failures = 0;
+    }
+
+    /// Reports a failure at a time of the monotonic clock.
+    pub(crate) fn failed(self, now: Duration) {
+        let mut state = self.back_off.0.lock();
+        state.failures = state.failures.saturating_add(1);
+        let doublings = state.failures.saturating_sub(FAILURES).min(16);
+        state.next_trial = now + FIRST_PAUSE.saturating_mul(1 << doublings).min(MAX_PAUSE);
+    }
+}
+
+impl Drop for Permission<'_> {
+    fn drop(&mut self) {
+        if self.is_trial {
+            self.back_off.0.lock().is_trial_running = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn back_off_begins_after_consecutive_failures_and_ends_with_a_success() {
+        let back_off = BackOff::default();
+        for _ in 0..3 {
+            for _ in 1..FAILURES {
+                back_off.permit(at(0)).unwrap().failed(at(0));
+            }
+            back_off.permit(at(0)).unwrap().succeeded();
+        }
+        for _ in 0..FAILURES {
+            back_off.permit(at(0)).unwrap().failed(at(0));
+        }
+        let refused = back_off.permit(at(50)).unwrap_err();
+        assert_eq!(refused, Refused { failures: 5, wait: at(150) });
+        back_off.permit(at(200)).unwrap().succeeded();
+        back_off.permit(at(200)).unwrap();
+    }
+
+    #[test]
+    fn one_trial_runs_at_a_time_and_a_failed_trial_doubles_the_pause() {
+        let back_off = BackOff::default();
+        for _ in 0..FAILURES {
+            back_off.permit(at(0)).unwrap().failed(at(0));
+        }
+        let trial = back_off.permit(at(200)).unwrap();
+        assert!(back_off.permit(at(200)).is_err(), "a trial is running");
+        drop(trial);
+        back_off.permit(at(200)).unwrap().failed(at(200));
+        assert!(back_off.permit(at(599)).is_err());
+        for round in 0..20 {
+            let now = at(600 + round * 5000);
+            back_off.permit(now).unwrap().failed(now);
+        }
+        assert!(back_off.permit(at(600 + 19 * 5000 + 4999)).is_err());
+        back_off.permit(at(600 + 20 * 5000)).unwrap();
+    }
+}

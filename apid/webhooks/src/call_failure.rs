@@ -1,0 +1,82 @@
+//! Failure of a call, with the texts of the reference.
+
+use http::StatusCode;
+use serving::client::CallError;
+
+/// Maximum characters of a response body in a message.
+const MAX_SHOWN_CHARS: usize = 2048;
+
+/// The reason why a call returned no response body.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallFailure {
+    /// The address is not resolvable, or no complete response arrived.
+    #[error("Post \"{url}\": {problem}")]
+    Transport {
+        /// URL of the call.
+        url: String,
+        /// The problem.
+        problem: String,
+    },
+    /// The call took longer than its timeout.
+    #[error("Post \"{url}\": context deadline exceeded")]
+    Timeout {
+        /// URL of the call.
+        url: String,
+    },
+    /// The response has another status than 2xx.
+    #[error("{message}")]
+    Status {
+        /// HTTP status code.
+        code: u16,
+        /// Explanation of the status code.
+        message: String,
+    },
+}
+
+impl CallFailure {
+    /// A failure without a response.
+    pub(crate) fn transport(url: &str, problem: impl std::fmt::Display) -> Self {
+        CallFailure::Transport { url: url.to_owned(), problem: problem.to_string() }
+    }
+
+    pub(crate) fn timeout(url: &str) -> Self {
+        CallFailure::Timeout { url: url.to_owned() }
+    }
+
+    pub(crate) fn call_error(url: &str, error: &CallError) -> Self {
+        match error {
+            CallError::Timeout(_) => CallFailure::timeout(url),
+            error => CallFailure::transport(url, error),
+        }
+    }
+
+    pub(crate) fn status(status: StatusCode, body: &[u8]) -> Self {
+        CallFailure::Status { code: status.as_u16(), message: status_message(status, body) }
+    }
+
+    /// Whether the webhook was unreachable or silent, which counts for its back-off.
+    pub(crate) fn is_outage(&self) -> bool {
+        !matches!(self, CallFailure::Status { .. })
+    }
+}
+
+/// Explains a status code like the client library of the reference.
+fn status_message(status: StatusCode, body: &[u8]) -> String {
+    let shown: String = String::from_utf8_lossy(body).trim().chars().take(MAX_SHOWN_CHARS).collect();
+    let shown = if shown.is_empty() { "unknown".to_owned() } else { shown };
+    match status.as_u16() {
+        400 => "the server rejected our request for an unknown reason".to_owned(),
+        401 => "the server has asked for the client to provide credentials".to_owned(),
+        403 => shown,
+        404 => "the server could not find the requested resource".to_owned(),
+        405 => "the server does not allow this method on the requested resource".to_owned(),
+        409 => "the server reported a conflict".to_owned(),
+        422 => "the server rejected our request due to an error in our request".to_owned(),
+        429 => "the server has received too many requests and has asked us to try again later".to_owned(),
+        503 => "the server is currently unable to handle the request".to_owned(),
+        504 => "the server was unable to return a response in the time allotted, but may still be processing the request"
+            .to_owned(),
+        500.. => format!("an error on the server ({shown:?}) has prevented the request from succeeding"),
+        code => format!("the server responded with the status code {code} but did not return more information"),
+    }
+}

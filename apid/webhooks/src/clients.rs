@@ -1,0 +1,248 @@
+//! Pooled clients of webhooks: one for each distinct configuration.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::{Clock, Rng};
+use apimachinery::names::Names;
+use bytes::Bytes;
+use http::{Method, Uri};
+use moka::sync::Cache;
+use serving::client::{ClientResponse, Limits, Remote};
+use serving::client_config::{Cluster, Target, User};
+use tokio::sync::Semaphore;
+
+use crate::back_off::BackOff;
+use crate::service_resolver::ServiceResolver;
+use crate::{CallFailure, ClientConfiguration, ServiceLookup, ServiceMap, WebhookAddress, WebhookUsers};
+
+/// Limit of the calls in flight of one webhook; further calls wait within their timeout.
+pub const MAX_CALLS_IN_FLIGHT: usize = 128;
+/// Limit of the pooled clients.
+const MAX_CLIENTS: u64 = 1000;
+/// Time after which an unused client is closed.
+const CLIENT_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Dependencies of the clients.
+#[derive(Clone)]
+pub struct ClientOptions {
+    /// Reads Services and EndpointSlices.
+    pub lookup: Arc<dyn ServiceLookup>,
+    /// Addresses of `--service-resolver-file`.
+    pub service_map: ServiceMap,
+    /// Names of the preset.
+    pub names: Arc<Names>,
+    /// Clock of the back-off.
+    pub clock: Arc<dyn Clock>,
+    /// Random number generator for the choice of an endpoint.
+    pub rng: Arc<dyn Rng>,
+}
+
+/// One call of a webhook.
+#[derive(Clone, Debug)]
+pub struct WebhookCall {
+    /// JSON body.
+    pub body: Bytes,
+    /// Limit of the whole call.
+    pub timeout: Duration,
+    /// Limit of the response body in bytes.
+    pub response_bytes: usize,
+    /// Whether the query parameter `timeout` informs the webhook about the limit.
+    pub sends_timeout: bool,
+}
+
+/// Clients of webhooks.
+pub struct WebhookClients {
+    resolver: ServiceResolver,
+    names: Arc<Names>,
+    clock: Arc<dyn Clock>,
+    clients: Cache<ClientKey, Arc<WebhookClient>>,
+}
+
+/// Identity of a client: calls with equal keys share connections.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct ClientKey {
+    origin: String,
+    configuration: ClientConfiguration,
+    user: Option<String>,
+}
+
+/// Connections to a webhook.
+struct WebhookClient {
+    remote: Remote,
+    permits: Semaphore,
+    back_off: BackOff,
+}
+
+/// Parts of the URL of a call.
+struct CallUrl {
+    /// The URL in messages.
+    shown: String,
+    /// Scheme and authority of the configuration, None for a Service.
+    origin: Option<String>,
+    /// Path and query.
+    path: String,
+    /// `HOST:PORT` for the choice of a user.
+    server: String,
+}
+
+impl WebhookClients {
+    /// Clients without connections.
+    pub fn new(options: ClientOptions) -> Self {
+        let ClientOptions { lookup, service_map, names, clock, rng } = options;
+        let resolver = ServiceResolver { lookup, map: service_map, names: Arc::clone(&names), rng };
+        let clients = Cache::builder().max_capacity(MAX_CLIENTS).time_to_idle(CLIENT_IDLE_TIMEOUT).build();
+        WebhookClients { resolver, names, clock, clients }
+    }
+
+    /// Posts a JSON body to a webhook and returns the body of a response with a status of 2xx.
+    ///
+    /// `users` are the credentials of the caller's plugin configuration, if any.
+    ///
+    /// # Errors
+    ///
+    /// See [`CallFailure`].
+    pub async fn post(
+        &self,
+        configuration: &ClientConfiguration,
+        users: Option<&WebhookUsers>,
+        call: WebhookCall,
+    ) -> Result<Bytes, CallFailure> {
+        let url = CallUrl::new(configuration, &call)?;
+        let timeout = call.timeout;
+        let sent = tokio::time::timeout(timeout, self.send(configuration, users, call, &url));
+        let response = sent.await.unwrap_or_else(|_| Err(CallFailure::timeout(&url.shown)))?;
+        if response.status.is_success() {
+            Ok(response.body)
+        } else {
+            Err(CallFailure::status(response.status, &response.body))
+        }
+    }
+
+    async fn send(
+        &self,
+        configuration: &ClientConfiguration,
+        users: Option<&WebhookUsers>,
+        call: WebhookCall,
+        url: &CallUrl,
+    ) -> Result<ClientResponse, CallFailure> {
+        let failure = |problem: &dyn std::fmt::Display| CallFailure::transport(&url.shown, problem);
+        let origin = match (&url.origin, &configuration.address) {
+            (Some(origin), _) => origin.clone(),
+            (None, WebhookAddress::Service(service)) => {
+                self.resolver.resolve(service).await.map_err(|error| failure(&error))?
+            }
+            (None, WebhookAddress::Url(_)) => return Err(failure(&"the URL has no host")),
+        };
+        let user = users.and_then(|users| users.user(&url.server));
+        let client = self.client(configuration, origin, user).map_err(|error| failure(&error))?;
+        // The permit precedes the back-off, so that calls in the queue see failures of the calls before them.
+        let _permit = client.permits.acquire().await.map_err(|error| failure(&error))?;
+        let permission = client.back_off.permit(self.clock.monotonic()).map_err(|error| failure(&error))?;
+        let limits = Limits { within: call.timeout, bytes: call.response_bytes };
+        let watched = OutageReport { permission: Some(permission), clock: &*self.clock };
+        let sent = client.remote.send(Method::POST, &url.path, call.body, limits).await;
+        let result = sent.map_err(|error| CallFailure::call_error(&url.shown, &error));
+        watched.end(&result);
+        result
+    }
+
+    fn client(
+        &self,
+        configuration: &ClientConfiguration,
+        origin: String,
+        user: Option<(&str, &User)>,
+    ) -> Result<Arc<WebhookClient>, String> {
+        let user_name = user.map(|(name, _)| name.to_owned());
+        let key = ClientKey { origin, configuration: configuration.clone(), user: user_name };
+        if let Some(client) = self.clients.get(&key) {
+            return Ok(client);
+        }
+        let built = self.clients.try_get_with_by_ref(&key, || self.build(&key, user.map(|(_, user)| user)));
+        built.map_err(|error| (*error).clone())
+    }
+
+    fn build(&self, key: &ClientKey, user: Option<&User>) -> Result<Arc<WebhookClient>, String> {
+        let ca_bundle = &key.configuration.ca_bundle;
+        let server_name = match &key.configuration.address {
+            WebhookAddress::Url(_) => None,
+            WebhookAddress::Service(service) => Some(service.server_name()),
+        };
+        let cluster = Cluster {
+            server: key.origin.clone(),
+            tls_server_name: server_name,
+            certificate_authority_data: (!ca_bundle.is_empty()).then(|| ca_bundle.to_vec()),
+            ..Cluster::default()
+        };
+        let target = Target {
+            cluster,
+            user: user.cloned().unwrap_or_default(),
+            user_name: key.user.clone().unwrap_or_default(),
+            ..Target::default()
+        };
+        let agent = concat!("apid/", env!("CARGO_PKG_VERSION"));
+        let remote = Remote::new(target, agent, &self.names, Arc::clone(&self.clock))
+            .map_err(|mistakes| mistakes.join("; "))?;
+        let permits = Semaphore::new(MAX_CALLS_IN_FLIGHT);
+        Ok(Arc::new(WebhookClient { remote, permits, back_off: BackOff::default() }))
+    }
+}
+
+impl std::fmt::Debug for WebhookClients {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WebhookClients").field("clients", &self.clients.entry_count()).finish_non_exhaustive()
+    }
+}
+
+/// Reports the result of a call to the back-off. Dropped before the result, a timeout is reported.
+struct OutageReport<'a> {
+    permission: Option<crate::back_off::Permission<'a>>,
+    clock: &'a dyn Clock,
+}
+
+impl OutageReport<'_> {
+    fn end(mut self, result: &Result<ClientResponse, CallFailure>) {
+        if let Some(permission) = self.permission.take() {
+            match result {
+                Err(failure) if failure.is_outage() => permission.failed(self.clock.monotonic()),
+                _ => permission.succeeded(),
+            }
+        }
+    }
+}
+
+impl Drop for OutageReport<'_> {
+    fn drop(&mut self) {
+        if let Some(permission) = self.permission.take() {
+            permission.failed(self.clock.monotonic());
+        }
+    }
+}
+
+impl CallUrl {
+    fn new(configuration: &ClientConfiguration, call: &WebhookCall) -> Result<Self, CallFailure> {
+        let url = configuration.url();
+        let query =
+            if call.sends_timeout { format!("?timeout={}s", seconds(call.timeout)) } else { String::new() };
+        let uri: Uri = url.parse().map_err(|error| CallFailure::transport(&url, error))?;
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let path = uri.path();
+        let path = format!("{}{query}", if path.is_empty() { "/" } else { path });
+        let scheme = uri.scheme_str().unwrap_or("https");
+        let port = uri.port_u16().unwrap_or(443);
+        Ok(CallUrl {
+            shown: format!("{scheme}://{authority}{path}"),
+            origin: match configuration.address {
+                WebhookAddress::Url(_) => Some(format!("{scheme}://{authority}")),
+                WebhookAddress::Service(_) => None,
+            },
+            path,
+            server: format!("{}:{port}", uri.host().unwrap_or_default()),
+        })
+    }
+}
+
+/// A duration in whole seconds, rounded up.
+fn seconds(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}

@@ -1,0 +1,43 @@
+//! Client of the webhooks that API objects name: admission webhooks and conversion webhooks.
+//!
+//! # Contract
+//!
+//! A [`ClientConfiguration`] is the field `clientConfig` of a webhook: a URL or a Service reference, with a CA
+//! bundle. [`WebhookClients::post`] sends a JSON body and returns the bytes of a successful response, or a
+//! [`CallFailure`]. The caller decodes the response. One [`WebhookClients`] serves all callers of a process.
+//!
+//! ```text
+//! let configuration = ClientConfiguration::read(&webhook["clientConfig"])?;
+//! let call = WebhookCall { body, timeout, response_bytes: 3 << 20, sends_timeout: true };
+//! let response: Bytes = clients.post(&configuration, None, call).await?;
+//! ```
+//!
+//! A Service reference is resolved for each call, without a cluster network: by the [`ServiceMap`] of
+//! `--service-resolver-file`, by the external name of the Service, or by a ready address of its EndpointSlices.
+//! The TLS server name is always `<name>.<namespace>.svc`.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded): a call ends within its timeout, including the wait for a permit and the resolution. A
+//! response is at most as long as the call allows. The number of pooled connections is bounded.
+//! INVARIANT (independent webhooks): each configuration has its own connections, limit of calls in flight and
+//! back-off, so that one slow webhook delays no other webhook.
+//! INVARIANT (fails at once): an unresolvable Service and a webhook in back-off fail without a wait.
+
+mod back_off;
+mod call_failure;
+mod client_configuration;
+mod clients;
+mod service_map;
+mod service_resolver;
+mod users;
+
+pub use call_failure::CallFailure;
+pub use client_configuration::{ClientConfiguration, InvalidConfiguration, ServiceReference, WebhookAddress};
+pub use clients::{ClientOptions, MAX_CALLS_IN_FLIGHT, WebhookCall, WebhookClients};
+pub use service_map::{ServiceMap, ServiceMapError};
+pub use service_resolver::{LookupFuture, ServiceLookup};
+pub use users::WebhookUsers;
+
+#[cfg(test)]
+mod tests;

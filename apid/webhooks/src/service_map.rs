@@ -1,0 +1,120 @@
+//! The file of `--service-resolver-file`: addresses of Services.
+//!
+//! # Contract
+//!
+//! The file is a map in YAML or JSON. A key is `NAMESPACE/NAME:PORT`, a value is the origin of a URL:
+//!
+//! ```text
+//! policy/validator:443: https://127.0.0.1:8443
+//! policy/metrics:80: http://127.0.0.1:8080
+//! ```
+
+use std::collections::BTreeMap;
+
+use apimachinery::codec::{Limits, yaml};
+use http::Uri;
+use serde_json::Value;
+
+use crate::ServiceReference;
+
+/// Origins of Services by namespace, name and port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceMap(BTreeMap<String, String>);
+
+/// The defects of a file, one per line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ServiceMapError(String);
+
+impl ServiceMap {
+    /// Parses the text of a file. `name` is the file name for messages.
+    ///
+    /// # Errors
+    ///
+    /// All defects of the file.
+    pub fn parse(name: &str, text: &[u8]) -> Result<Self, ServiceMapError> {
+        let error = |problem: String| ServiceMapError(format!("file `{name}`: {problem}"));
+        let decoded = yaml::decode(text, Limits::BODY).map_err(|problem| error(problem.to_string()))?;
+        if let Some(key) = decoded.duplicates.first() {
+            return Err(error(format!("duplicate key `{key}`")));
+        }
+        let entries = match decoded.value {
+            Value::Object(entries) => entries,
+            Value::Null => return Ok(ServiceMap::default()),
+            _ => return Err(error("must be a map from NAMESPACE/NAME:PORT to a URL".to_owned())),
+        };
+        let mut map = BTreeMap::new();
+        let mut defects = Vec::new();
+        for (key, value) in entries {
+            if !is_service(&key) {
+                defects.push(format!("`{key}`: must have the form NAMESPACE/NAME:PORT"));
+            }
+            match value.as_str().and_then(origin) {
+                Some(origin) => drop(map.insert(key, origin)),
+                None => {
+                    defects.push(format!("`{key}`: the value must be https://HOST:PORT or http://HOST:PORT"))
+                }
+            }
+        }
+        if defects.is_empty() { Ok(ServiceMap(map)) } else { Err(error(defects.join("; "))) }
+    }
+
+    /// The origin of a Service.
+    pub(crate) fn origin(&self, service: &ServiceReference) -> Option<&str> {
+        self.0.get(&format!("{}/{}:{}", service.namespace, service.name, service.port)).map(String::as_str)
+    }
+}
+
+fn is_service(key: &str) -> bool {
+    let parts = key.split_once('/').and_then(|(namespace, rest)| Some((namespace, rest.rsplit_once(':')?)));
+    parts.is_some_and(|(namespace, (name, port))| {
+        !namespace.is_empty() && !name.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    })
+}
+
+/// The origin of a URL without path, query and credentials.
+fn origin(url: &str) -> Option<String> {
+    let uri: Uri = url.parse().ok()?;
+    let scheme = uri.scheme_str().filter(|scheme| matches!(*scheme, "https" | "http"))?;
+    let authority = uri.authority()?.as_str();
+    let is_plain = !authority.contains('@') && matches!(uri.path(), "" | "/") && uri.query().is_none();
+    is_plain.then(|| format!("{scheme}://{authority}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(port: u16) -> ServiceReference {
+        ServiceReference { namespace: "a".to_owned(), name: "b".to_owned(), port, path: "/".to_owned() }
+    }
+
+    #[test]
+    fn service_map_returns_origin_of_namespace_name_and_port() {
+        let map =
+            ServiceMap::parse("f", b"a/b:443: https://127.0.0.1:8443/\na/b:80: http://[::1]:8080\n").unwrap();
+        assert_eq!(map.origin(&service(443)), Some("https://127.0.0.1:8443"));
+        assert_eq!(map.origin(&service(80)), Some("http://[::1]:8080"));
+        assert_eq!(map.origin(&service(81)), None);
+        assert_eq!(ServiceMap::parse("f", b"").unwrap(), ServiceMap::default());
+    }
+
+    #[test]
+    fn invalid_service_map_names_every_defect() {
+        for (text, defects) in [
+            ("[]", vec!["must be a map"]),
+            (
+                "a: https://h\nb/c:0: https://h",
+                vec!["`a`: must have the form", "`b/c:0`: must have the form"],
+            ),
+            ("a/b:1: h\na/c:1: https://h/path", vec!["`a/b:1`: the value", "`a/c:1`: the value"]),
+            ("a/b:1: https://h\na/b:1: https://i", vec!["duplicate key"]),
+            ("a/b:1: https://u:p@h", vec!["`a/b:1`: the value"]),
+            ("a/b:1: 5", vec!["`a/b:1`: the value"]),
+        ] {
+            let error = ServiceMap::parse("f.yaml", text.as_bytes()).unwrap_err().to_string();
+            assert!(error.starts_with("file `f.yaml`: "), "{error}");
+            assert!(defects.iter().all(|defect| error.contains(defect)), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Tests of calls: pooled connections, limits, failures, back-off and credentials.
+
+use super::*;
+
+async fn post(
+    clients: &WebhookClients,
+    to: &ClientConfiguration,
+    timeout: Duration,
+) -> Result<Bytes, String> {
+    clients.post(to, None, call(timeout)).await.map_err(|failure| failure.to_string())
+}
+
+#[tokio::test]
+async fn calls_of_one_configuration_share_an_http2_connection() {
+    let hook = Webhook::start(|request| Some((200, request.body.to_vec()))).await;
+    let (clients, _) = clients(Stored::default(), "");
+    for _ in 0..3 {
+        assert_eq!(post(&clients, &hook.url("/a/b"), LONG).await.unwrap(), "{}");
+    }
+    let received = hook.received();
+    assert_eq!(received.len(), 3);
+    for request in &received {
+        assert_eq!(request.path, "/a/b?timeout=60s");
+        assert_eq!(request.version, Version::HTTP_2);
+        assert_eq!(request.peer_port, received[0].peer_port);
+    }
+    let plain = WebhookCall { sends_timeout: false, ..call(LONG) };
+    clients.post(&hook.url(""), None, plain).await.unwrap();
+    assert_eq!(hook.received()[3].path, "/");
+}
+
+#[tokio::test]
+async fn response_status_is_explained_like_the_reference_does() {
+    let hook = Webhook::start(|request| {
+        let status = request.path.split(['/', '?']).nth(1).unwrap().parse().unwrap();
+        Some((status, b"oops\n".to_vec()))
+    })
+    .await;
+    let (clients, _) = clients(Stored::default(), "");
+    for (status, message) in [
+        (404, "the server could not find the requested resource"),
+        (403, "oops"),
+        (500, "an error on the server (\"oops\") has prevented the request from succeeding"),
+        (302, "the server responded with the status code 302 but did not return more information"),
+    ] {
+        let failure = clients.post(&hook.url(&format!("/{status}")), None, call(LONG)).await.unwrap_err();
+        assert_eq!(failure, CallFailure::Status { code: status, message: message.to_owned() });
+    }
+}
+
+#[tokio::test]
+async fn silent_or_too_long_response_fails_within_limits() {
+    let hook = Webhook::start(|request| match request.path.as_str() {
+        "/long?timeout=60s" => Some((200, vec![b'x'; 1001])),
+        _ => None,
+    })
+    .await;
+    let (clients, _) = clients(Stored::default(), "");
+    let origin = hook.origin();
+    let short = Duration::from_millis(50);
+    for (path, timeout, problem) in [
+        ("/hang", short, "context deadline exceeded"),
+        ("/long", LONG, "the response is larger than 1000 bytes"),
+    ] {
+        let error = post(&clients, &hook.url(path), timeout).await.unwrap_err();
+        let seconds = timeout.as_secs().max(1);
+        assert_eq!(error, format!("Post \"{origin}{path}?timeout={seconds}s\": {problem}"));
+    }
+}
+
+#[tokio::test]
+async fn unverified_certificate_is_rejected() {
+    let (hook, other) = (Webhook::start(|_| None).await, Webhook::start(|_| None).await);
+    let (clients, _) = clients(Stored::default(), "");
+    let configuration = ClientConfiguration { ca_bundle: other.url("").ca_bundle, ..hook.url("/x") };
+    let error = post(&clients, &configuration, LONG).await.unwrap_err();
+    assert!(error.contains("certificate"), "{error}");
+}
+
+#[tokio::test]
+async fn unreachable_webhook_is_in_back_off_until_a_trial_succeeds() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/x", listener.local_addr().unwrap());
+    drop(listener);
+    let hook = Webhook::start(|_| None).await;
+    let unreachable = ClientConfiguration { address: WebhookAddress::Url(url), ..hook.url("") };
+    let (clients, clock) = clients(Stored::default(), "");
+    for _ in 0..5 {
+        let error = post(&clients, &unreachable, LONG).await.unwrap_err();
+        assert!(error.contains("cannot connect"), "{error}");
+    }
+    let error = post(&clients, &unreachable, LONG).await.unwrap_err();
+    assert!(error.contains("the last 5 calls failed; the next call is tried in 200ms"), "{error}");
+    clock.advance(Duration::from_millis(200));
+    let error = post(&clients, &unreachable, LONG).await.unwrap_err();
+    assert!(error.contains("cannot connect"), "{error}");
+    let error = post(&clients, &unreachable, LONG).await.unwrap_err();
+    assert!(error.contains("the last 6 calls failed"), "{error}");
+}
+
+#[tokio::test]
+async fn slow_webhook_is_limited_and_does_not_delay_other_webhooks() {
+    let slow = Webhook::start(|_| None).await;
+    let quick = Webhook::start(|_| Some((200, Vec::new()))).await;
+    let clients = Arc::new(clients(Stored::default(), "").0);
+    let (slow_configuration, within) = (slow.url("/slow"), Duration::from_secs(3));
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..MAX_CALLS_IN_FLIGHT + 5 {
+        let (clients, configuration) = (Arc::clone(&clients), slow_configuration.clone());
+        calls.spawn(async move { clients.post(&configuration, None, call(within)).await });
+    }
+    while slow.received().len() < MAX_CALLS_IN_FLIGHT {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    post(&clients, &quick.url("/quick"), within).await.unwrap();
+    for result in calls.join_all().await {
+        assert!(result.is_err());
+    }
+    assert_eq!(slow.received().len(), MAX_CALLS_IN_FLIGHT);
+}
+
+#[tokio::test]
+async fn user_of_the_server_sends_its_credentials() {
+    let hook = Webhook::start(|_| Some((200, Vec::new()))).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("users");
+    let server = format!("127.0.0.1:{}", hook.port);
+    let text =
+        format!("users: [{{name: '{server}', user: {{token: one}}}}, {{name: '*', user: {{token: any}}}}]");
+    std::fs::write(&file, text).unwrap();
+    let users = WebhookUsers::load(&file).unwrap();
+    let (clients, _) = clients(Stored::default(), &format!("team/hook:8443: {}", hook.origin()));
+    clients.post(&hook.url("/x"), Some(&users), call(LONG)).await.unwrap();
+    clients.post(&hook.service(), Some(&users), call(LONG)).await.unwrap();
+    clients.post(&hook.url("/x"), None, call(LONG)).await.unwrap();
+    let sent: Vec<String> = hook.received().into_iter().map(|request| request.authorization).collect();
+    assert_eq!(sent, ["Bearer one", "Bearer any", ""]);
+}
+
+#[test]
+fn client_configuration_without_address_or_with_defects_is_rejected() {
+    for (config, error) in [
+        (json!({}), InvalidConfiguration::NoAddress),
+        (json!({"url": ""}), InvalidConfiguration::NoAddress),
+        (json!({"url": "https://h", "caBundle": "?"}), InvalidConfiguration::CaBundle),
+        (json!({"service": {"port": 0}}), InvalidConfiguration::Port),
+        (json!({"service": {"port": 65536}}), InvalidConfiguration::Port),
+    ] {
+        assert_eq!(ClientConfiguration::read(&config), Err(error), "{config}");
+    }
+    let service = ClientConfiguration::read(&json!({"service": {"namespace": "n", "name": "s"}})).unwrap();
+    assert_eq!(service.url(), "https://s.n.svc:443/");
+}

@@ -1,0 +1,159 @@
+//! Tests of calls and of the resolution of Services against servers on loopback.
+
+mod calls;
+mod services;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::{ManualClock, SeededRng};
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::{Object, Value};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{Request, Response, Version};
+use hyper::body::Incoming;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::json;
+use serving::body::{self, Body};
+use serving::certs::ensure_serving_pair;
+use serving::listener::Listener;
+use serving::server::{ConnectionInfo, ServerOptions, serve};
+use serving::tls::{ServingTls, TlsFiles};
+use tempfile::TempDir;
+
+use crate::*;
+
+/// A request as the webhook received it.
+#[derive(Clone, Debug)]
+struct ReceivedRequest {
+    path: String,
+    body: Bytes,
+    version: Version,
+    peer_port: u16,
+    authorization: String,
+}
+
+/// Replies of a webhook: status and body; None: no reply.
+type Script = Arc<dyn Fn(&ReceivedRequest) -> Option<(u16, Vec<u8>)> + Send + Sync>;
+
+/// A webhook with a certificate for 127.0.0.1 and `hook.team.svc`.
+struct Webhook {
+    _dir: TempDir,
+    port: u16,
+    ca: String,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
+}
+
+impl Webhook {
+    async fn start(
+        script: impl Fn(&ReceivedRequest) -> Option<(u16, Vec<u8>)> + Send + Sync + 'static,
+    ) -> Webhook {
+        let dir = tempfile::tempdir().unwrap();
+        let hosts = ["127.0.0.1".to_owned(), "hook.team.svc".to_owned()];
+        let pair = ensure_serving_pair(dir.path(), &hosts, now()).unwrap();
+        let files = TlsFiles { cert: pair.cert, key: pair.key, client_cas: Vec::new() };
+        let tls = ServingTls::load(files).unwrap();
+        let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0).await.unwrap();
+        let port = listener.address().unwrap().port();
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let (log, script): (_, Script) = (Arc::clone(&received), Arc::new(script));
+        let handler = move |request: Request<Incoming>, connection: Arc<ConnectionInfo>| {
+            let (log, script) = (Arc::clone(&log), Arc::clone(&script));
+            async move {
+                let (head, body) = request.into_parts();
+                let authorization = head.headers.get("authorization").map(|value| value.to_str().unwrap());
+                let received = ReceivedRequest {
+                    path: head.uri.path_and_query().unwrap().to_string(),
+                    version: head.version,
+                    peer_port: connection.peer.unwrap().port(),
+                    authorization: authorization.unwrap_or_default().to_owned(),
+                    body: body::read(body, 1 << 20, Duration::from_secs(60)).await.unwrap(),
+                };
+                log.lock().push(received.clone());
+                match script(&received) {
+                    Some((status, body)) => {
+                        Response::builder().status(status).body(Body::from(body)).unwrap()
+                    }
+                    None => std::future::pending().await,
+                }
+            }
+        };
+        let options = ServerOptions::default();
+        tokio::spawn(serve(listener, Some(tls), Arc::new(handler), options, std::future::pending::<()>()));
+        let ca = STANDARD.encode(std::fs::read(dir.path().join("ca.crt")).unwrap());
+        Webhook { _dir: dir, port, ca, received }
+    }
+
+    fn received(&self) -> Vec<ReceivedRequest> {
+        self.received.lock().clone()
+    }
+
+    fn origin(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// Client configuration with a URL.
+    fn url(&self, path: &str) -> ClientConfiguration {
+        let url = format!("{}{path}", self.origin());
+        ClientConfiguration::read(&json!({"url": url, "caBundle": self.ca})).unwrap()
+    }
+
+    /// Client configuration with the Service `hook` in the namespace `team`.
+    fn service(&self) -> ClientConfiguration {
+        let service = json!({"namespace": "team", "name": "hook", "path": "/check", "port": 8443});
+        ClientConfiguration::read(&json!({"service": service, "caBundle": self.ca})).unwrap()
+    }
+}
+
+/// The system time, for certificates.
+#[expect(clippy::disallowed_methods, reason = "certificates are checked against the machine's clock")]
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+/// Stored Services and EndpointSlices.
+#[derive(Default)]
+struct Stored {
+    service: Option<Arc<Object>>,
+    slices: Vec<Arc<Object>>,
+}
+
+impl Stored {
+    fn new(service: Value, slices: &[Value]) -> Self {
+        let object = |value: &Value| Arc::new(Object::from_value(value.clone()).unwrap());
+        Stored { service: Some(object(&service)), slices: slices.iter().map(object).collect() }
+    }
+}
+
+impl ServiceLookup for Stored {
+    fn service<'a>(&'a self, _: &'a str, _: &'a str) -> LookupFuture<'a, Option<Arc<Object>>> {
+        Box::pin(async { Ok(self.service.clone()) })
+    }
+
+    fn endpoint_slices<'a>(&'a self, _: &'a str) -> LookupFuture<'a, Vec<Arc<Object>>> {
+        Box::pin(async { Ok(self.slices.clone()) })
+    }
+}
+
+/// Clients with a clock that stands still.
+fn clients(stored: Stored, map: &str) -> (WebhookClients, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH));
+    let clients = WebhookClients::new(ClientOptions {
+        lookup: Arc::new(stored),
+        service_map: ServiceMap::parse("map", map.as_bytes()).unwrap(),
+        names: Arc::new(Names::new(Preset::Kubernetes, "").unwrap()),
+        clock: clock.clone(),
+        rng: Arc::new(SeededRng::new(1)),
+    });
+    (clients, clock)
+}
+
+fn call(timeout: Duration) -> WebhookCall {
+    WebhookCall { body: Bytes::from_static(b"{}"), timeout, response_bytes: 1000, sends_timeout: true }
+}
+
+const LONG: Duration = Duration::from_secs(60);

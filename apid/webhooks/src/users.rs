@@ -1,0 +1,68 @@
+//! Credentials for webhooks: the users of a client configuration file, chosen by server name.
+//!
+//! # Contract
+//!
+//! A plugin configuration `WebhookAdmissionConfiguration` names a client configuration file. The names of its
+//! users are names of servers. A webhook gets the first of these users: the name of its server with port, then
+//! `*.` and the rest of the name, the same without port 443, then `*`. Without such a user a webhook gets no
+//! credentials.
+
+use std::path::Path;
+
+use serving::client_config::{ClientConfig, ConfigError, User};
+
+/// Users by server name.
+#[derive(Clone, Debug, Default)]
+pub struct WebhookUsers(ClientConfig);
+
+impl WebhookUsers {
+    /// Reads a client configuration file.
+    ///
+    /// # Errors
+    ///
+    /// All defects of the file.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        ClientConfig::load(file).map(WebhookUsers)
+    }
+
+    /// The user for a server of the form `HOST:PORT`, with its name in the file.
+    pub(crate) fn user(&self, server: &str) -> Option<(&str, &User)> {
+        let users = &self.0.users;
+        let without_port = server.strip_suffix(":443");
+        [Some(server), without_port]
+            .into_iter()
+            .flatten()
+            .flat_map(candidates)
+            .chain(["*".to_owned()])
+            .find_map(|name| users.get_key_value(&name))
+            .map(|(name, user)| (name.as_str(), user))
+    }
+}
+
+/// The names of users that fit a server, the most specific first.
+fn candidates(server: &str) -> Vec<String> {
+    let suffixes = server.match_indices('.').filter_map(|(at, _)| server.get(at..));
+    [server.to_owned()].into_iter().chain(suffixes.map(|suffix| format!("*{suffix}"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn users(names: &[&str]) -> WebhookUsers {
+        let users = names.iter().map(|name| ((*name).to_owned(), User::default())).collect();
+        WebhookUsers(ClientConfig { users, ..ClientConfig::default() })
+    }
+
+    #[test]
+    fn most_specific_user_of_a_server_is_chosen() {
+        let all = ["a.b.svc:443", "*.b.svc:443", "a.b.svc", "*.svc", "*"];
+        let server = "a.b.svc:443";
+        for first in 0..all.len() {
+            let users = users(&all[first..]);
+            assert_eq!(users.user(server).map(|(name, _)| name), Some(all[first]));
+        }
+        assert_eq!(users(&["a.b.svc"]).user("a.b.svc:8443"), None);
+        assert_eq!(users(&["b.svc", "*.a.b.svc"]).user(server), None);
+    }
+}
