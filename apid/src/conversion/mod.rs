@@ -24,7 +24,7 @@
 
 mod client;
 
-pub use client::{ConversionClient, WebhookClient};
+pub use client::ConversionClient;
 
 use std::sync::{Arc, OnceLock};
 

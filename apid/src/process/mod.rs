@@ -34,13 +34,13 @@ use serving::metrics::Metrics;
 use serving::server::ServerOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
+use webhooks::{ClientOptions, ServiceMap, WebhookClients};
 
 use crate::audit::AuditLog;
 use crate::auth::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions};
 use crate::background::start_objects::AdvertisedServer;
 use crate::background::{self, AdmissionWrites};
 use crate::config::{Config, STORE};
-use crate::conversion::WebhookClient;
 use crate::http::Api;
 use crate::server_state::{Cache, Parts, ServerState};
 use crate::verbs::{AdmissionBackend, TokenKey};
@@ -100,6 +100,13 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
     let registry = current_registry.get();
     let cache = Arc::new(Cache::new(storage::cache::Limits::default()));
     let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
+    let webhooks = Arc::new(WebhookClients::new(ClientOptions {
+        lookup: backend.clone(),
+        service_map: ServiceMap::default(),
+        names: Arc::clone(&names),
+        clock: Arc::clone(&clock),
+        rng: Arc::clone(&rng),
+    }));
     let admission_writes = Arc::new(AdmissionWrites::default());
     let admission = components::build_admission(
         &config,
@@ -167,7 +174,7 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
         token_key,
         auth: Arc::clone(&auth),
         admission,
-        conversion_client: Arc::new(WebhookClient::default()),
+        conversion_client: Arc::new(webhooks),
         audit,
         gates: config.gates.clone(),
         metrics: Arc::new(metrics),

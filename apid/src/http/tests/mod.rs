@@ -36,6 +36,7 @@ use std::time::Duration;
 use admission::{Chain, Configuration, Environment};
 use apimachinery::clock::{Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
+use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request};
 use http_body_util::BodyExt as _;
@@ -53,7 +54,7 @@ use super::{Api, RequestBody};
 use crate::audit::AuditLog;
 use crate::auth::Auth;
 use crate::background::AdmissionWrites;
-use crate::conversion::{ConversionClient, WebhookClient};
+use crate::conversion::ConversionClient;
 use crate::server_state::{Cache, Health, Parts, ServerState};
 use crate::verbs::{AdmissionBackend, TokenKey};
 
@@ -81,6 +82,16 @@ struct Settings<'a> {
     conversion_client: Arc<dyn ConversionClient>,
 }
 
+/// A client of conversion webhooks for tests without such webhooks.
+struct NoWebhook;
+
+#[async_trait]
+impl ConversionClient for NoWebhook {
+    async fn post(&self, _client_config: &Value, _review: Value) -> Result<Value, String> {
+        Err("no webhook in this test".to_owned())
+    }
+}
+
 impl Default for Settings<'_> {
     fn default() -> Self {
         Settings {
@@ -90,7 +101,7 @@ impl Default for Settings<'_> {
             kinds: &[],
             limits: Limits::default(),
             request_timeout: MINUTE,
-            conversion_client: Arc::new(WebhookClient::default()),
+            conversion_client: Arc::new(NoWebhook),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod backend;
 mod decoded_objects;
+mod services;
 
 pub use backend::AdmissionBackend;
 
