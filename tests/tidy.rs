@@ -139,7 +139,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
         "apid/src",
         &[
             &["audit", "auth", "command_line"],
-            &["config", "discovery"],
+            &["config", "conversion", "discovery"],
             &["server_state", "spawn"],
             &["verbs", "background"],
             &["http"],

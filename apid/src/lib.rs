@@ -13,6 +13,7 @@ pub mod background;
 pub mod certs;
 mod command_line;
 pub mod config;
+pub mod conversion;
 pub mod discovery;
 pub mod env_test;
 pub mod http;

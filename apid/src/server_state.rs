@@ -29,6 +29,7 @@ use tokio::sync::watch;
 
 use crate::audit::AuditLog;
 use crate::auth::Auth;
+use crate::conversion::{ConversionClient, ConversionContext, ObjectConverter};
 use crate::discovery::Discovery;
 use crate::discovery::openapi::OpenApi;
 use crate::http::{MessageCache, RequestMetrics};
@@ -51,12 +52,15 @@ pub type Watcher = storage::cache::Watcher<Decoder>;
 
 /// A stored kind and its objects, served in one of its versions.
 pub struct Collection {
-    /// The kind in its storage version, under the preset's names.
+    /// The kind in the version of the verbs, under the preset's names: the storage version of a built-in kind,
+    /// the served version of a custom kind.
     pub resource: Arc<Resource>,
     /// The kind in the served version: the storage version, or another one.
     pub served: Arc<Resource>,
-    /// Its objects.
+    /// Its objects, as stored.
     pub items: Arc<Items>,
+    /// Converts the objects of a custom kind between the storage version and the served version.
+    pub converter: Option<Arc<ObjectConverter>>,
 }
 
 /// The parts of a [`ServerState`].
@@ -79,6 +83,8 @@ pub struct Parts {
     pub auth: Arc<Auth>,
     /// The admission plugins.
     pub admission: admission::Chain,
+    /// The client of conversion webhooks.
+    pub conversion_client: Arc<dyn ConversionClient>,
     /// The audit log.
     pub audit: AuditLog,
     /// The feature gates.
@@ -141,7 +147,7 @@ impl ServedKinds {
                 let known = before.and_then(|before| before.collections.get(key_prefix));
                 let versions = match known {
                     Some(known) if known.are_of(&registry, stored) => known.clone_handles(),
-                    _ => Versions::new(&registry, stored, &parts.cache),
+                    _ => Versions::new(&registry, stored, parts),
                 };
                 (key_prefix.clone(), versions)
             })
@@ -164,7 +170,7 @@ impl ServedKinds {
     /// The collection of a kind whose objects are stored.
     pub fn collection(&self, resource: &Resource) -> Option<&Arc<Collection>> {
         let versions = self.collections.get(&resource.key_prefix)?;
-        if !resource.is_converted() {
+        if !resource.is_other_version() {
             return Some(&versions.stored);
         }
         versions.others.iter().find(|collection| std::ptr::eq(&*collection.served, resource))
@@ -178,23 +184,30 @@ impl ServedKinds {
 
 impl Versions {
     /// Registers the objects of a kind. Objects of an earlier definition of the kind leave the cache.
-    fn new(registry: &Registry, stored: &Arc<Resource>, cache: &Cache) -> Self {
+    fn new(registry: &Registry, stored: &Arc<Resource>, parts: &Parts) -> Self {
         if stored.is_custom() {
-            cache.unregister(&stored.key_prefix);
+            parts.cache.unregister(&stored.key_prefix);
         }
-        let items = cache.resource(&stored.key_prefix, Decoder::new(stored));
-        let collection = |served: &Arc<Resource>| {
-            let (resource, served, items) = (Arc::clone(stored), Arc::clone(served), Arc::clone(&items));
-            Arc::new(Collection { resource, served, items })
+        let items = parts.cache.resource(&stored.key_prefix, Decoder::new(stored));
+        let context = ConversionContext {
+            names: Arc::clone(&parts.names),
+            rng: Arc::clone(&parts.rng),
+            client: Arc::clone(&parts.conversion_client),
         };
-        let others = registry.versions_of(stored).filter(|version| version.is_converted());
+        let collection = |served: &Arc<Resource>| {
+            let converter = ObjectConverter::new(served, stored, &context).map(Arc::new);
+            let resource = if converter.is_some() { served } else { stored };
+            let (resource, served, items) = (Arc::clone(resource), Arc::clone(served), Arc::clone(&items));
+            Arc::new(Collection { resource, served, items, converter })
+        };
+        let others = registry.versions_of(stored).filter(|version| version.is_other_version());
         Versions { stored: collection(stored), others: others.map(collection).collect() }
     }
 
     /// Whether these are the versions of a kind in a registry.
     fn are_of(&self, registry: &Registry, stored: &Arc<Resource>) -> bool {
-        let others = registry.versions_of(stored).filter(|version| version.is_converted());
-        Arc::ptr_eq(&self.stored.resource, stored)
+        let others = registry.versions_of(stored).filter(|version| version.is_other_version());
+        Arc::ptr_eq(&self.stored.served, stored)
             && others.map(Arc::as_ptr).eq(self.others.iter().map(|other| Arc::as_ptr(&other.served)))
     }
 

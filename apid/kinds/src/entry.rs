@@ -103,6 +103,8 @@ fn write_number(out: &mut Vec<u8>, mut number: u64) {
 /// Decoder of the stored objects of one resource.
 pub struct Decoder {
     kind: KindRef,
+    /// Whether stored bytes may follow an older schema of the kind.
+    refreshes: bool,
     fields: Arc<[Box<str>]>,
     selection: FieldSelection,
 }
@@ -120,7 +122,13 @@ impl Decoder {
             selection.add(&path.split('.').collect::<Vec<_>>());
         }
         let fields = fields.into_iter().map(Box::from).collect();
-        Decoder { kind, fields, selection }
+        let refreshes = resource.is_custom();
+        Decoder { kind, refreshes, fields, selection }
+    }
+
+    /// Creates the decoder of bytes in the current form of a resource, such as converted objects.
+    pub fn of_current_form(resource: &Resource) -> Self {
+        Decoder { refreshes: false, ..Decoder::new(resource) }
     }
 }
 
@@ -129,8 +137,8 @@ impl storage::cache::Decode for Decoder {
 
     fn decode(&self, _key: &str, value: &Bytes) -> Result<Entry, storage::cache::DecodeError> {
         let value = &match &self.kind {
-            KindRef::BuiltIn(_) => value.clone(),
-            KindRef::Custom(kind) => refreshed(kind, value)?,
+            KindRef::Custom(kind) if self.refreshes => refreshed(kind, value)?,
+            _ => value.clone(),
         };
         let metadata = find_metadata(value).ok_or("does not begin with kind, apiVersion and metadata")?;
         let object = self.selection.extract(value).map_err(|e| e.to_string())?;
@@ -168,8 +176,7 @@ impl storage::cache::Decode for Decoder {
 fn refreshed(kind: &CustomKind, stored: &Bytes) -> Result<Bytes, String> {
     let map = serde_json::from_slice(stored).map_err(|error| error.to_string())?;
     let mut object = Object(map);
-    object.set_type(&format!("{}/{}", kind.group, kind.version), &kind.kind);
-    kind.schema.refresh(&mut object);
+    kind.refresh(&mut object);
     let new = encode(&object);
     Ok(if new == stored { stored.clone() } else { new })
 }
@@ -251,6 +258,15 @@ impl Entry {
     /// The stored bytes are not an object of this kind: the store is corrupt.
     pub fn object(&self, revision: Revision) -> Result<Object, String> {
         decode(&self.body, revision)
+    }
+
+    /// `apiVersion`; None for malformed bytes.
+    pub fn api_version(&self) -> Option<String> {
+        let head = self.body.get(..self.metadata as usize)?;
+        let mut head = head.strip_suffix(b",")?.to_vec();
+        head.push(b'}');
+        let head: Map<String, Value> = serde_json::from_slice(&head).ok()?;
+        Some(head.get("apiVersion")?.as_str()?.to_owned())
     }
 
     /// The stored bytes.

@@ -16,7 +16,7 @@ use schema::merge::Merge;
 use schema::{ConformReport, Schema, TypeError};
 use serde_json::Value;
 
-use crate::custom::{CustomColumn, CustomSchema, CustomStrategy, CustomTable};
+use crate::custom::{ConversionWebhook, CustomColumn, CustomSchema, CustomStrategy, CustomTable};
 use crate::{Column, Kind, Storage, Strategy, Subresource, Table, Verb, scale, table};
 
 /// Facts and rules of a custom kind in one version.
@@ -45,6 +45,8 @@ pub struct CustomKind {
     pub is_served: bool,
     /// Whether the definition is being deleted: objects can no longer be created. Shared by all versions.
     pub is_terminating: Arc<AtomicBool>,
+    /// The webhook that converts objects between versions; None if a conversion changes only `apiVersion`.
+    pub conversion_webhook: Option<Arc<ConversionWebhook>>,
     /// Verbs of the main resource, in discovery order.
     pub verbs: &'static [Verb],
     /// Subresources, in discovery order.
@@ -61,6 +63,25 @@ pub struct CustomKind {
     pub schema: Arc<CustomSchema>,
     /// Rules of the kind.
     pub strategy: CustomStrategy,
+}
+
+impl CustomKind {
+    /// The `apiVersion` of the objects.
+    pub fn api_version(&self) -> String {
+        format!("{}/{}", self.group, self.version)
+    }
+
+    /// Brings an object from the store into the form of the schema. An object in a version that the conversion
+    /// webhook has to convert stays unchanged. Another version gets no defaults, as in kube-apiserver.
+    pub fn refresh(&self, object: &mut Object) {
+        let api_version = self.api_version();
+        if object.api_version() == api_version {
+            self.schema.refresh(object);
+        } else if self.conversion_webhook.is_none() {
+            object.set_type(&api_version, &self.kind);
+            self.schema.repair(object);
+        }
+    }
 }
 
 /// A handle of a kind.
@@ -211,6 +232,14 @@ impl KindRef {
     /// Whether the definition is being deleted: objects can no longer be created.
     pub fn is_terminating(&self) -> bool {
         matches!(self, KindRef::Custom(kind) if kind.is_terminating.load(Ordering::Acquire))
+    }
+
+    /// The webhook that converts objects between versions, if the kind has one.
+    pub fn conversion_webhook(&self) -> Option<&Arc<ConversionWebhook>> {
+        match self {
+            KindRef::BuiltIn(_) => None,
+            KindRef::Custom(kind) => kind.conversion_webhook.as_ref(),
+        }
     }
 
     /// Subresources, in discovery order.

@@ -200,7 +200,7 @@ pub fn validate_finalizer_name(name: &str, path: &FieldPath, standard: [&str; 3]
 fn validate_shared(object: &Object, path: &FieldPath) -> FieldErrors {
     let meta = object.meta();
     let mut errors = labels::validate(meta.and_then(|m| m.get("labels")), &path.child("labels"));
-    errors.extend(validate_annotations(object, &path.child("annotations")));
+    errors.extend(validate_annotations(object.annotations(), &path.child("annotations")));
     let owners = meta.and_then(|m| m.get("ownerReferences")).and_then(Value::as_array);
     if let Some(owners) = owners {
         errors.extend(validate_owners(owners, &path.child("ownerReferences")));
@@ -208,10 +208,14 @@ fn validate_shared(object: &Object, path: &FieldPath) -> FieldErrors {
     errors
 }
 
-fn validate_annotations(object: &Object, path: &FieldPath) -> FieldErrors {
+/// Validates annotations.
+pub(crate) fn validate_annotations<'a>(
+    annotations: impl Iterator<Item = (&'a str, &'a str)>,
+    path: &FieldPath,
+) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let mut size = 0;
-    for (key, value) in object.annotations() {
+    for (key, value) in annotations {
         errors.extend(labels::invalid(path, key, format::qualified_name(&key.to_lowercase())));
         size += key.len() + value.len();
     }

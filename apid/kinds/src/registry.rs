@@ -5,10 +5,11 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use apimachinery::field::FieldErrors;
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::gvk::{GroupKind, GroupResource, GroupVersion};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
+use apimachinery::status::Status;
 use arc_swap::ArcSwap;
 use schema::{ConformReport, TypeError};
 use serde_json::Value;
@@ -108,9 +109,15 @@ impl Resource {
         self.stored.as_deref().unwrap_or(self)
     }
 
-    /// Whether this is a non-storage version, so that stored objects need conversion before a response.
-    pub fn is_converted(&self) -> bool {
+    /// Whether this is a non-storage version.
+    pub fn is_other_version(&self) -> bool {
         self.stored.is_some()
+    }
+
+    /// Whether this is a non-storage version of a built-in kind, so that stored objects need conversion before a
+    /// response. Objects of custom kinds are converted when they are read and written.
+    pub fn is_converted(&self) -> bool {
+        self.is_other_version() && !self.is_custom()
     }
 
     /// Converts an object of this version, in stored form, to the storage version.
@@ -119,7 +126,7 @@ impl Resource {
     ///
     /// A converted field does not conform to the schema of the storage version.
     pub fn to_stored(&self, object: &mut Object, names: &Names) -> Result<(), TypeError> {
-        let Some(stored) = &self.stored else { return Ok(()) };
+        let Some(stored) = self.stored.as_ref().filter(|_| self.is_converted()) else { return Ok(()) };
         if let Some(conversion) = self.kind.strategy().conversion() {
             conversion.to_stored(object, names);
         }
@@ -140,7 +147,6 @@ impl Resource {
             conversion.convert_from_storage(object, names);
         }
         object.set_type(&self.api_version(), self.kind.kind());
-        self.refresh(object);
         self.conform(object).map(drop)
     }
 
@@ -183,11 +189,18 @@ impl Resource {
     }
 
     /// Brings an object from the store into the form of the current schema of a custom kind, which may be newer
-    /// than the object.
+    /// than the object. See [`CustomKind::refresh`].
     pub fn refresh(&self, object: &mut Object) {
         if let KindRef::Custom(kind) = &self.kind {
-            object.set_type(&self.api_version(), &kind.kind);
-            kind.schema.refresh(object);
+            kind.refresh(object);
+        }
+    }
+
+    /// Brings an object of another version of a custom kind into the form of this version, without defaults.
+    pub fn repair(&self, object: &mut Object) {
+        if let KindRef::Custom(kind) = &self.kind {
+            object.set_type(&kind.api_version(), &kind.kind);
+            kind.schema.repair(object);
         }
     }
 
@@ -223,6 +236,14 @@ impl Resource {
     pub fn api_version(&self) -> String {
         let version = self.kind.version().to_owned();
         GroupVersion { group: self.group_resource.group.clone(), version }.to_string()
+    }
+
+    /// 422 for a custom object of another kind. The Status names the found kind, as in kube-apiserver.
+    pub fn invalid_kind(&self, name: &str, found: &str) -> Status {
+        let expected = format!("must be {}", self.kind.kind());
+        let error = FieldError::invalid(&FieldPath::new("kind"), found, &expected);
+        let kind = GroupKind { kind: found.to_owned(), ..self.group_kind.clone() };
+        Status::invalid(&kind, name, &[error])
     }
 
     /// Kind of the lists.
@@ -535,7 +556,7 @@ impl Registry {
     /// The resource of a kind, in its storage version if the group has it.
     pub fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
         let named = || self.at(self.by_kind.get(kind)).filter(|r| r.group_kind.group == group);
-        named().find(|resource| !resource.is_converted()).or_else(|| named().next())
+        named().find(|resource| !resource.is_other_version()).or_else(|| named().next())
     }
 
     /// The resource of a kind in a version.

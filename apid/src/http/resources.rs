@@ -1,6 +1,7 @@
 //! Resource requests: selects the verb, reads its options and body, and builds the response.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use admission::PluginOutput;
 use apimachinery::status::Status;
@@ -16,7 +17,7 @@ use super::websocket::Handshake;
 use super::{params, protobuf};
 use crate::audit::Stage;
 use crate::auth::Authorized;
-use crate::server_state::Collection;
+use crate::server_state::{Collection, ServedKinds};
 use crate::verbs::deletion::options::DeleteOptions;
 use crate::verbs::options::{RawWriteOptions, WriteOptions};
 use crate::verbs::patch::Patch;
@@ -41,15 +42,54 @@ pub(super) async fn handle(
     }
     match (resource.kind.storage(), context.kinds.collection(resource)) {
         (Storage::Stored | Storage::Shared(_), Some(collection)) => {
-            stored(context, by, collection, body).await
+            match stored(context, &context.kinds, by, collection, body).await {
+                Err(status) if collection.items.is_retired() && is_read(context) => {
+                    read_replaced(context, by, status).await
+                }
+                result => result,
+            }
         }
         _ => review(context, by, resource, body).await,
     }
 }
 
+/// Maximum number of repeated reads of a kind whose definition changes.
+const READ_ATTEMPTS: usize = 50;
+/// Pause before a repeated read.
+const READ_PAUSE: Duration = Duration::from_millis(10);
+
+fn is_read(context: &RequestContext) -> bool {
+    matches!(context.head.method, Method::GET | Method::HEAD)
+}
+
+/// Repeats a read of a custom kind that was replaced after the request took its snapshot of the served kinds.
+/// `failure` is the Status of the first read.
+async fn read_replaced(
+    context: &RequestContext,
+    by: &Authorized,
+    failure: Status,
+) -> Result<ApiResponse, Status> {
+    let a = by.attributes();
+    let mut failure = failure;
+    for _ in 0..READ_ATTEMPTS {
+        let kinds = context.server_state.kinds();
+        let Some(resource) = kinds.registry.find(&a.group, &a.version, &a.resource) else {
+            return Err(Status::unknown_resource());
+        };
+        let Some(collection) = kinds.collection(resource) else { return Err(failure) };
+        match stored(context, &kinds, by, collection, &[]).await {
+            Err(status) if collection.items.is_retired() => failure = status,
+            result => return result,
+        }
+        tokio::time::sleep(READ_PAUSE).await;
+    }
+    Err(failure)
+}
+
 /// Handles a request for a stored kind.
 async fn stored(
     context: &RequestContext,
+    kinds: &ServedKinds,
     by: &Authorized,
     collection: &Collection,
     body: &[u8],
@@ -68,7 +108,12 @@ async fn stored(
         "" => None,
         sought => {
             let found = kind.subresource(sought);
-            Some(found.ok_or_else(Status::unknown_resource)?)
+            // The reference does not find the object if a custom kind lacks the subresource.
+            let missing = || match collection.served.is_custom() {
+                true => Status::not_found(&collection.served.group_resource, name),
+                false => Status::unknown_resource(),
+            };
+            Some(found.ok_or_else(missing)?)
         }
     };
     if context.info.has_extra_segments && !subresource.is_some_and(Subresource::has_paths) {
@@ -94,7 +139,7 @@ async fn stored(
     let notes = PluginOutput::default();
     let call = Call {
         server_state: &context.server_state,
-        kinds: &context.kinds,
+        kinds,
         by,
         collection,
         version: &a.version,

@@ -158,7 +158,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let admission = components::build_admission(
         &config,
         Environment {
-            webhooks,
+            webhooks: Arc::clone(&webhooks),
             webhook_metrics: Arc::clone(&webhook_metrics),
             names: Arc::clone(&names),
             clock: Arc::clone(&clock),
@@ -226,6 +226,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         token_key,
         auth: Arc::clone(&auth),
         admission,
+        conversion_client: Arc::new(webhooks),
         audit,
         gates: config.gates.clone(),
         metrics: Arc::new(metrics),

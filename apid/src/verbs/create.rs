@@ -105,7 +105,8 @@ pub(super) async fn insert(
             let text = "resourceVersion should not be set on objects to be created";
             return Err(Status::failure(Reason::Unknown, text));
         }
-        match call.server_state.store.commit(&key, Op::Create(kinds::entry::encode(&new))).await {
+        let encoded = call.encode(&new).await?;
+        match call.server_state.store.commit(&key, Op::Create(encoded)).await {
             Ok(committed) => {
                 warnings.extend(resource.kind.strategy().warnings(&new, None, &ctx));
                 call.notes.set_reference(&new);

@@ -35,6 +35,8 @@ struct Type<'a> {
     kind: &'a str,
     version: &'a str,
     api_version: String,
+    /// The custom kind; None for a built-in kind.
+    custom: Option<&'a Resource>,
 }
 
 impl Payload<'_> {
@@ -92,7 +94,8 @@ pub(super) fn decode(
     let has_stored_names = matches!(payload, Payload::Protobuf(_) | Payload::Object(_));
     let group_version =
         GroupVersion { group: resource.group_resource.group.clone(), version: version.to_owned() };
-    let wanted = Type { kind: resource.kind.kind(), version, api_version: group_version.to_string() };
+    let custom = resource.is_custom().then_some(resource);
+    let wanted = Type { kind: resource.kind.kind(), version, api_version: group_version.to_string(), custom };
     let (mut object, duplicates) =
         read(payload, &wanted, resource.kind.type_name(), server_state.body_limits)?;
     let conformed = match has_stored_names {
@@ -146,7 +149,7 @@ fn read(
         Some(_) => Err(unrecognized(&format!("{field} is not a string"))),
     };
     let (kind, api_version) = (text("kind")?, text("apiVersion")?);
-    if !kind.is_empty() && kind != wanted.kind {
+    if !kind.is_empty() && kind != wanted.kind && wanted.custom.is_none() {
         let version =
             GroupVersion::parse(api_version).map_or_else(|| wanted.version.to_owned(), |gv| gv.version);
         return Err(Type { version: &version, api_version: String::new(), ..*wanted }
@@ -159,6 +162,9 @@ fn read(
             wanted.api_version
         )));
     }
+    if let Some(resource) = wanted.custom.filter(|_| !kind.is_empty() && kind != wanted.kind) {
+        return Err(resource.invalid_kind(object.name(), kind));
+    }
     Ok((object, decoded.duplicates))
 }
 
@@ -166,7 +172,8 @@ fn read(
 mod tests {
     use super::*;
 
-    const CONFIG_MAP: Type<'static> = Type { kind: "ConfigMap", version: "v1", api_version: String::new() };
+    const CONFIG_MAP: Type<'static> =
+        Type { kind: "ConfigMap", version: "v1", api_version: String::new(), custom: None };
 
     fn read_json(text: &str) -> Result<Object, u16> {
         let wanted = Type { api_version: "v1".to_owned(), ..CONFIG_MAP };

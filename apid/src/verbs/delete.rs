@@ -167,7 +167,7 @@ fn with_deletion_finalizer(old: &Object, finalizer: Option<String>) -> Cow<'_, O
 }
 
 async fn store(call: &Call<'_>, key: &str, new: &Object, at: Revision) -> Result<Revision, DeleteError> {
-    let op = Op::Update(kinds::entry::encode(new), at);
+    let op = Op::Update(call.encode(new).await?, at);
     let committed = call.server_state.store.commit(key, op).await;
     committed.map(|committed| committed.revision).map_err(|error| failed(call, error))
 }

@@ -190,8 +190,7 @@ async fn commit_listed(
             Err(DeleteError::Changed) => {}
         }
         // Delete the object also if it was changed meanwhile, but not if another object has its name now.
-        let (now, _) = call.collection.items.get(listed.key()).await.map_err(|error| call.failure(error))?;
-        match now {
+        match call.item().await? {
             Some(now)
                 if super::response_object::entry(&now)?.uid()
                     == super::response_object::entry(&item)?.uid() =>

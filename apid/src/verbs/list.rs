@@ -17,6 +17,7 @@ use super::failure::expired_status;
 use super::options::{ListOptions, VersionMatch};
 use super::selection::Selection;
 use super::version::{RequestedVersion, parse};
+use crate::conversion::ObjectConverter;
 use crate::server_state::{Item, Snapshot};
 
 /// A list, or a chunk of a list.
@@ -41,8 +42,47 @@ const CHUNK: usize = 500;
 ///
 /// 400, 410, 422 or 504 for versions and tokens that cannot be served.
 pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<ListResult, Status> {
-    let wanted_match = options.validate_list(&call.server_state.names)?;
+    options.validate_list(&call.server_state.names)?;
     let selection = Selection::new(call, options)?;
+    match &call.collection.converter {
+        Some(converter) => list_converted(call, options, &selection, converter).await,
+        None => list_selected(call, options, &selection).await,
+    }
+}
+
+/// Lists converted objects. The selectors apply to the converted objects.
+async fn list_converted(
+    call: &Call<'_>,
+    options: &ListOptions,
+    selection: &Selection,
+    converter: &ObjectConverter,
+) -> Result<ListResult, Status> {
+    if selection.is_everything() {
+        let list = list_selected(call, options, selection).await?;
+        return Ok(ListResult { items: converter.items(list.items).await?, ..list });
+    }
+    let unlimited = ListOptions { limit: 0, ..options.clone() };
+    let ListResult { items, revision, .. } = list_selected(call, &unlimited, &selection.everything()).await?;
+    let mut selected = Vec::new();
+    for item in converter.items(items).await? {
+        if selection.selects(&item)? {
+            selected.push(item);
+        }
+    }
+    let more = options.limit > 0 && selected.len() > options.limit;
+    if more {
+        selected.truncate(options.limit);
+    }
+    Ok(listed(call, options, selected, revision, more, None))
+}
+
+/// Lists the stored objects that a selection includes.
+async fn list_selected(
+    call: &Call<'_>,
+    options: &ListOptions,
+    selection: &Selection,
+) -> Result<ListResult, Status> {
+    let wanted_match = options.validate_list(&call.server_state.names)?;
     let wanted = parse(&options.resource_version)
         .map_err(|why| Status::bad_request(format!("resourceVersion: {why}")))?;
     if !options.continue_token.is_empty() {
@@ -59,28 +99,28 @@ pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<ListResult, 
         let place = ChunkStart { after: token.after, remaining: token.remaining };
         // A token without a revision continues in the newest state.
         return match token.revision {
-            Revision(0) => list_newest(call, options, &selection, options.limit, &place).await,
-            version => list_at(call, options, &selection, version, &place).await,
+            Revision(0) => list_newest(call, options, selection, options.limit, &place).await,
+            version => list_at(call, options, selection, version, &place).await,
         };
     }
     let begin = ChunkStart::default();
     match (wanted, wanted_match) {
         (RequestedVersion::MostRecent, _) => {
-            let listed = list_newest(call, options, &selection, options.limit, &begin).await?;
+            let listed = list_newest(call, options, selection, options.limit, &begin).await?;
             call.server_state.read_metrics.consistent(&call.collection.resource);
             Ok(listed)
         }
         // The watch cache holds the whole list, so the limit is ignored (requirements, appendix (g) 16).
-        (RequestedVersion::Any, _) => list_newest(call, options, &selection, 0, &begin).await,
+        (RequestedVersion::Any, _) => list_newest(call, options, selection, 0, &begin).await,
         (RequestedVersion::At(version), Some(VersionMatch::Exact)) => {
-            list_at(call, options, &selection, version, &begin).await
+            list_at(call, options, selection, version, &begin).await
         }
         (RequestedVersion::At(version), None) if options.limit > 0 => {
-            list_at(call, options, &selection, version, &begin).await
+            list_at(call, options, selection, version, &begin).await
         }
         (RequestedVersion::At(version), _) => {
             call.wait_for_version(version).await?;
-            list_newest(call, options, &selection, options.limit, &begin).await
+            list_newest(call, options, selection, options.limit, &begin).await
         }
     }
 }

@@ -65,6 +65,7 @@ use std::sync::Arc;
 use admission::PluginOutput;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
+use bytes::Bytes;
 use kinds::{Context, Resource, Storage};
 
 use crate::auth::Authorized;
@@ -148,10 +149,26 @@ impl<'a> Call<'a> {
         self.collection.resource.key(self.namespace, self.name)
     }
 
-    /// Returns the object from the watch cache, which contains every acknowledged commit.
-    async fn item(&self) -> Result<Option<Arc<Item>>, Status> {
+    /// Returns the stored object from the watch cache, which contains every acknowledged commit.
+    async fn stored_item(&self) -> Result<Option<Arc<Item>>, Status> {
         let (item, _) = self.collection.items.get(&self.key()).await.map_err(|error| self.failure(error))?;
         Ok(item)
+    }
+
+    /// Returns the object from the watch cache, in the version of the verbs.
+    async fn item(&self) -> Result<Option<Arc<Item>>, Status> {
+        match (self.stored_item().await?, &self.collection.converter) {
+            (Some(item), Some(converter)) => converter.item(&item).await.map(Some),
+            (item, _) => Ok(item),
+        }
+    }
+
+    /// Encodes an object for a commit, in the storage version.
+    async fn encode(&self, object: &Object) -> Result<Bytes, Status> {
+        match &self.collection.converter {
+            Some(converter) => Ok(kinds::entry::encode(&converter.write(object).await?)),
+            None => Ok(kinds::entry::encode(object)),
+        }
     }
 
     /// Returns the object from the watch cache, or 404.

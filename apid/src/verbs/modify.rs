@@ -6,7 +6,6 @@ use apimachinery::gvk::GroupKind;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use apply::managers;
-use kinds::Resource;
 use storage::{Error, Op, Revision, Row};
 
 use super::deletion::is_deletion_complete;
@@ -14,6 +13,7 @@ use super::options::WriteOptions;
 use super::ownership::{Ownership, ProposedObject};
 use super::response_object::read_row;
 use super::{Call, ResponseObject, WriteResult};
+use crate::server_state::Collection;
 
 /// The result of a modification.
 pub(super) enum ModifyResult {
@@ -31,9 +31,12 @@ struct Current {
 }
 
 impl Current {
-    fn new(row: &Row, resource: &Resource) -> Result<Self, Status> {
+    async fn new(row: &Row, collection: &Collection) -> Result<Self, Status> {
         let mut object = read_row(row)?;
-        resource.refresh(&mut object);
+        match &collection.converter {
+            Some(converter) => object = converter.read(object).await?,
+            None => collection.resource.refresh(&mut object),
+        }
         Ok(Current { object, stored: row.value.clone(), revision: row.revision })
     }
 }
@@ -84,8 +87,8 @@ impl Call<'_> {
         let kind = if self.by.attributes().verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
         let options_value = options.to_value(kind, &self.server_state.names);
         let admission = self.admission(Operation::Update, options.dry_run, options_value);
-        let Some(item) = self.item().await? else { return Ok(ModifyResult::Missing) };
-        let mut current = Current::new(item.row(), resource)?;
+        let Some(item) = self.stored_item().await? else { return Ok(ModifyResult::Missing) };
+        let mut current = Current::new(item.row(), self.collection).await?;
         loop {
             let old = &current.object;
             let ProposedObject { object: mut new, mut warnings, applied } = wanted(old)?;
@@ -108,7 +111,8 @@ impl Call<'_> {
             }
             self.check_escalation(&new, Some(old)).await?;
             resource.canonicalize(&mut new, &ctx);
-            let errors = self.collection.served.validate_update(&new, old, &ctx);
+            let mut errors = self.collection.served.validate_update(&new, old, &ctx);
+            let tolerated = errors.take_tolerated();
             if !errors.is_empty() {
                 return Err(Status::invalid(&resource.group_kind, self.name, &errors));
             }
@@ -116,10 +120,11 @@ impl Call<'_> {
             managers::keep_times(old, &mut new);
 
             let removed = is_deletion_complete(&new, strategy);
-            let encoded = kinds::entry::encode(&new);
+            let encoded = self.encode(&new).await?;
             // INVARIANT (no-op writes).
             let same = encoded == current.stored && !removed;
             if options.dry_run || same {
+                warnings.extend(tolerated);
                 warnings.extend(strategy.warnings(&new, Some(old), &ctx));
                 return Ok(ModifyResult::Done(WriteResult {
                     created: false,
@@ -131,6 +136,7 @@ impl Call<'_> {
                 if removed { Op::Delete(current.revision) } else { Op::Update(encoded, current.revision) };
             match self.server_state.store.commit(&key, op).await {
                 Ok(committed) => {
+                    warnings.extend(tolerated);
                     warnings.extend(strategy.warnings(&new, Some(old), &ctx));
                     let object = if removed {
                         new.set_meta("resourceVersion", committed.revision.to_string());
@@ -142,7 +148,7 @@ impl Call<'_> {
                 }
                 // A resourceVersion from the client fails in the next iteration; an unconditional write is
                 // retried on the new state.
-                Err(Error::Conflict(row)) => current = Current::new(&row, resource)?,
+                Err(Error::Conflict(row)) => current = Current::new(&row, self.collection).await?,
                 Err(Error::NotFound(_)) => return Ok(ModifyResult::Missing),
                 Err(error) => return Err(self.failure(error)),
             }

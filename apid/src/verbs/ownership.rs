@@ -24,6 +24,7 @@ use schema::merge::Merge;
 
 use super::Call;
 use super::options::WriteOptions;
+use crate::conversion::ObjectConverter;
 use crate::server_state::ServerState;
 
 /// The field manager of apid's own writes.
@@ -65,6 +66,9 @@ struct OtherVersions<'a> {
     registry: &'a Registry,
     /// The stored version.
     resource: &'a Resource,
+    /// Converts objects of a custom kind. The thread waits for a webhook, because managers of other versions are
+    /// rare.
+    converter: Option<&'a ObjectConverter>,
     merges: OnceLock<Vec<(String, Merge)>>,
 }
 
@@ -87,6 +91,7 @@ impl<'a> Ownership<'a> {
                 server_state: call.server_state,
                 registry: &call.kinds.registry,
                 resource,
+                converter: call.collection.converter.as_deref(),
                 merges: OnceLock::new(),
             },
         })
@@ -157,7 +162,14 @@ impl Versions for OtherVersions<'_> {
 
     fn convert(&self, object: &Object, api_version: &str) -> Result<Object, String> {
         let mut object = object.clone();
-        if object.api_version() != api_version {
+        if object.api_version() != api_version && self.resource.is_custom() {
+            let to = self.find(api_version)?;
+            if let Some(converter) = self.converter {
+                let converted = converter.convert_blocking(object, api_version);
+                object = converted.map_err(|status| status.message)?;
+            }
+            to.repair(&mut object);
+        } else if object.api_version() != api_version {
             let names = &self.server_state.names;
             let (from, to) = (self.find(object.api_version())?, self.find(api_version)?);
             from.to_stored(&mut object, names).map_err(|error| error.to_string())?;

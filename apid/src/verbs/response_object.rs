@@ -39,12 +39,19 @@ impl ResponseObject {
         revision: Revision,
     ) -> Self {
         match collection.items.get(key).await {
-            Ok((Some(item), _)) if item.revision() == revision => ResponseObject::item(item),
-            _ => {
-                object.set_meta("resourceVersion", revision.to_string());
-                ResponseObject::tree(object)
-            }
+            Ok((Some(item), _)) if item.revision() == revision => match &collection.converter {
+                None => return ResponseObject::item(item),
+                // The write is durable, so that a failed conversion does not fail the request.
+                Some(converter) => {
+                    if let Ok(item) = converter.item(&item).await {
+                        return ResponseObject::item(item);
+                    }
+                }
+            },
+            _ => {}
         }
+        object.set_meta("resourceVersion", revision.to_string());
+        ResponseObject::tree(object)
     }
 
     /// Checks that an item can be decoded.

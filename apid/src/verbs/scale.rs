@@ -6,8 +6,6 @@
 //! subresource `scale`, inside the loop of [`super::modify`]. The resourceVersion and uid in the body are
 //! preconditions on the object.
 
-use std::borrow::Cow;
-
 use apimachinery::field::quote;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -29,8 +27,7 @@ use super::{Call, Payload, ResponseObject, WriteResult};
 ///
 /// 500: the stored bytes cannot be decoded.
 pub(super) fn view(call: &Call<'_>, shown: &ResponseObject) -> Result<ResponseObject, Status> {
-    let stored = shown.object()?;
-    let object = converted(call, &stored)?;
+    let object = shown.object()?;
     let kind = &call.collection.served.kind;
     scale::check(kind, &object).map_err(|path| {
         Status::internal(format!("the spec replicas field {} does not exist", quote(&path)))
@@ -38,21 +35,9 @@ pub(super) fn view(call: &Call<'_>, shown: &ResponseObject) -> Result<ResponseOb
     Ok(ResponseObject::tree(scale::of(kind, &object)))
 }
 
-/// Returns a stored object in the served version of a custom kind, whose paths may differ from those of the
-/// storage version. Built-in versions share the paths.
-fn converted<'o>(call: &Call<'_>, stored: &'o Object) -> Result<Cow<'o, Object>, Status> {
-    let served = &call.collection.served;
-    if !served.is_custom() || !served.is_converted() {
-        return Ok(Cow::Borrowed(stored));
-    }
-    let mut object = stored.clone();
-    served.convert_from_storage(&mut object, &call.server_state.names).map_err(Status::internal)?;
-    Ok(Cow::Owned(object))
-}
-
-/// Returns the Scale of a stored object.
-pub(super) fn scale_of(call: &Call<'_>, stored: &Object) -> Result<Object, Status> {
-    Ok(scale::of(&call.collection.served.kind, &*converted(call, stored)?))
+/// Returns the Scale of an object. Built-in versions share the paths of the replicas.
+pub(super) fn scale_of(call: &Call<'_>, object: &Object) -> Object {
+    scale::of(&call.collection.served.kind, object)
 }
 
 /// Sets the replicas of an object.
@@ -86,7 +71,7 @@ pub(super) async fn patch(
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
     let wanted = |old: &Object| {
-        let (mut new, warnings) = patch.change(call, body, scale_of(call, old)?, options.field_validation)?;
+        let (mut new, warnings) = patch.change(call, body, scale_of(call, old), options.field_validation)?;
         resolve_namespace(call, &mut new)?;
         check_name(call, &new)?;
         Ok((new, warnings, None))
@@ -112,12 +97,8 @@ pub(super) async fn write(
         if !matches!(scale.uid(), "") && scale.uid() != old.uid() {
             return Err(uid_conflict(call, scale.uid(), old.uid()));
         }
-        let mut new = converted(call, old)?.into_owned();
+        let mut new = old.clone();
         scale::apply(&call.collection.served.kind, &mut new, &scale);
-        if call.collection.served.is_custom() {
-            let served = &call.collection.served;
-            served.to_stored(&mut new, &call.server_state.names).map_err(Status::internal)?;
-        }
         // Without a version in the Scale, the write is based on the version that was read.
         if !scale.resource_version().is_empty() {
             new.set_meta("resourceVersion", scale.resource_version());

@@ -59,6 +59,11 @@ impl Selection {
         Ok(Selection { labels, fields, served: Arc::clone(served), keys })
     }
 
+    /// Returns the selection of all objects of the scope.
+    pub(super) fn everything(&self) -> Self {
+        Selection { labels: LabelSelector::default(), fields: FieldSelector::default(), ..self.clone() }
+    }
+
     /// Whether the selection includes all objects of its scope.
     pub(super) fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()

@@ -28,6 +28,7 @@ use super::selection::Selection;
 use super::version::{RequestedVersion, parse_or_500};
 use super::watch_interrupts::{WatchInterrupt, WatchInterrupts};
 use crate::auth::WatchGuard;
+use crate::conversion::ObjectConverter;
 use crate::server_state::{Event, Item, Pin, Watcher};
 
 /// Maximum duration of a watch, since the client's timeout may overflow the clock.
@@ -83,6 +84,8 @@ pub struct WatchStream {
     namespace: String,
     metrics: ReadMetrics,
     selection: Selection,
+    /// Converts the objects of a custom kind.
+    converter: Option<Arc<ObjectConverter>>,
     guard: Arc<WatchGuard>,
     interrupts: WatchInterrupts,
     /// Whether a bookmark is sent as soon as no event waits.
@@ -154,6 +157,7 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<WatchStart,
         namespace: call.namespace.to_owned(),
         metrics: server_state.read_metrics.clone(),
         selection,
+        converter: call.collection.converter.clone(),
         guard,
         interrupts,
         bookmark_due: false,
@@ -273,9 +277,12 @@ impl WatchStream {
         let revision = initial.pin.revision();
         self.ensure_authorized(revision).await?;
         let Some(initial) = &mut self.initial else { return Ok(WatchStep::Send(Vec::new())) };
-        let Some(items) = initial.pin.items(&self.selection.keys, &initial.start, INITIAL_BYTES) else {
+        let Some(mut items) = initial.pin.items(&self.selection.keys, &initial.start, INITIAL_BYTES) else {
             return Ok(WatchStep::Lagged);
         };
+        if let Some(converter) = &self.converter {
+            items = converter.items(items).await?;
+        }
         if let Some(last) = items.last() {
             initial.start = format!("{}\0", last.key());
         }
@@ -301,8 +308,12 @@ impl WatchStream {
     /// Converts a batch of events to notices for this client.
     async fn convert_events(&mut self, events: Vec<Arc<Event>>) -> Result<Vec<WatchNotice>, Box<Status>> {
         let mut notices = Vec::new();
-        for event in events {
-            let Some(notice) = self.selection.notice(event)? else { continue };
+        let changes = match &self.converter {
+            Some(converter) => converted_changes(converter, events).await?,
+            None => events.into_iter().map(ObjectChange::of).collect(),
+        };
+        for change in changes {
+            let Some(notice) = self.selection.notice(change)? else { continue };
             if let Some(revision) = notice.revision() {
                 // INVARIANT (fresh watches).
                 self.ensure_authorized(revision).await?;
@@ -328,6 +339,45 @@ impl WatchStream {
     }
 }
 
+/// A change of an object, in the version of the watch.
+struct ObjectChange {
+    kind: EventKind,
+    revision: Revision,
+    old: Option<Arc<Item>>,
+    new: Option<Arc<Item>>,
+    /// The event of the watch cache; None if its objects were converted.
+    event: Option<Arc<Event>>,
+}
+
+impl ObjectChange {
+    fn of(event: Arc<Event>) -> Self {
+        ObjectChange {
+            kind: event.kind(),
+            revision: event.revision(),
+            old: event.before().cloned(),
+            new: event.after().cloned(),
+            event: Some(event),
+        }
+    }
+}
+
+/// Converts the objects of events, in one batch.
+async fn converted_changes(
+    converter: &ObjectConverter,
+    events: Vec<Arc<Event>>,
+) -> Result<Vec<ObjectChange>, Box<Status>> {
+    let sides = |event: &Arc<Event>| [event.before().cloned(), event.after().cloned()];
+    let items: Vec<Arc<Item>> = events.iter().flat_map(sides).flatten().collect();
+    let mut converted = converter.items(items).await?.into_iter();
+    let changes = events.into_iter().map(|event| {
+        let mut change = ObjectChange { event: None, ..ObjectChange::of(event) };
+        change.old = change.old.and_then(|_| converted.next());
+        change.new = change.new.and_then(|_| converted.next());
+        change
+    });
+    Ok(changes.collect())
+}
+
 impl WatchNotice {
     fn revision(&self) -> Option<Revision> {
         match self {
@@ -341,17 +391,17 @@ impl WatchNotice {
 }
 
 impl Selection {
-    /// Converts an event to a notice for a client with this selection.
-    fn notice(&self, event: Arc<Event>) -> Result<Option<WatchNotice>, Box<Status>> {
-        let selects = |item: Option<&Arc<Item>>| match item {
-            Some(item) => self.selects(item).map(|selected| selected.then(|| Arc::clone(item))),
+    /// Converts a change to a notice for a client with this selection.
+    fn notice(&self, change: ObjectChange) -> Result<Option<WatchNotice>, Box<Status>> {
+        let selects = |item: Option<Arc<Item>>| match item {
+            Some(item) => self.selects(&item).map(|selected| selected.then_some(item)),
             None => Ok(None),
         };
-        let (old, new) = (selects(event.before())?, selects(event.after())?);
-        let revision = event.revision();
-        let change = |item: Arc<Item>| ChangedObject { item, revision, event: Some(Arc::clone(&event)) };
+        let ObjectChange { kind, revision, old, new, event } = change;
+        let (old, new) = (selects(old)?, selects(new)?);
+        let change = |item: Arc<Item>| ChangedObject { item, revision, event: event.clone() };
         Ok(match (old, new) {
-            (_, Some(new)) if event.kind() == EventKind::Added => Some(WatchNotice::Added(change(new))),
+            (_, Some(new)) if kind == EventKind::Added => Some(WatchNotice::Added(change(new))),
             (Some(_), Some(new)) => Some(WatchNotice::Modified(change(new))),
             (None, Some(new)) => Some(WatchNotice::Added(change(new))),
             (Some(old), None) => Some(WatchNotice::Deleted(change(old))),

@@ -230,6 +230,8 @@ pub const ERRORS_MAX: usize = 100;
 
 /// Errors of one validation: the first 100, and the number of further errors.
 ///
+/// An update may tolerate errors of unchanged values. Their texts become warnings and are no errors.
+///
 /// # Invariants
 ///
 /// INVARIANT (bounded): an object with a million mistakes produces a list of 100 errors.
@@ -237,12 +239,13 @@ pub const ERRORS_MAX: usize = 100;
 pub struct FieldErrors {
     kept: Vec<FieldError>,
     more: usize,
+    tolerated: Vec<String>,
 }
 
 impl FieldErrors {
     /// Creates an empty collector.
     pub const fn new() -> Self {
-        FieldErrors { kept: Vec::new(), more: 0 }
+        FieldErrors { kept: Vec::new(), more: 0, tolerated: Vec::new() }
     }
 
     /// Adds an error.
@@ -257,6 +260,16 @@ impl FieldErrors {
     /// Adds the errors of a part, in order.
     pub fn extend<M>(&mut self, errors: impl FieldErrorSource<M>) {
         errors.add_to(self);
+    }
+
+    /// Adds the text of a tolerated error.
+    pub fn tolerate(&mut self, text: String) {
+        self.tolerated.push(text);
+    }
+
+    /// Removes and returns the texts of tolerated errors.
+    pub fn take_tolerated(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.tolerated)
     }
 
     /// Whether further errors are only counted.
@@ -309,7 +322,7 @@ impl From<Vec<FieldError>> for FieldErrors {
 
 impl From<FieldError> for FieldErrors {
     fn from(error: FieldError) -> Self {
-        FieldErrors { kept: vec![error], more: 0 }
+        FieldErrors { kept: vec![error], ..FieldErrors::new() }
     }
 }
 
@@ -326,9 +339,10 @@ pub struct Items;
 
 impl FieldErrorSource<Collector> for FieldErrors {
     fn add_to(self, errors: &mut FieldErrors) {
-        let (kept, more) = (self.kept, self.more);
+        let FieldErrors { kept, more, tolerated } = self;
         kept.into_iter().for_each(|error| errors.push(error));
         errors.more += more;
+        errors.tolerated.extend(tolerated);
     }
 }
 

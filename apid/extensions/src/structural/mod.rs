@@ -55,7 +55,7 @@ pub use json_path::{JsonPath, JsonPathError};
 pub use rules::{RuleCheck, StoredRules};
 pub use values::{is_supported_format, pattern_error};
 
-use node::{Flag, Node};
+use node::Node;
 
 /// Validates the metadata of an embedded object at a path, as the metadata of a built-in object.
 pub type MetadataRules<'a> = &'a dyn Fn(&Map<String, Value>, &FieldPath) -> FieldErrors;
@@ -134,11 +134,16 @@ impl Schema {
     /// Converts a stored object: as [`conform`](Self::conform), but drops malformed metadata. Then sets
     /// defaults.
     pub fn read(&self, object: &mut Object) {
+        self.repair(object);
+        self.default(object);
+    }
+
+    /// Converts an object of another version: as [`read`](Self::read), without defaults.
+    pub fn repair(&self, object: &mut Object) {
         metadata::repair_root(object);
         self.prune(object);
         defaults::drop_nulls(self.root(), &mut object.0);
         metadata::repair_embedded(self.root(), &mut object.0);
-        self.default(object);
     }
 
     /// Drops unknown fields and returns their paths in order, at most 100.
@@ -185,16 +190,6 @@ impl Schema {
         let mut validation = Validation { errors, warnings: Vec::new() };
         rules::validate(self.root(), new, old, &mut validation);
         validation
-    }
-
-    /// Errors of rules on unchanged values of a valid update, as [`Validation::warnings`]. A schema without
-    /// rules costs nothing.
-    pub fn tolerated_errors(&self, new: &Object, old: &Object) -> Vec<String> {
-        let mut validation = Validation::default();
-        if self.root().rules.is_some() || self.root().has(Flag::HasRules) {
-            rules::validate(self.root(), new, Some(old), &mut validation);
-        }
-        validation.warnings
     }
 
     /// Validates a single value such as a default. Paths of errors begin with `path`; texts name paths

@@ -33,12 +33,14 @@ const VERBS: &[Verb] = &[
     Verb::Watch,
 ];
 
+pub mod conversion;
 mod schema;
 mod strategy;
 mod table;
 #[cfg(test)]
 mod tests;
 
+pub use self::conversion::ConversionWebhook;
 pub use self::schema::CustomSchema;
 pub use self::strategy::CustomStrategy;
 pub use self::table::{CustomColumn, CustomTable};
@@ -61,6 +63,7 @@ pub fn resources(definition: &Object, names: &Arc<Names>) -> Result<Vec<Arc<Reso
         names,
         indexed_fields,
         is_terminating: Arc::new(AtomicBool::new(definition.is_terminating())),
+        conversion_webhook: ConversionWebhook::of(definition).map(Arc::new),
         schemas: Vec::new(),
     };
     let stored = Arc::new(Resource::custom(Arc::new(builder.kind(storage)?), None));
@@ -78,6 +81,7 @@ struct Builder<'a> {
     names: &'a Arc<Names>,
     indexed_fields: Vec<String>,
     is_terminating: Arc<AtomicBool>,
+    conversion_webhook: Option<Arc<ConversionWebhook>>,
     /// The distinct schemas of the versions so far.
     schemas: Vec<(&'a Value, Arc<CustomSchema>)>,
 }
@@ -122,6 +126,7 @@ impl<'a> Builder<'a> {
             is_storage_version: version.flag("storage"),
             is_served: version.flag("served"),
             is_terminating: Arc::clone(&self.is_terminating),
+            conversion_webhook: self.conversion_webhook.clone(),
             verbs: VERBS,
             subresources,
             scale,

@@ -68,6 +68,13 @@ impl CustomSchema {
         }
     }
 
+    /// Brings an object of another version into the form of this schema. Sets no defaults.
+    pub fn repair(&self, object: &mut Object) {
+        if let Ok(schema) = self.compiled() {
+            schema.repair(object);
+        }
+    }
+
     /// Sets defaults.
     pub fn default(&self, object: &mut Object) {
         if let Ok(schema) = self.compiled() {
@@ -86,11 +93,6 @@ impl CustomSchema {
                 Validation { errors, warnings: Vec::new() }
             }
         }
-    }
-
-    /// Errors of rules on unchanged values, which an update tolerates.
-    pub fn tolerated_errors(&self, new: &Object, old: &Object) -> Vec<String> {
-        self.compiled().map_or_else(|_| Vec::new(), |schema| schema.tolerated_errors(new, old))
     }
 
     /// Merge type of the objects.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
+use extensions::structural::Validation;
 use serde_json::Value;
 
 use super::CustomSchema;
@@ -59,11 +60,9 @@ impl Strategy for CustomStrategy {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        self.schema.validate(new, Some(old)).errors
-    }
-
-    fn warnings(&self, new: &Object, old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
-        old.map_or_else(Vec::new, |old| self.schema.tolerated_errors(new, old))
+        let Validation { mut errors, warnings } = self.schema.validate(new, Some(old));
+        warnings.into_iter().for_each(|text| errors.tolerate(text));
+        errors
     }
 
     /// The validation of an update compares both objects and covers the whole object.

@@ -53,7 +53,7 @@ fn definition_gives_resource_for_each_served_and_the_storage_version() {
         {"name": "v2", "served": true, "selectableFields": [{"jsonPath": ".spec.size"}]},
     ]);
     let resources = resources(&definition(&versions), &kubernetes()).unwrap();
-    let shown: Vec<_> = resources.iter().map(|r| (r.kind.version(), r.is_converted())).collect();
+    let shown: Vec<_> = resources.iter().map(|r| (r.kind.version(), r.is_other_version())).collect();
     assert_eq!(shown, [("v2", true), ("v1", false), ("v1beta1", true)]);
     let [newest, stored, beta] = &resources[..] else { panic!("{resources:?}") };
     assert!(resources.iter().all(|r| r.key("team", "a") == "custom/example.com/widgets/team/a"));

@@ -89,9 +89,7 @@ impl Collector {
                     self.report(subject, traces, owner).await;
                     return Ok(None);
                 }
-                OwnerState::NotServed => {
-                    return Err(format!("{} of {} is not served", owner.kind, owner.api_version).into());
-                }
+                OwnerState::NotServed => return Err(WorkError::NotServed),
             }
         }
         for owner in &owners.gone {

@@ -36,6 +36,7 @@ mod queue;
 mod queue_metrics;
 mod report;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,7 +88,8 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
         // INVARIANT (no missed dependents): workers start after the index is complete.
         if is_loaded.wait_for(|loaded| *loaded).await.is_ok() {
             let workers = (0..WORKERS).map(|_| collector.work());
-            futures_util::future::join_all(workers).await;
+            let workers = futures_util::future::join_all(workers);
+            tokio::join!(workers, collector.follow_kinds());
         }
     };
     tokio::join!(follow, work);
@@ -101,6 +103,10 @@ struct Collector {
     /// The newest revision in the index.
     progress: watch::Sender<u64>,
     reported: Mutex<ReportedReferences>,
+    /// Work on objects of kinds that are not served.
+    unserved: Mutex<HashSet<WorkItem>>,
+    /// Counts the changes of the served kinds.
+    kinds_changes: watch::Receiver<u64>,
     /// Key prefix of events.
     events: Option<String>,
 }
@@ -110,6 +116,8 @@ struct Collector {
 enum WorkError {
     /// The object has changed.
     Conflict,
+    /// The kind of the object or of an owner is not served. The work is repeated when the served kinds change.
+    NotServed,
     /// The operation failed.
     Failed(String),
 }
@@ -152,6 +160,7 @@ impl Subject<'_> {
 impl Collector {
     fn new(server_state: Arc<ServerState>, own_account: bool) -> Self {
         let events = server_state.registry().find("", "v1", "events").map(|events| events.key_prefix.clone());
+        let kinds_changes = server_state.kinds_changes();
         Collector {
             queue: Queue::new(
                 Arc::clone(&server_state.clock),
@@ -161,6 +170,8 @@ impl Collector {
             index: Mutex::default(),
             progress: watch::Sender::new(0),
             reported: Mutex::default(),
+            unserved: Mutex::default(),
+            kinds_changes,
             events,
         }
     }
@@ -181,11 +192,15 @@ impl Collector {
         place.map_or_else(String::new, |(namespace, _)| namespace.to_owned())
     }
 
-    /// Returns the object at a key, if it exists and its kind is served.
+    /// Returns the object at a key, if it exists.
+    ///
+    /// # Errors
+    ///
+    /// The kind is not served, or the store cannot be read.
     async fn subject<'a>(&'a self, key: &'a str) -> Result<Option<Subject<'a>>, WorkError> {
         let kinds = self.server_state().kinds();
         let collection = kinds.registry.of_key(key).and_then(|resource| kinds.collection(resource));
-        let Some(collection) = collection.cloned() else { return Ok(None) };
+        let collection = collection.cloned().ok_or(WorkError::NotServed)?;
         let Some((namespace, name)) = collection.resource.parse_key(key) else { return Ok(None) };
         let (item, _) = collection.items.get(key).await?;
         Ok(item.map(|item| Subject { collection, namespace, name, item }))
@@ -200,6 +215,7 @@ impl Collector {
     }
 
     async fn perform(&self, work: &WorkItem) {
+        let before = *self.kinds_changes.borrow();
         let done = match work {
             WorkItem::Examine(key) => self.examine(key).await,
             WorkItem::Dependents(owner) => self.examine_dependents(*owner).await,
@@ -208,6 +224,13 @@ impl Collector {
         };
         match done {
             Ok(()) => self.queue.done(work),
+            Err(WorkError::NotServed) => {
+                self.unserved.lock().insert(work.clone());
+                self.queue.done(work);
+                if *self.kinds_changes.borrow() != before {
+                    self.repeat_unserved();
+                }
+            }
             Err(why) => {
                 if let WorkError::Failed(reason) = why {
                     tracing::debug!(?work, reason, "garbage collector work failed; retrying");
@@ -215,6 +238,22 @@ impl Collector {
                 self.queue.failed(work);
             }
         }
+    }
+
+    /// Repeats the work on kinds that were not served, after each change of the served kinds.
+    async fn follow_kinds(&self) {
+        let mut changes = self.kinds_changes.clone();
+        loop {
+            self.repeat_unserved();
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn repeat_unserved(&self) {
+        let unserved = std::mem::take(&mut *self.unserved.lock());
+        unserved.into_iter().for_each(|work| self.queue.add(work));
     }
 
     /// Examines every dependent of an owner; for a waiting owner, only those that block it. Dependents that

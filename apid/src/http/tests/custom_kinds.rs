@@ -10,13 +10,16 @@ use serde_json::{Value, json};
 use super::Server;
 use crate::background::DefinitionController;
 
-const DEFINITIONS: &str = "/apis/apiextensions.example.test/v1/customresourcedefinitions";
-const WIDGETS: &str = "/apis/shop.example.com/v1/namespaces/a/widgets";
+pub(super) const DEFINITIONS: &str = "/apis/apiextensions.example.test/v1/customresourcedefinitions";
+pub(super) const WIDGETS: &str = "/apis/shop.example.com/v1/namespaces/a/widgets";
 const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.example.test");
 
 /// Starts a server with the definition controller.
 async fn start() -> Server {
-    let server = Server::start().await;
+    with_controller(Server::start().await).await
+}
+
+pub(super) async fn with_controller(server: Server) -> Server {
     let controller = Arc::new(DefinitionController::new(&server.server_state));
     controller.load().await.unwrap();
     tokio::spawn(controller.run());
@@ -24,7 +27,10 @@ async fn start() -> Server {
 }
 
 /// Polls until the result is `Some`.
-async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut poll: impl FnMut() -> F) -> T {
+pub(super) async fn eventually<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut poll: impl FnMut() -> F,
+) -> T {
     for _ in 0..1000 {
         if let Some(found) = poll().await {
             return found;
@@ -61,7 +67,7 @@ fn definition(versions: &[Value]) -> Value {
     })
 }
 
-fn widget(name: &str, spec: Value) -> Value {
+pub(super) fn widget(name: &str, spec: Value) -> Value {
     json!({"apiVersion": "shop.example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec})
 }
 
@@ -71,7 +77,7 @@ fn condition(definition: &Value, name: &str) -> Value {
 }
 
 /// Creates a definition and waits until it is established.
-async fn define(server: &Server, definition: Value) -> Value {
+pub(super) async fn define(server: &Server, definition: Value) -> Value {
     let created = server.post(DEFINITIONS, definition).await;
     assert_eq!(created.code, 201, "{}", String::from_utf8_lossy(&created.body));
     let url = format!("{DEFINITIONS}/{}", created.json()["metadata"]["name"].as_str().unwrap());
@@ -82,7 +88,7 @@ async fn define(server: &Server, definition: Value) -> Value {
     .await
 }
 
-fn events(body: &[u8]) -> Vec<Value> {
+pub(super) fn events(body: &[u8]) -> Vec<Value> {
     std::str::from_utf8(body).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 

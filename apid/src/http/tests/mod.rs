@@ -8,6 +8,7 @@ mod backup;
 mod cbor;
 mod connections;
 mod content_negotiation;
+mod conversion;
 mod custom_kinds;
 mod deletion;
 mod endpoints;
@@ -37,6 +38,7 @@ use std::time::Duration;
 use admission::{Chain, Configuration, Environment};
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
+use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request};
 use http_body_util::BodyExt as _;
@@ -54,6 +56,7 @@ use super::{Api, RequestBody};
 use crate::audit::AuditLog;
 use crate::auth::Auth;
 use crate::background::AdmissionWrites;
+use crate::conversion::ConversionClient;
 use crate::server_state::{Cache, Health, Parts, ServerState};
 use crate::verbs::{AdmissionBackend, TokenKey};
 
@@ -78,6 +81,17 @@ struct Settings<'a> {
     /// Cache limits.
     limits: Limits,
     request_timeout: Duration,
+    conversion_client: Arc<dyn ConversionClient>,
+}
+
+/// A client of conversion webhooks for tests without such webhooks.
+struct NoWebhook;
+
+#[async_trait]
+impl ConversionClient for NoWebhook {
+    async fn post(&self, _client_config: &Value, _review: Value) -> Result<Value, String> {
+        Err("no webhook in this test".to_owned())
+    }
 }
 
 impl Default for Settings<'_> {
@@ -89,6 +103,7 @@ impl Default for Settings<'_> {
             kinds: &[],
             limits: Limits::default(),
             request_timeout: MINUTE,
+            conversion_client: Arc::new(NoWebhook),
         }
     }
 }
@@ -175,12 +190,17 @@ impl Server {
         Server::of_settings(Settings { preset, ..Settings::default() }).await
     }
 
+    /// Like [`Server::start`], with another client of conversion webhooks.
+    pub(super) async fn start_with_converter(conversion_client: Arc<dyn ConversionClient>) -> Self {
+        Server::of_settings(Settings { conversion_client, ..Settings::default() }).await
+    }
+
     async fn of(
         auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>,
         audit: AuditLog,
         settings: Settings<'_>,
     ) -> Self {
-        let Settings { preset, gates, rng, kinds, limits, request_timeout } = settings;
+        let Settings { preset, gates, rng, kinds, limits, request_timeout, conversion_client } = settings;
         let names = Arc::new(Names::new(preset, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
         let current_registry = Arc::new(CurrentRegistry::new(Registry::with(&names, kinds)));
@@ -218,6 +238,7 @@ impl Server {
             token_key,
             auth: auth(clock),
             admission,
+            conversion_client,
             audit,
             gates: serving::gates::FeatureGates::parse(gates).unwrap().0,
             health: Health { livez: checks(), readyz: checks(), healthz: checks() },

@@ -16,7 +16,7 @@ mod scale;
 
 use ::apply::{json_patch, merge_patch, strategic};
 use apimachinery::codec::{self, Limits};
-use apimachinery::field::{FieldError, FieldPath, quote, shorten};
+use apimachinery::field::{FieldError, FieldPath, quote};
 use apimachinery::gvk::GroupKind;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::{Details, Reason, Status};
@@ -165,8 +165,12 @@ impl Patch {
             new.set("apiVersion", old_version.as_str());
         }
         let same = new.api_version() == old_version;
-        let version = if same { None } else { call.kinds.registry.version_of(kind, new.api_version()) };
-        if new.kind() != kind.kind.kind() || (!same && version.is_none()) {
+        let is_other_version = !same && kind.kind.conversion_webhook().is_none();
+        let version =
+            is_other_version.then(|| call.kinds.registry.version_of(kind, new.api_version())).flatten();
+        if kind.is_custom() {
+            self.check_custom_type(call, kind, &new, same || version.is_some())?;
+        } else if new.kind() != kind.kind.kind() || (!same && version.is_none()) {
             return Err(self.changed_type(kind, &new, is_secret));
         }
         let version = version.map_or(kind, |version| &**version);
@@ -179,31 +183,33 @@ impl Patch {
         };
         let warnings = validation.report(&self.duplicates, &conformed.unknown, None, refuse)?;
         version.to_stored(&mut new, &call.server_state.names).map_err(unfit)?;
+        if kind.is_custom() && !same {
+            kind.repair(&mut new);
+        }
         Ok((new, warnings))
     }
 
-    /// Returns 422 for a result of another kind or version.
+    /// Returns 422 for a result of another kind or version, which no object of a built-in kind can become.
     fn changed_type(&self, kind: &Resource, new: &Object, is_secret: bool) -> Status {
-        let (sent_kind, sent_version) = (new.kind(), new.api_version());
-        if !kind.is_custom() {
-            let why = format!(
-                "no kind {} of version {} can replace a {}",
-                quote(sent_kind),
-                quote(sent_version),
-                kind.kind.kind()
-            );
-            return self.invalid_result(&why, is_secret);
+        let (sent_kind, sent_version) = (quote(new.kind()), quote(new.api_version()));
+        let why = format!("no kind {sent_kind} of version {sent_version} can replace a {}", kind.kind.kind());
+        self.invalid_result(&why, is_secret)
+    }
+
+    /// Checks the type of a patched custom object, with the errors of kube-apiserver.
+    fn check_custom_type(
+        &self,
+        call: &Call<'_>,
+        kind: &Resource,
+        new: &Object,
+        has_known_version: bool,
+    ) -> Result<(), Status> {
+        if !has_known_version {
+            let found = new.api_version();
+            let why = format!("request to convert CR from an invalid group/version: {found}");
+            return Err(self.invalid_result(&why, false));
         }
-        let fields =
-            [("kind", sent_kind, kind.kind.kind()), ("apiVersion", sent_version, &kind.api_version())];
-        let changed = fields.into_iter().filter(|(_, sent, expected)| sent != expected);
-        let errors: Vec<FieldError> = changed
-            .map(|(field, sent, expected)| {
-                FieldError::invalid(&FieldPath::new(field), sent, &format!("must be {expected}"))
-            })
-            .collect();
-        let sent = GroupKind { group: kind.group_kind.group.clone(), kind: shorten(sent_kind).into_owned() };
-        Status::invalid(&sent, new.name(), &errors)
+        if new.kind() == kind.kind.kind() { Ok(()) } else { Err(kind.invalid_kind(call.name, new.kind())) }
     }
 
     /// Returns 422 for a result that is not of the kind, with the field `patch`, as in the reference.

@@ -53,7 +53,7 @@ pub(super) async fn apply(
     let version = call.collection.served.api_version();
     let scaled = |old: &Object| {
         let owners = ManagedFields::of(old);
-        let mut shown = scale_of(call, old)?;
+        let mut shown = scale_of(call, old);
         of_scale(&owners, &versions.api_version).write(&mut shown);
         let mut new =
             apply.run(&shown, &patch).map_err(|error| apply_error_status(call, &patch, error))?.object;

@@ -20,6 +20,11 @@ impl<D: Decode> Item<D> {
         Arc::new(Item { row, entry: OnceLock::new(), decode: Arc::clone(decode) })
     }
 
+    /// Creates an item outside the cache, such as a conversion of a cached item.
+    pub fn detached(row: Row, decode: &Arc<D>) -> Arc<Self> {
+        Item::new(row, decode)
+    }
+
     /// The key.
     pub fn key(&self) -> &Arc<str> {
         &self.row.key

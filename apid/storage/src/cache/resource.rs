@@ -74,8 +74,8 @@ enum LoadState<D: Decode> {
     Loading(Vec<Change>),
     /// Changes are applied immediately.
     Loaded(Loaded<D>),
-    /// Unregistered.
-    Retired,
+    /// Unregistered. Open watchers read the events that were observed before, if the resource was loaded.
+    Retired(Option<Rings<D>>),
 }
 
 /// A resource that follows the store.
@@ -305,21 +305,36 @@ impl<D: Decode> Resource<D> {
                 let revision = self.shared.revision().max(loaded.applied);
                 Some(read(loaded, revision))
             }
-            LoadState::Cold | LoadState::Loading(_) | LoadState::Retired => None,
+            LoadState::Cold | LoadState::Loading(_) | LoadState::Retired(_) => None,
+        }
+    }
+
+    /// Runs `read` on the rings, also after the resource was unregistered. Returns the result, and whether the
+    /// resource is unregistered; None if there are no rings.
+    pub(super) fn with_rings<R>(&self, read: impl FnOnce(&mut Rings<D>) -> R) -> Option<(R, bool)> {
+        match &mut *self.state.lock() {
+            LoadState::Loaded(loaded) => Some((read(&mut loaded.rings), false)),
+            LoadState::Retired(Some(rings)) => Some((read(rings), true)),
+            LoadState::Cold | LoadState::Loading(_) | LoadState::Retired(None) => None,
         }
     }
 
     /// Whether the resource is unregistered.
     pub fn is_retired(&self) -> bool {
-        matches!(*self.state.lock(), LoadState::Retired)
+        matches!(*self.state.lock(), LoadState::Retired(_))
     }
 
-    /// Retires the resource: later reads fail, and watchers end.
+    /// Retires the resource: later reads fail, and watchers end after the events that were observed.
     pub(super) fn retire(&self) {
-        let was = mem::replace(&mut *self.state.lock(), LoadState::Retired);
-        if let LoadState::Loaded(loaded) = &was {
-            loaded.rings.waiters().for_each(|waiters| waiters.notify_waiters());
-        }
+        let mut state = self.state.lock();
+        *state = match mem::replace(&mut *state, LoadState::Retired(None)) {
+            LoadState::Loaded(loaded) => {
+                loaded.rings.waiters().for_each(|waiters| waiters.notify_waiters());
+                LoadState::Retired(Some(loaded.rings))
+            }
+            LoadState::Retired(rings) => LoadState::Retired(rings),
+            LoadState::Cold | LoadState::Loading(_) => LoadState::Retired(None),
+        };
     }
 
     /// Runs `read` on the loaded state, after a load if necessary.
@@ -335,7 +350,7 @@ impl<D: Decode> Resource<D> {
     pub(super) fn apply(&self, change: &Change, woken: &mut Vec<Waiters>) -> Option<usize> {
         let mut state = self.state.lock();
         let weight = match &mut *state {
-            LoadState::Cold | LoadState::Retired => None,
+            LoadState::Cold | LoadState::Retired(_) => None,
             LoadState::Loading(collected) => {
                 collected.push(change.clone());
                 None
@@ -405,7 +420,7 @@ impl<D: Decode> Resource<D> {
             let mut state = self.state.lock();
             match *state {
                 LoadState::Loaded(_) => return Ok(()),
-                LoadState::Retired => return Err(retired()),
+                LoadState::Retired(_) => return Err(retired()),
                 LoadState::Cold | LoadState::Loading(_) => {}
             }
             *state = LoadState::Loading(Vec::new());

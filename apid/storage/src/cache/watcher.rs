@@ -24,7 +24,7 @@ pub enum WatchError {
         /// All events at or before this revision were delivered.
         position: Revision,
     },
-    /// The resource was unregistered.
+    /// The resource was unregistered, and all events that it observed were delivered.
     #[error("the resource is no longer served")]
     Retired,
     /// The store failed; `Compacted` when its history does not reach back to the position.
@@ -128,22 +128,24 @@ impl<D: Decode> Watcher<D> {
 
     /// The floor of the ring of the scope.
     fn floor(&self) -> Result<Option<Revision>, WatchError> {
-        let floor = |loaded: &mut Loaded<D>, _| loaded.rings.of(&self.scope).map(|ring| ring.floor());
-        self.resource.if_loaded(floor).ok_or(WatchError::Retired)
+        let floor = self.resource.with_rings(|rings| rings.of(&self.scope).map(|ring| ring.floor()));
+        floor.map(|(floor, _)| floor).ok_or(WatchError::Retired)
     }
 
     fn pending(&self) -> Result<Vec<Arc<Event<D>>>, WatchError> {
         let bytes = self.resource.shared().limits.batch_bytes;
-        self.resource
-            .if_loaded(|loaded, _| loaded.rings.of(&self.scope)?.after(self.position, bytes))
-            .ok_or(WatchError::Retired)?
-            .ok_or(WatchError::Lagged { position: self.position })
+        let pending = self.resource.with_rings(|rings| rings.of(&self.scope)?.after(self.position, bytes));
+        match pending.ok_or(WatchError::Retired)? {
+            (None, _) => Err(WatchError::Lagged { position: self.position }),
+            (Some(events), true) if events.is_empty() => Err(WatchError::Retired),
+            (Some(events), _) => Ok(events),
+        }
     }
 }
 
 impl<D: Decode> Drop for Watcher<D> {
     fn drop(&mut self) {
-        self.resource.if_loaded(|loaded, _| loaded.rings.remove_watcher(&self.scope));
+        self.resource.with_rings(|rings| rings.remove_watcher(&self.scope));
     }
 }
 

@@ -437,6 +437,17 @@ async fn pinned_snapshot_is_revoked_when_ring_moves_past_it() {
 }
 
 #[tokio::test]
+async fn watcher_of_unregistered_resource_reads_observed_events_before_it_ends() {
+    let Setup { fake, cache, pods, .. } = setup(Limits::default());
+    let (_, mut watcher) = pods.snapshot_and_watch("/pods/").await.unwrap();
+    fake.write(&[("/pods/a/x", Some("1"))]);
+    fake.write(&[("/pods/a/x", None)]);
+    assert!(cache.unregister("/pods/"));
+    assert_eq!(watcher.next().await.unwrap().len(), 2);
+    assert!(matches!(watcher.next().await, Err(WatchError::Retired)));
+}
+
+#[tokio::test]
 async fn unregistered_resource_ends_watchers_and_can_be_registered_again() {
     let Setup { fake, cache, pods, .. } = setup(Limits::default());
     fake.write(&[("/pods/a/x", Some("1"))]);

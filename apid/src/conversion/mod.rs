@@ -1,0 +1,274 @@
+//! Conversion of the objects of custom kinds between versions.
+//!
+//! # Contract
+//!
+//! A version of a custom kind other than the storage version has an [`ObjectConverter`]. Verbs work in the
+//! served version: they convert objects after each read and before each commit. Without a conversion webhook a
+//! conversion changes only `apiVersion`.
+//!
+//! A conversion webhook also converts objects that an earlier storage version left, so that the storage version
+//! has a converter, too. Objects that have the right version are not sent to the webhook.
+//!
+//! The objects of lists and watches are converted in batches and cached. Single reads always convert, as in
+//! kube-apiserver.
+//!
+//! # Errors
+//!
+//! A failed conversion is a Status with code 500 and the message of kube-apiserver. It concerns the objects of
+//! the kind only.
+//!
+//! # Reference
+//!
+//! Defaults of the stored version are set before a conversion. Undeclared fields are dropped after it; defaults
+//! of the served version are not set.
+
+mod client;
+
+pub use client::ConversionClient;
+
+use std::sync::{Arc, OnceLock};
+
+use apimachinery::clock::Rng;
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use kinds::Resource;
+use kinds::custom::ConversionWebhook;
+use kinds::custom::conversion::failure;
+use kinds::entry::{self, Decoder};
+use moka::sync::Cache;
+use storage::{Revision, Row};
+
+/// A cached object, or a conversion of such an object.
+type Item = storage::cache::Item<Decoder>;
+
+/// Maximum number of objects in a request to a webhook.
+const BATCH: usize = 200;
+
+/// Limit of the converted objects that one version caches, in bytes.
+const CACHE_BYTES: u64 = 16 << 20;
+/// Bytes of a cached object beside its value.
+const ITEM_OVERHEAD: usize = 512;
+
+/// What all converters share.
+#[derive(Clone)]
+pub struct ConversionContext {
+    /// The names of the preset.
+    pub names: Arc<Names>,
+    /// The source of the uids of requests.
+    pub rng: Arc<dyn Rng>,
+    /// The client of the webhooks.
+    pub client: Arc<dyn ConversionClient>,
+}
+
+/// Converter of the objects of a kind between the storage version and one served version.
+pub struct ObjectConverter {
+    context: ConversionContext,
+    webhook: Option<Arc<ConversionWebhook>>,
+    /// The kind in the served version.
+    served: Arc<Resource>,
+    /// The kind in its storage version.
+    stored: Arc<Resource>,
+    decoder: Arc<Decoder>,
+    /// Converted objects by key and revision, created on first use.
+    converted: OnceLock<Cache<(Arc<str>, Revision), Arc<Item>>>,
+}
+
+impl ObjectConverter {
+    /// Creates the converter of a version of a custom kind; None if stored objects have that version.
+    pub fn new(served: &Arc<Resource>, stored: &Arc<Resource>, context: &ConversionContext) -> Option<Self> {
+        let webhook = served.kind.conversion_webhook().cloned();
+        if !served.is_custom() || (!served.is_other_version() && webhook.is_none()) {
+            return None;
+        }
+        Some(ObjectConverter {
+            context: context.clone(),
+            webhook,
+            served: Arc::clone(served),
+            stored: Arc::clone(stored),
+            decoder: Arc::new(Decoder::of_current_form(served)),
+            converted: OnceLock::new(),
+        })
+    }
+
+    /// Converts a stored object to the served version.
+    ///
+    /// # Errors
+    ///
+    /// See the module.
+    pub async fn read(&self, object: Object) -> Result<Object, Status> {
+        let mut all = self.read_all(vec![object]).await?;
+        all.pop().ok_or_else(|| Status::internal("a conversion returned no object"))
+    }
+
+    /// Converts an object of the served version to the storage version.
+    ///
+    /// # Errors
+    ///
+    /// See the module.
+    pub async fn write(&self, object: &Object) -> Result<Object, Status> {
+        let mut converted = self.convert(object.clone(), &self.stored.api_version()).await?;
+        if self.served.is_other_version() {
+            self.stored.repair(&mut converted);
+        }
+        Ok(converted)
+    }
+
+    /// Converts an object to a version without changing fields that the schema does not declare.
+    ///
+    /// # Errors
+    ///
+    /// See the module.
+    pub async fn convert(&self, object: Object, api_version: &str) -> Result<Object, Status> {
+        let mut all = self.convert_all(vec![object], api_version).await?;
+        all.pop().ok_or_else(|| Status::internal("a conversion returned no object"))
+    }
+
+    /// Converts an object to a version and waits in the current thread for the webhook, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// See the module.
+    pub fn convert_blocking(&self, object: Object, api_version: &str) -> Result<Object, Status> {
+        let convert = self.convert(object, api_version);
+        if self.webhook.is_none() {
+            // The conversion is ready at once.
+            return convert.now_or_never().unwrap_or_else(|| Err(Status::internal("the conversion waits")));
+        }
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(convert))
+    }
+
+    /// Returns a cached object in the served version.
+    ///
+    /// # Errors
+    ///
+    /// See the module; 500 for stored bytes that cannot be decoded.
+    pub async fn item(&self, item: &Arc<Item>) -> Result<Arc<Item>, Status> {
+        if self.is_current(item)? {
+            return Ok(Arc::clone(item));
+        }
+        let object = self.read(decode(item)?).await?;
+        Ok(self.detached(item, &object))
+    }
+
+    /// Returns cached objects in the served version, in the same order.
+    ///
+    /// # Errors
+    ///
+    /// As [`ObjectConverter::item`].
+    pub async fn items(&self, items: Vec<Arc<Item>>) -> Result<Vec<Arc<Item>>, Status> {
+        let mut items = items;
+        let mut missing = Vec::new();
+        for (index, item) in items.iter_mut().enumerate() {
+            if self.is_current(item)? {
+                continue;
+            }
+            match self.cache().get(&(Arc::clone(item.key()), item.revision())) {
+                Some(converted) => *item = converted,
+                None => missing.push((index, Arc::clone(item))),
+            }
+        }
+        for batch in missing.chunks(BATCH) {
+            let objects = batch.iter().map(|(_, item)| decode(item)).collect::<Result<_, Status>>()?;
+            let objects = self.read_all(objects).await?;
+            for ((index, item), object) in batch.iter().zip(&objects) {
+                let converted = self.detached(item, object);
+                self.cache().insert((Arc::clone(item.key()), item.revision()), Arc::clone(&converted));
+                if let Some(item) = items.get_mut(*index) {
+                    *item = converted;
+                }
+            }
+        }
+        Ok(items)
+    }
+
+    /// Whether a cached object has the form of the served version already.
+    fn is_current(&self, item: &Item) -> Result<bool, Status> {
+        let entry = item.entry().map_err(|error| {
+            tracing::error!(%error, "stored object cannot be decoded; returning 500");
+            Status::internal("a stored object cannot be read")
+        })?;
+        Ok(!self.served.is_other_version() && entry.api_version() == Some(self.stored.api_version()))
+    }
+
+    fn cache(&self) -> &Cache<(Arc<str>, Revision), Arc<Item>> {
+        self.converted.get_or_init(|| {
+            let weight = |(key, _): &(Arc<str>, Revision), item: &Arc<Item>| {
+                u32::try_from(key.len() + item.value().len() + ITEM_OVERHEAD).unwrap_or(u32::MAX)
+            };
+            Cache::builder().max_capacity(CACHE_BYTES).weigher(weight).build()
+        })
+    }
+
+    fn detached(&self, item: &Item, object: &Object) -> Arc<Item> {
+        let row =
+            Row { key: Arc::clone(item.key()), value: entry::encode(object), revision: item.revision() };
+        Item::detached(row, &self.decoder)
+    }
+
+    async fn read_all(&self, mut objects: Vec<Object>) -> Result<Vec<Object>, Status> {
+        let api_version = self.served.api_version();
+        for object in &mut objects {
+            let version = if object.api_version() == api_version { &self.served } else { &self.stored };
+            version.refresh(object);
+        }
+        let mut objects = self.convert_all(objects, &api_version).await?;
+        objects.iter_mut().for_each(|object| self.served.repair(object));
+        Ok(objects)
+    }
+
+    /// Converts objects to a version. Objects in this version stay as they are.
+    async fn convert_all(&self, objects: Vec<Object>, api_version: &str) -> Result<Vec<Object>, Status> {
+        let mut objects = objects;
+        let mut positions = Vec::new();
+        let mut sent = Vec::new();
+        for (index, object) in objects.iter_mut().enumerate() {
+            if object.api_version() == api_version {
+                continue;
+            }
+            let is_empty = object.0.keys().all(|field| matches!(field.as_str(), "kind" | "apiVersion"));
+            if is_empty || self.webhook.is_none() {
+                let kind = object.kind().to_owned();
+                object.set_type(api_version, &kind);
+                continue;
+            }
+            let mut object = object.clone();
+            let revision = object.remove_meta("resourceVersion");
+            positions.push((index, revision));
+            sent.push(object);
+        }
+        let Some(webhook) = self.webhook.as_ref().filter(|_| !sent.is_empty()) else { return Ok(objects) };
+        let names = &self.context.names;
+        let uid = self.context.rng.uuid();
+        let review = webhook.review(&sent, api_version, &uid, names).map_err(failed)?;
+        let response = self.context.client.post(webhook.client_config(), review).await;
+        let response = response.map_err(|reason| failed(failure(&sent, &reason)))?;
+        let converted = webhook.converted(&sent, api_version, &uid, response, names).map_err(failed)?;
+        for ((index, revision), mut object) in positions.into_iter().zip(converted) {
+            if let Some(revision) = revision {
+                object.set_meta("resourceVersion", revision);
+            }
+            if let Some(original) = objects.get_mut(index) {
+                *original = object;
+            }
+        }
+        Ok(objects)
+    }
+}
+
+/// Decodes the stored bytes of an item, without a resourceVersion.
+fn decode(item: &Item) -> Result<Object, Status> {
+    let bytes: &Bytes = item.value();
+    serde_json::from_slice(bytes).map(Object).map_err(|error| {
+        tracing::error!(key = %item.key(), %error, "stored object cannot be decoded; returning 500");
+        Status::internal("a stored object cannot be read")
+    })
+}
+
+/// 500 with the message of the conversion and no reason, as in kube-apiserver.
+fn failed(message: String) -> Status {
+    tracing::warn!(error = message, "conversion of custom objects failed; returning 500");
+    Status::failure(Reason::Unknown, message)
+}
