@@ -33,11 +33,6 @@ pub(crate) const ADMISSION_WEBHOOKS: UnenforcedKind = UnenforcedKind {
     applies_to: None,
 };
 
-pub(crate) const ADMISSION_POLICIES: UnenforcedKind = UnenforcedKind {
-    warning: "this server stores admission policies and their bindings but does not enforce them yet",
-    applies_to: None,
-};
-
 /// Applies to APIServices with a Service reference; apid itself serves the others.
 pub(crate) const AGGREGATION: UnenforcedKind = UnenforcedKind {
     warning: "this server stores APIServices but does not forward requests to their Services yet",
