@@ -63,6 +63,7 @@ async fn main() {
         let attributes = Attributes {
             operation: Operation::Create,
             resource: registry.find("", "v1", "configmaps").unwrap(),
+            served: registry.find("", "v1", "configmaps").unwrap(),
             version: "v1",
             subresource: "",
             namespace: "team-500",

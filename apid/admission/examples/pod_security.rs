@@ -35,6 +35,10 @@ impl Reader for World {
         MaybeFuture::Ready(Ok(Vec::new()))
     }
 
+    fn last_change(&self, _: ObjectKind) -> Option<u64> {
+        Some(0)
+    }
+
     fn get_fresh<'a>(
         &'a self,
         kind: ObjectKind,
@@ -131,6 +135,7 @@ async fn main() {
                 let attributes = Attributes {
                     operation: Operation::Create,
                     resource: pods,
+                    served: pods,
                     version: "v1",
                     subresource: "",
                     namespace: "team",

@@ -45,8 +45,10 @@ impl Operation {
 pub struct Attributes<'a> {
     /// Admission operation.
     pub operation: Operation,
-    /// Resource of the URL path.
+    /// Resource of the URL path, in its storage version.
     pub resource: &'a Resource,
+    /// Resource of the URL path, in the version of the URL path.
+    pub served: &'a Resource,
     /// Version of the URL path.
     pub version: &'a str,
     /// Subresource of the URL path, or `""`.
@@ -70,7 +72,16 @@ pub struct Attributes<'a> {
     pub notes: &'a PluginOutput,
 }
 
-impl Attributes<'_> {
+impl<'a> Attributes<'a> {
+    /// Namespace for webhooks and policies. Requests for a Namespace are in the namespace of that name.
+    pub fn request_namespace(&self) -> &'a str {
+        if self.namespace.is_empty() && self.is_of(ObjectKind::NAMESPACE) {
+            self.name
+        } else {
+            self.namespace
+        }
+    }
+
     /// Whether the write has this kind, with any subresource.
     pub fn is_of(&self, kind: ObjectKind) -> bool {
         !self.resource.is_custom()

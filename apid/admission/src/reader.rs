@@ -61,6 +61,10 @@ pub trait Reader: Send + Sync + 'static {
         namespace: &'a str,
     ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>>;
 
+    /// Number that changes with each change of an object of a kind; None before the first read of the kind.
+    /// The number includes every write that this process has acknowledged.
+    fn last_change(&self, kind: ObjectKind) -> Option<u64>;
+
     /// Reads the current object from the store, including writes of other processes.
     /// Use it for decisions that stale data would make wrong; it costs a store read.
     fn get_fresh<'a>(

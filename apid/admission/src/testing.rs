@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use apimachinery::attributes::Attributes as Question;
 use apimachinery::clock::{ManualClock, SeededRng};
@@ -37,6 +38,8 @@ pub(crate) struct World {
     objects: Mutex<BTreeMap<Key, Arc<Object>>>,
     /// Permissions of users: `user verb resource name`; `*` matches any word.
     rights: Mutex<Vec<String>>,
+    /// Number of changes of objects.
+    changes: AtomicU64,
     /// Objects created through the writer.
     pub(crate) created: Mutex<Vec<Object>>,
 }
@@ -135,6 +138,7 @@ impl Fake {
         let attributes = Attributes {
             operation: write.operation,
             resource,
+            served: resource,
             version: resource.kind.version(),
             subresource: write.subresource,
             namespace: if resource.kind.namespaced() { write.namespace } else { "" },
@@ -165,6 +169,7 @@ impl World {
         let object = Object::from_value(object).unwrap();
         let key = (group, kind, object.namespace().to_owned(), object.name().to_owned());
         self.objects.lock().insert(key, Arc::new(object));
+        self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
     fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<Arc<Object>> {
@@ -194,6 +199,10 @@ impl Reader for World {
                 && (namespace.is_empty() || object_namespace == namespace)
         });
         MaybeFuture::Ready(Ok(of_kind.map(|(_, object)| Arc::clone(object)).collect()))
+    }
+
+    fn last_change(&self, _: ObjectKind) -> Option<u64> {
+        Some(self.changes.load(Ordering::SeqCst))
     }
 
     fn get_fresh<'a>(

@@ -46,6 +46,10 @@ impl Reader for ByLetter {
         MaybeFuture::Ready(Ok(Vec::new()))
     }
 
+    fn last_change(&self, _: ObjectKind) -> Option<u64> {
+        Some(0)
+    }
+
     fn get_fresh<'a>(&'a self, _: ObjectKind, _: &'a str, name: &'a str) -> MaybeFuture<'a, LookupResult> {
         MaybeFuture::Ready(ByLetter::look(name))
     }
@@ -141,6 +145,7 @@ async fn admit(chain: &Chain, write: Write<'_>) -> Result<(), Status> {
     let attributes = Attributes {
         operation: write.operation,
         resource: write.resource,
+        served: write.resource,
         version: "v1",
         subresource: write.subresource,
         namespace: write.namespace,
@@ -285,6 +290,7 @@ async fn plugins_run_in_order_and_validate_after_all_mutations() {
         let attributes = Attributes {
             operation,
             resource: registry.find("", "v1", "configmaps").unwrap(),
+            served: registry.find("", "v1", "configmaps").unwrap(),
             version: "v1",
             subresource: "",
             namespace: "team",

@@ -462,6 +462,7 @@ fn kubelet_writes_own_resource_slices_only() {
             let attributes = Attributes {
                 operation,
                 resource: registry.find_kind("", "Node").unwrap(),
+                served: registry.find_kind("", "Node").unwrap(),
                 version: "v1",
                 subresource: "",
                 namespace: "",

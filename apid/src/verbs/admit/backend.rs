@@ -169,6 +169,10 @@ impl Reader for AdmissionBackend {
         })
     }
 
+    fn last_change(&self, kind: ObjectKind) -> Option<u64> {
+        Some(self.objects(kind).ok()?.items.last_change_now()?.0)
+    }
+
     fn get_fresh<'a>(
         &'a self,
         kind: ObjectKind,

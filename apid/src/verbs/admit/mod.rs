@@ -58,6 +58,7 @@ impl AdmissionRequest<'_> {
         Attributes {
             operation: self.operation,
             resource: &call.collection.resource,
+            served: &call.collection.served,
             version: call.version,
             subresource: call.subresource,
             namespace: call.namespace,

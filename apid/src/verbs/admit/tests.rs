@@ -116,6 +116,7 @@ impl World {
         let attributes = Attributes {
             operation: Operation::Create,
             resource: self.registry.find("", "v1", "configmaps").unwrap(),
+            served: self.registry.find("", "v1", "configmaps").unwrap(),
             version: "v1",
             subresource: "",
             namespace: "team",

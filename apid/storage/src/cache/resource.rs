@@ -101,6 +101,12 @@ impl<D: Decode> Resource<D> {
         self.if_loaded(|loaded, _| loaded.items.len())
     }
 
+    /// The revision of the newest change of a key, or of the load, without waiting; None while the resource is not
+    /// loaded.
+    pub fn last_change_now(&self) -> Option<Revision> {
+        self.if_loaded(|loaded, _| loaded.applied)
+    }
+
     /// The newest state of all keys, without waiting; None while the resource is not loaded.
     pub fn snapshot_now(&self) -> Option<Snapshot<D>> {
         self.if_loaded(|loaded, revision| Snapshot::new(revision, loaded.items.clone()))

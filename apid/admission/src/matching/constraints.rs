@@ -1,0 +1,73 @@
+//! Constraints of a webhook or a policy on the writes that it handles.
+
+use kinds::labels;
+use serde_json::Value;
+
+use super::Rule;
+
+/// Constraints on writes.
+#[derive(Clone, Debug, Default)]
+pub struct Constraints {
+    /// Rules, of which one must match. None: every resource matches.
+    pub rules: Option<Vec<Rule>>,
+    /// Rules, of which none may match.
+    pub excluded: Vec<Rule>,
+    /// Comparison of rules with other versions of the resource.
+    pub policy: MatchPolicy,
+    /// Label selector on the namespace; null selects all namespaces.
+    pub namespace_selector: Value,
+    /// Label selector on the new or the old object; null selects all objects.
+    pub object_selector: Value,
+}
+
+/// Comparison of rules with other versions of the resource of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MatchPolicy {
+    /// Rules match only the group and version of the request.
+    Exact,
+    /// Rules match every version in which the object can be represented.
+    #[default]
+    Equivalent,
+}
+
+impl MatchPolicy {
+    /// Reads the field `matchPolicy`.
+    pub fn read(policy: Option<&Value>) -> Self {
+        match policy.and_then(Value::as_str) {
+            Some("Exact") => MatchPolicy::Exact,
+            _ => MatchPolicy::Equivalent,
+        }
+    }
+}
+
+impl Constraints {
+    /// Reads the selectors and the match policy of an object with the fields `matchPolicy`,
+    /// `namespaceSelector` and `objectSelector`; the caller sets the rules.
+    pub fn read(source: &Value) -> Self {
+        let selector = |field: &str| {
+            let selector = source.get(field).filter(|selector| !labels::selects_all(selector));
+            selector.cloned().unwrap_or(Value::Null)
+        };
+        Constraints {
+            rules: None,
+            excluded: Vec::new(),
+            policy: MatchPolicy::read(source.get("matchPolicy")),
+            namespace_selector: selector("namespaceSelector"),
+            object_selector: selector("objectSelector"),
+        }
+    }
+
+    /// Reads a list of rules; an absent list is empty.
+    pub fn read_rules(rules: Option<&Value>) -> Vec<Rule> {
+        rules.and_then(Value::as_array).into_iter().flatten().map(Rule::read).collect()
+    }
+
+    /// The resources that the rules name; None if the rules may match all resources.
+    pub(super) fn named_resources(&self) -> Option<Vec<&str>> {
+        let mut named = Vec::new();
+        for rule in self.rules.as_ref()? {
+            named.extend(rule.named_resources()?);
+        }
+        Some(named)
+    }
+}

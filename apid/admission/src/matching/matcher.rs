@@ -1,0 +1,176 @@
+//! Decision whether constraints match a write.
+
+use std::sync::Arc;
+
+use apimachinery::gvk::GroupResource;
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use kinds::{CurrentRegistry, KindRef, Resource, labels};
+use serde_json::Value;
+
+use super::{Constraints, MatchPolicy, Rule, RuleTarget};
+use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Reader};
+
+/// Decides whether constraints match a write.
+#[derive(Clone)]
+pub struct Matcher {
+    reader: Arc<dyn Reader>,
+    registry: Arc<CurrentRegistry>,
+}
+
+/// The version of the resource in which a rule matched.
+#[derive(Clone)]
+pub enum MatchedResource {
+    /// The version of the request.
+    Requested,
+    /// Another version of the resource.
+    Equivalent {
+        /// The resource in that version.
+        resource: Arc<Resource>,
+        /// The version.
+        version: String,
+    },
+}
+
+impl MatchedResource {
+    /// The matched resource and version.
+    pub fn of<'a>(&'a self, attributes: &Attributes<'a>) -> (&'a Resource, &'a str) {
+        match self {
+            MatchedResource::Requested => (attributes.served, attributes.version),
+            MatchedResource::Equivalent { resource, version } => (resource, version),
+        }
+    }
+}
+
+impl Matcher {
+    /// A matcher that reads namespaces and versions from the environment.
+    pub fn new(environment: &Environment) -> Self {
+        Matcher { reader: Arc::clone(&environment.reader), registry: Arc::clone(&environment.registry) }
+    }
+
+    /// Compares constraints with a write. Returns the matched resource, None without a match.
+    ///
+    /// # Errors
+    ///
+    /// 404: the namespace of the write does not exist. 503: the namespace cannot be read.
+    pub async fn matches(
+        &self,
+        constraints: &Constraints,
+        attributes: &Attributes<'_>,
+        object: Option<&Object>,
+    ) -> Result<Option<MatchedResource>, Status> {
+        let Some(matched) = self.rules_match(constraints, attributes) else { return Ok(None) };
+        let selected = object_selected(&constraints.object_selector, attributes, object)
+            && self.namespace_selected(&constraints.namespace_selector, attributes, object).get().await?;
+        Ok(selected.then_some(matched))
+    }
+
+    /// Compares the rules of constraints with a write, without the selectors.
+    pub fn rules_match(
+        &self,
+        constraints: &Constraints,
+        attributes: &Attributes<'_>,
+    ) -> Option<MatchedResource> {
+        let policy = constraints.policy;
+        if self.any_rule(&constraints.excluded, policy, attributes).is_some() {
+            return None;
+        }
+        match &constraints.rules {
+            None => Some(MatchedResource::Requested),
+            Some(rules) => self.any_rule(rules, policy, attributes),
+        }
+    }
+
+    fn any_rule(
+        &self,
+        rules: &[Rule],
+        policy: MatchPolicy,
+        attributes: &Attributes<'_>,
+    ) -> Option<MatchedResource> {
+        if rules.is_empty() {
+            return None;
+        }
+        let requested = RuleTarget::new(attributes);
+        if rules.iter().any(|rule| rule.matches(&requested)) {
+            return Some(MatchedResource::Requested);
+        }
+        if policy == MatchPolicy::Exact {
+            return None;
+        }
+        let registry = self.registry.get();
+        let versions: Vec<&Arc<Resource>> = registry.versions_of(attributes.served).collect();
+        let has_subresource = |resource: &Resource| {
+            attributes.subresource.is_empty() || resource.kind.subresource(attributes.subresource).is_some()
+        };
+        let is_requested =
+            |target: &RuleTarget<'_>| (target.group, target.version) == (requested.group, requested.version);
+        for rule in rules {
+            for resource in versions.iter().filter(|version| is_served(version) && has_subresource(version)) {
+                for version in resource.kind.versions() {
+                    let group = resource.group_resource.group.as_str();
+                    let target = RuleTarget { group, version, ..requested };
+                    if !is_requested(&target) && rule.matches(&target) {
+                        let (resource, version) = (Arc::clone(resource), version.to_owned());
+                        return Some(MatchedResource::Equivalent { resource, version });
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether a label selector selects the namespace of a write. Cluster-scoped objects other than Namespaces
+    /// always match.
+    ///
+    /// # Errors
+    ///
+    /// 404: the namespace does not exist. 503: the namespace cannot be read.
+    pub fn namespace_selected<'a>(
+        &'a self,
+        selector: &'a Value,
+        attributes: &'a Attributes<'_>,
+        object: Option<&Object>,
+    ) -> MaybeFuture<'a, Result<bool, Status>> {
+        let namespace = attributes.request_namespace();
+        let is_namespace = attributes.is_of(ObjectKind::NAMESPACE);
+        if selector.is_null() || (namespace.is_empty() && !is_namespace) {
+            return MaybeFuture::Ready(Ok(true));
+        }
+        let writes_labels = matches!(attributes.operation, Operation::Create | Operation::Update);
+        if is_namespace && attributes.subresource.is_empty() && writes_labels {
+            return MaybeFuture::Ready(Ok(object.is_some_and(|object| labels_match(selector, object))));
+        }
+        self.reader.get(ObjectKind::NAMESPACE, "", namespace).map(move |found| match found? {
+            Some(found) => Ok(labels_match(selector, &found)),
+            None => {
+                let resource = GroupResource { group: String::new(), resource: "namespaces".to_owned() };
+                Err(Status::not_found(&resource, namespace))
+            }
+        })
+    }
+}
+
+/// Whether a label selector selects the new or the old object of a write.
+pub(super) fn object_selected(
+    selector: &Value,
+    attributes: &Attributes<'_>,
+    object: Option<&Object>,
+) -> bool {
+    // A Scale has no labels, although the object behind the subresource has labels.
+    if attributes.subresource == "scale" && !selector.is_null() {
+        return labels::matches(selector, &Value::Null);
+    }
+    selector.is_null() || [object, attributes.old].into_iter().flatten().any(|o| labels_match(selector, o))
+}
+
+fn labels_match(selector: &Value, object: &Object) -> bool {
+    labels::matches(selector, object.at(&["metadata", "labels"]).unwrap_or(&Value::Null))
+}
+
+/// Whether clients reach a version.
+fn is_served(resource: &Resource) -> bool {
+    match &resource.kind {
+        KindRef::BuiltIn(_) => true,
+        KindRef::Custom(kind) => kind.is_served,
+    }
+}

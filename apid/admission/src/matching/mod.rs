@@ -1,0 +1,31 @@
+//! Matching of writes against the constraints of webhooks and policies.
+//!
+//! # Contract
+//!
+//! A [`Constraints`] value holds the rules, the match policy and the selectors of one webhook or policy, as data.
+//! A [`ResourceIndex`] over many constraints returns the candidates for a resource in their order. A [`Matcher`]
+//! decides whether constraints match a write, and in which version of the resource.
+//!
+//! # Invariants
+//!
+//! INVARIANT (rules before selectors): a selector is evaluated only after a rule matched. An unreadable namespace
+//! fails only writes to which the rules apply.
+//! INVARIANT (quick past): a write whose resource no rule names costs one lookup.
+//!
+//! # Reference
+//!
+//! A rule of an earlier position precedes a better version of the resource: all rules are compared with the
+//! version of the request first, then each rule with all other versions.
+
+mod constraints;
+mod index;
+mod matcher;
+mod rule;
+
+pub use constraints::{Constraints, MatchPolicy};
+pub use index::ResourceIndex;
+pub use matcher::{MatchedResource, Matcher};
+pub use rule::{Rule, RuleTarget};
+
+#[cfg(test)]
+mod tests;

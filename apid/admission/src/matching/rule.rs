@@ -1,0 +1,132 @@
+//! A rule: operations, groups, versions, resources and scope of matching writes.
+
+use serde_json::Value;
+
+use crate::{Attributes, Operation};
+
+/// Wildcard of all lists of a rule.
+const ALL: &str = "*";
+
+/// A rule of a webhook or a policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    operations: Vec<String>,
+    groups: Vec<String>,
+    versions: Vec<String>,
+    /// Resources and subresources: `pods`, `pods/status`, `pods/*`, `*/scale`.
+    resources: Vec<(String, String)>,
+    scope: Scope,
+    /// Names of matching objects; empty: all names.
+    names: Vec<String>,
+}
+
+/// Scope of matching resources.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Scope {
+    #[default]
+    All,
+    Namespaced,
+    Cluster,
+}
+
+/// The facts of a write with which rules are compared.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleTarget<'a> {
+    /// Operation.
+    pub operation: Operation,
+    /// Full group name.
+    pub group: &'a str,
+    /// Version.
+    pub version: &'a str,
+    /// Lower-case plural.
+    pub resource: &'a str,
+    /// Subresource, or `""`.
+    pub subresource: &'a str,
+    /// Namespace; the name of the object itself for Namespaces; `""` for other cluster-scoped objects.
+    pub namespace: &'a str,
+    /// Object name; `""` before name generation.
+    pub name: &'a str,
+}
+
+impl<'a> RuleTarget<'a> {
+    /// The facts of a write in the version of its URL.
+    pub fn new(attributes: &Attributes<'a>) -> Self {
+        let resource = &attributes.served.group_resource;
+        RuleTarget {
+            operation: attributes.operation,
+            group: &resource.group,
+            version: attributes.version,
+            resource: &resource.resource,
+            subresource: attributes.subresource,
+            namespace: attributes.request_namespace(),
+            name: attributes.name,
+        }
+    }
+
+    fn is_namespace_object(&self) -> bool {
+        self.group.is_empty() && self.resource == "namespaces"
+    }
+}
+
+impl Rule {
+    /// Reads a `RuleWithOperations` or a `NamedRuleWithOperations`.
+    pub fn read(rule: &Value) -> Self {
+        let texts = |field: &str| -> Vec<String> {
+            let items = rule.get(field).and_then(Value::as_array);
+            items.into_iter().flatten().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+        };
+        let split = |text: String| match text.split_once('/') {
+            Some((resource, subresource)) => (resource.to_owned(), subresource.to_owned()),
+            None => (text, String::new()),
+        };
+        Rule {
+            operations: texts("operations"),
+            groups: texts("apiGroups"),
+            versions: texts("apiVersions"),
+            resources: texts("resources").into_iter().map(split).collect(),
+            scope: match rule.get("scope").and_then(Value::as_str) {
+                Some("Namespaced") => Scope::Namespaced,
+                Some("Cluster") => Scope::Cluster,
+                _ => Scope::All,
+            },
+            names: texts("resourceNames"),
+        }
+    }
+
+    /// Whether the rule matches a write in one version of its resource.
+    pub fn matches(&self, target: &RuleTarget<'_>) -> bool {
+        let resource_matches = |(resource, subresource): &(String, String)| {
+            is_or_all(resource, target.resource) && is_or_all(subresource, target.subresource)
+        };
+        self.resources.iter().any(resource_matches)
+            && has_or_all(&self.operations, target.operation.as_str())
+            && has_or_all(&self.groups, target.group)
+            && has_or_all(&self.versions, target.version)
+            && self.scope_matches(target)
+            && (self.names.is_empty() || self.names.iter().any(|name| name == target.name))
+    }
+
+    /// Requests for a Namespace have a namespace, although Namespaces are cluster-scoped.
+    fn scope_matches(&self, target: &RuleTarget<'_>) -> bool {
+        let is_cluster = target.namespace.is_empty() || target.is_namespace_object();
+        match self.scope {
+            Scope::All => true,
+            Scope::Namespaced => !is_cluster,
+            Scope::Cluster => is_cluster,
+        }
+    }
+
+    /// The resources that the rule names; None if the rule matches all resources.
+    pub(super) fn named_resources(&self) -> Option<impl Iterator<Item = &str>> {
+        let all = self.resources.iter().any(|(resource, _)| resource == ALL);
+        (!all).then(|| self.resources.iter().map(|(resource, _)| resource.as_str()))
+    }
+}
+
+fn is_or_all(item: &str, requested: &str) -> bool {
+    item == ALL || item == requested
+}
+
+fn has_or_all(items: &[String], requested: &str) -> bool {
+    items.iter().any(|item| is_or_all(item, requested))
+}
