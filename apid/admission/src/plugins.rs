@@ -26,6 +26,7 @@ use crate::service_account::ServiceAccount;
 use crate::signers::SignerCheck;
 use crate::storage_object_in_use_protection::StorageObjectInUseProtection;
 use crate::taint_nodes_by_condition::TaintNodesByCondition;
+use crate::validating_admission_policy::ValidatingAdmissionPolicy;
 use crate::{Environment, Plugin, PluginConfiguration};
 
 /// Entry of a plugin in the table.
@@ -151,7 +152,10 @@ pub static PLUGINS: &[Entry] = &[
     on("PodTopologyLabels", State::NotImplemented),
     on("MutatingAdmissionPolicy", State::NotImplemented),
     on("MutatingAdmissionWebhook", State::NotImplemented),
-    on("ValidatingAdmissionPolicy", State::NotImplemented),
+    on(
+        "ValidatingAdmissionPolicy",
+        State::Implemented(|environment| Box::new(ValidatingAdmissionPolicy::new(environment))),
+    ),
     on("ValidatingAdmissionWebhook", State::NotImplemented),
     on(
         "ResourceQuota",
