@@ -19,6 +19,7 @@ mod definitions;
 mod expiry;
 mod garbage;
 pub mod namespaces;
+mod policy_types;
 mod policy_writes;
 mod publishers;
 mod quota;
@@ -49,6 +50,7 @@ pub fn start(
     }
     tokio::spawn(expiry::run(server_state.clone(), event_ttl));
     tokio::spawn(namespaces::run(server_state.clone(), own_accounts));
+    tokio::spawn(policy_types::run(server_state.clone(), own_accounts));
     tokio::spawn(quota::run(server_state.clone(), own_accounts));
     tokio::spawn(service_accounts::run(server_state.clone(), own_accounts));
     tokio::spawn(unenforced::report(server_state.clone()));

@@ -11,6 +11,8 @@
 //! INVARIANT (bounded compilation): the environment of an expression declares only the policy variables that the
 //! expression selects. The compilation of all expressions takes time in proportion to their text.
 
+mod object_types;
+mod type_check;
 mod types;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,6 +20,8 @@ use std::sync::Arc;
 
 use expressions::{Environment, Field, ObjectType, Parsed, Program, Type};
 
+pub use object_types::object_type;
+pub use type_check::{ExpressionWarning, type_check};
 pub use types::{NAMESPACE_TYPE, REQUEST_TYPE};
 
 /// The new object; null for a deletion.
