@@ -84,10 +84,10 @@ fn kinds(policy: &Object, registry: &Registry) -> Vec<(String, Arc<Resource>)> {
         if groups.iter().chain(&versions).any(|text| text.contains('*')) {
             continue;
         }
-        let names = groups.iter().flat_map(|group| {
-            let versions = versions.iter();
-            versions.flat_map(|version| resources.iter().map(move |resource| (*group, *version, *resource)))
-        });
+        let resources = &resources;
+        let versions = groups.iter().flat_map(|group| versions.iter().map(move |version| (*group, *version)));
+        let names = versions
+            .flat_map(|(group, version)| resources.iter().map(move |resource| (group, version, *resource)));
         let found = names.filter_map(|(group, version, name)| {
             let resource = registry.find(group, version, name)?;
             Some((
