@@ -56,9 +56,9 @@ async fn check_changed(actor: &Actor, policies: &Collection, mut changed: mpsc::
                     due.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone()).collect();
                 for name in names {
                     due.remove(&name);
-                    if let Err(status) = check(actor, policies, &name).await
-                        && status.reason != Reason::NotFound
-                    {
+                    let Err(status) = check(actor, policies, &name).await else { continue };
+                    // A change after the read leads to another check.
+                    if !matches!(status.reason, Reason::NotFound | Reason::Conflict) {
                         tracing::warn!(policy = name, reason = %status, "type check of an admission policy failed; retrying");
                         due.insert(name, Instant::now() + DEBOUNCE);
                     }
