@@ -16,6 +16,7 @@
 use tests::harness;
 
 mod admission;
+mod admission_policies;
 mod apply;
 mod authentication;
 mod authorization_attributes;
