@@ -57,7 +57,7 @@ async fn check_changed(actor: &Actor, policies: &Collection, mut changed: mpsc::
                 for name in names {
                     due.remove(&name);
                     let Err(status) = check(actor, policies, &name).await else { continue };
-                    // A change after the read leads to another check.
+                    // A change after the read leads to a further check.
                     if !matches!(status.reason, Reason::NotFound | Reason::Conflict) {
                         tracing::warn!(policy = name, reason = %status, "type check of an admission policy failed; retrying");
                         due.insert(name, Instant::now() + DEBOUNCE);
