@@ -293,12 +293,14 @@ async fn unserved_or_unenforced_objects_are_logged_once_at_startup() {
     const LINE: &str = "objects are stored that this release does not serve or enforce";
     let mut plane = ControlPlane::start(Options::default()).await;
     assert!(!plane.log().contains(LINE), "{}", plane.log());
-    let bindings = format!("{}/validatingadmissionpolicybindings", plane.api("admissionregistration", "v1"));
-    for name in ["a", "b"] {
-        let spec = json!({"policyName": "p", "validationActions": ["Deny"]});
-        let written = plane.admin().post(&bindings, &json!({"metadata": {"name": name}, "spec": spec})).await;
+    let services = format!("{}/apiservices", plane.api("apiregistration", "v1"));
+    for group in ["a.example.com", "b.example.com"] {
+        let spec = json!({"group": group, "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100,
+            "insecureSkipTLSVerify": true, "service": {"namespace": "default", "name": "s"}});
+        let object = json!({"metadata": {"name": format!("v1.{group}")}, "spec": spec});
+        let written = plane.admin().post(&services, &object).await;
         written.expect(201);
-        assert!(written.header("warning").contains("does not enforce"), "{}", written.header("warning"));
+        assert!(written.header("warning").contains("does not forward"), "{}", written.header("warning"));
     }
     plane.stop().await;
     plane.launch().await;
@@ -306,6 +308,6 @@ async fn unserved_or_unenforced_objects_are_logged_once_at_startup() {
         plane.log().lines().find(|line| line.contains(LINE)).map(str::to_owned)
     })
     .await;
-    assert!(line.contains("ValidatingAdmissionPolicyBinding: 2"), "{line}");
+    assert!(line.contains("APIService: 2"), "{line}");
     assert_eq!(plane.log().matches(LINE).count(), 1);
 }

@@ -16,6 +16,7 @@
 use tests::harness;
 
 mod admission;
+mod admission_policies;
 mod admission_webhooks;
 mod apply;
 mod authentication;

@@ -59,6 +59,7 @@ mod taint_nodes_by_condition;
 mod timing;
 mod tolerations;
 mod tree;
+mod validating_admission_policy;
 mod webhook;
 
 pub use attributes::{Attributes, ObjectReference, Operation, PluginOutput};

@@ -26,6 +26,7 @@ use crate::service_account::ServiceAccount;
 use crate::signers::SignerCheck;
 use crate::storage_object_in_use_protection::StorageObjectInUseProtection;
 use crate::taint_nodes_by_condition::TaintNodesByCondition;
+use crate::validating_admission_policy::ValidatingAdmissionPolicy;
 use crate::webhook::{MutatingWebhooks, ValidatingWebhooks};
 use crate::{Environment, Plugin, PluginConfiguration};
 
@@ -155,7 +156,10 @@ pub static PLUGINS: &[Entry] = &[
         "MutatingAdmissionWebhook",
         State::Configured(|environment, given| Ok(Box::new(MutatingWebhooks::new(environment, given)?))),
     ),
-    on("ValidatingAdmissionPolicy", State::NotImplemented),
+    on(
+        "ValidatingAdmissionPolicy",
+        State::Implemented(|environment| Box::new(ValidatingAdmissionPolicy::new(environment))),
+    ),
     on(
         "ValidatingAdmissionWebhook",
         State::Configured(|environment, given| Ok(Box::new(ValidatingWebhooks::new(environment, given)?))),

@@ -8,6 +8,7 @@ use apimachinery::decision::Decision;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
+use kinds::{KindRef, Resource};
 
 use crate::MaybeFuture;
 
@@ -24,6 +25,14 @@ impl ObjectKind {
     /// A kind of a group.
     pub const fn new(group: &'static str, kind: &'static str) -> Self {
         ObjectKind { group, kind }
+    }
+
+    /// The kind of the stored objects of a resource; None for a custom kind.
+    pub fn of(resource: &Resource) -> Option<Self> {
+        match &resource.stored().kind {
+            KindRef::BuiltIn(kind) => Some(ObjectKind::new(kind.group, kind.kind)),
+            KindRef::Custom(_) => None,
+        }
     }
 
     /// Namespaces.
@@ -61,6 +70,31 @@ pub trait Reader: Send + Sync + 'static {
         namespace: &'a str,
     ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>>;
 
+    /// Reads an object of a served resource, also of a custom kind, in its storage version; see [`Reader::get`].
+    fn get_of<'a>(
+        &'a self,
+        resource: &'a Resource,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> MaybeFuture<'a, LookupResult> {
+        match ObjectKind::of(resource) {
+            Some(kind) => self.get(kind, namespace, name),
+            None => MaybeFuture::Ready(Err(unknown(resource))),
+        }
+    }
+
+    /// Lists a served resource, also of a custom kind, in its storage version; see [`Reader::list`].
+    fn list_of<'a>(
+        &'a self,
+        resource: &'a Resource,
+        namespace: &'a str,
+    ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
+        match ObjectKind::of(resource) {
+            Some(kind) => self.list(kind, namespace),
+            None => MaybeFuture::Ready(Err(unknown(resource))),
+        }
+    }
+
     /// Number that changes with each change of an object of a kind; None before the first read of the kind.
     /// The number includes every write that this process has acknowledged.
     fn last_change(&self, kind: ObjectKind) -> Option<u64>;
@@ -73,6 +107,10 @@ pub trait Reader: Send + Sync + 'static {
         namespace: &'a str,
         name: &'a str,
     ) -> MaybeFuture<'a, LookupResult>;
+}
+
+fn unknown(resource: &Resource) -> Status {
+    Status::internal(format!("objects of {} are not served", resource.group_resource))
 }
 
 /// Writes other objects as apid itself, through the ordinary verbs with audit.

@@ -28,6 +28,7 @@
 use apimachinery::clock::{Clock, Rng};
 use apimachinery::names::Names;
 
+pub mod admission_expressions;
 mod binding_action;
 mod conversion;
 pub mod custom;

@@ -28,11 +28,6 @@ impl UnenforcedKind {
     }
 }
 
-pub(crate) const ADMISSION_POLICIES: UnenforcedKind = UnenforcedKind {
-    warning: "this server stores admission policies and their bindings but does not enforce them yet",
-    applies_to: None,
-};
-
 /// Applies to APIServices with a Service reference; apid itself serves the others.
 pub(crate) const AGGREGATION: UnenforcedKind = UnenforcedKind {
     warning: "this server stores APIServices but does not forward requests to their Services yet",

@@ -20,6 +20,7 @@ mod expiry;
 mod garbage;
 mod history;
 pub mod namespaces;
+mod policy_types;
 mod policy_writes;
 mod publishers;
 mod quota;
@@ -53,6 +54,7 @@ pub fn start(
     tokio::spawn(expiry::run(server_state.clone(), event_ttl));
     tokio::spawn(history::run(server_state.clone(), history_retention));
     tokio::spawn(namespaces::run(server_state.clone(), own_accounts));
+    tokio::spawn(policy_types::run(server_state.clone(), own_accounts));
     tokio::spawn(quota::run(server_state.clone(), own_accounts));
     tokio::spawn(service_accounts::run(server_state.clone(), own_accounts));
     tokio::spawn(unenforced::report(server_state.clone()));

@@ -1,5 +1,7 @@
 //! Syntax tree of an expression. Macros are not expanded; positions are byte offsets.
 
+use std::collections::BTreeSet;
+
 /// A node of the syntax tree.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expr {
@@ -27,6 +29,42 @@ impl Expr {
             }
             Kind::List(elements) => elements.iter().any(|(element, _)| inside(element)),
             Kind::Map(entries) => entries.iter().any(|(key, value, _)| inside(key) || inside(value)),
+        }
+    }
+
+    /// Adds the fields of a variable that the node and its descendants select by name. A comprehension variable of
+    /// the same name counts as the variable. The guard limits the recursion depth.
+    pub(crate) fn add_selected_fields<'e>(&'e self, variable: &str, fields: &mut BTreeSet<&'e str>) {
+        let is_variable =
+            |e: &Expr| matches!(&e.kind, Kind::Ident(name) if name.trim_start_matches('.') == variable);
+        match &self.kind {
+            Kind::Literal(_) | Kind::Ident(_) | Kind::Struct(_) => {}
+            Kind::Select(operand, name) => {
+                if is_variable(operand) {
+                    fields.insert(name);
+                }
+                operand.add_selected_fields(variable, fields);
+            }
+            Kind::Call { target, arguments, .. } => {
+                if let [operand, Expr { kind: Kind::Literal(Literal::String(name)), .. }] =
+                    arguments.as_slice()
+                    && is_variable(operand)
+                {
+                    fields.insert(name);
+                }
+                for part in target.as_deref().into_iter().chain(arguments) {
+                    part.add_selected_fields(variable, fields);
+                }
+            }
+            Kind::List(elements) => {
+                elements.iter().for_each(|(element, _)| element.add_selected_fields(variable, fields));
+            }
+            Kind::Map(entries) => {
+                for (key, value, _) in entries {
+                    key.add_selected_fields(variable, fields);
+                    value.add_selected_fields(variable, fields);
+                }
+            }
         }
     }
 }

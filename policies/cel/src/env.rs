@@ -1,5 +1,6 @@
 //! CEL environment: variables and functions for expressions.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::ast::Expr;
@@ -73,6 +74,13 @@ impl Parsed {
     pub fn selects(&self, variable: &str, field: &str) -> bool {
         self.tree.selects(variable, field)
     }
+
+    /// The fields of a variable that the expression may read by name; see [`Parsed::selects`].
+    pub fn selected_fields(&self, variable: &str) -> BTreeSet<&str> {
+        let mut fields = BTreeSet::new();
+        self.tree.add_selected_fields(variable, &mut fields);
+        fields
+    }
 }
 
 impl Default for Environment {
@@ -102,7 +110,9 @@ mod tests {
             ("'claims.email'", false),
             ("claims", false),
         ] {
-            assert_eq!(Parsed::new(expression).unwrap().selects("claims", "email"), found, "{expression}");
+            let parsed = Parsed::new(expression).unwrap();
+            assert_eq!(parsed.selects("claims", "email"), found, "{expression}");
+            assert_eq!(parsed.selected_fields("claims").contains("email"), found, "{expression}");
         }
     }
 }

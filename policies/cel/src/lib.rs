@@ -58,6 +58,7 @@ pub use cost::Cost;
 pub use env::{Environment, Parsed};
 pub use error::{CompileError, EvalError, Issue};
 pub use estimate::Estimate;
+pub use eval::LazyFields;
 pub use library::authorization::{
     AUTHORIZER, AuthorizationCheck, AuthorizationResult, Authorizer, RESOURCE_CHECK, authorizer,
     request_resource,

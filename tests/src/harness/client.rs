@@ -171,9 +171,24 @@ pub struct Session {
 impl Session {
     /// Sends a request and reads the whole response. After an error the connection is unusable.
     pub async fn request(&mut self, method: &str, path: &str, body: &[u8]) -> Result<TestResponse, Error> {
+        self.request_of_type("application/json", method, path, body).await
+    }
+
+    /// Sends a merge patch like [`Session::request`].
+    pub async fn merge(&mut self, path: &str, patch: &[u8]) -> Result<TestResponse, Error> {
+        self.request_of_type("application/merge-patch+json", "PATCH", path, patch).await
+    }
+
+    async fn request_of_type(
+        &mut self,
+        content_type: &str,
+        method: &str,
+        path: &str,
+        body: &[u8],
+    ) -> Result<TestResponse, Error> {
         self.send.ready().await?;
         let (parts, body) =
-            self.open(method, path, &[("content-type", "application/json")], body).await?.into_parts();
+            self.open(method, path, &[("content-type", content_type)], body).await?.into_parts();
         Ok(TestResponse {
             status: parts.status.as_u16(),
             headers: parts.headers,

@@ -116,6 +116,11 @@ impl Schema {
         &self.0.root
     }
 
+    /// Expression type of the objects; None without a type. The metadata has only names.
+    pub fn object_type(&self) -> Option<expressions::Type> {
+        expressions::Type::of_schema(self.root(), "object")
+    }
+
     /// Converts a decoded body: conforms all metadata, drops unknown fields and nulls that are not nullable
     /// and have no default.
     ///

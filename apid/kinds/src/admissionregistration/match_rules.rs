@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use apimachinery::field::{FieldError, FieldErrors};
 use serde_json::{Value, json};
 
+use crate::admission_expressions::{Compiler, Purpose};
 use crate::defaults::{Fields, each, fill, map_or_insert};
 use crate::validation::{Field, text};
 use crate::{format, labels};
@@ -158,8 +159,8 @@ fn resource_list(list: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Validates the names of match conditions, and that they have expressions.
-pub(super) fn conditions(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
+/// Validates the names and the expressions of match conditions.
+pub(super) fn conditions(conditions: &Field<'_, '_>, compiler: &Compiler<'_>, errors: &mut FieldErrors) {
     let count = conditions.list().len();
     if count > CONDITIONS_MAX {
         errors.push(FieldError::too_many(&conditions.path(), count, CONDITIONS_MAX));
@@ -169,6 +170,8 @@ pub(super) fn conditions(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
         let (expression, name) = (condition.child("expression"), condition.child("name"));
         if expression.text().trim().is_empty() {
             errors.push(expression.required(""));
+        } else if let Err(detail) = compiler.compile(expression.text(), Purpose::MatchCondition) {
+            errors.push(expression.invalid(&detail));
         }
         text::require_format(&name, format::qualified_name, errors);
         if !name.text().is_empty() && !seen.insert(name.text()) {

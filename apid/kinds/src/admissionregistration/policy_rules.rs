@@ -1,11 +1,13 @@
-//! Validation of admission policies, without the compilation of their expressions.
+//! Validation of admission policies and their expressions.
 
 use std::collections::BTreeSet;
 
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
+use serde_json::Value;
 
 use super::match_rules;
+use crate::admission_expressions::{Compiler, ObjectTypes, Purpose};
 use crate::format;
 use crate::validation::{Field, conditions, text};
 
@@ -39,9 +41,13 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// Validates the spec.
-pub(super) fn validate(object: &Object) -> FieldErrors {
+/// Validates the spec. Expressions of the stored object `old` may use libraries of later releases.
+pub(super) fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
+    let has_variables = !spec.child("variables").list().is_empty();
+    let types = ObjectTypes::dynamic(spec.child("paramKind").is_present());
+    let stored = old.map(all_expressions).unwrap_or_default();
+    let mut compiler = Compiler::of_new(types, has_variables, stored);
     let mut errors = FieldErrors::new();
     let failure = spec.child("failurePolicy");
     if !failure.is_present() {
@@ -59,17 +65,37 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     } else {
         errors.push(constraints.required(""));
     }
-    match_rules::conditions(&spec.child("matchConditions"), &mut errors);
-    variables(&spec.child("variables"), &mut errors);
+    let conditions = spec.child("matchConditions");
+    let unchanged = old.is_some_and(|old| old.at(&["spec", "matchConditions"]) == conditions.value());
+    if !unchanged {
+        match_rules::conditions(&conditions, &compiler, &mut errors);
+    }
+    variables(&spec.child("variables"), &mut compiler, &mut errors);
     let (validations, annotations) = (spec.child("validations"), spec.child("auditAnnotations"));
     if validations.list().is_empty() && annotations.list().is_empty() {
         for list in [&validations, &annotations] {
             errors.push(list.required("validations or auditAnnotations must contain at least one item"));
         }
     }
-    validations.items().for_each(|item| validation(&item, &mut errors));
-    audit_annotations(&annotations, object.name(), &mut errors);
+    validations.items().for_each(|item| validation(&item, &compiler, &mut errors));
+    audit_annotations(&annotations, object.name(), &compiler, &mut errors);
     errors
+}
+
+/// All expressions of a policy.
+fn all_expressions(policy: &Object) -> BTreeSet<&str> {
+    const FIELDS: [(&str, &str); 5] = [
+        ("matchConditions", "expression"),
+        ("variables", "expression"),
+        ("validations", "expression"),
+        ("validations", "messageExpression"),
+        ("auditAnnotations", "valueExpression"),
+    ];
+    let texts = FIELDS.iter().flat_map(|(list, field)| {
+        let items = policy.at(&["spec", list]).and_then(Value::as_array);
+        items.into_iter().flatten().filter_map(|item| item.get(*field)?.as_str())
+    });
+    texts.collect()
 }
 
 /// Validates a new status.
@@ -134,7 +160,7 @@ fn is_identifier(name: &str) -> bool {
         && !RESERVED.contains(&name)
 }
 
-fn variables(variables: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn variables(variables: &Field<'_, '_>, compiler: &mut Compiler<'_>, errors: &mut FieldErrors) {
     for variable in variables.items() {
         let (name, expression) = (variable.child("name"), variable.child("expression"));
         if name.text().trim().is_empty() {
@@ -144,20 +170,33 @@ fn variables(variables: &Field<'_, '_>, errors: &mut FieldErrors) {
         }
         if expression.text().trim().is_empty() {
             errors.push(expression.required("expression is not specified"));
+        } else if let Err(detail) = compiler.variable(name.text(), expression.text()) {
+            errors.push(expression.invalid(&detail));
         }
     }
 }
 
-fn validation(validation: &Field<'_, '_>, errors: &mut FieldErrors) {
+/// Compiles an expression.
+fn compile(expression: &Field<'_, '_>, purpose: Purpose, compiler: &Compiler<'_>, errors: &mut FieldErrors) {
+    if let Err(detail) = compiler.compile(expression.text(), purpose) {
+        errors.push(expression.invalid(&detail));
+    }
+}
+
+fn validation(validation: &Field<'_, '_>, compiler: &Compiler<'_>, errors: &mut FieldErrors) {
     let (expression, message) = (validation.child("expression"), validation.child("message"));
     let has_lines = |field: &Field<'_, '_>| field.text().trim().contains(['\n', '\r']);
     let is_blank = |field: &Field<'_, '_>| !field.text().is_empty() && field.text().trim().is_empty();
     if expression.text().trim().is_empty() {
         errors.push(expression.required("expression is not specified"));
+    } else {
+        compile(&expression, Purpose::Validation, compiler, errors);
     }
     let message_expression = validation.child("messageExpression");
     if is_blank(&message_expression) {
         errors.push(message_expression.invalid("must be non-empty if specified"));
+    } else if !message_expression.text().is_empty() {
+        compile(&message_expression, Purpose::Message, compiler, errors);
     }
     if is_blank(&message) {
         errors.push(message.invalid("message must be non-empty if specified"));
@@ -171,7 +210,12 @@ fn validation(validation: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Validates the audit annotations. Their keys get the name of the policy as a prefix.
-fn audit_annotations(annotations: &Field<'_, '_>, policy: &str, errors: &mut FieldErrors) {
+fn audit_annotations(
+    annotations: &Field<'_, '_>,
+    policy: &str,
+    compiler: &Compiler<'_>,
+    errors: &mut FieldErrors,
+) {
     if annotations.list().len() > ANNOTATIONS_MAX {
         errors.push(
             annotations.invalid(&format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations")),
@@ -194,6 +238,8 @@ fn audit_annotations(annotations: &Field<'_, '_>, policy: &str, errors: &mut Fie
         } else if trimmed.len() > VALUE_EXPRESSION_MAX {
             let detail = format!("must not exceed {VALUE_EXPRESSION_MAX} bytes in length");
             errors.push(expression.required(&detail));
+        } else {
+            compile(&expression, Purpose::AuditAnnotation, compiler, errors);
         }
         if !seen.insert(key.text()) {
             errors.push(key.duplicate_value(key.text()));

@@ -11,7 +11,7 @@ use crate::table::cell::{PathReader, UNSET};
 use crate::table::{AGE, NAME, age};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy,
-    Subresource, Table, UnenforcedKind, unenforced,
+    Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -41,15 +41,18 @@ impl Strategy for ValidatingAdmissionPolicy {
     }
 
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        policy_rules::validate(object)
+        policy_rules::validate(object, None)
     }
 
-    fn revalidates(&self, subresource: &str) -> bool {
-        subresource.is_empty()
+    fn revalidates(&self, _subresource: &str) -> bool {
+        false
     }
 
-    fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        if ctx.subresource == "status" { policy_rules::validate_status(new) } else { FieldErrors::new() }
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        match ctx.subresource {
+            "status" => policy_rules::validate_status(new),
+            _ => policy_rules::validate(new, Some(old)),
+        }
     }
 
     fn metadata_checks(&self) -> MetadataChecks {
@@ -62,10 +65,6 @@ impl Strategy for ValidatingAdmissionPolicy {
 
     fn unconditional_update(&self) -> bool {
         false
-    }
-
-    fn unenforced(&self) -> Option<&'static UnenforcedKind> {
-        Some(&unenforced::ADMISSION_POLICIES)
     }
 
     fn status_writes(&self) -> StatusWrites {

@@ -13,10 +13,7 @@ use crate::format;
 use crate::table::cell::{PathReader, UNSET, selector};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
-use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table,
-    UnenforcedKind, unenforced,
-};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "admissionregistration",
@@ -63,10 +60,6 @@ impl Strategy for ValidatingAdmissionPolicyBinding {
 
     fn unconditional_update(&self) -> bool {
         false
-    }
-
-    fn unenforced(&self) -> Option<&'static UnenforcedKind> {
-        Some(&unenforced::ADMISSION_POLICIES)
     }
 
     fn table(&self) -> Option<&'static Table> {

@@ -7,6 +7,7 @@ use apimachinery::object::Object;
 use serde_json::Value;
 
 use super::match_rules;
+use crate::admission_expressions::{Compiler, ObjectTypes};
 use crate::defaults::{fill, map_at};
 use crate::format;
 use crate::table::cell::PathReader as _;
@@ -49,10 +50,12 @@ pub(super) fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
         has_no_side_effects: old.is_none_or(has_no_side_effects),
     };
     let webhooks = Field::new(object.get("webhooks"), "webhooks");
+    let stored = old.map(condition_expressions).unwrap_or_default();
+    let compiler = Compiler::of_new(ObjectTypes::dynamic(false), false, stored);
     let mut errors = FieldErrors::new();
     let mut names = BTreeSet::new();
     for webhook in webhooks.items() {
-        validate_webhook(&webhook, checks, &mut errors);
+        validate_webhook(&webhook, checks, &compiler, &mut errors);
         review_versions(&webhook.child("admissionReviewVersions"), checks, &mut errors);
         let name = webhook.child("name");
         if checks.has_unique_names && !name.text().is_empty() && !names.insert(name.text()) {
@@ -60,6 +63,13 @@ pub(super) fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
         }
     }
     errors
+}
+
+/// The expressions of all match conditions.
+fn condition_expressions(object: &Object) -> BTreeSet<&str> {
+    let conditions =
+        object.items("webhooks").iter().filter_map(|webhook| webhook.get("matchConditions")?.as_array());
+    conditions.flatten().filter_map(|condition| condition.get("expression")?.as_str()).collect()
 }
 
 fn has_known_versions(object: &Object) -> bool {
@@ -82,7 +92,12 @@ fn has_no_side_effects(object: &Object) -> bool {
     object.items("webhooks").iter().all(|webhook| SIDE_EFFECTS.contains(&webhook.text("sideEffects")))
 }
 
-fn validate_webhook(webhook: &Field<'_, '_>, checks: Checks, errors: &mut FieldErrors) {
+fn validate_webhook(
+    webhook: &Field<'_, '_>,
+    checks: Checks,
+    compiler: &Compiler<'_>,
+    errors: &mut FieldErrors,
+) {
     qualified_name(&webhook.child("name"), errors);
     webhook.child("rules").items().for_each(|rule| match_rules::rule(&rule, errors));
     match_rules::failure_policy(&webhook.child("failurePolicy"), errors);
@@ -103,7 +118,7 @@ fn validate_webhook(webhook: &Field<'_, '_>, checks: Checks, errors: &mut FieldE
         (false, true) => webhook_client::service(&service, errors),
         _ => errors.push(client.required("exactly one of url or service is required")),
     }
-    match_rules::conditions(&webhook.child("matchConditions"), errors);
+    match_rules::conditions(&webhook.child("matchConditions"), compiler, errors);
 }
 
 fn qualified_name(name: &Field<'_, '_>, errors: &mut FieldErrors) {

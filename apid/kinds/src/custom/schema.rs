@@ -30,6 +30,11 @@ impl CustomSchema {
         CustomSchema { text: schema.to_string().into_boxed_str(), names, compiled: OnceLock::new() }
     }
 
+    /// Expression type of the objects; None without a type, or if the schema cannot be compiled.
+    pub fn object_type(&self) -> Option<expressions::Type> {
+        self.compiled().ok()?.object_type()
+    }
+
     /// The `openAPIV3Schema` for documents, with the extension names of the preset.
     pub fn to_document(&self) -> Value {
         let mut schema = self.to_value();

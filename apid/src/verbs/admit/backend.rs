@@ -33,6 +33,7 @@ const CACHED_LIST_MAX: usize = 64;
 /// Created before the server state, which owns the plugins; [`AdmissionBackend::attach`] connects both.
 pub struct AdmissionBackend {
     kinds: HashMap<(&'static str, &'static str), Objects>,
+    decoded: Arc<DecodedObjects>,
     server_state: OnceLock<Weak<ServerState>>,
 }
 
@@ -58,7 +59,7 @@ impl AdmissionBackend {
             KindRef::Custom(_) => None,
         });
         let kinds = kinds.collect();
-        AdmissionBackend { kinds, server_state: OnceLock::new() }
+        AdmissionBackend { kinds, decoded, server_state: OnceLock::new() }
     }
 
     /// Sets the server state whose store and authorizer are used. Fresh reads and decisions fail before this
@@ -75,6 +76,18 @@ impl AdmissionBackend {
     fn objects(&self, kind: ObjectKind) -> Result<&Objects, Status> {
         let known = self.kinds.get(&(kind.group, kind.kind));
         known.ok_or_else(|| Status::internal(format!("objects of kind {} are not served", kind.kind)))
+    }
+
+    /// The objects of a custom kind, which is served now.
+    fn custom_objects(&self, resource: &Resource) -> Result<Objects, Status> {
+        let collection = self.server_state()?.collection(resource.stored()).ok_or_else(|| {
+            Status::internal(format!("objects of {} are not served", resource.group_resource))
+        })?;
+        Ok(Objects {
+            resource: Arc::clone(&collection.resource),
+            items: Arc::clone(&collection.items),
+            decoded: Arc::clone(&self.decoded),
+        })
     }
 }
 
@@ -164,6 +177,38 @@ impl Reader for AdmissionBackend {
             );
         }
         MaybeFuture::later(async move {
+            let snapshot = objects.items.snapshot().await.map_err(unavailable)?;
+            objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope))
+        })
+    }
+
+    fn get_of<'a>(
+        &'a self,
+        resource: &'a Resource,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> MaybeFuture<'a, LookupResult> {
+        if let Some(kind) = ObjectKind::of(resource) {
+            return self.get(kind, namespace, name);
+        }
+        MaybeFuture::later(async move {
+            let objects = self.custom_objects(resource)?;
+            let key = objects.resource.key(namespace, name);
+            let (item, _) = objects.items.get(&key).await.map_err(unavailable)?;
+            item.map(|item| objects.decode(&item)).transpose()
+        })
+    }
+
+    fn list_of<'a>(
+        &'a self,
+        resource: &'a Resource,
+        namespace: &'a str,
+    ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
+        if let Some(kind) = ObjectKind::of(resource) {
+            return self.list(kind, namespace);
+        }
+        MaybeFuture::later(async move {
+            let objects = self.custom_objects(resource)?;
             let snapshot = objects.items.snapshot().await.map_err(unavailable)?;
             objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope))
         })

@@ -12,9 +12,10 @@ use super::{Outcome, Run};
 impl<'a> Run<'a, '_> {
     /// Value at the end of a chain; the caller has charged the chain.
     pub(super) fn chain(&mut self, root: &'a Node, steps: &'a [Step]) -> Outcome<'a> {
-        let mut value = match root {
-            Node::Slot(slot) => self.slot(*slot)?,
-            other => self.node(other)?,
+        let (mut value, steps) = match (root, steps.split_first()) {
+            (Node::Slot(slot), Some((first, rest))) if self.is_lazy(*slot) => (self.lazy_step(first)?, rest),
+            (Node::Slot(slot), _) => (self.slot(*slot)?, steps),
+            (other, _) => (self.node(other)?, steps),
         };
         for step in steps {
             value = self.step(value, step)?;
@@ -23,8 +24,28 @@ impl<'a> Run<'a, '_> {
         Ok(value)
     }
 
+    fn is_lazy(&self, slot: usize) -> bool {
+        self.lazy.is_some_and(|(lazy, _)| lazy == slot)
+    }
+
+    /// Computes a field of the object with lazy fields.
+    fn lazy_step(&mut self, step: &'a Step) -> Outcome<'a> {
+        let (Step::Field(name) | Step::OptionalField(name)) = step else { return Err(EvalError::NoOverload) };
+        self.cost.charge(1)?;
+        let found = self.lazy.and_then(|(_, fields)| fields.field(name)).transpose()?;
+        match step {
+            Step::OptionalField(_) => Ok(Value::Optional(found.map(Arc::new))),
+            _ => found.ok_or_else(|| no_such_key(name)),
+        }
+    }
+
     /// Evaluates `has()`: the test is free, and each preceding link costs one unit.
     pub(super) fn has(&mut self, root: &'a Node, steps: &'a [Step], field: &str) -> Outcome<'a> {
+        if let (Node::Slot(slot), [], Some((lazy, fields))) = (root, steps, self.lazy)
+            && *slot == lazy
+        {
+            return Ok(Value::Bool(fields.has(field)));
+        }
         match self.chain(root, steps)? {
             Value::Map(map) => Ok(Value::Bool(map.field(field).is_some())),
             Value::Optional(None) => Ok(Value::Bool(false)),

@@ -23,19 +23,32 @@ const MAX_WEIGHT: u64 = 4_000_000;
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
+/// An object whose fields are computed on access.
+pub trait LazyFields<'a> {
+    /// Value of a field; None if there is no such field.
+    fn field(&self, name: &str) -> Option<Result<Value<'a>, EvalError>>;
+    /// Whether there is a field.
+    fn has(&self, name: &str) -> bool;
+}
+
+/// A slot with lazy fields.
+pub(crate) type LazySlot<'a, 'c> = (usize, &'c dyn LazyFields<'a>);
+
 /// Evaluates the program with the root `root`; `variables` occupy the first slots.
 pub(crate) fn run<'a>(
     root: &'a Node,
     variables: &'a [(String, Type)],
     slots: Vec<Option<Value<'a>>>,
+    lazy: Option<LazySlot<'a, '_>>,
     cost: &mut Cost,
 ) -> Outcome<'a> {
-    Run { variables, slots, cost }.node(root)
+    Run { variables, slots, lazy, cost }.node(root)
 }
 
 struct Run<'a, 'c> {
     variables: &'a [(String, Type)],
     slots: Vec<Option<Value<'a>>>,
+    lazy: Option<LazySlot<'a, 'c>>,
     cost: &'c mut Cost,
 }
 

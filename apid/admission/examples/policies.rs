@@ -1,0 +1,168 @@
+//! Benchmark of admission policies: `cargo run --release -p admission --example policies`.
+//!
+//! The first write matches none of 500 policies; the second write matches one policy with three simple expressions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use admission::plugins::PLUGINS;
+use admission::{
+    Attributes, Authorizer, Chain, Configuration, Environment, LookupResult, MaybeFuture, ObjectKind,
+    Operation, PluginOutput, Reader, Writer,
+};
+use apimachinery::attributes::Attributes as Question;
+use apimachinery::clock::{Clock, SeededRng, SystemClock};
+use apimachinery::decision::Decision;
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use kinds::{CurrentRegistry, Registry};
+use serde_json::json;
+
+/// Number of timed batches; the fastest one counts, because the machine may run other processes.
+const BATCHES: u32 = 200;
+const ROUNDS: u32 = 100;
+/// Number of stored policies.
+const POLICIES: usize = 500;
+
+/// A reader with policies and bindings, and no other objects.
+struct World {
+    policies: Vec<Arc<Object>>,
+    bindings: Vec<Arc<Object>>,
+}
+
+impl World {
+    /// One policy on config maps; all other policies on secrets.
+    fn new() -> Self {
+        let mut world = World { policies: Vec::new(), bindings: Vec::new() };
+        for i in 0..POLICIES {
+            let resource = if i == 0 { "configmaps" } else { "secrets" };
+            let rule = json!({
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": [resource],
+            });
+            let validations = json!([
+                {"expression": "object.metadata.name.startsWith('a')"},
+                {"expression": "!has(object.metadata.labels) || object.metadata.labels.size() < 10"},
+                {"expression": "object.data.all(key, key.size() < 20)"},
+            ]);
+            let metadata = json!({"name": format!("p{i}"), "uid": format!("u{i}"), "resourceVersion": "1"});
+            let matching = json!({"resourceRules": [rule]});
+            let spec = json!({"matchConstraints": matching, "validations": validations});
+            world.policies.push(object(json!({"metadata": metadata, "spec": spec})));
+            let spec = json!({"policyName": format!("p{i}"), "validationActions": ["Deny"]});
+            world.bindings.push(object(json!({"metadata": {"name": format!("b{i}")}, "spec": spec})));
+        }
+        world
+    }
+}
+
+impl Reader for World {
+    fn get<'a>(&'a self, _: ObjectKind, _: &'a str, _: &'a str) -> MaybeFuture<'a, LookupResult> {
+        MaybeFuture::Ready(Ok(None))
+    }
+
+    fn list<'a>(&'a self, kind: ObjectKind, _: &'a str) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
+        MaybeFuture::Ready(Ok(match kind.kind {
+            "ValidatingAdmissionPolicy" => self.policies.clone(),
+            "ValidatingAdmissionPolicyBinding" => self.bindings.clone(),
+            _ => Vec::new(),
+        }))
+    }
+
+    fn last_change(&self, _: ObjectKind) -> Option<u64> {
+        Some(0)
+    }
+
+    fn get_fresh<'a>(
+        &'a self,
+        kind: ObjectKind,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> MaybeFuture<'a, LookupResult> {
+        self.get(kind, namespace, name)
+    }
+}
+
+impl Writer for World {
+    fn create<'a>(&'a self, _: ObjectKind, _: Object) -> MaybeFuture<'a, Result<(), Status>> {
+        MaybeFuture::Ready(Ok(()))
+    }
+
+    fn update_status<'a>(
+        &'a self,
+        _: ObjectKind,
+        object: Object,
+    ) -> MaybeFuture<'a, Result<Arc<Object>, Status>> {
+        MaybeFuture::Ready(Ok(Arc::new(object)))
+    }
+}
+
+impl Authorizer for World {
+    fn decide<'a>(&'a self, _: &'a Arc<UserInfo>, _: Question) -> MaybeFuture<'a, Result<Decision, Status>> {
+        MaybeFuture::Ready(Ok(Decision::default()))
+    }
+}
+
+fn object(value: Value) -> Arc<Object> {
+    Arc::new(Object::from_value(value).unwrap_or_default())
+}
+
+#[tokio::main(flavor = "current_thread")]
+#[expect(clippy::expect_used, reason = "an example with constant input")]
+async fn main() {
+    let names = Arc::new(Names::new(Preset::Kubernetes, "").expect("names"));
+    let registry = Registry::new(&names);
+    let clock = Arc::new(SystemClock::new());
+    let others: Vec<String> = PLUGINS
+        .iter()
+        .filter(|plugin| plugin.name != "ValidatingAdmissionPolicy")
+        .map(|plugin| plugin.name.to_owned())
+        .collect();
+    let world = Arc::new(World::new());
+    let environment = Environment {
+        names: Arc::clone(&names),
+        registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
+        clock: clock.clone(),
+        rng: Arc::new(SeededRng::new(1)),
+        reader: world.clone(),
+        writer: world.clone(),
+        authorizer: world,
+        reservations: Arc::default(),
+    };
+    let chain = Chain::new(&[], &others, &Configuration::default(), &environment).expect("a chain");
+    let (user, options) = (Arc::new(UserInfo::anonymous()), Value::Null);
+    let written = object(json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "app", "namespace": "team", "labels": {"app": "a"}},
+        "data": {"a": "1", "b": "2", "c": "3"},
+    }));
+    for (name, write) in [("serviceaccounts", "no policy"), ("configmaps", "three expressions")] {
+        let resource = registry.find("", "v1", name).expect("a resource");
+        let mut best = Duration::MAX;
+        for _ in 0..BATCHES {
+            let start = clock.monotonic();
+            for _ in 0..ROUNDS {
+                let notes = PluginOutput::default();
+                let attributes = Attributes {
+                    operation: Operation::Create,
+                    resource,
+                    served: resource,
+                    version: "v1",
+                    subresource: "",
+                    namespace: "team",
+                    name: "app",
+                    old: None,
+                    user: &user,
+                    dry_run: false,
+                    options: &options,
+                    reinvoked: false,
+                    notes: &notes,
+                };
+                std::hint::black_box(chain.validate(&attributes, Some(&written)).await).expect("allowed");
+            }
+            best = best.min((clock.monotonic() - start) / ROUNDS);
+        }
+        println!("{write}: {best:?} a write");
+    }
+}

@@ -1,0 +1,108 @@
+//! Authorization checks of expressions.
+//!
+//! # Contract
+//!
+//! Expressions run without waiting, and a decision may wait. The answers of a request are kept: a check without a kept
+//! answer gets a placeholder and is noted. The caller decides the first noted check, keeps its answer, and evaluates
+//! again. Evaluation is deterministic, so that each round adds the answer of a check that the policy really makes.
+
+use std::sync::Arc;
+
+use apimachinery::attributes::{Attributes as Question, ParsedSelector};
+use apimachinery::decision::Decision;
+use apimachinery::selector::field::FieldSelector;
+use apimachinery::selector::label::LabelSelector;
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use expressions::{AuthorizationCheck, AuthorizationResult};
+use parking_lot::Mutex;
+
+use crate::Authorizer;
+
+/// Answers to the authorization checks of one request.
+#[derive(Default)]
+pub(super) struct Answers {
+    known: Mutex<Vec<(AuthorizationCheck, AuthorizationResult)>>,
+    /// The first check without an answer.
+    missing: Mutex<Option<AuthorizationCheck>>,
+}
+
+impl expressions::Authorizer for Answers {
+    fn check(&self, question: &AuthorizationCheck) -> AuthorizationResult {
+        let known = self.known.lock();
+        if let Some((_, answer)) = known.iter().find(|(known, _)| known == question) {
+            return answer.clone();
+        }
+        self.missing.lock().get_or_insert_with(|| question.clone());
+        AuthorizationResult::default()
+    }
+}
+
+impl Answers {
+    /// Takes the first check without an answer since the last call. Its evaluation must be repeated.
+    pub(super) fn take_missing(&self) -> Option<AuthorizationCheck> {
+        self.missing.lock().take()
+    }
+
+    /// Decides a check and keeps the answer.
+    pub(super) async fn decide(
+        &self,
+        check: AuthorizationCheck,
+        user: &Arc<UserInfo>,
+        authorizer: &dyn Authorizer,
+    ) {
+        let account =
+            check.service_account.as_ref().map(|(namespace, name)| Arc::new(account(namespace, name)));
+        let decision = authorizer.decide(account.as_ref().unwrap_or(user), question(&check)).get().await;
+        self.known.lock().push((check, answer(decision)));
+    }
+}
+
+fn account(namespace: &str, name: &str) -> UserInfo {
+    UserInfo {
+        name: format!("system:serviceaccount:{namespace}:{name}"),
+        groups: vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")],
+        ..UserInfo::default()
+    }
+}
+
+fn question(check: &AuthorizationCheck) -> Question {
+    if let Some(path) = &check.path {
+        return Question { verb: check.verb.clone(), path: path.clone(), ..Question::default() };
+    }
+    let fields = |text: &String| match FieldSelector::parse(text) {
+        Ok(selector) => selector.requirements(),
+        Err(_) => ParsedSelector::Unparsable(text.clone()),
+    };
+    let labels = |text: &String| match LabelSelector::parse(text) {
+        Ok(selector) => selector.requirements(),
+        Err(_) => ParsedSelector::Unparsable(text.clone()),
+    };
+    Question {
+        verb: check.verb.clone(),
+        resource_request: true,
+        group: check.group.clone(),
+        version: "*".to_owned(),
+        resource: check.resource.clone(),
+        subresource: check.subresource.clone(),
+        namespace: check.namespace.clone(),
+        name: check.name.clone(),
+        path: String::new(),
+        field_selector: check.field_selector.as_ref().map(fields).unwrap_or_default(),
+        label_selector: check.label_selector.as_ref().map(labels).unwrap_or_default(),
+    }
+}
+
+fn answer(decision: Result<Decision, Status>) -> AuthorizationResult {
+    match decision {
+        Ok(decision) => AuthorizationResult {
+            allowed: decision.allowed(),
+            error: (!decision.evaluation_error.is_empty() && !decision.allowed())
+                .then(|| decision.evaluation_error.clone()),
+            reason: decision.reason,
+        },
+        Err(status) => {
+            AuthorizationResult { allowed: false, reason: String::new(), error: Some(status.message) }
+        }
+    }
+}

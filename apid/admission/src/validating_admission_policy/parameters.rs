@@ -1,0 +1,89 @@
+//! Parameters of a policy: objects that a binding selects by name or by labels.
+
+use std::sync::Arc;
+
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use kinds::{Registry, Resource, labels};
+
+use super::policies::{ParamKind, ParamRef};
+use crate::Environment;
+
+impl ParamKind {
+    /// The served resource of the kind.
+    ///
+    /// # Errors
+    ///
+    /// The reason for the client.
+    pub(super) fn resource<'r>(&self, registry: &'r Registry) -> Result<&'r Arc<Resource>, String> {
+        let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
+        registry.find_kind_version(group, version, &self.kind).ok_or_else(|| {
+            let gvk = if group.is_empty() { format!("/{version}") } else { self.api_version.clone() };
+            format!("failed to find resource referenced by paramKind: '{gvk}, Kind={}'", self.kind)
+        })
+    }
+}
+
+/// Collects the parameters of a binding; None stands for an evaluation without a parameter.
+///
+/// # Errors
+///
+/// The reason for the client: the configuration of the binding, or no parameter although the binding requires one.
+pub(super) async fn collect(
+    resource: Option<&Arc<Resource>>,
+    reference: Option<&ParamRef>,
+    namespace: &str,
+    environment: &Environment,
+) -> Result<Vec<Option<Arc<Object>>>, String> {
+    let (Some(resource), Some(reference)) = (resource, reference) else { return Ok(vec![None]) };
+    let namespace = match (resource.kind.namespaced(), reference.namespace.as_str()) {
+        (true, "") if namespace.is_empty() => {
+            let reason =
+                "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
+            return Err(reason.to_owned());
+        }
+        (true, "") => namespace,
+        (true, named) => named,
+        (false, "") => "",
+        (false, _) => {
+            return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".to_owned());
+        }
+    };
+    let found = select(resource, reference, namespace, environment).await.map_err(|status| status.message)?;
+    if found.is_empty() && reference.denies_without {
+        return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());
+    }
+    let convert = |object: Arc<Object>| represent(resource, object, environment).map(Some);
+    found.into_iter().map(convert).collect()
+}
+
+async fn select(
+    resource: &Arc<Resource>,
+    reference: &ParamRef,
+    namespace: &str,
+    environment: &Environment,
+) -> Result<Vec<Arc<Object>>, Status> {
+    let reader = &environment.reader;
+    let Some(selector) = &reference.selector else {
+        let found = reader.get_of(resource, namespace, &reference.name).get().await?;
+        return Ok(found.into_iter().collect());
+    };
+    let mut objects = reader.list_of(resource, namespace).get().await?;
+    let labels = |object: &Object| object.at(&["metadata", "labels"]).cloned().unwrap_or(Value::Null);
+    objects.retain(|object| labels::matches(selector, &labels(object)));
+    Ok(objects)
+}
+
+/// The parameter in the version of the parameter kind.
+fn represent(
+    resource: &Resource,
+    object: Arc<Object>,
+    environment: &Environment,
+) -> Result<Arc<Object>, String> {
+    if resource.is_sent_as_stored(&environment.names) {
+        return Ok(object);
+    }
+    let mut object = Arc::unwrap_or_clone(object);
+    resource.represent(&mut object, &environment.names).map_err(|error| error.to_string())?;
+    Ok(Arc::new(object))
+}

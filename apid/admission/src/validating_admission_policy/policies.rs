@@ -1,0 +1,184 @@
+//! Stored policies and bindings in the form in which writes look them up.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use apimachinery::object::{Object, Value};
+
+use super::compiled::CompiledPolicy;
+use super::evaluate::FailurePolicy;
+use crate::matching::{Constraints, ResourceIndex};
+
+/// All policies.
+#[derive(Default)]
+pub(super) struct Policies {
+    /// The policies by name.
+    pub(super) all: Vec<Arc<Policy>>,
+    index: ResourceIndex,
+}
+
+/// One policy.
+pub(super) struct Policy {
+    /// The object.
+    object: Arc<Object>,
+    /// Writes that the policy judges.
+    pub(super) constraints: Constraints,
+    /// Effect of errors.
+    pub(super) failure_policy: FailurePolicy,
+    /// Kind of the parameters.
+    pub(super) param_kind: Option<ParamKind>,
+    /// The expressions, compiled on first use.
+    compiled: OnceLock<CompiledPolicy>,
+}
+
+/// Kind of the parameters of a policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ParamKind {
+    /// API version, with the group.
+    pub(super) api_version: String,
+    /// Kind.
+    pub(super) kind: String,
+}
+
+/// All bindings by the name of their policy.
+#[derive(Default)]
+pub(super) struct Bindings(HashMap<String, Vec<Binding>>);
+
+/// One binding.
+#[derive(Debug)]
+pub(super) struct Binding {
+    /// The name.
+    pub(super) name: String,
+    /// The name of its policy.
+    pub(super) policy: String,
+    /// Writes for which the binding is in effect.
+    pub(super) constraints: Constraints,
+    /// Selection of the parameters; None: no parameters.
+    pub(super) param_ref: Option<ParamRef>,
+    /// Actions after a failed validation, as written.
+    pub(super) actions: Vec<String>,
+}
+
+/// Selection of parameters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ParamRef {
+    /// Name of the only parameter, or `""`.
+    pub(super) name: String,
+    /// Namespace of the parameters; `""`: that of the write.
+    pub(super) namespace: String,
+    /// Label selector of the parameters.
+    pub(super) selector: Option<Value>,
+    /// Whether the binding denies writes without parameters.
+    pub(super) denies_without: bool,
+}
+
+impl Policies {
+    /// Reads all policies; unchanged policies keep their compiled expressions.
+    pub(super) fn new(objects: &[Arc<Object>], previous: Option<&Policies>) -> Self {
+        let known: HashMap<(&str, &str), &Arc<Policy>> = previous
+            .into_iter()
+            .flat_map(|previous| &previous.all)
+            .map(|policy| ((policy.object.uid(), policy.object.resource_version()), policy))
+            .collect();
+        let all: Vec<Arc<Policy>> = objects
+            .iter()
+            .map(|object| match known.get(&(object.uid(), object.resource_version())) {
+                Some(policy) => Arc::clone(policy),
+                None => Arc::new(Policy::new(Arc::clone(object))),
+            })
+            .collect();
+        let index = ResourceIndex::new(all.iter().map(|policy| &policy.constraints));
+        Policies { all, index }
+    }
+
+    /// The policies that may judge writes to a resource, by name.
+    pub(super) fn candidates<'a>(&'a self, resource: &str) -> impl Iterator<Item = &'a Arc<Policy>> {
+        self.index.candidates(resource).iter().filter_map(|position| self.all.get(*position))
+    }
+}
+
+impl Policy {
+    fn new(object: Arc<Object>) -> Self {
+        let spec = object.get("spec").unwrap_or(&Value::Null);
+        let param_kind = spec.get("paramKind").filter(|kind| kind.is_object());
+        Policy {
+            constraints: constraints(spec.get("matchConstraints")),
+            failure_policy: match text(spec, "failurePolicy") {
+                "Ignore" => FailurePolicy::Ignore,
+                _ => FailurePolicy::Fail,
+            },
+            param_kind: param_kind.map(|kind| ParamKind {
+                api_version: text(kind, "apiVersion").to_owned(),
+                kind: text(kind, "kind").to_owned(),
+            }),
+            compiled: OnceLock::new(),
+            object,
+        }
+    }
+
+    /// The name.
+    pub(super) fn name(&self) -> &str {
+        self.object.name()
+    }
+
+    /// The expressions.
+    pub(super) fn compiled(&self) -> &CompiledPolicy {
+        self.compiled.get_or_init(|| CompiledPolicy::new(&self.object))
+    }
+}
+
+impl Bindings {
+    /// Reads all bindings.
+    pub(super) fn new(objects: &[Arc<Object>]) -> Self {
+        let mut by_policy = HashMap::<String, Vec<Binding>>::new();
+        for binding in objects.iter().map(|object| Binding::new(object)) {
+            by_policy.entry(binding.policy.clone()).or_default().push(binding);
+        }
+        Bindings(by_policy)
+    }
+
+    /// The bindings of a policy, by name.
+    pub(super) fn of(&self, policy: &Policy) -> &[Binding] {
+        self.0.get(policy.name()).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Binding {
+    fn new(object: &Object) -> Self {
+        let spec = object.get("spec").unwrap_or(&Value::Null);
+        let actions = spec.get("validationActions").and_then(Value::as_array).into_iter().flatten();
+        Binding {
+            name: object.name().to_owned(),
+            policy: text(spec, "policyName").to_owned(),
+            constraints: constraints(spec.get("matchResources")),
+            param_ref: spec.get("paramRef").filter(|reference| reference.is_object()).map(ParamRef::new),
+            actions: actions.filter_map(|action| action.as_str().map(str::to_owned)).collect(),
+        }
+    }
+}
+
+impl ParamRef {
+    fn new(reference: &Value) -> Self {
+        ParamRef {
+            name: text(reference, "name").to_owned(),
+            namespace: text(reference, "namespace").to_owned(),
+            selector: reference.get("selector").filter(|selector| selector.is_object()).cloned(),
+            denies_without: text(reference, "parameterNotFoundAction") == "Deny",
+        }
+    }
+}
+
+/// Reads match resources. Without rules every resource matches.
+fn constraints(resources: Option<&Value>) -> Constraints {
+    let Some(resources) = resources else { return Constraints::default() };
+    let rules = Constraints::read_rules(resources.get("resourceRules"));
+    Constraints {
+        rules: (!rules.is_empty()).then_some(rules),
+        excluded: Constraints::read_rules(resources.get("excludeResourceRules")),
+        ..Constraints::read(resources)
+    }
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}

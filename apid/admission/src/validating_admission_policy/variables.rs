@@ -1,0 +1,84 @@
+//! Variables of a policy, computed on first access.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded recursion): a variable at the end of a long chain is computed after all variables below it.
+//! INVARIANT (computed once): an evaluation computes a variable at most once, with the cost limit of one expression.
+
+use std::cell::{Cell, RefCell};
+
+use expressions::{Cost, EvalError, LazyFields, Value, limits};
+use kinds::admission_expressions::VARIABLES;
+
+use super::compiled::CompiledPolicy;
+
+/// Values of variables that an evaluation has computed.
+pub(super) struct Variables<'a, 'i> {
+    policy: &'a CompiledPolicy,
+    inputs: &'i [(&'static str, Value<'a>)],
+    computed: RefCell<Vec<Option<Result<Value<'a>, EvalError>>>>,
+    cost: Cell<u64>,
+}
+
+impl<'a, 'i> Variables<'a, 'i> {
+    /// The variables of a policy over the values of all other variables.
+    pub(super) fn new(policy: &'a CompiledPolicy, inputs: &'i [(&'static str, Value<'a>)]) -> Self {
+        let computed = RefCell::new(vec![None; policy.variables.len()]);
+        Variables { policy, inputs, computed, cost: Cell::new(0) }
+    }
+
+    /// Takes the cost of the variables that were computed since the last call.
+    pub(super) fn take_cost(&self) -> u64 {
+        self.cost.take()
+    }
+
+    fn value(&self, position: usize) -> Result<Value<'a>, EvalError> {
+        if let Some(value) = self.known(position) {
+            return value;
+        }
+        for below in self.policy.chain_below(position) {
+            if self.known(below).is_none() {
+                let _ = self.compute(below);
+            }
+        }
+        self.compute(position)
+    }
+
+    fn known(&self, position: usize) -> Option<Result<Value<'a>, EvalError>> {
+        self.computed.borrow().get(position).cloned().flatten()
+    }
+
+    fn compute(&self, position: usize) -> Result<Value<'a>, EvalError> {
+        let policy: &'a CompiledPolicy = self.policy;
+        let Some(variable) = policy.variables.get(position) else {
+            return Err(EvalError::Failed("unknown variable".to_owned()));
+        };
+        let failed = |action: &str, reason: &dyn std::fmt::Display| {
+            EvalError::Failed(format!("composited variable {:?} fails to {action}: {reason}", variable.name))
+        };
+        let value = match &variable.program {
+            Err(detail) => Err(failed("compile", detail)),
+            Ok(program) => {
+                let mut cost = Cost::limit(limits::CALL);
+                let value = program.evaluate_with_lazy(self.inputs, (VARIABLES, self), &mut cost);
+                self.cost.set(self.cost.get().saturating_add(cost.used()));
+                value.map_err(|error| failed("evaluate", &error))
+            }
+        };
+        if let Some(slot) = self.computed.borrow_mut().get_mut(position) {
+            *slot = Some(value.clone());
+        }
+        value
+    }
+}
+
+impl<'a> LazyFields<'a> for Variables<'a, '_> {
+    fn field(&self, name: &str) -> Option<Result<Value<'a>, EvalError>> {
+        let position = self.policy.variable_positions.get(name)?;
+        Some(self.value(*position))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.policy.variable_positions.contains_key(name)
+    }
+}

@@ -1,0 +1,274 @@
+//! Expressions of admission policies and webhooks: their variables, result types and compilation.
+//!
+//! # Contract
+//!
+//! A [`Compiler`] compiles the expressions of one policy, in the order of their fields. [`Compiler::variable`] adds a
+//! variable of the policy, which later expressions read as `variables.<name>`. The validation of written policies, the
+//! type check of their status and the admission plugins use the same compiler with different [`ObjectTypes`].
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded compilation): the environment of an expression declares only the policy variables that the
+//! expression selects. The compilation of all expressions takes time in proportion to their text.
+
+mod object_types;
+mod type_check;
+mod types;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use expressions::{Environment, Field, ObjectType, Parsed, Program, Type};
+
+pub use object_types::object_type;
+pub use type_check::{ExpressionWarning, type_check};
+pub use types::{NAMESPACE_TYPE, REQUEST_TYPE};
+
+/// The new object; null for a deletion.
+pub const OBJECT: &str = "object";
+/// The old object; null for a creation.
+pub const OLD_OBJECT: &str = "oldObject";
+/// The parameter object; null without one.
+pub const PARAMS: &str = "params";
+/// The attributes of the request.
+pub const REQUEST: &str = "request";
+/// The namespace of the request; null for cluster-scoped objects.
+pub const NAMESPACE_OBJECT: &str = "namespaceObject";
+/// Authorization checks for the user of the request.
+pub const AUTHORIZER: &str = "authorizer";
+/// The authorization check of the resource of the request, without its verb.
+pub const REQUEST_RESOURCE: &str = "authorizer.requestResource";
+/// The variables of the policy.
+pub const VARIABLES: &str = "variables";
+
+/// Use of an expression, which determines its variables and its result type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A match condition: a boolean, without the variables of the policy.
+    MatchCondition,
+    /// A validation: a boolean.
+    Validation,
+    /// A message: a string, without the authorizer.
+    Message,
+    /// The value of an audit annotation: a string or null.
+    AuditAnnotation,
+    /// A variable: any type.
+    Variable,
+    /// An expression whose result type is not checked.
+    TypeCheck,
+}
+
+impl Purpose {
+    fn has_variables(self) -> bool {
+        self != Purpose::MatchCondition
+    }
+
+    fn has_authorizer(self) -> bool {
+        self != Purpose::Message
+    }
+
+    /// Checks the type of the result.
+    fn check(self, result: &Type) -> Result<(), String> {
+        let (expected, is_expected) = match self {
+            Purpose::MatchCondition | Purpose::Validation => ("bool", *result == Type::Bool),
+            Purpose::Message => ("string", *result == Type::String),
+            Purpose::AuditAnnotation => {
+                ("one of [string null_type]", matches!(result, Type::String | Type::Null))
+            }
+            Purpose::Variable | Purpose::TypeCheck => return Ok(()),
+        };
+        if is_expected { Ok(()) } else { Err(format!("must evaluate to {expected} but got {result}")) }
+    }
+}
+
+/// Types of the variables that depend on the kind of the object.
+#[derive(Clone, Debug)]
+pub struct ObjectTypes {
+    /// Type of the new and of the old object.
+    pub object: Type,
+    /// Type of the parameter object; None if the policy has no parameters.
+    pub params: Option<Type>,
+}
+
+impl ObjectTypes {
+    /// Dynamic types, for evaluation.
+    pub fn dynamic(has_params: bool) -> Self {
+        ObjectTypes { object: Type::Dyn, params: has_params.then_some(Type::Dyn) }
+    }
+}
+
+/// Compiler of the expressions of one policy or webhook.
+pub struct Compiler<'s> {
+    types: ObjectTypes,
+    /// Whether the policy declares variables.
+    has_variables: bool,
+    /// Types of the compiled variables.
+    variables: HashMap<String, Type>,
+    /// Expressions that may use libraries of later releases.
+    stored: Stored<'s>,
+}
+
+/// Expressions that may use libraries of later releases.
+#[derive(Clone, Debug)]
+enum Stored<'s> {
+    All,
+    Only(BTreeSet<&'s str>),
+}
+
+impl<'s> Compiler<'s> {
+    /// A compiler of stored expressions. `has_variables` is whether the policy declares variables.
+    pub fn of_stored(types: ObjectTypes, has_variables: bool) -> Self {
+        Compiler { types, has_variables, variables: HashMap::new(), stored: Stored::All }
+    }
+
+    /// A compiler of new expressions, and of the expressions `stored` of the stored object.
+    pub fn of_new(types: ObjectTypes, has_variables: bool, stored: BTreeSet<&'s str>) -> Self {
+        Compiler { types, has_variables, variables: HashMap::new(), stored: Stored::Only(stored) }
+    }
+
+    /// Compiles an expression and checks its result type.
+    ///
+    /// # Errors
+    ///
+    /// The detail for the client.
+    pub fn compile(&self, source: &str, purpose: Purpose) -> Result<Program, String> {
+        let failed = |error| format!("compilation failed: {error}");
+        let parsed = Parsed::new(source).map_err(failed)?;
+        let program = self.environment(&parsed, source, purpose).check(&parsed).map_err(failed)?;
+        purpose.check(program.result_type())?;
+        Ok(program)
+    }
+
+    /// Compiles a variable. Later expressions can read the variable if its compilation succeeds.
+    ///
+    /// # Errors
+    ///
+    /// The detail for the client.
+    pub fn variable(&mut self, name: &str, source: &str) -> Result<Program, String> {
+        let program = self.compile(source, Purpose::Variable)?;
+        self.variables.insert(name.to_owned(), program.result_type().clone());
+        Ok(program)
+    }
+
+    fn environment(&self, parsed: &Parsed, source: &str, purpose: Purpose) -> Environment {
+        let is_stored = match &self.stored {
+            Stored::All => true,
+            Stored::Only(stored) => stored.contains(source),
+        };
+        let mut environment = if is_stored { Environment::stored() } else { Environment::new() };
+        environment = environment
+            .variable(OBJECT, self.types.object.clone())
+            .variable(OLD_OBJECT, self.types.object.clone())
+            .variable(REQUEST, REQUEST_TYPE.clone())
+            .variable(NAMESPACE_OBJECT, NAMESPACE_TYPE.clone());
+        if let Some(params) = &self.types.params {
+            environment = environment.variable(PARAMS, params.clone());
+        }
+        if purpose.has_authorizer() {
+            environment = environment
+                .variable(AUTHORIZER, expressions::AUTHORIZER)
+                .variable(REQUEST_RESOURCE, expressions::RESOURCE_CHECK);
+        }
+        if purpose.has_variables() && self.has_variables {
+            environment = environment.variable(VARIABLES, self.selected_variables(parsed));
+        }
+        environment
+    }
+
+    /// The type of `variables` with the fields that an expression selects.
+    fn selected_variables(&self, parsed: &Parsed) -> Type {
+        let field = |name: &str| {
+            let ty = self.variables.get(name)?.clone();
+            Some((name.to_owned(), Field { name: name.to_owned(), ty }))
+        };
+        let fields: BTreeMap<String, Field> =
+            parsed.selected_fields(VARIABLES).into_iter().filter_map(field).collect();
+        Type::Object(Arc::new(ObjectType { name: VARIABLES.to_owned(), fields }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compiler() -> Compiler<'static> {
+        Compiler::of_new(ObjectTypes::dynamic(false), true, BTreeSet::new())
+    }
+
+    fn error(compiler: &Compiler<'_>, source: &str, purpose: Purpose) -> String {
+        compiler.compile(source, purpose).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn result_type_is_that_of_purpose() {
+        let compiler = compiler();
+        for (purpose, source, expected) in [
+            (Purpose::Validation, "object.metadata.name == 'a'", ""),
+            (Purpose::Validation, "object.metadata.name", "must evaluate to bool but got dyn"),
+            (Purpose::MatchCondition, "[1]", "must evaluate to bool but got list(int)"),
+            (Purpose::Message, "'a' + object.metadata.name", ""),
+            (Purpose::Message, "1", "must evaluate to string but got int"),
+            (Purpose::AuditAnnotation, "null", ""),
+            (Purpose::AuditAnnotation, "1", "must evaluate to one of [string null_type] but got int"),
+            (Purpose::Variable, "{'a': 1}", ""),
+        ] {
+            assert_eq!(error(&compiler, source, purpose), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn variable_set_is_that_of_purpose_and_policy() {
+        let without = Compiler::of_new(ObjectTypes::dynamic(false), false, BTreeSet::new());
+        let with = Compiler::of_new(ObjectTypes::dynamic(true), true, BTreeSet::new());
+        for (compiler, purpose, source, undeclared) in [
+            (&without, Purpose::Validation, "variables.a == 1", "variables"),
+            (&with, Purpose::MatchCondition, "variables.a == 1", "variables"),
+            (&without, Purpose::Validation, "params == null", "params"),
+            (&with, Purpose::MatchCondition, "params == null", ""),
+            (&with, Purpose::Message, "authorizer.path('/').check('get').reason()", "authorizer"),
+            (&with, Purpose::Validation, "authorizer.requestResource.check('get').allowed()", ""),
+            (&with, Purpose::Validation, "self.x == 1", "self"),
+            (&with, Purpose::Validation, "namespaceObject.metadata.labels['a'] == request.name", ""),
+        ] {
+            let found = error(compiler, source, purpose);
+            match undeclared {
+                "" => assert_eq!(found, "", "{source}"),
+                name => {
+                    let expected =
+                        format!("compilation failed: ERROR: <input>:1:1: undeclared reference to '{name}'");
+                    assert!(found.starts_with(&expected), "{source}: {found}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn variables_compose_in_order() {
+        let mut compiler = compiler();
+        assert!(
+            compiler.variable("early", "variables.late").is_err(),
+            "a later variable is not declared yet"
+        );
+        compiler.variable("late", "1").unwrap();
+        compiler.variable("text", "string(variables.late) + 'x'").unwrap();
+        assert_eq!(error(&compiler, "variables.text == '1x'", Purpose::Validation), "");
+        let failed = error(&compiler, "variables.late == 'x'", Purpose::Validation);
+        assert!(
+            failed.contains("found no matching overload for '_==_' applied to '(int, string)'"),
+            "{failed}"
+        );
+        let failed = error(&compiler, "variables.early", Purpose::Validation);
+        assert!(failed.contains("<input>:1:10: undefined field 'early'"), "{failed}");
+    }
+
+    #[test]
+    fn request_has_declared_fields_only() {
+        let compiler = compiler();
+        for field in ["nosuch", "uid", "object"] {
+            let failed = error(&compiler, &format!("request.{field} == 'x'"), Purpose::Validation);
+            assert!(failed.contains(&format!("<input>:1:8: undefined field '{field}'")), "{failed}");
+        }
+        let used = "request.userInfo.extra['a'][0] == request.requestSubResource && request.options.dryRun == ['All']";
+        assert_eq!(error(&compiler, used, Purpose::Validation), "");
+    }
+}

@@ -1,0 +1,100 @@
+//! Type check of admission policies: writes the warnings about expressions to the status of each policy.
+//!
+//! # Contract
+//!
+//! The controller checks a policy whose `status.observedGeneration` is not its generation, some time after its last
+//! change. The check does not change the effect of the policy.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+use kinds::admission_expressions::type_check;
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::actor::{Actor, Target};
+use super::reflector::{ObjectEvent, reflect};
+use super::stored;
+use crate::server_state::{Collection, ServerState};
+
+/// Pause between the last change of a policy and its check, so that an edited policy gets one status.
+const DEBOUNCE: Duration = Duration::from_secs(1);
+
+/// Follows policies until the process ends.
+pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
+    let found = stored::of_kind(&server_state, "admissionregistration", "ValidatingAdmissionPolicy");
+    let Ok(policies) = found else { return };
+    let (changes, changed) = mpsc::unbounded_channel();
+    let items = Arc::clone(&policies.items);
+    let actor = Actor::controller(server_state, "validatingadmissionpolicy-status-controller", own_account);
+    let observe = reflect(items, move |event| {
+        if let ObjectEvent::Exists(entry) = event {
+            let _ = changes.send(entry.name().to_owned());
+        }
+    });
+    tokio::join!(observe, check_changed(&actor, &policies, changed));
+}
+
+/// Checks each policy after its last change.
+async fn check_changed(actor: &Actor, policies: &Collection, mut changed: mpsc::UnboundedReceiver<String>) {
+    let mut due: HashMap<String, Instant> = HashMap::new();
+    loop {
+        let next = due.values().min().copied();
+        let at = next.unwrap_or_else(|| Instant::now() + DEBOUNCE);
+        tokio::select! {
+            name = changed.recv() => {
+                let Some(name) = name else { return };
+                due.insert(name, Instant::now() + DEBOUNCE);
+            }
+            () = tokio::time::sleep_until(at), if next.is_some() => {
+                let now = Instant::now();
+                let names: Vec<String> =
+                    due.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone()).collect();
+                for name in names {
+                    due.remove(&name);
+                    let Err(status) = check(actor, policies, &name).await else { continue };
+                    // A change after the read leads to a further check.
+                    if !matches!(status.reason, Reason::NotFound | Reason::Conflict) {
+                        tracing::warn!(policy = name, reason = %status, "type check of an admission policy failed; retrying");
+                        due.insert(name, Instant::now() + DEBOUNCE);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Checks one policy, unless its status is up to date.
+async fn check(actor: &Actor, policies: &Collection, name: &str) -> Result<(), Status> {
+    let (item, _) =
+        policies.items.get(&policies.resource.key("", name)).await.map_err(stored::unavailable)?;
+    let Some(policy) = item.and_then(|item| stored::object(&item)) else { return Ok(()) };
+    if policy.at(&["status", "observedGeneration"]).and_then(Value::as_i64) == Some(policy.generation()) {
+        return Ok(());
+    }
+    let status = status(&policy, actor.server_state());
+    let mut new = policy;
+    new.set("status", status);
+    let target = Target { collection: policies, namespace: "", name, subresource: "status" };
+    actor.update(target, new).await.map(drop)
+}
+
+fn status(policy: &Object, server_state: &ServerState) -> Value {
+    let warnings = type_check(policy, &server_state.registry());
+    let warnings: Vec<Value> = warnings
+        .into_iter()
+        .map(|warning| json!({"fieldRef": warning.field, "warning": warning.warning}))
+        .collect();
+    let mut checking = Map::new();
+    if !warnings.is_empty() {
+        checking.insert("expressionWarnings".to_owned(), warnings.into());
+    }
+    let mut status = policy.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    status.insert("observedGeneration".to_owned(), policy.generation().into());
+    status.insert("typeChecking".to_owned(), Value::Object(checking));
+    Value::Object(status)
+}

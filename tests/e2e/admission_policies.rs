@@ -1,0 +1,325 @@
+//! ValidatingAdmissionPolicy: denials, warnings, audit annotations, parameters, authorization, type checks, freshness.
+//!
+//! `ROUNDS` sets the number of rounds of the freshness test (default 300), `WORKERS` the number of clients (default 4).
+
+use std::fs;
+
+use apimachinery::names::Preset;
+use serde_json::{Value, json};
+
+use super::fresh_policy::env_number;
+use crate::harness::{Client, ControlPlane, Options, eventually};
+
+const MAPS: &str = "/api/v1/namespaces/team/configmaps";
+
+/// Writes policies and bindings of the namespace `team`.
+struct Policies<'p> {
+    plane: &'p ControlPlane,
+    admin: Client,
+}
+
+impl<'p> Policies<'p> {
+    async fn new(plane: &'p ControlPlane) -> Policies<'p> {
+        let admin = plane.admin();
+        let namespace = json!({"metadata": {"name": "team", "labels": {"judged": "yes"}}});
+        admin.post("/api/v1/namespaces", &namespace).await.expect(201);
+        Policies { plane, admin }
+    }
+
+    fn path(&self, resource: &str) -> String {
+        format!("{}/{resource}", self.plane.api("admissionregistration", "v1"))
+    }
+
+    /// Creates a policy on config maps with these further fields, and its binding of the same name.
+    async fn create(&self, name: &str, policy: Value, binding: Value) {
+        let rule = json!({
+            "apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"],
+        });
+        let mut spec = json!({"matchConstraints": {"resourceRules": [rule]}});
+        let mut binding_spec = json!({
+            "policyName": name, "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": {"matchLabels": {"judged": "yes"}}},
+        });
+        for (base, more) in [(&mut spec, policy), (&mut binding_spec, binding)] {
+            for (field, value) in more.as_object().expect("an object") {
+                base[field] = value.clone();
+            }
+        }
+        let object = |spec: Value| json!({"metadata": {"name": name}, "spec": spec});
+        let policies = self.path("validatingadmissionpolicies");
+        let written = self.admin.post(&policies, &object(spec)).await;
+        assert_eq!((written.status, written.header("warning")), (201, ""), "{}", written.text());
+        let bindings = self.path("validatingadmissionpolicybindings");
+        self.admin.post(&bindings, &object(binding_spec)).await.expect(201);
+    }
+
+    async fn delete(&self, name: &str) {
+        for resource in ["validatingadmissionpolicies", "validatingadmissionpolicybindings"] {
+            self.admin.delete(&format!("{}/{name}", self.path(resource))).await.expect(200);
+        }
+    }
+}
+
+fn config_map(name: &str, value: &str) -> Value {
+    json!({"metadata": {"name": name}, "data": {"k": value}})
+}
+
+fn validation(expression: &str) -> Value {
+    json!({"validations": [{"expression": expression}]})
+}
+
+#[tokio::test]
+async fn failed_validation_denies_warns_and_audits() {
+    for preset in [Preset::Svc, Preset::Kubernetes] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let audit = dir.path().join("audit.log");
+        let options = Options { preset, ..Options::default() };
+        let plane = ControlPlane::start(options.flag(&format!("--audit-log-path={}", audit.display()))).await;
+        let policies = Policies::new(&plane).await;
+        let admin = plane.admin();
+        let policy = json!({
+            "variables": [{"name": "value", "expression": "object.data['k']"}],
+            "validations": [{"expression": "request.operation == 'DELETE' || variables.value == 'good'",
+                "messageExpression": "'value is ' + variables.value", "reason": "Forbidden"}],
+            "auditAnnotations": [{"key": "name", "valueExpression": "request.name"}],
+        });
+        policies.create("deny", policy.clone(), json!({})).await;
+        let status = admin.post(MAPS, &config_map("a", "bad")).await.expect(403);
+        let denial = "ValidatingAdmissionPolicy 'deny' with binding 'deny' denied request: value is bad";
+        assert_eq!(status["message"], format!("configmaps \"a\" is forbidden: {denial}"));
+        assert_eq!(status["details"]["causes"], json!([{"message": denial}]));
+        admin.post(MAPS, &config_map("a", "good")).await.expect(201);
+        admin.put(&format!("{MAPS}/a"), &config_map("a", "bad")).await.expect(403);
+        admin.post("/api/v1/namespaces/default/configmaps", &config_map("a", "bad")).await.expect(201);
+        policies.delete("deny").await;
+
+        policies.create("warn", policy, json!({"validationActions": ["Warn", "Audit"]})).await;
+        let written = admin.post(MAPS, &config_map("b", "bad")).await;
+        written.expect(201);
+        let warning =
+            "Validation failed for ValidatingAdmissionPolicy 'warn' with binding 'warn': value is bad";
+        assert!(written.header("warning").contains(warning), "{}", written.header("warning"));
+        let log = fs::read_to_string(&audit).expect("an audit log");
+        let event = log
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .find(|event| event["annotations"]["warn/name"] == "b")
+            .expect("an event with the annotation");
+        let key = plane.names().group_sub_key("validation.policy.admission", "validation_failure");
+        let failure = event["annotations"][&key].as_str().expect("the failed validation");
+        let failure: Value = serde_json::from_str(failure).expect("JSON");
+        assert_eq!(
+            (&failure[0]["message"], &failure[0]["expressionIndex"]),
+            (&json!("value is bad"), &json!(0))
+        );
+    }
+}
+
+#[tokio::test]
+async fn parameters_of_built_in_and_custom_kinds_are_applied() {
+    let plane = ControlPlane::start(Options::kubernetes()).await;
+    let policies = Policies::new(&plane).await;
+    let admin = plane.admin();
+    let definition = json!({
+        "metadata": {"name": "limits.example.com"},
+        "spec": {"group": "example.com", "scope": "Cluster", "names": {"plural": "limits", "kind": "Limit"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "properties": {"size": {"type": "integer"}}}}}]},
+    });
+    let policy = merge(
+        validation("object.data.k.size() <= params.size"),
+        json!({
+            "paramKind": {"apiVersion": "example.com/v1", "kind": "Limit"},
+        }),
+    );
+    let reference = json!({"paramRef": {"name": "one", "parameterNotFoundAction": "Deny"}});
+    policies.create("size", policy, reference).await;
+    let status = admin.post(MAPS, &config_map("a", "x")).await.expect(422);
+    assert!(
+        status["message"].as_str().expect("text").contains("failed to find resource referenced by paramKind")
+    );
+    admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.expect(201);
+    let limits = "/apis/example.com/v1/limits";
+    eventually("the kind is served", || async { (admin.get(limits).await.status == 200).then_some(()) })
+        .await;
+    let status = admin.post(MAPS, &config_map("a", "x")).await.expect(422);
+    assert!(status["message"].as_str().expect("text").contains("no params found for policy binding"));
+    let limit =
+        json!({"apiVersion": "example.com/v1", "kind": "Limit", "metadata": {"name": "one"}, "size": 2});
+    admin.post(limits, &limit).await.expect(201);
+    admin.post(MAPS, &config_map("a", "xx")).await.expect(201);
+    admin.post(MAPS, &config_map("b", "xxx")).await.expect(422);
+    let merge_patch = "application/merge-patch+json";
+    admin.patch(&format!("{limits}/one"), merge_patch, &json!({"size": 3})).await.expect(200);
+    admin.post(MAPS, &config_map("b", "xxx")).await.expect(201);
+    policies.delete("size").await;
+
+    for (name, value) in [("p1", "x"), ("p2", "y")] {
+        let mut param = config_map(name, value);
+        param["metadata"]["labels"] = json!({"param": "yes"});
+        admin.post("/api/v1/namespaces/default/configmaps", &param).await.expect(201);
+    }
+    let policy = merge(
+        validation("object.data.k.contains(params.data.k)"),
+        json!({
+            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        }),
+    );
+    let reference = json!({"paramRef": {"namespace": "default", "parameterNotFoundAction": "Deny",
+        "selector": {"matchLabels": {"param": "yes"}}}});
+    policies.create("labels", policy, reference).await;
+    admin.post(MAPS, &config_map("c", "x")).await.expect(422);
+    admin.post(MAPS, &config_map("c", "xy")).await.expect(201);
+}
+
+fn merge(mut base: Value, more: Value) -> Value {
+    for (field, value) in more.as_object().expect("an object") {
+        base[field] = value.clone();
+    }
+    base
+}
+
+#[tokio::test]
+async fn policy_reads_authorizer_namespace_and_subresources() {
+    let plane = ControlPlane::start(Options::kubernetes()).await;
+    let policies = Policies::new(&plane).await;
+    let (admin, alice) = (plane.admin(), plane.user("alice"));
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/team";
+    let rule = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]});
+    let role = json!({"metadata": {"name": "maker"}, "rules": [rule]});
+    admin.post(&format!("{rbac}/roles"), &role).await.expect(201);
+    let binding = json!({"metadata": {"name": "maker"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "maker"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"}]});
+    admin.post(&format!("{rbac}/rolebindings"), &binding).await.expect(201);
+    for (expression, of_alice) in [
+        ("authorizer.requestResource.check('delete').allowed()", 422),
+        ("authorizer.requestResource.check('create').allowed()", 201),
+        ("authorizer.group('').resource('secrets').namespace(request.namespace).check('get').allowed()", 422),
+        ("namespaceObject.metadata.labels['judged'] == 'yes' && has(object.metadata.uid)", 201),
+        ("request.userInfo.username in ['alice', 'admin'] && request.dryRun", 201),
+    ] {
+        policies.create("p", validation(expression), json!({})).await;
+        let path = format!("{MAPS}?dryRun=All");
+        alice.post(&path, &config_map("a", "x")).await.expect(of_alice);
+        admin.post(&path, &config_map("a", "x")).await.expect(201);
+        policies.delete("p").await;
+    }
+    let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"],
+        "resources": ["deployments/scale"]});
+    let policy = json!({"matchConstraints": {"resourceRules": [rule]}, "validations": [
+        {"expression": "object.kind == 'Scale' && oldObject.kind == 'Scale' && request.subResource == 'scale'"},
+        {"expression": "object.spec.replicas <= 3", "message": "at most 3"},
+    ]});
+    policies.create("scale", policy, json!({})).await;
+    let deployments = "/apis/apps/v1/namespaces/team/deployments";
+    let pod =
+        json!({"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let deployment = json!({"metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"app": "d"}}, "template": pod}});
+    admin.post(deployments, &deployment).await.expect(201);
+    for (replicas, code) in [(4, 422), (3, 200)] {
+        let patch = json!({"spec": {"replicas": replicas}});
+        let path = format!("{deployments}/d/scale");
+        let answer = admin.patch(&path, "application/merge-patch+json", &patch).await;
+        assert_eq!(answer.status, code, "{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn status_shows_type_errors_of_expressions() {
+    let plane = ControlPlane::start(Options::default()).await;
+    let policies = Policies::new(&plane).await;
+    policies.create("typed", validation("object.dat == null"), json!({})).await;
+    let path = format!("{}/typed", policies.path("validatingadmissionpolicies"));
+    let status = eventually("the type check", || async {
+        let policy = policies.admin.get(&path).await.expect(200);
+        (policy["status"]["observedGeneration"] == 1).then(|| policy["status"].clone())
+    })
+    .await;
+    let warning = &status["typeChecking"]["expressionWarnings"][0];
+    assert_eq!(warning["fieldRef"], "spec.validations[0].expression");
+    let text = warning["warning"].as_str().expect("text");
+    assert!(text.starts_with("/v1, Kind=ConfigMap: ") && text.contains("undefined field 'dat'"), "{text}");
+}
+
+/// Changes a policy or its parameter, and writes at once from the same client.
+async fn round(admin: &mut crate::harness::Session, paths: &Paths, is_open: bool) {
+    let value = if is_open { "open" } else { "shut" };
+    let expression = if is_open { "true" } else { "false" };
+    let policy = json!({"spec": {"validations": [{"expression": expression}]}});
+    let param = json!({"data": {"state": value}});
+    for (path, patch, writes) in
+        [(&paths.policy, policy, &paths.by_policy), (&paths.param, param, &paths.by_param)]
+    {
+        let body = patch.to_string();
+        let changed = admin.merge(path, body.as_bytes()).await.expect("a response");
+        assert_eq!(changed.status, 200, "{}", changed.text());
+        let body = config_map("x", "v").to_string();
+        let path = format!("{writes}?dryRun=All");
+        let written = admin.request("POST", &path, body.as_bytes()).await.expect("a response");
+        assert_eq!(
+            written.status,
+            if is_open { 201 } else { 422 },
+            "an old policy judged: {}",
+            written.text()
+        );
+    }
+}
+
+/// Paths of one client of the freshness test.
+struct Paths {
+    policy: String,
+    param: String,
+    by_policy: String,
+    by_param: String,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn write_after_change_is_judged_by_changed_policy_and_parameter() {
+    let plane = ControlPlane::start(Options::kubernetes()).await;
+    let policies = Policies::new(&plane).await;
+    let admin = plane.admin();
+    let workers = env_number("WORKERS", 4);
+    let rounds = env_number("ROUNDS", 300) / workers;
+    let mut tasks = tokio::task::JoinSet::new();
+    for worker in 0..workers {
+        let name = |part: &str| format!("{part}-{worker}");
+        for namespace in [name("policy"), name("param")] {
+            let labels = json!({"case": namespace});
+            let object = json!({"metadata": {"name": namespace, "labels": labels}});
+            admin.post("/api/v1/namespaces", &object).await.expect(201);
+        }
+        let param = json!({"metadata": {"name": name("state")}, "data": {"state": "open"}});
+        admin.post("/api/v1/namespaces/default/configmaps", &param).await.expect(201);
+        let scope =
+            |case: String| json!({"matchResources": {"namespaceSelector": {"matchLabels": {"case": case}}}});
+        policies.create(&name("policy"), validation("true"), scope(name("policy"))).await;
+        let policy = merge(
+            validation("params.data.state == 'open'"),
+            json!({
+                "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            }),
+        );
+        let reference =
+            json!({"name": name("state"), "namespace": "default", "parameterNotFoundAction": "Deny"});
+        let binding = merge(scope(name("param")), json!({"paramRef": reference}));
+        policies.create(&name("param"), policy, binding).await;
+        let paths = Paths {
+            policy: format!("{}/{}", policies.path("validatingadmissionpolicies"), name("policy")),
+            param: format!("/api/v1/namespaces/default/configmaps/{}", name("state")),
+            by_policy: format!("/api/v1/namespaces/{}/configmaps", name("policy")),
+            by_param: format!("/api/v1/namespaces/{}/configmaps", name("param")),
+        };
+        let mut session = admin.connect().await.expect("a connection");
+        tasks.spawn(async move {
+            for i in 0..rounds {
+                round(&mut session, &paths, i % 2 == 1).await;
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no write is judged by an old policy");
+    }
+    println!("{} trials, no write judged by an old policy or parameter", rounds * workers * 2);
+}
