@@ -31,8 +31,10 @@ impl Flag {
     fn state(&self) -> &'static str {
         if self.heading.ends_with("rejected") {
             "rejected"
+        } else if self.heading.starts_with("Flags that are not needed") {
+            "not needed"
         } else if self.heading.ends_with("accepted without an effect") {
-            "no effect"
+            "not implemented"
         } else {
             "implemented"
         }
@@ -64,8 +66,8 @@ fn flag_reference_equals_help_of_both_programs() {
          separate authd reads the\nsection `authd` of the same file with `authd --config FILE`.\n\n\
          ```yaml\napiVersion: config.svc.internal/v1alpha1\nkind: ServerConfiguration\napid:\n  data-dir: /var/lib/apid\n  \
          spawn-authd: true\n  feature-gates: {{WatchList: true}}\nauthd:\n  authorization-mode: [Node, RBAC]\n```\n\n\
-         ## Flags of kube-apiserver 1.33\n\nA flag without an effect is accepted with a log line. A rejected flag is an error at \
-         start.\n\n{}\n\
+         ## Flags of kube-apiserver 1.33\n\napid accepts a flag that is not needed, or not implemented, with a log line. A rejected \
+         flag is not\nimplemented, and ignoring it would be unsafe: apid does not start.\n\n{}\n\
          ## apid\n\n```text\n{}```\n\n## authd\n\nWith `--spawn-authd`, apid passes these flags on, except `--socket`, `--exit-on-stdin-eof` and\n`--generated-key-file`, which it sets itself.\n\n```text\n{}```\n",
         reference_table(&help("apid")),
         help("apid"),
@@ -114,7 +116,7 @@ fn table_of_flags_names_state_and_reason() {
     let table = reference_table(&help("apid"));
     for row in [
         "| `--secure-port` | implemented |",
-        "| `--kubelet-timeout` | no effect | Timeout of kubelets; apid connects to none |",
+        "| `--kubelet-timeout` | not needed | Timeout of kubelets; apid connects to none |",
         "| `--emulated-version` | rejected |",
     ] {
         assert!(table.contains(row), "{row} in\n{table}");

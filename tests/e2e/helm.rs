@@ -76,7 +76,7 @@ async fn helm_installs_upgrades_and_rolls_back_chart_with_definition() {
     client.get("/api/v1/namespaces/shop/secrets/bench-extra").await.expect(200);
 
     // A value that the schema of the definition rejects: the release fails and nothing of it applies.
-    let failed = helm.output(&["upgrade", "bench", &chart, "-n", "shop", "--set", "color=mauve"]);
+    let failed = helm.output(&["upgrade", "bench", &chart, "-n", "shop", "--set", "color=mauve,extra=x"]);
     let errors = String::from_utf8_lossy(&failed.stderr).into_owned();
     assert!(!failed.status.success() && errors.contains("Unsupported value: \"mauve\""), "{errors}");
     assert_eq!(color().await, "green");

@@ -53,7 +53,7 @@ pub enum StartError {
 }
 
 /// The line that a ready server prints.
-#[derive(Debug, serde::Deserialize)]
+#[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ReadyLine {
     kubeconfig: PathBuf,
@@ -63,14 +63,19 @@ struct ReadyLine {
     directory: PathBuf,
 }
 
-/// A running control plane.
-#[derive(Debug)]
+/// A running control plane. `Debug` shows neither the token nor the log.
 pub struct Server {
     process: Child,
     /// The server ends when this pipe closes.
     stdin: Option<ChildStdin>,
     log: Arc<Mutex<Vec<u8>>>,
     ready: ReadyLine,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("url", &self.ready.server).finish_non_exhaustive()
+    }
 }
 
 impl Server {

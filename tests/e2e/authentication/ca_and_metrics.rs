@@ -9,7 +9,8 @@ use crate::harness::{ControlPlane, Options, eventually};
 
 #[tokio::test]
 async fn ca_of_generated_serving_certificate_is_published_by_default() {
-    let plane = ControlPlane::start(Options::default()).await;
+    let options = Options { publishes_root_ca: true, ..Options::default() };
+    let plane = ControlPlane::start(options).await;
     let admin = plane.admin();
     let ca = std::fs::read_to_string(plane.data_dir().join("certs/ca.crt")).expect("the generated CA");
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await.expect(201);

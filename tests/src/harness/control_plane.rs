@@ -28,6 +28,8 @@ pub struct Options {
     pub preset: Preset,
     /// `--authorization-mode`; empty: the flag is omitted.
     pub mode: String,
+    /// Whether the ConfigMap `kube-root-ca.crt` appears in each namespace, as without the harness.
+    pub publishes_root_ca: bool,
     /// Further flags.
     pub flags: Vec<String>,
     /// `--data-dir`, if not below [`ControlPlane::dir`].
@@ -36,7 +38,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { preset: Preset::Svc, mode: "Node,RBAC".to_owned(), flags: Vec::new(), data_dir: None }
+        Options {
+            preset: Preset::Svc,
+            mode: "Node,RBAC".to_owned(),
+            publishes_root_ca: false,
+            flags: Vec::new(),
+            data_dir: None,
+        }
     }
 }
 
@@ -117,6 +125,11 @@ impl ControlPlane {
             .arg("--client-ca-file")
             .arg(self.dir.path().join("client-ca.crt"))
             .args(&self.options.flags);
+        let has_controllers = self.options.flags.iter().any(|flag| flag.starts_with("--controllers"));
+        if !self.options.publishes_root_ca && !has_controllers {
+            // A list without the publisher: tests count ConfigMaps.
+            command.arg("--controllers=*");
+        }
         if !self.options.mode.is_empty() {
             command.args(["--authorization-mode", &self.options.mode]);
         }
