@@ -11,7 +11,7 @@ use admission::{
     Operation, PluginOutput, Reader, Writer,
 };
 use apimachinery::attributes::Attributes as Question;
-use apimachinery::clock::{Clock, SeededRng, SystemClock};
+use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::decision::Decision;
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
@@ -19,6 +19,7 @@ use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use kinds::{CurrentRegistry, Registry};
 use serde_json::json;
+use webhooks::ServiceMap;
 
 /// Number of timed batches; the fastest one counts, because the machine may run other processes.
 const BATCHES: u32 = 200;
@@ -120,11 +121,21 @@ async fn main() {
         .map(|plugin| plugin.name.to_owned())
         .collect();
     let world = Arc::new(World::new());
+    let (clock_of_clients, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
+        (clock.clone(), Arc::new(SeededRng::new(1)));
     let environment = Environment {
+        webhooks: admission::webhook_clients(
+            world.clone(),
+            ServiceMap::default(),
+            &names,
+            &clock_of_clients,
+            &rng,
+        ),
+        webhook_metrics: Arc::default(),
         names: Arc::clone(&names),
         registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
         clock: clock.clone(),
-        rng: Arc::new(SeededRng::new(1)),
+        rng,
         reader: world.clone(),
         writer: world.clone(),
         authorizer: world,
@@ -157,6 +168,7 @@ async fn main() {
                     dry_run: false,
                     options: &options,
                     reinvoked: false,
+                    has_generated_name: false,
                     notes: &notes,
                 };
                 std::hint::black_box(chain.validate(&attributes, Some(&written)).await).expect("allowed");

@@ -14,11 +14,14 @@ use parking_lot::RwLock;
 
 use crate::{MaybeFuture, ObjectKind, Reader};
 
+/// Compiles the objects of a kind; the second argument is the result before the last change.
+type Compile<T> = dyn Fn(&[Arc<Object>], Option<&T>) -> T + Send + Sync;
+
 /// Compiled form `T` of all objects of a kind.
 pub struct CompiledObjects<T> {
     reader: Arc<dyn Reader>,
     kind: ObjectKind,
-    compile: Box<dyn Fn(&[Arc<Object>], Option<&T>) -> T + Send + Sync>,
+    compile: Box<Compile<T>>,
     current: RwLock<Option<(u64, Arc<T>)>>,
 }
 

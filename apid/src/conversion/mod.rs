@@ -63,6 +63,9 @@ pub struct ConversionContext {
     pub client: Arc<dyn ConversionClient>,
 }
 
+/// Converted objects by key and revision.
+type ConvertedItems = Cache<(Arc<str>, Revision), Arc<Item>>;
+
 /// Converter of the objects of a kind between the storage version and one served version.
 pub struct ObjectConverter {
     context: ConversionContext,
@@ -72,8 +75,8 @@ pub struct ObjectConverter {
     /// The kind in its storage version.
     stored: Arc<Resource>,
     decoder: Arc<Decoder>,
-    /// Converted objects by key and revision, created on first use.
-    converted: OnceLock<Cache<(Arc<str>, Revision), Arc<Item>>>,
+    /// Created on first use.
+    converted: OnceLock<ConvertedItems>,
 }
 
 impl ObjectConverter {
@@ -193,7 +196,7 @@ impl ObjectConverter {
         Ok(!self.served.is_other_version() && entry.api_version() == Some(self.stored.api_version()))
     }
 
-    fn cache(&self) -> &Cache<(Arc<str>, Revision), Arc<Item>> {
+    fn cache(&self) -> &ConvertedItems {
         self.converted.get_or_init(|| {
             let weight = |(key, _): &(Arc<str>, Revision), item: &Arc<Item>| {
                 u32::try_from(key.len() + item.value().len() + ITEM_OVERHEAD).unwrap_or(u32::MAX)

@@ -47,7 +47,11 @@ impl FieldValidation {
         }
         let texts = match json {
             Some(json) => in_document_order(json, duplicates, unknown),
-            None => duplicates.iter().map(duplicate_text).chain(unknown.iter().map(unknown_text)).collect(),
+            None => duplicates
+                .iter()
+                .map(|path| duplicate_text(path))
+                .chain(unknown.iter().map(|path| unknown_text(path)))
+                .collect(),
         };
         if self == FieldValidation::Strict && !texts.is_empty() {
             return Err(refuse(format!("strict decoding error: {}", texts.join(", "))));
@@ -56,11 +60,11 @@ impl FieldValidation {
     }
 }
 
-fn duplicate_text(path: &String) -> String {
+fn duplicate_text(path: &str) -> String {
     format!("duplicate field {}", quote(path))
 }
 
-fn unknown_text(path: &String) -> String {
+fn unknown_text(path: &str) -> String {
     format!("unknown field {}", quote(path))
 }
 
@@ -83,7 +87,10 @@ fn in_document_order(json: &[u8], duplicates: &[String], unknown: &[String]) -> 
         }
     }
     // Paths in the names of another preset differ from those of the document.
-    let all = duplicates.into_iter().map(duplicate_text).chain(unknown.iter().map(unknown_text));
+    let all = duplicates
+        .into_iter()
+        .map(|path| duplicate_text(path))
+        .chain(unknown.iter().map(|path| unknown_text(path)));
     for text in all {
         if !texts.contains(&text) {
             texts.push(text);

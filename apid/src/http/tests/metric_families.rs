@@ -89,7 +89,7 @@ async fn use_all(server: &Server) {
 }
 
 async fn scrape(server: &Server, path: &str) -> BTreeMap<String, Family> {
-    families(&String::from_utf8(server.get(path).await.body.to_vec()).unwrap())
+    families(std::str::from_utf8(&server.get(path).await.body).unwrap())
 }
 
 #[tokio::test]
