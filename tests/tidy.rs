@@ -128,6 +128,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
         &[
             &["audit", "auth", "command_line"],
             &["config", "discovery"],
+            &["addresses"],
             &["server_state", "spawn"],
             &["verbs", "background"],
             &["http"],

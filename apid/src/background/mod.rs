@@ -24,6 +24,7 @@ mod publishers;
 mod quota;
 mod reflector;
 mod service_accounts;
+mod service_addresses;
 pub mod start_objects;
 mod stored;
 pub(crate) mod unenforced;
@@ -51,5 +52,6 @@ pub fn start(
     tokio::spawn(namespaces::run(server_state.clone(), own_accounts));
     tokio::spawn(quota::run(server_state.clone(), own_accounts));
     tokio::spawn(service_accounts::run(server_state.clone(), own_accounts));
+    tokio::spawn(service_addresses::run(server_state.clone(), own_accounts));
     tokio::spawn(unenforced::report(server_state.clone()));
 }

@@ -11,7 +11,7 @@ use serving::flags::{boolean, duration};
 use serving::log::Format;
 use serving::metrics::Metrics;
 
-use super::service_range::ServiceRange;
+use super::service_range::{NodePortRange, ServiceRange};
 use super::values::{
     ServiceRanges, byte_size, elements, ip_address, port, request_count, seconds, tree_bytes, verbosity,
     workers,
@@ -80,6 +80,9 @@ pub(super) struct ServingFlags {
     /// IP range of Services, or one range per IP family
     #[arg(long, value_name = "RANGE", default_value_t = ServiceRanges(vec![ServiceRange::DEFAULT]))]
     pub(super) service_cluster_ip_range: ServiceRanges,
+    /// Range of the node ports of Services
+    #[arg(long, value_name = "RANGE", default_value_t = NodePortRange::DEFAULT)]
+    pub(super) service_node_port_range: NodePortRange,
     /// File for the bound port (default: DATA-DIR/apid.port)
     #[arg(long, value_name = "FILE")]
     pub(super) port_file: Option<PathBuf>,

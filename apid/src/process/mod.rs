@@ -35,6 +35,7 @@ use serving::server::ServerOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
+use crate::addresses::ServiceAddresses;
 use crate::audit::AuditLog;
 use crate::auth::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions};
 use crate::background::start_objects::AdvertisedServer;
@@ -99,6 +100,13 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
     let registry = current_registry.get();
     let cache = Arc::new(Cache::new(storage::cache::Limits::default()));
     let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
+    let addresses = Arc::new(ServiceAddresses::new(
+        &registry,
+        Arc::clone(&names),
+        Arc::clone(&rng),
+        &config.service_ranges,
+        config.node_ports,
+    ));
     let admission_writes = Arc::new(AdmissionWrites::default());
     let admission = components::build_admission(
         &config,
@@ -131,7 +139,7 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
     // The store waits for the disk while certificates and the first random bytes use a processor. With an
     // existing store, authd starts meanwhile.
     let (store, tls) = tokio::try_join!(
-        components::open_store(&config, &names, &clock, &revisions, &cache),
+        components::open_store(&config, &names, &clock, (&revisions, &cache, &addresses)),
         components::load_tls(&config, &clock)
     )?;
     if !is_new_store {
@@ -163,6 +171,7 @@ async fn serve(config: Config) -> Result<(), ProcessError> {
         current_registry,
         store: Arc::clone(&store),
         cache,
+        addresses,
         token_key,
         auth: Arc::clone(&auth),
         admission,

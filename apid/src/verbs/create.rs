@@ -80,6 +80,7 @@ pub(super) async fn insert(
         admission.mutate(Some(&mut new), None).await?;
         call.check_escalation(&new, None).await?;
         resource.canonicalize(&mut new, &ctx);
+        let reservation = call.allocate(&mut new, None, options.dry_run)?;
         let errors = call.collection.served.validate_create(&new, &ctx);
         if !errors.is_empty() {
             return Err(Status::invalid(&resource.group_kind, &name, &errors));
@@ -97,7 +98,7 @@ pub(super) async fn insert(
             warnings.extend(resource.kind.strategy().warnings(&new, None, &ctx));
             return Ok(WriteResult { created: true, object: ResponseObject::tree(new), warnings });
         }
-        match call.server_state.store.commit(&key, Op::Create(kinds::entry::encode(&new))).await {
+        match call.commit(&key, Op::Create(kinds::entry::encode(&new)), reservation).await {
             Ok(committed) => {
                 warnings.extend(resource.kind.strategy().warnings(&new, None, &ctx));
                 call.notes.set_reference(&new);

@@ -81,6 +81,7 @@ impl Call<'_> {
             admission.mutate(Some(&mut new), Some(old)).await?;
             self.check_escalation(&new, Some(old)).await?;
             resource.canonicalize(&mut new, &ctx);
+            let reservation = self.allocate(&mut new, Some(old), options.dry_run)?;
             let errors = self.collection.served.validate_update(&new, old, &ctx);
             if !errors.is_empty() {
                 return Err(Status::invalid(&resource.group_kind, self.name, &errors));
@@ -102,7 +103,7 @@ impl Call<'_> {
             }
             let op =
                 if removed { Op::Delete(current.revision) } else { Op::Update(encoded, current.revision) };
-            match self.server_state.store.commit(&key, op).await {
+            match self.commit(&key, op, reservation).await {
                 Ok(committed) => {
                     warnings.extend(strategy.warnings(&new, Some(old), &ctx));
                     let object = if removed {

@@ -22,6 +22,7 @@ mod registered_kind;
 mod request_metrics;
 mod resource_versions;
 mod schema_extensions;
+mod service_addresses;
 mod subresources;
 mod unenforced;
 mod user_limits;
@@ -43,15 +44,17 @@ use serde_json::{Value, json};
 use serving::body::Body;
 use serving::health::Checks;
 use serving::server::ConnectionInfo;
-use storage::Store;
 use storage::cache::Limits;
 use storage::engine::memory::MemoryStore;
+use storage::{Observer, Observers, Store};
 use tokio::sync::watch;
 
 use super::{Api, RequestBody};
+use crate::addresses::ServiceAddresses;
 use crate::audit::AuditLog;
 use crate::auth::Auth;
 use crate::background::AdmissionWrites;
+use crate::config::{NodePortRange, ServiceRange};
 use crate::server_state::{Cache, Health, Parts, ServerState};
 use crate::verbs::{AdmissionBackend, TokenKey};
 
@@ -76,6 +79,8 @@ struct Settings<'a> {
     /// Cache limits.
     limits: Limits,
     request_timeout: Duration,
+    /// Ranges of cluster IP addresses.
+    ranges: &'a [ServiceRange],
 }
 
 impl Default for Settings<'_> {
@@ -87,6 +92,7 @@ impl Default for Settings<'_> {
             kinds: &[],
             limits: Limits::default(),
             request_timeout: MINUTE,
+            ranges: &[ServiceRange::DEFAULT],
         }
     }
 }
@@ -168,6 +174,11 @@ impl Server {
         Server::of_settings(Settings { request_timeout, ..Settings::default() }).await
     }
 
+    /// Like [`Server::start`], with ranges of cluster IP addresses.
+    pub(super) async fn start_with_ranges(preset: Preset, ranges: &[ServiceRange]) -> Self {
+        Server::of_settings(Settings { preset, ranges, ..Settings::default() }).await
+    }
+
     /// Like [`Server::start`], with the names of a preset.
     pub(super) async fn start_with_preset(preset: Preset) -> Self {
         Server::of_settings(Settings { preset, ..Settings::default() }).await
@@ -178,13 +189,21 @@ impl Server {
         audit: AuditLog,
         settings: Settings<'_>,
     ) -> Self {
-        let Settings { preset, gates, rng, kinds, limits, request_timeout } = settings;
+        let Settings { preset, gates, rng, kinds, limits, request_timeout, ranges } = settings;
         let names = Arc::new(Names::new(preset, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
         let current_registry = Arc::new(CurrentRegistry::new(Registry::with(&names, kinds)));
         let registry = current_registry.get();
         let cache = Arc::new(Cache::new(limits));
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(cache.clone()));
+        let addresses = Arc::new(ServiceAddresses::new(
+            &registry,
+            names.clone(),
+            rng.clone(),
+            ranges,
+            NodePortRange { first: 30_000, last: 30_099 },
+        ));
+        let observers = Observers(vec![addresses.clone() as Arc<dyn Observer>, cache.clone()]);
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(observers)));
         cache.attach(&store);
         let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
         let writes = Arc::new(AdmissionWrites::default());
@@ -209,6 +228,7 @@ impl Server {
             current_registry,
             store,
             cache,
+            addresses,
             token_key,
             auth: auth(clock),
             admission,
