@@ -57,7 +57,7 @@ impl ServiceRange {
         self.network.is_ipv4()
     }
 
-    /// Whether the range contains another one completely.
+    /// Whether the range contains a second range completely.
     pub fn contains(&self, other: &ServiceRange) -> bool {
         let ends = |ip: IpAddr| match ip {
             IpAddr::V4(ip) => u128::from(ip.to_bits()),
