@@ -22,7 +22,7 @@ use crate::verbs::deletion::options::DeleteOptions;
 
 /// Maximum time between two repairs.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Pause after a repair, in which changes are collected.
+/// Pause before a repair. It collects changes, and the watch cache takes a change after the allocator.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Message of a ServiceCIDR object whose deletion waits.
 const TERMINATING: &str =
@@ -65,8 +65,8 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
         for status in results.into_iter().filter_map(Result::err) {
             tracing::warn!(reason = %status, "repairing service addresses failed; retrying");
         }
-        tokio::time::sleep(PAUSE).await;
         let _ = tokio::time::timeout(INTERVAL, server_state.addresses.wait_for_change()).await;
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
