@@ -140,6 +140,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
         &[
             &["audit", "auth", "command_line"],
             &["config", "conversion", "discovery"],
+            &["addresses"],
             &["server_state", "spawn"],
             &["verbs", "background"],
             &["http"],

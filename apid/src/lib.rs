@@ -7,6 +7,7 @@
 //! `apimachinery`; `discovery` and `background` stand beside `verbs`. A verb takes an [`auth::Authorized`],
 //! which only [`auth`] can construct.
 
+pub mod addresses;
 pub mod audit;
 pub mod auth;
 pub mod background;

@@ -27,6 +27,7 @@ use serving::health::Checks;
 use storage::Store;
 use tokio::sync::watch;
 
+use crate::addresses::ServiceAddresses;
 use crate::audit::AuditLog;
 use crate::auth::Auth;
 use crate::conversion::{ConversionClient, ConversionContext, ObjectConverter};
@@ -77,6 +78,8 @@ pub struct Parts {
     pub store: Arc<dyn Store>,
     /// The watch cache, attached to the store.
     pub cache: Arc<Cache>,
+    /// The allocator of addresses and node ports of Services; it observes the store.
+    pub addresses: Arc<ServiceAddresses>,
     /// The key that authenticates continue tokens, kept in the store.
     pub token_key: TokenKey,
     /// The client of authd.

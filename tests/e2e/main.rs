@@ -57,6 +57,7 @@ mod process;
 mod rbac;
 mod reviews;
 mod server_behavior;
+mod service_addresses;
 mod storage;
 mod tokens;
 mod unavailable_authd;

@@ -74,12 +74,14 @@ mod storage;
 
 pub use binding_action::BindingAction;
 pub use conversion::Conversion;
+pub use core::complete_service_families;
 pub use kind_ref::{CustomKind, KindRef, SchemaRef, TableRef};
 pub use registry::{CurrentRegistry, Registry, Resource};
 pub use strategy::{DefaultPropagation, Generation, MetadataChecks, NameRule, StatusWrites, Strategy};
 pub use table::{Column, Table};
 pub use translation::Translation;
 pub use unenforced::UnenforcedKind;
+pub use validation::network::parse_ip;
 
 /// Static facts of a built-in kind.
 pub struct Kind {

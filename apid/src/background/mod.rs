@@ -26,6 +26,7 @@ mod publishers;
 mod quota;
 mod reflector;
 mod service_accounts;
+mod service_addresses;
 pub mod start_objects;
 mod stored;
 pub(crate) mod unenforced;
@@ -57,5 +58,6 @@ pub fn start(
     tokio::spawn(policy_types::run(server_state.clone(), own_accounts));
     tokio::spawn(quota::run(server_state.clone(), own_accounts));
     tokio::spawn(service_accounts::run(server_state.clone(), own_accounts));
+    tokio::spawn(service_addresses::run(server_state.clone(), own_accounts));
     tokio::spawn(unenforced::report(server_state.clone()));
 }

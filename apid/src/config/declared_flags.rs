@@ -45,7 +45,6 @@ const FLAGS_WITHOUT_EFFECT: &[(FlagState, &[FlagRow])] = &[
             ("audit-webhook-mode", Value("MODE"), "Mode in which audit events are sent"),
             ("enable-priority-and-fairness", Switch, "Fair queuing of requests"),
             ("goaway-chance", Value("CHANCE"), "Probability that a client is told to reconnect with GOAWAY"),
-            ("service-node-port-range", Value("RANGE"), "Range of Service node ports"),
             ("profiling", Switch, "Profiling over HTTP"),
         ],
     ),

@@ -9,7 +9,7 @@ use clap::{Args, Parser};
 use processflags::{AuthdFlags, SharedFlags};
 use serving::flags::{boolean, duration};
 
-use super::service_range::ServiceRange;
+use super::service_range::{NodePortRange, ServiceRange};
 use super::values::{
     ServiceRanges, byte_size, elements, ip_address, port, request_count, seconds, tree_bytes, workers,
 };
@@ -76,6 +76,9 @@ pub(super) struct ServingFlags {
     /// IP range of Services, or one range per IP family
     #[arg(long, value_name = "RANGE", default_value_t = ServiceRanges(vec![ServiceRange::DEFAULT]))]
     pub(super) service_cluster_ip_range: ServiceRanges,
+    /// Range of the node ports of Services
+    #[arg(long, value_name = "RANGE", default_value_t = NodePortRange::DEFAULT)]
+    pub(super) service_node_port_range: NodePortRange,
     /// File for the bound port (default: DATA-DIR/apid.port)
     #[arg(long, value_name = "FILE")]
     pub(super) port_file: Option<PathBuf>,

@@ -32,7 +32,7 @@ mod values;
 
 pub use published_config::{PublishedConfig, PublishedProxyConfig};
 pub use read::command;
-pub use service_range::{ServiceRange, ServiceRangeError};
+pub use service_range::{NodePortRange, NodePortRangeError, ServiceRange, ServiceRangeError};
 
 /// Exit code for command line errors (`EX_USAGE`).
 pub const EXIT_USAGE: u8 = 64;
@@ -69,6 +69,8 @@ pub struct Config {
     pub advertise_address: Option<IpAddr>,
     /// IP ranges of Services.
     pub service_ranges: Vec<ServiceRange>,
+    /// The range of node ports of Services.
+    pub node_ports: NodePortRange,
     /// File to which apid writes the bound port.
     pub port_file: PathBuf,
     /// Directory for generated certificates.

@@ -143,6 +143,7 @@ impl Reader<'_> {
             secure_port: serving.secure_port,
             advertise_address: serving.advertise_address,
             service_ranges: serving.service_cluster_ip_range.0,
+            node_ports: serving.service_node_port_range,
             tls,
             client_cas: client_cas.into_iter().flatten().collect(),
             hidden_metrics: flags.shared.log.show_hidden_metrics_for_version,

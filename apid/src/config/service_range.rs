@@ -41,6 +41,34 @@ impl ServiceRange {
         }
     }
 
+    /// The network address.
+    pub fn network(&self) -> IpAddr {
+        self.network
+    }
+
+    /// The count of bits of an address below the prefix.
+    pub fn host_bits(&self) -> u32 {
+        let bits = if self.is_ipv4() { 32 } else { 128 };
+        u32::from(bits - self.prefix)
+    }
+
+    /// Whether the range is of IPv4.
+    pub fn is_ipv4(&self) -> bool {
+        self.network.is_ipv4()
+    }
+
+    /// Whether the range contains a second range completely.
+    pub fn contains(&self, other: &ServiceRange) -> bool {
+        let ends = |ip: IpAddr| match ip {
+            IpAddr::V4(ip) => u128::from(ip.to_bits()),
+            IpAddr::V6(ip) => ip.to_bits(),
+        };
+        let differing = ends(self.network) ^ ends(other.network);
+        self.is_ipv4() == other.is_ipv4()
+            && self.prefix <= other.prefix
+            && differing.checked_shr(self.host_bits()).unwrap_or(0) == 0
+    }
+
     /// Parses one range, or one range per IP family separated by a comma.
     ///
     /// # Errors
@@ -90,9 +118,77 @@ impl fmt::Display for ServiceRange {
     }
 }
 
+/// The range of node ports, as in `--service-node-port-range`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodePortRange {
+    /// The first port.
+    pub first: u16,
+    /// The last port.
+    pub last: u16,
+}
+
+impl NodePortRange {
+    /// The default range of node ports.
+    pub const DEFAULT: NodePortRange = NodePortRange { first: 30_000, last: 32_767 };
+}
+
+/// The error of an invalid range of ports.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a port range such as 30000-32767 or 30000+100")]
+pub struct NodePortRangeError(String);
+
+impl FromStr for NodePortRange {
+    type Err = NodePortRangeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let invalid = || NodePortRangeError(text.to_owned());
+        let port = |text: &str| text.trim().parse::<u16>().map_err(|_| invalid());
+        let (first, last) = if let Some((first, last)) = text.split_once('-') {
+            (port(first)?, port(last)?)
+        } else if let Some((first, count)) = text.split_once('+') {
+            let first = port(first)?;
+            (first, first.checked_add(port(count)?).ok_or_else(invalid)?)
+        } else {
+            let only = port(text)?;
+            (only, only)
+        };
+        if first == 0 || last < first {
+            return Err(invalid());
+        }
+        Ok(NodePortRange { first, last })
+    }
+}
+
+impl fmt::Display for NodePortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn node_port_range_parses_both_forms() {
+        let parsed = |text: &str| text.parse::<NodePortRange>().map(|range| range.to_string()).ok();
+        for (text, expected) in [("30000-32767", "30000-32767"), ("30000+10", "30000-30010"), ("7", "7-7")] {
+            assert_eq!(parsed(text).as_deref(), Some(expected), "{text}");
+        }
+        for bad in ["", "0", "2-1", "65530+10", "1-70000", "a-b"] {
+            assert_eq!(parsed(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn range_contains_its_parts_only() {
+        let range = |text: &str| text.parse::<ServiceRange>().unwrap();
+        assert!(range("10.0.0.0/16").contains(&range("10.0.7.0/24")));
+        assert!(range("0.0.0.0/0").contains(&range("10.0.7.0/24")));
+        assert!(!range("10.0.7.0/24").contains(&range("10.0.0.0/16")));
+        assert!(!range("10.1.0.0/16").contains(&range("10.0.7.0/24")));
+        assert!(!range("::/0").contains(&range("10.0.7.0/24")));
+    }
 
     #[test]
     fn service_range_parses_cidr_and_returns_first_address() {

@@ -13,6 +13,7 @@ use storage::engine::fjall::{self, FjallStore};
 use storage::{Observers, Store};
 
 use super::error::ProcessError;
+use crate::addresses::ServiceAddresses;
 use crate::auth::PolicyRevisions;
 use crate::config::{Config, STORE};
 use crate::server_state::Cache;
@@ -43,8 +44,7 @@ pub(super) async fn open_store(
     config: &Config,
     names: &Names,
     clock: &Arc<dyn Clock>,
-    revisions: &Arc<PolicyRevisions>,
-    cache: &Arc<Cache>,
+    (revisions, cache, addresses): (&Arc<PolicyRevisions>, &Arc<Cache>, &Arc<ServiceAddresses>),
 ) -> Result<Arc<dyn Store>, ProcessError> {
     let identity =
         fjall::Identity { preset: names.preset().to_string(), api_domain: names.api_domain().to_owned() };
@@ -57,6 +57,7 @@ pub(super) async fn open_store(
     // advanced the vector.
     let observers = Arc::new(Observers(vec![
         Arc::clone(revisions) as Arc<dyn storage::Observer>,
+        Arc::clone(addresses) as Arc<dyn storage::Observer>,
         Arc::clone(cache) as Arc<dyn storage::Observer>,
     ]));
     let store = tokio::task::spawn_blocking(move || FjallStore::open(options, observers))
@@ -65,6 +66,7 @@ pub(super) async fn open_store(
         .map_err(|error| ProcessError::Store(Box::new(error)))?;
     let store: Arc<dyn Store> = Arc::new(store);
     revisions.start_at(store.revision());
+    addresses.load(&*store).await.map_err(ProcessError::Addresses)?;
     cache.attach(&store);
     Ok(store)
 }

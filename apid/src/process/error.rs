@@ -45,6 +45,9 @@ pub(super) enum ProcessError {
     /// The store cannot keep the key of continue tokens.
     #[error("the store cannot keep the key of continue tokens: {0}")]
     TokenKey(storage::Error),
+    /// The stored services cannot be read.
+    #[error("the addresses of stored services cannot be read: {0}")]
+    Addresses(storage::Error),
     /// The serving certificate cannot be created.
     #[error("{0}")]
     Certificate(#[from] CertError),

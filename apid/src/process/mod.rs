@@ -37,6 +37,7 @@ use serving::server::ServerOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
+use crate::addresses::ServiceAddresses;
 use crate::audit::AuditLog;
 use crate::auth::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions};
 use crate::background::start_objects::AdvertisedServer;
@@ -151,6 +152,13 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let registry = current_registry.get();
     let cache = Arc::new(Cache::new(storage::cache::Limits::default()));
     let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
+    let addresses = Arc::new(ServiceAddresses::new(
+        &registry,
+        Arc::clone(&names),
+        Arc::clone(&rng),
+        &config.service_ranges,
+        config.node_ports,
+    ));
     let admission_writes = Arc::new(AdmissionWrites::default());
     let webhooks =
         admission::webhook_clients(backend.clone(), config.service_map.clone(), &names, &clock, &rng);
@@ -183,7 +191,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let auth = Auth::connect(options, Arc::clone(&revisions), Arc::clone(&clock))
         .map_err(|_| ProcessError::Random)?;
     // Certificates are loaded or made while authd starts and while the store waits for the disk.
-    let open_store = components::open_store(&config, &names, &clock, &revisions, &cache);
+    let open_store = components::open_store(&config, &names, &clock, (&revisions, &cache, &addresses));
     let start = authd.wait_for_start(&auth);
     let store = async {
         if is_new_store {
@@ -223,6 +231,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         current_registry,
         store: Arc::clone(&store),
         cache,
+        addresses,
         token_key,
         auth: Arc::clone(&auth),
         admission,

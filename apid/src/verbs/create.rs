@@ -81,6 +81,7 @@ pub(super) async fn insert(
         }
         call.check_escalation(&new, None).await?;
         resource.canonicalize(&mut new, &ctx);
+        let reservation = call.allocate(&mut new, None, options.dry_run)?;
         let errors = call.collection.served.validate_create(&new, &ctx);
         if !errors.is_empty() {
             return Err(Status::invalid(&resource.group_kind, &name, &errors));
@@ -106,7 +107,7 @@ pub(super) async fn insert(
             return Err(Status::failure(Reason::Unknown, text));
         }
         let encoded = call.encode(&new).await?;
-        match call.server_state.store.commit(&key, Op::Create(encoded)).await {
+        match call.commit(&key, Op::Create(encoded), reservation).await {
             Ok(committed) => {
                 warnings.extend(resource.kind.strategy().warnings(&new, None, &ctx));
                 call.notes.set_reference(&new);

@@ -15,6 +15,7 @@
 //! under its number.
 
 mod admit;
+mod allocation;
 mod binding_like;
 mod continue_token;
 mod create;

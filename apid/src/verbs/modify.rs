@@ -111,6 +111,7 @@ impl Call<'_> {
             }
             self.check_escalation(&new, Some(old)).await?;
             resource.canonicalize(&mut new, &ctx);
+            let reservation = self.allocate(&mut new, Some(old), options.dry_run)?;
             let mut errors = self.collection.served.validate_update(&new, old, &ctx);
             let tolerated = errors.take_tolerated();
             if !errors.is_empty() {
@@ -134,7 +135,7 @@ impl Call<'_> {
             }
             let op =
                 if removed { Op::Delete(current.revision) } else { Op::Update(encoded, current.revision) };
-            match self.server_state.store.commit(&key, op).await {
+            match self.commit(&key, op, reservation).await {
                 Ok(committed) => {
                     warnings.extend(tolerated);
                     warnings.extend(strategy.warnings(&new, Some(old), &ctx));

@@ -28,10 +28,12 @@ mod secret;
 mod service;
 mod service_account;
 mod service_addresses;
+mod service_families;
 mod service_rules;
 mod service_update;
 
 pub(crate) use event::TABLE as EVENTS;
+pub use service_families::complete as complete_service_families;
 
 /// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[

@@ -87,7 +87,7 @@ impl Strategy for Service {
 
     fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
         if let Some(spec) = part(object, "spec") {
-            families(spec);
+            normalize(spec);
         }
     }
 
@@ -96,7 +96,7 @@ impl Strategy for Service {
             if let Some(old) = old.get("spec") {
                 service_update::prepare(spec, old);
             }
-            families(spec);
+            normalize(spec);
         }
     }
 
@@ -121,32 +121,18 @@ impl Strategy for Service {
     }
 }
 
-/// Fills the IP family fields of a service.
-/// A headless service without a selector gets both families, because only the author of its endpoints knows
-/// them.
-fn families(spec: &mut Fields) {
+/// Makes the list of addresses agree with the single address.
+/// Removes the internal traffic policy of a service with an external name.
+fn normalize(spec: &mut Fields) {
     if spec.get("type").is_some_and(|kind| kind == "ExternalName") {
         // The reference removes the policy after its validation, so an invalid policy stays.
         if spec.get("internalTrafficPolicy").is_some_and(|policy| policy == "Cluster" || policy == "Local") {
             spec.remove("internalTrafficPolicy");
         }
-        if let Some(address) = spec.get("clusterIP").filter(|address| address.as_str() != Some("")).cloned() {
-            fill(spec, "clusterIPs", vec![address]);
-        }
-        return;
     }
     if let Some(address) = spec.get("clusterIP").filter(|address| address.as_str() != Some("")).cloned() {
         fill(spec, "clusterIPs", vec![address]);
     }
-    let headless = spec.get("clusterIP").is_some_and(|address| address == "None");
-    let selects = spec.get("selector").and_then(Value::as_object).is_some_and(|labels| !labels.is_empty());
-    let is_single = spec.get("ipFamilyPolicy").is_some_and(|policy| policy == "SingleStack");
-    if headless && !selects && !is_single && !spec.contains_key("ipFamilies") {
-        fill(spec, "ipFamilyPolicy", "RequireDualStack");
-        fill(spec, "ipFamilies", json!(["IPv4", "IPv6"]));
-    }
-    fill(spec, "ipFamilyPolicy", "SingleStack");
-    fill(spec, "ipFamilies", json!(["IPv4"]));
 }
 
 static TABLE: Table = Table {

@@ -107,11 +107,10 @@ pub(super) fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, errors: 
         return;
     }
     let (addresses, old_addresses) = (new.child("clusterIPs"), old.child("clusterIPs"));
-    if let Some(first) = old_addresses.list().first()
-        && addresses.list().first() != Some(first)
-        && let Some(item) = addresses.items().next()
-    {
-        errors.push(item.with_value(addresses.value()).invalid("may not change once set"));
+    for (item, old) in addresses.items().zip(old_addresses.list()) {
+        if item.value() != Some(old) {
+            errors.push(item.with_value(addresses.value()).invalid("may not change once set"));
+        }
     }
     let (policy, old_policy) = (new.child("ipFamilyPolicy"), old.child("ipFamilyPolicy"));
     let count = |spec: &Field<'_, '_>| spec.child("ipFamilies").list().len();

@@ -40,7 +40,7 @@ pub(crate) fn check_port_or_name(field: &Field<'_, '_>, errors: &mut FieldErrors
 }
 
 /// Parses an IP address as kube-apiserver does for existing fields: leading zeros in IPv4 are accepted, zones are not.
-pub(crate) fn parse_ip(text: &str) -> Option<IpAddr> {
+pub fn parse_ip(text: &str) -> Option<IpAddr> {
     if text.contains(':') {
         return text.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
     }

@@ -120,6 +120,9 @@ impl<'a> Probe<'a> {
         self.resource.default(&mut object, &ctx);
         self.resource.prepare_create(&mut object, "probe", &ctx);
         self.resource.canonicalize(&mut object, &ctx);
+        if let Some(errors) = self.complete_families(&mut object, None, "") {
+            return Written::Invalid(errors);
+        }
         let errors = self.resource.validate_create(&object, &ctx);
         if errors.is_empty() { Written::Stored(object) } else { Written::Invalid(errors) }
     }
@@ -133,8 +136,25 @@ impl<'a> Probe<'a> {
         self.resource.default(&mut object, &ctx);
         self.resource.prepare_update(&mut object, old, &ctx);
         self.resource.canonicalize(&mut object, &ctx);
+        if let Some(errors) = self.complete_families(&mut object, Some(old), subresource) {
+            return Written::Invalid(errors);
+        }
         let errors = self.resource.validate_update(&object, old, &ctx);
         if errors.is_empty() { Written::Stored(object) } else { Written::Invalid(errors) }
+    }
+
+    /// Completes the families of a service for the range of the facts. Returns the errors, if any.
+    fn complete_families(
+        &self,
+        object: &mut Object,
+        old: Option<&Object>,
+        subresource: &str,
+    ) -> Option<FieldErrors> {
+        if self.resource.kind.resource() != "services" || !subresource.is_empty() {
+            return None;
+        }
+        let errors = kinds::complete_service_families(object, old, &["IPv4"]);
+        (!errors.is_empty()).then_some(errors)
     }
 
     /// Checks the properties of a creation: defaulting twice equals defaulting once, and a stored object passes its own

@@ -14,7 +14,7 @@
 //! | APIServices of custom resource definitions | restored | restored; see [`definitions`] |
 //! | mandatory flow schemas and priority levels | restored | restored |
 //! | suggested flow schemas and priority levels | restored | restored if unchanged, see [`flow_control`] |
-//! | Service, ServiceCIDR, IPAddress | restored | left unchanged |
+//! | Service, ServiceCIDR | restored | left unchanged |
 //! | Endpoints, EndpointSlice | restored | restored |
 //!
 //! # Invariants

@@ -51,8 +51,7 @@ pub(super) fn all(published: &AdvertisedServer, names: &Names) -> Vec<StartObjec
     let Some(range) = published.ranges.first() else { return Vec::new() };
     let name = names.api_service;
     let own = range.first_address();
-    let mut all =
-        vec![service_cidr(published, names), service(published, own, names), ip_address(own, names)];
+    let mut all = vec![service_cidr(published, names), service(published, own, names)];
     if let Some(address) = published.address {
         let ports = json!([{"name": "https", "port": published.port, "protocol": "TCP"}]);
         let endpoints = json!({
@@ -108,7 +107,13 @@ fn service(published: &AdvertisedServer, own: IpAddr, names: &Names) -> StartObj
 
 fn service_cidr(published: &AdvertisedServer, names: &Names) -> StartObject {
     let ranges: Vec<String> = published.ranges.iter().map(ToString::to_string).collect();
-    let object = json!({"metadata": {"name": names.api_service}, "spec": {"cidrs": ranges}});
+    let object = json!({
+        "metadata": {
+            "name": names.api_service,
+            "finalizers": [format!("{}/service-cidr-finalizer", names.group("networking"))],
+        },
+        "spec": {"cidrs": ranges},
+    });
     let message = format!("{} default Service CIDR is ready", names.api_title());
     StartObject::new("networking", "ServiceCIDR", object).with_condition(Condition {
         kind: "Ready",
@@ -116,20 +121,6 @@ fn service_cidr(published: &AdvertisedServer, names: &Names) -> StartObject {
         reason: "",
         message,
     })
-}
-
-fn ip_address(own: IpAddr, names: &Names) -> StartObject {
-    let object = json!({
-        "metadata": {
-            "name": own,
-            "labels": {
-                names.label_sub_key("ipaddress", "ip-family"): family(own),
-                names.label_sub_key("ipaddress", "managed-by"): names.group("ipallocator"),
-            },
-        },
-        "spec": {"parentRef": {"resource": "services", "namespace": DEFAULT, "name": names.api_service}},
-    });
-    StartObject::new("networking", "IPAddress", object)
 }
 
 #[cfg(test)]

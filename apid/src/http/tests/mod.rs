@@ -25,6 +25,7 @@ mod registered_kind;
 mod request_metrics;
 mod resource_versions;
 mod schema_extensions;
+mod service_addresses;
 mod subresources;
 mod unenforced;
 mod user_limits;
@@ -47,15 +48,17 @@ use serde_json::{Value, json};
 use serving::body::Body;
 use serving::health::Checks;
 use serving::server::ConnectionInfo;
-use storage::Store;
 use storage::cache::Limits;
 use storage::engine::memory::MemoryStore;
+use storage::{Observer, Observers, Store};
 use tokio::sync::watch;
 
 use super::{Api, RequestBody};
+use crate::addresses::ServiceAddresses;
 use crate::audit::AuditLog;
 use crate::auth::Auth;
 use crate::background::AdmissionWrites;
+use crate::config::{NodePortRange, ServiceRange};
 use crate::conversion::ConversionClient;
 use crate::server_state::{Cache, Health, Parts, ServerState};
 use crate::verbs::{AdmissionBackend, TokenKey};
@@ -82,6 +85,8 @@ struct Settings<'a> {
     limits: Limits,
     request_timeout: Duration,
     conversion_client: Arc<dyn ConversionClient>,
+    /// Ranges of cluster IP addresses.
+    ranges: &'a [ServiceRange],
 }
 
 /// A client of conversion webhooks for tests without such webhooks.
@@ -104,6 +109,7 @@ impl Default for Settings<'_> {
             limits: Limits::default(),
             request_timeout: MINUTE,
             conversion_client: Arc::new(NoWebhook),
+            ranges: &[ServiceRange::DEFAULT],
         }
     }
 }
@@ -185,6 +191,11 @@ impl Server {
         Server::of_settings(Settings { request_timeout, ..Settings::default() }).await
     }
 
+    /// Like [`Server::start`], with ranges of cluster IP addresses.
+    pub(super) async fn start_with_ranges(preset: Preset, ranges: &[ServiceRange]) -> Self {
+        Server::of_settings(Settings { preset, ranges, ..Settings::default() }).await
+    }
+
     /// Like [`Server::start`], with the names of a preset.
     pub(super) async fn start_with_preset(preset: Preset) -> Self {
         Server::of_settings(Settings { preset, ..Settings::default() }).await
@@ -200,13 +211,22 @@ impl Server {
         audit: AuditLog,
         settings: Settings<'_>,
     ) -> Self {
-        let Settings { preset, gates, rng, kinds, limits, request_timeout, conversion_client } = settings;
+        let Settings { preset, gates, rng, kinds, limits, request_timeout, conversion_client, ranges } =
+            settings;
         let names = Arc::new(Names::new(preset, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
         let current_registry = Arc::new(CurrentRegistry::new(Registry::with(&names, kinds)));
         let registry = current_registry.get();
         let cache = Arc::new(Cache::new(limits));
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(cache.clone()));
+        let addresses = Arc::new(ServiceAddresses::new(
+            &registry,
+            names.clone(),
+            rng.clone(),
+            ranges,
+            NodePortRange { first: 30_000, last: 30_099 },
+        ));
+        let observers = Observers(vec![addresses.clone() as Arc<dyn Observer>, cache.clone()]);
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(observers)));
         cache.attach(&store);
         let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
         let writes = Arc::new(AdmissionWrites::default());
@@ -235,6 +255,7 @@ impl Server {
             current_registry,
             store,
             cache,
+            addresses,
             token_key,
             auth: auth(clock),
             admission,

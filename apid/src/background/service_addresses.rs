@@ -1,0 +1,164 @@
+//! Repair of IPAddress objects, and the controller of ServiceCIDR objects.
+//!
+//! # Contract
+//!
+//! Each address of a Service has an IPAddress object, and no managed IPAddress object lacks its Service. The
+//! task restores both after a crash and after changes by clients. Each ServiceCIDR object has a finalizer and a
+//! condition `Ready`. The finalizer stays while an address of the object is in no other range.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+
+use super::actor::{Actor, Target};
+use super::condition::{Condition, with_conditions};
+use super::stored;
+use crate::addresses::Owner;
+use crate::server_state::{Collection, ServerState};
+use crate::verbs::deletion::options::DeleteOptions;
+
+/// Maximum time between two repairs.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// Pause before a repair. It collects changes, and the watch cache takes a change after the allocator.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Message of a ServiceCIDR object whose deletion waits.
+const TERMINATING: &str =
+    "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
+
+/// Repairs after each change of a Service, IPAddress or ServiceCIDR until the process ends.
+pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
+    let (Ok(records), Ok(ranges)) = (
+        stored::of_kind(&server_state, "networking", "IPAddress"),
+        stored::of_kind(&server_state, "networking", "ServiceCIDR"),
+    ) else {
+        return;
+    };
+    let repair = Actor::apiserver(server_state.clone());
+    let controller = Actor::controller(server_state.clone(), "service-cidrs-controller", own_account);
+    let mut reported = Vec::new();
+    loop {
+        let differences = server_state.addresses.differences();
+        if differences.shared != reported {
+            for (address, owners) in &differences.shared {
+                tracing::warn!(%address, ?owners, "several services use one address");
+            }
+            reported = differences.shared;
+        }
+        let mut results = Vec::new();
+        for address in differences.stale {
+            results.push(remove_record(&repair, &records, address).await);
+        }
+        for (address, owner) in differences.unrecorded {
+            results.push(add_record(&repair, &records, address, &owner).await);
+        }
+        match stored::objects(&ranges, &ranges.resource.key_prefix).await {
+            Ok(objects) => {
+                for range in &objects {
+                    results.push(reconcile_range(&controller, &ranges, range, &objects).await);
+                }
+            }
+            Err(status) => results.push(Err(status)),
+        }
+        for status in results.into_iter().filter_map(Result::err) {
+            tracing::warn!(reason = %status, "repairing service addresses failed; retrying");
+        }
+        let _ = tokio::time::timeout(INTERVAL, server_state.addresses.wait_for_change()).await;
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Deletes a stale record if it is unchanged.
+async fn remove_record(actor: &Actor, records: &Collection, address: IpAddr) -> Result<(), Status> {
+    let name = address.to_string();
+    let (item, _) = records.items.get(&records.resource.key("", &name)).await.map_err(stored::unavailable)?;
+    let Some(item) = item else { return Ok(()) };
+    if !actor.server_state().addresses.differences().stale.contains(&address) {
+        return Ok(());
+    }
+    let mut options = DeleteOptions::default();
+    options.preconditions.resource_version = Some(item.revision().to_string());
+    let target = Target { collection: records, namespace: "", name: &name, subresource: "" };
+    ignore_races(actor.delete(target, &options).await.map(drop))
+}
+
+async fn add_record(
+    actor: &Actor,
+    records: &Collection,
+    address: IpAddr,
+    owner: &Owner,
+) -> Result<(), Status> {
+    let record = actor.server_state().addresses.record(address, owner);
+    let target = Target { collection: records, namespace: "", name: "", subresource: "" };
+    ignore_races(actor.create(target, record).await.map(drop))
+}
+
+/// Adds the finalizer and the condition, or removes the finalizer of a terminating object.
+async fn reconcile_range(
+    actor: &Actor,
+    ranges: &Collection,
+    range: &Object,
+    all: &[Object],
+) -> Result<(), Status> {
+    let server_state = actor.server_state();
+    let names = &server_state.names;
+    let finalizer = format!("{}/service-cidr-finalizer", names.group("networking"));
+    let target = Target { collection: ranges, namespace: "", name: range.name(), subresource: "" };
+    let has_finalizer = range.finalizers().any(|other| other == finalizer);
+    let mut condition = Condition { kind: "Ready", status_is_true: true, reason: "", message: String::new() };
+    if range.is_terminating() {
+        let others: Vec<Object> = all
+            .iter()
+            .filter(|other| other.name() != range.name() && !other.is_terminating())
+            .cloned()
+            .collect();
+        if !server_state.addresses.is_range_used(range, &others) {
+            return match has_finalizer {
+                true => {
+                    ignore_races(actor.update(target, without_finalizer(range, &finalizer)).await.map(drop))
+                }
+                false => Ok(()),
+            };
+        }
+        condition.status_is_true = false;
+        condition.reason = "Terminating";
+        TERMINATING.clone_into(&mut condition.message);
+    } else {
+        if !has_finalizer {
+            let mut next = range.clone();
+            let finalizers: Vec<String> = range.finalizers().map(str::to_owned).chain([finalizer]).collect();
+            next.set_meta("finalizers", finalizers);
+            return ignore_races(actor.update(target, next).await.map(drop));
+        }
+        // The default object gets its condition with its creation.
+        if range.name() == names.api_service {
+            return Ok(());
+        }
+        condition.message = format!("{} Service CIDR is ready", names.api_title());
+    }
+    let now = apimachinery::time::time(server_state.clock.now());
+    let Some(next) = with_conditions(range, &[condition], &now) else { return Ok(()) };
+    ignore_races(actor.update(Target { subresource: "status", ..target }, next).await.map(drop))
+}
+
+fn without_finalizer(range: &Object, finalizer: &str) -> Object {
+    let mut next = range.clone();
+    let rest: Vec<String> =
+        range.finalizers().filter(|other| *other != finalizer).map(str::to_owned).collect();
+    next.set_meta("finalizers", rest);
+    next
+}
+
+/// Ignores failures after which the next repair sees another state.
+fn ignore_races(result: Result<(), Status>) -> Result<(), Status> {
+    match result {
+        Err(status)
+            if matches!(status.reason, Reason::Conflict | Reason::NotFound | Reason::AlreadyExists) =>
+        {
+            Ok(())
+        }
+        result => result,
+    }
+}
