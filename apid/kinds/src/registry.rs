@@ -296,7 +296,7 @@ impl Resource {
     pub fn validate_create(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         let strategy = self.kind.strategy();
         if let Some(stored) = self.stored.as_ref().filter(|_| !self.is_custom()) {
-            let mut errors = stored.validate_create(object, ctx);
+            let mut errors = strategy.errors_of_version(stored.validate_create(object, ctx));
             errors.extend(strategy.validate(object, ctx));
             return errors;
         }
@@ -315,7 +315,7 @@ impl Resource {
     pub fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         let strategy = self.kind.strategy();
         if let Some(stored) = self.stored.as_ref().filter(|_| !self.is_custom()) {
-            let mut errors = stored.validate_update(new, old, ctx);
+            let mut errors = strategy.errors_of_version(stored.validate_update(new, old, ctx));
             errors.extend(strategy.validate_update(new, old, ctx));
             return errors;
         }

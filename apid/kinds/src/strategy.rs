@@ -181,6 +181,11 @@ pub trait Strategy: Send + Sync {
         FieldErrors::new()
     }
 
+    /// Converts the errors of the storage version to those of this version, for a non-storage version.
+    fn errors_of_version(&self, errors: FieldErrors) -> FieldErrors {
+        errors
+    }
+
     /// Whether [`Strategy::validate`] also checks updates through a subresource.
     /// `""` is the main resource.
     fn revalidates(&self, _subresource: &str) -> bool {

@@ -51,6 +51,7 @@ impl Strategy for Job {
         fill(spec, "backoffLimit", if by_index { i64::from(i32::MAX) } else { 6 });
         fill_text(spec, "completionMode", "NonIndexed");
         fill(spec, "suspend", false);
+        fill(spec, "manualSelector", false);
         let replaced = if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
         fill_text(spec, "podReplacementPolicy", replaced);
         if let Some(policy) = spec.get_mut("podFailurePolicy").and_then(Value::as_object_mut) {
@@ -65,8 +66,11 @@ impl Strategy for Job {
     }
 
     /// Sets the labels again: the template has generated labels, or is that of the stored job.
+    /// The reference does this after validation, so a job does not receive invalid labels.
     fn canonicalize(&self, object: &mut Object, _ctx: &Context<'_>) {
-        label_like_template(object);
+        if job_rules::has_valid_template_labels(object) {
+            label_like_template(object);
+        }
     }
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {

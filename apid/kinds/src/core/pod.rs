@@ -135,7 +135,11 @@ impl Strategy for Pod {
 
     fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
         pods::app_armor::complete_profiles(object, ctx.names);
-        object.set("status", json!({"phase": "Pending", "qosClass": pod_status::qos_class(object)}));
+        let mut status = json!({"phase": "Pending", "qosClass": pod_status::qos_class(object)});
+        if !object.items("spec.schedulingGates").is_empty() {
+            status["conditions"] = json!([pod_status::gated_condition(ctx.clock)]);
+        }
+        object.set("status", status);
     }
 
     /// Computes the QoS class from the requests and limits after admission. The QoS class is immutable.
