@@ -325,6 +325,9 @@ impl Resource {
         let whole = strategy.revalidates(ctx.subresource);
         if checks != MetadataChecks::General {
             errors.extend(metadata::validate_update(new, old));
+            if let Some(standard) = self.own_rules(ctx).standard_finalizers {
+                errors.extend(metadata::validate_standard_finalizers(new, standard));
+            }
         }
         if checks == MetadataChecks::Full && whole {
             errors.extend(metadata::validate(new, self.own_rules(ctx)));
@@ -345,10 +348,12 @@ impl Resource {
     }
 
     fn own_rules(&self, ctx: &Context<'_>) -> metadata::Rules<'static> {
+        let strategy = self.kind.strategy();
+        let standard = metadata::standard_finalizers(ctx.names);
         metadata::Rules {
-            name: self.kind.strategy().name_rule(),
+            name: strategy.name_rule(),
             namespaced: self.kind.namespaced(),
-            standard_finalizers: Some(metadata::standard_finalizers(ctx.names)),
+            standard_finalizers: strategy.restricts_finalizers().then_some(standard),
         }
     }
 }

@@ -83,6 +83,11 @@ pub trait Strategy: Send + Sync {
         MetadataChecks::Full
     }
 
+    /// Whether finalizers without a domain must be standard finalizers.
+    fn restricts_finalizers(&self) -> bool {
+        true
+    }
+
     /// Whether PUT to a missing name creates the object (requirements D-NAME-16).
     fn create_on_update(&self) -> bool {
         false

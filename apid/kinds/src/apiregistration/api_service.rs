@@ -73,6 +73,10 @@ impl Strategy for ApiService {
         MetadataChecks::Changes
     }
 
+    fn restricts_finalizers(&self) -> bool {
+        false
+    }
+
     fn unconditional_update(&self) -> bool {
         false
     }
