@@ -3,6 +3,7 @@
 use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
+use apimachinery::time;
 use base64::Engine as _;
 use serde_json::{Value, json};
 
@@ -42,6 +43,21 @@ impl Strategy for ApiService {
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         if let Some(service) = part(object, "spec.service") {
             fill(service, "port", 443);
+        }
+    }
+
+    /// A new local API service is available.
+    fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
+        if object.find("spec.service").is_none() {
+            let now = time::time(ctx.clock.now());
+            let condition = json!({
+                "type": "Available",
+                "status": "True",
+                "lastTransitionTime": now,
+                "reason": "Local",
+                "message": "Local APIServices are always available",
+            });
+            object.part_mut("status").insert("conditions".to_owned(), json!([condition]));
         }
     }
 

@@ -51,8 +51,8 @@ fn set_template_generation(object: &mut Object, generation: i64) {
 }
 
 impl Strategy for DaemonSet {
-    fn warnings(&self, new: &Object, old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
-        pods::warnings::template(new, old, "spec.template")
+    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        pods::warnings::template(new, old, "spec.template", ctx.names)
     }
 
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {

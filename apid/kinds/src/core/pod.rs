@@ -187,6 +187,10 @@ impl Strategy for Pod {
         pods::validation::pod(object, ctx.names)
     }
 
+    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        if old.is_some() { Vec::new() } else { pods::warnings::pod(new, ctx.names) }
+    }
+
     fn revalidates(&self, subresource: &str) -> bool {
         subresource.is_empty()
     }
