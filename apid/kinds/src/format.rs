@@ -13,15 +13,37 @@ use crate::NameRule;
 
 /// Maximum characters of a port name.
 const PORT_NAME_MAX: usize = 15;
+/// Maximum characters of a subdomain.
+const SUBDOMAIN_MAX: usize = 253;
 /// Maximum characters of a sysctl name.
 const SYSCTL_MAX: usize = 253;
 
+const SUBDOMAIN_WITH_UNDERSCORES: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
 const VARIABLE_NAME: &str =
     "a valid environment variable name must consist only of printable ASCII characters other than '='";
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 const HTTP_HEADER_NAME: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
 /// Message for an invalid sysctl name.
 pub const SYSCTL: &str = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+
+/// Validates an RFC 1123 subdomain whose labels may also contain underscores, also at their beginning.
+pub fn subdomain_with_underscores(text: &str) -> Vec<String> {
+    let is_alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let is_label = |label: &str| {
+        let rest = label.strip_prefix('_').unwrap_or(label);
+        rest.bytes().all(|b| is_alphanumeric(b) || matches!(b, b'-' | b'_'))
+            && rest.bytes().next().is_some_and(is_alphanumeric)
+            && rest.bytes().next_back().is_some_and(is_alphanumeric)
+    };
+    let mut errors = Vec::new();
+    if text.len() > SUBDOMAIN_MAX {
+        errors.push(format!("must be no more than {SUBDOMAIN_MAX} characters"));
+    }
+    if !text.split('.').all(is_label) {
+        errors.push(SUBDOMAIN_WITH_UNDERSCORES.to_owned());
+    }
+    errors
+}
 
 /// Validates an object name under a rule.
 /// With `prefix` the text is a `generateName`, which may end with a dash.

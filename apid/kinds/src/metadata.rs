@@ -288,11 +288,19 @@ fn validate_finalizers(object: &Object, path: &FieldPath, standard: Option<[&str
         errors.push(FieldError::invalid(path, list, &detail));
     }
     if let Some(standard) = standard {
-        for (i, finalizer) in object.finalizers().enumerate() {
-            errors.extend(non_standard_finalizer(finalizer, &path.index(i), standard));
-        }
+        errors.extend(non_standard_finalizers(object, path, standard));
     }
     errors
+}
+
+/// Validates that finalizers without a domain are standard finalizers.
+pub fn validate_standard_finalizers(object: &Object, standard: [&str; 3]) -> FieldErrors {
+    non_standard_finalizers(object, &FieldPath::new("metadata").child("finalizers"), standard)
+}
+
+fn non_standard_finalizers(object: &Object, path: &FieldPath, standard: [&str; 3]) -> FieldErrors {
+    let finalizers = object.finalizers().enumerate();
+    finalizers.filter_map(|(i, name)| non_standard_finalizer(name, &path.index(i), standard)).collect()
 }
 
 fn non_standard_finalizer(name: &str, path: &FieldPath, standard: [&str; 3]) -> Option<FieldError> {

@@ -317,7 +317,7 @@ impl Resource {
     pub fn validate_create(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         let strategy = self.kind.strategy();
         if let Some(stored) = self.stored.as_ref().filter(|_| !self.is_custom()) {
-            let mut errors = stored.validate_create(object, ctx);
+            let mut errors = strategy.errors_of_version(stored.validate_create(object, ctx));
             errors.extend(strategy.validate(object, ctx));
             return errors;
         }
@@ -336,7 +336,7 @@ impl Resource {
     pub fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         let strategy = self.kind.strategy();
         if let Some(stored) = self.stored.as_ref().filter(|_| !self.is_custom()) {
-            let mut errors = stored.validate_update(new, old, ctx);
+            let mut errors = strategy.errors_of_version(stored.validate_update(new, old, ctx));
             errors.extend(strategy.validate_update(new, old, ctx));
             return errors;
         }
@@ -346,6 +346,9 @@ impl Resource {
         let whole = strategy.revalidates(ctx.subresource);
         if checks != MetadataChecks::General {
             errors.extend(metadata::validate_update(new, old));
+            if let Some(standard) = self.own_rules(ctx).standard_finalizers {
+                errors.extend(metadata::validate_standard_finalizers(new, standard));
+            }
         }
         if checks == MetadataChecks::Full && whole {
             errors.extend(metadata::validate(new, self.own_rules(ctx)));
@@ -366,10 +369,12 @@ impl Resource {
     }
 
     fn own_rules(&self, ctx: &Context<'_>) -> metadata::Rules<'static> {
+        let strategy = self.kind.strategy();
+        let standard = metadata::standard_finalizers(ctx.names);
         metadata::Rules {
-            name: self.kind.strategy().name_rule(),
+            name: strategy.name_rule(),
             namespaced: self.kind.namespaced(),
-            standard_finalizers: Some(metadata::standard_finalizers(ctx.names)),
+            standard_finalizers: strategy.restricts_finalizers().then_some(standard),
         }
     }
 }

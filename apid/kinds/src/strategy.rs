@@ -84,6 +84,11 @@ pub trait Strategy: Send + Sync {
         MetadataChecks::Full
     }
 
+    /// Whether finalizers without a domain must be standard finalizers.
+    fn restricts_finalizers(&self) -> bool {
+        true
+    }
+
     /// Whether PUT to a missing name creates the object (requirements D-NAME-16).
     fn create_on_update(&self) -> bool {
         false
@@ -180,6 +185,11 @@ pub trait Strategy: Send + Sync {
     /// [`Strategy::revalidates`] decides whether [`Strategy::validate`] also runs.
     fn validate_update(&self, _new: &Object, _old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         FieldErrors::new()
+    }
+
+    /// Converts the errors of the storage version to those of this version, for a non-storage version.
+    fn errors_of_version(&self, errors: FieldErrors) -> FieldErrors {
+        errors
     }
 
     /// Whether [`Strategy::validate`] also checks updates through a subresource.

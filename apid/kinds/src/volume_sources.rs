@@ -325,6 +325,7 @@ pub(crate) fn flex_volume(source: &Field<'_, '_>, _owner: SourceOwner, errors: &
 pub(crate) fn csi_driver_name(name: &Field<'_, '_>, errors: &mut FieldErrors) {
     if name.text().is_empty() {
         errors.push(name.required(""));
+        return;
     }
     if name.text().len() > DRIVER_NAME_MAX {
         errors.push(FieldError::too_long(&name.path(), DRIVER_NAME_MAX));

@@ -75,7 +75,7 @@ mod tests {
             let band = Band { first: 100, last: 99 + size, reserved: reserved(size + 2, 16, 256, 16) };
             let mut used = BTreeSet::new();
             for _ in 0..2000 {
-                if rng.bits() % 3 == 0 {
+                if rng.bits().is_multiple_of(3) {
                     let index = usize::try_from(rng.bits() % (used.len() as u128 + 1)).unwrap();
                     let released = used.iter().nth(index).copied();
                     released.map(|number: u128| used.remove(&number));

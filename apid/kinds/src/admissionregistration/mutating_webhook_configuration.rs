@@ -54,6 +54,10 @@ impl Strategy for MutatingWebhookConfiguration {
         MetadataChecks::Changes
     }
 
+    fn restricts_finalizers(&self) -> bool {
+        false
+    }
+
     fn generation(&self) -> Generation {
         Generation::Counted(&[])
     }

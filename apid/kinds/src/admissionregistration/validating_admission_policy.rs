@@ -59,6 +59,10 @@ impl Strategy for ValidatingAdmissionPolicy {
         MetadataChecks::Changes
     }
 
+    fn restricts_finalizers(&self) -> bool {
+        false
+    }
+
     fn generation(&self) -> Generation {
         Generation::Counted(&[])
     }

@@ -49,6 +49,10 @@ impl Strategy for ValidatingWebhookConfiguration {
         MetadataChecks::Changes
     }
 
+    fn restricts_finalizers(&self) -> bool {
+        false
+    }
+
     fn generation(&self) -> Generation {
         Generation::Counted(&[])
     }

@@ -40,6 +40,10 @@ impl Strategy for CustomResourceDefinition {
         MetadataChecks::Changes
     }
 
+    fn restricts_finalizers(&self) -> bool {
+        false
+    }
+
     fn generation(&self) -> Generation {
         Generation::Counted(&[])
     }

@@ -3,6 +3,7 @@
 use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
+use apimachinery::time;
 use base64::Engine as _;
 use serde_json::{Value, json};
 
@@ -45,6 +46,21 @@ impl Strategy for ApiService {
         }
     }
 
+    /// A new local API service is available.
+    fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
+        if object.find("spec.service").is_none() {
+            let now = time::time(ctx.clock.now());
+            let condition = json!({
+                "type": "Available",
+                "status": "True",
+                "lastTransitionTime": now,
+                "reason": "Local",
+                "message": "Local APIServices are always available",
+            });
+            object.part_mut("status").insert("conditions".to_owned(), json!([condition]));
+        }
+    }
+
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         validate(object)
     }
@@ -71,6 +87,10 @@ impl Strategy for ApiService {
 
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
+    }
+
+    fn restricts_finalizers(&self) -> bool {
+        false
     }
 
     fn unconditional_update(&self) -> bool {

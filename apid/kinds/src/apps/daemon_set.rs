@@ -13,7 +13,7 @@ use crate::pods::validation;
 use crate::table::cell::{self, PathReader, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
 use crate::table::{AGE, NAME};
-use crate::validation::{Field, number};
+use crate::validation::{Field, internal, number};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
 };
@@ -51,8 +51,8 @@ fn set_template_generation(object: &mut Object, generation: i64) {
 }
 
 impl Strategy for DaemonSet {
-    fn warnings(&self, new: &Object, old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
-        pods::warnings::template(new, old, "spec.template")
+    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        pods::warnings::template(new, old, "spec.template", ctx.names)
     }
 
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
@@ -157,7 +157,18 @@ fn update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
                 _ => {}
             }
         }
-        _ => errors.push(strategy.not_supported(&["RollingUpdate", "OnDelete"])),
+        kind => {
+            let rolling = if rolling.is_present() {
+                internal::render(&[
+                    ("MaxUnavailable", internal::value(rolling.child("maxUnavailable").value())),
+                    ("MaxSurge", internal::value(rolling.child("maxSurge").value())),
+                ])
+            } else {
+                internal::value(None)
+            };
+            let shown = internal::render(&[("Type", internal::text(kind)), ("RollingUpdate", rolling)]);
+            errors.push(internal::not_supported(strategy, &shown, "\"RollingUpdate\", \"OnDelete\""));
+        }
     }
 }
 

@@ -33,8 +33,10 @@ pub(super) const KIND: Kind = Kind {
 struct ReplicaSet;
 
 impl Strategy for ReplicaSet {
-    fn warnings(&self, new: &Object, old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
-        pods::warnings::template(new, old, "spec.template")
+    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        let mut warnings: Vec<String> = pods::warnings::workload_name(new, old).into_iter().collect();
+        warnings.extend(pods::warnings::template(new, old, "spec.template", ctx.names));
+        warnings
     }
 
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
@@ -42,6 +44,10 @@ impl Strategy for ReplicaSet {
             fill(spec, "replicas", 1);
         }
         pods::defaults::template(object, "spec.template");
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, _ctx: &Context<'_>) {
+        pods::drop_terminating_replicas(new, old);
     }
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {

@@ -11,6 +11,7 @@ use crate::pods;
 use crate::table::cell::PathReader;
 use crate::table::workload::{CONTAINERS, IMAGES, containers, replicas};
 use crate::table::{AGE, NAME, age};
+use crate::validation::Field;
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, NameRule, STANDARD_VERBS, Storage, Strategy,
     Subresource, Table,
@@ -35,8 +36,24 @@ pub(super) const KIND: Kind = Kind {
 struct StatefulSet;
 
 impl Strategy for StatefulSet {
-    fn warnings(&self, new: &Object, old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
-        pods::warnings::template(new, old, "spec.template")
+    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        let mut warnings = pods::warnings::template(new, old, "spec.template", ctx.names);
+        if !ctx.subresource.is_empty() {
+            return warnings;
+        }
+        let spec = Field::new(new.get("spec"), "spec");
+        for claim in spec.child("volumeClaimTemplates").items() {
+            // The reference omits `spec` from these paths.
+            let claim_spec = claim.child("spec");
+            pods::warnings::claim_spec(&claim.with_value(claim_spec.value()), &mut warnings);
+        }
+        let limit = spec.child("revisionHistoryLimit");
+        if limit.integer().is_some_and(|limit| limit < 0) {
+            let path = limit.path();
+            let text = "a negative value retains all historical revisions; a value >= 0 is recommended";
+            warnings.push(format!("{path}: {text}"));
+        }
+        warnings
     }
 
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {

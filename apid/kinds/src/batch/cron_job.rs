@@ -36,8 +36,10 @@ pub(super) const KIND: Kind = Kind {
 struct CronJob;
 
 impl Strategy for CronJob {
-    fn warnings(&self, new: &Object, old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
-        pods::warnings::template(new, old, "spec.jobTemplate.spec.template")
+    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        let mut warnings: Vec<String> = pods::warnings::workload_name(new, old).into_iter().collect();
+        warnings.extend(pods::warnings::template(new, old, "spec.jobTemplate.spec.template", ctx.names));
+        warnings
     }
 
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {

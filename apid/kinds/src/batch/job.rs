@@ -35,8 +35,10 @@ pub(super) const KIND: Kind = Kind {
 struct Job;
 
 impl Strategy for Job {
-    fn warnings(&self, new: &Object, old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
-        pods::warnings::template(new, old, "spec.template")
+    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        let mut warnings: Vec<String> = pods::warnings::workload_name(new, old).into_iter().collect();
+        warnings.extend(pods::warnings::template(new, old, "spec.template", ctx.names));
+        warnings
     }
 
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
@@ -51,6 +53,7 @@ impl Strategy for Job {
         fill(spec, "backoffLimit", if by_index { i64::from(i32::MAX) } else { 6 });
         fill_text(spec, "completionMode", "NonIndexed");
         fill(spec, "suspend", false);
+        fill(spec, "manualSelector", false);
         let replaced = if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
         fill_text(spec, "podReplacementPolicy", replaced);
         if let Some(policy) = spec.get_mut("podFailurePolicy").and_then(Value::as_object_mut) {
@@ -65,8 +68,11 @@ impl Strategy for Job {
     }
 
     /// Sets the labels again: the template has generated labels, or is that of the stored job.
+    /// The reference does this after validation, so a job does not receive invalid labels.
     fn canonicalize(&self, object: &mut Object, _ctx: &Context<'_>) {
-        label_like_template(object);
+        if job_rules::has_valid_template_labels(object) {
+            label_like_template(object);
+        }
     }
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {

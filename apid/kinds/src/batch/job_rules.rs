@@ -13,7 +13,7 @@ use crate::defaults::{map_or_insert, part};
 use crate::labels;
 use crate::pods::validation as pods;
 use crate::table::cell::PathReader as _;
-use crate::validation::{Field, number};
+use crate::validation::{Field, number, text};
 
 /// Pod fields that can change while a job is suspended and has not started.
 const MUTABLE_WHILE_SUSPENDED: [&str; 4] = ["nodeSelector", "affinity", "tolerations", "schedulingGates"];
@@ -48,6 +48,13 @@ pub(super) fn generate_selector(job: &mut Object, names: &Names) {
     if let Some(labels) = selected {
         labels.insert(names.label_sub_key("batch", "controller-uid"), json!(uid));
     }
+}
+
+/// Whether the labels of the pod template are valid.
+pub(super) fn has_valid_template_labels(job: &Object) -> bool {
+    let mut errors = FieldErrors::new();
+    text::check_labels(&Field::new(job.find("spec.template.metadata.labels"), "labels"), &mut errors);
+    errors.is_empty()
 }
 
 /// Validates a new job.

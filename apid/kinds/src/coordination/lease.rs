@@ -35,6 +35,10 @@ impl Strategy for Lease {
         MetadataChecks::Changes
     }
 
+    fn restricts_finalizers(&self) -> bool {
+        false
+    }
+
     fn create_on_update(&self) -> bool {
         true
     }

@@ -62,6 +62,12 @@ impl Strategy for Node {
         rules::validate_update(new, old, ctx.names)
     }
 
+    fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        let is_used = ctx.subresource.is_empty() && !new.text("spec.externalID").is_empty();
+        let warning = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
+        if is_used { vec![warning.to_owned()] } else { Vec::new() }
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }

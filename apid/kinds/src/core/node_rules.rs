@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::defaults::{Fields, part};
 use crate::format;
 use crate::table::cell::PathReader as _;
-use crate::validation::{Field, network, resource, text};
+use crate::validation::{Field, internal, network, resource, text};
 
 /// Completes the ranges of pod addresses: `podCIDR` is the first of `podCIDRs`, and the one that counts.
 pub(super) fn normalize_ranges(spec: &mut Fields) {
@@ -93,7 +93,14 @@ fn taints(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         let effect = taint.child("effect");
         text::require_supported(&effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"], errors);
         if !seen.insert((effect.text(), key.text())) {
-            errors.push(taint.duplicate());
+            let shown = internal::render(&[
+                ("Key", internal::text(key.text())),
+                ("Value", internal::text(value.text())),
+                ("Effect", internal::text(effect.text())),
+                ("TimeAdded", internal::value(taint.child("timeAdded").value())),
+            ]);
+            let detail = "taints must be unique by key and effect pair";
+            errors.push(internal::duplicate(&taint, &shown, detail));
         }
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::persistent_volume_rules;
 use crate::defaults::{fill, fill_text, part};
+use crate::pods::warnings;
 use crate::table::cell::{PathReader, UNSET, access_modes};
 use crate::table::{AGE, NAME, age};
 use crate::volume_sources;
@@ -57,6 +58,11 @@ impl Strategy for PersistentVolume {
         if ctx.subresource == "status" {
             record_transition(new, old, ctx);
         }
+    }
+
+    fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        let is_spec_write = ctx.subresource.is_empty();
+        if is_spec_write { warnings::persistent_volume(new, ctx.names) } else { Vec::new() }
     }
 
     fn revalidates(&self, subresource: &str) -> bool {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::persistent_volume_claim_rules;
 use crate::defaults::{fill, fill_text, part};
+use crate::pods;
 use crate::table::cell::{PathReader, UNSET, access_modes};
 use crate::table::{AGE, NAME, age};
 use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
@@ -47,6 +48,11 @@ impl Strategy for PersistentVolumeClaim {
             "status" => drop_status_fields(new),
             _ => normalize(new, Some(old), ctx),
         }
+    }
+
+    fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        let is_spec_write = ctx.subresource.is_empty();
+        if is_spec_write { pods::warnings::claim(new, ctx.names) } else { Vec::new() }
     }
 
     fn revalidates(&self, subresource: &str) -> bool {

@@ -135,7 +135,14 @@ impl Strategy for Pod {
 
     fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
         pods::app_armor::complete_profiles(object, ctx.names);
-        object.set("status", json!({"phase": "Pending", "qosClass": pod_status::qos_class(object)}));
+        let qos_class = pod_status::qos_class(object);
+        let status = if object.items("spec.schedulingGates").is_empty() {
+            json!({"phase": "Pending", "qosClass": qos_class})
+        } else {
+            let conditions = [pod_status::gated_condition(ctx.clock)];
+            json!({"phase": "Pending", "qosClass": qos_class, "conditions": conditions})
+        };
+        object.set("status", status);
     }
 
     /// Computes the QoS class from the requests and limits after admission. The QoS class is immutable.
@@ -181,6 +188,10 @@ impl Strategy for Pod {
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         pods::validation::pod(object, ctx.names)
+    }
+
+    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        if old.is_some() { Vec::new() } else { pods::warnings::pod(new, ctx.names) }
     }
 
     fn revalidates(&self, subresource: &str) -> bool {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use apimachinery::time;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::table::cell::PathReader;
 
@@ -129,6 +130,18 @@ fn termination_reason(status: &Value) -> Option<String> {
         ("", 0) => format!("ExitCode:{}", end.integer("exitCode")),
         ("", signal) => format!("Signal:{signal}"),
         (reason, _) => reason.to_owned(),
+    })
+}
+
+/// Condition of a new pod with scheduling gates.
+pub(super) fn gated_condition(clock: &dyn Clock) -> Value {
+    json!({
+        "type": "PodScheduled",
+        "status": "False",
+        "lastProbeTime": null,
+        "lastTransitionTime": time::time(clock.now()),
+        "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
     })
 }
 

@@ -40,6 +40,10 @@ impl Strategy for PodTemplate {
         pods::defaults::template(object, "template");
     }
 
+    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        pods::warnings::template(new, old, "template", ctx.names)
+    }
+
     fn metadata_checks(&self) -> MetadataChecks {
         MetadataChecks::Changes
     }

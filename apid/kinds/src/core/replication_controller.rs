@@ -55,6 +55,12 @@ impl Strategy for ReplicationController {
         spec(object, ctx.names)
     }
 
+    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        let mut warnings: Vec<String> = pods::warnings::workload_name(new, old).into_iter().collect();
+        warnings.extend(pods::warnings::template(new, old, "spec.template", ctx.names));
+        warnings
+    }
+
     fn revalidates(&self, _subresource: &str) -> bool {
         false
     }

@@ -3,7 +3,7 @@
 //! # Reference
 //!
 //! Requirements D-RM125-11 to -26. This group requires more fields than the core group. Validation errors use
-//! the field names of the core group.
+//! the field names of the core group, except for the reporting controller.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::Names;
@@ -79,6 +79,9 @@ struct Event;
 impl Strategy for Event {
     fn validate(&self, event: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = validate_series(event);
+        if event.text("eventTime").is_empty() {
+            errors.push(FieldError::required(&FieldPath::new("eventTime"), ""));
+        }
         let mut wrong = |field: &str, detail: &str| {
             errors.push(FieldError::invalid(&FieldPath::new(field), "", detail));
         };
@@ -97,10 +100,19 @@ impl Strategy for Event {
         if !(event.text("source.component").is_empty() && event.text("source.host").is_empty()) {
             wrong("source", unset);
         }
-        if event.text("eventTime").is_empty() {
-            errors.push(FieldError::required(&FieldPath::new("eventTime"), ""));
-        }
         errors
+    }
+
+    /// Renames the reporting controller, the only field whose errors have the name of this group.
+    fn errors_of_version(&self, errors: FieldErrors) -> FieldErrors {
+        let rename = |error: &FieldError| {
+            let mut error = error.clone();
+            if error.path.as_str() == "reportingComponent" {
+                error.path = FieldPath::new("reportingController");
+            }
+            error
+        };
+        errors.iter().map(rename).collect()
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {

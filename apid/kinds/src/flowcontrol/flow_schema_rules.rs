@@ -5,7 +5,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::format;
-use crate::validation::{Field, text};
+use crate::validation::{Field, internal, text};
 
 /// Maximum matching precedence.
 const PRECEDENCE_MAX: i64 = 10_000;
@@ -29,8 +29,11 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
         errors.push(precedence.invalid("only the schema named 'exempt' may have matchingPrecedence 1"));
     }
     let method = spec.child("distinguisherMethod");
-    if method.is_present() && !matches!(method.child("type").text(), "ByNamespace" | "ByUser") {
-        errors.push(method.not_supported(&["ByNamespace", "ByUser"]));
+    let kind = method.child("type");
+    if method.is_present() && !matches!(kind.text(), "ByNamespace" | "ByUser") {
+        // The reference shows the method.
+        let shown = internal::render(&[("Type", internal::text(kind.text()))]);
+        errors.push(internal::not_supported(&kind, &shown, "\"ByNamespace\", \"ByUser\""));
     }
     let level = spec.child("priorityLevelConfiguration");
     let level_name = level.child("name");

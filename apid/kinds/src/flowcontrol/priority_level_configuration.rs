@@ -107,11 +107,8 @@ fn validate(object: &Object) -> FieldErrors {
             if limited.is_present() {
                 errors.push(limited.forbidden("must be nil if the type is not Limited"));
             }
-            if exempt.is_present() {
-                shares(&exempt, &mut errors);
-            } else {
-                errors.push(exempt.required("must not be empty if the type is Exempt"));
-            }
+            shares(&exempt, &mut errors);
+            lendable_percent(&exempt, &mut errors);
         }
         "Limited" => {
             if exempt.is_present() {
@@ -120,7 +117,7 @@ fn validate(object: &Object) -> FieldErrors {
             if limited.is_present() {
                 validate_limited(&limited, &mut errors);
             } else {
-                errors.push(limited.required("must not be empty if the type is Limited"));
+                errors.push(limited.required("must not be empty when type is Limited"));
             }
         }
         text => {
@@ -155,16 +152,23 @@ fn shares(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if shares.integer().is_some_and(|shares| shares < 0) {
         errors.push(shares.invalid("must be a non-negative integer"));
     }
+}
+
+fn lendable_percent(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     number::check_range(&field.child("lendablePercent"), 0, 100, errors);
 }
 
 fn validate_limited(limited: &Field<'_, '_>, errors: &mut FieldErrors) {
     shares(limited, errors);
+    limit_response(&limited.child("limitResponse"), errors);
+    lendable_percent(limited, errors);
     let borrowing = limited.child("borrowingLimitPercent");
     if borrowing.integer().is_some_and(|percent| percent < 0) {
         errors.push(borrowing.invalid("if specified, must be a non-negative integer"));
     }
-    let response = limited.child("limitResponse");
+}
+
+fn limit_response(response: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (kind, queuing) = (response.child("type"), response.child("queuing"));
     match kind.text() {
         "Reject" => {

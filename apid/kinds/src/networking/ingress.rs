@@ -57,6 +57,11 @@ impl Strategy for Ingress {
         }
     }
 
+    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        let warning = old.is_none().then(|| ingress_rules::class_annotation_warning(new, ctx)).flatten();
+        warning.into_iter().collect()
+    }
+
     fn table(&self) -> Option<&'static Table> {
         Some(&TABLE)
     }

@@ -3,6 +3,7 @@
 use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::object::Object;
 
+use crate::table::cell::PathReader as _;
 use crate::validation::network::{check_port, parse_ip};
 use crate::validation::{Field, network, text};
 use crate::{Context, format};
@@ -27,6 +28,13 @@ pub(super) fn validate_class_annotation(object: &Object, ctx: &Context<'_>) -> F
         errors.push(annotations.child(&key).invalid_value(class, detail));
     }
     errors
+}
+
+/// Warning about the deprecated annotation for the class.
+pub(super) fn class_annotation_warning(object: &Object, ctx: &Context<'_>) -> Option<String> {
+    let key = ctx.names.label_key("ingress.class");
+    let is_used = object.annotation(&key).is_some() && object.find("spec.ingressClassName").is_none();
+    is_used.then(|| format!("annotation \"{key}\" is deprecated, please use 'spec.ingressClassName' instead"))
 }
 
 /// Validates the spec of an ingress.

@@ -5,3 +5,17 @@ pub(crate) mod defaults;
 mod disabled;
 pub(crate) mod validation;
 pub(crate) mod warnings;
+
+use apimachinery::object::Object;
+
+use crate::defaults::part;
+use crate::table::cell::PathReader as _;
+
+/// Removes the number of terminating pods from a status that did not have it: the feature is off by default.
+pub(crate) fn drop_terminating_replicas(new: &mut Object, old: &Object) {
+    if old.find("status.terminatingReplicas").is_none()
+        && let Some(status) = part(new, "status")
+    {
+        status.remove("terminatingReplicas");
+    }
+}

@@ -1,68 +1,139 @@
 //! Warnings about pod specs.
 //!
+//! # Contract
+//!
+//! [`template`] returns the warnings about a pod template, [`pod`] those about a new pod. An accepted object may have them:
+//! they name deprecated fields, and values that other values hide.
+//!
 //! # Reference
 //!
-//! A list that merges by name may lose the first of two variables with the same name on apply. There is no
-//! warning if the value of the second variable refers to the first: `$(NAME)`.
+//! Texts and their order are those of kube-apiserver 1.33.
 
+mod containers;
+mod scheduling;
+mod volumes;
+
+use std::collections::BTreeSet;
+
+use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 
-use crate::table::cell::PathReader;
+pub(crate) use volumes::{claim, claim_spec, persistent_volume};
 
-/// Warnings about the pod template or pod spec at a path, if it is new or changed.
-pub(crate) fn template(new: &Object, old: Option<&Object>, path: &str) -> Vec<String> {
+use crate::format;
+use crate::table::cell::PathReader as _;
+use crate::validation::Field;
+
+/// Warnings about the pod template at a path, if it is new or changed.
+pub(crate) fn template(new: &Object, old: Option<&Object>, path: &str, names: &Names) -> Vec<String> {
     if old.is_some_and(|old| old.find(path) == new.find(path)) {
         return Vec::new();
     }
-    let spec = format!("{path}.spec");
-    ["initContainers", "containers"]
-        .iter()
-        .flat_map(|list| {
-            let path = format!("{spec}.{list}");
-            let containers = new.items(&path).iter().enumerate();
-            containers
-                .flat_map(|(i, container)| duplicate_variables(container, &format!("{path}[{i}]")))
-                .collect::<Vec<_>>()
-        })
-        .collect()
-}
-
-fn duplicate_variables(container: &Value, path: &str) -> Vec<String> {
-    let env = container.get("env").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let name = |variable: &Value| variable.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let mut seen = std::collections::BTreeSet::new();
+    let template = Field::new(new.find(path), path);
     let mut warnings = Vec::new();
-    for (i, variable) in env.iter().enumerate() {
-        let name = name(variable);
-        let value = variable.get("value").and_then(Value::as_str).unwrap_or_default();
-        if !seen.insert(name.clone()) && !value.contains(&format!("$({name})")) {
-            warnings.push(format!(
-                "{path}.env[{i}]: hides previous definition of {}, which may be dropped when using apply",
-                Value::from(name)
-            ));
-        }
-    }
+    parts(&template.child("metadata"), &template.child("spec"), names, &mut warnings);
     warnings
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
+/// Warnings about a new pod.
+pub(crate) fn pod(pod: &Object, names: &Names) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let name = format::label(pod.name());
+    if !name.is_empty() {
+        warnings.push(format!(
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is \
+             recommended: [{}]",
+            name.join(" ")
+        ));
+    }
+    let metadata = Field::new(pod.get("metadata"), "metadata");
+    parts(&metadata, &Field::new(pod.get("spec"), "spec"), names, &mut warnings);
+    warnings
+}
 
-    #[test]
-    fn duplicate_environment_variable_returns_warning() {
-        let object = |env: Value| {
-            Object::from_value(
-                json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "env": env}]}}}}),
-            )
-            .unwrap()
-        };
-        let twice = object(json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]));
-        let want = r#"spec.template.spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply"#;
-        assert_eq!(template(&twice, None, "spec.template"), [want]);
-        assert_eq!(template(&twice, Some(&twice), "spec.template"), [""; 0]);
-        let made_of = object(json!([{"name": "A", "value": "1"}, {"name": "A", "value": "$(A)2"}]));
-        assert_eq!(template(&made_of, None, "spec.template"), [""; 0]);
+/// Warning about the name of a new workload, which becomes a part of the names of its pods.
+pub(crate) fn workload_name(new: &Object, old: Option<&Object>) -> Option<String> {
+    let messages = format::label(new.name());
+    (old.is_none() && !messages.is_empty()).then(|| {
+        format!(
+            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label \
+             is recommended: [{}]",
+            messages.join(" ")
+        )
+    })
+}
+
+fn parts(metadata: &Field<'_, '_>, spec: &Field<'_, '_>, names: &Names, warnings: &mut Vec<String>) {
+    scheduling::node_labels(spec, names, warnings);
+    annotations(metadata, spec, names, warnings);
+    volumes::deprecated(&spec.child("volumes"), warnings);
+    host_aliases(&spec.child("hostAliases"), warnings);
+    pull_secrets(&spec.child("imagePullSecrets"), warnings);
+    containers::resources_and_variables(spec, warnings);
+    containers::ports(spec, warnings);
+    let seconds = spec.child("terminationGracePeriodSeconds");
+    if seconds.integer().is_some_and(|seconds| seconds < 0) {
+        let path = seconds.path();
+        warnings.push(format!("{path}: must be >= 0; negative values are invalid and will be treated as 1"));
+    }
+    scheduling::null_selectors(spec, warnings);
+    volumes::overlapping_paths(&spec.child("volumes"), warnings);
+}
+
+/// Reports annotations that fields have replaced.
+fn annotations(metadata: &Field<'_, '_>, spec: &Field<'_, '_>, names: &Names, warnings: &mut Vec<String>) {
+    let list = metadata.child("annotations");
+    let mut report = |key: &str, since: &str, field: &str| {
+        let entry = list.entry(key, list.value().and_then(|annotations| annotations.get(key)));
+        if entry.is_present() {
+            warnings.push(format!(
+                "{}: non-functional in {since}+; use the {field:?} field instead",
+                entry.path()
+            ));
+        }
+    };
+    let profile = |owner: &Field<'_, '_>| owner.child("securityContext").child("seccompProfile").is_present();
+    if !profile(spec) {
+        report(&names.label_sub_key("seccomp.security.alpha", "pod"), "v1.27", "seccompProfile");
+    }
+    for list in ["initContainers", "containers"] {
+        for container in spec.child(list).items().filter(|container| !profile(container)) {
+            let name = container.child("name");
+            let key = names.label_sub_key("container.seccomp.security.alpha", name.text());
+            report(&key, "v1.27", "seccompProfile");
+        }
+    }
+    for (sub, name, since, field) in [
+        ("scheduler.alpha", "critical-pod", "v1.16", "priorityClassName"),
+        ("security.alpha", "sysctls", "v1.11", "sysctls"),
+        ("security.alpha", "unsafe-sysctls", "v1.11", "sysctls"),
+    ] {
+        report(&names.label_sub_key(sub, name), since, field);
     }
 }
+
+fn host_aliases(aliases: &Field<'_, '_>, warnings: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    for alias in aliases.items() {
+        let address = alias.child("ip");
+        if !seen.insert(address.text()) {
+            warnings.push(format!("{}: duplicate ip {:?}", address.path(), address.text()));
+        }
+    }
+}
+
+fn pull_secrets(secrets: &Field<'_, '_>, warnings: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    for secret in secrets.items() {
+        let name = secret.child("name");
+        let path = name.path();
+        if name.text().is_empty() {
+            warnings.push(format!("{path}: invalid empty name \"\""));
+        } else if !seen.insert(name.text()) {
+            warnings.push(format!("{path}: duplicate name {}", Value::from(name.text())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

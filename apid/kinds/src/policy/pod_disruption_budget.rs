@@ -9,7 +9,7 @@ use crate::labels;
 use crate::pods::validation::{at_most_all, count_or_percent};
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::validation::{Field, conditions, number, text};
+use crate::validation::{Field, conditions, internal, number, text};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
 };
@@ -71,7 +71,13 @@ impl Strategy for PodDisruptionBudget {
 fn spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (min, max) = (spec.child("minAvailable"), spec.child("maxUnavailable"));
     if min.is_present() && max.is_present() {
-        errors.push(spec.invalid("minAvailable and maxUnavailable cannot be both set"));
+        let shown = internal::render(&[
+            ("MinAvailable", internal::value(min.value())),
+            ("Selector", internal::value(spec.child("selector").value())),
+            ("MaxUnavailable", internal::value(max.value())),
+            ("UnhealthyPodEvictionPolicy", internal::value(spec.child("unhealthyPodEvictionPolicy").value())),
+        ]);
+        errors.push(internal::invalid(spec, &shown, "minAvailable and maxUnavailable cannot be both set"));
     }
     for field in [&min, &max] {
         if field.is_present() {

@@ -58,7 +58,7 @@ impl Strategy for CsiNode {
             if !names.insert(name.text()) {
                 errors.push(name.duplicate_value(name.text()));
             }
-            topology_keys(&driver.child("topologyKeys"), &mut errors);
+            topology_keys(&driver, &mut errors);
         }
         errors
     }
@@ -94,15 +94,19 @@ fn node_id(id: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn topology_keys(keys: &Field<'_, '_>, errors: &mut FieldErrors) {
+/// Validates the topology keys of a driver. The reference reports their errors at the driver.
+fn topology_keys(driver: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
-    for key in keys.items() {
-        // The reference reports these errors without the index.
-        if !seen.insert(key.text()) {
-            errors.push(keys.duplicate_value(key.text()));
+    for key in driver.child("topologyKeys").items() {
+        let key = key.text();
+        if key.is_empty() {
+            errors.push(driver.required(""));
         }
-        for message in format::qualified_name(key.text()) {
-            errors.push(keys.invalid_value(key.text(), &message));
+        if !seen.insert(key) {
+            errors.push(driver.duplicate_value(key));
+        }
+        for message in format::qualified_name(key) {
+            errors.push(driver.invalid_value(key, &message));
         }
     }
 }

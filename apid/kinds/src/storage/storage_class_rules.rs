@@ -23,8 +23,9 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     if provisioner.text().is_empty() {
         errors.push(provisioner.required(""));
     } else {
-        for message in format::qualified_name(&provisioner.text().to_lowercase()) {
-            errors.push(provisioner.invalid(&message));
+        let name = provisioner.text().to_lowercase();
+        for message in format::qualified_name(&name) {
+            errors.push(provisioner.invalid_value(name.as_str(), &message));
         }
     }
     parameters(&Field::new(object.get("parameters"), "parameters"), &mut errors);
@@ -47,7 +48,7 @@ fn parameters(parameters: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut size = 0;
     for (key, value) in parameters.entries() {
         if key.is_empty() {
-            errors.push(parameters.invalid_value(key, "field must not be empty"));
+            errors.push(parameters.invalid_value(key, "field can not be empty."));
         }
         size += key.len() + value.text().len();
     }
@@ -93,18 +94,11 @@ fn topology_term<'v>(expressions: &Field<'v, '_>, errors: &mut FieldErrors) -> T
 /// Validates the changes of an update.
 pub(super) fn validate_update(new: &Object, old: &Object) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    let changed = |name: &str| {
+    for name in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
         let (new, old) = (Field::new(new.get(name), name), Field::new(old.get(name), name));
-        new.value() != old.value()
-    };
-    for name in ["parameters", "provisioner", "reclaimPolicy"] {
-        if changed(name) {
-            errors.push(Field::new(None, name).forbidden(&format!("updates to {name} are forbidden.")));
+        if new.value() != old.value() {
+            errors.push(new.invalid("field is immutable"));
         }
-    }
-    if changed("volumeBindingMode") {
-        let field = Field::new(new.get("volumeBindingMode"), "volumeBindingMode");
-        errors.push(field.invalid("field is immutable"));
     }
     errors
 }

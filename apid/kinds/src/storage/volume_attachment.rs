@@ -11,7 +11,7 @@ use crate::core::persistent_volume_rules::{self, SpecOwner};
 use crate::defaults::part;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::validation::{Field, text};
+use crate::validation::{Field, internal, text};
 use crate::{
     Column, Context, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
     Table,
@@ -87,7 +87,7 @@ impl Strategy for VolumeAttachment {
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         if new.get("spec") != old.get("spec") {
-            errors.push(Field::new(new.get("spec"), "spec").invalid("field is immutable"));
+            errors.push(changed_spec(&Field::new(new.get("spec"), "spec")));
         }
         errors
     }
@@ -101,6 +101,21 @@ impl Strategy for VolumeAttachment {
 const MESSAGE_MAX: usize = 1024;
 /// Maximum bytes of the keys and values of the metadata of an attachment.
 const METADATA_MAX: usize = 256 * 1024;
+
+/// Error for a changed spec. The message shows the internal type of the reference.
+fn changed_spec(spec: &Field<'_, '_>) -> FieldError {
+    let source = spec.child("source");
+    let source = internal::render(&[
+        ("PersistentVolumeName", internal::value(source.child("persistentVolumeName").value())),
+        ("InlineVolumeSpec", internal::value(source.child("inlineVolumeSpec").value())),
+    ]);
+    let shown = internal::render(&[
+        ("Attacher", internal::text(spec.child("attacher").text())),
+        ("Source", source),
+        ("NodeName", internal::text(spec.child("nodeName").text())),
+    ]);
+    internal::invalid(spec, &shown, "field is immutable")
+}
 
 fn source(source: &Field<'_, '_>, errors: &mut FieldErrors) {
     const DETAIL: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";

@@ -13,6 +13,7 @@
 
 pub(crate) mod conditions;
 mod field;
+pub(crate) mod internal;
 pub(crate) mod network;
 pub(crate) mod number;
 pub(crate) mod path;

@@ -22,8 +22,9 @@ pub(crate) fn application_protocol(field: &Field<'_, '_>, errors: &mut FieldErro
 
 /// Reports a number that is no port. Zero is no port.
 pub(crate) fn check_port(field: &Field<'_, '_>, errors: &mut FieldErrors) {
-    if !(1..=65_535).contains(&field.integer().unwrap_or(0)) {
-        errors.push(field.invalid(PORT));
+    let number = field.integer().unwrap_or(0);
+    if !(1..=65_535).contains(&number) {
+        errors.push(field.invalid_value(number, PORT));
     }
 }
 

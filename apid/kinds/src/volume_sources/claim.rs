@@ -37,12 +37,13 @@ fn storage_request(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let resources = spec.child("resources");
     let requests = resources.child("requests");
     let requested = requests.child("storage");
+    // The reference reports both errors without `requests`.
     match requested.text() {
         "" => errors.push(resources.entry("storage", None).required("")),
         amount => {
             if apimachinery::quantity::nanos(amount).is_ok_and(|(nanos, _)| nanos <= 0) {
-                errors
-                    .push(requests.entry("storage", requested.value()).invalid("must be greater than zero"));
+                let entry = resources.entry("storage", requested.value());
+                errors.push(entry.invalid("must be greater than zero"));
             }
         }
     }
@@ -67,8 +68,8 @@ fn data_sources(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     } else {
         "may not be specified when dataSourceRef.namespace is specified"
     };
-    // The reference reports these errors at the spec and shows the path of the source as a structure.
-    errors.push(FieldError::invalid(&spec.path(), source.path().as_str(), detail));
+    // The reference reports these errors at the spec and shows an empty structure.
+    errors.push(spec.invalid_value(serde_json::Map::new(), detail));
 }
 
 fn data_source(source: &Field<'_, '_>, errors: &mut FieldErrors) {

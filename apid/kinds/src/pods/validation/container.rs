@@ -14,7 +14,7 @@ pub(super) fn validate(container: &Field<'_, '_>, facts: &PodFacts<'_>, errors: 
     text::require(&container.child("image"), errors);
     text::require_supported(
         &container.child("terminationMessagePolicy"),
-        &["FallbackToLogsOnError", "File"],
+        &["File", "FallbackToLogsOnError"],
         errors,
     );
     ports(&container.child("ports"), errors);

@@ -44,8 +44,11 @@ pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         )));
     }
     for search in searches.items() {
+        if search.text() == "." {
+            continue;
+        }
         let domain = search.text().strip_suffix('.').unwrap_or(search.text());
-        for message in format::subdomain(domain) {
+        for message in format::subdomain_with_underscores(domain) {
             errors.push(search.invalid_value(domain, &message));
         }
     }

@@ -108,7 +108,7 @@ fn value_source(source: &Field<'_, '_>, value: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// Validates `envFrom`.
+/// Validates `envFrom`. The reference reports a wrong number of references at the list.
 pub(super) fn sources(sources: &Field<'_, '_>, errors: &mut FieldErrors) {
     for source in sources.items() {
         let prefix = source.child("prefix");
@@ -124,10 +124,10 @@ pub(super) fn sources(sources: &Field<'_, '_>, errors: &mut FieldErrors) {
             }
         }
         match count {
-            0 => errors.push(source.invalid_value("", "must specify one of: `configMapRef` or `secretRef`")),
+            0 => errors.push(sources.invalid_value("", "must specify one of: `configMapRef` or `secretRef`")),
             1 => {}
             _ => {
-                errors.push(source.invalid_value("", "may not have more than one field specified at a time"))
+                errors.push(sources.invalid_value("", "may not have more than one field specified at a time"))
             }
         }
     }

@@ -14,6 +14,7 @@ mod container;
 mod container_lists;
 mod dns;
 mod environment;
+mod gated;
 mod mounts;
 mod operating_system;
 mod probe;
@@ -236,16 +237,14 @@ pub(crate) fn tolerations(tolerations: &Field<'_, '_>, errors: &mut FieldErrors)
             }
             "Exists" => {
                 if !value.text().is_empty() {
-                    let shown = toleration.value().cloned().unwrap_or_default();
-                    errors.push(
-                        operator.invalid_value(shown, "value must be empty when `operator` is 'Exists'"),
-                    );
+                    let detail = "value must be empty when `operator` is 'Exists'";
+                    errors.push(operator.invalid_value(value.text(), detail));
                 }
             }
             _ => errors.push(operator.not_supported(&["Equal", "Exists"])),
         }
         if !effect.text().is_empty() {
-            text::require_supported(&effect, &["NoExecute", "NoSchedule", "PreferNoSchedule"], errors);
+            text::require_supported(&effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"], errors);
         }
     }
 }

@@ -29,21 +29,24 @@ pub(super) fn mounts(container: &Field<'_, '_>, volumes: &BTreeMap<&str, &Value>
             errors.push(mount_path.invalid("must not already exist as a path in volumeDevices"));
         }
         // The reference reports errors of these fields without the index.
+        let indexed = mount;
         let mount = mounts.with_value(mount.value());
-        sub_path(&mount, errors);
+        sub_path(&mount, &indexed, errors);
         propagation(&mount, container, errors);
         recursive_read_only(&mount, errors);
     }
 }
 
-fn sub_path(mount: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn sub_path(mount: &Field<'_, '_>, indexed: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (fixed, expanded) = (mount.child("subPath"), mount.child("subPathExpr"));
     if !fixed.text().is_empty() {
         path::check_local_descending(&fixed, errors);
     }
     if !expanded.text().is_empty() {
         if !fixed.text().is_empty() {
-            errors.push(expanded.invalid("subPathExpr and subPath are mutually exclusive"));
+            // Unlike other errors of paths, this error has the index.
+            errors
+                .push(indexed.child("subPathExpr").invalid("subPathExpr and subPath are mutually exclusive"));
         }
         path::check_local_descending(&expanded, errors);
     }

@@ -46,7 +46,8 @@ fn host_network(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         for port in container.child("ports").items() {
             let (number, host) = (port.child("containerPort"), port.child("hostPort"));
             if number.integer() != Some(host.integer().unwrap_or(0)) {
-                errors.push(number.invalid("must match `hostPort` when `hostNetwork` is true"));
+                let detail = "must match `containerPort` when `hostNetwork` is true";
+                errors.push(host.invalid_value(host.integer().unwrap_or(0), detail));
             }
         }
     }

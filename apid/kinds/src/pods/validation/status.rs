@@ -23,6 +23,10 @@ pub(crate) fn status(new: &Object, old: &Object) -> FieldErrors {
             &mut errors,
         );
     }
+    let class = new_status.child("qosClass");
+    if class.text() != old_status.child("qosClass").text() {
+        errors.push(class.invalid_value(class.text(), "field is immutable"));
+    }
     addresses(&new_status, "podIP", "podIPs", &mut errors);
     addresses(&new_status, "hostIP", "hostIPs", &mut errors);
     terminated_containers(new, &new_status, &old_status, &mut errors);

@@ -1,20 +1,21 @@
 //! Topology spread constraints.
 
-use std::collections::BTreeSet;
-
 use apimachinery::field::{FieldError, FieldErrors};
 
 use super::label_selector;
 use crate::format;
+use crate::table::cell::PathReader as _;
 use crate::validation::{Field, text};
 
 /// Validates the topology spread constraints of a pod.
 pub(super) fn validate(constraints: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let mut seen = BTreeSet::new();
+    let mut rest = constraints.list().iter();
     for constraint in constraints.items() {
+        rest.next();
         let skew = constraint.child("maxSkew");
-        if skew.integer().unwrap_or(0) <= 0 {
-            errors.push(skew.invalid("must be greater than zero"));
+        let number = skew.integer().unwrap_or(0);
+        if number <= 0 {
+            errors.push(skew.invalid_value(number, "must be greater than zero"));
         }
         let key = constraint.child("topologyKey");
         if key.text().is_empty() {
@@ -28,7 +29,11 @@ pub(super) fn validate(constraints: &Field<'_, '_>, errors: &mut FieldErrors) {
                 &["DoNotSchedule", "ScheduleAnyway"],
             ));
         }
-        if !seen.insert((key.text(), action.text())) {
+        // The reference reports a constraint that a later one repeats.
+        let is_repeated = rest.clone().any(|later| {
+            later.text("topologyKey") == key.text() && later.text("whenUnsatisfiable") == action.text()
+        });
+        if is_repeated {
             let pair = constraint.child("{topologyKey, whenUnsatisfiable}");
             let shown = format!("{{{}, {}}}", key.text(), action.text());
             errors.push(FieldError::duplicate(&pair.path(), shown));
@@ -36,7 +41,7 @@ pub(super) fn validate(constraints: &Field<'_, '_>, errors: &mut FieldErrors) {
         let domains = constraint.child("minDomains");
         if let Some(number) = domains.integer() {
             if number <= 0 {
-                errors.push(domains.invalid("must be greater than 0"));
+                errors.push(domains.invalid("must be greater than zero"));
             }
             if action.text() != "DoNotSchedule" {
                 let detail = format!(

@@ -6,6 +6,7 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Object, Value};
 use serde_json::json;
 
+use super::gated;
 use crate::table::cell::PathReader;
 
 /// Validates an update of a pod.
@@ -62,7 +63,11 @@ pub(crate) fn update(new: &Object, old: &Object) -> FieldErrors {
     if !errors.is_empty() {
         return errors;
     }
-    if rest(new) != rest(old) {
+    let mut comparable = rest(new);
+    if !old.items("spec.schedulingGates").is_empty() {
+        gated::update(&mut comparable, &rest(old), &mut errors);
+    }
+    if comparable != rest(old) {
         let detail = "pod updates may not change fields other than `spec.containers[*].image`,\
             `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
             tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";

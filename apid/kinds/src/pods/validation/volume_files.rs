@@ -93,13 +93,12 @@ pub(super) fn projected(volume: &Field<'_, '_>, _owner: SourceOwner, errors: &mu
                 continue;
             }
             count += 1;
-            // The reference reports errors of a token at the path of the volume.
-            let reported = if name == "serviceAccountToken" {
-                volume.with_value(projection.value())
-            } else {
-                projection
-            };
-            rule(&reported, errors);
+            rule(&projection, errors);
+            if name == "serviceAccountToken" {
+                // The reference reports errors of the file at the path of the volume.
+                token_file(&volume.with_value(projection.value()), errors);
+                continue;
+            }
             unique_paths(volume, name, &projection, &mut paths, errors);
         }
         if count > 1 {
@@ -121,11 +120,6 @@ fn unique_paths(
             errors.push(volume.invalid_value(shown, "conflicting duplicate paths"));
         }
     };
-    if name == "serviceAccountToken" {
-        let path = projection.child("path").text();
-        check(path, path);
-        return;
-    }
     for item in projection.child("items").items() {
         let path = item.child("path").text();
         let owner = projection.child("name").text();
@@ -148,6 +142,9 @@ fn token_projection(projection: &Field<'_, '_>, errors: &mut FieldErrors) {
             errors.push(seconds.invalid("may not specify a duration larger than 2^32 seconds"));
         }
     }
+}
+
+fn token_file(projection: &Field<'_, '_>, errors: &mut FieldErrors) {
     let file = projection.child("path");
     if file.text().is_empty() {
         errors.push(file.required(""));

@@ -122,8 +122,9 @@ pub(crate) fn status_counts(
     }
     for (name, bound, described) in bounds {
         let count = status.child(name);
-        if count.integer().unwrap_or(0) > status.child(bound).integer().unwrap_or(0) {
-            errors.push(count.invalid(&format!("cannot be greater than {described}")));
+        let number = count.integer().unwrap_or(0);
+        if number > status.child(bound).integer().unwrap_or(0) {
+            errors.push(count.invalid_value(number, &format!("cannot be greater than {described}")));
         }
     }
 }

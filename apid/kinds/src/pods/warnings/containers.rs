@@ -1,0 +1,112 @@
+//! Warnings about the containers of pods: fractional amounts, hidden variables and overlapping ports.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use apimachinery::object::Value;
+use apimachinery::quantity;
+
+use crate::validation::Field;
+
+/// Lists of containers, in the order of the reference.
+const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+
+/// A port with its path.
+struct Port<'v> {
+    path: String,
+    host_ip: &'v str,
+    host_port: i64,
+}
+
+/// Reports fractional amounts of bytes, and variables that later variables hide.
+pub(super) fn resources_and_variables(spec: &Field<'_, '_>, warnings: &mut Vec<String>) {
+    for list in LISTS {
+        for container in spec.child(list).items() {
+            let resources = container.child("resources");
+            for kind in ["limits", "requests"] {
+                for name in ["ephemeral-storage", "memory"] {
+                    fractional_bytes(&resources.child(kind), name, warnings);
+                }
+            }
+            hidden_variables(&container.child("env"), warnings);
+        }
+    }
+}
+
+/// Reports an amount of bytes that is not whole. The reference counts at most 2^63 - 1 thousandths.
+pub(super) fn fractional_bytes(amounts: &Field<'_, '_>, name: &str, warnings: &mut Vec<String>) {
+    const NANOS_OF_THOUSANDTH: i128 = 1_000_000;
+    let amount = amounts.entry(name, amounts.value().and_then(|amounts| amounts.get(name)));
+    let Ok((nanos, _)) = quantity::nanos(amount.text()) else { return };
+    let thousandths = (nanos / NANOS_OF_THOUSANDTH).min(i128::from(i64::MAX));
+    if thousandths % 1000 != 0 {
+        let (path, text) = (amount.path(), amount.text());
+        warnings.push(format!("{path}: fractional byte value \"{text}\" is invalid, must be an integer"));
+    }
+}
+
+/// Reports variables with the name of an earlier variable, unless the value refers to it: `$(NAME)`.
+fn hidden_variables(variables: &Field<'_, '_>, warnings: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    for variable in variables.items() {
+        let name = variable.child("name").text();
+        let refers = variable.child("value").text().contains(&format!("$({name})"));
+        if !seen.insert(name) && !refers {
+            warnings.push(format!(
+                "{}: hides previous definition of {}, which may be dropped when using apply",
+                variable.path(),
+                Value::from(name)
+            ));
+        }
+    }
+}
+
+/// Reports ports that conflict with ports of the same or of earlier containers.
+pub(super) fn ports(spec: &Field<'_, '_>, warnings: &mut Vec<String>) {
+    let mut seen: BTreeMap<(i64, &str), Vec<Port<'_>>> = BTreeMap::new();
+    let mut names: BTreeMap<&str, String> = BTreeMap::new();
+    for list in LISTS {
+        for container in spec.child(list).items() {
+            let is_long_running = list == "containers" || container.child("restartPolicy").text() == "Always";
+            for port in container.child("ports").items() {
+                let path = port.path().to_string();
+                overlapping_ports(&port, &path, &mut seen, warnings);
+                let name = port.child("name").text();
+                if name.is_empty() || !is_long_running {
+                    continue;
+                }
+                if let Some(first) = names.get(name) {
+                    warnings.push(format!(
+                        "{path}: duplicate port name {name:?} with {first}, services and probes that select ports by name \
+                         will use {first}"
+                    ));
+                } else {
+                    names.insert(name, path);
+                }
+            }
+        }
+    }
+}
+
+fn overlapping_ports<'v>(
+    port: &Field<'v, '_>,
+    path: &str,
+    seen: &mut BTreeMap<(i64, &'v str), Vec<Port<'v>>>,
+    warnings: &mut Vec<String>,
+) {
+    let number = port.child("containerPort").integer().unwrap_or(0);
+    let (host_ip, host_port) = (port.child("hostIP").text(), port.child("hostPort").integer().unwrap_or(0));
+    let others = seen.entry((number, port.child("protocol").text())).or_default();
+    for other in others.iter() {
+        let conflict = if host_ip == other.host_ip && host_port == other.host_port {
+            "duplicate"
+        } else if host_port == 0 || other.host_port == 0 {
+            "overlapping"
+        } else if host_port == other.host_port && host_ip.is_empty() != other.host_ip.is_empty() {
+            "dangerously ambiguous"
+        } else {
+            continue;
+        };
+        warnings.push(format!("{path}: {conflict} port definition with {}", other.path));
+    }
+    others.push(Port { path: path.to_owned(), host_ip, host_port });
+}

@@ -1,0 +1,83 @@
+//! Tests of warnings about pod specs.
+
+use apimachinery::names::Preset;
+use serde_json::json;
+
+use super::*;
+
+fn warnings_of(spec: Value) -> Vec<String> {
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
+    pod(&Object::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap(), &names)
+}
+
+#[test]
+fn duplicate_environment_variable_returns_warning() {
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
+    let object = |env: Value| {
+        Object::from_value(
+            json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "env": env}]}}}}),
+        )
+        .unwrap()
+    };
+    let twice = object(json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]));
+    let want = r#"spec.template.spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply"#;
+    assert_eq!(template(&twice, None, "spec.template", &names), [want]);
+    assert_eq!(template(&twice, Some(&twice), "spec.template", &names), [""; 0]);
+    let made_of = object(json!([{"name": "A", "value": "1"}, {"name": "A", "value": "$(A)2"}]));
+    assert_eq!(template(&made_of, None, "spec.template", &names), [""; 0]);
+}
+
+#[test]
+fn conflicting_ports_return_warnings() {
+    let ports = json!([
+        {"containerPort": 80, "protocol": "TCP"},
+        {"containerPort": 80, "protocol": "TCP", "hostPort": 8080},
+        {"containerPort": 80, "protocol": "TCP", "hostPort": 8080, "hostIP": "10.0.0.1"},
+        {"containerPort": 80, "protocol": "UDP"},
+    ]);
+    assert_eq!(
+        warnings_of(json!({"containers": [{"name": "c", "ports": ports}]})),
+        [
+            "spec.containers[0].ports[1]: overlapping port definition with spec.containers[0].ports[0]",
+            "spec.containers[0].ports[2]: overlapping port definition with spec.containers[0].ports[0]",
+            "spec.containers[0].ports[2]: dangerously ambiguous port definition with spec.containers[0].ports[1]",
+        ]
+    );
+}
+
+#[test]
+fn fractional_bytes_return_warning() {
+    let limits = json!({"memory": "1500m", "ephemeral-storage": "9999999999999999999999", "cpu": "500m"});
+    assert_eq!(
+        warnings_of(json!({"containers": [{"name": "c", "resources": {"limits": limits}}]})),
+        [
+            "spec.containers[0].resources.limits[ephemeral-storage]: fractional byte value \"9999999999999999999999\" is \
+             invalid, must be an integer",
+            "spec.containers[0].resources.limits[memory]: fractional byte value \"1500m\" is invalid, must be an integer",
+        ]
+    );
+}
+
+#[test]
+fn deprecated_labels_and_sources_return_warnings() {
+    assert_eq!(
+        warnings_of(json!({
+            "nodeSelector": {"beta.kubernetes.io/os": "linux"},
+            "topologySpreadConstraints": [{"topologyKey": "failure-domain.beta.kubernetes.io/zone"}],
+            "volumes": [
+                {"name": "v", "storageos": {}},
+                {"name": "w", "configMap": {"name": "m", "items": [{"path": "a/b"}, {"path": "a"}]}},
+                {"name": "x", "projected": {"sources": [{}]}},
+            ],
+        })),
+        [
+            "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead",
+            "spec.topologySpreadConstraints[0].topologyKey: failure-domain.beta.kubernetes.io/zone is deprecated since \
+             v1.17; use \"topology.kubernetes.io/zone\" instead",
+            "spec.volumes[0].storageOS: deprecated in v1.22, non-functional in v1.25+",
+            "spec.topologySpreadConstraints[0].labelSelector: a null labelSelector results in matching no pod",
+            "volume \"w\" (ConfigMap \"m\"): overlapping paths: \"a/b\" with \"a\"",
+            "volume \"x\" (Projected) has no sources provided",
+        ]
+    );
+}
