@@ -397,7 +397,7 @@ async fn events_v1_validation_requires_more_fields() {
         ("type", json!("Foo"), "type"),
         ("action", Value::Null, "action"),
         ("reason", Value::Null, "reason"),
-        ("reportingController", Value::Null, "reportingComponent"),
+        ("reportingController", Value::Null, "reportingController"),
         ("reportingInstance", Value::Null, "reportingInstance"),
         ("eventTime", Value::Null, "eventTime"),
         ("series", json!({"count": 1, "lastObservedTime": "2024-05-06T07:08:10.000000Z"}), "series.count"),
