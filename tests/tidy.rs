@@ -151,11 +151,11 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
     (
         "authd/src",
         &[
-            &["command_line", "config_error", "metrics", "rules", "single_flight_cache", "tokens"],
+            &["config_error", "metrics", "rules", "single_flight_cache", "tokens"],
             &["mirror", "webhook"],
             &["authn", "authz", "controllers"],
             &["active_config", "config"],
-            &["reload", "review"],
+            &["command_line", "reload", "review"],
             &["check", "grpc", "monitoring"],
         ],
     ),

@@ -86,6 +86,7 @@ fn default_chain_has_plugins_of_release_1_33() {
             "CertificateSubjectRestriction",
             "DefaultIngressClass",
             "MutatingAdmissionWebhook",
+            "ValidatingAdmissionPolicy",
             "ValidatingAdmissionWebhook",
             "ResourceQuota",
         ]

@@ -52,7 +52,7 @@ const CACHE_BYTES: u64 = 16 << 20;
 /// Bytes of a cached object beside its value.
 const ITEM_OVERHEAD: usize = 512;
 
-/// What all converters share.
+/// The context that all converters share.
 #[derive(Clone)]
 pub struct ConversionContext {
     /// The names of the preset.

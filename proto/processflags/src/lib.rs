@@ -12,12 +12,12 @@
 //! it accepts each argument that apid passes on.
 
 mod authd;
+mod both_processes;
 mod passed_on;
-mod shared;
 
 pub use authd::{
     AuthdFlags, AuthenticationFlags, AuthorizationFlags, AuthorizationWebhookFlags, ControllerFlags,
     OidcFlags, ServiceAccountFlags, TokenWebhookFlags,
 };
+pub use both_processes::{CertificateFlags, LogFlags, NamesFlags, ProxyFlags, SharedFlags};
 pub use passed_on::{given_arguments, given_names, is_flag_of_authd};
-pub use shared::{CertificateFlags, LogFlags, NamesFlags, ProxyFlags, SharedFlags};

@@ -82,7 +82,7 @@ fn definition_gives_resource_for_each_served_and_the_storage_version() {
 }
 
 #[test]
-fn object_changes_only_its_api_version_between_versions() {
+fn object_keeps_its_served_version_in_conform() {
     let versions = json!([{"name": "v1", "served": true, "storage": true}, {"name": "v2", "served": true}]);
     let resources = resources(&definition(&versions), &kubernetes()).unwrap();
     let names = Names::new(Preset::Kubernetes, "").unwrap();
@@ -90,10 +90,10 @@ fn object_changes_only_its_api_version_between_versions() {
         "labels": null, "nothing": 1}, "spec": {"size": 3, "free": [1, null]}, "extra": 1}));
     let report = resources[0].conform(&mut sent).unwrap();
     assert_eq!(report.unknown, ["metadata.nothing", "extra"]);
-    let stored = json!({"apiVersion": "example.com/v1", "kind": "Widget",
+    let conformed = json!({"apiVersion": "example.com/v2", "kind": "Widget",
         "metadata": {"name": "a"}, "spec": {"size": 3, "free": [1, null]}});
     resources[0].to_stored(&mut sent, &names).unwrap();
-    assert_eq!(sent.clone().into_value(), stored);
+    assert_eq!(sent.clone().into_value(), conformed);
     resources[0].convert_from_storage(&mut sent, &names).unwrap();
     assert_eq!(sent.api_version(), "example.com/v2");
     let mut wrong = object(json!({"metadata": {"labels": {"a": 1}}}));
