@@ -55,9 +55,11 @@ const SOURCES_WITH_MOUNT_OPTIONS: [&str; 13] = [
     "photonPersistentDisk",
 ];
 
+/// A label of nodes: a sub-domain, which may be empty, and a name.
+type NodeLabel = (&'static str, &'static str);
+
 /// Beta labels of nodes with the labels that replaced them. An update may replace a beta label.
-/// Each label is a sub-domain, which may be empty, and a name.
-const REPLACED_LABELS: [((&str, &str), (&str, &str)); 5] = [
+const REPLACED_LABELS: [(NodeLabel, NodeLabel); 5] = [
     (("beta", "arch"), ("", "arch")),
     (("beta", "os"), ("", "os")),
     (("beta", "instance-type"), ("node", "instance-type")),
