@@ -93,11 +93,18 @@ fn create_apply_and_diff(_: &ControlPlane, kubectl: &Kubectl) {
     }
 
     // The first apply adds the last-applied annotation. The second apply sends patches only for fields that
-    // kubectl does not compare: an atomic list with server defaults, an atomic selector, and Secret text that
-    // the server encodes. These patches change nothing on the server.
+    // kubectl does not compare: atomic lists with server defaults, an atomic selector, and Secret text that the
+    // server encodes. These patches change nothing on the server.
     let apply = format!("apply -f {DIRECTORY}");
     all(kubectl, &apply, "", "configured", count);
-    let sent_again = ["poddisruptionbudget.policy/shop", "secret/till", "statefulset.apps/ledger"];
+    let sent_again = [
+        "mutatingwebhookconfiguration.admissionregistration.k8s.io/glaze.bakery.example",
+        "poddisruptionbudget.policy/shop",
+        "secret/till",
+        "statefulset.apps/ledger",
+        "validatingadmissionpolicy.admissionregistration.k8s.io/small-loaves.bakery.example",
+        "validatingwebhookconfiguration.admissionregistration.k8s.io/taste.bakery.example",
+    ];
     let versions = |kubectl: &Kubectl| {
         sent_again.map(|object| {
             kubectl.ok(&format!("get {object} -n bakery -o jsonpath={{.metadata.resourceVersion}}"), "")
