@@ -193,12 +193,20 @@ async fn managed_objects_are_restored_and_user_changes_are_kept() {
         admin.delete(&schema(name)).await.expect(200);
         wait_for_object(&admin, &schema(name), "a deleted flow schema", |_| true).await;
     }
-    // A mandatory object cannot change.
+    // A changed mandatory object is restored, regardless of its autoupdate annotation.
+    let change = json!({
+        "metadata": {"annotations": {&annotation: "false"}}, "spec": {"exempt": {"nominalConcurrencyShares": 77}},
+    });
+    admin.patch(&level("exempt"), merge, &change).await.expect(200);
+    wait_for_object(&admin, &level("exempt"), "a mandatory level", |level| {
+        level["spec"]["exempt"]["nominalConcurrencyShares"] == 0
+    })
+    .await;
+    // The other mandatory levels cannot change.
     let change = json!({"spec": {"limited": {"nominalConcurrencyShares": 77}}});
     admin.patch(&level("catch-all"), merge, &change).await.expect(422);
     let shares =
         |expected: i64| move |level: &Value| level["spec"]["limited"]["nominalConcurrencyShares"] == expected;
-    assert!(shares(5)(&admin.get(&level("catch-all")).await.expect(200)));
     // A suggested object is restored only if its annotation permits that.
     admin.patch(&level("system"), merge, &change).await.expect(200);
     wait_for_object(&admin, &level("system"), "a suggested level", shares(30)).await;

@@ -1,15 +1,12 @@
 //! MutatingWebhookConfiguration: admission webhooks that may change objects.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::webhooks;
 use crate::defaults::fill;
-use crate::table::cell::PathReader;
-use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "admissionregistration",
@@ -67,13 +64,6 @@ impl Strategy for MutatingWebhookConfiguration {
     }
 
     fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
+        Some(&webhooks::TABLE)
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[NAME, Column::integer("Webhooks", "Number of webhooks."), AGE],
-    cells: |object: &Object, clock: &dyn Clock| {
-        vec![json!(object.name()), json!(object.items("webhooks").len()), age(object, clock)]
-    },
-};

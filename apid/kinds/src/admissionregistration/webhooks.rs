@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::match_rules;
 use crate::admission_expressions::{Compiler, ObjectTypes};
 use crate::defaults::{fill, map_at};
-use crate::format;
 use crate::table::cell::PathReader as _;
+use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text, webhook_client};
+use crate::{Column, Table, format};
 
 /// Versions of reviews that the server sends.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -27,6 +29,14 @@ struct Checks {
     has_unique_names: bool,
     has_no_side_effects: bool,
 }
+
+/// The table of configurations.
+pub(super) static TABLE: Table = Table {
+    columns: &[NAME, Column::integer("Webhooks", "Number of webhooks."), AGE],
+    cells: |object: &Object, clock: &dyn Clock| {
+        vec![json!(object.name()), json!(object.items("webhooks").len()), age(object, clock)]
+    },
+};
 
 /// Sets the defaults of all webhooks.
 pub(super) fn default(object: &mut Object) {

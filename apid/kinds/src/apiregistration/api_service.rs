@@ -75,10 +75,8 @@ impl Strategy for ApiService {
             let status = Field::new(new.get("status"), "status");
             for condition in status.child("conditions").items() {
                 let field = condition.child("status");
-                if !matches!(field.text(), "True" | "False" | "Unknown") {
-                    let shown = field.text().into();
-                    let supported = &["True", "False", "Unknown"];
-                    errors.push(field.with_value(Some(&shown)).not_supported(supported));
+                if !CONDITION_STATUSES.contains(&field.text()) {
+                    errors.push(FieldError::not_supported(&field.path(), field.text(), &CONDITION_STATUSES));
                 }
             }
         }
@@ -110,6 +108,8 @@ impl Strategy for ApiService {
     }
 }
 
+/// Statuses of a condition.
+const CONDITION_STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 /// Maximum priority of a group.
 const GROUP_PRIORITY_MAX: i64 = 20_000;
 /// Maximum priority of a version in its group.

@@ -9,7 +9,7 @@ use super::flow_schema_rules as rules;
 use crate::defaults::part;
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age};
-use crate::validation::{Field, conditions};
+use crate::validation::conditions;
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy,
     Subresource, Table,
@@ -52,12 +52,10 @@ impl Strategy for FlowSchema {
     }
 
     fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        if ctx.subresource == "status" {
-            let status = Field::new(new.get("status"), "status");
-            conditions::unique_types(&status.child("conditions"), &mut errors);
+        match ctx.subresource {
+            "status" => conditions::status_with_unique_types(new),
+            _ => FieldErrors::new(),
         }
-        errors
     }
 
     fn metadata_checks(&self) -> MetadataChecks {

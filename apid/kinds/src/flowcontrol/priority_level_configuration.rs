@@ -61,12 +61,10 @@ impl Strategy for PriorityLevelConfiguration {
     }
 
     fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        if ctx.subresource == "status" {
-            let status = Field::new(new.get("status"), "status");
-            conditions::unique_types(&status.child("conditions"), &mut errors);
+        match ctx.subresource {
+            "status" => conditions::status_with_unique_types(new),
+            _ => FieldErrors::new(),
         }
-        errors
     }
 
     fn metadata_checks(&self) -> MetadataChecks {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::object::Object;
 
 use super::{Field, text};
 use crate::format;
@@ -17,25 +18,32 @@ const REASON: &str = "a condition reason must start with alphabetic character, o
 
 /// Validates a list of conditions with the standard fields.
 pub(crate) fn validate(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let mut types = BTreeSet::new();
-    for condition in conditions.items() {
-        let kind = condition.child("type");
-        if !types.insert(kind.text()) {
-            errors.push(kind.duplicate());
-        }
-        one(&condition, errors);
-    }
+    with_unique_types(conditions, one, errors);
 }
 
-/// Reports conditions without a type, or with the type of an earlier condition.
-pub(crate) fn unique_types(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
+/// Reports conditions of a status without a type, or with the type of an earlier condition.
+pub(crate) fn status_with_unique_types(object: &Object) -> FieldErrors {
+    let (status, mut errors) = (Field::new(object.get("status"), "status"), FieldErrors::new());
+    let has_type = |condition: &Field<'_, '_>, errors: &mut FieldErrors| {
+        text::require(&condition.child("type"), errors);
+    };
+    with_unique_types(&status.child("conditions"), has_type, &mut errors);
+    errors
+}
+
+/// Reports repeated types, and validates each condition.
+fn with_unique_types(
+    conditions: &Field<'_, '_>,
+    rule: impl Fn(&Field<'_, '_>, &mut FieldErrors),
+    errors: &mut FieldErrors,
+) {
     let mut types = BTreeSet::new();
     for condition in conditions.items() {
         let kind = condition.child("type");
         if !types.insert(kind.text()) {
             errors.push(kind.duplicate());
         }
-        text::require(&kind, errors);
+        rule(&condition, errors);
     }
 }
 

@@ -136,6 +136,25 @@ async fn large_event_is_encoded_on_the_work_pool_once() {
 }
 
 #[tokio::test]
+async fn converted_initial_events_are_encoded_on_the_work_pool_in_one_turn() {
+    let server = Server::start().await;
+    for name in ["a", "b", "c"] {
+        assert_eq!(server.post(MAPS, map(name, "1")).await.code, 201);
+    }
+    let tasks = || server.api.pool().started_tasks();
+    for (accept, expected) in
+        [("application/json", 0), ("application/json;as=Table;g=meta.example.test;v=v1", 1)]
+    {
+        let before = tasks();
+        let response = server.open("GET", &format!("{MAPS}?watch=1"), &[("accept", accept)], "".into()).await;
+        let mut lines = Lines { body: response.into_body(), rest: Vec::new() };
+        let kinds: Vec<String> = lines.take(3).await.into_iter().map(|(kind, ..)| kind).collect();
+        assert_eq!(kinds, ["ADDED"; 3]);
+        assert_eq!(tasks() - before, expected, "{accept}");
+    }
+}
+
+#[tokio::test]
 async fn watch_sends_deleted_event_when_object_leaves_label_selector() {
     let server = Server::start().await;
     let labelled = |value: &str, label: &str| json!({"metadata": {"name": "a", "labels": {"t": label}}, "data": {"k": value}});
