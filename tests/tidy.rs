@@ -58,7 +58,7 @@ const PRESET_NAMES_ALLOWED: &[(&str, &str, &str)] = &[
 
 /// Files that may query the preset, with the reason: all other files read a field of `Names`.
 const PRESET_QUERIES: &[(&str, &str)] = &[
-    ("proto/processflags/src/shared.rs", "the default of `--names`"),
+    ("proto/processflags/src/both_processes.rs", "the default of `--names`"),
     ("authd/src/config/mod.rs", "further validation when `--names` is invalid"),
     ("authd/src/webhook/mock.rs", "a service of the unit tests"),
 ];

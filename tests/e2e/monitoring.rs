@@ -36,6 +36,9 @@ async fn families_of_metrics_table_are_served_by_both_processes() {
     admin.post(MAPS, &maps).await.expect(201);
     admin.get(&format!("{MAPS}/one")).await.expect(200);
     plane.user("carol").get(MAPS).await.expect(403);
+    admin.get(MAPS).await.expect(200);
+    admin.get(&format!("{MAPS}?watch=1&timeoutSeconds=1")).await.expect(200);
+    admin.get("/readyz").await.text();
     let table = include_str!("../../docs/metrics.csv");
     // Families of feature gates that are off, and of requests that this test does not send.
     let unused = [
