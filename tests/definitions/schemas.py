@@ -114,8 +114,15 @@ def definitions(folder):
     for spec in found.values():
         spec["versions"].sort(key=priority, reverse=True)
         spec["versions"][0]["storage"] = True
-    return {name: {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name}, "spec": spec}
-            for name, spec in found.items()}
+    return {name: {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata(name, spec["group"]),
+                   "spec": spec} for name, spec in found.items()}
+
+
+def metadata(name, group):
+    """The name, and the approval that definitions of protected groups need."""
+    if not group.endswith((".k8s.io", ".kubernetes.io")):
+        return {"name": name}
+    return {"name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, built from the types of a package"}}
 
 
 TEXTS = ("a", "x1", "example", "a.b", "1h", "10s", "1", "A", "https://example.com", "/a", "abcdefgh", "10.0.0.0", "1.0.0", "1Gi", "*", "",
