@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use super::negotiate::BodyFormat;
 use super::query::Query;
 use super::request_info::RequestInfo;
+use crate::verbs::ConnectOptions;
 use crate::verbs::decode::decode_error_status;
 use crate::verbs::deletion::options::{IGNORE_STORE_READ_ERROR, Preconditions, RawDeleteOptions};
 use crate::verbs::options::{ListOptions, RawWriteOptions};
@@ -85,6 +86,21 @@ pub(super) fn delete_options(
     limits: Limits,
 ) -> Result<RawDeleteOptions, Status> {
     if body.is_empty() { from_query(query) } else { from_body(body, format, limits) }
+}
+
+/// Parses the options of requests for logs and of requests to containers.
+///
+/// # Errors
+///
+/// 400: a number is invalid.
+pub(super) fn connect_options(query: &Query) -> Result<ConnectOptions, Status> {
+    Ok(ConnectOptions {
+        container: query.text("container").to_owned(),
+        tail_lines: integer(query, "tailLines")?,
+        limit_bytes: integer(query, "limitBytes")?,
+        since_seconds: integer(query, "sinceSeconds")?,
+        has_since_time: !query.text("sinceTime").is_empty(),
+    })
 }
 
 /// Converts a CBOR apply configuration to JSON. Duplicate keys are invalid.

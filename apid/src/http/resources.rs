@@ -394,7 +394,7 @@ async fn review(
 
 /// Handles subresources with a body of another kind: bindings, evictions, token requests.
 ///
-/// Subresources that discovery lists but that are not implemented return 501.
+/// Subresources that need a connection to a node return 501.
 async fn handle_other_subresource(
     context: &RequestContext,
     call: &Call<'_>,
@@ -413,11 +413,8 @@ async fn handle_other_subresource(
     if let Some(kind) = kind.filter(|kind| kind.kind.storage() == Storage::Review) {
         return token_request(context, call, kind, body).await;
     }
-    // The name of a proxied object may contain a scheme and a port.
-    if !call.name.contains(':') {
-        verbs::get(call, "").await?;
-    }
-    Err(Status::not_implemented(&served.group_resource, call.subresource))
+    verbs::connect(call, &params::connect_options(&context.query)?).await?;
+    Ok(ApiResponse::empty(204))
 }
 
 async fn handle_binding_like(

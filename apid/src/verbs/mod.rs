@@ -17,6 +17,7 @@
 mod admit;
 mod allocation;
 mod binding_like;
+mod connect;
 mod continue_token;
 mod create;
 pub(crate) mod decode;
@@ -46,6 +47,7 @@ mod watch_interrupts;
 
 pub use admit::{AdmissionBackend, observe_admission};
 pub use binding_like::create_binding_like;
+pub use connect::{ConnectOptions, connect};
 pub use continue_token::TokenKey;
 pub use create::create;
 pub use decode::Payload;

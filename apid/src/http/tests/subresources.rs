@@ -233,30 +233,69 @@ async fn pod_subresources_change_only_their_fields() {
 
 /// ListResult but unimplemented subresources return 501; missing objects return 404.
 #[tokio::test]
-async fn unimplemented_subresource_returns_501() {
+async fn connected_subresource_is_checked_and_never_connected() {
     let server = Server::start().await;
     made(&server, PODS, pod("p")).await;
-    made(
-        &server,
-        "/api/v1/namespaces/a/services",
-        json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}),
-    )
-    .await;
+    let mut on_node = pod("on-node");
+    on_node["spec"]["nodeName"] = json!("n");
+    made(&server, PODS, on_node).await;
+    let mut lost = pod("lost");
+    lost["spec"]["nodeName"] = json!("gone");
+    made(&server, PODS, lost).await;
+    let mut two = pod("two");
+    two["spec"]["containers"] = json!([{"name": "a", "image": "a"}, {"name": "b", "image": "b"}]);
+    made(&server, PODS, two).await;
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80, "name": "web"}]}});
+    made(&server, "/api/v1/namespaces/a/services", service).await;
     made(&server, "/api/v1/nodes", json!({"metadata": {"name": "n"}})).await;
-    for (method, path, what) in [
-        ("GET", "pods/p/log", "log"),
-        ("POST", "pods/p/exec", "exec"),
-        ("GET", "pods/p/attach", "attach"),
-        ("POST", "pods/p/portforward", "portforward"),
-        ("GET", "pods/p/proxy/a/b", "proxy"),
-        ("DELETE", "pods/p/proxy/a/b", "proxy"),
-        ("GET", "services/s/proxy", "proxy"),
-        ("GET", "services/https:s:80/proxy/a", "proxy"),
+    for (method, path, code, text) in [
+        ("GET", "pods/p/log", 204, ""),
+        ("GET", "pods/p/log?container=other", 400, "container other is not valid for pod p"),
+        ("GET", "pods/two/log", 400, "a container name must be specified for pod two, choose one of: [a b]"),
+        ("GET", "pods/two/log?container=b", 204, ""),
+        ("GET", "pods/p/log?tailLines=-1", 422, "tailLines: Invalid value: -1"),
+        ("GET", "pods/p/log?limitBytes=0", 422, "limitBytes: Invalid value: 0"),
+        ("GET", "pods/p/log?sinceSeconds=1&sinceTime=2024-01-01T00:00:00Z", 422, "at most one of"),
+        ("GET", "pods/lost/log", 404, "nodes \"gone\" not found"),
+        ("GET", "pods/on-node/log", 501, "does not implement log"),
+        ("POST", "pods/p/exec", 400, "pod p does not have a host assigned"),
+        ("POST", "pods/lost/attach", 404, "nodes \"gone\" not found"),
+        ("POST", "pods/on-node/exec", 501, "does not implement exec"),
+        ("GET", "pods/on-node/attach", 501, "does not implement attach"),
+        ("POST", "pods/on-node/portforward", 501, "does not implement portforward"),
+        ("GET", "pods/p/proxy/a/b", 400, "address not allowed"),
+        ("DELETE", "pods/p/proxy/a/b", 400, "address not allowed"),
+        ("GET", "pods/a:b:c:d/proxy", 400, "invalid pod request"),
+        ("GET", "services/a:b:c:d/proxy", 400, "invalid service request"),
+        ("GET", "services/s:81/proxy", 503, "no service port 81 found for service \"s\""),
+        ("GET", "services/s/proxy", 404, "endpoints \"s\" not found"),
     ] {
         let reply = server.send(method, &format!("/api/v1/namespaces/a/{path}"), &[], "").await;
-        let message = reply.json()["message"].as_str().unwrap_or_default().to_owned();
-        assert_eq!(reply.code, 501, "{method} {path}: {message}");
-        assert!(message.contains(what), "{path}: {message}");
+        assert_eq!(reply.code, code, "{method} {path}");
+        if code != 204 {
+            let message = reply.json()["message"].as_str().unwrap_or_default().to_owned();
+            assert!(message.contains(text), "{path}: {message}");
+        }
+    }
+    let endpoints = |subsets: Value| json!({"metadata": {"name": "s"}, "subsets": subsets});
+    made(&server, "/api/v1/namespaces/a/endpoints", endpoints(json!([]))).await;
+    let proxy = |name: &str| format!("/api/v1/namespaces/a/services/{name}/proxy/x");
+    let message = |reply: Reply| reply.json()["message"].as_str().unwrap_or_default().to_owned();
+    let reply = server.get(&proxy("s")).await;
+    assert_eq!((reply.code, message(reply)), (503, "no endpoints available for service \"s\"".to_owned()));
+    let subsets = json!([{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"name": "web", "port": 80}]}]);
+    let path = "/api/v1/namespaces/a/endpoints/s";
+    assert_eq!(server.put(path, endpoints(subsets)).await.code, 200);
+    for (name, text) in [
+        ("s:web", "error trying to reach service"),
+        ("https:s:80", "error trying to reach service"),
+        ("s", "no endpoints available for service \"s\""),
+        ("s:other", "no endpoints available for service \"s:other\""),
+    ] {
+        let reply = server.get(&proxy(name)).await;
+        assert_eq!(reply.code, 503, "{name}");
+        let message = message(reply);
+        assert!(message.contains(text), "{name}: {message}");
     }
     assert_eq!(server.get("/api/v1/nodes/n/proxy/metrics").await.code, 501);
     for path in

@@ -1,0 +1,280 @@
+//! Subresources that a cluster forwards to nodes, pods and Services: logs, exec, attach, port-forward, proxy.
+//!
+//! This server has no network to nodes and pods. It checks what kube-apiserver checks before it connects, in the
+//! same order. A request that would then need a connection is answered with 501 (nodes and their containers) or
+//! with 503 (addresses of pods and Services).
+//!
+//! INVARIANT (no connection): no address of an object is dialled, so a client cannot reach the network of this
+//! server through it.
+
+use std::net::IpAddr;
+
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::object::{Object, Value};
+use apimachinery::status::{GroupKind, Reason, Status};
+
+use super::Call;
+use super::response_object::tree;
+
+/// The annotation with the name of the container that is meant when a request names none.
+const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
+/// Query parameters of requests for logs and of requests to containers.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectOptions {
+    /// The container, `""` for the only one.
+    pub container: String,
+    /// Lines at the end of the log.
+    pub tail_lines: Option<i64>,
+    /// Maximum bytes of the log.
+    pub limit_bytes: Option<i64>,
+    /// Maximum age of lines in seconds.
+    pub since_seconds: Option<i64>,
+    /// Whether a minimum time of lines is given.
+    pub has_since_time: bool,
+}
+
+/// Checks a request for a connected subresource. `Ok` is the empty log of a pod without a node.
+///
+/// # Errors
+///
+/// 404 for a missing object or node, 400 for an invalid name, container or address, 422 for invalid log options,
+/// 503 for a Service without endpoints and for addresses, 501 for nodes.
+pub async fn connect(call: &Call<'_>, options: &ConnectOptions) -> Result<(), Status> {
+    let resource = &call.collection.resource.group_resource;
+    match (resource.resource.as_str(), call.subresource) {
+        ("services", "proxy") => Err(service_proxy(call).await?),
+        ("pods", "proxy") => Err(pod_proxy(call).await?),
+        ("pods", "log") => log(call, options).await,
+        ("pods", "exec" | "attach" | "portforward") => {
+            let pod = object(call).await?;
+            if call.subresource != "portforward" {
+                check_container(&pod, &options.container)?;
+            }
+            let Some(node) = node_name(&pod) else {
+                let text = format!("pod {} does not have a host assigned", call.name);
+                return Err(Status::bad_request(text));
+            };
+            check_node(call, node).await?;
+            Err(Status::not_implemented(resource, call.subresource))
+        }
+        _ => {
+            object(call).await?;
+            Err(Status::not_implemented(resource, call.subresource))
+        }
+    }
+}
+
+/// Checks a request for the log of a container.
+async fn log(call: &Call<'_>, options: &ConnectOptions) -> Result<(), Status> {
+    let errors = log_option_errors(options);
+    if !errors.is_empty() {
+        let kind = GroupKind { group: String::new(), kind: "PodLogOptions".to_owned() };
+        return Err(Status::invalid(&kind, call.name, &errors));
+    }
+    let pod = object(call).await?;
+    check_container(&pod, &options.container)?;
+    let Some(node) = node_name(&pod) else { return Ok(()) };
+    check_node(call, node).await?;
+    Err(Status::not_implemented(&call.collection.resource.group_resource, call.subresource))
+}
+
+fn log_option_errors(options: &ConnectOptions) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let mut require = |name: &str, value: Option<i64>, least: i64, text: &str| {
+        if let Some(value) = value.filter(|value| *value < least) {
+            errors.push(FieldError::invalid(&FieldPath::new(name), value, text));
+        }
+    };
+    require("tailLines", options.tail_lines, 0, "must be greater than or equal to 0");
+    require("limitBytes", options.limit_bytes, 1, "must be greater than 0");
+    if options.has_since_time && options.since_seconds.is_some() {
+        let text = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+        errors.push(FieldError::forbidden(&FieldPath::root(), text));
+    } else {
+        require("sinceSeconds", options.since_seconds, 1, "must be greater than 0");
+    }
+    errors
+}
+
+/// Rejects a container that the pod does not have, and a missing name if the pod has several containers.
+fn check_container(pod: &Object, container: &str) -> Result<(), Status> {
+    let names = |list: &str| {
+        let items = pod.at(&["spec", list]).and_then(Value::as_array);
+        let names = items.into_iter().flatten().filter_map(|item| item.get("name")?.as_str());
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (containers, init) = (names("containers"), names("initContainers"));
+    let container = match container {
+        "" => pod.annotation(DEFAULT_CONTAINER).unwrap_or_default(),
+        named => named,
+    };
+    let pod_name = pod.name();
+    if !container.is_empty() {
+        let ephemeral = names("ephemeralContainers");
+        let is_known = containers.iter().chain(&init).chain(&ephemeral).any(|name| name == container);
+        let invalid =
+            || Status::bad_request(format!("container {container} is not valid for pod {pod_name}"));
+        return is_known.then_some(()).ok_or_else(invalid);
+    }
+    if containers.len() == 1 {
+        return Ok(());
+    }
+    let mut text = format!("a container name must be specified for pod {pod_name}");
+    if !containers.is_empty() {
+        text.push_str(&format!(", choose one of: [{}]", containers.join(" ")));
+        if !init.is_empty() {
+            text.push_str(&format!(" or one of the init containers: [{}]", init.join(" ")));
+        }
+    }
+    Err(Status::bad_request(text))
+}
+
+/// Returns the response for a proxied pod.
+async fn pod_proxy(call: &Call<'_>) -> Result<Status, Status> {
+    let name = split_name(call.name).ok_or_else(|| invalid_name(call, "pod"))?;
+    let pod = object(&Call { name: name.object, ..*call }).await?;
+    let ips = pod.at(&["status", "podIPs"]).and_then(Value::as_array);
+    let first = ips.and_then(|ips| ips.first()?.get("ip")?.as_str());
+    match first.or_else(|| pod.str_at(&["status", "podIP"])).is_some_and(is_global_unicast) {
+        true => Ok(unreachable()),
+        false => Err(Status::bad_request("address not allowed")),
+    }
+}
+
+/// Whether a text is an IP address that is no loopback, link-local, multicast, broadcast or unspecified address.
+fn is_global_unicast(text: &str) -> bool {
+    match text.parse::<IpAddr>() {
+        Ok(address) if address.is_loopback() || address.is_multicast() || address.is_unspecified() => false,
+        Ok(IpAddr::V4(address)) => !address.is_link_local() && !address.is_broadcast(),
+        Ok(IpAddr::V6(address)) => !address.is_unicast_link_local(),
+        Err(_) => false,
+    }
+}
+
+/// Returns the response for a proxied Service.
+async fn service_proxy(call: &Call<'_>) -> Result<Status, Status> {
+    let name = split_name(call.name).ok_or_else(|| invalid_name(call, "service"))?;
+    let service = object(&Call { name: name.object, ..*call }).await?;
+    let mut port_name = name.port.to_owned();
+    if let Ok(number) = name.port.parse::<i64>() {
+        let ports = service.at(&["spec", "ports"]).and_then(Value::as_array);
+        let has_number = |port: &&Value| port.get("port").and_then(Value::as_i64) == Some(number);
+        let Some(port) = ports.and_then(|ports| ports.iter().find(has_number)) else {
+            let text = format!("no service port {number} found for service {:?}", name.object);
+            return Err(Status::failure(Reason::ServiceUnavailable, text));
+        };
+        port_name = port.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    }
+    let endpoints = related(call, "Endpoints", call.namespace, name.object).await?;
+    let subsets = endpoints.at(&["subsets"]).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let has_port = |subset: &&Value| {
+        let ports = subset.get("ports").and_then(Value::as_array).into_iter().flatten();
+        let mut names = ports.map(|port| port.get("name").and_then(Value::as_str).unwrap_or_default());
+        names.any(|name| name == port_name)
+    };
+    let has_addresses = |subset: &&Value| {
+        subset.get("addresses").and_then(Value::as_array).is_some_and(|all| !all.is_empty())
+    };
+    if !subsets.iter().filter(has_port).any(|subset| has_addresses(&subset)) {
+        let shown = if subsets.is_empty() { name.object } else { call.name };
+        let text = format!("no endpoints available for service {shown:?}");
+        return Err(Status::failure(Reason::ServiceUnavailable, text));
+    }
+    Ok(unreachable())
+}
+
+/// 503: the address is known, and this server does not connect to it.
+fn unreachable() -> Status {
+    let text =
+        "error trying to reach service: this server does not connect to pods; use the address directly";
+    Status::failure(Reason::ServiceUnavailable, text)
+}
+
+/// The name in the path of a proxy request.
+#[derive(Debug, PartialEq, Eq)]
+struct ProxyName<'a> {
+    object: &'a str,
+    /// The name or number of a port, `""` if none is given.
+    port: &'a str,
+}
+
+/// Splits `NAME`, `NAME:PORT` or `SCHEME:NAME:PORT`.
+fn split_name(name: &str) -> Option<ProxyName<'_>> {
+    let parts: Vec<&str> = name.split(':').collect();
+    let (scheme, object, port) = match parts.as_slice() {
+        [object] => ("", *object, ""),
+        [object, port] => ("", *object, *port),
+        [scheme, object, port] => (*scheme, *object, *port),
+        _ => return None,
+    };
+    let is_valid = !object.is_empty() && matches!(scheme, "" | "http" | "https");
+    is_valid.then_some(ProxyName { object, port })
+}
+
+fn invalid_name(call: &Call<'_>, kind: &str) -> Status {
+    Status::bad_request(format!("invalid {kind} request {:?}", call.name))
+}
+
+fn node_name(pod: &Object) -> Option<&str> {
+    pod.str_at(&["spec", "nodeName"]).filter(|name| !name.is_empty())
+}
+
+/// Returns the object of a call, or 404.
+async fn object(call: &Call<'_>) -> Result<Object, Status> {
+    let item = Call { subresource: "", ..*call }.get_or_404().await?;
+    tree(&item, item.revision())
+}
+
+/// Rejects a node that does not exist.
+async fn check_node(call: &Call<'_>, node: &str) -> Result<(), Status> {
+    related(call, "Node", "", node).await.map(drop)
+}
+
+/// Returns an object of another kind of the core group, or 404.
+async fn related(call: &Call<'_>, kind: &str, namespace: &str, name: &str) -> Result<Object, Status> {
+    let resource = call.kinds.registry.find_kind("", kind).ok_or_else(Status::unknown_resource)?;
+    let collection = call.kinds.collection(resource).ok_or_else(Status::unknown_resource)?;
+    object(&Call { collection, namespace, name, ..*call }).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_and_group_addresses_are_not_proxied() {
+        for (address, expected) in [
+            ("10.0.0.1", true),
+            ("2001:db8::1", true),
+            ("", false),
+            ("127.0.0.1", false),
+            ("169.254.169.254", false),
+            ("255.255.255.255", false),
+            ("224.0.0.1", false),
+            ("0.0.0.0", false),
+            ("::1", false),
+            ("fe80::1", false),
+        ] {
+            assert_eq!(is_global_unicast(address), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn proxy_name_splits_into_scheme_name_and_port() {
+        let split = |name| split_name(name).map(|name| (name.object, name.port));
+        for (name, expected) in [
+            ("s", Some(("s", ""))),
+            ("s:80", Some(("s", "80"))),
+            ("s:", Some(("s", ""))),
+            ("https:s:web", Some(("s", "web"))),
+            (":s:", Some(("s", ""))),
+            ("ftp:s:80", None),
+            ("http::80", None),
+            (":80", None),
+            ("a:b:c:d", None),
+        ] {
+            assert_eq!(split(name), expected, "{name}");
+        }
+    }
+}
