@@ -10,24 +10,27 @@ use crate::defaults::{fill, part};
 use crate::table::cell::{PathReader, UNSET};
 use crate::table::{AGE, NAME, age};
 use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy,
-    Subresource, Table,
+    Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
+    Table,
 };
 
 pub(super) const KIND: Kind = Kind {
     group: "admissionregistration",
-    versions: &["v1"],
     kind: "ValidatingAdmissionPolicy",
     resource: "validatingadmissionpolicies",
     singular: "validatingadmissionpolicy",
-    short_names: &[],
     categories: &["api-extensions"],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("ValidatingAdmissionPolicy")],
     schema: "admissionregistration/v1.ValidatingAdmissionPolicy",
+    metadata_checks: MetadataChecks::Changes,
+    restricts_finalizers: false,
+    generation: Generation::Counted(&[]),
+    unconditional_update: false,
+    revalidation: Revalidation::Never,
+    status_writes: StatusWrites::StatusOnly,
+    table: &TABLE,
     strategy: &ValidatingAdmissionPolicy,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct ValidatingAdmissionPolicy;
@@ -44,39 +47,11 @@ impl Strategy for ValidatingAdmissionPolicy {
         policy_rules::validate(object, None)
     }
 
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
-    }
-
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         match ctx.subresource {
             "status" => policy_rules::validate_status(new),
             _ => policy_rules::validate(new, Some(old)),
         }
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn restricts_finalizers(&self) -> bool {
-        false
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn status_writes(&self) -> StatusWrites {
-        StatusWrites::StatusOnly
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

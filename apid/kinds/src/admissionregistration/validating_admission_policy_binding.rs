@@ -13,22 +13,22 @@ use crate::format;
 use crate::table::cell::{PathReader, UNSET, selector};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "admissionregistration",
-    versions: &["v1"],
     kind: "ValidatingAdmissionPolicyBinding",
     resource: "validatingadmissionpolicybindings",
     singular: "validatingadmissionpolicybinding",
-    short_names: &[],
     categories: &["api-extensions"],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "admissionregistration/v1.ValidatingAdmissionPolicyBinding",
+    metadata_checks: MetadataChecks::Changes,
+    restricts_finalizers: false,
+    generation: Generation::Counted(&[]),
+    unconditional_update: false,
+    table: &TABLE,
     strategy: &ValidatingAdmissionPolicyBinding,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct ValidatingAdmissionPolicyBinding;
@@ -48,26 +48,6 @@ impl Strategy for ValidatingAdmissionPolicyBinding {
         match_rules::resources(&spec.child("matchResources"), &mut errors);
         actions(&spec.child("validationActions"), &mut errors);
         errors
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn restricts_finalizers(&self) -> bool {
-        false
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

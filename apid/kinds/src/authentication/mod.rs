@@ -2,7 +2,6 @@
 
 pub(crate) mod token_request;
 
-use crate::strategy::DefaultStrategy;
 use crate::{Kind, REVIEW_VERBS, Storage};
 
 /// Kinds of the group, in discovery order. apid evaluates each object and stores none.
@@ -23,18 +22,5 @@ pub(crate) const KINDS: &[Kind] = &[
     },
 ];
 
-const REVIEW: Kind = Kind {
-    group: "authentication",
-    versions: &["v1"],
-    kind: "",
-    resource: "",
-    singular: "",
-    short_names: &[],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Review,
-    verbs: REVIEW_VERBS,
-    subresources: &[],
-    schema: "",
-    strategy: &DefaultStrategy,
-};
+const REVIEW: Kind =
+    Kind { group: "authentication", storage: Storage::Review, verbs: REVIEW_VERBS, ..Kind::CLUSTER_SCOPED };

@@ -10,35 +10,25 @@ use crate::format;
 use crate::table::NAME;
 use crate::table::cell::PathReader;
 use crate::validation::{Field, network, text};
-use crate::{Column, Context, Kind, MetadataChecks, NameRule, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, NameRule, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "networking",
-    versions: &["v1"],
     kind: "IPAddress",
     resource: "ipaddresses",
     singular: "ipaddress",
     short_names: &["ip"],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "networking/v1.IPAddress",
+    name_rule: NameRule::PathSegment,
+    metadata_checks: MetadataChecks::Changes,
+    table: &TABLE,
     strategy: &IpAddress,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct IpAddress;
 
 impl Strategy for IpAddress {
-    fn name_rule(&self) -> NameRule {
-        NameRule::PathSegment
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let name = Value::from(object.name());
@@ -72,10 +62,6 @@ impl Strategy for IpAddress {
             errors.push(field.invalid("field is immutable"));
         }
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -9,42 +9,28 @@ use crate::table::cell::{PathReader, joined};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, network};
 use crate::{
-    Column, Context, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
-    Table,
+    Column, Context, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
     group: "networking",
-    versions: &["v1"],
     kind: "ServiceCIDR",
     resource: "servicecidrs",
     singular: "servicecidr",
-    short_names: &[],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("ServiceCIDR")],
     schema: "networking/v1.ServiceCIDR",
+    metadata_checks: MetadataChecks::Changes,
+    // An update may only add a range of the other family.
+    revalidation: Revalidation::Never,
+    status_writes: StatusWrites::StatusOnly,
+    table: &TABLE,
     strategy: &ServiceCidr,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct ServiceCidr;
 
 impl Strategy for ServiceCidr {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn status_writes(&self) -> StatusWrites {
-        StatusWrites::StatusOnly
-    }
-
-    fn revalidates(&self, _subresource: &str) -> bool {
-        // An update may only add a range of the other family.
-        false
-    }
-
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         ranges(&Field::new(object.find("spec.cidrs"), "spec.cidrs"), &mut errors);
@@ -67,10 +53,6 @@ impl Strategy for ServiceCidr {
             _ => errors.push(cidrs.invalid("field is immutable")),
         }
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 
