@@ -45,13 +45,10 @@ pub struct Conversion {
 }
 
 /// Kinds that were removed without a replacement: group stem, kind, advice.
-const WITHOUT_REPLACEMENT: [(&str, &str, &str); 2] = [
-    ("policy", "PodSecurityPolicy", POD_SECURITY),
-    ("extensions", "PodSecurityPolicy", POD_SECURITY),
-];
+const WITHOUT_REPLACEMENT: [(&str, &str, &str); 2] =
+    [("policy", "PodSecurityPolicy", POD_SECURITY), ("extensions", "PodSecurityPolicy", POD_SECURITY)];
 
-const POD_SECURITY: &str =
-    "label namespaces for the built-in pod security admission, or use an admission webhook or an admission policy";
+const POD_SECURITY: &str = "label namespaces for the built-in pod security admission, or use an admission webhook or an admission policy";
 
 /// Converts manifests under a names preset.
 pub struct Converter<'a> {
@@ -105,7 +102,12 @@ impl<'a> Converter<'a> {
     }
 
     /// The served kind of a source: the kind itself, or the one that the conversion of a removed version uses.
-    fn served(&self, removed: Option<&RemovedVersion>, source: &GroupVersion, kind: &str) -> Option<&Resource> {
+    fn served(
+        &self,
+        removed: Option<&RemovedVersion>,
+        source: &GroupVersion,
+        kind: &str,
+    ) -> Option<&Resource> {
         match removed {
             Some(RemovedVersion { served: (stem, version), .. }) => {
                 self.registry.find_kind_version(&self.names.group(stem), version, kind)
@@ -127,7 +129,8 @@ impl<'a> Converter<'a> {
             (removed.upgrade)(&mut object, self.names, notes);
         }
         object.set_type(&resource.api_version(), resource.kind.kind());
-        let report = resource.conform_body(&mut object, self.names).map_err(|e| ConvertError::Type(e.to_string()))?;
+        let report =
+            resource.conform_body(&mut object, self.names).map_err(|e| ConvertError::Type(e.to_string()))?;
         notes.0.extend(report.unknown.iter().map(|path| format!("{path}: dropped: unknown field")));
         let conformed = object.clone();
         resource.to_stored(&mut object, self.names).map_err(|e| ConvertError::Type(e.to_string()))?;
@@ -153,7 +156,8 @@ impl<'a> Converter<'a> {
         }
         let mut created = object.clone();
         let context = self.context();
-        let namespace = if created.namespace().is_empty() { "default" } else { created.namespace() }.to_owned();
+        let namespace =
+            if created.namespace().is_empty() { "default" } else { created.namespace() }.to_owned();
         stored.prepare_create(&mut created, &namespace, &context);
         stored.canonicalize(&mut created, &context);
         let errors = stored.validate_create(&created, &context);
@@ -176,9 +180,10 @@ impl<'a> Converter<'a> {
                 version.represent(&mut object, self.names).map_err(type_error)?;
                 return Ok(object);
             }
-            let removed = self.names.stem(&target.group).and_then(|stem| {
-                removed::find(stem, &target.version, source.kind)
-            });
+            let removed = self
+                .names
+                .stem(&target.group)
+                .and_then(|stem| removed::find(stem, &target.version, source.kind));
             if let Some(removed) = removed
                 && let Some(served) = candidates().find(|version| {
                     version.kind.has_version(removed.served.1)

@@ -55,7 +55,8 @@ fn values(text: &str) -> Result<Vec<(usize, Value)>, DocumentError> {
 fn yaml_documents(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.lines() {
-        let rest = line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace));
+        let rest =
+            line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace));
         if let Some(rest) = rest {
             documents.push(rest.trim().to_owned() + "\n");
         } else if let Some(document) = documents.last_mut() {

@@ -15,7 +15,9 @@
 //! version with a replacement converts.
 
 mod convert;
+pub mod deprecations;
 pub mod documents;
+pub mod lifecycle;
 mod removed;
 
 pub use convert::{Conversion, ConvertError, Converter};

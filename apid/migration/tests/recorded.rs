@@ -17,7 +17,12 @@ use migration::Converter;
 const EXPLAINED: &[(&str, &str, &str, &str)] = &[];
 
 /// Paths at which two trees differ, with both values.
-fn differences(at: &str, expected: Option<&Value>, actual: Option<&Value>, found: &mut Vec<(String, String, String)>) {
+fn differences(
+    at: &str,
+    expected: Option<&Value>,
+    actual: Option<&Value>,
+    found: &mut Vec<(String, String, String)>,
+) {
     match (expected, actual) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
             let mut keys: Vec<&String> = a.keys().chain(b.keys()).collect();

@@ -22,7 +22,11 @@ fn defaults() -> [(&'static str, Value, &'static str); 5] {
         ("matchPolicy", json!("Exact"), "v1 has Equivalent"),
         ("timeoutSeconds", json!(30), "v1 has 10"),
         ("sideEffects", json!("Unknown"), "v1 requires None or NoneOnDryRun"),
-        ("admissionReviewVersions", json!(["v1beta1"]), "v1 requires the list; add v1 when the webhook supports it"),
+        (
+            "admissionReviewVersions",
+            json!(["v1beta1"]),
+            "v1 requires the list; add v1 when the webhook supports it",
+        ),
     ]
 }
 
@@ -37,7 +41,10 @@ fn upgrade(object: &mut Object, _names: &Names, notes: &mut Notes) {
             is_set |= default(webhook, field, value.clone());
         }
         if is_set {
-            notes.add(&format!("webhooks[*].{field}"), &format!("{value} is the default of the old version; {hint}"));
+            notes.add(
+                &format!("webhooks[*].{field}"),
+                &format!("{value} is the default of the old version; {hint}"),
+            );
         }
     }
 }

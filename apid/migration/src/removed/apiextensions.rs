@@ -31,7 +31,8 @@ fn upgrade(object: &mut Object, names: &Names, notes: &mut Notes) {
     if default(spec, "scope", "Namespaced") {
         notes.add("spec.scope", "Namespaced is the default of the old version; v1 requires the scope");
     }
-    let version = spec.remove("version").filter(|version| version.as_str().is_some_and(|name| !name.is_empty()));
+    let version =
+        spec.remove("version").filter(|version| version.as_str().is_some_and(|name| !name.is_empty()));
     if spec.get("versions").and_then(Value::as_array).is_none_or(Vec::is_empty)
         && let Some(version) = version
     {
@@ -119,9 +120,10 @@ fn downgrade(object: &mut Object, _names: &Names) {
     if let Some(conversion) = child(spec, "conversion")
         && let Some(Value::Object(mut webhook)) = conversion.remove("webhook")
     {
-        for (new, old) in
-            [("clientConfig", "webhookClientConfig"), ("conversionReviewVersions", "conversionReviewVersions")]
-        {
+        for (new, old) in [
+            ("clientConfig", "webhookClientConfig"),
+            ("conversionReviewVersions", "conversionReviewVersions"),
+        ] {
             if let Some(value) = webhook.remove(new) {
                 conversion.insert(old.to_owned(), value);
             }

@@ -46,17 +46,22 @@ const fn version(
 
 /// Defaults the selector and the labels of the object from the labels of the pod template.
 fn labelled(object: &mut Object, _names: &Names, notes: &mut Notes) {
-    let Some(labels) = object.at(&["spec", "template", "metadata", "labels"]).filter(|v| v.is_object()).cloned()
+    let Some(labels) =
+        object.at(&["spec", "template", "metadata", "labels"]).filter(|v| v.is_object()).cloned()
     else {
         return;
     };
     if let Some(spec) = part(object, "spec")
         && default(spec, "selector", json!({"matchLabels": labels.clone()}))
     {
-        notes.add("spec.selector", "the old version selects by the labels of the template; v1 requires the selector");
+        notes.add(
+            "spec.selector",
+            "the old version selects by the labels of the template; v1 requires the selector",
+        );
     }
     let metadata = object.meta_mut();
-    let has_labels = metadata.get("labels").and_then(Value::as_object).is_some_and(|labels| !labels.is_empty());
+    let has_labels =
+        metadata.get("labels").and_then(Value::as_object).is_some_and(|labels| !labels.is_empty());
     if !has_labels && labels.as_object().is_some_and(|labels| !labels.is_empty()) {
         metadata.insert("labels".to_owned(), labels);
     }
@@ -112,7 +117,10 @@ fn move_rollback(object: &mut Object, notes: &mut Notes) {
     let Some(rollback) = spec.remove("rollbackTo").filter(Value::is_object) else { return };
     let revision = rollback.get("revision").and_then(Value::as_i64).unwrap_or(0);
     annotate(object, ROLLBACK, &revision.to_string());
-    notes.add("spec.rollbackTo", &format!("v1 has no such field; the revision is the annotation `{ROLLBACK}`"));
+    notes.add(
+        "spec.rollbackTo",
+        &format!("v1 has no such field; the revision is the annotation `{ROLLBACK}`"),
+    );
 }
 
 /// Moves the annotation of a rollback to `spec.rollbackTo`.
@@ -182,6 +190,9 @@ fn stateful_set_of_v1beta1(object: &mut Object, names: &Names, notes: &mut Notes
 fn default_on_delete(strategy: &mut Map<String, Value>, notes: &mut Notes) {
     if strategy.get("type").is_none_or(|value| value.is_null() || value.as_str() == Some("")) {
         strategy.insert("type".to_owned(), "OnDelete".into());
-        notes.add("spec.updateStrategy.type", "OnDelete is the default of the old version; v1 has RollingUpdate");
+        notes.add(
+            "spec.updateStrategy.type",
+            "OnDelete is the default of the old version; v1 has RollingUpdate",
+        );
     }
 }

@@ -53,7 +53,9 @@ fn default_signer(request: &str, usages: &BTreeSet<&str>) -> &'static str {
         NodeRequest { has_names: false, has_other_names: false } if is_usage("client auth") => {
             "kube-apiserver-client-kubelet"
         }
-        NodeRequest { has_names: true, has_other_names: false } if is_usage("server auth") => "kubelet-serving",
+        NodeRequest { has_names: true, has_other_names: false } if is_usage("server auth") => {
+            "kubelet-serving"
+        }
         _ => UNKNOWN,
     }
 }
@@ -73,7 +75,8 @@ impl NodeRequest {
         let (_, pem) = x509_parser::pem::parse_x509_pem(&text).ok()?;
         let (_, request) = X509CertificationRequest::from_der(&pem.contents).ok()?;
         let subject = &request.certification_request_info.subject;
-        let organizations: Vec<&str> = subject.iter_organization().filter_map(|name| name.as_str().ok()).collect();
+        let organizations: Vec<&str> =
+            subject.iter_organization().filter_map(|name| name.as_str().ok()).collect();
         let common_name = subject.iter_common_name().find_map(|name| name.as_str().ok())?;
         if organizations != ["system:nodes"] || !common_name.starts_with("system:node:") {
             return None;

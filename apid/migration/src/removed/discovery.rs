@@ -44,7 +44,9 @@ fn upgrade(object: &mut Object, names: &Names, notes: &mut Notes) {
     if is_host_kept {
         notes.add(
             "endpoints[*].deprecatedTopology",
-            &format!("v1 has `nodeName` for the key `{host_key}`; the key stays, and the server does not accept it"),
+            &format!(
+                "v1 has `nodeName` for the key `{host_key}`; the key stays, and the server does not accept it"
+            ),
         );
     }
 }

@@ -21,12 +21,7 @@ pub(super) fn child<'a>(fields: &'a mut Fields, field: &str) -> Option<&'a mut F
 
 /// The objects in a list field.
 pub(super) fn items<'a>(fields: &'a mut Fields, field: &str) -> impl Iterator<Item = &'a mut Fields> {
-    fields
-        .get_mut(field)
-        .and_then(Value::as_array_mut)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_object_mut)
+    fields.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
 /// Whether a field has a value other than null.

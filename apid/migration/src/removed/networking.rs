@@ -40,7 +40,9 @@ fn upgrade_ingress(object: &mut Object, _names: &Names, notes: &mut Notes) {
         upgrade_backend(backend);
     }
     let mut is_path_type_set = false;
-    for path in items(spec, "rules").filter_map(|rule| child(rule, "http")).flat_map(|http| items(http, "paths")) {
+    for path in
+        items(spec, "rules").filter_map(|rule| child(rule, "http")).flat_map(|http| items(http, "paths"))
+    {
         is_path_type_set |= default(path, "pathType", "ImplementationSpecific");
         if let Some(backend) = child(path, "backend") {
             upgrade_backend(backend);
@@ -80,7 +82,9 @@ fn downgrade_ingress(object: &mut Object, _names: &Names) {
     if let Some(backend) = child(spec, "backend") {
         downgrade_backend(backend);
     }
-    for path in items(spec, "rules").filter_map(|rule| child(rule, "http")).flat_map(|http| items(http, "paths")) {
+    for path in
+        items(spec, "rules").filter_map(|rule| child(rule, "http")).flat_map(|http| items(http, "paths"))
+    {
         if let Some(backend) = child(path, "backend") {
             downgrade_backend(backend);
         }
