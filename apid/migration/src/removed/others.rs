@@ -20,6 +20,7 @@ pub(super) const VERSIONS: &[RemovedVersion] = &[
         ..RemovedVersion::same("node", "v1alpha1", "RuntimeClass", NODE)
     },
     RemovedVersion::same("scheduling", "v1beta1", "PriorityClass", ("scheduling", "v1")),
+    RemovedVersion::same("scheduling", "v1alpha1", "PriorityClass", ("scheduling", "v1")),
     RemovedVersion::same("storage", "v1alpha1", "CSIStorageCapacity", ("storage", "v1")),
     RemovedVersion::same("storage", "v1alpha1", "VolumeAttachment", ("storage", "v1")),
     RemovedVersion::same("storage", "v1beta1", "CSIDriver", ("storage", "v1")),
