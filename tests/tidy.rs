@@ -64,7 +64,7 @@ const PRESET_QUERIES: &[(&str, &str)] = &[
 ];
 
 /// Crates of the workspace that each crate may import.
-const CRATES: [(&str, &[&str]); 20] = [
+const CRATES: [(&str, &[&str]); 21] = [
     ("prerequisites", &[]),
     ("fuzzing", &[]),
     ("testenv", &[]),
@@ -79,6 +79,7 @@ const CRATES: [(&str, &[&str]); 20] = [
     ("apply", &["schema", "apimachinery"]),
     ("extensions", &["schema", "expressions", "apimachinery"]),
     ("kinds", &["schema", "extensions", "apply", "storage", "expressions", "apimachinery"]),
+    ("migration", &["kinds", "schema", "apimachinery"]),
     ("webhooks", &["serving", "apimachinery"]),
     (
         "admission",
@@ -89,6 +90,7 @@ const CRATES: [(&str, &[&str]); 20] = [
         &[
             "admission",
             "webhooks",
+            "migration",
             "kinds",
             "schema",
             "extensions",
@@ -145,7 +147,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
             &["verbs", "background"],
             &["http"],
             &["process", "certs", "store_commands", "reference"],
-            &["env_test"],
+            &["env_test", "migration_commands"],
         ],
     ),
     (

@@ -18,6 +18,7 @@ pub mod conversion;
 pub mod discovery;
 pub mod env_test;
 pub mod http;
+pub mod migration_commands;
 pub mod process;
 pub mod reference;
 pub mod server_state;

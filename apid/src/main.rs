@@ -30,6 +30,12 @@ fn main() -> ExitCode {
     if arguments.next_if(|word| word == "store").is_some() {
         return apid::store_commands::run(arguments);
     }
+    if arguments.next_if(|word| word == "convert").is_some() {
+        return apid::migration_commands::convert::run(arguments);
+    }
+    if arguments.next_if(|word| word == "deprecations").is_some() {
+        return apid::migration_commands::deprecations::run(arguments);
+    }
     if arguments.next_if(|word| word == "completion").is_some() {
         return apid::reference::run_completion(arguments);
     }

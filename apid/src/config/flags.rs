@@ -21,6 +21,8 @@ use super::values::{
 #[command(override_usage = "apid --data-dir <DIR> --spawn-authd [FLAGS]\n       \
     apid --data-dir <DIR> --authd-socket <FILE> [FLAGS]\n       \
     apid certs --help\n       \
+    apid convert --help\n       \
+    apid deprecations --help\n       \
     apid store --help\n       \
     apid test-server --help\n       \
     apid version")]

@@ -7,6 +7,7 @@ use admission::PluginOutput;
 use apimachinery::status::Status;
 use http::{Method, header};
 use kinds::{Resource, Storage, Subresource, Verb};
+use migration::lifecycle;
 
 use super::negotiate::{BodyFormat, EncodingSupport, Format, Negotiation, Offer, accept, body_format};
 use super::representation::Representation;
@@ -161,17 +162,52 @@ async fn stored(
         Verb::Delete => delete(context, &call, body).await,
         Verb::DeleteCollection => delete_collection(context, &call, body).await,
     };
-    let deprecation = kind.strategy().deprecation(&context.server_state.names);
-    if deprecation.is_some() {
-        context.server_state.request_metrics.deprecated(&collection.resource, &a.version, &a.subresource);
-        let key = context.server_state.names.group_key("deprecated");
-        context.audit.update(|event| event.annotations.push((key, "true".to_owned())));
+    let deprecation = deprecation(context, &collection.resource, &a.version);
+    if let Some(deprecation) = &deprecation {
+        let removed = deprecation.removed_release.as_deref().unwrap_or_default();
+        context.server_state.request_metrics.deprecated(
+            &collection.resource,
+            &a.version,
+            &a.subresource,
+            removed,
+        );
+        let names = &context.server_state.names;
+        context.audit.update(|event| {
+            event.annotations.push((names.group_key("deprecated"), "true".to_owned()));
+            if !removed.is_empty() {
+                event.annotations.push((names.group_key("removed-release"), removed.to_owned()));
+            }
+        });
     }
     with_notes(
-        result.map(|response| response.with_warnings(deprecation.into_iter().collect())),
+        result.map(|response| response.with_warnings(deprecation.into_iter().map(|d| d.warning).collect())),
         &notes,
         context,
     )
+}
+
+/// A deprecated version of a kind.
+struct Deprecation {
+    /// The warning for clients.
+    warning: String,
+    /// The release that removes the version, if it is known.
+    removed_release: Option<String>,
+}
+
+/// The deprecation of a requested version: from the table of [`lifecycle`] for built-in kinds, from the definition for
+/// custom kinds.
+fn deprecation(context: &RequestContext, resource: &Resource, version: &str) -> Option<Deprecation> {
+    let names = &context.server_state.names;
+    if resource.is_custom() {
+        let warning = resource.kind.strategy().deprecation(names)?;
+        return Some(Deprecation { warning, removed_release: None });
+    }
+    let stem = names.stem(&resource.group_resource.group)?;
+    let row = lifecycle::of_kind(stem, version, resource.kind.kind())?;
+    Some(Deprecation {
+        warning: row.warning(names)?,
+        removed_release: row.removed.map(|release| release.to_string()),
+    })
 }
 
 /// Adds the notes of admission plugins: warnings for the client, annotations for the audit log also on

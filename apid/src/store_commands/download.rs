@@ -1,4 +1,4 @@
-//! `apid store backup --server`: a backup of a running server.
+//! `apid store backup --server`: a backup of a running server, and texts of a running server.
 //!
 //! # Contract
 //!
@@ -11,32 +11,34 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt as _;
-use serving::client::{CallError, Client, Identity, Settings, SettingsError, Trust, request};
+use serving::client::{CallError, Client, Identity, Limits, Settings, SettingsError, Trust, request};
 use storage::engine::fjall::offline::{ArchiveFile, BackupSummary};
 
 /// The path of the backup below the URL of the server.
 const BACKUP_PATH: &str = "/store/backup";
 /// Time limit for the head of the response, and for each part of its body.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum size of a text.
+const MAX_TEXT: usize = 256 << 20;
 /// Maximum size of the message of a rejection.
 const MAX_MESSAGE: usize = 4096;
 
 /// A server and the credentials for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Source {
+pub(crate) struct Source {
     /// The URL of the server.
-    pub(super) server: String,
+    pub(crate) server: String,
     /// The CA bundle of its certificate; None: that of the system.
-    pub(super) authority: Option<PathBuf>,
+    pub(crate) authority: Option<PathBuf>,
     /// A file with a bearer token.
-    pub(super) token: Option<PathBuf>,
+    pub(crate) token: Option<PathBuf>,
     /// A client certificate and its key.
-    pub(super) certificate: Option<(PathBuf, PathBuf)>,
+    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
 }
 
 /// The reason why a backup failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum DownloadError {
+pub(crate) enum DownloadError {
     /// A file cannot be read or written.
     #[error("`{}`: {error}", path.display())]
     File {
@@ -75,10 +77,7 @@ impl Source {
     pub(super) fn download(&self, to: &Path) -> Result<BackupSummary, DownloadError> {
         let file_error = |error| DownloadError::File { path: to.to_owned(), error };
         let client = Client::new(&self.settings()?)?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(DownloadError::Runtime)?;
+        let runtime = runtime()?;
         let mut file = ArchiveFile::create(to).map_err(file_error)?;
         let received = runtime
             .block_on(self.receive(&client, &mut file, to))
@@ -97,12 +96,7 @@ impl Source {
         let mut request = request(Method::GET, &url, Bytes::new())?;
         let headers = request.headers_mut();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/octet-stream, */*"));
-        if let Some(path) = &self.token {
-            let token = String::from_utf8_lossy(&read(path)?).trim().to_owned();
-            let value = HeaderValue::from_str(&format!("Bearer {token}"))
-                .map_err(|_| SettingsError(format!("`{}` contains no token", path.display())))?;
-            headers.insert(header::AUTHORIZATION, value);
-        }
+        headers.extend(self.authorization()?.map(|value| (header::AUTHORIZATION, value)));
         let response = client.send_for_stream(request, TIMEOUT).await?;
         let (code, mut body) = (response.status(), response.into_body());
         let mut message = Vec::new();
@@ -127,6 +121,32 @@ impl Source {
         }
     }
 
+    /// Reads the text at the URL of the server.
+    pub(crate) fn text(&self) -> Result<String, DownloadError> {
+        let client = Client::new(&self.settings()?)?;
+        let mut request = request(Method::GET, &self.server, Bytes::new())?;
+        request.headers_mut().extend(self.authorization()?.map(|value| (header::AUTHORIZATION, value)));
+        let response =
+            runtime()?.block_on(client.send(request, Limits { within: TIMEOUT, bytes: MAX_TEXT }))?;
+        let text = String::from_utf8_lossy(&response.body).into_owned();
+        match response.status {
+            StatusCode::OK => Ok(text),
+            code => {
+                let message = text.chars().take(MAX_MESSAGE).collect::<String>().trim().to_owned();
+                Err(DownloadError::Rejected { code, message: status_message(&text).unwrap_or(message) })
+            }
+        }
+    }
+
+    /// The header with the token, if there is one.
+    fn authorization(&self) -> Result<Option<HeaderValue>, DownloadError> {
+        let Some(path) = &self.token else { return Ok(None) };
+        let token = String::from_utf8_lossy(&read(path)?).trim().to_owned();
+        let value = HeaderValue::from_str(&format!("Bearer {token}"))
+            .map_err(|_| SettingsError(format!("`{}` contains no token", path.display())))?;
+        Ok(Some(value))
+    }
+
     fn settings(&self) -> Result<Settings, DownloadError> {
         let trust = match &self.authority {
             Some(path) => Trust::from_pem(&read(path)?)?,
@@ -138,6 +158,11 @@ impl Source {
         };
         Ok(Settings { trust, identity, ..Settings::default() })
     }
+}
+
+/// The runtime of the client.
+fn runtime() -> Result<tokio::runtime::Runtime, DownloadError> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DownloadError::Runtime)
 }
 
 /// The message of a Status.

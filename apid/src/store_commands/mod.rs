@@ -13,7 +13,7 @@
 //!
 //! Findings go to standard output, errors to standard error.
 
-mod download;
+pub(crate) mod download;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -70,6 +70,21 @@ pub fn probes() -> Option<PathBuf> {
     None
 }
 
+/// The file of recorded conversions of removed API versions, beside the recorded exchanges; None when the test is skipped.
+///
+/// # Panics
+///
+/// As [`recordings`].
+#[must_use]
+pub fn conversions() -> Option<PathBuf> {
+    let file = recordings()?.join("../conversions/conversions.jsonl");
+    if file.is_file() {
+        return Some(file);
+    }
+    skip("conversions", &format!("no recorded conversions in {}", file.display()));
+    None
+}
+
 /// The folder of ready programs of other projects; None when the test is skipped.
 ///
 /// # Panics

@@ -209,14 +209,20 @@ impl RequestMetrics {
         self.body_sizes.get_or_create(&labels).observe(bytes as f64);
     }
 
-    /// Marks a deprecated resource as requested. The release that removes it is unknown.
-    pub(super) fn deprecated(&self, resource: &Resource, version: &str, subresource: &str) {
+    /// Marks a deprecated resource as requested. `removed_release` is empty if no release removes it yet.
+    pub(super) fn deprecated(
+        &self,
+        resource: &Resource,
+        version: &str,
+        subresource: &str,
+        removed_release: &str,
+    ) {
         let labels: Labels = vec![
             ("group", resource.group_resource.group.clone()),
             ("version", version.to_owned()),
             ("resource", resource.group_resource.resource.clone()),
             ("subresource", subresource.to_owned()),
-            ("removed_release", String::new()),
+            ("removed_release", removed_release.to_owned()),
         ];
         self.deprecated.get_or_create(&labels).set(1);
     }

@@ -1,0 +1,212 @@
+//! Conversion of one manifest between API versions.
+//!
+//! # Contract
+//!
+//! The target is a group and version. A kind that the target does not have converts to its latest version, as in the
+//! convert plugin of kubectl. A kind without schema here (a custom kind) stays as it is. Warnings name fields whose
+//! meaning or default changes, unknown fields, and fields that the server will reject.
+//!
+//! # Errors
+//!
+//! See [`ConvertError`].
+
+use apimachinery::clock::{Clock, Rng};
+use apimachinery::gvk::GroupVersion;
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use kinds::{Context, Registry, Resource, Storage};
+
+use crate::removed::{self, Notes, RemovedVersion};
+
+/// A manifest cannot be converted.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ConvertError {
+    /// The manifest has no `apiVersion` or no `kind`.
+    #[error("the manifest has no `apiVersion` or no `kind`")]
+    Untyped,
+    /// `apiVersion` is not `VERSION` or `GROUP/VERSION`.
+    #[error("`{0}` is not an API version; use VERSION or GROUP/VERSION")]
+    ApiVersion(String),
+    /// The kind was removed and has no replacement.
+    #[error("{0} was removed without a replacement: {1}")]
+    NoReplacement(String, &'static str),
+    /// A value has a wrong type.
+    #[error("{0}")]
+    Type(String),
+}
+
+/// A converted manifest.
+#[derive(Clone, Debug)]
+pub struct Conversion {
+    /// The manifest in the target version.
+    pub object: Object,
+    /// Remarks for the user, in the order of the steps.
+    pub warnings: Vec<String>,
+}
+
+/// Kinds that were removed without a replacement: group stem, kind, advice.
+const WITHOUT_REPLACEMENT: [(&str, &str, &str); 2] =
+    [("policy", "PodSecurityPolicy", POD_SECURITY), ("extensions", "PodSecurityPolicy", POD_SECURITY)];
+
+const POD_SECURITY: &str = "label namespaces for the built-in pod security admission, or use an admission webhook or an admission policy";
+
+/// Converts manifests under a names preset.
+pub struct Converter<'a> {
+    names: &'a Names,
+    registry: Registry,
+    clock: &'a dyn Clock,
+    rng: &'a dyn Rng,
+}
+
+/// The group stem and version of a kind.
+struct Source<'a> {
+    stem: &'a str,
+    version: &'a str,
+    kind: &'a str,
+}
+
+impl<'a> Converter<'a> {
+    /// A converter for the kinds of a names preset. Defaults take the time and random numbers from the arguments.
+    pub fn new(names: &'a Names, clock: &'a dyn Clock, rng: &'a dyn Rng) -> Self {
+        Converter { names, registry: Registry::new(names), clock, rng }
+    }
+
+    /// Converts a manifest to a group and version, or to its latest version.
+    ///
+    /// # Errors
+    ///
+    /// See [`ConvertError`].
+    pub fn convert(&self, object: Object, target: Option<&GroupVersion>) -> Result<Conversion, ConvertError> {
+        let (api_version, kind) = (object.api_version().to_owned(), object.kind().to_owned());
+        if api_version.is_empty() || kind.is_empty() {
+            return Err(ConvertError::Untyped);
+        }
+        let source = GroupVersion::parse(&api_version).ok_or(ConvertError::ApiVersion(api_version))?;
+        let stem = self.names.stem(&source.group);
+        let described = format!("{source} {kind}");
+        if let Some((_, _, advice)) =
+            WITHOUT_REPLACEMENT.iter().find(|(group, removed, _)| stem == Some(*group) && *removed == kind)
+        {
+            return Err(ConvertError::NoReplacement(described, advice));
+        }
+        let removed = stem.and_then(|stem| removed::find(stem, &source.version, &kind));
+        let Some(resource) = self.served(removed, &source, &kind) else {
+            let warning = format!("{described} is not a built-in kind; the manifest is unchanged");
+            return Ok(Conversion { object, warnings: vec![warning] });
+        };
+        let mut notes = Notes::default();
+        let object = self.upgrade(object, resource, removed, &mut notes)?;
+        let source = Source { stem: stem.unwrap_or_default(), version: &source.version, kind: &kind };
+        let object = self.represent(object, resource, &source, target, &mut notes)?;
+        Ok(Conversion { object, warnings: notes.0 })
+    }
+
+    /// The served kind of a source: the kind itself, or the one that the conversion of a removed version uses.
+    fn served(
+        &self,
+        removed: Option<&RemovedVersion>,
+        source: &GroupVersion,
+        kind: &str,
+    ) -> Option<&Resource> {
+        match removed {
+            Some(RemovedVersion { served: (stem, version), .. }) => {
+                self.registry.find_kind_version(&self.names.group(stem), version, kind)
+            }
+            None => self.registry.find_kind_version(&source.group, &source.version, kind),
+        }
+        .map(AsRef::as_ref)
+    }
+
+    /// Converts a manifest to the storage version of its kind, with defaults.
+    fn upgrade(
+        &self,
+        mut object: Object,
+        resource: &Resource,
+        removed: Option<&RemovedVersion>,
+        notes: &mut Notes,
+    ) -> Result<Object, ConvertError> {
+        if let Some(removed) = removed {
+            (removed.upgrade)(&mut object, self.names, notes);
+        }
+        object.set_type(&resource.api_version(), resource.kind.kind());
+        let report =
+            resource.conform_body(&mut object, self.names).map_err(|e| ConvertError::Type(e.to_string()))?;
+        notes.0.extend(report.unknown.iter().map(|path| format!("{path}: dropped: unknown field")));
+        let conformed = object.clone();
+        resource.to_stored(&mut object, self.names).map_err(|e| ConvertError::Type(e.to_string()))?;
+        let stored = resource.stored();
+        stored.default(&mut object, &self.context());
+        if removed.is_some() {
+            notes.0.extend(self.rejections(&object, stored));
+        }
+        if let Some(removed) = removed {
+            (removed.restore)(&conformed, &mut object);
+        }
+        Ok(object)
+    }
+
+    fn context(&self) -> Context<'_> {
+        Context { names: self.names, clock: self.clock, rng: self.rng, subresource: "" }
+    }
+
+    /// Errors of the creation of an object, which a user must correct before the server accepts the manifest.
+    fn rejections(&self, object: &Object, stored: &Resource) -> Vec<String> {
+        if stored.kind.storage() != Storage::Stored {
+            return Vec::new();
+        }
+        let mut created = object.clone();
+        let context = self.context();
+        let namespace =
+            if created.namespace().is_empty() { "default" } else { created.namespace() }.to_owned();
+        stored.prepare_create(&mut created, &namespace, &context);
+        stored.canonicalize(&mut created, &context);
+        let errors = stored.validate_create(&created, &context);
+        errors.iter().map(|error| format!("the server will reject the manifest: {error}")).collect()
+    }
+
+    /// Converts an object of the storage version to the target version.
+    fn represent(
+        &self,
+        mut object: Object,
+        resource: &Resource,
+        source: &Source<'_>,
+        target: Option<&GroupVersion>,
+        notes: &mut Notes,
+    ) -> Result<Object, ConvertError> {
+        let type_error = |error: schema::TypeError| ConvertError::Type(error.to_string());
+        let candidates = || self.registry.versions_of(resource);
+        if let Some(target) = target {
+            if let Some(version) = candidates().find(|version| version.api_version() == target.to_string()) {
+                version.represent(&mut object, self.names).map_err(type_error)?;
+                return Ok(object);
+            }
+            let removed = self
+                .names
+                .stem(&target.group)
+                .and_then(|stem| removed::find(stem, &target.version, source.kind));
+            if let Some(removed) = removed
+                && let Some(served) = candidates().find(|version| {
+                    version.kind.has_version(removed.served.1)
+                        && version.group_kind.group == self.names.group(removed.served.0)
+                })
+            {
+                served.represent(&mut object, self.names).map_err(type_error)?;
+                (removed.downgrade)(&mut object, self.names);
+                object.set_type(&target.to_string(), source.kind);
+                return Ok(object);
+            }
+        }
+        let (stem, version) = match removed::find(source.stem, source.version, source.kind) {
+            Some(removed) => removed.replacement(),
+            None => (source.stem, source.version),
+        };
+        let group = self.names.group(stem);
+        if let Some(target) = target {
+            let latest = GroupVersion { group: group.clone(), version: version.to_owned() };
+            notes.0.push(format!("{target} has no {}; the manifest is converted to {latest}", source.kind));
+        }
+        let latest = candidates().find(|v| v.kind.has_version(version) && v.group_kind.group == group);
+        latest.map_or(resource, AsRef::as_ref).represent(&mut object, self.names).map_err(type_error)?;
+        Ok(object)
+    }
+}

@@ -1,0 +1,362 @@
+//! Uses of deprecated and removed API versions in metrics, audit logs and manifests.
+//!
+//! # Contract
+//!
+//! A [`Report`] collects uses by version. Each source adds uses; [`Report::findings`] returns them in the order of the
+//! release of removal. A custom kind is not in the table of [`lifecycle`]: its deprecated versions are found in metrics
+//! and audit logs, where the server marks them, without release and replacement.
+
+mod audit;
+mod metrics;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use apimachinery::gvk::GroupVersion;
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+pub use audit::AuditError;
+
+use crate::lifecycle::{self, CURRENT, Release, Version};
+
+/// Maximum number of listed places of one version.
+const MAX_PLACES: usize = 20;
+
+/// The used kind or resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    /// A version in the table, by its position.
+    Listed(usize),
+    /// Another version: group and version, and the plural name.
+    Unlisted(String, String),
+}
+
+/// Places that use one version.
+#[derive(Debug, Default)]
+struct Places {
+    listed: BTreeSet<String>,
+    count: usize,
+    /// The release of removal that a server reports.
+    removed: Option<String>,
+}
+
+/// The uses found so far.
+pub struct Report<'a> {
+    names: &'a Names,
+    uses: BTreeMap<Subject, Places>,
+}
+
+/// A used version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Group, version and kind, or the plural name of a custom kind.
+    pub subject: String,
+    /// Release of the deprecation.
+    pub deprecated: Option<Release>,
+    /// First release without the version, for example `1.22`.
+    pub removed: Option<String>,
+    /// Whether the current release no longer has the version.
+    pub is_removed: bool,
+    /// Group, version and kind to use instead.
+    pub replacement: Option<String>,
+    /// The value of `apid convert --output-version`.
+    pub output_version: Option<String>,
+    /// Differences of the replacement, or advice.
+    pub changes: String,
+    /// Uses with their place, at most twenty.
+    pub places: Vec<String>,
+    /// Number of uses.
+    pub count: usize,
+}
+
+impl<'a> Report<'a> {
+    /// A report without uses, under a names preset.
+    pub fn new(names: &'a Names) -> Self {
+        Report { names, uses: BTreeMap::new() }
+    }
+
+    /// Adds a manifest of a file.
+    pub fn add_manifest(&mut self, file: &str, manifest: &Object) {
+        let Some(group_version) = GroupVersion::parse(manifest.api_version()) else { return };
+        let Some(stem) = self.names.stem(&group_version.group) else { return };
+        let row = lifecycle::of_kind(stem, &group_version.version, manifest.kind());
+        if let Some(row) = row.filter(|row| is_reported(row)) {
+            let place = match (manifest.namespace(), manifest.name()) {
+                ("", name) => format!("{file}: {name}"),
+                (namespace, name) => format!("{file}: {namespace}/{name}"),
+            };
+            self.add(subject(row), place, None);
+        }
+    }
+
+    /// Adds the gauge of requested deprecated APIs from metrics in the text format.
+    pub fn add_metrics(&mut self, text: &str) {
+        for series in metrics::requested(text) {
+            let place = match series.subresource.as_str() {
+                "" => "requests since the start of the server".to_owned(),
+                subresource => format!("requests of `{subresource}` since the start of the server"),
+            };
+            let group_version = GroupVersion { group: series.group, version: series.version };
+            let removed = Some(series.removed_release).filter(|release| !release.is_empty());
+            self.add_resource(&group_version, &series.resource, place, removed, true);
+        }
+    }
+
+    /// Adds the events of an audit log, one JSON object in a line.
+    ///
+    /// # Errors
+    ///
+    /// The first line that is not an event.
+    pub fn add_audit(&mut self, text: &str) -> Result<(), AuditError> {
+        for event in audit::events(text, self.names)? {
+            let group_version = GroupVersion { group: event.group, version: event.version };
+            self.add_resource(
+                &group_version,
+                &event.resource,
+                event.place,
+                event.removed_release,
+                event.is_marked,
+            );
+        }
+        Ok(())
+    }
+
+    /// Adds a request to a resource. A server has marked it, or the table lists its version.
+    fn add_resource(
+        &mut self,
+        group_version: &GroupVersion,
+        resource: &str,
+        place: String,
+        removed: Option<String>,
+        is_marked: bool,
+    ) {
+        let row = self
+            .names
+            .stem(&group_version.group)
+            .and_then(|stem| lifecycle::of_resource(stem, &group_version.version, resource));
+        match row {
+            Some(row) if is_marked || is_reported(row) => self.add(subject(row), place, removed),
+            None if is_marked => {
+                self.add(Subject::Unlisted(group_version.to_string(), resource.to_owned()), place, removed);
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    fn add(&mut self, subject: Subject, place: String, removed: Option<String>) {
+        let places = self.uses.entry(subject).or_default();
+        places.count += 1;
+        places.removed = removed.or_else(|| places.removed.take());
+        if places.listed.len() < MAX_PLACES {
+            places.listed.insert(place);
+        }
+    }
+
+    /// The used versions: removed versions first, then by release of removal.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut findings: Vec<Finding> =
+            self.uses.iter().map(|(subject, places)| self.finding(subject, places)).collect();
+        let release = |finding: &Finding| {
+            let minor =
+                finding.removed.as_ref().and_then(|text| text.strip_prefix("1.")?.parse::<u32>().ok());
+            (minor.unwrap_or(u32::MAX), finding.subject.clone())
+        };
+        findings.sort_by_key(release);
+        findings
+    }
+
+    fn finding(&self, subject: &Subject, places: &Places) -> Finding {
+        let row = match subject {
+            Subject::Listed(index) => lifecycle::versions().get(*index),
+            Subject::Unlisted(..) => None,
+        };
+        let subject = match (subject, row) {
+            (_, Some(row)) => format!("{} {}", row.group_version(self.names), row.kind),
+            (Subject::Unlisted(group_version, resource), None) => format!("{group_version} {resource}"),
+            (Subject::Listed(_), None) => String::new(),
+        };
+        let replacement = row.and_then(|row| row.replacement);
+        let is_convertible = row.is_some_and(|row| replacement.is_some_and(|new| new.kind == row.kind));
+        Finding {
+            subject,
+            deprecated: row.and_then(|row| row.deprecated),
+            removed: row
+                .and_then(|row| row.removed)
+                .map(|release| release.to_string())
+                .or(places.removed.clone()),
+            is_removed: row.is_some_and(|row| row.is_removed(CURRENT)),
+            replacement: replacement.map(|new| format!("{} {}", new.group_version(self.names), new.kind)),
+            output_version: replacement
+                .filter(|_| is_convertible)
+                .map(|new| new.group_version(self.names).to_string()),
+            changes: row.map_or("", |row| row.changes).to_owned(),
+            places: places.listed.iter().cloned().collect(),
+            count: places.count,
+        }
+    }
+}
+
+/// Whether a use of a version is a finding.
+fn is_reported(row: &Version) -> bool {
+    row.is_deprecated(CURRENT) || row.is_removed(CURRENT)
+}
+
+fn subject(row: &'static Version) -> Subject {
+    let position = lifecycle::versions().iter().position(|other| std::ptr::eq(other, row));
+    Subject::Listed(position.unwrap_or(usize::MAX))
+}
+
+impl Finding {
+    /// The finding as lines of text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut lines = vec![format!("{}: {}", self.subject, self.state())];
+        match (&self.replacement, &self.output_version) {
+            (Some(replacement), Some(version)) => {
+                lines.push(format!("  use: {replacement} (apid convert -f FILE --output-version {version})"));
+            }
+            (Some(replacement), None) => lines.push(format!("  use: {replacement}")),
+            (None, _) => {}
+        }
+        if !self.changes.is_empty() {
+            lines.push(format!("  changes: {}", self.changes));
+        }
+        lines.extend(self.places.iter().map(|place| format!("  used in: {place}")));
+        if self.count > self.places.len() {
+            lines.push(format!("  uses: {}", self.count));
+        }
+        lines.join("\n") + "\n"
+    }
+
+    fn state(&self) -> String {
+        match (&self.removed, self.deprecated) {
+            (Some(removed), _) if self.is_removed => format!("removed in {removed}"),
+            (Some(removed), Some(deprecated)) => format!("deprecated in {deprecated}, removed in {removed}"),
+            (Some(removed), None) => format!("deprecated, removed in {removed}"),
+            (None, Some(deprecated)) => format!("deprecated in {deprecated}"),
+            (None, None) => "deprecated".to_owned(),
+        }
+    }
+
+    /// The finding as a JSON object.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({
+            "subject": self.subject,
+            "deprecated": self.deprecated.map(|release| release.to_string()),
+            "removed": self.removed,
+            "isRemoved": self.is_removed,
+            "replacement": self.replacement,
+            "outputVersion": self.output_version,
+            "changes": self.changes,
+            "uses": self.count,
+            "places": self.places,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+
+    use super::*;
+
+    fn names() -> Names {
+        Names::new(Preset::Kubernetes, "").unwrap()
+    }
+
+    fn manifest(api_version: &str, kind: &str, name: &str) -> Object {
+        Object::from_value(json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}}))
+            .unwrap()
+    }
+
+    #[test]
+    fn manifests_of_deprecated_and_removed_versions_are_found_with_replacement() {
+        let names = names();
+        let mut report = Report::new(&names);
+        for (api_version, kind) in [
+            ("v1", "Endpoints"),
+            ("apps/v1", "Deployment"),
+            ("policy/v1beta1", "PodSecurityPolicy"),
+            ("extensions/v1beta1", "Ingress"),
+            ("extensions/v1beta1", "Ingress"),
+            ("example.com/v1beta1", "Ingress"),
+        ] {
+            report.add_manifest("a.yaml", &manifest(api_version, kind, "x"));
+        }
+        let findings = report.findings();
+        let subjects: Vec<&str> = findings.iter().map(|finding| finding.subject.as_str()).collect();
+        assert_eq!(
+            subjects,
+            ["extensions/v1beta1 Ingress", "policy/v1beta1 PodSecurityPolicy", "v1 Endpoints"]
+        );
+        let text = findings[0].text();
+        assert!(
+            text.starts_with(
+                "extensions/v1beta1 Ingress: removed in 1.22\n  use: networking.k8s.io/v1 Ingress"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains("--output-version networking.k8s.io/v1") && text.contains("pathType"),
+            "{text}"
+        );
+        assert!(text.ends_with("  used in: a.yaml: x\n  uses: 2\n"), "{text}");
+        assert!(findings[1].replacement.is_none() && findings[1].changes.contains("pod security"));
+        assert!(!findings[2].is_removed && findings[2].output_version.is_none());
+        assert_eq!(findings[2].state(), "deprecated in 1.33");
+    }
+
+    #[test]
+    fn series_of_requested_deprecated_apis_are_found() {
+        let names = names();
+        let mut report = Report::new(&names);
+        report.add_metrics(
+            "# HELP apiserver_requested_deprecated_apis x\n\
+             apiserver_requested_deprecated_apis{group=\"\",removed_release=\"\",resource=\"endpoints\",subresource=\"\",version=\"v1\"} 1\n\
+             apiserver_requested_deprecated_apis{group=\"a.b\",removed_release=\"1.40\",resource=\"c\\\"d\",subresource=\"status\",version=\"v2\"} 1\n\
+             apiserver_requested_deprecated_apis{group=\"\",removed_release=\"\",resource=\"componentstatuses\",subresource=\"\",version=\"v1\"} 0\n\
+             apiserver_request_total{resource=\"endpoints\"} 7\n",
+        );
+        let findings = report.findings();
+        assert_eq!(findings.len(), 2);
+        assert_eq!(
+            (findings[0].subject.as_str(), findings[0].state()),
+            ("a.b/v2 c\"d", "deprecated, removed in 1.40".to_owned())
+        );
+        assert_eq!(findings[1].subject, "v1 Endpoints");
+        assert_eq!(findings[1].replacement.as_deref(), Some("discovery.k8s.io/v1 EndpointSlice"));
+    }
+
+    #[test]
+    fn audit_events_of_deprecated_and_removed_versions_are_found_with_client() {
+        let names = names();
+        let mut report = Report::new(&names);
+        let event = |api_version: &str, resource: &str, annotations: Value| {
+            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+            json!({
+                "kind": "Event", "verb": "list", "user": {"username": "alice"}, "userAgent": "curl/8",
+                "objectRef": {"apiGroup": group, "apiVersion": version, "resource": resource}, "annotations": annotations,
+            })
+            .to_string()
+        };
+        let marked = json!({"k8s.io/deprecated": "true", "k8s.io/removed-release": "1.40"});
+        let lines = [
+            event("v1", "endpoints", json!({"k8s.io/deprecated": "true"})),
+            event("a.b/v2", "things", marked),
+            event("extensions/v1beta1", "ingresses", json!({})),
+            event("v1", "pods", json!({})),
+            String::new(),
+        ];
+        report.add_audit(&lines.join("\n")).unwrap();
+        let findings = report.findings();
+        let subjects: Vec<&str> = findings.iter().map(|finding| finding.subject.as_str()).collect();
+        assert_eq!(subjects, ["extensions/v1beta1 Ingress", "a.b/v2 things", "v1 Endpoints"]);
+        assert_eq!(findings[1].removed.as_deref(), Some("1.40"));
+        assert_eq!(findings[2].places, ["list by `alice` with curl/8"]);
+        let error = report.add_audit("{}\nno json\n").unwrap_err();
+        assert!(error.to_string().starts_with("line 2: "), "{error}");
+    }
+}

@@ -1,0 +1,53 @@
+//! Events of an audit log that concern a resource.
+
+use apimachinery::names::Names;
+use serde_json::Value;
+
+/// A line of an audit log is not a JSON object.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {error}; an audit log has one JSON event in each line")]
+pub struct AuditError {
+    line: usize,
+    error: serde_json::Error,
+}
+
+/// An event about a resource.
+pub(super) struct Event {
+    pub(super) group: String,
+    pub(super) version: String,
+    pub(super) resource: String,
+    /// Verb, user and user agent.
+    pub(super) place: String,
+    /// Whether the server marked the version as deprecated.
+    pub(super) is_marked: bool,
+    pub(super) removed_release: Option<String>,
+}
+
+/// The events about resources. Empty lines are skipped.
+pub(super) fn events(text: &str, names: &Names) -> Result<Vec<Event>, AuditError> {
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let mut events = Vec::new();
+    for (index, line) in lines {
+        let value: serde_json::Map<String, Value> =
+            serde_json::from_str(line).map_err(|error| AuditError { line: index + 1, error })?;
+        events.extend(event(&Value::Object(value), names));
+    }
+    Ok(events)
+}
+
+fn event(value: &Value, names: &Names) -> Option<Event> {
+    let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let annotation = |name: &str| value.get("annotations")?.get(names.group_key(name))?.as_str();
+    let resource = text("/objectRef/resource");
+    if resource.is_empty() {
+        return None;
+    }
+    Some(Event {
+        group: text("/objectRef/apiGroup").to_owned(),
+        version: text("/objectRef/apiVersion").to_owned(),
+        resource: resource.to_owned(),
+        place: format!("{} by `{}` with {}", text("/verb"), text("/user/username"), text("/userAgent")),
+        is_marked: annotation("deprecated") == Some("true"),
+        removed_release: annotation("removed-release").map(str::to_owned),
+    })
+}

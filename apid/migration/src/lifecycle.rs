@@ -1,0 +1,199 @@
+//! Lifecycle of API versions: the releases that introduce, deprecate and remove each kind in each version.
+//!
+//! # Contract
+//!
+//! The table is `data/lifecycle.csv`: one row for each version of each built-in kind, served, off by default, or removed.
+//! `group` is the stem of the group. An empty cell means: not planned, or never. `replacement` is group stem, version and
+//! kind. `changes` is free text and names the differences of the replacement. The tests of `tests/lifecycle.rs` enforce
+//! the deprecation rules on the table. Warnings, metrics and audit annotations of the server, `apid deprecations` and the
+//! tests read this table.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use apimachinery::gvk::GroupVersion;
+use apimachinery::names::Names;
+
+/// The release of the API that this program implements.
+pub const CURRENT: Release = Release(33);
+
+/// Releases between the introduction and the deprecation, and between the deprecation and the removal, of a beta version:
+/// 9 months, or 3 releases if that is longer.
+pub const BETA_RELEASES: u32 = 3;
+
+static TABLE: LazyLock<Vec<Version>> = LazyLock::new(|| {
+    include_str!("../data/lifecycle.csv").lines().skip(1).filter_map(Version::parse).collect()
+});
+
+/// A minor release of 1.x.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Release(pub u32);
+
+impl Release {
+    fn parse(text: &str) -> Option<Self> {
+        text.strip_prefix("1.")?.parse().ok().map(Release)
+    }
+
+    /// The release some releases later.
+    #[must_use]
+    pub fn plus(self, releases: u32) -> Self {
+        Release(self.0.saturating_add(releases))
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "1.{}", self.0)
+    }
+}
+
+/// Stability of an API version, from the least to the most stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Off by default; any release can remove it.
+    Alpha,
+    /// Deprecated and removed after fixed times.
+    Beta,
+    /// Never removed within a major version.
+    Stable,
+}
+
+impl Stage {
+    /// The stage of a version name: `v1alpha1`, `v1beta1`, `v1`.
+    #[must_use]
+    pub fn of_version(version: &str) -> Self {
+        match version {
+            _ if version.contains("alpha") => Stage::Alpha,
+            _ if version.contains("beta") => Stage::Beta,
+            _ => Stage::Stable,
+        }
+    }
+}
+
+/// A kind that replaces a deprecated one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// Group stem.
+    pub group: &'static str,
+    /// Version.
+    pub version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+}
+
+impl Replacement {
+    fn parse(text: &'static str) -> Option<Self> {
+        let (api_version, kind) = text.split_once(' ')?;
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        Some(Replacement { group, version, kind })
+    }
+
+    /// Group and version under a names preset.
+    #[must_use]
+    pub fn group_version(&self, names: &Names) -> GroupVersion {
+        GroupVersion { group: names.group(self.group), version: self.version.to_owned() }
+    }
+}
+
+/// The lifecycle of one kind in one version.
+#[derive(Clone, Debug)]
+pub struct Version {
+    /// Group stem.
+    pub group: &'static str,
+    /// Version.
+    pub version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// Lower-case plural, as in URLs.
+    pub resource: &'static str,
+    /// Stability.
+    pub stage: Stage,
+    /// First release with this version.
+    pub introduced: Release,
+    /// Release that announces the deprecation.
+    pub deprecated: Option<Release>,
+    /// First release without this version.
+    pub removed: Option<Release>,
+    /// The version to use instead.
+    pub replacement: Option<Replacement>,
+    /// Differences of the replacement, or advice without one; empty if nothing changes.
+    pub changes: &'static str,
+}
+
+impl Version {
+    /// Parses a row. None: the row is malformed, which a test excludes.
+    fn parse(line: &'static str) -> Option<Self> {
+        let mut cells = line.splitn(10, ',');
+        let mut cell = || cells.next();
+        let (group, version, kind, resource) = (cell()?, cell()?, cell()?, cell()?);
+        let stage = match cell()? {
+            "alpha" => Stage::Alpha,
+            "beta" => Stage::Beta,
+            "stable" => Stage::Stable,
+            _ => return None,
+        };
+        let introduced = Release::parse(cell()?)?;
+        let (deprecated, removed) = (Release::parse(cell()?), Release::parse(cell()?));
+        let replacement = Replacement::parse(cell()?);
+        let changes = cell()?;
+        Some(Version {
+            group,
+            version,
+            kind,
+            resource,
+            stage,
+            introduced,
+            deprecated,
+            removed,
+            replacement,
+            changes,
+        })
+    }
+
+    /// Group and version under a names preset.
+    #[must_use]
+    pub fn group_version(&self, names: &Names) -> GroupVersion {
+        GroupVersion { group: names.group(self.group), version: self.version.to_owned() }
+    }
+
+    /// Whether a release has deprecated this version.
+    #[must_use]
+    pub fn is_deprecated(&self, release: Release) -> bool {
+        self.deprecated.is_some_and(|deprecated| deprecated <= release)
+    }
+
+    /// Whether a release no longer has this version.
+    #[must_use]
+    pub fn is_removed(&self, release: Release) -> bool {
+        self.removed.is_some_and(|removed| removed <= release)
+    }
+
+    /// The warning of the current release for requests to this version; None if it is not deprecated.
+    #[must_use]
+    pub fn warning(&self, names: &Names) -> Option<String> {
+        let deprecated = self.deprecated.filter(|deprecated| *deprecated <= CURRENT)?;
+        let mut text = format!("{} {} is deprecated in v{deprecated}+", self.group_version(names), self.kind);
+        if let Some(removed) = self.removed {
+            text.push_str(&format!(", unavailable in v{removed}+"));
+        }
+        if let Some(replacement) = &self.replacement {
+            text.push_str(&format!("; use {} {}", replacement.group_version(names), replacement.kind));
+        }
+        Some(text)
+    }
+}
+
+/// All versions, by group, version and kind.
+pub fn versions() -> &'static [Version] {
+    &TABLE
+}
+
+/// The version of a group stem, a version name and a kind.
+pub fn of_kind(group: &str, version: &str, kind: &str) -> Option<&'static Version> {
+    TABLE.iter().find(|row| row.group == group && row.version == version && row.kind == kind)
+}
+
+/// The version of a group stem, a version name and a plural name.
+pub fn of_resource(group: &str, version: &str, resource: &str) -> Option<&'static Version> {
+    TABLE.iter().find(|row| row.group == group && row.version == version && row.resource == resource)
+}

@@ -1,0 +1,70 @@
+//! HorizontalPodAutoscaler of `autoscaling/v2beta1` and `v2beta2`.
+//!
+//! # Reference
+//!
+//! The metrics of `v2beta1` have the form of the annotations of `autoscaling/v1`, so the conversion passes through `v1`.
+//! `v2beta2` has the fields of `v2`.
+
+use apimachinery::names::Names;
+use apimachinery::object::{Object, Value};
+use serde_json::json;
+
+use super::fields::{annotate, child_or_new, part, remove_annotation};
+use super::{Notes, RemovedVersion};
+
+const KIND: &str = "HorizontalPodAutoscaler";
+/// Fields of `v2beta1` with the annotation of `v1` for each.
+const FIELDS: [(&str, &str, &str); 3] = [
+    ("spec", "metrics", "metrics"),
+    ("status", "currentMetrics", "current-metrics"),
+    ("status", "conditions", "conditions"),
+];
+/// The field of `v1` for the CPU metric in the specification and in the status, with its names in `v2beta1`.
+const CPU: [(&str, &str, &str, &str); 2] = [
+    ("spec", "targetCPUUtilizationPercentage", "metrics", "targetAverageUtilization"),
+    ("status", "currentCPUUtilizationPercentage", "currentMetrics", "currentAverageUtilization"),
+];
+
+pub(super) const VERSIONS: &[RemovedVersion] = &[
+    RemovedVersion {
+        upgrade,
+        downgrade,
+        latest: Some(("autoscaling", "v2")),
+        ..RemovedVersion::same("autoscaling", "v2beta1", KIND, ("autoscaling", "v1"))
+    },
+    RemovedVersion::same("autoscaling", "v2beta2", KIND, ("autoscaling", "v2")),
+];
+
+fn annotation(names: &Names, name: &str) -> String {
+    names.label_sub_key("autoscaling.alpha", name)
+}
+
+fn upgrade(object: &mut Object, names: &Names, _notes: &mut Notes) {
+    for (owner, field, name) in FIELDS {
+        let key = annotation(names, name);
+        remove_annotation(object, &key);
+        let value = part(object, owner).and_then(|owner| owner.remove(field)).filter(Value::is_array);
+        if let Some(value) = value {
+            annotate(object, &key, &value.to_string());
+        }
+    }
+}
+
+fn downgrade(object: &mut Object, names: &Names) {
+    for (owner, field, name) in FIELDS {
+        let text = remove_annotation(object, &annotation(names, name));
+        let value = text.and_then(|text| serde_json::from_str::<Value>(&text).ok()).filter(Value::is_array);
+        if let (Some(value), Some(owner)) = (value, child_or_new(&mut object.0, owner)) {
+            owner.insert(field.to_owned(), value);
+        }
+    }
+    for (owner, old, list, percentage) in CPU {
+        let Some(owner) = part(object, owner) else { continue };
+        let Some(percent) = owner.remove(old).filter(|percent| !percent.is_null()) else { continue };
+        let metric = json!({"type": "Resource", "resource": {"name": "cpu", percentage: percent}});
+        match owner.get_mut(list).and_then(Value::as_array_mut) {
+            Some(metrics) => metrics.push(metric),
+            None => drop(owner.insert(list.to_owned(), json!([metric]))),
+        }
+    }
+}

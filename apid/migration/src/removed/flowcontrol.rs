@@ -1,0 +1,91 @@
+//! FlowSchema and PriorityLevelConfiguration of `flowcontrol.apiserver` before `v1`.
+//!
+//! # Reference
+//!
+//! `v1beta1` and `v1beta2` name the shares `assuredConcurrencyShares`. Before `v1` the value 0 means unset, except with
+//! an annotation in `v1beta3`.
+
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+
+use super::fields::{Fields, annotate, child, default, is_zero, part, remove_annotation, rename};
+use super::{Notes, RemovedVersion};
+
+const V1: (&str, &str) = ("flowcontrol.apiserver", "v1");
+/// Name of the shares in `v1beta1` and `v1beta2`.
+const OLD_SHARES: &str = "assuredConcurrencyShares";
+/// Name of the shares since `v1beta3`.
+const SHARES: &str = "nominalConcurrencyShares";
+/// Shares of a level without a value.
+const DEFAULT_SHARES: i32 = 30;
+
+pub(super) const VERSIONS: &[RemovedVersion] = &[
+    RemovedVersion::same(V1.0, "v1beta1", "FlowSchema", V1),
+    RemovedVersion::same(V1.0, "v1beta2", "FlowSchema", V1),
+    RemovedVersion::same(V1.0, "v1beta3", "FlowSchema", V1),
+    level("v1beta1", upgrade_old, downgrade_old),
+    level("v1beta2", upgrade_old, downgrade_old),
+    level("v1beta3", upgrade_v1beta3, downgrade_v1beta3),
+];
+
+const fn level(
+    version: &'static str,
+    upgrade: fn(&mut Object, &Names, &mut Notes),
+    downgrade: fn(&mut Object, &Names),
+) -> RemovedVersion {
+    RemovedVersion {
+        upgrade,
+        downgrade,
+        ..RemovedVersion::same(V1.0, version, "PriorityLevelConfiguration", V1)
+    }
+}
+
+/// Annotation of `v1beta3` that makes 0 shares a value.
+fn zero_annotation(names: &Names) -> String {
+    names.group_sub_key("flowcontrol", "v1beta3-preserve-zero-concurrency-shares")
+}
+
+fn limited(object: &mut Object) -> Option<&mut Fields> {
+    child(part(object, "spec")?, "limited")
+}
+
+fn upgrade_old(object: &mut Object, _names: &Names, _notes: &mut Notes) {
+    if let Some(limited) = limited(object) {
+        rename(limited, OLD_SHARES, SHARES);
+        default_shares(limited);
+    }
+}
+
+fn upgrade_v1beta3(object: &mut Object, names: &Names, _notes: &mut Notes) {
+    let keeps_zero = object.annotation(&zero_annotation(names)).is_some();
+    remove_annotation(object, &zero_annotation(names));
+    if let Some(limited) = limited(object) {
+        if keeps_zero {
+            default(limited, SHARES, 0);
+        } else {
+            default_shares(limited);
+        }
+    }
+}
+
+/// Sets the default of the shares. 0 is no value before `v1`.
+fn default_shares(limited: &mut Fields) {
+    if is_zero(limited, SHARES) {
+        limited.insert(SHARES.to_owned(), DEFAULT_SHARES.into());
+    }
+}
+
+fn downgrade_old(object: &mut Object, _names: &Names) {
+    if let Some(limited) = limited(object) {
+        rename(limited, SHARES, OLD_SHARES);
+        default(limited, OLD_SHARES, 0);
+    }
+}
+
+fn downgrade_v1beta3(object: &mut Object, names: &Names) {
+    let Some(limited) = limited(object) else { return };
+    default(limited, SHARES, 0);
+    if is_zero(limited, SHARES) && object.annotation(&zero_annotation(names)).is_none() {
+        annotate(object, &zero_annotation(names), "");
+    }
+}

@@ -1,0 +1,54 @@
+//! Kinds with equal fields in the old and the new version, and RuntimeClass of `node/v1alpha1`.
+
+use apimachinery::names::Names;
+use apimachinery::object::{Object, Value};
+
+use super::fields::Fields;
+use super::{Notes, RemovedVersion};
+
+const NODE: (&str, &str) = ("node", "v1");
+
+pub(super) const VERSIONS: &[RemovedVersion] = &[
+    RemovedVersion::same("apiregistration", "v1beta1", "APIService", ("apiregistration", "v1")),
+    RemovedVersion::same("batch", "v1beta1", "CronJob", ("batch", "v1")),
+    RemovedVersion::same("coordination", "v1beta1", "Lease", ("coordination", "v1")),
+    RemovedVersion::same("events", "v1beta1", "Event", ("events", "v1")),
+    RemovedVersion::same("node", "v1beta1", "RuntimeClass", NODE),
+    RemovedVersion {
+        upgrade: upgrade_runtime_class,
+        downgrade: downgrade_runtime_class,
+        ..RemovedVersion::same("node", "v1alpha1", "RuntimeClass", NODE)
+    },
+    RemovedVersion::same("scheduling", "v1beta1", "PriorityClass", ("scheduling", "v1")),
+    RemovedVersion::same("scheduling", "v1alpha1", "PriorityClass", ("scheduling", "v1")),
+    RemovedVersion::same("storage", "v1alpha1", "CSIStorageCapacity", ("storage", "v1")),
+    RemovedVersion::same("storage", "v1alpha1", "VolumeAttachment", ("storage", "v1")),
+    RemovedVersion::same("storage", "v1beta1", "CSIDriver", ("storage", "v1")),
+    RemovedVersion::same("storage", "v1beta1", "CSINode", ("storage", "v1")),
+    RemovedVersion::same("storage", "v1beta1", "CSIStorageCapacity", ("storage", "v1")),
+    RemovedVersion::same("storage", "v1beta1", "StorageClass", ("storage", "v1")),
+    RemovedVersion::same("storage", "v1beta1", "VolumeAttachment", ("storage", "v1")),
+];
+
+/// Fields of a RuntimeClass in `spec` of `v1alpha1`, and at the top of `v1`.
+const RUNTIME_FIELDS: [(&str, &str); 3] =
+    [("runtimeHandler", "handler"), ("overhead", "overhead"), ("scheduling", "scheduling")];
+
+fn upgrade_runtime_class(object: &mut Object, _names: &Names, _notes: &mut Notes) {
+    let Some(Value::Object(mut spec)) = object.remove("spec") else { return };
+    for (old, new) in RUNTIME_FIELDS {
+        if let Some(value) = spec.remove(old) {
+            object.set(new, value);
+        }
+    }
+}
+
+fn downgrade_runtime_class(object: &mut Object, _names: &Names) {
+    let mut spec = Fields::new();
+    for (old, new) in RUNTIME_FIELDS {
+        if let Some(value) = object.remove(new) {
+            spec.insert(old.to_owned(), value);
+        }
+    }
+    object.set("spec", spec);
+}

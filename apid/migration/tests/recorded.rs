@@ -1,0 +1,82 @@
+//! Recorded conversions of the convert plugin of the reference, compared with those of this crate.
+//!
+//! `CONVERSIONS_SHOW=1 cargo test -p migration --test recorded -- --nocapture` prints all differences.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
+use std::fs;
+
+use apimachinery::clock::{ManualClock, SeededRng};
+use apimachinery::gvk::GroupVersion;
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::{Object, Value};
+use apimachinery::time;
+use migration::Converter;
+
+/// Explained differences: pointer, the reference, this crate, reason.
+const EXPLAINED: &[(&str, &str, &str, &str)] = &[];
+
+/// Paths at which two trees differ, with both values.
+fn differences(
+    at: &str,
+    expected: Option<&Value>,
+    actual: Option<&Value>,
+    found: &mut Vec<(String, String, String)>,
+) {
+    match (expected, actual) {
+        (Some(Value::Object(a)), Some(Value::Object(b))) => {
+            let mut keys: Vec<&String> = a.keys().chain(b.keys()).collect();
+            keys.sort();
+            keys.dedup();
+            for key in keys {
+                differences(&format!("{at}/{key}"), a.get(key), b.get(key), found);
+            }
+        }
+        (Some(Value::Array(a)), Some(Value::Array(b))) => {
+            for index in 0..a.len().max(b.len()) {
+                differences(&format!("{at}/{index}"), a.get(index), b.get(index), found);
+            }
+        }
+        (a, b) if a == b => {}
+        (a, b) => {
+            let text = |value: Option<&Value>| value.map_or_else(|| "absent".to_owned(), Value::to_string);
+            found.push((at.to_owned(), text(a), text(b)));
+        }
+    }
+}
+
+#[test]
+fn conversions_equal_those_of_the_reference() {
+    let Some(file) = prerequisites::conversions() else { return };
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
+    let clock = ManualClock::at(time::parse("2026-01-02T03:04:05Z").unwrap());
+    let rng = SeededRng::new(1);
+    let converter = Converter::new(&names, &clock, &rng);
+    let (mut count, mut unexplained) = (0, Vec::new());
+    for line in fs::read_to_string(file).unwrap().lines() {
+        count += 1;
+        let fact: Value = serde_json::from_str(line).unwrap();
+        let (input, to) = (&fact["input"], fact["to"].as_str().unwrap());
+        let title = format!("{count}: {} {} to {to}", input["apiVersion"], input["kind"]);
+        let target = GroupVersion::parse(to).unwrap();
+        let object = Object::from_value(input.clone()).unwrap();
+        let converted = match converter.convert(object, Some(&target)) {
+            Ok(conversion) => conversion,
+            Err(error) => {
+                unexplained.push(format!("{title}: {error}"));
+                continue;
+            }
+        };
+        if std::env::var_os("CONVERSIONS_SHOW").is_some() {
+            println!("{title}\n    {}", converted.warnings.join("\n    "));
+        }
+        let mut found = Vec::new();
+        differences("", Some(&fact["output"]), Some(&converted.object.into_value()), &mut found);
+        for (at, expected, actual) in found {
+            if !EXPLAINED.iter().any(|(path, a, b, _)| at == *path && expected == *a && actual == *b) {
+                unexplained.push(format!("{title}: {at}: expected {expected}, actual {actual}"));
+            }
+        }
+    }
+    assert!(count > 0 && unexplained.is_empty(), "{count} conversions:\n{}", unexplained.join("\n"));
+}

@@ -1,0 +1,115 @@
+//! `apid convert`: conversion of manifests between API versions.
+//!
+//! # Contract
+//!
+//! One manifest is printed as it is, several as a List, as the convert plugin of kubectl does. An error in one manifest
+//! prints nothing on standard output.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use apimachinery::clock::{SystemClock, SystemRng};
+use apimachinery::codec::{json, yaml};
+use apimachinery::gvk::GroupVersion;
+use apimachinery::object::{Object, Value};
+use clap::{CommandFactory as _, Parser};
+use migration::{Converter, documents};
+
+use super::{Format, PresetFlags, fail, print, read, run_command};
+
+/// Converts manifests between API versions, also from and to versions that are no longer served.
+///
+/// A kind that the output version does not have is converted to its latest version. Values that an old version defaults
+/// are written out, so that the meaning stays; they can differ from the best choice for the new version. Warnings on
+/// standard error name them.
+#[derive(Debug, Parser)]
+#[command(name = "apid convert", disable_version_flag = true)]
+struct ConvertFlags {
+    /// File with manifests in YAML or JSON; `-` is standard input; repeatable
+    #[arg(short, long = "filename", value_name = "FILE")]
+    filename: Vec<PathBuf>,
+    /// Version of the output: GROUP/VERSION, or VERSION for the core group; default: the latest of each kind
+    #[arg(long, value_name = "GROUP/VERSION")]
+    output_version: Option<String>,
+    /// Format of the output
+    #[arg(short, long, value_name = "FORMAT", default_value = "yaml")]
+    output: Format,
+    #[command(flatten)]
+    preset: PresetFlags,
+}
+
+/// Runs the command with its arguments, without the word `convert`.
+pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
+    run_command(ConvertFlags::command(), arguments, convert)
+}
+
+fn convert(flags: ConvertFlags) -> Result<ExitCode, Vec<String>> {
+    let mut mistakes = Vec::new();
+    if flags.filename.is_empty() {
+        mistakes.push("`--filename` is missing; use `-f FILE`, or `-f -` for standard input".to_owned());
+    }
+    let target = flags.output_version.as_deref().map(|text| (text, GroupVersion::parse(text)));
+    if let Some((text, None)) = &target {
+        mistakes
+            .push(format!("`--output-version={text}`: use GROUP/VERSION, for example networking.DOMAIN/v1"));
+    }
+    let names = flags.preset.names().map_err(|mistake| mistakes.push(mistake));
+    let (Ok(names), true) = (names, mistakes.is_empty()) else { return Err(mistakes) };
+    let target = target.and_then(|(_, target)| target);
+
+    let (clock, rng) = (SystemClock::new(), SystemRng);
+    let converter = Converter::new(&names, &clock, &rng);
+    let mut converted = Vec::new();
+    for path in &flags.filename {
+        let text = match read(path) {
+            Ok(text) => text,
+            Err(error) => return Ok(fail(error)),
+        };
+        let objects = match documents::split(&text) {
+            Ok(objects) => objects,
+            Err(error) => return Ok(fail(format!("`{}`: {error}", path.display()))),
+        };
+        for object in objects {
+            let title = title(&object);
+            match converter.convert(object, target.as_ref()) {
+                Ok(conversion) => {
+                    conversion.warnings.iter().for_each(|warning| eprintln!("Warning: {title}: {warning}"));
+                    converted.push(conversion.object.into_value());
+                }
+                Err(error) => return Ok(fail(format!("`{}`: {title}: {error}", path.display()))),
+            }
+        }
+    }
+    if converted.is_empty() {
+        return Ok(fail("the input has no manifest"));
+    }
+    print(&text(converted, flags.output));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Kind and name of a manifest, for messages.
+fn title(object: &Object) -> String {
+    match object.name() {
+        "" => object.kind().to_owned(),
+        name => format!("{} `{name}`", object.kind()),
+    }
+}
+
+/// The output: the manifest, or a List of several.
+fn text(mut converted: Vec<Value>, format: Format) -> Vec<u8> {
+    let value = match (converted.len(), converted.pop()) {
+        (1, Some(one)) => one,
+        (_, last) => {
+            converted.extend(last);
+            serde_json::json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": converted})
+        }
+    };
+    match format {
+        Format::Yaml => yaml::encode(&value),
+        Format::Json => {
+            let mut text = json::encode_pretty(&value);
+            text.push(b'\n');
+            text
+        }
+    }
+}

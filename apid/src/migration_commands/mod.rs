@@ -1,0 +1,96 @@
+//! `apid convert` and `apid deprecations`: migration from deprecated and removed API versions.
+//!
+//! # Contract
+//!
+//! Both commands need no server, except for `--metrics URL`. Results go to standard output, warnings and errors to
+//! standard error. The exit codes are:
+//!
+//! - 0: success;
+//! - 1: the operation failed;
+//! - 2: `deprecations` found uses of removed versions, or of versions that a later release removes;
+//! - 64: invalid command line.
+
+pub mod convert;
+pub mod deprecations;
+
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
+use clap::{Args, Command, FromArgMatches};
+
+use crate::command_line::{self, ParsedLine};
+use crate::config::EXIT_USAGE;
+
+/// Flags of the names preset.
+#[derive(Debug, Args)]
+struct PresetFlags {
+    /// Names of groups and labels: svc or kubernetes
+    #[arg(long, value_name = "PRESET", default_value_t = Preset::Svc)]
+    names: Preset,
+    /// Domain of the svc preset
+    #[arg(long, value_name = "DOMAIN", default_value = DEFAULT_API_DOMAIN)]
+    api_domain: String,
+}
+
+impl PresetFlags {
+    fn names(&self) -> Result<Names, String> {
+        Names::new(self.names, &self.api_domain)
+            .map_err(|error| format!("`--api-domain={}`: {error}", self.api_domain))
+    }
+}
+
+/// Format of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// YAML.
+    Yaml,
+    /// JSON.
+    Json,
+}
+
+/// Parses the flags of a command and runs it. The function returns all mistakes of the command line, or runs and
+/// returns the exit code.
+fn run_command<F: FromArgMatches>(
+    command: Command,
+    arguments: impl IntoIterator<Item = String>,
+    run: impl FnOnce(F) -> Result<ExitCode, Vec<String>>,
+) -> ExitCode {
+    let result = match command_line::parse(command, arguments) {
+        Ok(ParsedLine::Text(text)) => {
+            print(text.as_bytes());
+            return ExitCode::SUCCESS;
+        }
+        Ok(ParsedLine::Flags { matches, mistakes }) if mistakes.is_empty() => {
+            F::from_arg_matches(&matches).map_err(|error| vec![error.to_string()]).and_then(run)
+        }
+        Ok(ParsedLine::Flags { mistakes, .. }) | Err(mistakes) => Err(mistakes),
+    };
+    result.unwrap_or_else(|mistakes| {
+        mistakes.iter().for_each(|mistake| eprintln!("apid: {mistake}"));
+        ExitCode::from(EXIT_USAGE)
+    })
+}
+
+/// Reads a file, or standard input for `-`.
+fn read(path: &Path) -> Result<String, String> {
+    let mut text = String::new();
+    let result = if path == Path::new("-") {
+        io::stdin().read_to_string(&mut text).map(drop)
+    } else {
+        std::fs::read_to_string(path).map(|content| text = content)
+    };
+    result.map(|()| text).map_err(|error| format!("`{}`: {error}", path.display()))
+}
+
+/// Prints to standard output; a closed reader is not an error.
+fn print(bytes: &[u8]) {
+    let _ = io::stdout().write_all(bytes);
+}
+
+/// Prints an error.
+fn fail(error: impl std::fmt::Display) -> ExitCode {
+    eprintln!("apid: {error}");
+    ExitCode::FAILURE
+}
