@@ -243,7 +243,7 @@ impl ServerState {
         let registry = parts.current_registry.get();
         let openapi = OpenApi::new(Arc::clone(&registry), Arc::clone(&parts.names));
         let kinds = ServedKinds::new(registry, openapi, &parts, None);
-        let request_metrics = RequestMetrics::new(&parts.metrics);
+        let request_metrics = RequestMetrics::new(&parts.metrics, &parts.clock);
         let read_metrics = ReadMetrics::new(&parts.metrics);
         parts.audit.register_metrics(&parts.metrics);
         verbs::observe_admission(&parts.admission, &parts.clock, &parts.metrics);
