@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use serving::gates::FeatureGates;
 use serving::health::Checks;
 use storage::Store;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::addresses::ServiceAddresses;
 use crate::audit::AuditLog;
@@ -233,6 +233,8 @@ pub struct ServerState {
     pub read_metrics: ReadMetrics,
     /// The Protobuf messages of objects.
     pub messages: MessageCache,
+    /// The permit of the one backup that may run.
+    pub backups: Arc<Semaphore>,
 }
 
 impl ServerState {
@@ -241,7 +243,7 @@ impl ServerState {
         let registry = parts.current_registry.get();
         let openapi = OpenApi::new(Arc::clone(&registry), Arc::clone(&parts.names));
         let kinds = ServedKinds::new(registry, openapi, &parts, None);
-        let request_metrics = RequestMetrics::new(&parts.metrics);
+        let request_metrics = RequestMetrics::new(&parts.metrics, &parts.clock);
         let read_metrics = ReadMetrics::new(&parts.metrics);
         parts.audit.register_metrics(&parts.metrics);
         verbs::observe_admission(&parts.admission, &parts.clock, &parts.metrics);
@@ -253,6 +255,7 @@ impl ServerState {
             request_metrics,
             read_metrics,
             messages: MessageCache::default(),
+            backups: Arc::new(Semaphore::new(1)),
         }
     }
 

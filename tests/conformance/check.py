@@ -40,7 +40,7 @@ class Server:
              "--bind-address", "127.0.0.1", "--secure-port", "0", "--token-auth-file", tokens,
              "--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction",
              "--service-account-issuer", "https://issuer.example.test", "--enable-bootstrap-token-auth",
-             "--controllers", "*,tokencleaner,bootstrapsigner"],
+             "--controllers", "*,-root-ca-certificate-publisher-controller,tokencleaner,bootstrapsigner"],
             stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
 
     def url(self, deadline):

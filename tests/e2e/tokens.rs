@@ -345,8 +345,9 @@ async fn bootstrap_tokens_are_off_without_flag() {
 
 #[tokio::test]
 async fn cluster_info_is_signed_with_bootstrap_tokens() {
-    let plane =
-        ControlPlane::start(Options::default().flag("--controllers=*,tokencleaner,bootstrapsigner")).await;
+    let controllers =
+        "--controllers=*,-root-ca-certificate-publisher-controller,tokencleaner,bootstrapsigner";
+    let plane = ControlPlane::start(Options::default().flag(controllers)).await;
     let admin = plane.admin();
     let cluster = json!({"server": "https://127.0.0.1:6443", "certificate-authority-data": "YQ=="});
     let config = |name: &str| {

@@ -2,9 +2,14 @@
 //!
 //! # Contract
 //!
-//! A line that would exceed the maximum size begins a new file; a line is never split. The full file gets the
-//! time in its name: `audit.log` becomes `audit-2025-01-02T03-04-05.678.log`. A thread then removes rotated
+//! A line that would exceed the maximum size begins a new file; rotation never splits a line. The full file gets
+//! the time in its name: `audit.log` becomes `audit-2025-01-02T03-04-05.678.log`. A thread then removes rotated
 //! files beyond the limits of number and age, and compresses the others (`.gz`) when requested.
+//!
+//! # Errors
+//!
+//! A write may accept a part of the bytes; the caller continues with the rest. A failed rotation is logged and
+//! repeated at the next line that does not fit. Until the rotation succeeds, lines go to the file that is open.
 //!
 //! # Reference
 //!
@@ -31,6 +36,8 @@ const TIME_FORMAT: &str = "%Y-%m-%dT%H-%M-%S.%3f";
 const COMPRESSED: &str = ".gz";
 /// Bytes per megabyte, as in lumberjack.
 const MEGABYTE: u64 = 1 << 20;
+/// The byte that ends a line.
+const NEWLINE: u8 = b'\n';
 /// Seconds per day.
 const DAY: u64 = 24 * 3600;
 
@@ -59,6 +66,8 @@ pub(super) struct LogFile {
     path: PathBuf,
     file: File,
     bytes: u64,
+    /// Whether the last written byte ends a line.
+    is_line_start: bool,
     max_bytes: u64,
     rotation: Rotation,
     clock: Arc<dyn Clock>,
@@ -71,18 +80,24 @@ impl LogFile {
     pub(super) fn open(path: &Path, rotation: Rotation, clock: Arc<dyn Clock>) -> io::Result<Self> {
         let (file, bytes) = append(path)?;
         let max_bytes = rotation.max_bytes();
-        Ok(LogFile { path: path.to_owned(), file, bytes, max_bytes, rotation, clock, cleanup: None })
+        let path = path.to_owned();
+        Ok(LogFile { path, file, bytes, is_line_start: true, max_bytes, rotation, clock, cleanup: None })
     }
 
     /// Opens the path again, after another program has renamed the file.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         (self.file, self.bytes) = append(&self.path)?;
+        self.is_line_start = true;
         Ok(())
     }
 
+    /// Renames the full file and opens a new one. A file that is renamed or removed already is only replaced: a
+    /// previous rotation could not open the new file, or another program rotates.
     fn rotate(&mut self) -> io::Result<()> {
-        fs::rename(&self.path, self.unused_backup_path())?;
-        self.reopen()?;
+        match fs::rename(&self.path, self.unused_backup_path()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => self.reopen()?,
+        }
         if self.cleanup.as_ref().is_none_or(JoinHandle::is_finished) {
             let (path, rotation, now) = (self.path.clone(), self.rotation, self.clock.now());
             let clean = move || clean_up(&path, rotation, now);
@@ -111,21 +126,45 @@ impl LogFile {
             cleanup.join().unwrap();
         }
     }
+
+    /// Returns the length of the part that belongs in one file: the lines that fit, at least one. Rotates first
+    /// when no line fits.
+    fn part_of_file(&mut self, lines: &[u8]) -> usize {
+        let fitting = self.fitting_lines(lines);
+        if fitting > 0 {
+            return fitting;
+        }
+        if self.is_line_start && self.bytes > 0 {
+            if let Err(error) = self.rotate() {
+                tracing::error!(path = %self.path.display(), %error, "audit log rotation failed; the file grows");
+            }
+            let fitting = self.fitting_lines(lines);
+            if fitting > 0 {
+                return fitting;
+            }
+        }
+        lines.iter().position(|byte| *byte == NEWLINE).map_or(lines.len(), |end| end + 1)
+    }
+
+    /// Returns the length of the whole lines that fit into the file.
+    fn fitting_lines(&self, lines: &[u8]) -> usize {
+        let room = usize::try_from(self.max_bytes.saturating_sub(self.bytes)).unwrap_or(usize::MAX);
+        let Some(beginning) = lines.get(..room) else { return lines.len() };
+        beginning.iter().rposition(|byte| *byte == NEWLINE).map_or(0, |end| end + 1)
+    }
 }
 
 impl Write for LogFile {
-    /// Writes a whole line.
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let length = u64::try_from(line.len()).unwrap_or(u64::MAX);
-        if self.bytes > 0
-            && self.bytes.saturating_add(length) > self.max_bytes
-            && let Err(error) = self.rotate()
-        {
-            tracing::error!(path = %self.path.display(), %error, "audit log rotation failed; the file grows");
+    /// Writes lines, or the rest of a line that a previous call wrote in part.
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        let length = self.part_of_file(lines);
+        let part = lines.get(..length).unwrap_or(lines);
+        let written = self.file.write(part)?;
+        if let Some(last) = written.checked_sub(1).and_then(|last| part.get(last)) {
+            self.is_line_start = *last == NEWLINE;
         }
-        self.file.write_all(line)?;
-        self.bytes += length;
-        Ok(line.len())
+        self.bytes = self.bytes.saturating_add(u64::try_from(written).unwrap_or(u64::MAX));
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -183,7 +222,8 @@ fn backups(path: &Path) -> Vec<Backup> {
 fn clean_up(path: &Path, rotation: Rotation, now: Timestamp) {
     let max_age = Duration::from_secs(rotation.max_days.saturating_mul(DAY));
     for (number, backup) in backups(path).into_iter().enumerate() {
-        let age = now.duration_since(backup.time).unsigned_abs();
+        // The time of a backup is in the future after the clock was set back; the age is then 0.
+        let age = Duration::try_from(now.duration_since(backup.time)).unwrap_or_default();
         let is_beyond_count = rotation.max_backups > 0 && number >= rotation.max_backups;
         let is_too_old = rotation.max_days > 0 && age > max_age;
         let result = if is_beyond_count || is_too_old {
@@ -233,6 +273,9 @@ mod tests {
         names.sort();
         names
     }
+
+    /// The smallest maximum size.
+    const SMALL: Rotation = Rotation { max_megabytes: 1, max_days: 0, max_backups: 0, is_compressed: false };
 
     fn clock() -> Arc<ManualClock> {
         Arc::new(ManualClock::at(time::parse("2026-01-02T03:04:05Z").unwrap()))
@@ -295,5 +338,103 @@ mod tests {
         let mut text = String::new();
         flate2::read::GzDecoder::new(compressed).read_to_string(&mut text).unwrap();
         assert_eq!(text, "line\n");
+    }
+
+    /// A line with a length of half the maximum size, so that each file has one.
+    fn long_line() -> Vec<u8> {
+        [vec![b'x'; (MEGABYTE / 2) as usize], b"\n".to_vec()].concat()
+    }
+
+    #[test]
+    fn full_audit_log_without_path_is_created_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let mut file = LogFile::open(&path, SMALL, clock()).unwrap();
+        file.write_all(&long_line()).unwrap();
+        fs::rename(&path, folder.path().join("renamed")).unwrap();
+        file.write_all(&long_line()).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), long_line());
+        assert_eq!(names(folder.path()), ["audit.log", "renamed"]);
+    }
+
+    #[test]
+    fn audit_log_that_cannot_be_opened_after_its_rename_is_opened_later() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, moved) = (root.path().join("log"), root.path().join("moved"));
+        fs::create_dir(&folder).unwrap();
+        let path = folder.join("audit.log");
+        let mut file = LogFile::open(&path, SMALL, clock()).unwrap();
+        file.write_all(&long_line()).unwrap();
+        fs::rename(&folder, &moved).unwrap();
+        file.write_all(b"without a folder\n").unwrap();
+        file.write_all(&long_line()).unwrap();
+        let previous = [long_line(), b"without a folder\n".to_vec(), long_line()].concat();
+        assert_eq!(fs::read(moved.join("audit.log")).unwrap(), previous, "the open file receives the lines");
+        fs::create_dir(&folder).unwrap();
+        file.write_all(b"next\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "next\n");
+    }
+
+    #[test]
+    fn audit_log_that_cannot_be_renamed_receives_all_lines() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, moved) = (root.path().join("log"), root.path().join("moved"));
+        fs::create_dir(&folder).unwrap();
+        let mut file = LogFile::open(&folder.join("audit.log"), SMALL, clock()).unwrap();
+        fs::rename(&folder, &moved).unwrap();
+        fs::write(&folder, "a file instead of the folder").unwrap();
+        (0..3).for_each(|_| file.write_all(&long_line()).unwrap());
+        assert_eq!(fs::read(moved.join("audit.log")).unwrap(), long_line().repeat(3));
+    }
+
+    #[test]
+    fn many_lines_of_one_write_are_divided_between_files_at_line_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = LogFile::open(&folder.path().join("audit.log"), SMALL, clock()).unwrap();
+        let line = [vec![b'x'; 300 * 1024], b"\n".to_vec()].concat();
+        file.write_all(&line.repeat(8)).unwrap();
+        let files = names(folder.path());
+        assert_eq!(files.len(), 3, "{files:?}");
+        for name in files {
+            let bytes = fs::read(folder.path().join(name)).unwrap();
+            assert!(bytes.len() as u64 <= MEGABYTE && bytes.len() % line.len() == 0, "{}", bytes.len());
+        }
+    }
+
+    #[test]
+    fn rest_of_a_line_stays_in_the_file_of_its_beginning() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let mut file = LogFile::open(&path, SMALL, clock()).unwrap();
+        let (beginning, rest) = (vec![b'x'; MEGABYTE as usize], b"rest\n");
+        file.write_all(&beginning).unwrap();
+        file.write_all(&[rest.as_slice(), b"next\n"].concat()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "next\n");
+        let rotated = folder.path().join("audit-2026-01-02T03-04-05.000.log");
+        assert!(fs::read(rotated).unwrap().ends_with(b"xrest\n"));
+    }
+
+    #[test]
+    fn rotated_audit_logs_of_the_future_are_not_too_old() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = "audit-2026-03-01T00-00-00.000.log";
+        fs::write(folder.path().join(name), "line\n").unwrap();
+        let rotation = Rotation { max_days: 2, ..Rotation::default() };
+        clean_up(&folder.path().join("audit.log"), rotation, clock().now());
+        assert_eq!(names(folder.path()), [name]);
+    }
+
+    #[test]
+    fn rotated_audit_log_stays_when_it_cannot_be_compressed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (first, second) = ("audit-2026-01-01T00-00-00.000.log", "audit-2026-01-02T00-00-00.000.log");
+        for name in [first, second] {
+            fs::write(folder.path().join(name), "line\n").unwrap();
+        }
+        let obstacle = format!("{second}.gz.new");
+        fs::create_dir(folder.path().join(&obstacle)).unwrap();
+        let rotation = Rotation { is_compressed: true, ..Rotation::default() };
+        clean_up(&folder.path().join("audit.log"), rotation, clock().now());
+        assert_eq!(names(folder.path()), [format!("{first}.gz"), second.to_owned(), obstacle]);
     }
 }

@@ -3,8 +3,13 @@
 //! # Contract
 //!
 //! [`AuditLog::reopen`] and the lines go through one queue, so that a line queued before it is in the old file.
+//!
+//! # Errors
+//!
+//! Lines that cannot be written wait in a bounded buffer and are written, each once and whole, when the file
+//! accepts bytes again. A line that exceeds the full buffer is lost and counted.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -61,10 +66,10 @@ struct LostLines {
 }
 
 impl LostLines {
-    fn add(&self) {
-        self.lines.fetch_add(1, Ordering::Relaxed);
+    fn add(&self, lines: u64) {
+        self.lines.fetch_add(lines, Ordering::Relaxed);
         if let Some(metric) = self.metric.get() {
-            metric.inc();
+            metric.inc_by(lines);
         }
     }
 }
@@ -144,7 +149,7 @@ impl AuditLog {
         let Some(queue) = self.queue.lock().clone() else { return };
         self.count_event();
         if queue.send(Command::Line(line)).await.is_err() {
-            self.lost_lines.add();
+            self.lost_lines.add(1);
         }
     }
 
@@ -154,7 +159,7 @@ impl AuditLog {
         let Some(queue) = self.queue.lock().clone() else { return };
         self.count_event();
         if queue.try_send(Command::Line(line)).is_err() {
-            self.lost_lines.add();
+            self.lost_lines.add(1);
             tracing::error!("audit queue full; the line is lost");
         }
     }
@@ -201,35 +206,106 @@ impl AuditLog {
     }
 }
 
-/// Collects lines of one file in memory, so that a write has several lines.
+/// Size of the collected lines from which they are written at once.
 const BUFFER: usize = 64 * 1024;
+/// Limit of the lines that wait for a file without space.
+const MAX_PENDING: usize = 1024 * 1024;
+
+/// Lines that are not completely written, and their destination.
+struct LineBuffer<S> {
+    sink: S,
+    /// Whole lines; the first one may be written in part.
+    pending: Vec<u8>,
+    /// The written bytes of the first pending line.
+    written: usize,
+}
+
+impl<S: Sink> LineBuffer<S> {
+    fn new(sink: S) -> Self {
+        LineBuffer { sink, pending: Vec::with_capacity(BUFFER), written: 0 }
+    }
+
+    /// Adds a line. A full buffer is written first.
+    ///
+    /// # Errors
+    ///
+    /// The buffer is full and cannot be written: the line is lost.
+    fn add(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.pending.len().saturating_add(line.len()) > BUFFER {
+            let result = self.flush();
+            let is_full = self.pending.len().saturating_add(line.len()) > MAX_PENDING;
+            if is_full && !self.pending.is_empty() {
+                return result;
+            }
+        }
+        self.pending.extend_from_slice(line);
+        Ok(())
+    }
+
+    /// Writes all lines. After an error the lines that are not completely written stay.
+    fn flush(&mut self) -> io::Result<()> {
+        while let Some(rest) = self.pending.get(self.written..).filter(|rest| !rest.is_empty()) {
+            let written = match self.sink.write(rest) {
+                Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                result => result,
+            };
+            self.written = self.written.saturating_add(written?);
+            let complete = self.pending.get(..self.written).unwrap_or_default();
+            if let Some(end) = complete.iter().rposition(|byte| *byte == b'\n') {
+                self.pending.drain(..=end);
+                self.written = self.written.saturating_sub(end + 1);
+            }
+        }
+        self.pending.clear();
+        self.written = 0;
+        self.sink.flush()
+    }
+
+    /// Writes the lines and opens the file again. Lines that the previous file does not accept go to the new one.
+    fn reopen(&mut self) -> io::Result<()> {
+        let flushed = self.flush();
+        self.sink.reopen()?;
+        if let Err(error) = flushed {
+            tracing::warn!(%error, "the previous audit log accepts no lines; the new one receives them");
+            self.written = 0;
+        }
+        Ok(())
+    }
+
+    fn pending_lines(&self) -> usize {
+        self.pending.iter().filter(|byte| **byte == b'\n').count()
+    }
+}
 
 /// Writes whole lines until all senders are dropped; flushes whenever the queue is empty.
 fn write(mut queue: mpsc::Receiver<Command>, sink: impl Sink, lost_lines: &LostLines) {
-    let mut sink = BufWriter::with_capacity(BUFFER, sink);
+    let mut lines = LineBuffer::new(sink);
     while let Some(command) = queue.blocking_recv() {
-        let mut result = match &command {
-            Command::Line(line) => sink.write_all(line),
-            Command::Reopen => sink.flush().and_then(|()| sink.get_mut().reopen()),
-        };
-        if queue.is_empty() && result.is_ok() {
-            result = sink.flush();
+        match command {
+            Command::Line(line) => {
+                if let Err(error) = lines.add(&line) {
+                    lost_lines.add(1);
+                    tracing::error!(%error, "audit write failed; the line is lost");
+                }
+            }
+            Command::Reopen => match lines.reopen() {
+                Ok(()) => tracing::info!("audit log reopened"),
+                Err(error) => {
+                    tracing::error!(%error, "audit log cannot be reopened; using the previous file")
+                }
+            },
         }
-        match (result, command) {
-            (Ok(()), Command::Line(_)) => {}
-            (Ok(()), Command::Reopen) => tracing::info!("audit log reopened"),
-            (Err(error), Command::Line(_)) => {
-                lost_lines.add();
-                tracing::error!(%error, "audit write failed; the line is lost");
-            }
-            (Err(error), Command::Reopen) => {
-                tracing::error!(%error, "audit log cannot be reopened; using the previous file");
-            }
+        if queue.is_empty()
+            && let Err(error) = lines.flush()
+        {
+            tracing::error!(%error, lines = lines.pending_lines(), "audit write failed; the lines wait");
         }
     }
-    if let Err(error) = sink.flush() {
-        lost_lines.add();
-        tracing::error!(%error, "audit flush failed; lines are lost");
+    if let Err(error) = lines.flush() {
+        let lost = lines.pending_lines();
+        lost_lines.add(u64::try_from(lost).unwrap_or(u64::MAX));
+        tracing::error!(%error, lines = lost, "audit flush failed; lines are lost");
     }
 }
 
@@ -275,28 +351,81 @@ mod tests {
         assert_eq!(text.lines().count(), 3 * QUEUE);
     }
 
-    struct Full;
+    /// A destination with space for a number of bytes.
+    #[derive(Clone, Default)]
+    struct Disk(Arc<Mutex<DiskState>>);
 
-    impl Write for Full {
-        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-            Err(io::Error::other("no space left"))
+    #[derive(Default)]
+    struct DiskState {
+        space: usize,
+        files: Vec<Vec<u8>>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut disk = self.0.lock();
+            let length = bytes.len().min(disk.space);
+            if length == 0 {
+                return Err(io::Error::other("no space left"));
+            }
+            disk.space -= length;
+            disk.files.last_mut().unwrap().extend_from_slice(&bytes[..length]);
+            Ok(length)
         }
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
     }
 
-    impl Sink for Full {
+    impl Sink for Disk {
         fn reopen(&mut self) -> io::Result<()> {
+            self.0.lock().files.push(Vec::new());
             Ok(())
         }
     }
 
+    fn disk(space: usize) -> Disk {
+        Disk(Arc::new(Mutex::new(DiskState { space, files: vec![Vec::new()] })))
+    }
+
     #[tokio::test]
-    async fn audit_write_failure_counts_lost_lines() {
-        let log = AuditLog::start(Full).unwrap();
-        log.write(vec![b'x'; 100 * 1024]).await;
+    async fn audit_write_failure_counts_each_lost_line_once() {
+        let log = AuditLog::start(disk(0)).unwrap();
+        for _ in 0..3 {
+            log.write(b"line\n".to_vec()).await;
+        }
         log.close();
-        assert!(log.lost_lines() > 0);
+        assert_eq!(log.lost_lines(), 3);
+        let log = AuditLog::start(disk(0)).unwrap();
+        let long = [vec![b'x'; MAX_PENDING], b"\n".to_vec()].concat();
+        (log.write(long.clone()).await, log.write(long).await);
+        log.close();
+        assert_eq!(log.lost_lines(), 2, "one exceeds the buffer, one waits at the end");
+    }
+
+    #[test]
+    fn audit_lines_are_whole_and_unique_after_a_partial_write() {
+        let disk = disk(7);
+        let mut lines = LineBuffer::new(disk.clone());
+        lines.add(b"one\ntwo\n").unwrap();
+        lines.add(&[vec![b'x'; 2 * BUFFER], b"\n".to_vec()].concat()).unwrap();
+        assert!(lines.flush().is_err());
+        disk.0.lock().space = usize::MAX;
+        lines.add(b"four\n").unwrap();
+        lines.flush().unwrap();
+        let text = String::from_utf8(disk.0.lock().files.concat()).unwrap();
+        assert_eq!(text, format!("one\ntwo\n{}\nfour\n", "x".repeat(2 * BUFFER)));
+    }
+
+    #[test]
+    fn audit_lines_of_a_full_file_go_whole_to_the_reopened_file() {
+        let disk = disk(6);
+        let mut lines = LineBuffer::new(disk.clone());
+        lines.add(b"one\ntwo\n").unwrap();
+        assert!(lines.flush().is_err());
+        lines.reopen().unwrap();
+        disk.0.lock().space = usize::MAX;
+        lines.flush().unwrap();
+        assert_eq!(disk.0.lock().files, [b"one\ntw".to_vec(), b"two\n".to_vec()]);
     }
 }

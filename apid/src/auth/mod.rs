@@ -230,6 +230,11 @@ impl Auth {
         self.link.health()
     }
 
+    /// Waits until authd can decide requests.
+    pub async fn wait_until_healthy(&self) {
+        self.link.wait_until_healthy().await;
+    }
+
     /// Warnings of a ready authd, such as configuration files that it rejected. For `/readyz?verbose`.
     pub fn notes(&self) -> Vec<String> {
         self.link.notes()

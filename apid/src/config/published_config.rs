@@ -53,6 +53,7 @@ impl PublishedConfig {
             proxy: published_proxy,
         }
     }
+
     /// Uses the certificate authority of the serving certificate unless a flag names a CA bundle.
     pub fn complete(&mut self, serving_ca: Option<PathBuf>) {
         if self.root_ca.is_none() {
@@ -66,11 +67,15 @@ impl PublishedConfig {
     }
 }
 
-/// Whether a list of controllers enables one: an empty list, or its name in the list.
-///
-/// `*` does not stand for the publisher: it stands for the controllers of authd.
+/// Whether a list of controllers enables one. The first entry with a name of the controller decides, then `*`; an empty
+/// list enables the default controllers.
 fn is_enabled(controllers: &[String], names: &[&str]) -> bool {
-    controllers.is_empty() || names.iter().any(|name| controllers.iter().any(|given| given == name))
+    let decide = |entry: &String| match entry.strip_prefix('-') {
+        Some(disabled) => names.contains(&disabled).then_some(false),
+        None => names.contains(&entry.as_str()).then_some(true),
+    };
+    let named = controllers.iter().find_map(decide);
+    named.unwrap_or_else(|| controllers.is_empty() || controllers.iter().any(|entry| entry == "*"))
 }
 
 #[cfg(test)]
@@ -81,7 +86,8 @@ mod tests {
     fn root_ca_publisher_follows_the_list_of_controllers() {
         for (controllers, expected) in [
             (&[][..], true),
-            (&["*", "tokencleaner"], false),
+            (&["*", "tokencleaner"], true),
+            (&["tokencleaner"], false),
             (&["*", "root-ca-certificate-publisher-controller"], true),
             (&["root-ca-cert-publisher"], true),
             (&["*", "-root-ca-certificate-publisher-controller"], false),

@@ -2,93 +2,303 @@
 //!
 //! # Contract
 //!
-//! A client needs the verb `get` on the path. The body is a backup file as `FORMAT.md` of the store specifies. It
-//! ends with a record of the number of objects, so that a client detects a backup that broke off. A backup fails
-//! when it takes longer than the retention of the history.
+//! A backup contains all Secrets. A client therefore needs the verb `post` on the path, which roles that read paths do
+//! not contain: `get` on `*` gives metrics and health, and no backup. The audit log has one line at the begin and one
+//! at the end of a backup, with the revision as annotation.
+//!
+//! The body is a backup file as `FORMAT.md` of the store specifies. It ends with a record of the number of objects, so
+//! that a client detects a backup that broke off. A [lease](storage::HistoryLease) retains the history of the revision
+//! while the backup runs. One backup runs at a time.
+//!
+//! # Errors
+//!
+//! 429 while another backup runs. A backup breaks off when the store cannot be read, when the client accepts no data
+//! for [`TimeLimits::part`], and after [`TimeLimits::total`].
 //!
 //! # Invariants
 //!
 //! INVARIANT (one revision): all objects are read at the revision of the head.
+//! INVARIANT (bounded memory): a backup has at most three parts of [`PART_BYTES`] in memory, or of one object each.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use apimachinery::status::Status;
 use bytes::Bytes;
 use futures_util::stream;
+use http::Version;
 use http_body::Frame;
 use http_body_util::StreamBody;
 use serving::body::Body;
 use storage::engine::fjall::Identity;
 use storage::engine::fjall::offline::ArchiveEncoder;
-use storage::{Revision, Store};
+use storage::{HistoryLease, Revision, Store};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
+use super::in_flight::too_many_requests;
 use super::request_context::RequestContext;
 use super::respond::ApiResponse;
+use crate::audit::{Event, Stage};
+use crate::server_state::ServerState;
 
 /// The path.
 pub(super) const PATH: &str = "/store/backup";
-/// Rows of one read, and of one frame: bounded, because rows of several MiB exist.
-const PAGE: usize = 64;
+/// Bytes of keys and values in one part of the body; one larger object is a part.
+const PART_BYTES: usize = 1 << 20;
+/// The audit annotation with the revision, below the audit domain.
+const REVISION_ANNOTATION: &str = "backup-revision";
 
-/// The state of a backup between two frames.
-struct Backup {
-    store: Arc<dyn Store>,
-    revision: Revision,
-    /// The first key that is not sent yet.
-    start: String,
-    encoder: ArchiveEncoder,
-    /// The bytes of the next frame.
-    out: Vec<u8>,
+/// The time that a backup may take.
+#[derive(Clone, Copy, Debug)]
+struct TimeLimits {
+    /// Until the client has accepted the next part.
+    part: Duration,
+    /// Until the client has accepted all parts: the history is retained for this time at most.
+    total: Duration,
+}
+
+impl TimeLimits {
+    const SERVER: TimeLimits =
+        TimeLimits { part: Duration::from_secs(60), total: Duration::from_secs(30 * 60) };
+}
+
+/// A part of the body.
+enum Part {
+    /// More parts follow.
+    Middle(Bytes),
+    /// The end of the backup.
+    Last(Bytes),
+}
+
+/// The reason why a backup broke off.
+#[derive(Debug, thiserror::Error)]
+enum BackupError {
+    /// The store cannot be read.
+    #[error("the store cannot be read: {0}")]
+    Store(#[from] storage::Error),
+    /// The client ended the request.
+    #[error("the client disconnected")]
+    Disconnected,
+    /// The client accepts no data.
+    #[error("the client accepted no data within {0:?}")]
+    UnreadPart(Duration),
+    /// The whole backup takes too long.
+    #[error("the backup was not complete within {0:?}")]
+    Timeout(Duration),
 }
 
 /// Begins a backup.
 ///
-/// A store that cannot be read breaks the response off.
-///
 /// # Errors
 ///
-/// None: the type is that of all routes.
-pub(super) fn handle(context: &RequestContext) -> Result<ApiResponse, Status> {
-    let (names, store) = (&context.server_state.names, Arc::clone(&context.server_state.store));
-    let identity = Identity { preset: names.preset().to_string(), api_domain: names.api_domain().to_owned() };
-    let revision = store.revision();
-    let mut out = Vec::new();
-    let encoder = ArchiveEncoder::begin(&identity, revision.0, &mut out);
-    tracing::info!(request_id = context.id, revision = revision.0, "backup started");
-    let backup = Backup { store, revision, start: String::new(), encoder, out };
-    let frames = stream::unfold(Some(backup), |backup| async move {
-        let (frame, rest) = backup?.next().await?;
-        Some((frame.map(Frame::data), rest))
+/// 429: another backup runs.
+pub(super) async fn handle(context: &RequestContext) -> Result<ApiResponse, Status> {
+    let state = &context.server_state;
+    let permit = Arc::clone(&state.backups).try_acquire_owned();
+    let permit = permit.map_err(|_| too_many_requests("another backup is running"))?;
+    let revision = state.store.revision();
+    let identity = Identity {
+        preset: state.names.preset().to_string(),
+        api_domain: state.names.api_domain().to_owned(),
+    };
+    let backup = Backup {
+        lease: state.store.lease_history(revision),
+        permit,
+        store: Arc::clone(&state.store),
+        revision,
+        limits: TimeLimits::SERVER,
+    };
+    let record = BackupRecord::begin(context, revision).await;
+    let (sender, parts) = mpsc::channel(1);
+    // HTTP/2 resets the stream instead of cutting the connection.
+    let cut = (context.head.version < Version::HTTP_2).then(|| context.connection.cut.clone());
+    tokio::spawn(async move {
+        let result = backup.run(&identity, sender).await;
+        if let (Err(_), Some(cut)) = (&result, cut) {
+            cut.now();
+        }
+        record.complete(result).await;
     });
-    Ok(ApiResponse::octets(Body::stream(StreamBody::new(frames))))
+    Ok(ApiResponse::octets(body(parts)))
+}
+
+/// The body of a backup. It ends with an error when the backup broke off, as the head has been sent.
+fn body(parts: mpsc::Receiver<Part>) -> Body {
+    let frames = stream::unfold(Some(parts), |parts| async move {
+        let mut parts = parts?;
+        match parts.recv().await {
+            Some(Part::Middle(bytes)) => Some((Ok(Frame::data(bytes)), Some(parts))),
+            Some(Part::Last(bytes)) => Some((Ok(Frame::data(bytes)), None)),
+            None => Some((Err(std::io::Error::other("the backup broke off")), None)),
+        }
+    });
+    Body::stream(StreamBody::new(frames))
+}
+
+/// A backup that runs: a task of its own, which ends also when the client does not read.
+struct Backup {
+    store: Arc<dyn Store>,
+    revision: Revision,
+    limits: TimeLimits,
+    lease: HistoryLease,
+    permit: OwnedSemaphorePermit,
 }
 
 impl Backup {
-    /// Returns the next frame and the state after it. An error breaks the connection off, as the head of the
-    /// response has been sent.
-    async fn next(mut self) -> Option<(Result<Bytes, std::io::Error>, Option<Backup>)> {
-        let page = self.store.range("", &self.start, PAGE, Some(self.revision)).await;
-        let page = match page {
-            Ok(page) => page,
+    /// Sends all parts. Returns the number of objects and bytes.
+    async fn run(self, identity: &Identity, parts: mpsc::Sender<Part>) -> Result<(u64, u64), BackupError> {
+        let sent = tokio::time::timeout(self.limits.total, self.send_all(identity, &parts)).await;
+        // The history and the permit are free before the client sees the end.
+        drop((self.lease, self.permit));
+        let (last, objects, bytes) = sent.map_err(|_| BackupError::Timeout(self.limits.total))??;
+        send(&parts, Part::Last(last), self.limits.part).await?;
+        Ok((objects, bytes))
+    }
+
+    /// Sends all parts except the last. Returns the last part with the number of objects and bytes.
+    async fn send_all(
+        &self,
+        identity: &Identity,
+        parts: &mpsc::Sender<Part>,
+    ) -> Result<(Bytes, u64, u64), BackupError> {
+        let mut out = Vec::new();
+        let mut encoder = ArchiveEncoder::begin(identity, self.revision.0, &mut out);
+        let mut start = String::new();
+        loop {
+            let page = self.store.rows_within(&start, PART_BYTES, self.revision).await?;
+            for row in &page.rows {
+                encoder.add(&row.key, row.revision.0, &row.value, &mut out);
+            }
+            let Some(last) = page.rows.last().filter(|_| page.more) else {
+                let (objects, bytes) = encoder.finish(&mut out);
+                return Ok((out.into(), objects, bytes));
+            };
+            start = format!("{}\0", last.key);
+            send(parts, Part::Middle(std::mem::take(&mut out).into()), self.limits.part).await?;
+        }
+    }
+}
+
+async fn send(parts: &mpsc::Sender<Part>, part: Part, limit: Duration) -> Result<(), BackupError> {
+    match tokio::time::timeout(limit, parts.send(part)).await {
+        Ok(sent) => sent.map_err(|_| BackupError::Disconnected),
+        Err(_) => Err(BackupError::UnreadPart(limit)),
+    }
+}
+
+/// The log lines and audit lines of a backup.
+struct BackupRecord {
+    server_state: Arc<ServerState>,
+    request_id: String,
+    revision: Revision,
+    event: Option<Event>,
+}
+
+impl BackupRecord {
+    /// Writes the lines of the begin.
+    async fn begin(context: &RequestContext, revision: Revision) -> Self {
+        let server_state = Arc::clone(&context.server_state);
+        let event = context.audit.take().map(|mut event| {
+            let annotation = format!("{}/{REVISION_ANNOTATION}", server_state.names.group("audit"));
+            event.annotations.push((annotation, revision.to_string()));
+            event
+        });
+        let record = BackupRecord { server_state, request_id: context.id.clone(), revision, event };
+        let user = record.event.as_ref().and_then(|event| event.user.as_ref());
+        let user = user.map_or("", |user| user.name.as_str());
+        tracing::info!(request_id = record.request_id, user, revision = revision.0, "backup started");
+        record.audit(Stage::ResponseStarted, 200, None).await;
+        record
+    }
+
+    /// Writes the lines of the end.
+    async fn complete(self, result: Result<(u64, u64), BackupError>) {
+        let (request_id, revision) = (&self.request_id, self.revision.0);
+        match result {
+            Ok((objects, bytes)) => {
+                tracing::info!(request_id, revision, objects, bytes, "backup complete");
+                self.audit(Stage::ResponseComplete, 200, None).await;
+            }
             Err(error) => {
-                tracing::error!(%error, revision = self.revision.0, "backup failed; breaking the response off");
-                return Some((Err(std::io::Error::other(error)), None));
+                tracing::error!(request_id, revision, %error, "backup failed; breaking the response off");
+                let status = Status::internal(format!("the backup broke off: {error}"));
+                self.audit(Stage::ResponseComplete, status.code, Some(&status)).await;
+            }
+        }
+    }
+
+    async fn audit(&self, stage: Stage, code: u16, failure: Option<&Status>) {
+        let Some(event) = &self.event else { return };
+        let state = &self.server_state;
+        let line = event.line(&state.names, stage, state.clock.now(), code, failure);
+        state.audit.write(line).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::engine::memory::MemoryStore;
+    use storage::{Observers, Op};
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(50);
+
+    /// A backup of a store with rows of a megabyte each.
+    async fn backup(rows: usize, limits: TimeLimits) -> (Backup, Arc<Semaphore>) {
+        let store = MemoryStore::new(Arc::new(Observers(Vec::new())));
+        for number in 0..rows {
+            let value = Bytes::from(vec![7; PART_BYTES]);
+            store.commit(&number.to_string(), Op::Create(value)).await.unwrap();
+        }
+        let permits = Arc::new(Semaphore::new(1));
+        let permit = Arc::clone(&permits).try_acquire_owned().unwrap();
+        let (lease, revision) = (HistoryLease::default(), store.revision());
+        (Backup { store: Arc::new(store), revision, limits, lease, permit }, permits)
+    }
+
+    fn identity() -> Identity {
+        Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() }
+    }
+
+    #[tokio::test]
+    async fn backup_of_client_that_does_not_read_ends_and_frees_its_permit() {
+        let (backup, permits) = backup(5, TimeLimits { part: LIMIT, total: LIMIT * 100 }).await;
+        let (sender, mut parts) = mpsc::channel(1);
+        let result = backup.run(&identity(), sender).await;
+        assert!(matches!(result, Err(BackupError::UnreadPart(LIMIT))), "{result:?}");
+        assert_eq!(permits.available_permits(), 1);
+        assert!(matches!(parts.recv().await, Some(Part::Middle(part)) if part.len() < 2 * PART_BYTES));
+        assert!(parts.recv().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn backup_with_slow_client_ends_at_total_time_limit() {
+        let (backup, permits) = backup(50, TimeLimits { part: LIMIT, total: LIMIT * 3 }).await;
+        let (sender, mut parts) = mpsc::channel(1);
+        let identity = identity();
+        let reader = async {
+            while parts.recv().await.is_some() {
+                tokio::time::sleep(LIMIT / 2).await;
             }
         };
-        let mut out = std::mem::take(&mut self.out);
-        for row in &page.rows {
-            self.encoder.add(&row.key, row.revision.0, &row.value, &mut out);
-        }
-        match page.rows.last() {
-            Some(last) if page.more => {
-                self.start = format!("{}\0", last.key);
-                Some((Ok(out.into()), Some(self)))
-            }
-            _ => {
-                let (objects, bytes) = self.encoder.finish(&mut out);
-                tracing::info!(objects, bytes, revision = self.revision.0, "backup complete");
-                Some((Ok(out.into()), None))
-            }
-        }
+        let (result, ()) = tokio::join!(backup.run(&identity, sender), reader);
+        assert!(matches!(result, Err(BackupError::Timeout(_))), "{result:?}");
+        assert_eq!(permits.available_permits(), 1);
+    }
+
+    #[tokio::test]
+    async fn body_of_interrupted_backup_ends_with_an_error() {
+        use http_body_util::BodyExt as _;
+        let (sender, parts) = mpsc::channel(2);
+        sender.send(Part::Middle(Bytes::from_static(b"part"))).await.unwrap();
+        drop(sender);
+        let mut body = body(parts);
+        assert!(body.frame().await.unwrap().is_ok());
+        assert!(body.frame().await.unwrap().is_err());
+        let (sender, parts) = mpsc::channel(2);
+        sender.send(Part::Last(Bytes::from_static(b"part"))).await.unwrap();
+        assert!(super::body(parts).collect().await.is_ok());
     }
 }

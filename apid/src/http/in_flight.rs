@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use apimachinery::attributes::Attributes;
 use apimachinery::status::{Details, Reason, Status};
 
+use super::request_info::is_long_running;
 use super::shares::UserShare;
 
 /// The group whose members are always served.
@@ -103,19 +104,14 @@ pub(super) fn is_read(attributes: &Attributes) -> bool {
     matches!(attributes.verb.as_str(), "get" | "head" | "list" | "watch")
 }
 
-/// Whether a request is a stream that lasts as long as the client keeps it open.
-pub(super) fn is_long_running(attributes: &Attributes) -> bool {
-    matches!(attributes.verb.as_str(), "watch" | "proxy")
-        || matches!(attributes.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::shares::Shares;
     use super::*;
 
     fn attributes(verb: &str, subresource: &str) -> Attributes {
-        Attributes { verb: verb.to_owned(), subresource: subresource.to_owned(), ..Attributes::default() }
+        let (verb, subresource) = (verb.to_owned(), subresource.to_owned());
+        Attributes { verb, subresource, resource_request: true, ..Attributes::default() }
     }
 
     #[test]
@@ -135,6 +131,8 @@ mod tests {
         for (verb, subresource) in [("watch", ""), ("get", "log"), ("create", "exec"), ("create", "proxy")] {
             assert!(enter(verb, subresource).unwrap().is_none(), "{verb} {subresource}");
         }
+        let method = Attributes { resource_request: false, ..attributes("watch", "") };
+        assert_eq!(limits.enter(&method, &[], &share).unwrap_err().code, 429, "WATCH is a method");
         let masters = limits.enter(&attributes("create", ""), &["system:masters".to_owned()], &share);
         assert!(masters.unwrap().is_some());
         drop((one, write));

@@ -98,10 +98,9 @@ impl RequestContext {
 
     /// Counts the request as in flight until the guard is dropped; None for a stream.
     pub(super) fn begin_in_flight(&self) -> Option<ActiveRequest> {
-        let (attributes, state) = (&self.info.attributes, &self.server_state);
-        let is_write = !in_flight::is_read(attributes);
-        (!in_flight::is_long_running(attributes))
-            .then(|| state.request_metrics.begin_in_flight(is_write, &*state.clock))
+        let is_write = !in_flight::is_read(&self.info.attributes);
+        let metrics = &self.server_state.request_metrics;
+        (!self.info.is_long_running()).then(|| metrics.begin_in_flight(is_write))
     }
 
     /// Begins the audit event if audit logging is enabled.

@@ -48,12 +48,20 @@ pub(super) struct RequestInfo {
     pub(super) segments: Vec<String>,
 }
 
+/// Whether a request is a stream that lasts as long as the client keeps it open: a watch, or a stream to or from a pod.
+///
+/// A long-running request has no request timeout and no in-flight permit. A request for a path without a resource is
+/// none: its verb is any method that the client sends.
+pub(super) fn is_long_running(attributes: &Attributes) -> bool {
+    attributes.resource_request
+        && (attributes.verb == "watch"
+            || matches!(attributes.subresource.as_str(), "attach" | "exec" | "log" | "portforward" | "proxy"))
+}
+
 impl RequestInfo {
-    /// Whether the request has no request timeout: watches, and streams to and from pods.
+    /// Whether the request is long-running: see [`is_long_running`].
     pub(super) fn is_long_running(&self) -> bool {
-        let attributes = &self.attributes;
-        attributes.verb == "watch"
-            || matches!(attributes.subresource.as_str(), "attach" | "exec" | "log" | "portforward" | "proxy")
+        is_long_running(&self.attributes)
     }
 
     /// Parses a request.

@@ -19,7 +19,7 @@ use std::sync::{Arc, LazyLock};
 use apimachinery::status::Status;
 use axum::extract::{Extension, Request};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, any, get};
+use axum::routing::{MethodRouter, any, get, post};
 use axum::{Router, body};
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -77,7 +77,10 @@ fn router() -> Router {
         .route("/version", document(paths::version))
         .route("/metrics", document(paths::metrics))
         .route("/metrics/slis", document(paths::service_level_indicators))
-        .route(backup::PATH, document(backup::handle))
+        .route(
+            backup::PATH,
+            post(async |Extension(context): Context| Outcome::new(backup::handle(&context).await)),
+        )
         .route("/api", discovery.clone())
         .route("/api/{*rest}", discovery.clone())
         .route("/apis", discovery.clone())

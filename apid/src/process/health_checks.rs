@@ -7,22 +7,56 @@ use std::time::Duration;
 use apimachinery::clock::Clock;
 use serving::health::Checks;
 use storage::Store;
+use tokio::sync::watch;
 
 use crate::auth::Auth;
 use crate::config::Config;
 use crate::server_state::Health;
 
+/// Pause before the checks run again when one fails that notifies of no change, such as that of the store.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(200);
+
 /// The progress of start-up and shutdown.
 #[derive(Default)]
 pub(super) struct Progress {
     /// Whether the built-in namespaces exist.
-    pub(super) namespaces: AtomicBool,
+    namespaces: AtomicBool,
     /// Whether the start-up objects exist.
-    pub(super) objects: AtomicBool,
+    objects: watch::Sender<bool>,
     /// Whether authd decides on the default policy.
-    pub(super) policy: AtomicBool,
+    policy: AtomicBool,
     /// Whether the process shuts down.
-    pub(super) stopping: AtomicBool,
+    stopping: AtomicBool,
+}
+
+impl Progress {
+    /// Records that the built-in namespaces exist.
+    pub(super) fn complete_namespaces(&self) {
+        self.namespaces.store(true, Ordering::SeqCst);
+    }
+
+    /// Records that the start-up objects exist. They are the last step of the start.
+    pub(super) fn complete_objects(&self) {
+        self.objects.send_replace(true);
+    }
+
+    /// Records the begin of the shutdown.
+    pub(super) fn begin_shutdown(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until `/readyz` passes.
+    pub(super) async fn wait_until_ready(&self, readyz: &Checks, auth: &Auth) {
+        loop {
+            // Cannot fail: the progress owns the sender.
+            let _ = self.objects.subscribe().wait_for(|exist| *exist).await;
+            auth.wait_until_healthy().await;
+            if readyz.is_healthy() {
+                return;
+            }
+            tokio::time::sleep(RECHECK_INTERVAL).await;
+        }
+    }
 }
 
 /// The start-up steps of Kubernetes that apid also has, in the order of Kubernetes. The steps complete with the start-up
@@ -93,11 +127,12 @@ impl HealthSources<'_> {
                 check().or_else(|reason| if is_ignored() { Ok(()) } else { Err(reason) })
             })
         };
-        let objects = || self.progress_check(|progress| &progress.objects, "the start-up objects");
+        let objects = || self.progress_check(|progress| *progress.objects.borrow(), "the start-up objects");
         for name in HOOKS_BEFORE_NAMESPACES {
             checks = hook(checks, name, objects());
         }
-        let namespaces = self.progress_check(|progress| &progress.namespaces, "the built-in namespaces");
+        let namespaces = self
+            .progress_check(|progress| progress.namespaces.load(Ordering::SeqCst), "the built-in namespaces");
         checks = hook(checks, "start-system-namespaces-controller", namespaces);
         for name in HOOKS_BEFORE_POLICY {
             checks = hook(checks, name, objects());
@@ -137,9 +172,9 @@ impl HealthSources<'_> {
     }
 
     /// A check that passes when a step of the start is complete.
-    fn progress_check(&self, step: fn(&Progress) -> &AtomicBool, objects: &'static str) -> CheckFunction {
+    fn progress_check(&self, is_complete: fn(&Progress) -> bool, objects: &'static str) -> CheckFunction {
         let progress = Arc::clone(self.progress);
-        Box::new(move || match step(&progress).load(Ordering::SeqCst) {
+        Box::new(move || match is_complete(&progress) {
             true => Ok(()),
             false => Err(format!("{objects} do not exist yet")),
         })
@@ -164,8 +199,6 @@ type CheckFunction = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering::SeqCst;
-
     use apimachinery::clock::SystemClock;
     use storage::Observers;
     use storage::engine::fjall::{self, FjallStore};
@@ -200,8 +233,8 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let auth = Auth::allow_all(Arc::clone(&clock));
         let progress = Arc::new(Progress::default());
-        progress.namespaces.store(true, SeqCst);
-        progress.objects.store(true, SeqCst);
+        progress.complete_namespaces();
+        progress.complete_objects();
         let sources =
             HealthSources { config, auth: &auth, store: &store, progress: &progress, clock: &clock };
         let answer = sources.health().readyz.answer("readyz", None, "verbose", true);
@@ -232,5 +265,30 @@ mod tests {
             let body = readyz(&config(words), None).await;
             assert_eq!(body.contains(CHECK), is_reported, "{words:?}: {body}");
         }
+    }
+
+    #[tokio::test]
+    async fn readiness_waits_for_start_objects_and_for_all_checks() {
+        let auth = Auth::allow_all(Arc::new(SystemClock::new()));
+        let progress = Arc::new(Progress::default());
+        let is_store_healthy = Arc::new(AtomicBool::new(false));
+        let store = Arc::clone(&is_store_healthy);
+        let readyz = Checks::new().with("store", move || match store.load(Ordering::SeqCst) {
+            true => Ok(()),
+            false => Err("the disk is slow".to_owned()),
+        });
+        let waiting = Arc::clone(&progress);
+        let ready = tokio::spawn(async move { waiting.wait_until_ready(&readyz, &auth).await });
+        let pass = || tokio::time::sleep(RECHECK_INTERVAL * 2);
+        pass().await;
+        is_store_healthy.store(true, Ordering::SeqCst);
+        pass().await;
+        assert!(!ready.is_finished(), "the start-up objects do not exist");
+        is_store_healthy.store(false, Ordering::SeqCst);
+        progress.complete_objects();
+        pass().await;
+        assert!(!ready.is_finished(), "the store is not healthy");
+        is_store_healthy.store(true, Ordering::SeqCst);
+        ready.await.unwrap();
     }
 }

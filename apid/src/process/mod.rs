@@ -25,7 +25,6 @@ mod monitoring;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use admission::{Environment, WebhookMetrics};
@@ -49,7 +48,7 @@ use crate::verbs::{AdmissionBackend, TokenKey};
 use authd::ProcessAuthd;
 use error::ProcessError;
 use health_checks::{HealthSources, Progress};
-use monitoring::{Reloading, notify_when_ready, register_metrics};
+use monitoring::{Reloading, follow_states, hangup_signals, register_metrics};
 use serving::service_manager::{ServiceManager, ServiceState};
 
 /// The timeout of open requests at shutdown.
@@ -57,8 +56,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// The timeout of blocking tasks at exit.
 const RUNTIME_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Interval of the readiness check before the process is ready for the first time.
-const READY_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Interval of the check whether the parent still exists.
 const PARENT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -267,28 +264,28 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     ));
     tracing::info!(%address, names = %names.preset(), revision = store.revision().0, "serving requests");
 
-    if let Some(on_ready) = run_options.on_ready {
-        let readyz = server_state.health.readyz.clone();
-        tokio::spawn(async move {
-            while readyz.answer("readyz", None, "", false).status != 200 {
-                tokio::time::sleep(READY_POLL_INTERVAL).await;
-            }
-            on_ready(address.port());
-        });
-    }
     let service_manager = ServiceManager::from_environment();
-    let notifications = tokio::spawn(notify_when_ready(Arc::clone(&server_state), service_manager.clone()));
-    let reloading = Reloading { tls, server_state: Arc::clone(&server_state), service_manager };
-    let reloads = tokio::spawn(reloading.clone().run());
+    let (readiness, state_of_reload) = (Arc::clone(&progress), Arc::clone(&server_state));
+    let ready = async move {
+        readiness.wait_until_ready(&state_of_reload.health.readyz, &state_of_reload.auth).await;
+    };
+    let on_ready = move || {
+        if let Some(on_ready) = run_options.on_ready {
+            on_ready(address.port());
+        }
+    };
+    let reloading = Reloading { tls, server_state: Arc::clone(&server_state) };
+    let reload = move || reloading.clone().reload();
+    let states =
+        tokio::spawn(follow_states(service_manager.clone(), ready, on_ready, hangup_signals(), reload));
     let result = tokio::select! {
         result = run_until_stopped(&server_state, &config, address, &mut authd, &progress, definitions) => result,
         () = stop_condition(run_options.stop) => Ok(()),
     };
 
-    notifications.abort();
-    reloads.abort();
-    reloading.service_manager.notify(ServiceState::Stopping);
-    progress.stopping.store(true, Ordering::SeqCst);
+    states.abort();
+    service_manager.notify(ServiceState::Stopping);
+    progress.begin_shutdown();
     authd.begin_shutdown();
     if result.is_ok() {
         tokio::time::sleep(config.shutdown_delay).await;
@@ -338,7 +335,7 @@ async fn start_background_work(
     background::namespaces::ensure_built_in(server_state)
         .await
         .map_err(|status| ProcessError::Namespaces(Box::new(status)))?;
-    progress.namespaces.store(true, Ordering::SeqCst);
+    progress.complete_namespaces();
     let (auth, socket) = (Arc::clone(&server_state.auth), socket.to_owned());
     let mirror = MirrorOptions::new(socket.clone(), &server_state.names, server_state.rng.uuid());
     tokio::spawn(async move { auth.log_outages(&socket).await });
@@ -348,7 +345,7 @@ async fn start_background_work(
     let published = AdvertisedServer::new(config.advertise_address, bound, config.service_ranges.clone());
     let progress = Arc::clone(progress);
     tokio::spawn(background::start_objects::run(Arc::clone(server_state), published, move || {
-        progress.objects.store(true, Ordering::SeqCst);
+        progress.complete_objects();
     }));
     background::publish(server_state, accounts, config.published_config.clone());
     background::start(

@@ -1,8 +1,9 @@
 //! Metrics of the listener, SIGHUP, and notifications of the service manager.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
+use futures_util::{Stream, StreamExt as _, stream};
 use serving::metrics::{Counter, Definition, Stability};
 use serving::reload::{hangups, next_hangup};
 use serving::service_manager::{ServiceManager, ServiceState};
@@ -22,9 +23,6 @@ const CERTIFICATE_EXPIRATION: Definition = Definition::new(
     "Expiration time of the serving certificate in seconds since 1970",
 );
 
-/// Poll interval for the readiness of the process.
-const READY_POLL: Duration = Duration::from_millis(50);
-
 /// Registers the metrics of the state and of the listener. Returns the counter of failed handshakes.
 pub(super) fn register_metrics(server_state: &Arc<ServerState>, tls: &Arc<ServingTls>) -> Counter {
     http::collect_state(server_state);
@@ -37,41 +35,115 @@ pub(super) fn register_metrics(server_state: &Arc<ServerState>, tls: &Arc<Servin
     metrics.single_counter(&HANDSHAKE_ERRORS)
 }
 
-/// Notifies the service manager when `/readyz` passes for the first time.
-pub(super) async fn notify_when_ready(server_state: Arc<ServerState>, service_manager: ServiceManager) {
-    if !service_manager.is_present() {
-        return;
-    }
-    while server_state.health.readyz.answer("readyz", None, "", false).status != 200 {
-        tokio::time::sleep(READY_POLL).await;
-    }
-    service_manager.notify(ServiceState::Ready);
-}
-
 /// Reopens and reloads files at SIGHUP.
 #[derive(Clone)]
 pub(super) struct Reloading {
     pub(super) tls: Arc<ServingTls>,
     pub(super) server_state: Arc<ServerState>,
-    pub(super) service_manager: ServiceManager,
 }
 
 impl Reloading {
-    /// Handles signals until the task ends. The watches of files receive the signal on their own.
-    pub(super) async fn run(self) {
-        let mut hangups = hangups();
-        loop {
-            next_hangup(&mut hangups).await;
-            tracing::info!(signal = "SIGHUP", "reload started");
-            self.service_manager.notify(ServiceState::Reloading);
-            self.server_state.audit.reopen().await;
-            let tls = Arc::clone(&self.tls);
-            match tokio::task::spawn_blocking(move || tls.reload()).await {
-                Ok(Ok(is_changed)) => tracing::info!(is_changed, "tls files checked"),
-                Ok(Err(error)) => tracing::error!(%error, "tls reload failed; using the previous files"),
-                Err(error) => tracing::error!(%error, "tls reload failed; using the previous files"),
-            }
-            self.service_manager.notify(ServiceState::Ready);
+    /// Handles one signal. The watches of files receive the signal on their own.
+    pub(super) async fn reload(self) {
+        tracing::info!(signal = "SIGHUP", "reload started");
+        self.server_state.audit.reopen().await;
+        match tokio::task::spawn_blocking(move || self.tls.reload()).await {
+            Ok(Ok(is_changed)) => tracing::info!(is_changed, "tls files checked"),
+            Ok(Err(error)) => tracing::error!(%error, "tls reload failed; using the previous files"),
+            Err(error) => tracing::error!(%error, "tls reload failed; using the previous files"),
         }
+    }
+}
+
+/// Iterates over the SIGHUP signals of the process.
+pub(super) fn hangup_signals() -> impl Stream<Item = ()> + Send + Unpin {
+    Box::pin(stream::unfold(hangups(), |mut hangups| async move {
+        next_hangup(&mut hangups).await;
+        Some(((), hangups))
+    }))
+}
+
+/// Notifies the service manager of the first readiness and of each reload, and runs `on_ready` and `reload`.
+///
+/// A reload before the readiness is not notified, because the end of a reload reports readiness.
+pub(super) async fn follow_states<F: Future<Output = ()>>(
+    service_manager: ServiceManager,
+    ready: impl Future<Output = ()>,
+    on_ready: impl FnOnce(),
+    mut reloads: impl Stream<Item = ()> + Unpin,
+    reload: impl Fn() -> F,
+) {
+    let mut ready = pin!(ready);
+    loop {
+        tokio::select! {
+            () = &mut ready => break,
+            Some(()) = reloads.next() => reload().await,
+        }
+    }
+    service_manager.notify(ServiceState::Ready);
+    on_ready();
+    while reloads.next().await.is_some() {
+        service_manager.notify(ServiceState::Reloading);
+        reload().await;
+        service_manager.notify(ServiceState::Ready);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::{Notify, mpsc};
+
+    use super::*;
+
+    /// The first lines of the notifications so far.
+    fn received(socket: &UnixDatagram) -> Vec<String> {
+        let mut bytes = [0; 256];
+        std::iter::from_fn(|| {
+            let length = socket.recv(&mut bytes).ok()?;
+            let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+            Some(text.lines().next().unwrap_or_default().to_owned())
+        })
+        .collect()
+    }
+
+    #[tokio::test]
+    async fn reload_before_readiness_is_not_notified() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let (hangups, receiver) = mpsc::channel(8);
+        let reloads = Box::pin(stream::unfold(receiver, |mut receiver| async move {
+            receiver.recv().await.map(|()| ((), receiver))
+        }));
+        let (is_ready, counted) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+        let (ready, reloaded) = (Arc::clone(&is_ready), Arc::clone(&counted));
+        let (ready_called, was_ready) = tokio::sync::oneshot::channel();
+        let task = tokio::spawn(follow_states(
+            ServiceManager::at(&path),
+            async move { ready.notified().await },
+            move || ready_called.send(()).unwrap(),
+            reloads,
+            move || {
+                reloaded.fetch_add(1, Ordering::SeqCst);
+                std::future::ready(())
+            },
+        ));
+        hangups.send(()).await.unwrap();
+        while counted.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(received(&socket), [""; 0]);
+        is_ready.notify_one();
+        was_ready.await.unwrap();
+        assert_eq!(received(&socket), ["READY=1"]);
+        hangups.send(()).await.unwrap();
+        drop(hangups);
+        task.await.unwrap();
+        assert_eq!(received(&socket), ["RELOADING=1", "READY=1"]);
+        assert_eq!(counted.load(Ordering::SeqCst), 2);
     }
 }

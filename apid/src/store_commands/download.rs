@@ -93,7 +93,7 @@ impl Source {
 
     async fn receive(&self, client: &Client, file: &mut ArchiveFile, to: &Path) -> Result<(), DownloadError> {
         let url = format!("{}{BACKUP_PATH}", self.server.trim_end_matches('/'));
-        let mut request = request(Method::GET, &url, Bytes::new())?;
+        let mut request = request(Method::POST, &url, Bytes::new())?;
         let headers = request.headers_mut();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/octet-stream, */*"));
         headers.extend(self.authorization()?.map(|value| (header::AUTHORIZATION, value)));

@@ -52,7 +52,7 @@ repair   makes a new store of all readable data, also of the data behind unreada
          The damaged store is kept as DIR/store.damaged. A store that does not contain its identity any more needs
          --names, and --api-domain unless it was the default: the values of the server that created the store.
 backup   writes all objects to a new file, with checksums. With --server, a running server sends its objects of one
-         revision; the user needs the verb `get` on the path /store/backup, for example as member of system:masters.
+         revision; the user needs the verb `post` on the path /store/backup, for example as member of system:masters.
          The alternative is an atomic snapshot of the file system of DIR and this command on the snapshot: a store is
          consistent after a power failure.
 restore  makes the store of a data directory without a store from such a file.

@@ -31,8 +31,10 @@ use bytes::Bytes;
 pub mod cache;
 pub mod conformance;
 pub mod engine;
+mod lease;
 mod observers;
 
+pub use lease::HistoryLease;
 pub use observers::Observers;
 
 /// The revision counter of the store. 0 is the state before the first write.
@@ -54,6 +56,13 @@ pub struct Row {
     pub value: Bytes,
     /// The revision of the last write.
     pub revision: Revision,
+}
+
+impl Row {
+    /// The bytes of the key and the value.
+    pub fn size(&self) -> usize {
+        self.key.len().saturating_add(self.value.len())
+    }
 }
 
 impl fmt::Debug for Row {
@@ -277,6 +286,36 @@ pub trait Store: Send + Sync + 'static {
     /// at the prefix. `limit` is the maximum number of rows; 0 means all. All pages read at one revision are
     /// one snapshot.
     async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page>;
+
+    /// Reads rows of all keys from a start key, in key order, at a revision: as many as have at most `bytes` bytes of
+    /// keys and values, and at least one.
+    ///
+    /// # Errors
+    ///
+    /// `Compacted` or `Future` when the revision is not readable.
+    async fn rows_within(&self, start: &str, bytes: usize, at: Revision) -> Result<Page> {
+        let mut page = Page { rows: Vec::new(), revision: at, more: true };
+        let (mut start, mut used) = (start.to_owned(), 0_usize);
+        while page.more {
+            let next = self.range("", &start, 1, Some(at)).await?;
+            let Some(row) = next.rows.into_iter().next() else { return Ok(Page { more: false, ..page }) };
+            used = used.saturating_add(row.size());
+            if used > bytes && !page.rows.is_empty() {
+                return Ok(page);
+            }
+            start = format!("{}\0", row.key);
+            page.rows.push(row);
+            page.more = next.more;
+        }
+        Ok(page)
+    }
+
+    /// Retains the history at and after a revision until the lease is dropped, although its retention has passed.
+    ///
+    /// The revision must be readable. [`Store::compact`] ignores leases.
+    fn lease_history(&self, _from: Revision) -> HistoryLease {
+        HistoryLease::default()
+    }
 
     /// Writes one key and returns after the change is durable and observed.
     ///

@@ -94,6 +94,11 @@ impl Checks {
         self.checks.iter().map(|check| &*check.name)
     }
 
+    /// Whether all checks pass.
+    pub fn is_healthy(&self) -> bool {
+        self.checks.iter().all(|check| (check.probe)().is_ok())
+    }
+
     /// Responds to a request.
     ///
     /// `endpoint` is `livez`, `readyz` or `healthz`. `check` is the rest of the path (`ping`,
@@ -229,6 +234,7 @@ mod tests {
         );
         assert_eq!(answer.failures, [("storage".to_owned(), "disk full".to_owned())]);
         assert_eq!(checks(Err("disk full")).answer("readyz", None, "exclude=storage", false).status, 200);
+        assert_eq!((checks(Err("disk full")).is_healthy(), checks(Ok(())).is_healthy()), (false, true));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::atomic::AtomicU64;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::registry::{Metric, Registry};
 
@@ -126,6 +126,8 @@ pub struct Metrics {
     unsuffixed: RwLock<Vec<&'static str>>,
     declared: RwLock<Vec<Definition>>,
     collectors: RwLock<Vec<Collector>>,
+    /// Only one scrape at a time collects and encodes: collectors remove series and set them again.
+    scrape: Mutex<()>,
 }
 
 impl Debug for Metrics {
@@ -268,6 +270,7 @@ impl Metrics {
 
     /// Returns all metrics in the text format.
     pub fn text(&self) -> String {
+        let _scrape = self.scrape.lock();
         self.collectors.read().iter().for_each(|collect| collect());
         let mut open = String::with_capacity(16 * 1024);
         // Writing into a string cannot fail; a metric that fails to encode is a defect of its labels.
@@ -332,6 +335,31 @@ seconds_sum 0.5
 seconds_count 1
 "#;
         assert_eq!(metrics.text(), expected);
+    }
+
+    #[test]
+    fn concurrent_scrapes_have_all_collected_series_with_their_values() {
+        let metrics = Metrics::new();
+        let objects = metrics.gauge::<ByVerb>(&Definition::new("objects", Stability::Alpha, "Objects"));
+        let total = metrics.single_counter(&Definition::new("reads_total", Stability::Alpha, "Reads"));
+        metrics.collect_with(move || {
+            objects.clear();
+            let before = total.get();
+            std::thread::yield_now();
+            objects.get_or_create(&ByVerb { verb: "GET" }).set(7);
+            total.inc_by(5_u64.saturating_sub(before));
+        });
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let text = metrics.text();
+                        assert!(text.contains("objects{verb=\"GET\"} 7\n"), "{text}");
+                        assert!(text.contains("reads_total 5\n"), "{text}");
+                    }
+                });
+            }
+        });
     }
 
     #[test]

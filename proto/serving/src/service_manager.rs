@@ -42,9 +42,9 @@ impl ServiceManager {
         ServiceManager { socket: std::env::var_os(SOCKET_VARIABLE).filter(|socket| !socket.is_empty()) }
     }
 
-    /// Whether the environment names a service manager.
-    pub fn is_present(&self) -> bool {
-        self.socket.is_some()
+    /// The service manager that listens at a socket.
+    pub fn at(socket: impl Into<OsString>) -> Self {
+        ServiceManager { socket: Some(socket.into()) }
     }
 
     /// Sends a state.
@@ -88,7 +88,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let received = UnixDatagram::bind(&path).unwrap();
-        let manager = ServiceManager { socket: Some(path.into()) };
+        let manager = ServiceManager::at(path);
         for (state, begin) in [
             (ServiceState::Ready, "READY=1\n"),
             (ServiceState::Reloading, "RELOADING=1\nMONOTONIC_USEC="),

@@ -23,7 +23,8 @@ async fn ca_of_generated_serving_certificate_is_published_by_default() {
         .await;
     }
     // A list of controllers without the publisher.
-    let plane = ControlPlane::start(Options::default().flag("--controllers=*")).await;
+    let flag = "--controllers=*,-root-ca-certificate-publisher-controller";
+    let plane = ControlPlane::start(Options::default().flag(flag)).await;
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     plane.admin().get("/api/v1/namespaces/default/configmaps/kube-root-ca.crt").await.expect(404);
 }

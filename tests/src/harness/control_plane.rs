@@ -128,7 +128,7 @@ impl ControlPlane {
         let has_controllers = self.options.flags.iter().any(|flag| flag.starts_with("--controllers"));
         if !self.options.publishes_root_ca && !has_controllers {
             // A list without the publisher: tests count ConfigMaps.
-            command.arg("--controllers=*");
+            command.arg("--controllers=*,-root-ca-certificate-publisher-controller");
         }
         if !self.options.mode.is_empty() {
             command.args(["--authorization-mode", &self.options.mode]);

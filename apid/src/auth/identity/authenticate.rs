@@ -26,6 +26,9 @@ use crate::auth::identity::metrics::{AuthMetrics, AuthenticationResult};
 use crate::auth::transport::authd_api::AuthdError;
 use crate::auth::{Auth, Authenticated, to_authd_error};
 
+/// The begin of the `credential-id` of a client certificate.
+const CERTIFICATE_ID: &str = "X509SHA256=";
+
 /// A decision that authd made together with the authentication of the same request.
 ///
 /// Only that request can use the decision: the same user with the same attributes.
@@ -93,8 +96,8 @@ impl Auth {
             let result = match &identified {
                 Ok((client, _)) => {
                     auth_metrics.count_user(&client.user.name);
-                    // The x509 authenticator comes first, so that the expiry is that of the certificate.
-                    if !credentials.certificate_chain.is_empty()
+                    // The expiry of a token is not that of a certificate that no authenticator trusts.
+                    if is_of_certificate(&client.user)
                         && let Some(expires) = client.lifetime.expires
                     {
                         let remaining = expires.duration_since(self.clock.now());
@@ -260,5 +263,26 @@ impl Auth {
             }
         }
         Ok(Authenticated::without_impersonation(user, lifetime))
+    }
+}
+
+/// Whether the certificate of the client established its identity: the extra key `credential-id` names the method.
+fn is_of_certificate(user: &UserInfo) -> bool {
+    let is_certificate = |id: &String| id.starts_with(CERTIFICATE_ID);
+    user.extra.iter().any(|(key, ids)| key.ends_with("/credential-id") && ids.iter().any(is_certificate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identity_of_token_is_not_of_certificate() {
+        let user = |id: &str| {
+            let extra = [("authentication.svc.internal/credential-id".to_owned(), vec![id.to_owned()])];
+            UserInfo { extra: extra.into(), ..UserInfo::default() }
+        };
+        assert!(is_of_certificate(&user("X509SHA256=00")));
+        assert!(!is_of_certificate(&user("JTI=X509SHA256=00")) && !is_of_certificate(&UserInfo::default()));
     }
 }

@@ -40,6 +40,8 @@ pub(in crate::auth) struct Link {
     /// Whether [`LinkState::lost`] is None; every request reads it. Written only while the state is locked.
     connected: AtomicBool,
     reached: watch::Sender<bool>,
+    /// Notifies of each change of [`LinkState`] that health depends on.
+    changed: watch::Sender<()>,
     /// The newest revision sent to the mirror of authd.
     mirror_sent: AtomicU64,
 }
@@ -73,6 +75,7 @@ impl Link {
             }),
             connected: AtomicBool::new(false),
             reached: watch::Sender::new(false),
+            changed: watch::Sender::new(()),
             mirror_sent: AtomicU64::new(0),
         }
     }
@@ -94,6 +97,7 @@ impl Link {
         self.connected.store(true, Ordering::SeqCst);
         drop(state);
         self.reached.send_replace(true);
+        self.changed.send_replace(());
     }
 
     /// Waits until the decision stream is open.
@@ -117,11 +121,13 @@ impl Link {
         self.connected.store(false, Ordering::SeqCst);
         drop(state);
         self.reached.send_replace(false);
+        self.changed.send_replace(());
     }
 
     /// Records that the mirror stream is open and its snapshot is sent.
     pub(in crate::auth) fn mirror_synced(&self) {
         self.state.lock().mirror_problem = None;
+        self.changed.send_replace(());
     }
 
     /// Records the newest revision sent to the mirror.
@@ -145,6 +151,16 @@ impl Link {
     /// Records authd's readiness, with reasons when not ready or warnings when ready.
     pub(in crate::auth) fn ready(&self, ready: bool, reasons: Vec<String>) {
         self.state.lock().ready = Some((ready, reasons));
+        self.changed.send_replace(());
+    }
+
+    /// Waits until authd can decide requests.
+    pub(in crate::auth) async fn wait_until_healthy(&self) {
+        let mut changes = self.changed.subscribe();
+        while self.health().is_err() {
+            // Cannot fail: the link owns the sender.
+            let _ = changes.changed().await;
+        }
     }
 
     /// Stores authd's metrics that apid exports.
@@ -215,6 +231,20 @@ mod tests {
         assert!(!link.cache_serves());
         link.connected();
         assert!(link.cache_serves());
+    }
+
+    #[tokio::test]
+    async fn wait_until_healthy_ends_with_readiness_after_connection_and_snapshot() {
+        let link = Arc::new(Link::new(Arc::new(ManualClock::at(jiff_epoch()))));
+        let waiting = Arc::clone(&link);
+        let wait = tokio::spawn(async move { waiting.wait_until_healthy().await });
+        for step in [Link::connected, Link::mirror_synced, |link: &Link| link.ready(false, Vec::new())] {
+            step(&link);
+            tokio::task::yield_now().await;
+            assert!(!wait.is_finished());
+        }
+        link.ready(true, Vec::new());
+        tokio::time::timeout(Duration::from_secs(10), wait).await.unwrap().unwrap();
     }
 
     #[test]

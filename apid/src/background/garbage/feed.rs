@@ -63,6 +63,8 @@ async fn load(collector: &Collector) -> Result<Revision> {
     let mut work = Vec::new();
     let mut at = None;
     let mut start = String::new();
+    // The work follows from the stored objects again.
+    drop(collector.unserved.take());
     loop {
         let page = collector.server_state().store.range("", &start, PAGE, at).await?;
         let revision = page.revision;
@@ -104,6 +106,9 @@ impl Collector {
     async fn apply(&self, change: &Change) {
         let key = &change.key;
         let gone = change.new.is_none();
+        if gone {
+            self.unserved.remove_object(key);
+        }
         // A deleted object may be an owner, so its uid is read even if it has no owners.
         let before = change.old.as_ref().and_then(|row| match gone {
             true if !self.is_ignored(key) => OwnershipData::of(&row.value),

@@ -28,6 +28,26 @@ pub(super) enum WorkItem {
     Finish(Arc<str>),
 }
 
+impl WorkItem {
+    /// The key of the object; None for all dependents of an owner.
+    pub(super) fn key(&self) -> Option<&Arc<str>> {
+        match self {
+            WorkItem::Examine(key) | WorkItem::OwnerDeletion(key) | WorkItem::Finish(key) => Some(key),
+            WorkItem::Dependents(_) => None,
+        }
+    }
+
+    /// All work on the object at a key.
+    pub(super) fn of_object(key: &str) -> [WorkItem; 3] {
+        let key: Arc<str> = key.into();
+        [
+            WorkItem::Examine(Arc::clone(&key)),
+            WorkItem::OwnerDeletion(Arc::clone(&key)),
+            WorkItem::Finish(key),
+        ]
+    }
+}
+
 /// Dependents by owner, and owners whose deletion waits.
 #[derive(Debug, Default)]
 pub(super) struct Index {

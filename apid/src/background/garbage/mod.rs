@@ -35,10 +35,9 @@ mod ownership_data;
 mod queue;
 mod queue_metrics;
 mod report;
+mod unserved;
 
-use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use apimachinery::status::{Reason, Status};
 use futures_util::{StreamExt as _, stream};
@@ -49,6 +48,7 @@ use self::index::{Index, WorkItem};
 use self::queue::Queue;
 use self::queue_metrics::QueueMetrics;
 use self::report::ReportedReferences;
+use self::unserved::UnservedWork;
 use super::actor::{Actor, Target};
 use crate::server_state::{Collection, Item, ServerState};
 
@@ -64,15 +64,9 @@ const INDEX_BATCH: usize = 256;
 /// The name of the work queue in metrics.
 const QUEUE_NAME: &str = "garbage_collector";
 
-/// Poll interval for the readiness of the process.
-const READY_POLL: Duration = Duration::from_millis(50);
-
-/// Runs the garbage collector until the process ends. The first read of the store starts after the process is
-/// ready.
+/// Runs the garbage collector until the process ends. The first read of the store starts when authd decides requests.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
-    while server_state.auth.health().is_err() {
-        tokio::time::sleep(READY_POLL).await;
-    }
+    server_state.auth.wait_until_healthy().await;
     let collector = Arc::new(Collector::new(server_state, own_account));
     let measured = Arc::downgrade(&collector);
     collector.server_state().metrics.collect_with(move || {
@@ -103,8 +97,7 @@ struct Collector {
     /// The newest revision in the index.
     progress: watch::Sender<u64>,
     reported: Mutex<ReportedReferences>,
-    /// Work on objects of kinds that are not served.
-    unserved: Mutex<HashSet<WorkItem>>,
+    unserved: UnservedWork,
     /// Counts the changes of the served kinds.
     kinds_changes: watch::Receiver<u64>,
     /// Key prefix of events.
@@ -170,7 +163,7 @@ impl Collector {
             index: Mutex::default(),
             progress: watch::Sender::new(0),
             reported: Mutex::default(),
-            unserved: Mutex::default(),
+            unserved: UnservedWork::default(),
             kinds_changes,
             events,
         }
@@ -225,11 +218,8 @@ impl Collector {
         match done {
             Ok(()) => self.queue.done(work),
             Err(WorkError::NotServed) => {
-                self.unserved.lock().insert(work.clone());
                 self.queue.done(work);
-                if *self.kinds_changes.borrow() != before {
-                    self.repeat_unserved();
-                }
+                self.defer(work, before).await;
             }
             Err(why) => {
                 if let WorkError::Failed(reason) = why {
@@ -240,20 +230,35 @@ impl Collector {
         }
     }
 
+    /// Keeps work until the served kinds change, unless they have changed since `before`, or its object is deleted.
+    async fn defer(&self, work: &WorkItem, before: u64) {
+        self.unserved.add(work.clone());
+        if *self.kinds_changes.borrow() != before {
+            if self.unserved.remove(work) {
+                self.queue.add(work.clone());
+            }
+            return;
+        }
+        // The feed removes the work of objects that are deleted from now on.
+        if let Some(key) = work.key()
+            && let Ok(None) = self.server_state().store.get(key, None).await
+        {
+            self.unserved.remove_object(key);
+        }
+    }
+
     /// Repeats the work on kinds that were not served, after each change of the served kinds.
     async fn follow_kinds(&self) {
         let mut changes = self.kinds_changes.clone();
         loop {
-            self.repeat_unserved();
+            for work in self.unserved.take() {
+                self.queue.wait_for_capacity().await;
+                self.queue.add(work);
+            }
             if changes.changed().await.is_err() {
                 return;
             }
         }
-    }
-
-    fn repeat_unserved(&self) {
-        let unserved = std::mem::take(&mut *self.unserved.lock());
-        unserved.into_iter().for_each(|work| self.queue.add(work));
     }
 
     /// Examines every dependent of an owner; for a waiting owner, only those that block it. Dependents that
@@ -269,12 +274,12 @@ impl Collector {
             };
             let Some(last) = part.last() else { return Ok(()) };
             after = Some(Arc::clone(last));
-            let look = |key: Arc<str>| async move {
+            let examine = |key: Arc<str>| async move {
                 if self.examine(&key).await.is_err() {
                     self.queue.add(WorkItem::Examine(key));
                 }
             };
-            stream::iter(part).for_each_concurrent(DEPENDENT_CONCURRENCY, look).await;
+            stream::iter(part).for_each_concurrent(DEPENDENT_CONCURRENCY, examine).await;
         }
     }
 }

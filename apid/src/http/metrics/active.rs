@@ -1,9 +1,9 @@
 //! Requests in flight and long-running requests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use apimachinery::clock::Clock;
+use parking_lot::Mutex;
 use serving::metrics::{Definition, Gauge, Gauges, Metrics, Stability};
 
 use super::Labels;
@@ -21,57 +21,89 @@ const LONG_RUNNING: Definition = Definition::new(
 
 /// Requests in flight, by request kind.
 pub(super) struct InFlightRequests {
-    reading: Arc<PeakCounter>,
-    mutating: Arc<PeakCounter>,
+    reading: Arc<TimedCounter>,
+    mutating: Arc<TimedCounter>,
 }
 
 impl InFlightRequests {
-    pub(super) fn new(metrics: &Metrics) -> Self {
+    pub(super) fn new(metrics: &Metrics, clock: &Arc<dyn Clock>) -> Self {
         let gauges = metrics.gauge::<Labels>(&IN_FLIGHT);
         let counter = |kind: &str| {
             let gauge = gauges.get_or_create(&vec![("request_kind", kind.to_owned())]).clone();
-            let counter = Arc::new(PeakCounter::default());
+            let counter =
+                Arc::new(TimedCounter { counter: PeakCounter::default(), clock: Arc::clone(clock) });
             let collected = Arc::clone(&counter);
             metrics.collect_with(move || {
-                gauge.set(collected.peak());
+                gauge.set(collected.counter.peak(collected.second()));
             });
             counter
         };
         InFlightRequests { reading: counter("readOnly"), mutating: counter("mutating") }
     }
 
-    pub(super) fn begin(&self, is_write: bool, clock: &dyn Clock) -> ActiveRequest {
-        let counter = if is_write { &self.mutating } else { &self.reading };
-        counter.enter(clock.monotonic().as_secs());
-        ActiveRequest(Active::InFlight(Arc::clone(counter)))
+    pub(super) fn begin(&self, is_write: bool) -> ActiveRequest {
+        let requests = if is_write { &self.mutating } else { &self.reading };
+        requests.counter.enter(requests.second());
+        ActiveRequest(Active::InFlight(Arc::clone(requests)))
     }
 }
 
-/// A counter that knows its highest value of the current and of the previous second with a request.
+/// A counter with the clock of its seconds.
+struct TimedCounter {
+    counter: PeakCounter,
+    clock: Arc<dyn Clock>,
+}
+
+impl TimedCounter {
+    fn second(&self) -> u64 {
+        self.clock.monotonic().as_secs()
+    }
+}
+
+/// A counter with its highest value of the current and of the previous second.
 #[derive(Debug, Default)]
-struct PeakCounter {
-    current: AtomicI64,
-    peak: AtomicI64,
-    previous_peak: AtomicI64,
-    second: AtomicU64,
+struct PeakCounter(Mutex<Peaks>);
+
+#[derive(Debug, Default)]
+struct Peaks {
+    current: i64,
+    /// The highest value of `second`.
+    peak: i64,
+    /// The highest value of the second before `second`.
+    previous_peak: i64,
+    second: u64,
+}
+
+impl Peaks {
+    /// Begins a new second. A second without a change has the value at its begin as its peak.
+    fn advance(&mut self, second: u64) {
+        if second == self.second {
+            return;
+        }
+        let is_next = second == self.second.saturating_add(1);
+        self.previous_peak = if is_next { self.peak } else { self.current };
+        (self.peak, self.second) = (self.current, second);
+    }
 }
 
 impl PeakCounter {
     fn enter(&self, second: u64) {
-        let current = self.current.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.second.swap(second, Ordering::Relaxed) == second {
-            self.peak.fetch_max(current, Ordering::Relaxed);
-        } else {
-            self.previous_peak.store(self.peak.swap(current, Ordering::Relaxed), Ordering::Relaxed);
-        }
+        let mut peaks = self.0.lock();
+        peaks.advance(second);
+        peaks.current += 1;
+        peaks.peak = peaks.peak.max(peaks.current);
     }
 
-    fn leave(&self) {
-        self.current.fetch_sub(1, Ordering::Relaxed);
+    fn leave(&self, second: u64) {
+        let mut peaks = self.0.lock();
+        peaks.advance(second);
+        peaks.current -= 1;
     }
 
-    fn peak(&self) -> i64 {
-        self.peak.load(Ordering::Relaxed).max(self.previous_peak.load(Ordering::Relaxed))
+    fn peak(&self, second: u64) -> i64 {
+        let mut peaks = self.0.lock();
+        peaks.advance(second);
+        peaks.peak.max(peaks.previous_peak)
     }
 }
 
@@ -96,14 +128,14 @@ impl LongRunningRequests {
 pub(in crate::http) struct ActiveRequest(Active);
 
 enum Active {
-    InFlight(Arc<PeakCounter>),
+    InFlight(Arc<TimedCounter>),
     LongRunning(Gauge),
 }
 
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
         match &self.0 {
-            Active::InFlight(counter) => counter.leave(),
+            Active::InFlight(requests) => requests.counter.leave(requests.second()),
             Active::LongRunning(gauge) => {
                 gauge.dec();
             }
@@ -116,17 +148,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peak_counter_shows_highest_value_of_last_seconds() {
+    fn peak_counter_reports_highest_value_of_last_seconds() {
         let counter = PeakCounter::default();
-        for _ in 0..3 {
-            counter.enter(5);
-        }
-        (0..3).for_each(|_| counter.leave());
-        assert_eq!(counter.peak(), 3);
+        (0..3).for_each(|_| counter.enter(5));
+        (0..3).for_each(|_| counter.leave(5));
+        assert_eq!(counter.peak(5), 3);
         counter.enter(6);
-        assert_eq!(counter.peak(), 3, "the previous second counts");
-        counter.leave();
+        assert_eq!(counter.peak(6), 3, "the previous second counts");
+        counter.leave(6);
         counter.enter(7);
-        assert_eq!(counter.peak(), 1);
+        assert_eq!(counter.peak(7), 1);
+    }
+
+    #[test]
+    fn peak_counter_without_requests_reports_current_value() {
+        let counter = PeakCounter::default();
+        (0..4).for_each(|_| counter.enter(5));
+        (0..3).for_each(|_| counter.leave(5));
+        assert_eq!(counter.peak(6), 4, "the previous second counts");
+        assert_eq!(counter.peak(7), 1, "one request runs");
+        counter.leave(9);
+        assert_eq!(counter.peak(10), 1, "the request ran in the previous second");
+        assert_eq!(counter.peak(100), 0);
     }
 }

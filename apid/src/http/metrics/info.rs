@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serving::build::BuildInfo;
 use serving::gates::{FeatureGates, GATES, Stage};
 use serving::metrics::{Definition, Metrics, Stability, raise};
 
@@ -41,31 +42,21 @@ const VALIDATION_PANICS: Definition = Definition::new(
     "Number of panics of declarative validation; apid has one validation, so that it stays 0",
 );
 
-/// Facts about the build.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::http) struct BuildInfo {
-    /// Commit of the source.
-    pub(in crate::http) commit: &'static str,
-    /// Build date.
-    pub(in crate::http) date: &'static str,
-}
-
-/// Registers the facts. `build`: the labels of the build that the release does not contain.
-pub(super) fn register(metrics: &Arc<Metrics>, gates: &FeatureGates, build: BuildInfo) {
+/// Registers the facts. The build has no Go version.
+pub(super) fn register(metrics: &Arc<Metrics>, gates: &FeatureGates, build: &BuildInfo) {
     let labels: Labels = [
         ("major", "1"),
         ("minor", "33"),
         ("git_version", RELEASE),
-        ("git_commit", build.commit),
-        ("git_tree_state", ""),
+        ("git_commit", build.commit_id()),
+        ("git_tree_state", build.tree_state()),
         ("build_date", build.date),
         ("go_version", ""),
-        ("compiler", "rustc"),
+        ("compiler", build.compiler),
     ]
     .map(|(name, value)| (name, value.to_owned()))
     .into();
-    let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
-    let labels = [labels, vec![("platform", platform)]].concat();
+    let labels = [labels, vec![("platform", build.platform())]].concat();
     metrics.gauge(&BUILD).get_or_create(&labels).set(1);
     let features = metrics.gauge::<Labels>(&FEATURES);
     for gate in GATES {

@@ -20,6 +20,7 @@ mod series;
 mod state;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
@@ -33,7 +34,6 @@ use serving::metrics::{
 pub(super) use active::ActiveRequest;
 use active::{InFlightRequests, LongRunningRequests};
 pub(super) use health::HealthMetrics;
-use info::BuildInfo;
 use series::{Series, SeriesHandles};
 pub use state::collect_state;
 
@@ -145,8 +145,8 @@ pub(super) struct RequestOutcome {
 }
 
 impl RequestMetrics {
-    /// Registers the metrics.
-    pub fn new(metrics: &Metrics) -> Self {
+    /// Registers the metrics. The clock measures the seconds of requests in flight.
+    pub fn new(metrics: &Metrics, clock: &Arc<dyn Clock>) -> Self {
         let process = ProcessMetrics::new(metrics);
         metrics.collect_with(move || process.update());
         let field_validation = metrics.histogram::<Labels>(&FIELD_VALIDATION, VALIDATION_BUCKETS);
@@ -164,7 +164,7 @@ impl RequestMetrics {
             aborts: metrics.counter(&ABORTS),
             deprecated: metrics.gauge(&DEPRECATED),
             used: RwLock::default(),
-            in_flight: InFlightRequests::new(metrics),
+            in_flight: InFlightRequests::new(metrics, clock),
             long_running: LongRunningRequests::new(metrics),
             health: HealthMetrics::new(),
         }
@@ -244,8 +244,8 @@ impl RequestMetrics {
     }
 
     /// Counts a request as in flight until the guard is dropped.
-    pub(super) fn begin_in_flight(&self, is_write: bool, clock: &dyn Clock) -> ActiveRequest {
-        self.in_flight.begin(is_write, clock)
+    pub(super) fn begin_in_flight(&self, is_write: bool) -> ActiveRequest {
+        self.in_flight.begin(is_write)
     }
 
     /// Counts a watch as running until the guard is dropped.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use serving::metrics::{Counters, Definition, Gauge, Gauges, Metrics, Stability, raise};
 
-use super::{BuildInfo, Labels, info};
+use super::{Labels, info};
 use crate::server_state::ServerState;
 
 const OBJECTS: Definition =
@@ -97,7 +97,7 @@ struct StateMetrics {
 /// Registers the metrics of a state, which they refer to weakly.
 pub fn collect_state(server_state: &Arc<ServerState>) {
     let metrics = &server_state.metrics;
-    info::register(metrics, &server_state.gates, BuildInfo { commit: "", date: "" });
+    info::register(metrics, &server_state.gates, &serving::build::INFO);
     let registered = StateMetrics::new(metrics);
     let state: Weak<ServerState> = Arc::downgrade(server_state);
     metrics.collect_with(move || {
@@ -171,9 +171,12 @@ impl StateMetrics {
 
     /// A resource that no request has read is not loaded and has no series.
     fn update_cache(&self, state: &ServerState) {
-        // The series of removed definitions disappear.
+        // The series of removed definitions disappear. The counts of a definition that is created again begin at 0.
         self.objects.clear();
         self.cache_revision.clear();
+        self.initializations.clear();
+        self.events_received.clear();
+        self.events_dispatched.clear();
         for collection in state.collections() {
             let Some(figures) = collection.items.figures() else { continue };
             let labels = vec![("resource", collection.resource.group_resource.to_string())];

@@ -2,7 +2,7 @@
 
 use storage::engine::fjall::offline::ArchiveFile;
 
-use super::{MAPS, Server, map};
+use super::{MAPS, Server, audit_log, map};
 use crate::audit::AuditLog;
 use crate::auth::Auth;
 
@@ -13,7 +13,7 @@ async fn backup_of_running_server_contains_all_objects_of_one_revision() {
         assert_eq!(server.post(MAPS, map(&format!("m{number}"), "1")).await.code, 201);
     }
     let revision = server.server_state.store.revision();
-    let reply = server.get("/store/backup").await;
+    let reply = server.send("POST", "/store/backup", &[], "").await;
     assert_eq!((reply.code, reply.header("content-type")), (200, "application/octet-stream"));
     let folder = tempfile::tempdir().unwrap();
     let mut file = ArchiveFile::create(&folder.path().join("backup")).unwrap();
@@ -27,13 +27,51 @@ async fn backup_of_running_server_contains_all_objects_of_one_revision() {
     let mut cut = ArchiveFile::create(&folder.path().join("cut")).unwrap();
     cut.write(&reply.body[..reply.body.len() - 5]).unwrap();
     assert!(cut.verify().is_err(), "a truncated backup is damaged");
-    assert_eq!(server.post("/store/backup", map("x", "1")).await.code, 405);
 }
 
 #[tokio::test]
-async fn backup_requires_verb_get_on_its_path() {
+async fn backup_requires_verb_post_on_its_path() {
     let server =
         Server::start_with_audit(|clock| Auth::allow_except(clock, "/store/backup"), AuditLog::off()).await;
-    assert_eq!(server.get("/store/backup").await.code, 403);
+    for method in ["GET", "POST"] {
+        assert_eq!(server.send(method, "/store/backup", &[], "").await.code, 403, "{method}");
+    }
     assert_eq!(server.get("/version").await.code, 200);
+    // A role with `get` on all paths gives no backup.
+    let server = Server::start().await;
+    for method in ["GET", "HEAD", "PUT"] {
+        assert_eq!(server.send(method, "/store/backup", &[], "").await.code, 405, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn second_backup_at_the_same_time_gets_429() {
+    let server = Server::start().await;
+    let permit = server.server_state.backups.clone().try_acquire_owned().unwrap();
+    let refused = server.send("POST", "/store/backup", &[], "").await;
+    assert_eq!((refused.code, refused.header("retry-after")), (429, "1"));
+    drop(permit);
+    assert_eq!(server.send("POST", "/store/backup", &[], "").await.code, 200);
+}
+
+#[tokio::test]
+async fn backup_is_audited_with_revision_at_begin_and_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let server = Server::start_with_audit(|clock| Auth::allow_all(clock), audit_log(&path)).await;
+    let revision = server.server_state.store.revision();
+    assert_eq!(server.send("POST", "/store/backup", &[], "").await.code, 200);
+    let lines = || -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(&path).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    while lines().len() < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    for (line, stage) in lines().iter().zip(["ResponseStarted", "ResponseComplete"]) {
+        assert_eq!((&line["stage"], &line["verb"]), (&stage.into(), &"post".into()), "{line}");
+        assert_eq!(line["responseStatus"]["code"], 200, "{line}");
+        let annotation = &line["annotations"]["audit.svc.internal/backup-revision"];
+        assert_eq!(annotation, &revision.to_string(), "{line}");
+    }
 }

@@ -137,6 +137,7 @@ macro_rules! conformance {
                 ranges_are_ordered_by_bytes
                 range_prefix_matches_key_text
                 pages_cover_range_without_gap_or_overlap
+                rows_within_bytes_cover_all_keys
                 pages_at_one_revision_form_a_snapshot
                 reads_at_old_revisions_return_old_state
                 range_skips_many_versions_of_a_key

@@ -61,6 +61,27 @@ pub async fn pages_cover_range_without_gap_or_overlap(subject: TestStore) {
     assert_eq!(from("p/9\0").await.unwrap().rows.len(), 0);
 }
 
+/// Checks the limit in bytes and the rest of the rows.
+pub async fn rows_within_bytes_cover_all_keys(subject: TestStore) {
+    for (key, bytes) in [("a", 10), ("b", 10), ("c", 100), ("d", 1), ("e", 1)] {
+        subject.create(key, "x".repeat(bytes)).await;
+    }
+    let at = subject.store.revision();
+    let (mut start, mut pages) = (String::new(), Vec::new());
+    loop {
+        let page = subject.store.rows_within(&start, 22, at).await.unwrap();
+        let keys: Vec<String> = page.rows.iter().map(|row| row.key.to_string()).collect();
+        start = format!("{}\0", keys.last().unwrap());
+        pages.push(keys.concat());
+        if !page.more {
+            break;
+        }
+    }
+    assert_eq!(pages, ["ab", "c", "de"]);
+    let rest = subject.store.rows_within("f", 22, at).await.unwrap();
+    assert_eq!((rest.rows.len(), rest.more), (0, false));
+}
+
 /// Writes between two pages are invisible in the second page.
 pub async fn pages_at_one_revision_form_a_snapshot(subject: TestStore) {
     let mut revisions = Vec::new();

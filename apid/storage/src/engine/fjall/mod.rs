@@ -60,6 +60,7 @@ use self::database::Tables;
 use self::files::FileProblem;
 use self::high_water_mark::{HighWaterMark, HighWaterMarkError, MarkValues};
 use self::queue::{Commit, WriterCommand};
+use self::reader::RowLimits;
 use self::rotation::Rotation;
 use self::row_cache::RowCache;
 use self::space::Space;
@@ -70,8 +71,8 @@ use self::trim::{Reclaim, Retention};
 use self::watchdog::{StallDetector, Watchdog};
 use self::writer::{IdleDetector, StoreFiles, Writer};
 use crate::{
-    CommitOutcome, Error, Observer, Op, Page, Result, Revision, RevisionRange, Row, Stats, Store, Watch,
-    check_size,
+    CommitOutcome, Error, HistoryLease, Observer, Op, Page, Result, Revision, RevisionRange, Row, Stats,
+    Store, Watch, check_size,
 };
 
 /// The identity of a store: a store opens only with the identity of its creation.
@@ -247,6 +248,17 @@ impl FjallStore {
         answered.await.map_err(|_| closed())?
     }
 
+    /// Reads a range on a blocking thread.
+    async fn rows(&self, prefix: &str, start: &str, limits: RowLimits, at: Option<Revision>) -> Result<Page> {
+        let (state, prefix, start) = (self.state.clone(), prefix.to_owned(), start.to_owned());
+        let read = move || {
+            let read = |tables: &_, revision| reader::range_at(tables, &prefix, &start, limits, revision);
+            let ((rows, more), revision) = state.read(at, read)?;
+            Ok(Page { rows, revision, more })
+        };
+        tokio::task::spawn_blocking(read).await.map_err(|error| Error::Unavailable(error.to_string()))?
+    }
+
     fn send_command(&self, command: WriterCommand) -> Result<()> {
         self.state.queue.send_command(command).map_err(|_| closed())
     }
@@ -278,13 +290,15 @@ impl Store for FjallStore {
     }
 
     async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page> {
-        let (state, prefix, start) = (self.state.clone(), prefix.to_owned(), start.to_owned());
-        let read = move || {
-            let read = |tables: &_, revision| reader::range_at(tables, &prefix, &start, limit, revision);
-            let ((rows, more), revision) = state.read(at, read)?;
-            Ok(Page { rows, revision, more })
-        };
-        tokio::task::spawn_blocking(read).await.map_err(|error| Error::Unavailable(error.to_string()))?
+        self.rows(prefix, start, RowLimits::of_rows(limit), at).await
+    }
+
+    async fn rows_within(&self, start: &str, bytes: usize, at: Revision) -> Result<Page> {
+        self.rows("", start, RowLimits { rows: usize::MAX, bytes }, Some(at)).await
+    }
+
+    fn lease_history(&self, from: Revision) -> HistoryLease {
+        self.state.leases.lease(from)
     }
 
     async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {

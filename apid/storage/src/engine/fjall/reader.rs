@@ -38,15 +38,31 @@ pub(super) fn row_at(tables: &Tables, key: &str, at: u64) -> Result<Option<Row>>
     }))
 }
 
-/// Rows of a range at a revision, at most `limit` (0: all), and whether more rows follow.
+/// Limits of one read of rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowLimits {
+    /// Maximum number of rows.
+    pub(super) rows: usize,
+    /// Maximum bytes of keys and values; the first row may exceed the limit.
+    pub(super) bytes: usize,
+}
+
+impl RowLimits {
+    /// At most this number of rows; 0 means all.
+    pub(super) fn of_rows(rows: usize) -> Self {
+        RowLimits { rows: if rows == 0 { usize::MAX } else { rows }, bytes: usize::MAX }
+    }
+}
+
+/// Rows of a range at a revision within limits, and whether more rows follow.
 pub(super) fn range_at(
     tables: &Tables,
     prefix: &str,
     start: &str,
-    limit: usize,
+    limits: RowLimits,
     at: u64,
 ) -> Result<(Vec<Row>, bool)> {
-    let mut rows = Vec::new();
+    let (mut rows, mut used) = (Vec::new(), 0_usize);
     if prefix.len() > MAX_KEY {
         return Ok((rows, false));
     }
@@ -85,10 +101,12 @@ pub(super) fn range_at(
         if &*key < start {
             continue;
         }
-        if limit != 0 && rows.len() == limit {
+        let row = Row { key, value, revision: Revision(revision) };
+        used = used.saturating_add(row.size());
+        if rows.len() == limits.rows || (used > limits.bytes && !rows.is_empty()) {
             return Ok((rows, true));
         }
-        rows.push(Row { key, value, revision: Revision(revision) });
+        rows.push(row);
     }
     Ok((rows, false))
 }

@@ -19,6 +19,7 @@ use super::database::Tables;
 use super::queue::Queue;
 use super::recent::Recent;
 use super::recovery::RecoveredRevisions;
+use crate::lease::HistoryLeases;
 use crate::{Error, Result, Revision};
 
 /// The shared state; see the module documentation.
@@ -30,6 +31,8 @@ pub(super) struct SharedState {
     pub(super) compacted: AtomicU64,
     /// The revision up to which superseded versions are removed.
     pub(super) trimmed: AtomicU64,
+    /// The history that compaction by age retains.
+    pub(super) leases: Arc<HistoryLeases>,
     pub(super) recent: Mutex<Recent>,
     /// Why the store is unavailable, unless it is closed.
     down: RwLock<Option<Error>>,
@@ -53,6 +56,7 @@ impl SharedState {
             published: watch::Sender::new(revision),
             compacted: AtomicU64::new(compacted),
             trimmed: AtomicU64::new(trimmed),
+            leases: Arc::default(),
             recent: Mutex::new(Recent::new(revision, recent_bytes)),
             down: RwLock::new(None),
             full: RwLock::new(None),

@@ -39,8 +39,14 @@ impl Retention {
     }
 
     /// Records a sample, and returns the newest revision older than the retention, or older than `limit` if that is
-    /// less.
-    pub(super) fn cutoff(&mut self, now: Duration, revision: u64, limit: Duration) -> Option<u64> {
+    /// less. Samples after the revision `leased` stay for a later call.
+    pub(super) fn cutoff(
+        &mut self,
+        now: Duration,
+        revision: u64,
+        limit: Duration,
+        leased: u64,
+    ) -> Option<u64> {
         let keep = self.keep.min(limit);
         if self.sampled.is_none_or(|sampled| sampled < revision) {
             self.sampled = Some(revision);
@@ -49,6 +55,7 @@ impl Retention {
         let mut cutoff = None;
         while let Some((at, revision)) = self.samples.front().copied()
             && now.saturating_sub(at) >= keep
+            && revision <= leased
         {
             self.samples.pop_front();
             cutoff = Some(revision);
@@ -220,9 +227,15 @@ mod tests {
             (60, 12, None),
         ];
         for (now, revision, cutoff) in steps {
-            assert_eq!(retention.cutoff(second(now), revision, Duration::MAX), cutoff, "at {now} s");
+            assert_eq!(
+                retention.cutoff(second(now), revision, Duration::MAX, u64::MAX),
+                cutoff,
+                "at {now} s"
+            );
         }
-        assert_eq!(retention.cutoff(second(70), 20, second(2)), None);
-        assert_eq!(retention.cutoff(second(72), 20, second(2)), Some(20), "a limit shortens the retention");
+        assert_eq!(retention.cutoff(second(70), 20, second(2), u64::MAX), None);
+        assert_eq!(retention.cutoff(second(72), 20, second(2), 19), None, "the revision is leased");
+        let cutoff = retention.cutoff(second(72), 20, second(2), u64::MAX);
+        assert_eq!(cutoff, Some(20), "a limit shortens the retention");
     }
 }

@@ -468,7 +468,8 @@ impl Writer {
         }
         let is_full = self.is_full(&tables, now);
         let limit = if is_full { FULL_RETENTION } else { Duration::MAX };
-        if let Some(cutoff) = self.retention.cutoff(now, self.revision, limit) {
+        let leased = self.state.leases.oldest().map_or(u64::MAX, |oldest| oldest.0);
+        if let Some(cutoff) = self.retention.cutoff(now, self.revision, limit, leased) {
             self.compact(Revision(cutoff))?;
         }
         self.trim(&tables, now)?;

@@ -28,6 +28,7 @@ pub use self::archive::{ArchiveEncoder, ArchiveFile};
 use self::archive::{ArchiveReader, ArchiveWriter};
 use self::build::Build;
 use super::database::Tables;
+use super::reader::RowLimits;
 pub use super::survey::LossReport;
 use super::survey::Survey;
 use super::{Identity, OpenError, reader, recovery};
@@ -52,8 +53,8 @@ pub fn resume_revision(newest: u64, now: u64) -> u64 {
 
 /// Size in bytes of the block cache during an offline operation.
 const CACHE: u64 = 16 << 20;
-/// Rows per read.
-const PAGE: usize = 1000;
+/// Limits of one read.
+const PAGE: RowLimits = RowLimits { rows: 1000, bytes: 16 << 20 };
 
 /// The content and the damages of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

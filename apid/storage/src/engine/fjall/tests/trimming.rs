@@ -48,6 +48,36 @@ async fn trimming_after_retention_keeps_only_current_rows() {
     assert_eq!(rows(&store).await.unwrap(), wanted);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn leased_history_is_readable_until_the_lease_ends() {
+    let dir = memory_dir();
+    let clock = clock();
+    // A quota of 0: the store is full, and compacts after seconds.
+    let quota = Options { quota_bytes: Some(0), clock: clock.clone(), ..options(dir.path()) };
+    let full = Options { history_retention: RETENTION, quota_bytes: None, ..quota.clone() };
+    let store = FjallStore::open(full, Arc::new(RecordingObserver::default())).unwrap();
+    let first = store.commit("a", Op::Create(Bytes::from_static(b"1"))).await.unwrap().revision;
+    let second = store.commit("a", Op::Update(Bytes::from_static(b"2"), first)).await.unwrap().revision;
+    store.close().await;
+    let store = FjallStore::open(quota, Arc::new(RecordingObserver::default())).unwrap();
+    let lease = store.lease_history(second);
+    store.commit("a", Op::Delete(second)).await.unwrap();
+    let wait = async || {
+        for _ in 0..3 {
+            store.maintain().await.unwrap();
+            clock.advance(Duration::from_secs(6));
+        }
+        store.maintain().await.unwrap();
+    };
+    wait().await;
+    let row = store.get("a", Some(second)).await.unwrap().unwrap();
+    assert_eq!(&row.value[..], b"2");
+    drop(lease);
+    wait().await;
+    let old = store.get("a", Some(second)).await;
+    assert!(matches!(old, Err(Error::Compacted { .. })), "{old:?}");
+}
+
 /// 40 MB of history over 40 keys, at most a tenth retained: the size of the files does not grow with the
 /// writes.
 #[tokio::test(flavor = "multi_thread")]
