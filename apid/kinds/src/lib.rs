@@ -81,7 +81,7 @@ pub use strategy::{DefaultPropagation, Generation, MetadataChecks, NameRule, Sta
 pub use table::{Column, Table};
 pub use translation::Translation;
 pub use unenforced::UnenforcedKind;
-pub use validation::network::parse_ip;
+pub use validation::network::{parse_cidr, parse_ip};
 
 /// Static facts of a built-in kind.
 pub struct Kind {
