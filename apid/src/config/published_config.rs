@@ -53,6 +53,7 @@ impl PublishedConfig {
             proxy: published_proxy,
         }
     }
+
     /// Uses the certificate authority of the serving certificate unless a flag names a CA bundle.
     pub fn complete(&mut self, serving_ca: Option<PathBuf>) {
         if self.root_ca.is_none() {

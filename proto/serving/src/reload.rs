@@ -6,8 +6,8 @@
 //! A file that vanishes is a change, and so is its return. Symbolic links are followed (mounted volumes swap
 //! links).
 //!
-//! SIGHUP starts a check of all watched files. File-system events start a check after [`DEBOUNCE`]. A poll finds changes without an event within
-//! [`POLL_INTERVAL`]. The hash of the content decides in both cases.
+//! SIGHUP starts a check of all watched files. File-system events start a check after [`DEBOUNCE`]. A poll finds
+//! changes without an event within [`POLL_INTERVAL`]. The hash of the content decides in both cases.
 
 mod file_events;
 
