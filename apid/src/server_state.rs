@@ -198,7 +198,8 @@ impl Versions {
             client: Arc::clone(&parts.conversion_client),
         };
         let collection = |served: &Arc<Resource>| {
-            let converter = ObjectConverter::new(served, stored, &context).map(Arc::new);
+            let versions = registry.versions_of(stored);
+            let converter = ObjectConverter::new(served, stored, versions, &context).map(Arc::new);
             let resource = if converter.is_some() { served } else { stored };
             let (resource, served, items) = (Arc::clone(resource), Arc::clone(served), Arc::clone(&items));
             Arc::new(Collection { resource, served, items, converter })

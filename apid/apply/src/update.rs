@@ -211,6 +211,9 @@ impl Write<'_> {
 
     /// Compares the objects in the versions of all owners. `own` holds the changes in the version of this
     /// write.
+    ///
+    /// All conversions are attempted before the first failure returns, so that a caller with incomplete
+    /// conversions can complete them at once.
     pub(crate) fn compare_all(
         &self,
         old: &Object,
@@ -221,6 +224,7 @@ impl Write<'_> {
         let mut versions: BTreeMap<&str, usize> = BTreeMap::from([(self.api_version, 0)]);
         let mut compared =
             ComparedVersions { all: vec![own], by_entry: Vec::with_capacity(managed.entries.len()) };
+        let mut failure = None;
         for entry in &managed.entries {
             let known = versions.get(entry.api_version.as_str()).copied();
             let at = match (known, self.merge_of(&entry.api_version)) {
@@ -232,17 +236,23 @@ impl Write<'_> {
                 }
                 (None, Some(merge)) => {
                     let to = &entry.api_version;
-                    let (old, new) = (self.convert(old, to)?, self.convert(new, to)?);
-                    compared
-                        .all
-                        .push(ChangedFields::new(compare(merge, &old.0, &new.0).without(self.ignored)));
+                    let changes = match (self.convert(old, to), self.convert(new, to)) {
+                        (Ok(old), Ok(new)) => {
+                            ChangedFields::new(compare(merge, &old.0, &new.0).without(self.ignored))
+                        }
+                        (Err(error), _) | (_, Err(error)) => {
+                            failure.get_or_insert(error);
+                            ChangedFields::nothing()
+                        }
+                    };
+                    compared.all.push(changes);
                     compared.all.len() - 1
                 }
             };
             versions.insert(&entry.api_version, at);
             compared.by_entry.push(at);
         }
-        Ok(compared)
+        failure.map_or(Ok(compared), Err)
     }
 }
 

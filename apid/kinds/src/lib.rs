@@ -85,7 +85,7 @@ pub use strategy::{
 pub use table::{Column, Table};
 pub use translation::Translation;
 pub use unenforced::UnenforcedKind;
-pub use validation::network::parse_ip;
+pub use validation::network::{parse_cidr, parse_ip};
 
 /// Effect of the creation of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

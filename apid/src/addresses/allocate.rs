@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`Claim`] collects the values of one write while the index is locked. The caller reserves the collected values
+//! [`ServiceAllocation`] collects the values of one write while the index is locked. The caller reserves the collected values
 //! before it releases the lock. A dry run collects nothing.
 
 use std::net::IpAddr;
@@ -12,11 +12,11 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Value};
 
 use super::band::{Band, reserved};
-use super::index::{Index, health_check_port, node_ports, number, parse};
+use super::index::{Index, node_ports, number, parse};
 use super::range::AddressRange;
 use crate::config::NodePortRange;
 
-/// First port that a dry run shows.
+/// First port that a dry run returns.
 const DRY_RUN_PORT: u16 = 32_768;
 
 /// The reason why an allocation failed.
@@ -37,11 +37,13 @@ impl From<FieldError> for AllocationError {
 }
 
 /// The values that one write allocates.
-pub(super) struct Claim<'a> {
+pub(super) struct ServiceAllocation<'a> {
     /// The index, locked.
     pub(super) index: &'a Index,
     /// The ranges of the command line.
     pub(super) defaults: &'a [AddressRange],
+    /// The address of another Service that may not be stored yet.
+    pub(super) unavailable: Option<IpAddr>,
     /// The range of node ports.
     pub(super) node_ports: NodePortRange,
     /// The random number generator.
@@ -54,7 +56,59 @@ pub(super) struct Claim<'a> {
     pub(super) ports: Vec<u16>,
 }
 
-impl Claim<'_> {
+/// The numbers of one port of a Service.
+#[derive(Clone, Copy)]
+struct ServicePort {
+    /// The port; 0 if absent.
+    number: u16,
+    /// The node port that the client requests.
+    node_port: Option<u16>,
+}
+
+impl ServicePort {
+    fn read(port: &Value) -> Self {
+        ServicePort {
+            number: number(port.get("port")).unwrap_or_default(),
+            node_port: number(port.get("nodePort")),
+        }
+    }
+}
+
+/// The ports of one Service during the allocation of its node ports.
+struct NodePorts<'a> {
+    /// The node ports of the stored Service; None for a new Service.
+    old: Option<&'a [u16]>,
+    /// The ports as sent by the client.
+    requested: Vec<ServicePort>,
+    /// Numbers and node ports of the ports that have a node port.
+    allocated: Vec<(u16, u16)>,
+}
+
+impl NodePorts<'_> {
+    /// The node port that ports of a new Service with this number share.
+    fn shared(&self, number: u16) -> Option<u16> {
+        let mut allocated = self.allocated.iter().filter(|_| self.old.is_none());
+        allocated.find(|(other, _)| *other == number).map(|(_, node_port)| *node_port)
+    }
+
+    /// The node port that another port of a new Service with this number requests.
+    fn requested_by_equal_number(&self, number: u16) -> Option<u16> {
+        let mut requested = self.requested.iter().filter(|_| self.old.is_none());
+        requested.find_map(|port| port.node_port.filter(|_| port.number == number))
+    }
+
+    /// Whether the Service has the node port already.
+    fn is_allocated(&self, number: u16, node_port: u16) -> bool {
+        match self.old {
+            None => self.shared(number) == Some(node_port),
+            Some(old) => {
+                old.contains(&node_port) || self.allocated.iter().any(|(_, other)| *other == node_port)
+            }
+        }
+    }
+}
+
+impl ServiceAllocation<'_> {
     /// Allocates the cluster IP addresses that a Service lacks.
     pub(super) fn cluster_ips(
         &mut self,
@@ -88,6 +142,12 @@ impl Claim<'_> {
         self.defaults.iter().chain(self.index.ranges.values().flatten())
     }
 
+    fn is_free_address(&self, address: IpAddr) -> bool {
+        self.unavailable != Some(address)
+            && !self.addresses.contains(&address)
+            && self.index.is_free_address(address)
+    }
+
     fn take_address(&mut self, text: &str, all: &[String]) -> Result<(), AllocationError> {
         let path = FieldPath::new("spec").child("clusterIPs");
         let invalid = |detail: &str| {
@@ -109,7 +169,7 @@ impl Claim<'_> {
         if self.is_dry_run {
             return Ok(());
         }
-        if !self.index.is_free_address(address) || self.addresses.contains(&address) {
+        if !self.is_free_address(address) {
             return Err(invalid("provided IP is already allocated"));
         }
         self.addresses.push(address);
@@ -122,9 +182,9 @@ impl Claim<'_> {
             let mut ranges = self.ranges().filter(|range| range.family() == family);
             return ranges.next().map(|range| range.cidr.network().to_string()).ok_or_else(full);
         }
-        let is_free = |ip| self.index.is_free_address(ip) && !self.addresses.contains(&ip);
         let mut ranges = self.ranges().filter(|range| range.family() == family);
-        let address = ranges.find_map(|range| range.pick(self.rng.bits(), is_free));
+        let address =
+            ranges.find_map(|range| range.pick(self.rng.bits(), |address| self.is_free_address(address)));
         drop(ranges);
         let address = address.ok_or_else(full)?;
         self.addresses.push(address);
@@ -138,70 +198,78 @@ impl Claim<'_> {
         old: Option<&Value>,
     ) -> Result<(), AllocationError> {
         if has(spec, "type", "NodePort") || has(spec, "type", "LoadBalancer") {
-            let known: Vec<u16> = old.map(|old| node_ports(old).collect()).unwrap_or_default();
-            self.service_ports(spec, old.is_some(), &known)?;
+            let old_ports: Option<Vec<u16>> = old.map(|old| node_ports(old).collect());
+            self.service_ports(spec, old_ports.as_deref())?;
         }
-        let needed = old.is_some_and(|old| old.as_object().is_some_and(needs_health_check));
-        if needs_health_check(spec) && !needed {
+        let had_health_check = old.is_some_and(|old| old.as_object().is_some_and(needs_health_check));
+        if needs_health_check(spec) && !had_health_check {
             self.health_check(spec)?;
         }
         Ok(())
     }
 
-    /// Allocates node ports. Ports of a new Service with the same number share a node port.
+    /// Allocates node ports. `old_ports` are those of the stored Service; None for a new Service.
     fn service_ports(
         &mut self,
         spec: &mut Map<String, Value>,
-        is_update: bool,
-        known: &[u16],
+        old_ports: Option<&[u16]>,
     ) -> Result<(), AllocationError> {
         let allocates = spec.get("allocateLoadBalancerNodePorts") != Some(&Value::Bool(false))
             || !has(spec, "type", "LoadBalancer");
         let Some(Value::Array(ports)) = spec.get_mut("ports") else { return Ok(()) };
-        let chosen: Vec<(Option<u16>, Option<u16>)> =
-            ports.iter().map(|port| (number(port.get("port")), number(port.get("nodePort")))).collect();
-        let mut given: Vec<(u16, u16)> = Vec::new();
-        for (i, port) in ports.iter_mut().enumerate() {
-            let (Some(&(number, node_port)), Value::Object(port)) = (chosen.get(i), port) else { continue };
-            let number = number.unwrap_or_default();
-            if out_of_range(port.get("nodePort")) {
+        let mut state = NodePorts {
+            old: old_ports,
+            requested: ports.iter().map(ServicePort::read).collect(),
+            allocated: Vec::with_capacity(ports.len()),
+        };
+        for (index, port) in ports.iter_mut().enumerate() {
+            let (Some(&service_port), Value::Object(port)) = (state.requested.get(index), port) else {
+                continue;
+            };
+            if is_no_port(port.get("nodePort")) {
                 if self.is_dry_run {
                     continue;
                 }
-                let path = node_port_path(i);
-                let shown = port.get("nodePort").cloned().unwrap_or_default();
-                return Err(FieldError::invalid(&path, shown, &self.port_range_error()).into());
+                let value = port.get("nodePort").cloned().unwrap_or_default();
+                return Err(
+                    FieldError::invalid(&node_port_path(index), value, &self.port_range_error()).into()
+                );
             }
-            if node_port.is_none() && !allocates {
-                continue;
-            }
-            let shared =
-                given.iter().find(|(other, _)| !is_update && *other == number).map(|(_, port)| *port);
-            let requested = || chosen.iter().find(|(other, port)| *other == Some(number) && port.is_some());
-            let node_port = match (node_port, shared) {
-                (Some(node_port), Some(shared)) if node_port == shared => node_port,
-                (None, Some(shared)) => shared,
-                (None, None) if !is_update && requested().is_some() => {
-                    let node_port = requested().and_then(|(_, port)| *port).unwrap_or_default();
-                    self.take_node_port(i, node_port)?;
-                    node_port
-                }
-                (None, None) => self.next_port().map_err(|error| {
-                    AllocationError::Internal(format!("failed to allocate a nodePort: {error}"))
-                })?,
-                (Some(node_port), _) => {
-                    let is_own = known.contains(&node_port)
-                        || (is_update && given.iter().any(|(_, other)| *other == node_port));
-                    if !is_own {
-                        self.take_node_port(i, node_port)?;
+            let node_port = match service_port.node_port {
+                Some(node_port) => {
+                    if !state.is_allocated(service_port.number, node_port) {
+                        self.take_node_port(index, node_port)?;
                     }
                     node_port
                 }
+                None if allocates => self.missing_node_port(index, service_port.number, &state)?,
+                None => continue,
             };
-            given.push((number, node_port));
+            state.allocated.push((service_port.number, node_port));
             port.insert("nodePort".to_owned(), node_port.into());
         }
         Ok(())
+    }
+
+    /// Returns the node port of a port without one.
+    ///
+    /// The ports of a new Service with one number, such as those of TCP and UDP, share a node port.
+    fn missing_node_port(
+        &mut self,
+        index: usize,
+        number: u16,
+        ports: &NodePorts<'_>,
+    ) -> Result<u16, AllocationError> {
+        if let Some(node_port) = ports.shared(number) {
+            return Ok(node_port);
+        }
+        if let Some(node_port) = ports.requested_by_equal_number(number) {
+            self.take_node_port(index, node_port)?;
+            return Ok(node_port);
+        }
+        let generated = self.next_port();
+        generated
+            .map_err(|error| AllocationError::Internal(format!("failed to allocate a nodePort: {error}")))
     }
 
     fn take_node_port(&mut self, index: usize, port: u16) -> Result<(), AllocationError> {
@@ -210,8 +278,8 @@ impl Claim<'_> {
     }
 
     fn health_check(&mut self, spec: &mut Map<String, Value>) -> Result<(), AllocationError> {
-        let chosen = health_check_port(&Value::Object(spec.clone()));
-        let port = match chosen {
+        let requested = number(spec.get("healthCheckNodePort"));
+        let port = match requested {
             Some(port) => self.take_port(port).map(|()| port).map_err(|error| {
                 format!("failed to allocate requested HealthCheck NodePort {port}: {error}")
             }),
@@ -250,9 +318,9 @@ impl Claim<'_> {
         let band = Band { first, last, reserved: reserved(last - first + 1, 16, 128, 32) };
         let port = |number: u128| u16::try_from(number).unwrap_or_default();
         let is_free = |number| self.index.is_free_port(port(number)) && !self.ports.contains(&port(number));
-        let found = band.pick(self.rng.bits(), is_free).map(port).ok_or("range is full")?;
-        self.ports.push(found);
-        Ok(found)
+        let free = band.pick(self.rng.bits(), is_free).map(port).ok_or("range is full")?;
+        self.ports.push(free);
+        Ok(free)
     }
 }
 
@@ -261,7 +329,7 @@ fn node_port_path(index: usize) -> FieldPath {
 }
 
 /// Whether a number other than zero is no port.
-fn out_of_range(value: Option<&Value>) -> bool {
+fn is_no_port(value: Option<&Value>) -> bool {
     value.is_some_and(|value| value.as_i64().is_some_and(|port| port != 0)) && number(value).is_none()
 }
 

@@ -1,4 +1,9 @@
 //! The index of used addresses and ports, built from the stored objects.
+//!
+//! # Invariants
+//!
+//! INVARIANT (differing addresses): `differing` contains exactly the addresses whose Services and record differ,
+//! without regard to reservations. Each change of an address updates the set, so that a repair visits no others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -6,7 +11,9 @@ use std::sync::Arc;
 
 use apimachinery::object::{Object, Value};
 
+use super::Differences;
 use super::range::AddressRange;
+use super::usage::Usage;
 use crate::config::ServiceRange;
 
 /// A Service as the owner of addresses.
@@ -27,21 +34,15 @@ pub(super) struct Record {
     pub(super) owner: Owner,
 }
 
-/// The addresses and ports of one Service.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Usage {
-    addresses: Vec<IpAddr>,
-    ports: Vec<u16>,
-}
-
 /// The used, reserved and recorded values.
 #[derive(Default)]
 pub(super) struct Index {
     services: HashMap<Owner, Usage>,
     addresses: HashMap<IpAddr, BTreeSet<Owner>>,
     ports: HashMap<u16, usize>,
-    /// The IPAddress objects.
-    pub(super) records: HashMap<IpAddr, Record>,
+    records: HashMap<IpAddr, Record>,
+    /// Addresses without a record, with a stale record, or with several Services.
+    differing: BTreeSet<IpAddr>,
     /// The ranges of usable ServiceCIDR objects, by name.
     pub(super) ranges: BTreeMap<String, Vec<AddressRange>>,
     /// Addresses of writes in progress.
@@ -49,6 +50,9 @@ pub(super) struct Index {
     /// Ports of writes in progress.
     pub(super) reserved_ports: HashSet<u16>,
 }
+
+/// The index behind a lock.
+pub(super) type SharedIndex = Arc<parking_lot::Mutex<Index>>;
 
 impl Index {
     /// Whether an address can be allocated. The record of an address that no Service uses is stale.
@@ -63,14 +67,19 @@ impl Index {
         !self.ports.contains_key(&port) && !self.reserved_ports.contains(&port)
     }
 
+    /// The IPAddress objects.
+    pub(super) fn records(&self) -> &HashMap<IpAddr, Record> {
+        &self.records
+    }
+
     /// Replaces the usage of a Service; None removes it.
-    pub(super) fn set_service(&mut self, owner: Owner, object: Option<&Object>) {
+    pub(super) fn set_service(&mut self, owner: Owner, usage: Option<Usage>) {
         let old = self.services.remove(&owner).unwrap_or_default();
-        for address in old.addresses {
-            if let Some(owners) = self.addresses.get_mut(&address) {
+        for address in &old.addresses {
+            if let Some(owners) = self.addresses.get_mut(address) {
                 owners.remove(&owner);
                 if owners.is_empty() {
-                    self.addresses.remove(&address);
+                    self.addresses.remove(address);
                 }
             }
         }
@@ -82,40 +91,82 @@ impl Index {
                 }
             }
         }
-        let Some(object) = object else { return };
-        let usage = usage(object);
-        for address in &usage.addresses {
-            self.addresses.entry(*address).or_default().insert(owner.clone());
+        let new = usage.as_ref().map(|usage| usage.addresses.clone()).unwrap_or_default();
+        if let Some(usage) = usage {
+            for address in &usage.addresses {
+                self.addresses.entry(*address).or_default().insert(owner.clone());
+            }
+            for port in &usage.ports {
+                *self.ports.entry(*port).or_default() += 1;
+            }
+            self.services.insert(owner, usage);
         }
-        for port in &usage.ports {
-            *self.ports.entry(*port).or_default() += 1;
+        for address in old.addresses.into_iter().chain(new) {
+            self.compare(address);
         }
-        self.services.insert(owner, usage);
     }
 
-    /// Addresses of Services without a record, with their owners.
-    pub(super) fn unrecorded(&self) -> Vec<(IpAddr, Owner)> {
-        let missing = self.addresses.iter().filter(|(address, _)| {
-            !self.records.contains_key(address) && !self.reserved_addresses.contains(address)
-        });
-        missing.filter_map(|(address, owners)| Some((*address, owners.first()?.clone()))).collect()
-    }
-
-    /// Addresses whose record is stale: no Service uses the address, or the record names another owner.
-    pub(super) fn stale(&self) -> Vec<IpAddr> {
-        let is_stale = |address: &IpAddr, record: &Record| {
-            record.is_managed
-                && !self.reserved_addresses.contains(address)
-                && self.addresses.get(address).is_none_or(|owners| !owners.contains(&record.owner))
+    /// Replaces the record of an address; None removes it.
+    pub(super) fn set_record(&mut self, address: IpAddr, record: Option<Record>) {
+        match record {
+            Some(record) => self.records.insert(address, record),
+            None => self.records.remove(&address),
         };
-        let records = self.records.iter();
-        records.filter(|(address, record)| is_stale(address, record)).map(|(address, _)| *address).collect()
+        self.compare(address);
     }
 
-    /// Addresses that several Services use.
-    pub(super) fn shared(&self) -> Vec<(IpAddr, Vec<Owner>)> {
-        let shared = self.addresses.iter().filter(|(_, owners)| owners.len() > 1);
-        shared.map(|(address, owners)| (*address, owners.iter().cloned().collect())).collect()
+    /// Compares the Services and the record of an address.
+    fn compare(&mut self, address: IpAddr) {
+        let is_differing = self.unrecorded_owner(address).is_some()
+            || self.has_stale_record(address)
+            || self.sharing_owners(address).is_some();
+        if is_differing {
+            self.differing.insert(address);
+        } else {
+            self.differing.remove(&address);
+        }
+    }
+
+    /// Returns an owner of an address without a record.
+    fn unrecorded_owner(&self, address: IpAddr) -> Option<&Owner> {
+        let owners = self.addresses.get(&address).filter(|_| !self.records.contains_key(&address))?;
+        owners.first()
+    }
+
+    /// Whether no Service uses the address of a record, or the record names another owner.
+    fn has_stale_record(&self, address: IpAddr) -> bool {
+        let is_owner =
+            |owner: &Owner| self.addresses.get(&address).is_some_and(|owners| owners.contains(owner));
+        self.records.get(&address).is_some_and(|record| record.is_managed && !is_owner(&record.owner))
+    }
+
+    /// Returns the owners of an address that several Services use.
+    fn sharing_owners(&self, address: IpAddr) -> Option<&BTreeSet<Owner>> {
+        self.addresses.get(&address).filter(|owners| owners.len() > 1)
+    }
+
+    /// Whether a record is stale and no write in progress reserves its address.
+    pub(super) fn is_stale(&self, address: IpAddr) -> bool {
+        self.has_stale_record(address) && !self.reserved_addresses.contains(&address)
+    }
+
+    /// Returns the differences between Services and records, without those that a write in progress ends.
+    pub(super) fn differences(&self) -> Differences {
+        let mut differences = Differences::default();
+        for address in &self.differing {
+            if let Some(owners) = self.sharing_owners(*address) {
+                differences.shared.push((*address, owners.iter().cloned().collect()));
+            }
+            if self.is_stale(*address) {
+                differences.stale.push(*address);
+            }
+            let owner =
+                self.unrecorded_owner(*address).filter(|_| !self.reserved_addresses.contains(address));
+            if let Some(owner) = owner {
+                differences.unrecorded.push((*address, owner.clone()));
+            }
+        }
+        differences
     }
 }
 
@@ -124,31 +175,13 @@ pub(super) fn parse(text: &str) -> Option<IpAddr> {
     kinds::parse_ip(text).map(|address| address.to_canonical())
 }
 
-fn usage(object: &Object) -> Usage {
-    let spec = object.get("spec").unwrap_or(&Value::Null);
-    let text = |field: &str| spec.get(field).and_then(Value::as_str).unwrap_or("");
-    if text("type") == "ExternalName" {
-        return Usage::default();
-    }
-    let list =
-        spec.get("clusterIPs").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    let addresses: BTreeSet<IpAddr> = list.chain([text("clusterIP")]).filter_map(parse).collect();
-    let ports: BTreeSet<u16> = node_ports(spec).chain(health_check_port(spec)).collect();
-    Usage { addresses: addresses.into_iter().collect(), ports: ports.into_iter().collect() }
-}
-
 /// The node ports of a spec.
 pub(super) fn node_ports(spec: &Value) -> impl Iterator<Item = u16> {
     let ports = spec.get("ports").and_then(Value::as_array).into_iter().flatten();
     ports.filter_map(|port| number(port.get("nodePort")))
 }
 
-/// The health check port of a spec.
-pub(super) fn health_check_port(spec: &Value) -> Option<u16> {
-    number(spec.get("healthCheckNodePort"))
-}
-
-/// A port other than zero.
+/// Reads a port; None for a number that is no port, and for zero, which stands for an absent port.
 pub(super) fn number(value: Option<&Value>) -> Option<u16> {
     value.and_then(Value::as_u64).and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0)
 }
@@ -169,8 +202,68 @@ pub(super) fn usable_ranges(object: &Object) -> Option<Vec<AddressRange>> {
 /// The networks of a ServiceCIDR object.
 pub(super) fn cidrs(object: &Object) -> Vec<ServiceRange> {
     let cidrs = object.at(&["spec", "cidrs"]).and_then(Value::as_array).into_iter().flatten();
-    cidrs.filter_map(|cidr| cidr.as_str()?.parse().ok()).collect()
+    let parse = |cidr: &Value| {
+        let (address, prefix) = kinds::parse_cidr(cidr.as_str()?)?;
+        ServiceRange::new(address, prefix)
+    };
+    cidrs.filter_map(parse).collect()
 }
 
-/// The index behind a lock.
-pub(super) type SharedIndex = Arc<parking_lot::Mutex<Index>>;
+#[cfg(test)]
+mod tests {
+    use apimachinery::clock::{Rng as _, SeededRng};
+
+    use super::*;
+
+    /// Returns the differences by comparison of all Services and records.
+    fn compare_all(index: &Index) -> Differences {
+        let mut differences = Differences::default();
+        for number in 0..8 {
+            let address = IpAddr::from([10, 0, 0, number]);
+            let users = index.services.iter().filter(|(_, usage)| usage.addresses.contains(&address));
+            let owners: BTreeSet<Owner> = users.map(|(owner, _)| owner.clone()).collect();
+            let is_reserved = index.reserved_addresses.contains(&address);
+            match index.records.get(&address) {
+                None if !is_reserved => {
+                    differences.unrecorded.extend(owners.first().map(|owner| (address, owner.clone())));
+                }
+                Some(record) if record.is_managed && !is_reserved && !owners.contains(&record.owner) => {
+                    differences.stale.push(address);
+                }
+                _ => {}
+            }
+            if owners.len() > 1 {
+                differences.shared.push((address, owners.into_iter().collect()));
+            }
+        }
+        differences
+    }
+
+    #[test]
+    fn differences_after_random_changes_agree_with_a_slow_model() {
+        let rng = SeededRng::new(5);
+        let random = |count: u8| u8::try_from(rng.bits() % u128::from(count)).unwrap();
+        let mut index = Index::default();
+        let owner = |number: u8| Owner { namespace: "a".to_owned(), name: number.to_string() };
+        for _ in 0..5000 {
+            let address = IpAddr::from([10, 0, 0, random(8)]);
+            match random(6) {
+                0 => index.set_service(owner(random(6)), None),
+                1 | 2 => {
+                    let addresses = vec![address];
+                    index.set_service(owner(random(6)), Some(Usage { addresses, ports: Vec::new() }));
+                }
+                3 => index.set_record(address, None),
+                4 => {
+                    let record = Record { is_managed: random(4) > 0, owner: owner(random(6)) };
+                    index.set_record(address, Some(record));
+                }
+                _ if index.reserved_addresses.remove(&address) => {}
+                _ => drop(index.reserved_addresses.insert(address)),
+            }
+            let differences = index.differences();
+            assert_eq!(differences, compare_all(&index));
+            assert!(differences.stale.iter().all(|address| index.is_stale(*address)));
+        }
+    }
+}

@@ -11,19 +11,24 @@
 //!
 //! INVARIANT (one owner): a value is free only if no stored Service uses it and no write in progress reserves it.
 //! The observer adds the values of a Service before its commit returns, and a reservation ends after that.
-//! INVARIANT (no leak): a value leaves the index with the change that removes it from the stored Service.
+//! INVARIANT (no leak): a value leaves the index with the change that removes it from the stored Service. A
+//! reservation ends when the outcome of its commit is definite.
+//! INVARIANT (own address): only the Service of the API gets the first address of the first range.
 //!
 //! # Concurrency
 //!
-//! One lock guards the index. A commit runs in a task of its own, so that a client disconnect does not end the
+//! One lock guards the index. The observer takes this lock on the writer thread, so that no operation under the
+//! lock visits all Services. A commit runs in a task of its own, so that a client disconnect does not end the
 //! reservation before the write.
 
 mod allocate;
 mod band;
 mod index;
 mod range;
+mod reservation;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -33,24 +38,31 @@ use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use bytes::Bytes;
 use kinds::{Registry, Resource};
-use storage::{Change, CommitOutcome, Error, Observer, Op, Revision, Store};
+use storage::{Change, Observer, Revision, Store};
 use tokio::sync::Notify;
 
 use crate::config::{NodePortRange, ServiceRange};
 pub use allocate::AllocationError;
-use allocate::Claim;
+use allocate::ServiceAllocation;
 pub use index::Owner;
 use index::{Record, SharedIndex, cidrs, parse, usable_ranges};
-use range::{AddressRange, family};
+use range::AddressRange;
+pub use range::family;
+pub use reservation::Reservation;
+use usage::Usage;
 
-/// Attempts to write the record of an address against concurrent repairs.
-const ATTEMPTS: usize = 4;
+/// Rows that one page of the load holds.
+const PAGE_ROWS: usize = 500;
+/// Namespace of the Service of the API.
+const API_NAMESPACE: &str = "default";
 
 /// The allocator of addresses and node ports.
 pub struct ServiceAddresses {
     names: Arc<Names>,
     rng: Arc<dyn Rng>,
     defaults: Vec<AddressRange>,
+    /// The Service of the API and its address, the first one of the first range.
+    api_service: Option<(Owner, IpAddr)>,
     node_ports: NodePortRange,
     kinds: Option<ObservedKinds>,
     index: SharedIndex,
@@ -62,13 +74,6 @@ struct ObservedKinds {
     services: Arc<Resource>,
     records: Arc<Resource>,
     ranges: Arc<Resource>,
-}
-
-/// Values that a write allocates. They are free again when the reservation ends, unless the write stored them.
-pub struct Reservation {
-    index: SharedIndex,
-    addresses: Vec<IpAddr>,
-    ports: Vec<u16>,
 }
 
 /// The differences between the Services and the records of their addresses.
@@ -95,9 +100,14 @@ impl ServiceAddresses {
         let find = |group: &str, kind: &str| registry.find_kind(group, kind).cloned();
         let kinds = find("", "Service").zip(find(&group, "IPAddress")).zip(find(&group, "ServiceCIDR"));
         let kinds = kinds.map(|((services, records), ranges)| ObservedKinds { services, records, ranges });
+        let api_service = ranges.first().map(|range| {
+            let owner = Owner { namespace: API_NAMESPACE.to_owned(), name: names.api_service.to_owned() };
+            (owner, range.first_address())
+        });
         ServiceAddresses {
             names,
             rng,
+            api_service,
             defaults: ranges.iter().copied().map(AddressRange::new).collect(),
             node_ports,
             kinds,
@@ -114,9 +124,16 @@ impl ServiceAddresses {
     pub async fn load(&self, store: &dyn Store) -> storage::Result<()> {
         let Some(kinds) = &self.kinds else { return Ok(()) };
         for resource in [&kinds.services, &kinds.records, &kinds.ranges] {
-            let page = store.range(&resource.key_prefix, "", 0, None).await?;
-            for row in page.rows {
-                self.see(&row.key, Some((&row.value, row.revision)));
+            let (mut start, mut revision) = (String::new(), None);
+            loop {
+                let page = store.range(&resource.key_prefix, &start, PAGE_ROWS, revision).await?;
+                for row in &page.rows {
+                    self.apply_change(&row.key, Some((&row.value, row.revision)));
+                }
+                let Some(last) = page.rows.last().filter(|_| page.more) else { break };
+                // The smallest key after the last one.
+                start = format!("{}\0", last.key);
+                revision = Some(page.revision);
             }
         }
         Ok(())
@@ -138,28 +155,29 @@ impl ServiceAddresses {
         if !errors.is_empty() {
             return Err(AllocationError::Invalid(errors));
         }
-        let mut reservation =
-            Reservation { index: Arc::clone(&self.index), addresses: Vec::new(), ports: Vec::new() };
+        let mut reservation = Reservation::new(&self.index);
+        let unavailable = self.api_service.as_ref().filter(|(owner, _)| {
+            (owner.namespace.as_str(), owner.name.as_str()) != (new.namespace(), new.name())
+        });
+        let unavailable = unavailable.map(|(_, address)| *address);
         let Some(Value::Object(spec)) = new.get_mut("spec") else { return Ok(reservation) };
         let old = old.and_then(|old| old.get("spec"));
         let mut index = self.index.lock();
-        let mut claim = Claim {
+        let mut allocation = ServiceAllocation {
             index: &index,
             defaults: &self.defaults,
+            unavailable,
             node_ports: self.node_ports,
             rng: &*self.rng,
             is_dry_run,
             addresses: Vec::new(),
             ports: Vec::new(),
         };
-        claim.cluster_ips(spec, old)?;
-        claim.all_ports(spec, old)?;
-        let Claim { addresses, ports, .. } = claim;
+        allocation.cluster_ips(spec, old)?;
+        allocation.all_ports(spec, old)?;
+        let ServiceAllocation { addresses, ports, .. } = allocation;
         if !is_dry_run {
-            index.reserved_addresses.extend(&addresses);
-            index.reserved_ports.extend(&ports);
-            reservation.addresses = addresses;
-            reservation.ports = ports;
+            reservation.add(&mut index, addresses, ports);
         }
         Ok(reservation)
     }
@@ -189,24 +207,35 @@ impl ServiceAddresses {
 
     /// Returns the differences between Services and records.
     pub fn differences(&self) -> Differences {
+        self.index.lock().differences()
+    }
+
+    /// Whether the record of an address names no owner of the address.
+    pub fn is_stale(&self, address: IpAddr) -> bool {
+        self.index.lock().is_stale(address)
+    }
+
+    /// Whether a write in progress reserves a value.
+    #[cfg(test)]
+    fn has_reservations(&self) -> bool {
         let index = self.index.lock();
-        Differences { unrecorded: index.unrecorded(), stale: index.stale(), shared: index.shared() }
+        !index.reserved_addresses.is_empty() || !index.reserved_ports.is_empty()
     }
 
     /// Whether the deletion of a ServiceCIDR object must wait: an address of it is in no range of `others`.
     pub fn is_range_used(&self, range: &Object, others: &[Object]) -> bool {
         let others: Vec<ServiceRange> = others.iter().flat_map(cidrs).collect();
-        let mine = cidrs(range);
-        if mine.iter().all(|cidr| others.iter().any(|other| other.contains(cidr))) {
+        let own_cidrs = cidrs(range);
+        if own_cidrs.iter().all(|cidr| others.iter().any(|other| other.contains(cidr))) {
             return false;
         }
         let others: Vec<AddressRange> = others.into_iter().map(AddressRange::new).collect();
-        let mine: Vec<AddressRange> = mine.into_iter().map(AddressRange::new).collect();
+        let own_ranges: Vec<AddressRange> = own_cidrs.into_iter().map(AddressRange::new).collect();
         let index = self.index.lock();
         let managed =
-            index.records.iter().filter(|(_, record)| record.is_managed).map(|(address, _)| address);
+            index.records().iter().filter(|(_, record)| record.is_managed).map(|(address, _)| address);
         managed.chain(&index.reserved_addresses).any(|address| {
-            mine.iter().any(|range| range.contains(*address))
+            own_ranges.iter().any(|range| range.contains(*address))
                 && !others.iter().any(|range| range.contains(*address))
         })
     }
@@ -216,27 +245,24 @@ impl ServiceAddresses {
         self.changed.notified().await;
     }
 
-    /// Takes the new state of an object into the index; None after a deletion.
-    fn see(&self, key: &str, new: Option<(&Bytes, Revision)>) {
+    /// Applies the change of an object to the index; `new` is None for a deletion.
+    fn apply_change(&self, key: &str, new: Option<(&Bytes, Revision)>) {
         let Some(kinds) = &self.kinds else { return };
+        let log = |error: &dyn std::fmt::Display| {
+            tracing::error!(key, %error, "stored object cannot be decoded; skipped");
+        };
         let object = || {
             let (value, revision) = new?;
-            let decoded = kinds::entry::decode(value, revision);
-            decoded
-                .inspect_err(|error| tracing::error!(key, %error, "stored object cannot be decoded; skipped"))
-                .ok()
+            kinds::entry::decode(value, revision).inspect_err(|error| log(error)).ok()
         };
         if let Some((namespace, name)) = kinds.services.parse_key(key) {
             let owner = Owner { namespace: namespace.to_owned(), name: name.to_owned() };
-            self.index.lock().set_service(owner, object().as_ref());
+            let usage = new.and_then(|(value, _)| Usage::read(value).inspect_err(|error| log(error)).ok());
+            self.index.lock().set_service(owner, usage);
         } else if let Some((_, name)) = kinds.records.parse_key(key) {
             let Some(address) = parse(name) else { return };
             let record = object().map(|object| self.read_record(&object));
-            let mut index = self.index.lock();
-            match record {
-                Some(record) => index.records.insert(address, record),
-                None => index.records.remove(&address),
-            };
+            self.index.lock().set_record(address, record);
         } else if let Some((_, name)) = kinds.ranges.parse_key(key) {
             let ranges = object().and_then(|object| usable_ranges(&object));
             let mut index = self.index.lock();
@@ -260,106 +286,7 @@ impl ServiceAddresses {
 impl Observer for ServiceAddresses {
     fn observe(&self, changes: &[Change]) {
         for change in changes {
-            self.see(&change.key, change.new.as_ref().map(|new| (new, change.revision)));
-        }
-    }
-}
-
-impl Reservation {
-    /// The reserved addresses.
-    pub fn addresses(&self) -> &[IpAddr] {
-        &self.addresses
-    }
-
-    /// Writes the records of the addresses and then the Service. `records` are keys and values of IPAddress objects.
-    ///
-    /// Dropping the future does not cancel the write. A failed write removes the records again.
-    ///
-    /// # Errors
-    ///
-    /// Those of the commit of the Service. `Unavailable` if another client recorded an address meanwhile.
-    pub async fn commit(
-        self,
-        store: Arc<dyn Store>,
-        key: String,
-        op: Op,
-        records: Vec<(String, Bytes)>,
-    ) -> storage::Result<CommitOutcome> {
-        let write = tokio::spawn(async move { self.write(&*store, &key, op, records).await });
-        write.await.unwrap_or_else(|error| Err(Error::Unavailable(error.to_string())))
-    }
-
-    async fn write(
-        mut self,
-        store: &dyn Store,
-        key: &str,
-        op: Op,
-        records: Vec<(String, Bytes)>,
-    ) -> storage::Result<CommitOutcome> {
-        let mut written = Vec::with_capacity(records.len());
-        let mut result = Ok(());
-        for (record, value) in records {
-            match self.write_record(store, &record, value).await {
-                Ok(revision) => written.push((record, revision)),
-                Err(error) => {
-                    result = Err(error);
-                    break;
-                }
-            }
-        }
-        let result = match result {
-            Ok(()) => store.commit(key, op).await,
-            Err(error) => Err(error),
-        };
-        match &result {
-            Ok(_) => {}
-            // The outcome is unknown, so the values stay reserved until the next start.
-            Err(Error::Unavailable(_) | Error::Corrupt(_)) if written.len() == self.addresses.len() => {
-                self.addresses.clear();
-                self.ports.clear();
-            }
-            Err(_) => {
-                for (record, revision) in written {
-                    // The repair removes a record that this deletion leaves.
-                    let _ = store.commit(&record, Op::Delete(revision)).await;
-                }
-            }
-        }
-        result
-    }
-
-    /// Creates a record, or replaces a stale one.
-    async fn write_record(&self, store: &dyn Store, key: &str, value: Bytes) -> storage::Result<Revision> {
-        let mut op = Op::Create(value.clone());
-        for _ in 0..ATTEMPTS {
-            op = match store.commit(key, op).await {
-                Ok(committed) => return Ok(committed.revision),
-                Err(Error::Exists(row) | Error::Conflict(row)) => {
-                    let address = key.rsplit('/').next().and_then(parse);
-                    let is_managed = |address: IpAddr| {
-                        self.index.lock().records.get(&address).is_none_or(|record| record.is_managed)
-                    };
-                    if !address.is_some_and(is_managed) {
-                        break;
-                    }
-                    Op::Update(value.clone(), row.revision)
-                }
-                Err(Error::NotFound(_)) => Op::Create(value.clone()),
-                Err(error) => return Err(error),
-            };
-        }
-        Err(Error::Unavailable(format!("`{key}` was written by another client meanwhile")))
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        let mut index = self.index.lock();
-        for address in &self.addresses {
-            index.reserved_addresses.remove(address);
-        }
-        for port in &self.ports {
-            index.reserved_ports.remove(port);
+            self.apply_change(&change.key, change.new.as_ref().map(|new| (new, change.revision)));
         }
     }
 }

@@ -49,7 +49,7 @@ impl AddressRange {
 }
 
 /// Returns the IP family of an address, as in `ipFamilies`.
-pub(super) fn family(address: IpAddr) -> &'static str {
+pub fn family(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 

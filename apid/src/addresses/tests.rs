@@ -1,9 +1,13 @@
 //! Allocation, commit and repair over the memory engine.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use apimachinery::clock::SeededRng;
 use apimachinery::names::Preset;
 use serde_json::json;
 use storage::engine::memory::MemoryStore;
+use storage::{CommitOutcome, Error, Op, Page, RevisionRange, Row, Watch};
 
 use super::*;
 
@@ -20,11 +24,83 @@ fn allocator() -> Arc<ServiceAddresses> {
     Arc::new(ServiceAddresses::new(&Registry::new(&names), names, rng, &ranges, ports))
 }
 
+/// A store whose next commits of Services return `Unavailable`.
+struct FailingStore {
+    store: MemoryStore,
+    /// The count of commits of Services that fail.
+    failures: AtomicUsize,
+    /// Whether a failing commit writes its change.
+    writes: bool,
+    /// The limits of the requested pages; 0 is a page without a limit.
+    page_limits: parking_lot::Mutex<Vec<usize>>,
+}
+
+#[async_trait::async_trait]
+impl Store for FailingStore {
+    fn revision(&self) -> Revision {
+        self.store.revision()
+    }
+    fn compacted(&self) -> Revision {
+        self.store.compacted()
+    }
+    async fn get(&self, key: &str, at: Option<Revision>) -> storage::Result<Option<Row>> {
+        self.store.get(key, at).await
+    }
+    async fn range(
+        &self,
+        prefix: &str,
+        start: &str,
+        limit: usize,
+        at: Option<Revision>,
+    ) -> storage::Result<Page> {
+        self.page_limits.lock().push(limit);
+        self.store.range(prefix, start, limit, at).await
+    }
+    async fn commit(&self, key: &str, op: Op) -> storage::Result<CommitOutcome> {
+        let count = |left: usize| left.checked_sub(1);
+        let is_service = key.starts_with("core/services/");
+        if is_service && self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count).is_ok() {
+            if self.writes {
+                self.store.commit(key, op).await?;
+            }
+            return Err(Error::Unavailable("the disk failed".to_owned()));
+        }
+        self.store.commit(key, op).await
+    }
+    async fn watch(&self, prefix: &str, after: Revision) -> storage::Result<Box<dyn Watch>> {
+        self.store.watch(prefix, after).await
+    }
+    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> storage::Result<RevisionRange> {
+        self.store.history(prefix, after, upto).await
+    }
+    async fn compact(&self, upto: Revision) -> storage::Result<()> {
+        self.store.compact(upto).await
+    }
+    fn health(&self) -> storage::Result<()> {
+        self.store.health()
+    }
+    async fn close(&self) {
+        self.store.close().await;
+    }
+}
+
 impl Fixture {
     fn new() -> Self {
         let addresses = allocator();
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(addresses.clone()));
         Fixture { addresses, store }
+    }
+
+    /// Creates a fixture whose first commits of Services fail.
+    fn failing(failures: usize, writes: bool) -> (Self, Arc<FailingStore>) {
+        let addresses = allocator();
+        let store = Arc::new(FailingStore {
+            store: MemoryStore::new(addresses.clone()),
+            failures: failures.into(),
+            writes,
+            page_limits: parking_lot::Mutex::default(),
+        });
+        (Fixture { addresses, store: store.clone() }, store)
     }
 
     /// Allocates and commits a service. Returns its address and node port.
@@ -50,6 +126,17 @@ impl Fixture {
     }
 }
 
+/// Waits for a condition, at most 10 s.
+async fn wait_until(is_met: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if is_met() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the condition is not met after 10 s");
+}
+
 fn service(name: &str, spec: Value) -> Object {
     Object::from_value(json!({"metadata": {"name": name, "namespace": "a"}, "spec": spec})).unwrap()
 }
@@ -69,7 +156,7 @@ fn node_port(port: u64) -> Value {
 async fn full_ranges_are_reported_and_deletion_frees_values() {
     let fixture = Fixture::new();
     let mut seen = std::collections::BTreeSet::new();
-    for i in 0..14 {
+    for i in 0..13 {
         let (address, _) = fixture.create(&format!("s{i}"), json!({"type": "ClusterIP"})).await.unwrap();
         assert!(seen.insert(address));
     }
@@ -105,6 +192,81 @@ async fn failed_commit_frees_values_and_removes_record() {
     assert_eq!(fixture.addresses.differences(), Differences::default());
     let page = fixture.store.range("networking/ipaddresses/", "", 0, None).await.unwrap();
     assert_eq!(page.rows.len(), 1);
+}
+
+#[tokio::test]
+async fn commit_that_never_ran_frees_values_after_the_store_recovers() {
+    // The second failure is that of the first attempt to read the outcome.
+    let (fixture, _) = Fixture::failing(2, false);
+    let mut spec = node_port(30_001);
+    spec["clusterIP"] = json!("10.0.0.5");
+    spec["clusterIPs"] = json!(["10.0.0.5"]);
+    let failed = fixture.create("one", spec.clone()).await.unwrap_err();
+    assert!(failed.contains("the disk failed"), "{failed}");
+    assert!(
+        fixture.create("two", node_port(30_001)).await.is_err(),
+        "the port stays reserved while the outcome is unknown"
+    );
+    wait_until(|| !fixture.addresses.differences().stale.is_empty()).await;
+    assert_eq!(fixture.addresses.differences().stale, ["10.0.0.5".parse::<IpAddr>().unwrap()]);
+    fixture.create("two", spec).await.unwrap();
+    assert_eq!(fixture.addresses.differences(), Differences::default());
+}
+
+#[tokio::test]
+async fn commit_with_unknown_outcome_that_was_stored_keeps_its_values() {
+    let (fixture, _) = Fixture::failing(1, true);
+    fixture.create("one", node_port(30_001)).await.unwrap_err();
+    assert!(fixture.create("two", node_port(30_001)).await.is_err(), "the stored Service uses the port");
+    wait_until(|| !fixture.addresses.has_reservations()).await;
+    assert!(fixture.create("two", node_port(30_001)).await.is_err(), "the stored Service uses the port");
+    assert_eq!(fixture.addresses.differences(), Differences::default());
+    fixture.delete("core/services/a/one").await;
+    fixture.create("two", node_port(30_001)).await.unwrap();
+}
+
+#[tokio::test]
+async fn first_address_is_allocated_to_the_service_of_the_api_only() {
+    let fixture = Fixture::new();
+    for i in 0..13 {
+        let (address, _) = fixture.create(&format!("s{i}"), json!({"type": "ClusterIP"})).await.unwrap();
+        assert_ne!(address, "10.0.0.1");
+    }
+    fixture.create("more", json!({"type": "ClusterIP"})).await.unwrap_err();
+    let first = json!({"type": "ClusterIP", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"]});
+    let taken = fixture.create("one", first.clone()).await.unwrap_err();
+    assert!(taken.ends_with("failed to allocate IP 10.0.0.1: provided IP is already allocated"), "{taken}");
+    let mut own = service("kubernetes", first);
+    own.set_meta("namespace", "default");
+    assert!(fixture.addresses.allocate(&mut own, None, false).is_ok());
+}
+
+#[tokio::test]
+async fn range_of_four_addresses_is_used_and_allocated() {
+    let fixture = Fixture::new();
+    let range = |cidr: &str| Object::from_value(json!({"spec": {"cidrs": [cidr]}})).unwrap();
+    let op = Op::Create(kinds::entry::encode(&range("192.0.2.0/30")));
+    fixture.store.commit("networking/servicecidrs/small", op).await.unwrap();
+    let chosen = json!({"type": "ClusterIP", "clusterIP": "192.0.2.1", "clusterIPs": ["192.0.2.1"]});
+    fixture.create("one", chosen).await.unwrap();
+    assert!(fixture.addresses.is_range_used(&range("192.0.2.0/30"), &[]));
+    assert!(!fixture.addresses.is_range_used(&range("192.0.2.0/30"), &[range("192.0.2.0/29")]));
+    assert!(!fixture.addresses.is_range_used(&range("192.0.2.9/32"), &[]));
+}
+
+#[tokio::test]
+async fn stored_objects_are_loaded_in_pages() {
+    let (fixture, store) = Fixture::failing(0, false);
+    for i in 0..1200 {
+        let spec = json!({"type": "ClusterIP", "clusterIP": format!("10.9.{}.{}", i / 250, i % 250)});
+        let op = Op::Create(kinds::entry::encode(&service(&format!("s{i:04}"), spec)));
+        store.commit(&format!("core/services/a/s{i:04}"), op).await.unwrap();
+    }
+    let restarted = allocator();
+    restarted.load(&*store).await.unwrap();
+    let count = restarted.differences().unrecorded.len();
+    assert_eq!((count, fixture.addresses.differences().unrecorded.len()), (1200, 1200));
+    assert!(store.page_limits.lock().iter().all(|limit| (1..=500).contains(limit)));
 }
 
 #[tokio::test]

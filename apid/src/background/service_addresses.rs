@@ -75,7 +75,7 @@ async fn remove_record(actor: &Actor, records: &Collection, address: IpAddr) -> 
     let name = address.to_string();
     let (item, _) = records.items.get(&records.resource.key("", &name)).await.map_err(stored::unavailable)?;
     let Some(item) = item else { return Ok(()) };
-    if !actor.server_state().addresses.differences().stale.contains(&address) {
+    if !actor.server_state().addresses.is_stale(address) {
         return Ok(());
     }
     let mut options = DeleteOptions::default();

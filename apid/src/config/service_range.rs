@@ -4,14 +4,14 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// Minimum number of host bits of a range.
-const MIN_HOST_BITS: u8 = 3;
+/// Minimum number of host bits of a range on the command line.
+const MIN_HOST_BITS: u32 = 3;
 
 /// A network in CIDR notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceRange {
     network: IpAddr,
-    prefix: u8,
+    prefix: u32,
 }
 
 /// The error of an invalid range.
@@ -33,6 +33,20 @@ impl ServiceRange {
     pub const DEFAULT: ServiceRange =
         ServiceRange { network: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), prefix: 24 };
 
+    /// Creates the range of a network with any address of it; None for a prefix that is too long.
+    pub fn new(address: IpAddr, prefix: u32) -> Option<Self> {
+        let host_bits = if address.is_ipv4() { 32_u32 } else { 128 }.checked_sub(prefix)?;
+        let network = match address {
+            IpAddr::V4(ip) => {
+                Ipv4Addr::from_bits(ip.to_bits() & u32::MAX.checked_shl(host_bits).unwrap_or(0)).into()
+            }
+            IpAddr::V6(ip) => {
+                Ipv6Addr::from_bits(ip.to_bits() & u128::MAX.checked_shl(host_bits).unwrap_or(0)).into()
+            }
+        };
+        Some(ServiceRange { network, prefix })
+    }
+
     /// Returns the first Service address, which belongs to the API itself.
     pub fn first_address(&self) -> IpAddr {
         match self.network {
@@ -49,7 +63,7 @@ impl ServiceRange {
     /// The count of bits of an address below the prefix.
     pub fn host_bits(&self) -> u32 {
         let bits = if self.is_ipv4() { 32 } else { 128 };
-        u32::from(bits - self.prefix)
+        bits - self.prefix
     }
 
     /// Whether the range is of IPv4.
@@ -89,26 +103,12 @@ impl FromStr for ServiceRange {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let invalid = || ServiceRangeError::Syntax(text.to_owned());
-        let (address, prefix) = text.split_once('/').ok_or_else(invalid)?;
-        let address: IpAddr = address.parse().map_err(|_| invalid())?;
-        let prefix: u8 = prefix.parse().map_err(|_| invalid())?;
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        if prefix > bits {
-            return Err(invalid());
-        }
-        if bits - prefix < MIN_HOST_BITS {
+        let (address, prefix) = kinds::parse_cidr(text).ok_or_else(invalid)?;
+        let range = ServiceRange::new(address, prefix).ok_or_else(invalid)?;
+        if range.host_bits() < MIN_HOST_BITS {
             return Err(ServiceRangeError::TooSmall(text.to_owned()));
         }
-        let free = u32::from(bits - prefix);
-        let network = match address {
-            IpAddr::V4(ip) => {
-                Ipv4Addr::from_bits(ip.to_bits() & u32::MAX.checked_shl(free).unwrap_or(0)).into()
-            }
-            IpAddr::V6(ip) => {
-                Ipv6Addr::from_bits(ip.to_bits() & u128::MAX.checked_shl(free).unwrap_or(0)).into()
-            }
-        };
-        Ok(ServiceRange { network, prefix })
+        Ok(range)
     }
 }
 

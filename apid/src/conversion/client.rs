@@ -1,4 +1,9 @@
 //! Client of conversion webhooks.
+//!
+//! # Contract
+//!
+//! All calls share [`MEMORY_BYTES`] for decoded responses. A call takes its share after the response has arrived,
+//! so that a webhook without a response delays no other webhook.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +12,7 @@ use apimachinery::codec::{self, Limits};
 use apimachinery::object::Value;
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use webhooks::{ClientConfiguration, WebhookCall, WebhookClients};
 
 /// Timeout of a conversion.
@@ -17,6 +23,12 @@ const RESPONSE_BYTES: usize = 64 << 20;
 const ELEMENTS: usize = 4_000_000;
 /// Maximum estimated memory of a decoded response.
 const TREE_BYTES: usize = 512 << 20;
+/// Estimated memory of all decoded responses at one time.
+const MEMORY_BYTES: usize = TREE_BYTES;
+/// Estimated memory of a decoded response for each byte of the response.
+const TREE_FACTOR: usize = 16;
+/// Bytes of one permit of the semaphore.
+const PERMIT_BYTES: usize = 1024;
 
 /// Sends ConversionReviews to webhooks.
 #[async_trait]
@@ -26,21 +38,78 @@ pub trait ConversionClient: Send + Sync {
     /// # Errors
     ///
     /// The reason for which there is no response, as a text for the client.
-    async fn post(&self, client_config: &Value, review: Value) -> Result<Value, String>;
+    async fn post(&self, client_config: &Value, review: Value) -> Result<ConversionResponse, String>;
+}
+
+/// The response of a webhook.
+#[derive(Debug)]
+pub struct ConversionResponse {
+    /// The decoded ConversionReview.
+    pub review: Value,
+    /// The share of memory of the decoded response; None for a client without a limit.
+    pub memory: Option<OwnedSemaphorePermit>,
+}
+
+impl From<Value> for ConversionResponse {
+    fn from(review: Value) -> Self {
+        ConversionResponse { review, memory: None }
+    }
+}
+
+/// The client of webhooks over HTTPS, with a limit of memory.
+pub struct WebhookConversionClient {
+    clients: Arc<WebhookClients>,
+    memory: Arc<Semaphore>,
+}
+
+impl WebhookConversionClient {
+    /// Creates a client.
+    pub fn new(clients: Arc<WebhookClients>) -> Self {
+        WebhookConversionClient { clients, memory: Arc::new(Semaphore::new(MEMORY_BYTES / PERMIT_BYTES)) }
+    }
 }
 
 #[async_trait]
-impl ConversionClient for Arc<WebhookClients> {
-    async fn post(&self, client_config: &Value, review: Value) -> Result<Value, String> {
+impl ConversionClient for WebhookConversionClient {
+    async fn post(&self, client_config: &Value, review: Value) -> Result<ConversionResponse, String> {
         let configuration = ClientConfiguration::read(client_config).map_err(|error| error.to_string())?;
         let body = Bytes::from(review.to_string());
         let call =
             WebhookCall { body, timeout: TIMEOUT, response_bytes: RESPONSE_BYTES, sends_timeout: true };
-        let response = WebhookClients::post(self, &configuration, None, call).await;
+        let response = self.clients.post(&configuration, None, call).await;
         let response = response.map_err(|failure| failure.to_string())?;
+        let memory = reserve_memory(&self.memory, response.len()).await?;
         let limits =
             Limits { bytes: response.len(), elements: ELEMENTS, tree_bytes: TREE_BYTES, ..Limits::BODY };
         let decoded = codec::json::decode(&response, limits).map_err(|error| error.to_string())?;
-        Ok(decoded.value)
+        Ok(ConversionResponse { review: decoded.value, memory: Some(memory) })
+    }
+}
+
+/// Waits for the memory of a decoded response. A single response can take all memory.
+async fn reserve_memory(memory: &Arc<Semaphore>, response: usize) -> Result<OwnedSemaphorePermit, String> {
+    let bytes = response.saturating_mul(TREE_FACTOR).min(MEMORY_BYTES);
+    let permits = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
+    Arc::clone(memory).acquire_many_owned(permits).await.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn large_responses_wait_for_the_shared_memory() {
+        let memory = Arc::new(Semaphore::new(MEMORY_BYTES / PERMIT_BYTES));
+        let largest = reserve_memory(&memory, RESPONSE_BYTES).await.unwrap();
+        assert!(reserve_memory(&memory, 1).now_or_never().is_none(), "one response takes all memory");
+        drop(largest);
+        let half = MEMORY_BYTES / TREE_FACTOR / 2;
+        let halves =
+            [reserve_memory(&memory, half).await.unwrap(), reserve_memory(&memory, half).await.unwrap()];
+        assert!(reserve_memory(&memory, half).now_or_never().is_none());
+        drop(halves);
+        assert!(reserve_memory(&memory, half).now_or_never().is_some());
     }
 }

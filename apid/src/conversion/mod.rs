@@ -9,8 +9,8 @@
 //! A conversion webhook also converts objects that an earlier storage version left, so that the storage version
 //! has a converter, too. Objects that have the right version are not sent to the webhook.
 //!
-//! The objects of lists and watches are converted in batches and cached. Single reads always convert, as in
-//! kube-apiserver.
+//! The objects of lists and watches are converted in batches and cached for at most [`CACHE_TTL`]. Single reads
+//! always convert, as in kube-apiserver.
 //!
 //! # Errors
 //!
@@ -19,36 +19,39 @@
 //!
 //! # Reference
 //!
-//! Defaults of the stored version are set before a conversion. Undeclared fields are dropped after it; defaults
+//! Defaults of the version in which an object is stored are set before a conversion. Undeclared fields are dropped after it; defaults
 //! of the served version are not set.
 
 mod client;
 
-pub use client::ConversionClient;
+pub use client::{ConversionClient, ConversionResponse, WebhookConversionClient};
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use apimachinery::clock::Rng;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use bytes::Bytes;
-use futures_util::FutureExt as _;
 use kinds::Resource;
 use kinds::custom::ConversionWebhook;
 use kinds::custom::conversion::failure;
 use kinds::entry::{self, Decoder};
 use moka::sync::Cache;
 use storage::{Revision, Row};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// A cached object, or a conversion of such an object.
 type Item = storage::cache::Item<Decoder>;
 
 /// Maximum number of objects in a request to a webhook.
-const BATCH: usize = 200;
+pub const BATCH: usize = 200;
 
 /// Limit of the converted objects that one version caches, in bytes.
 const CACHE_BYTES: u64 = 16 << 20;
+/// Lifetime of a converted object, after which a new deployment of a webhook is in effect for lists and watches.
+pub const CACHE_TTL: Duration = Duration::from_secs(300);
 /// Bytes of a cached object beside its value.
 const ITEM_OVERHEAD: usize = 512;
 
@@ -74,14 +77,29 @@ pub struct ObjectConverter {
     served: Arc<Resource>,
     /// The kind in its storage version.
     stored: Arc<Resource>,
+    /// The kind in all versions, with those that are not served.
+    versions: Vec<Arc<Resource>>,
     decoder: Arc<Decoder>,
     /// Created on first use.
     converted: OnceLock<ConvertedItems>,
 }
 
+/// Converted objects, with the share of memory that their decoded response takes.
+struct ConvertedObjects {
+    objects: Vec<Object>,
+    _memory: Option<OwnedSemaphorePermit>,
+}
+
 impl ObjectConverter {
     /// Creates the converter of a version of a custom kind; None if stored objects have that version.
-    pub fn new(served: &Arc<Resource>, stored: &Arc<Resource>, context: &ConversionContext) -> Option<Self> {
+    ///
+    /// `versions` are all versions of the kind.
+    pub fn new<'a>(
+        served: &Arc<Resource>,
+        stored: &Arc<Resource>,
+        versions: impl Iterator<Item = &'a Arc<Resource>>,
+        context: &ConversionContext,
+    ) -> Option<Self> {
         let webhook = served.kind.conversion_webhook().cloned();
         if !served.is_custom() || (!served.is_other_version() && webhook.is_none()) {
             return None;
@@ -91,9 +109,15 @@ impl ObjectConverter {
             webhook,
             served: Arc::clone(served),
             stored: Arc::clone(stored),
+            versions: versions.cloned().collect(),
             decoder: Arc::new(Decoder::of_current_form(served)),
             converted: OnceLock::new(),
         })
+    }
+
+    /// Whether conversions can need a request to a webhook.
+    pub fn has_webhook(&self) -> bool {
+        self.webhook.is_some()
     }
 
     /// Converts a stored object to the served version.
@@ -102,8 +126,8 @@ impl ObjectConverter {
     ///
     /// See the module.
     pub async fn read(&self, object: Object) -> Result<Object, Status> {
-        let mut all = self.read_all(vec![object]).await?;
-        all.pop().ok_or_else(|| Status::internal("a conversion returned no object"))
+        let mut converted = self.read_all(vec![object]).await?;
+        converted.objects.pop().ok_or_else(|| Status::internal("a conversion returned no object"))
     }
 
     /// Converts an object of the served version to the storage version.
@@ -119,28 +143,36 @@ impl ObjectConverter {
         Ok(converted)
     }
 
-    /// Converts an object to a version without changing fields that the schema does not declare.
-    ///
-    /// # Errors
-    ///
-    /// See the module.
-    pub async fn convert(&self, object: Object, api_version: &str) -> Result<Object, Status> {
-        let mut all = self.convert_all(vec![object], api_version).await?;
-        all.pop().ok_or_else(|| Status::internal("a conversion returned no object"))
+    async fn convert(&self, object: Object, api_version: &str) -> Result<Object, Status> {
+        let mut converted = self.convert_all(vec![object], api_version).await?;
+        converted.objects.pop().ok_or_else(|| Status::internal("a conversion returned no object"))
     }
 
-    /// Converts an object to a version and waits in the current thread for the webhook, if there is one.
+    /// Converts objects to a version without changing fields that the schema does not declare.
     ///
     /// # Errors
     ///
     /// See the module.
-    pub fn convert_blocking(&self, object: Object, api_version: &str) -> Result<Object, Status> {
-        let convert = self.convert(object, api_version);
-        if self.webhook.is_none() {
-            // The conversion is ready at once.
-            return convert.now_or_never().unwrap_or_else(|| Err(Status::internal("the conversion waits")));
+    pub async fn convert_objects(
+        &self,
+        objects: Vec<Object>,
+        api_version: &str,
+    ) -> Result<Vec<Object>, Status> {
+        Ok(self.convert_all(objects, api_version).await?.objects)
+    }
+
+    /// Converts an object to a version without a request, if its conversion needs none. Returns whether it does.
+    pub fn convert_locally(&self, object: &mut Object, api_version: &str) -> bool {
+        if object.api_version() == api_version {
+            return true;
         }
-        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(convert))
+        let is_empty = object.0.keys().all(|field| matches!(field.as_str(), "kind" | "apiVersion"));
+        let is_local = is_empty || self.webhook.is_none();
+        if is_local {
+            let kind = object.kind().to_owned();
+            object.set_type(api_version, &kind);
+        }
+        is_local
     }
 
     /// Returns a cached object in the served version.
@@ -175,8 +207,8 @@ impl ObjectConverter {
         }
         for batch in missing.chunks(BATCH) {
             let objects = batch.iter().map(|(_, item)| decode(item)).collect::<Result<_, Status>>()?;
-            let objects = self.read_all(objects).await?;
-            for ((index, item), object) in batch.iter().zip(&objects) {
+            let converted = self.read_all(objects).await?;
+            for ((index, item), object) in batch.iter().zip(&converted.objects) {
                 let converted = self.detached(item, object);
                 self.cache().insert((Arc::clone(item.key()), item.revision()), Arc::clone(&converted));
                 if let Some(item) = items.get_mut(*index) {
@@ -201,7 +233,7 @@ impl ObjectConverter {
             let weight = |(key, _): &(Arc<str>, Revision), item: &Arc<Item>| {
                 u32::try_from(key.len() + item.value().len() + ITEM_OVERHEAD).unwrap_or(u32::MAX)
             };
-            Cache::builder().max_capacity(CACHE_BYTES).weigher(weight).build()
+            Cache::builder().max_capacity(CACHE_BYTES).weigher(weight).time_to_live(CACHE_TTL).build()
         })
     }
 
@@ -211,30 +243,26 @@ impl ObjectConverter {
         Item::detached(row, &self.decoder)
     }
 
-    async fn read_all(&self, mut objects: Vec<Object>) -> Result<Vec<Object>, Status> {
-        let api_version = self.served.api_version();
+    async fn read_all(&self, mut objects: Vec<Object>) -> Result<ConvertedObjects, Status> {
         for object in &mut objects {
-            let version = if object.api_version() == api_version { &self.served } else { &self.stored };
-            version.refresh(object);
+            let version = self.versions.iter().find(|version| version.api_version() == object.api_version());
+            version.unwrap_or(&self.stored).refresh(object);
         }
-        let mut objects = self.convert_all(objects, &api_version).await?;
-        objects.iter_mut().for_each(|object| self.served.repair(object));
-        Ok(objects)
+        let mut converted = self.convert_all(objects, &self.served.api_version()).await?;
+        converted.objects.iter_mut().for_each(|object| self.served.repair(object));
+        Ok(converted)
     }
 
     /// Converts objects to a version. Objects in this version stay as they are.
-    async fn convert_all(&self, objects: Vec<Object>, api_version: &str) -> Result<Vec<Object>, Status> {
-        let mut objects = objects;
+    async fn convert_all(
+        &self,
+        mut objects: Vec<Object>,
+        api_version: &str,
+    ) -> Result<ConvertedObjects, Status> {
         let mut positions = Vec::new();
         let mut sent = Vec::new();
         for (index, object) in objects.iter_mut().enumerate() {
-            if object.api_version() == api_version {
-                continue;
-            }
-            let is_empty = object.0.keys().all(|field| matches!(field.as_str(), "kind" | "apiVersion"));
-            if is_empty || self.webhook.is_none() {
-                let kind = object.kind().to_owned();
-                object.set_type(api_version, &kind);
+            if self.convert_locally(object, api_version) {
                 continue;
             }
             let mut object = object.clone();
@@ -242,13 +270,16 @@ impl ObjectConverter {
             positions.push((index, revision));
             sent.push(object);
         }
-        let Some(webhook) = self.webhook.as_ref().filter(|_| !sent.is_empty()) else { return Ok(objects) };
+        let Some(webhook) = self.webhook.as_ref().filter(|_| !sent.is_empty()) else {
+            return Ok(ConvertedObjects { objects, _memory: None });
+        };
         let names = &self.context.names;
         let uid = self.context.rng.uuid();
         let review = webhook.review(&sent, api_version, &uid, names).map_err(failed)?;
         let response = self.context.client.post(webhook.client_config(), review).await;
         let response = response.map_err(|reason| failed(failure(&sent, &reason)))?;
-        let converted = webhook.converted(&sent, api_version, &uid, response, names).map_err(failed)?;
+        let ConversionResponse { review, memory } = response;
+        let converted = webhook.converted(&sent, api_version, &uid, review, names).map_err(failed)?;
         for ((index, revision), mut object) in positions.into_iter().zip(converted) {
             if let Some(revision) = revision {
                 object.set_meta("resourceVersion", revision);
@@ -257,7 +288,7 @@ impl ObjectConverter {
                 *original = object;
             }
         }
-        Ok(objects)
+        Ok(ConvertedObjects { objects, _memory: memory })
     }
 }
 

@@ -42,6 +42,7 @@ use crate::auth::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions}
 use crate::background::start_objects::AdvertisedServer;
 use crate::background::{self, AdmissionWrites};
 use crate::config::{Config, STORE};
+use crate::conversion::WebhookConversionClient;
 use crate::http::Api;
 use crate::server_state::{Cache, Parts, ServerState};
 use crate::verbs::{AdmissionBackend, TokenKey};
@@ -232,7 +233,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         token_key,
         auth: Arc::clone(&auth),
         admission,
-        conversion_client: Arc::new(webhooks),
+        conversion_client: Arc::new(WebhookConversionClient::new(webhooks)),
         audit,
         gates: config.gates.clone(),
         metrics: Arc::new(metrics),

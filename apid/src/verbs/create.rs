@@ -44,10 +44,10 @@ pub(super) fn resolve_namespace(call: &Call<'_>, object: &mut Object) -> Result<
 /// Defaults, admits, validates and stores a decoded object.
 pub(super) async fn insert(
     call: &Call<'_>,
-    wanted: ProposedObject,
+    proposed: ProposedObject,
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
-    let ProposedObject { mut object, mut warnings, applied } = wanted;
+    let ProposedObject { mut object, mut warnings, applied } = proposed;
     let resource = &call.collection.resource;
     let ctx = call.context();
     let sent_version = version_of_new_object(call, &object);
@@ -57,7 +57,7 @@ pub(super) async fn insert(
     }
     resource.default(&mut object, &ctx);
     if !applied && let Some(ownership) = Ownership::of(call, options) {
-        ownership.record_changes(None, &mut object)?;
+        ownership.record_changes(None, &mut object).await?;
     }
     let generated = object.name().is_empty();
     let mut attempt = 0;
@@ -88,23 +88,28 @@ pub(super) async fn insert(
         }
         admission.validate(Some(&new), None).await?;
 
+        if sent_version.is_some() && !options.dry_run {
+            let text = "resourceVersion should not be set on objects to be created";
+            return Err(Status::failure(Reason::Unknown, text));
+        }
         let key = call.key();
-        if options.dry_run {
-            let (taken, _) = call.collection.items.get(&key).await.map_err(|error| call.failure(error))?;
-            match taken {
+        // The commit of a reservation writes its records first; a creation that must fail writes none.
+        let writes_records =
+            reservation.as_ref().is_some_and(|reservation| !reservation.addresses().is_empty());
+        if options.dry_run || writes_records {
+            let (existing, _) = call.collection.items.get(&key).await.map_err(|error| call.failure(error))?;
+            match existing {
                 Some(_) if generated && attempt < ATTEMPTS => continue,
                 Some(item) => return Err(already_exists(&call, item.value())),
                 None => {}
             }
+        }
+        if options.dry_run {
             if let Some(version) = sent_version {
                 new.set_meta("resourceVersion", version);
             }
             warnings.extend(resource.warnings(&new, None, &ctx));
             return Ok(WriteResult { created: true, object: ResponseObject::tree(new), warnings });
-        }
-        if sent_version.is_some() {
-            let text = "resourceVersion should not be set on objects to be created";
-            return Err(Status::failure(Reason::Unknown, text));
         }
         let encoded = call.encode(&new).await?;
         match call.commit(&key, Op::Create(encoded), reservation).await {

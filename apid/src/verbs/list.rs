@@ -17,7 +17,7 @@ use super::failure::expired_status;
 use super::options::{ListOptions, VersionMatch};
 use super::selection::Selection;
 use super::version::{RequestedVersion, parse};
-use crate::conversion::ObjectConverter;
+use crate::conversion::{BATCH, ObjectConverter};
 use crate::server_state::{Item, Snapshot};
 
 /// A list, or a chunk of a list.
@@ -51,6 +51,8 @@ pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<ListResult, 
 }
 
 /// Lists converted objects. The selectors apply to the converted objects.
+///
+/// A list with a limit converts chunks of stored objects until the limit is exceeded.
 async fn list_converted(
     call: &Call<'_>,
     options: &ListOptions,
@@ -61,18 +63,35 @@ async fn list_converted(
         let list = list_selected(call, options, selection).await?;
         return Ok(ListResult { items: converter.items(list.items).await?, ..list });
     }
-    let unlimited = ListOptions { limit: 0, ..options.clone() };
-    let ListResult { items, revision, .. } = list_selected(call, &unlimited, &selection.everything()).await?;
+    let everything = selection.everything();
+    let ignores_limit = options.continue_token.is_empty()
+        && matches!(parse(&options.resource_version), Ok(RequestedVersion::Any));
+    let limit = Some(options.limit).filter(|limit| *limit > 0 && !ignores_limit);
+    let mut chunk_options = ListOptions { limit: limit.map_or(0, |_| BATCH), ..options.clone() };
+    let mut chunk = list_selected(call, &chunk_options, &everything).await?;
+    let revision = chunk.revision;
     let mut selected = Vec::new();
-    for item in converter.items(items).await? {
-        if selection.selects(&item)? {
-            selected.push(item);
+    loop {
+        for stored in chunk.items.chunks(BATCH) {
+            for item in converter.items(stored.to_vec()).await? {
+                if selection.selects(&item)? {
+                    selected.push(item);
+                }
+            }
         }
+        if limit.is_some_and(|limit| selected.len() > limit) || chunk.continue_token.is_empty() {
+            break;
+        }
+        chunk_options = ListOptions {
+            continue_token: chunk.continue_token,
+            resource_version: String::new(),
+            resource_version_match: String::new(),
+            ..chunk_options
+        };
+        chunk = list_selected(call, &chunk_options, &everything).await?;
     }
-    let more = options.limit > 0 && selected.len() > options.limit;
-    if more {
-        selected.truncate(options.limit);
-    }
+    let more = limit.is_some_and(|limit| selected.len() > limit);
+    selected.truncate(limit.unwrap_or(usize::MAX));
     Ok(listed(call, options, selected, revision, more, None))
 }
 

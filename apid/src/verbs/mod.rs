@@ -35,6 +35,7 @@ mod modify;
 pub mod options;
 mod ownership;
 pub mod patch;
+mod request_conversions;
 mod response_object;
 mod review;
 mod scale;

@@ -66,19 +66,19 @@ fn sent_revision(object: &Object) -> Result<Option<Revision>, Status> {
 }
 
 impl Call<'_> {
-    /// Replaces the object by the result of `wanted` for the current object.
+    /// Replaces the object by the result of `propose` for the current object.
     ///
-    /// The result of `wanted` carries the resourceVersion from the client. A version other than the current
+    /// The result of `propose` carries the resourceVersion from the client. A version other than the current
     /// one is a conflict. Without a version, or with `0`, the write is unconditional and is retried until it
     /// succeeds.
     ///
     /// # Errors
     ///
-    /// Those of `wanted`; 403 from admission, 409 for a stale version, 422 for an invalid result.
+    /// Those of `propose`; 403 from admission, 409 for a stale version, 422 for an invalid result.
     pub(super) async fn modify(
         &self,
         options: &WriteOptions,
-        wanted: impl Fn(&Object) -> Result<ProposedObject, Status>,
+        propose: impl Fn(&Object) -> Result<ProposedObject, Status>,
     ) -> Result<ModifyResult, Status> {
         let resource = &self.collection.resource;
         let ctx = self.context();
@@ -90,7 +90,7 @@ impl Call<'_> {
         let mut current = Current::new(item.row(), self.collection).await?;
         loop {
             let old = &current.object;
-            let ProposedObject { object: mut new, mut warnings, applied } = wanted(old)?;
+            let ProposedObject { object: mut new, mut warnings, applied } = propose(old)?;
             match sent_revision(&new)? {
                 None if !resource.kind.facts().unconditional_update => return Err(self.version_required()),
                 Some(revision) if revision != current.revision => {
@@ -101,7 +101,7 @@ impl Call<'_> {
             new.set_meta("resourceVersion", old.resource_version());
             resource.default(&mut new, &ctx);
             if !applied && let Some(ownership) = Ownership::of(self, options) {
-                ownership.record_changes(Some(old), &mut new)?;
+                ownership.record_changes(Some(old), &mut new).await?;
             }
             resource.prepare_update(&mut new, old, &ctx);
             admission.mutate(Some(&mut new), Some(old)).await?;

@@ -7,6 +7,9 @@
 //! with defaults, before admission and the kind's preparation. Fields that admission or preparation sets have
 //! no owner.
 //!
+//! Conversions to the versions of other managers run between two attempts: an attempt that lacks the result of a
+//! webhook fails, and [`Ownership::convert_missing`] gets the result.
+//!
 //! # Reference
 //!
 //! Requirements D-MF. A write does not own the fields that it cannot change, even if the body contains them.
@@ -24,6 +27,7 @@ use schema::merge::Merge;
 
 use super::Call;
 use super::options::WriteOptions;
+use super::request_conversions::RequestConversions;
 use crate::conversion::ObjectConverter;
 use crate::server_state::ServerState;
 
@@ -66,9 +70,10 @@ struct OtherVersions<'a> {
     registry: &'a Registry,
     /// The stored version.
     resource: &'a Resource,
-    /// Converts objects of a custom kind. The thread waits for a webhook, because managers of other versions are
-    /// rare.
+    /// Converts objects of a custom kind.
     converter: Option<&'a ObjectConverter>,
+    /// The results of the conversion webhook.
+    conversions: RequestConversions,
     merges: OnceLock<Vec<(String, Merge)>>,
 }
 
@@ -92,6 +97,7 @@ impl<'a> Ownership<'a> {
                 registry: &call.kinds.registry,
                 resource,
                 converter: call.collection.converter.as_deref(),
+                conversions: RequestConversions::default(),
                 merges: OnceLock::new(),
             },
         })
@@ -123,7 +129,29 @@ impl<'a> Ownership<'a> {
     /// # Errors
     ///
     /// 500: the object cannot be converted to a version in which a manager owns fields.
-    pub(super) fn record_changes(&self, old: Option<&Object>, new: &mut Object) -> Result<(), Status> {
+    pub(super) async fn record_changes(&self, old: Option<&Object>, new: &mut Object) -> Result<(), Status> {
+        let Some(converter) = self.versions.converter.filter(|converter| converter.has_webhook()) else {
+            return self.record_known_changes(old, new);
+        };
+        loop {
+            let mut attempt = new.clone();
+            let result = self.record_known_changes(old, &mut attempt);
+            if !self.versions.conversions.convert_missing(converter).await {
+                *new = attempt;
+                return result;
+            }
+        }
+    }
+
+    /// Converts the objects whose conversions an attempt lacked. Returns whether there were any.
+    pub(super) async fn convert_missing(&self) -> bool {
+        match self.versions.converter {
+            Some(converter) => self.versions.conversions.convert_missing(converter).await,
+            None => false,
+        }
+    }
+
+    fn record_known_changes(&self, old: Option<&Object>, new: &mut Object) -> Result<(), Status> {
         // A Scale whose replicas have no owner is an object without managed fields, and stays one.
         if self.subresource == SCALE && old.is_some_and(|old| !has_owner(old, &*REPLICAS)) {
             return Ok(());
@@ -164,9 +192,10 @@ impl Versions for OtherVersions<'_> {
         let mut object = object.clone();
         if object.api_version() != api_version && self.resource.is_custom() {
             let to = self.find(api_version)?;
-            if let Some(converter) = self.converter {
-                let converted = converter.convert_blocking(object, api_version);
-                object = converted.map_err(|status| status.message)?;
+            if let Some(converter) = self.converter
+                && !converter.convert_locally(&mut object, api_version)
+            {
+                object = self.conversions.find(&object, api_version)?;
             }
             to.repair(&mut object);
         } else if object.api_version() != api_version {

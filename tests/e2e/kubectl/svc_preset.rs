@@ -19,6 +19,26 @@ fn run(kubectl: &Kubectl, line: &str) -> String {
     text
 }
 
+/// Runs the plugin without a kubeconfig in the environment. The flags of the command line select the server.
+fn run_with_flags(kubectl: &Kubectl) {
+    let plugin = prerequisites::repository().join("deploy/kubectl-svc");
+    let config = std::fs::read_to_string(&kubectl.config).expect("the kubeconfig");
+    let other = kubectl.home().join("without-context.kubeconfig");
+    std::fs::write(&other, config.replace("\"current-context\":\"plane\"", "\"current-context\":\"none\""))
+        .expect("a kubeconfig");
+    let output = std::process::Command::new(plugin)
+        .args(["get", "roles", "-A", "--context", "plane"])
+        .arg(format!("--kubeconfig={}", other.display()))
+        .env("KUBECTL", &kubectl.program)
+        .env("KUBECONFIG", "/no/such/file")
+        .env("HOME", kubectl.home())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("python3 runs the plugin");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
 fn session(kubectl: &Kubectl) {
     for (line, expected) in [
         ("auth can-i create roles", "yes"),
@@ -52,7 +72,11 @@ async fn kubectl_plugin_works_with_svc_preset_and_keeps_its_names() {
     let kubectl = Kubectl::new(program, "1.33", &plane, "admin");
     let watched = "/apis/rbac.authorization.svc.internal/v1/roles?watch=1";
     let mut watch = plane.admin().watch(watched).await;
-    let ended = tokio::task::spawn_blocking(move || session(&kubectl)).await;
+    let ended = tokio::task::spawn_blocking(move || {
+        session(&kubectl);
+        run_with_flags(&kubectl);
+    })
+    .await;
     if let Err(error) = ended {
         panic!("{error}");
     }

@@ -286,8 +286,13 @@ mod tests {
     use apimachinery::names::Preset;
 
     fn webhook(versions: &[&str]) -> ConversionWebhook {
-        let definition = json!({"spec": {"group": "g.io", "versions": [{"name": "v1"}, {"name": "v2"}], "conversion": {
-            "strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://c"}, "conversionReviewVersions": versions}}}});
+        let webhook = json!({
+            "clientConfig": {"url": "https://c"}, "conversionReviewVersions": versions,
+        });
+        let definition = json!({"spec": {
+            "group": "g.io", "versions": [{"name": "v1"}, {"name": "v2"}],
+            "conversion": {"strategy": "Webhook", "webhook": webhook},
+        }});
         ConversionWebhook::of(&Object::from_value(definition).unwrap()).unwrap()
     }
 
@@ -347,9 +352,8 @@ mod tests {
         check(|r| r["response"] = Value::Null, Err("failed: no response provided"));
         check(
             |r| r["apiVersion"] = json!("v1"),
-            Err(
-                "failed: expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /v1, Kind=ConversionReview",
-            ),
+            Err("failed: expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, \
+                 got /v1, Kind=ConversionReview"),
         );
         check(|r| r["response"]["uid"] = json!("w"), Err("failed: expected response.uid=\"u\", got \"w\""));
         check(

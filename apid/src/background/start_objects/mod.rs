@@ -96,7 +96,7 @@ pub async fn run(server_state: Arc<ServerState>, published: AdvertisedServer, ma
     let mut once = priority_classes::all();
     once.extend(api_services::all(&server_state.registry(), names));
     let mut kept = flow_control::all(names);
-    kept.extend(own_service::all(&published, names));
+    kept.extend(own_service::objects(&published, names));
     let (mut failed, _) = tokio::join!(ensure_all(&actor, &once), ensure_all(&actor, &kept));
     made();
     let wake = Arc::new(Notify::new());

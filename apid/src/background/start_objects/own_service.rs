@@ -6,6 +6,7 @@ use apimachinery::names::Names;
 use serde_json::json;
 
 use super::{StartObject, same_fields};
+use crate::addresses::family;
 use crate::background::condition::Condition;
 use crate::config::ServiceRange;
 
@@ -46,12 +47,12 @@ fn default_route_address() -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// Returns all objects of the Service.
-pub(super) fn all(published: &AdvertisedServer, names: &Names) -> Vec<StartObject> {
+/// Returns the ServiceCIDR, the Service and its endpoints.
+pub(super) fn objects(published: &AdvertisedServer, names: &Names) -> Vec<StartObject> {
     let Some(range) = published.ranges.first() else { return Vec::new() };
     let name = names.api_service;
-    let own = range.first_address();
-    let mut all = vec![service_cidr(published, names), service(published, own, names)];
+    let address = range.first_address();
+    let mut objects = vec![service_cidr(published, names), service(published, address, names)];
     if let Some(address) = published.address {
         let ports = json!([{"name": "https", "port": published.port, "protocol": "TCP"}]);
         let endpoints = json!({
@@ -70,23 +71,19 @@ pub(super) fn all(published: &AdvertisedServer, names: &Names) -> Vec<StartObjec
             "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
             "ports": ports,
         });
-        all.push(
+        objects.push(
             StartObject::new("", "Endpoints", endpoints)
                 .restored_by(|current, wanted| same_fields(current, wanted, &["subsets"])),
         );
-        all.push(
+        objects.push(
             StartObject::new("discovery", "EndpointSlice", slice)
                 .restored_by(|current, wanted| same_fields(current, wanted, &["endpoints", "ports"])),
         );
     }
-    all
+    objects
 }
 
-fn family(address: IpAddr) -> &'static str {
-    if address.is_ipv4() { "IPv4" } else { "IPv6" }
-}
-
-fn service(published: &AdvertisedServer, own: IpAddr, names: &Names) -> StartObject {
+fn service(published: &AdvertisedServer, address: IpAddr, names: &Names) -> StartObject {
     let name = names.api_service;
     let object = json!({
         "metadata": {
@@ -95,8 +92,8 @@ fn service(published: &AdvertisedServer, own: IpAddr, names: &Names) -> StartObj
         },
         "spec": {
             "type": "ClusterIP",
-            "clusterIP": own, "clusterIPs": [own],
-            "ipFamilies": [family(own)], "ipFamilyPolicy": "SingleStack",
+            "clusterIP": address, "clusterIPs": [address],
+            "ipFamilies": [family(address)], "ipFamilyPolicy": "SingleStack",
             "internalTrafficPolicy": "Cluster", "sessionAffinity": "None",
             "ports": [{"name": "https", "protocol": "TCP", "port": PORT, "targetPort": published.port}],
         },

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::custom_kinds::{DEFINITIONS, WIDGETS, define, events, eventually, widget, with_controller};
 use super::{MAPS, Server, map};
-use crate::conversion::ConversionClient;
+use crate::conversion::{ConversionClient, ConversionResponse};
 
 const WIDGETS_V2: &str = "/apis/shop.example.com/v2/namespaces/a/widgets";
 
@@ -19,13 +19,18 @@ const WIDGETS_V2: &str = "/apis/shop.example.com/v2/namespaces/a/widgets";
 #[derive(Default)]
 struct Converter {
     is_down: AtomicBool,
+    /// Whether requests get no response.
+    is_stuck: AtomicBool,
     changes_names: AtomicBool,
     reviews: Mutex<Vec<Value>>,
 }
 
 #[async_trait]
 impl ConversionClient for Converter {
-    async fn post(&self, client_config: &Value, review: Value) -> Result<Value, String> {
+    async fn post(&self, client_config: &Value, review: Value) -> Result<ConversionResponse, String> {
+        if self.is_stuck.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
         if self.is_down.load(Ordering::SeqCst) {
             return Err(format!("Post {}: connection refused", client_config["url"]));
         }
@@ -45,8 +50,13 @@ impl ConversionClient for Converter {
                 object["metadata"]["name"] = json!("other");
             }
         }
-        let response = json!({"uid": review["request"]["uid"], "result": {"status": "Success"}, "convertedObjects": objects});
-        Ok(json!({"kind": "ConversionReview", "apiVersion": review["apiVersion"], "response": response}))
+        let response = json!({
+            "uid": review["request"]["uid"], "result": {"status": "Success"}, "convertedObjects": objects,
+        });
+        let review = json!({
+            "kind": "ConversionReview", "apiVersion": review["apiVersion"], "response": response,
+        });
+        Ok(review.into())
     }
 }
 
@@ -168,7 +178,8 @@ async fn dead_converter_fails_requests_of_its_version_only() {
     assert_eq!(server.post(WIDGETS, widget("x", json!({"size": 3}))).await.code, 201);
     converter.is_down.store(true, Ordering::SeqCst);
     let failed = server.get(&format!("{WIDGETS}/x")).await;
-    let message = "conversion webhook for shop.example.com/v2, Kind=Widget failed: Post \"https://converter.test/c\": connection refused";
+    let message = "conversion webhook for shop.example.com/v2, Kind=Widget failed: \
+                   Post \"https://converter.test/c\": connection refused";
     assert_eq!((failed.code, failed.json()["message"].as_str()), (500, Some(message)));
     assert!(failed.json().get("reason").is_none());
     assert_eq!(server.get(WIDGETS).await.code, 500);
@@ -188,7 +199,8 @@ async fn dead_converter_fails_requests_of_its_version_only() {
     converter.is_down.store(false, Ordering::SeqCst);
     converter.changes_names.store(true, Ordering::SeqCst);
     let failed = server.get(&format!("{WIDGETS}/x")).await;
-    let message = "conversion webhook for shop.example.com/v2, Kind=Widget returned invalid object: must have the same name: x != other";
+    let message = "conversion webhook for shop.example.com/v2, Kind=Widget returned invalid object: \
+                   must have the same name: x != other";
     assert_eq!((failed.code, failed.json()["message"].as_str()), (500, Some(message)));
     assert_eq!(server.delete(&format!("{WIDGETS_V2}/x"), Value::Null).await.code, 200);
 }
@@ -220,4 +232,122 @@ async fn objects_of_earlier_storage_version_are_rewritten_on_write() {
     assert_eq!(server.get(&object_url).await.json()["spec"], json!({"length": 3}), "no conversion");
     let trimmed = server.merge(&format!("{url}/status"), json!({"status": {"storedVersions": ["v2"]}})).await;
     assert_eq!(trimmed.json()["status"]["storedVersions"], json!(["v2"]));
+}
+
+/// Applies a size in v1 and a colour in v2, so that two managers own fields in two versions.
+async fn apply_in_both_versions(server: &Server) {
+    let apply = [("content-type", "application/apply-patch+yaml")];
+    let first = widget("x", json!({"size": 3})).to_string();
+    let url = format!("{WIDGETS}/x?fieldManager=first");
+    assert_eq!(server.send("PATCH", &url, &apply, first).await.code, 201);
+    let mut second = widget("x", json!({"length": 3}));
+    second["apiVersion"] = json!("shop.example.com/v2");
+    let url = format!("{WIDGETS_V2}/x?fieldManager=second");
+    assert_eq!(server.send("PATCH", &url, &apply, second.to_string()).await.code, 200);
+}
+
+// The runtime has one thread, which a blocking conversion would stop.
+#[tokio::test]
+async fn write_with_managers_of_another_version_sends_one_review_for_the_version() {
+    let (server, converter) = start("v2").await;
+    apply_in_both_versions(&server).await;
+    converter.reviews.lock().clear();
+    let change = json!({"spec": {"length": 4}});
+    assert_eq!(server.merge(&format!("{WIDGETS_V2}/x"), change).await.code, 200);
+    let reviews = std::mem::take(&mut *converter.reviews.lock());
+    let counts: Vec<usize> = reviews
+        .iter()
+        .map(|review| {
+            assert_eq!(review["request"]["desiredAPIVersion"], "shop.example.com/v1");
+            review["request"]["objects"].as_array().unwrap().len()
+        })
+        .collect();
+    assert_eq!(counts, [2], "the old and the new object");
+    let stored = server.get(&format!("{WIDGETS_V2}/x")).await.json();
+    let owner = |version: &str| {
+        let entries = stored["metadata"]["managedFields"].as_array().unwrap().iter();
+        entries.filter(|entry| entry["apiVersion"] == format!("shop.example.com/{version}")).count()
+    };
+    assert_eq!((owner("v1"), owner("v2")), (0, 1), "the patch takes the field from both appliers: {stored}");
+}
+
+#[tokio::test]
+async fn write_that_waits_for_a_conversion_ends_at_the_request_timeout() {
+    let converter = Arc::<Converter>::default();
+    let settings = super::Settings {
+        conversion_client: converter.clone(),
+        request_timeout: Duration::from_secs(2),
+        ..super::Settings::default()
+    };
+    let server = with_controller(Server::of_settings(settings).await).await;
+    define(&server, definition("v2")).await;
+    apply_in_both_versions(&server).await;
+    converter.is_stuck.store(true, Ordering::SeqCst);
+    let url = format!("{WIDGETS_V2}/x");
+    let write = server.merge(&url, json!({"spec": {"length": 4}}));
+    let reply = tokio::time::timeout(Duration::from_secs(20), write).await.expect("the request ends");
+    assert_eq!(reply.code, 504, "{reply:?}");
+    assert_eq!(server.post(MAPS, map("m", "v")).await.code, 201, "other kinds are not concerned");
+}
+
+#[tokio::test]
+async fn selective_list_with_a_limit_converts_no_more_than_one_batch_beyond_it() {
+    let (server, converter) = start("v2").await;
+    for i in 0..450 {
+        let mut object = widget(&format!("w{i:03}"), json!({"length": i % 10}));
+        object["apiVersion"] = json!("shop.example.com/v2");
+        object["metadata"]["labels"] = json!({"group": if i % 100 < 2 { "few" } else { "many" }});
+        assert_eq!(server.post(WIDGETS_V2, object).await.code, 201);
+    }
+    let names = |list: &Value| -> Vec<String> {
+        let items = list["items"].as_array().unwrap().iter();
+        items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let converted = || {
+        let reviews = std::mem::take(&mut *converter.reviews.lock());
+        let counts = reviews.iter().map(|review| review["request"]["objects"].as_array().unwrap().len());
+        counts.sum::<usize>()
+    };
+    let url = format!("{WIDGETS}?labelSelector=group%3Dfew&limit=3");
+    let first = server.get(&url).await.json();
+    assert_eq!((names(&first), converted()), (vec!["w000".into(), "w001".into(), "w100".into()], 200));
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let second = server.get(&format!("{url}&continue={token}")).await.json();
+    assert_eq!(names(&second), ["w101", "w200", "w201"]);
+    let token = second["metadata"]["continue"].as_str().unwrap();
+    let last = server.get(&format!("{url}&continue={token}")).await.json();
+    assert_eq!(names(&last), ["w300", "w301", "w400"]);
+    let token = last["metadata"]["continue"].as_str().unwrap();
+    let last = server.get(&format!("{url}&continue={token}")).await.json();
+    assert_eq!((names(&last), last["metadata"].get("continue")), (vec!["w401".to_owned()], None));
+    let all = server.get(&format!("{WIDGETS}?labelSelector=group%3Dfew")).await.json();
+    assert_eq!(names(&all).len(), 10);
+    let any = server.get(&format!("{url}&resourceVersion=0")).await.json();
+    assert_eq!(names(&any).len(), 10, "a list at any version ignores the limit");
+}
+
+#[tokio::test]
+async fn object_of_a_third_version_gets_the_defaults_of_its_version_before_the_conversion() {
+    let (server, converter) = start("v1").await;
+    assert_eq!(server.post(WIDGETS, widget("x", json!({"size": 3}))).await.code, 201);
+    let mut changed = definition("v2");
+    let versions = changed["spec"]["versions"].as_array_mut().unwrap();
+    let mut third = versions[0].clone();
+    third["name"] = json!("v3");
+    for (version, colour) in versions.iter_mut().zip(["red", "blue"]) {
+        let spec = &mut version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+        spec["colour"] = json!({"type": "string", "default": colour});
+    }
+    versions.push(third);
+    let url = format!("{DEFINITIONS}/widgets.shop.example.com");
+    let reply = server.merge(&url, json!({"spec": changed["spec"]})).await;
+    assert_eq!(reply.code, 200, "{reply:?}");
+    let object = format!("{}/x", WIDGETS.replace("/v1/", "/v3/"));
+    eventually("the third version", || async { (server.get(&object).await.code == 200).then_some(()) }).await;
+    let reviews = converter.reviews.lock().clone();
+    let sent = &reviews.last().unwrap()["request"]["objects"][0];
+    assert_eq!(
+        (&sent["apiVersion"], &sent["spec"]["colour"]),
+        (&json!("shop.example.com/v1"), &json!("red"))
+    );
 }

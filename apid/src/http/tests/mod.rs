@@ -59,7 +59,7 @@ use crate::audit::AuditLog;
 use crate::auth::Auth;
 use crate::background::AdmissionWrites;
 use crate::config::{NodePortRange, ServiceRange};
-use crate::conversion::ConversionClient;
+use crate::conversion::{ConversionClient, ConversionResponse};
 use crate::server_state::{Cache, Health, Parts, ServerState};
 use crate::verbs::{AdmissionBackend, TokenKey};
 
@@ -94,7 +94,7 @@ struct NoWebhook;
 
 #[async_trait]
 impl ConversionClient for NoWebhook {
-    async fn post(&self, _client_config: &Value, _review: Value) -> Result<Value, String> {
+    async fn post(&self, _client_config: &Value, _review: Value) -> Result<ConversionResponse, String> {
         Err("no webhook in this test".to_owned())
     }
 }

@@ -167,21 +167,30 @@ pub(super) async fn apply(
         apply_to(&live)
     };
     // Retry once if another request creates the object between the two steps.
-    for _ in 0..2 {
-        match call.modify(options, &apply_converted).await? {
-            ModifyResult::Done(written) => return Ok(written),
-            ModifyResult::Missing => {}
+    let mut is_retry = false;
+    loop {
+        let modified = call.modify(options, &apply_converted).await;
+        if ownership.convert_missing().await {
+            continue;
+        }
+        if let ModifyResult::Done(written) = modified? {
+            return Ok(written);
         }
         if !call.subresource.is_empty() {
             break;
         }
-        let wanted = apply_to(ownership.empty())?;
-        if !wanted.object.uid().is_empty() {
-            return Err(uid_conflict(call, wanted.object.uid(), ""));
+        let proposed = apply_to(ownership.empty());
+        if ownership.convert_missing().await {
+            continue;
+        }
+        let proposed = proposed?;
+        if !proposed.object.uid().is_empty() {
+            return Err(uid_conflict(call, proposed.object.uid(), ""));
         }
         call.authorize_verb("create").await?;
-        match insert(call, wanted, options).await {
-            Err(status) if status.reason == Reason::AlreadyExists => {}
+        match insert(call, proposed, options).await {
+            Err(status) if status.reason == Reason::AlreadyExists && !is_retry => is_retry = true,
+            Err(status) if status.reason == Reason::AlreadyExists => break,
             result => return result,
         }
     }
