@@ -33,6 +33,7 @@ mod metrics;
 mod modify;
 pub mod options;
 mod ownership;
+mod parameter_access;
 pub mod patch;
 mod response_object;
 mod review;
