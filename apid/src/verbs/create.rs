@@ -86,6 +86,7 @@ pub(super) async fn insert(
         if !errors.is_empty() {
             return Err(Status::invalid(&resource.group_kind, &name, &errors));
         }
+        call.check_parameter_access(&new, None).await?;
         admission.validate(Some(&new), None).await?;
 
         if sent_version.is_some() && !options.dry_run {

@@ -34,6 +34,7 @@ mod metrics;
 mod modify;
 pub mod options;
 mod ownership;
+mod parameter_access;
 pub mod patch;
 mod request_conversions;
 mod response_object;

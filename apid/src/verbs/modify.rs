@@ -116,6 +116,7 @@ impl Call<'_> {
             if !errors.is_empty() {
                 return Err(Status::invalid(&resource.group_kind, self.name, &errors));
             }
+            self.check_parameter_access(&new, Some(old)).await?;
             admission.validate(Some(&new), Some(old)).await?;
             managers::keep_times(old, &mut new);
 

@@ -1,21 +1,27 @@
-//! Back-off of one webhook after failures, with half-open trials.
+//! Back-off of one webhook after failed connections, with half-open trials.
 //!
 //! # Contract
 //!
-//! After [`FAILURES`] consecutive failures calls are refused for a pause, which doubles up to [`MAX_PAUSE`].
-//! After the pause one call is the trial; other calls are refused until the trial ends. A success ends the
-//! back-off.
+//! After [`FAILURES`] consecutive failures to connect calls are refused for a pause, which doubles up to
+//! [`MAX_PAUSE`]. After the pause one call is the trial; other calls are refused until the trial ends. A connection
+//! ends the back-off.
+//!
+//! # Invariants
+//!
+//! INVARIANT (no influence of clients): only failures to connect begin a back-off. Slow calls, unusable responses and
+//! cancelled requests do not, because clients can cause them, and a refused call of a webhook with the failure policy
+//! `Ignore` lets a write pass.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Consecutive failures that begin the back-off.
+/// Consecutive failures to connect that begin the back-off.
 const FAILURES: u32 = 5;
 /// First pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// Maximum pause.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// Maximum pause: a webhook that is reachable again is called after at most this time.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The back-off state of a webhook.
 #[derive(Debug, Default)]
@@ -38,7 +44,7 @@ pub(crate) struct Permission<'a> {
 
 /// Refusal of a call during back-off.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the last {failures} calls failed; the next call is tried in {wait:?}")]
+#[error("the last {failures} connections failed; the next call is tried in {wait:?}")]
 pub(crate) struct Refused {
     failures: u32,
     wait: Duration,
@@ -61,12 +67,12 @@ impl BackOff {
 }
 
 impl Permission<'_> {
-    /// Reports a response.
+    /// Reports a connection.
     pub(crate) fn succeeded(self) {
         self.back_off.0.lock().failures = 0;
     }
 
-    /// Reports a failure at a time of the monotonic clock.
+    /// Reports a failure to connect at a time of the monotonic clock.
     pub(crate) fn failed(self, now: Duration) {
         let mut state = self.back_off.0.lock();
         state.failures = state.failures.saturating_add(1);
@@ -121,10 +127,10 @@ mod tests {
         back_off.permit(at(200)).unwrap().failed(at(200));
         assert!(back_off.permit(at(599)).is_err());
         for round in 0..20 {
-            let now = at(600 + round * 5000);
+            let now = at(600 + round * 1000);
             back_off.permit(now).unwrap().failed(now);
         }
-        assert!(back_off.permit(at(600 + 19 * 5000 + 4999)).is_err());
-        back_off.permit(at(600 + 20 * 5000)).unwrap();
+        assert!(back_off.permit(at(600 + 19 * 1000 + 999)).is_err());
+        back_off.permit(at(600 + 20 * 1000)).unwrap();
     }
 }

@@ -4,7 +4,7 @@ use http::StatusCode;
 use serving::client::CallError;
 
 /// Maximum characters of a response body in a message.
-const MAX_SHOWN_CHARS: usize = 2048;
+const MAX_BODY_CHARS: usize = 2048;
 
 /// The reason why a call returned no response body.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,21 +53,16 @@ impl CallFailure {
     pub(crate) fn status(status: StatusCode, body: &[u8]) -> Self {
         CallFailure::Status { code: status.as_u16(), message: status_message(status, body) }
     }
-
-    /// Whether the webhook was unreachable or silent, which counts for its back-off.
-    pub(crate) fn is_outage(&self) -> bool {
-        !matches!(self, CallFailure::Status { .. })
-    }
 }
 
 /// Explains a status code like the client library of the reference.
 fn status_message(status: StatusCode, body: &[u8]) -> String {
-    let shown: String = String::from_utf8_lossy(body).trim().chars().take(MAX_SHOWN_CHARS).collect();
-    let shown = if shown.is_empty() { "unknown".to_owned() } else { shown };
+    let excerpt: String = String::from_utf8_lossy(body).trim().chars().take(MAX_BODY_CHARS).collect();
+    let excerpt = if excerpt.is_empty() { "unknown".to_owned() } else { excerpt };
     match status.as_u16() {
         400 => "the server rejected our request for an unknown reason".to_owned(),
         401 => "the server has asked for the client to provide credentials".to_owned(),
-        403 => shown,
+        403 => excerpt,
         404 => "the server could not find the requested resource".to_owned(),
         405 => "the server does not allow this method on the requested resource".to_owned(),
         409 => "the server reported a conflict".to_owned(),
@@ -76,7 +71,7 @@ fn status_message(status: StatusCode, body: &[u8]) -> String {
         503 => "the server is currently unable to handle the request".to_owned(),
         504 => "the server was unable to return a response in the time allotted, but may still be processing the request"
             .to_owned(),
-        500.. => format!("an error on the server ({shown:?}) has prevented the request from succeeding"),
+        500.. => format!("an error on the server ({excerpt:?}) has prevented the request from succeeding"),
         code => format!("the server responded with the status code {code} but did not return more information"),
     }
 }

@@ -8,12 +8,13 @@ use apimachinery::names::Names;
 use bytes::Bytes;
 use http::{Method, Uri};
 use moka::sync::Cache;
-use serving::client::{ClientResponse, Limits, Remote};
+use serving::client::{CallError, ClientResponse, Limits, Remote};
 use serving::client_config::{Cluster, Target, User};
 use tokio::sync::Semaphore;
 
 use crate::back_off::BackOff;
 use crate::service_resolver::ServiceResolver;
+use crate::users::FileId;
 use crate::{CallFailure, ClientConfiguration, ServiceLookup, ServiceMap, WebhookAddress, WebhookUsers};
 
 /// Limit of the calls in flight of one webhook; further calls wait within their timeout.
@@ -64,7 +65,14 @@ pub struct WebhookClients {
 struct ClientKey {
     origin: String,
     configuration: ClientConfiguration,
-    user: Option<String>,
+    user: Option<UserKey>,
+}
+
+/// Identity of a user: two files may have different users of one name.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct UserKey {
+    file: FileId,
+    name: String,
 }
 
 /// Connections to a webhook.
@@ -77,7 +85,7 @@ struct WebhookClient {
 /// Parts of the URL of a call.
 struct CallUrl {
     /// The URL in messages.
-    shown: String,
+    display_url: String,
     /// Scheme and authority of the configuration, None for a Service.
     origin: Option<String>,
     /// Path and query.
@@ -111,7 +119,7 @@ impl WebhookClients {
         let url = CallUrl::new(configuration, &call)?;
         let timeout = call.timeout;
         let sent = tokio::time::timeout(timeout, self.send(configuration, users, call, &url));
-        let response = sent.await.unwrap_or_else(|_| Err(CallFailure::timeout(&url.shown)))?;
+        let response = sent.await.unwrap_or_else(|_| Err(CallFailure::timeout(&url.display_url)))?;
         if response.status.is_success() {
             Ok(response.body)
         } else {
@@ -126,7 +134,7 @@ impl WebhookClients {
         call: WebhookCall,
         url: &CallUrl,
     ) -> Result<ClientResponse, CallFailure> {
-        let failure = |problem: &dyn std::fmt::Display| CallFailure::transport(&url.shown, problem);
+        let failure = |problem: &dyn std::fmt::Display| CallFailure::transport(&url.display_url, problem);
         let origin = match (&url.origin, &configuration.address) {
             (Some(origin), _) => origin.clone(),
             (None, WebhookAddress::Service(service)) => {
@@ -134,31 +142,34 @@ impl WebhookClients {
             }
             (None, WebhookAddress::Url(_)) => return Err(failure(&"the URL has no host")),
         };
-        let user = users.and_then(|users| users.user(&url.server));
-        let client = self.client(configuration, origin, user).map_err(|error| failure(&error))?;
+        let client = self.client(configuration, origin, users, url).map_err(|error| failure(&error))?;
         // The permit precedes the back-off, so that calls in the queue see failures of the calls before them.
         let _permit = client.permits.acquire().await.map_err(|error| failure(&error))?;
         let permission = client.back_off.permit(self.clock.monotonic()).map_err(|error| failure(&error))?;
         let limits = Limits { within: call.timeout, bytes: call.response_bytes };
-        let watched = OutageReport { permission: Some(permission), clock: &*self.clock };
         let sent = client.remote.send(Method::POST, &url.path, call.body, limits).await;
-        let result = sent.map_err(|error| CallFailure::call_error(&url.shown, &error));
-        watched.end(&result);
-        result
+        match &sent {
+            Err(CallError::Unreachable(_)) => permission.failed(self.clock.monotonic()),
+            _ => permission.succeeded(),
+        }
+        sent.map_err(|error| CallFailure::call_error(&url.display_url, &error))
     }
 
     fn client(
         &self,
         configuration: &ClientConfiguration,
         origin: String,
-        user: Option<(&str, &User)>,
+        users: Option<&WebhookUsers>,
+        url: &CallUrl,
     ) -> Result<Arc<WebhookClient>, String> {
-        let user_name = user.map(|(name, _)| name.to_owned());
-        let key = ClientKey { origin, configuration: configuration.clone(), user: user_name };
+        let user = users.and_then(|users| Some((users.file(), users.user(&url.server)?)));
+        let user_key = user.map(|(file, (name, _))| UserKey { file, name: name.to_owned() });
+        let key = ClientKey { origin, configuration: configuration.clone(), user: user_key };
         if let Some(client) = self.clients.get(&key) {
             return Ok(client);
         }
-        let built = self.clients.try_get_with_by_ref(&key, || self.build(&key, user.map(|(_, user)| user)));
+        let user = user.map(|(_, (_, user))| user);
+        let built = self.clients.try_get_with_by_ref(&key, || self.build(&key, user));
         built.map_err(|error| (*error).clone())
     }
 
@@ -177,7 +188,7 @@ impl WebhookClients {
         let target = Target {
             cluster,
             user: user.cloned().unwrap_or_default(),
-            user_name: key.user.clone().unwrap_or_default(),
+            user_name: key.user.as_ref().map(|user| user.name.clone()).unwrap_or_default(),
             ..Target::default()
         };
         let agent = concat!("apid/", env!("CARGO_PKG_VERSION"));
@@ -194,31 +205,6 @@ impl std::fmt::Debug for WebhookClients {
     }
 }
 
-/// Reports the result of a call to the back-off. Dropped before the result, a timeout is reported.
-struct OutageReport<'a> {
-    permission: Option<crate::back_off::Permission<'a>>,
-    clock: &'a dyn Clock,
-}
-
-impl OutageReport<'_> {
-    fn end(mut self, result: &Result<ClientResponse, CallFailure>) {
-        if let Some(permission) = self.permission.take() {
-            match result {
-                Err(failure) if failure.is_outage() => permission.failed(self.clock.monotonic()),
-                _ => permission.succeeded(),
-            }
-        }
-    }
-}
-
-impl Drop for OutageReport<'_> {
-    fn drop(&mut self) {
-        if let Some(permission) = self.permission.take() {
-            permission.failed(self.clock.monotonic());
-        }
-    }
-}
-
 impl CallUrl {
     fn new(configuration: &ClientConfiguration, call: &WebhookCall) -> Result<Self, CallFailure> {
         let url = configuration.url();
@@ -231,7 +217,7 @@ impl CallUrl {
         let scheme = uri.scheme_str().unwrap_or("https");
         let port = uri.port_u16().unwrap_or(443);
         Ok(CallUrl {
-            shown: format!("{scheme}://{authority}{path}"),
+            display_url: format!("{scheme}://{authority}{path}"),
             origin: match configuration.address {
                 WebhookAddress::Url(_) => Some(format!("{scheme}://{authority}")),
                 WebhookAddress::Service(_) => None,

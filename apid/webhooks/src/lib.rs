@@ -22,7 +22,8 @@
 //! response is at most as long as the call allows. The number of pooled connections is bounded.
 //! INVARIANT (independent webhooks): each configuration has its own connections, limit of calls in flight and
 //! back-off, so that one slow webhook delays no other webhook.
-//! INVARIANT (fails at once): an unresolvable Service and a webhook in back-off fail without a wait.
+//! INVARIANT (fails at once): an unresolvable Service and a webhook in back-off fail without a wait. A back-off
+//! follows failures to connect only.
 
 mod back_off;
 mod call_failure;

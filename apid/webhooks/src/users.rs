@@ -8,12 +8,23 @@
 //! credentials.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serving::client_config::{ClientConfig, ConfigError, User};
 
 /// Users by server name.
-#[derive(Clone, Debug, Default)]
-pub struct WebhookUsers(ClientConfig);
+#[derive(Clone, Debug)]
+pub struct WebhookUsers {
+    file: FileId,
+    configuration: ClientConfig,
+}
+
+/// Identity of a loaded client configuration file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FileId(u64);
+
+/// The number of loaded files.
+static FILES: AtomicU64 = AtomicU64::new(0);
 
 impl WebhookUsers {
     /// Reads a client configuration file.
@@ -22,12 +33,21 @@ impl WebhookUsers {
     ///
     /// All defects of the file.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        ClientConfig::load(file).map(WebhookUsers)
+        ClientConfig::load(file).map(WebhookUsers::new)
+    }
+
+    fn new(configuration: ClientConfig) -> Self {
+        WebhookUsers { file: FileId(FILES.fetch_add(1, Ordering::Relaxed)), configuration }
+    }
+
+    /// Identity of the file, which clones share.
+    pub(crate) fn file(&self) -> FileId {
+        self.file
     }
 
     /// The user for a server of the form `HOST:PORT`, with its name in the file.
     pub(crate) fn user(&self, server: &str) -> Option<(&str, &User)> {
-        let users = &self.0.users;
+        let users = &self.configuration.users;
         let without_port = server.strip_suffix(":443");
         [Some(server), without_port]
             .into_iter()
@@ -51,7 +71,7 @@ mod tests {
 
     fn users(names: &[&str]) -> WebhookUsers {
         let users = names.iter().map(|name| ((*name).to_owned(), User::default())).collect();
-        WebhookUsers(ClientConfig { users, ..ClientConfig::default() })
+        WebhookUsers::new(ClientConfig { users, ..ClientConfig::default() })
     }
 
     #[test]

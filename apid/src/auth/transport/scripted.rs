@@ -22,7 +22,7 @@ use crate::auth::*;
 type BatchPredicate = Arc<dyn Fn(&[AuthorizeRequest]) -> bool + Send + Sync>;
 type Authorizer = Box<dyn FnMut(&AuthorizeRequest) -> Result<AuthorizeResponse, AuthdError> + Send>;
 
-/// A scripted authd: tokens are user names, and `bad` is rejected.
+/// A scripted authd: tokens are user names, or `name@group`, and `bad` is rejected.
 pub(crate) struct ScriptedAuthd {
     /// Decides authorization requests.
     pub(in crate::auth) authorize: Mutex<Authorizer>,
@@ -120,7 +120,10 @@ impl AuthdApi for ScriptedAuthd {
                         let mut identity = self.identity.lock().clone();
                         let mut user = UserInfo::anonymous();
                         if !token.is_empty() {
-                            user = UserInfo { name: token.into(), ..UserInfo::default() };
+                            let (name, group) = token.split_once('@').unwrap_or((token, ""));
+                            let groups = (!group.is_empty()).then(|| group.to_owned());
+                            let groups = groups.into_iter().collect();
+                            user = UserInfo { name: name.into(), groups, ..UserInfo::default() };
                         }
                         identity.anonymous = token.is_empty();
                         identity.user = Some((&user).into());
@@ -193,10 +196,17 @@ impl Auth {
 
     /// Allows everything except requests for a path.
     pub(crate) fn allow_except(clock: Arc<dyn Clock>, path: &'static str) -> Arc<Self> {
-        let revisions = Arc::new(PolicyRevisions::new(Reductions::for_tests()));
-        let is_other = move |request: &AuthorizeRequest| {
+        Auth::allow_if(clock, move |request| {
             request.attributes.as_ref().is_none_or(|attributes| attributes.path != path)
-        };
-        Auth::scripted(ScriptedAuthd::new(move |request| Ok(verdict(is_other(request)))), revisions, clock)
+        })
+    }
+
+    /// Allows the requests for which a predicate is true.
+    pub(crate) fn allow_if(
+        clock: Arc<dyn Clock>,
+        is_allowed: impl Fn(&AuthorizeRequest) -> bool + Send + 'static,
+    ) -> Arc<Self> {
+        let revisions = Arc::new(PolicyRevisions::new(Reductions::for_tests()));
+        Auth::scripted(ScriptedAuthd::new(move |request| Ok(verdict(is_allowed(request)))), revisions, clock)
     }
 }

@@ -16,6 +16,7 @@ mod headers;
 mod managed_fields;
 mod metadata;
 mod metric_families;
+mod policy_parameters;
 mod objects;
 mod parameters;
 mod patches;

@@ -90,12 +90,68 @@ async fn unreachable_webhook_is_in_back_off_until_a_trial_succeeds() {
         assert!(error.contains("cannot connect"), "{error}");
     }
     let error = post(&clients, &unreachable, LONG).await.unwrap_err();
-    assert!(error.contains("the last 5 calls failed; the next call is tried in 200ms"), "{error}");
+    assert!(error.contains("the last 5 connections failed; the next call is tried in 200ms"), "{error}");
     clock.advance(Duration::from_millis(200));
     let error = post(&clients, &unreachable, LONG).await.unwrap_err();
     assert!(error.contains("cannot connect"), "{error}");
     let error = post(&clients, &unreachable, LONG).await.unwrap_err();
-    assert!(error.contains("the last 6 calls failed"), "{error}");
+    assert!(error.contains("the last 6 connections failed"), "{error}");
+}
+
+#[tokio::test]
+async fn cancelled_slow_and_faulty_calls_begin_no_back_off() {
+    let hook = Webhook::start(|request| match request.path.split('?').next() {
+        Some("/long") => Some((200, vec![b'x'; 1001])),
+        Some("/error") => Some((500, Vec::new())),
+        _ => None,
+    })
+    .await;
+    for path in ["/cancelled", "/slow", "/long", "/error"] {
+        let (clients, _) = clients(Stored::default(), "");
+        let configuration = hook.url(path);
+        for number in 1..=6 {
+            let timeout = if path == "/slow" { Duration::from_millis(500) } else { LONG };
+            let before = hook.received().len();
+            let post = clients.post(&configuration, None, call(timeout));
+            if path == "/cancelled" {
+                let received = async {
+                    while hook.received().len() == before {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                };
+                tokio::select! {
+                    result = post => panic!("the webhook does not respond: {result:?}"),
+                    () = received => {}
+                }
+            } else {
+                post.await.unwrap_err();
+            }
+            assert!(hook.received().len() > before, "{path}: call {number} does not reach the webhook");
+        }
+    }
+}
+
+#[tokio::test]
+async fn cancelled_trial_leaves_the_next_call_as_trial() {
+    let hook = Webhook::start(|_| None).await;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/x", listener.local_addr().unwrap());
+    drop(listener);
+    let unreachable = ClientConfiguration { address: WebhookAddress::Url(url), ..hook.url("") };
+    let (clients, clock) = clients(Stored::default(), "");
+    for _ in 0..5 {
+        post(&clients, &unreachable, LONG).await.unwrap_err();
+    }
+    clock.advance(Duration::from_millis(200));
+    {
+        tokio::select! {
+            biased;
+            result = clients.post(&unreachable, None, call(LONG)) => panic!("no connection yet: {result:?}"),
+            () = std::future::ready(()) => {}
+        }
+    }
+    let error = post(&clients, &unreachable, LONG).await.unwrap_err();
+    assert!(error.contains("cannot connect"), "{error}");
 }
 
 #[tokio::test]
@@ -133,6 +189,23 @@ async fn user_of_the_server_sends_its_credentials() {
     clients.post(&hook.url("/x"), None, call(LONG)).await.unwrap();
     let sent: Vec<String> = hook.received().into_iter().map(|request| request.authorization).collect();
     assert_eq!(sent, ["Bearer one", "Bearer any", ""]);
+}
+
+#[tokio::test]
+async fn users_of_one_name_in_two_files_send_their_own_credentials() {
+    let hook = Webhook::start(|_| Some((200, Vec::new()))).await;
+    let dir = tempfile::tempdir().unwrap();
+    let load = |token: &str| {
+        let file = dir.path().join(token);
+        std::fs::write(&file, format!("users: [{{name: '*', user: {{token: {token}}}}}]")).unwrap();
+        WebhookUsers::load(&file).unwrap()
+    };
+    let (clients, _) = clients(Stored::default(), "");
+    for token in ["one", "two"] {
+        clients.post(&hook.url("/x"), Some(&load(token)), call(LONG)).await.unwrap();
+    }
+    let sent: Vec<String> = hook.received().into_iter().map(|request| request.authorization).collect();
+    assert_eq!(sent, ["Bearer one", "Bearer two"]);
 }
 
 #[test]

@@ -1,0 +1,145 @@
+//! Read checks for the authors of admission policies and their bindings.
+//!
+//! # Contract
+//!
+//! Policies read their parameters with the rights of apid, and their messages can show the contents. The author of a
+//! policy therefore needs the right to read all objects of `spec.paramKind`, the author of a binding those of
+//! `spec.paramRef`. apid itself and members of `system:masters` need no right.
+//!
+//! # Reference
+//!
+//! An update that keeps `paramKind` needs no right. Each update of a binding with `paramRef` needs it, because
+//! kube-apiserver compares the pointers inside of the reference. Kinds that are not served are checked as all
+//! resources of their group.
+
+use apimachinery::attributes::Attributes;
+use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use apimachinery::user::{MASTERS, UserInfo};
+
+use super::Call;
+use super::response_object::tree;
+
+const POLICY: &str = "ValidatingAdmissionPolicy";
+const BINDING: &str = "ValidatingAdmissionPolicyBinding";
+
+/// Stands for all groups, versions, resources, namespaces or names.
+const ALL: &str = "*";
+
+impl Call<'_> {
+    /// Checks the valid object of a policy or binding before its write; other kinds pass.
+    ///
+    /// # Errors
+    ///
+    /// 422: the user cannot read the parameters. 503: no decision.
+    pub(super) async fn check_parameter_access(
+        &self,
+        new: &Object,
+        old: Option<&Object>,
+    ) -> Result<(), Status> {
+        let kind = &self.collection.resource.kind;
+        if self.collection.resource.is_custom()
+            || kind.group() != "admissionregistration"
+            || !self.subresource.is_empty()
+            || self.by.is_internal()
+            || self.by.user().in_group(MASTERS)
+        {
+            return Ok(());
+        }
+        match kind.kind() {
+            POLICY => self.check_param_kind(new, old).await,
+            BINDING => self.check_param_ref(new).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn check_param_kind(&self, new: &Object, old: Option<&Object>) -> Result<(), Status> {
+        let Some(param_kind) = param_kind(new) else { return Ok(()) };
+        if old.is_some_and(|old| self::param_kind(old) == Some(param_kind)) {
+            return Ok(());
+        }
+        let check = Attributes { namespace: ALL.to_owned(), name: ALL.to_owned(), ..self.read_of(param_kind) };
+        if self.server_state.auth.decision(self.by.user(), check).await?.allowed() {
+            return Ok(());
+        }
+        let detail = format!(
+            "user {} must have \"get\" permission on all objects of the referenced paramKind (kind={}, apiVersion={})",
+            describe(self.by.user()),
+            text(param_kind, "kind"),
+            text(param_kind, "apiVersion")
+        );
+        Err(self.unreadable("paramKind", new, &detail))
+    }
+
+    async fn check_param_ref(&self, new: &Object) -> Result<(), Status> {
+        let Some(param_ref) = new.at(&["spec", "paramRef"]).filter(|reference| reference.is_object()) else {
+            return Ok(());
+        };
+        let policy = self.policy(new.str_at(&["spec", "policyName"]).unwrap_or_default()).await?;
+        let param_kind = policy.as_ref().and_then(param_kind).unwrap_or(&Value::Null);
+        let check = Attributes {
+            namespace: text(param_ref, "namespace").to_owned(),
+            name: text(param_ref, "name").to_owned(),
+            ..self.read_of(param_kind)
+        };
+        if self.server_state.auth.decision(self.by.user(), check).await?.allowed() {
+            return Ok(());
+        }
+        let user = describe(self.by.user());
+        let detail = format!("user {user} does not have \"get\" permission on the object referenced by paramRef");
+        Err(self.unreadable("paramRef", new, &detail))
+    }
+
+    /// The attributes of a read of a kind, in all namespaces.
+    fn read_of(&self, param_kind: &Value) -> Attributes {
+        let (api_version, kind) = (text(param_kind, "apiVersion"), text(param_kind, "kind"));
+        let (group, version) = match api_version.split_once('/').unwrap_or(("", api_version)) {
+            _ if param_kind.is_null() => (ALL, ALL),
+            (_, version) if version.contains('/') => (ALL, ALL),
+            known => known,
+        };
+        let resource = self.kinds.registry.find_kind_version(group, version, kind);
+        Attributes {
+            verb: "get".to_owned(),
+            resource_request: true,
+            group: group.to_owned(),
+            version: version.to_owned(),
+            resource: resource.map_or(ALL, |resource| &resource.group_resource.resource).to_owned(),
+            ..Attributes::default()
+        }
+    }
+
+    /// The stored policy of a name.
+    async fn policy(&self, name: &str) -> Result<Option<Object>, Status> {
+        let group = self.server_state.names.group("admissionregistration");
+        let resource = self.kinds.registry.find_kind(&group, POLICY);
+        let Some(policies) = resource.and_then(|resource| self.kinds.collection(resource)) else {
+            return Ok(None);
+        };
+        let key = policies.resource.key("", name);
+        let (item, _) = policies.items.get(&key).await.map_err(|error| self.failure(error))?;
+        item.map(|item| tree(&item, item.revision())).transpose()
+    }
+
+    fn unreadable(&self, field: &str, object: &Object, detail: &str) -> Status {
+        let path = FieldPath::new("spec").child(field);
+        let kind = &self.collection.resource.group_kind;
+        Status::invalid(kind, object.name(), &[FieldError::forbidden(&path, detail)])
+    }
+}
+
+fn param_kind(policy: &Object) -> Option<&Value> {
+    policy.at(&["spec", "paramKind"]).filter(|kind| kind.is_object())
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Formats a user as the messages of the reference do.
+fn describe(user: &UserInfo) -> String {
+    let extra: Vec<String> =
+        user.extra.iter().map(|(key, values)| format!("{key}:[{}]", values.join(" "))).collect();
+    format!("&{{{} {} [{}] map[{}]}}", user.name, user.uid, user.groups.join(" "), extra.join(" "))
+}
