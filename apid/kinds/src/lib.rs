@@ -33,6 +33,7 @@ mod binding_action;
 mod conversion;
 pub mod custom;
 mod defaults;
+mod enabled_versions;
 pub mod entry;
 pub mod eviction;
 pub mod format;
@@ -41,6 +42,7 @@ pub mod labels;
 pub mod metadata;
 pub mod registry;
 pub mod resource_name;
+mod same_fields;
 pub mod scale;
 mod status;
 pub mod strategy;
@@ -64,17 +66,21 @@ mod core;
 mod discovery;
 mod events;
 mod flowcontrol;
+mod internal_apiserver;
 mod networking;
 mod node;
 mod pods;
 mod policy;
 mod rbac;
+mod resource;
 mod scheduling;
 mod storage;
+mod storagemigration;
 
 pub use binding_action::BindingAction;
 pub use conversion::Conversion;
 pub use core::complete_service_families;
+pub use enabled_versions::{EnabledVersions, RuntimeConfigErrors};
 pub use kind_ref::{CustomKind, KindRef, SchemaRef, TableRef};
 pub use registry::{CurrentRegistry, Registry, Resource};
 pub use strategy::{DefaultPropagation, Generation, MetadataChecks, NameRule, StatusWrites, Strategy};
@@ -87,7 +93,7 @@ pub use validation::network::parse_ip;
 pub struct Kind {
     /// Group stem: `""`, `apps`, `rbac.authorization` (see `Names::group`).
     pub group: &'static str,
-    /// Served versions, preferred first. The first is also the stored one.
+    /// Versions, preferred first. The first is also the stored one.
     pub versions: &'static [&'static str],
     /// Kind name: `ConfigMap`.
     pub kind: &'static str,
@@ -111,6 +117,13 @@ pub struct Kind {
     pub schema: &'static str,
     /// Rules of the kind.
     pub strategy: &'static dyn Strategy,
+}
+
+impl Kind {
+    /// Whether apid serves the kind without `--runtime-config`: alpha and beta versions are off.
+    pub fn is_on_by_default(&self) -> bool {
+        self.versions.iter().all(|version| enabled_versions::Stage::of(version) == enabled_versions::Stage::Stable)
+    }
 }
 
 /// Effect of the creation of an object.

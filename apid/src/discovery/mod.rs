@@ -18,6 +18,7 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use kinds::custom::compare_versions;
 use kinds::{Registry, Resource, Storage, Subresource, Verb};
 use serde_json::{Map, Value, json};
 
@@ -164,7 +165,7 @@ impl Discovery {
     }
 }
 
-/// Resources by group and version, in the order of the registry.
+/// Resources by group and version, in the order of the registry; versions by priority.
 type Groups<'a> = Vec<(String, Vec<(&'a str, Vec<&'a Resource>)>)>;
 
 fn group(registry: &Registry) -> Groups<'_> {
@@ -182,6 +183,9 @@ fn group(registry: &Registry) -> Groups<'_> {
                 None => versions.push((version, vec![&**resource])),
             }
         }
+    }
+    for (_, versions) in &mut groups {
+        versions.sort_by(|(a, _), (b, _)| compare_versions(b, a));
     }
     groups
 }

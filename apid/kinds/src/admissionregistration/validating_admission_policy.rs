@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{match_rules, policy_rules};
 use crate::defaults::{fill, part};
+use crate::same_fields::{Deprecation, SameFields, same_fields};
 use crate::table::cell::{PathReader, UNSET};
 use crate::table::{AGE, NAME, age};
 use crate::{
@@ -28,6 +29,32 @@ pub(super) const KIND: Kind = Kind {
     subresources: &[Subresource::status("ValidatingAdmissionPolicy")],
     schema: "admissionregistration/v1.ValidatingAdmissionPolicy",
     strategy: &ValidatingAdmissionPolicy,
+};
+
+/// The beta version.
+pub(super) const V1BETA1: Kind =
+    same_fields(KIND, &["v1beta1"], "admissionregistration/v1beta1.ValidatingAdmissionPolicy", &BETA);
+
+/// The alpha version.
+pub(super) const V1ALPHA1: Kind =
+    same_fields(KIND, &["v1alpha1"], "admissionregistration/v1alpha1.ValidatingAdmissionPolicy", &ALPHA);
+
+static BETA: SameFields = SameFields {
+    stored: &ValidatingAdmissionPolicy,
+    deprecation: Some(Deprecation {
+        group: "admissionregistration",
+        version_kind: "v1beta1 ValidatingAdmissionPolicy",
+        releases: "v1.31+, unavailable in v1.34+",
+    }),
+};
+
+static ALPHA: SameFields = SameFields {
+    stored: &ValidatingAdmissionPolicy,
+    deprecation: Some(Deprecation {
+        group: "admissionregistration",
+        version_kind: "v1alpha1 ValidatingAdmissionPolicy",
+        releases: "v1.29+",
+    }),
 };
 
 struct ValidatingAdmissionPolicy;

@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::format;
-
+use crate::same_fields::{SameFields, same_fields};
 use crate::table::NAME;
 use crate::table::cell::PathReader;
 use crate::validation::{Field, network, text};
@@ -27,6 +27,11 @@ pub(super) const KIND: Kind = Kind {
     schema: "networking/v1.IPAddress",
     strategy: &IpAddress,
 };
+
+/// The beta version.
+pub(super) const V1BETA1: Kind = same_fields(KIND, &["v1beta1"], "networking/v1beta1.IPAddress", &BETA);
+
+static BETA: SameFields = SameFields { stored: &IpAddress, deprecation: None };
 
 struct IpAddress;
 

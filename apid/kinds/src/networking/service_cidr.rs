@@ -5,6 +5,7 @@ use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use crate::same_fields::{SameFields, same_fields};
 use crate::table::cell::{PathReader, joined};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, network};
@@ -28,6 +29,11 @@ pub(super) const KIND: Kind = Kind {
     schema: "networking/v1.ServiceCIDR",
     strategy: &ServiceCidr,
 };
+
+/// The beta version.
+pub(super) const V1BETA1: Kind = same_fields(KIND, &["v1beta1"], "networking/v1beta1.ServiceCIDR", &BETA);
+
+static BETA: SameFields = SameFields { stored: &ServiceCidr, deprecation: None };
 
 struct ServiceCidr;
 

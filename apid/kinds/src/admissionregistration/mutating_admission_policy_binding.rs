@@ -1,0 +1,66 @@
+//! MutatingAdmissionPolicyBinding: scope and parameters of a mutating admission policy.
+
+use apimachinery::field::FieldErrors;
+use apimachinery::object::Object;
+
+use super::match_rules;
+use super::validating_admission_policy_binding::{TABLE, parameters};
+use crate::defaults::part;
+use crate::format;
+use crate::validation::{Field, text};
+use crate::{Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+
+pub(super) const KIND: Kind = Kind {
+    group: "admissionregistration",
+    versions: &["v1alpha1"],
+    kind: "MutatingAdmissionPolicyBinding",
+    resource: "mutatingadmissionpolicybindings",
+    singular: "mutatingadmissionpolicybinding",
+    short_names: &[],
+    categories: &["api-extensions"],
+    namespaced: false,
+    storage: Storage::Stored,
+    verbs: STANDARD_VERBS,
+    subresources: &[],
+    schema: "admissionregistration/v1alpha1.MutatingAdmissionPolicyBinding",
+    strategy: &MutatingAdmissionPolicyBinding,
+};
+
+struct MutatingAdmissionPolicyBinding;
+
+impl Strategy for MutatingAdmissionPolicyBinding {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if let Some(spec) = part(object, "spec") {
+            match_rules::default_resources_at(spec, "matchResources");
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let spec = Field::new(object.get("spec"), "spec");
+        let mut errors = FieldErrors::new();
+        text::require_format(&spec.child("policyName"), format::subdomain, &mut errors);
+        parameters(&spec.child("paramRef"), &mut errors);
+        match_rules::resources(&spec.child("matchResources"), &mut errors);
+        errors
+    }
+
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Changes
+    }
+
+    fn restricts_finalizers(&self) -> bool {
+        false
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::Counted(&[])
+    }
+
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn table(&self) -> Option<&'static Table> {
+        Some(&TABLE)
+    }
+}
