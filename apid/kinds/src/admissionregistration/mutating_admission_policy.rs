@@ -90,7 +90,9 @@ fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     let mut errors = FieldErrors::new();
     match_rules::failure_policy(&spec.child("failurePolicy"), &mut errors);
     policy_rules::parameter_kind(&spec.child("paramKind"), &mut errors);
-    policy_rules::match_constraints(&spec.child("matchConstraints"), &mut errors);
+    let constraints = spec.child("matchConstraints");
+    policy_rules::match_constraints(&constraints, &mut errors);
+    match_rules::mutating_operations(&constraints, &mut errors);
     let conditions = spec.child("matchConditions");
     let unchanged = old.is_some_and(|old| old.at(&["spec", "matchConditions"]) == conditions.value());
     if !unchanged {

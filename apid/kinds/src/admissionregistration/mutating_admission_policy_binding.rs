@@ -2,10 +2,11 @@
 
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
+use serde_json::Value;
 
 use super::match_rules;
 use super::validating_admission_policy_binding::{TABLE, parameters};
-use crate::defaults::part;
+use crate::defaults::{fill, part};
 use crate::format;
 use crate::validation::{Field, text};
 use crate::{Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
@@ -32,6 +33,9 @@ impl Strategy for MutatingAdmissionPolicyBinding {
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         if let Some(spec) = part(object, "spec") {
             match_rules::default_resources_at(spec, "matchResources");
+            if let Some(Value::Object(reference)) = spec.get_mut("paramRef") {
+                fill(reference, "parameterNotFoundAction", "Deny");
+            }
         }
     }
 
@@ -40,7 +44,9 @@ impl Strategy for MutatingAdmissionPolicyBinding {
         let mut errors = FieldErrors::new();
         text::require_format(&spec.child("policyName"), format::subdomain, &mut errors);
         parameters(&spec.child("paramRef"), &mut errors);
-        match_rules::resources(&spec.child("matchResources"), &mut errors);
+        let resources = spec.child("matchResources");
+        match_rules::resources(&resources, &mut errors);
+        match_rules::mutating_operations(&resources, &mut errors);
         errors
     }
 

@@ -11,7 +11,10 @@ use crate::format;
 use crate::table::cell::{PathReader, UNSET};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Kind, NameRule, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+use crate::{
+    Column, Context, Kind, MetadataChecks, NameRule, STANDARD_VERBS, StatusWrites, Storage, Strategy,
+    Subresource, Table,
+};
 
 pub(super) const KIND: Kind = Kind {
     group: "internal.apiserver",
@@ -36,8 +39,16 @@ impl Strategy for StorageVersion {
         NameRule::GroupResource
     }
 
-    fn metadata_checks(&self) -> crate::MetadataChecks {
-        crate::MetadataChecks::Changes
+    fn metadata_checks(&self) -> MetadataChecks {
+        MetadataChecks::Changes
+    }
+
+    fn restricts_finalizers(&self) -> bool {
+        false
+    }
+
+    fn status_writes(&self) -> StatusWrites {
+        StatusWrites::StatusOnly
     }
 
     fn unconditional_update(&self) -> bool {
