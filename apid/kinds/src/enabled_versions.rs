@@ -185,22 +185,26 @@ impl Parser<'_> {
         let (Some(group), Some(version), resource, None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            self.errors.push(format!("invalid key {key}: not of the form GROUP/VERSION or GROUP/VERSION/RESOURCE"));
+            self.errors
+                .push(format!("invalid key {key}: not of the form GROUP/VERSION or GROUP/VERSION/RESOURCE"));
             return;
         };
         let Some(stem) = self.stem(group) else {
             self.errors.push(format!("unknown API group {group} in the key {key}"));
             return;
         };
-        let mut kinds = built_in_kinds().filter(|kind| kind.group == stem && kind.versions.contains(&version));
-        let is_removed = REMOVED.iter().any(|(group, versions)| *group == stem && versions.contains(&version));
+        let mut kinds =
+            built_in_kinds().filter(|kind| kind.group == stem && kind.versions.contains(&version));
+        let is_removed =
+            REMOVED.iter().any(|(group, versions)| *group == stem && versions.contains(&version));
         let group_version = (stem.to_owned(), version.to_owned());
         match (kinds.next(), resource) {
             (None, _) if !is_removed => {
                 self.errors.push(format!("group version {group}/{version} has not been registered"));
             }
             (None, _) => {
-                self.warnings.push(format!("{key} has no effect: this release does not serve {group}/{version}"));
+                self.warnings
+                    .push(format!("{key} has no effect: this release does not serve {group}/{version}"));
             }
             (Some(_), None) => drop(self.enabled.group_versions.insert(group_version, value)),
             (Some(first), Some(resource)) => {
@@ -274,8 +278,14 @@ mod tests {
             ("batch/v1/jobs=false", vec![pods, addresses]),
             ("networking.k8s.io/v1beta1", vec![pods, jobs, addresses, beta_addresses, beta_ranges]),
             ("networking.k8s.io/v1beta1/servicecidrs=true", vec![pods, jobs, addresses, beta_ranges]),
-            ("networking.k8s.io/v1beta1=1,networking.k8s.io/v1beta1/servicecidrs=0", vec![pods, jobs, addresses, beta_addresses]),
-            ("networking.k8s.io/v1=false,networking.k8s.io/v1beta1", vec![pods, jobs, beta_addresses, beta_ranges]),
+            (
+                "networking.k8s.io/v1beta1=1,networking.k8s.io/v1beta1/servicecidrs=0",
+                vec![pods, jobs, addresses, beta_addresses],
+            ),
+            (
+                "networking.k8s.io/v1=false,networking.k8s.io/v1beta1",
+                vec![pods, jobs, beta_addresses, beta_ranges],
+            ),
             ("api/alpha=true", vec![pods, jobs, addresses, alpha]),
             ("api/beta=true", vec![pods, jobs, addresses, beta_addresses, beta_ranges]),
             ("api/ga=false", vec![]),
@@ -320,7 +330,8 @@ mod tests {
 
     #[test]
     fn disabled_kinds_keep_their_storage_keys() {
-        let (enabled, _) = parse("batch/v1=false,networking.k8s.io/v1=false,networking.k8s.io/v1beta1").unwrap();
+        let (enabled, _) =
+            parse("batch/v1=false,networking.k8s.io/v1=false,networking.k8s.io/v1beta1").unwrap();
         let registry = Registry::with_versions(&names(), &enabled);
         assert!(registry.find("batch", "v1", "jobs").is_none());
         assert_eq!(registry.of_key("batch/jobs/a/b").unwrap().kind.kind(), "Job");

@@ -118,7 +118,7 @@ impl Decoder {
             selection.add(&["metadata", field]);
         }
         let fields = kind.indexed_fields();
-        for path in fields.iter().chain(kind.strategy().field_sources()) {
+        for path in fields.iter().chain(kind.facts().field_sources) {
             selection.add(&path.split('.').collect::<Vec<_>>());
         }
         let fields = fields.into_iter().map(Box::from).collect();

@@ -14,7 +14,6 @@ use apimachinery::object::Object;
 use apimachinery::status::{Cause, Details, Reason, Status};
 use serde_json::{Value, json};
 
-use crate::strategy::DefaultStrategy;
 use crate::table::cell::PathReader;
 use crate::{Kind, Storage, labels};
 
@@ -26,14 +25,10 @@ pub(crate) const KIND: Kind = Kind {
     kind: "Eviction",
     resource: "eviction",
     singular: "eviction",
-    short_names: &[],
-    categories: &[],
-    namespaced: true,
     storage: Storage::Eviction,
     verbs: &[],
-    subresources: &[],
     schema: "policy/v1.Eviction",
-    strategy: &DefaultStrategy,
+    ..Kind::NAMESPACED
 };
 
 /// Group stem and kind of disruption budgets.

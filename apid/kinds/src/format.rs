@@ -70,7 +70,8 @@ fn group_resource(text: &str) -> Vec<String> {
         return vec!["name must be in the form of <group>.<resource>".to_owned()];
     };
     let of_group = subdomain(group).into_iter().map(|message| format!("the group segment {message}"));
-    let of_resource = label_1035(resource).into_iter().map(|message| format!("the resource segment {message}"));
+    let of_resource =
+        label_1035(resource).into_iter().map(|message| format!("the resource segment {message}"));
     of_group.chain(of_resource).collect()
 }
 

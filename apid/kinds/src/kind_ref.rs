@@ -17,7 +17,7 @@ use schema::{ConformReport, Schema, TypeError};
 use serde_json::Value;
 
 use crate::custom::{ConversionWebhook, CustomColumn, CustomSchema, CustomStrategy, CustomTable};
-use crate::{Column, Kind, Storage, Strategy, Subresource, Table, Verb, scale, table};
+use crate::{Column, Kind, Storage, Strategy, Subresource, Table, Verb, scale};
 
 /// Facts and rules of a custom kind in one version.
 pub struct CustomKind {
@@ -279,7 +279,7 @@ impl KindRef {
     /// Fields that the watch cache keeps of stored objects, as dotted paths.
     pub(crate) fn indexed_fields(&self) -> Vec<&str> {
         match self {
-            KindRef::BuiltIn(kind) => kind.strategy.selectable_fields().to_vec(),
+            KindRef::BuiltIn(kind) => kind.selectable_fields.to_vec(),
             KindRef::Custom(kind) => kind.indexed_fields.iter().map(String::as_str).collect(),
         }
     }
@@ -287,8 +287,18 @@ impl KindRef {
     /// Selectable fields in addition to the name and the namespace, as dotted paths.
     pub fn selectable_fields(&self) -> Vec<&str> {
         match self {
-            KindRef::BuiltIn(kind) => kind.strategy.selectable_fields().to_vec(),
+            KindRef::BuiltIn(kind) => kind.selectable_fields.to_vec(),
             KindRef::Custom(kind) => kind.selectable_fields.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// Facts about writes, deletes and metadata. Those of a custom kind are equal for all custom kinds and do not
+    /// include names, scope, versions, subresources, fields and columns.
+    pub fn facts(&self) -> &'static Kind {
+        static CUSTOM: Kind = Kind::CUSTOM;
+        match self {
+            KindRef::BuiltIn(kind) => kind,
+            KindRef::Custom(_) => &CUSTOM,
         }
     }
 
@@ -303,7 +313,7 @@ impl KindRef {
     /// Columns of the Table representation.
     pub fn table(&self) -> TableRef<'_> {
         match self {
-            KindRef::BuiltIn(kind) => TableRef::BuiltIn(kind.strategy.table().unwrap_or(&table::DEFAULT)),
+            KindRef::BuiltIn(kind) => TableRef::BuiltIn(kind.table),
             KindRef::Custom(kind) => TableRef::Custom(&kind.table),
         }
     }
@@ -314,7 +324,7 @@ impl KindRef {
     pub fn is_part(&self, subresource: &Subresource) -> bool {
         self.body_kind(subresource) == self.kind()
             && subresource.group_version.is_none()
-            && !self.strategy().unimplemented_subresources().contains(&subresource.name)
+            && !self.facts().unimplemented_subresources.contains(&subresource.name)
     }
 
     /// Whether the kind has the subresource `status`.

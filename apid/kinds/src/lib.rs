@@ -6,9 +6,9 @@
 //! A [`Kind`] holds the static facts of a built-in kind, a [`CustomKind`] those of a version of a custom kind; a
 //! [`KindRef`] is either. [`Registry`] resolves all kinds under a names preset into [`Resource`]s. Routes,
 //! discovery and storage keys derive from the resources. A registry is immutable: a change of a custom kind
-//! builds another one that shares the unchanged resources. A [`Strategy`] holds the
-//! rules of a kind; [`metadata`] holds the metadata rules that all kinds share. The verbs call both through
-//! the methods of [`Resource`], in this order:
+//! builds another one that shares the unchanged resources. A [`Strategy`] holds the rules of a kind that depend on
+//! an object; [`metadata`] holds the metadata rules that all kinds share. The verbs call both through the methods
+//! of [`Resource`], in this order:
 //!
 //! 1. [`Resource::conform`]: types, unknown fields, stored form (400), then [`Resource::to_stored`] from
 //!    another version;
@@ -37,6 +37,7 @@ mod enabled_versions;
 pub mod entry;
 pub mod eviction;
 pub mod format;
+mod kind;
 mod kind_ref;
 pub mod labels;
 pub mod metadata;
@@ -81,50 +82,16 @@ pub use binding_action::BindingAction;
 pub use conversion::Conversion;
 pub use core::complete_service_families;
 pub use enabled_versions::{EnabledVersions, RuntimeConfigErrors};
+pub use kind::Kind;
 pub use kind_ref::{CustomKind, KindRef, SchemaRef, TableRef};
 pub use registry::{CurrentRegistry, Registry, Resource};
-pub use strategy::{DefaultPropagation, Generation, MetadataChecks, NameRule, StatusWrites, Strategy};
+pub use strategy::{
+    DefaultPropagation, Generation, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy,
+};
 pub use table::{Column, Table};
 pub use translation::Translation;
 pub use unenforced::UnenforcedKind;
 pub use validation::network::parse_ip;
-
-/// Static facts of a built-in kind.
-pub struct Kind {
-    /// Group stem: `""`, `apps`, `rbac.authorization` (see `Names::group`).
-    pub group: &'static str,
-    /// Versions, preferred first. The first is also the stored one.
-    pub versions: &'static [&'static str],
-    /// Kind name: `ConfigMap`.
-    pub kind: &'static str,
-    /// Lower-case plural, as in URLs.
-    pub resource: &'static str,
-    /// Lower-case singular.
-    pub singular: &'static str,
-    /// Short names: `cm`.
-    pub short_names: &'static [&'static str],
-    /// Categories: `all`.
-    pub categories: &'static [&'static str],
-    /// Whether objects are namespaced.
-    pub namespaced: bool,
-    /// How apid stores the objects, if at all.
-    pub storage: Storage,
-    /// Verbs of the main resource, in discovery order.
-    pub verbs: &'static [Verb],
-    /// Subresources, in discovery order.
-    pub subresources: &'static [Subresource],
-    /// Schema type of the storage version: `core/v1.ConfigMap`.
-    pub schema: &'static str,
-    /// Rules of the kind.
-    pub strategy: &'static dyn Strategy,
-}
-
-impl Kind {
-    /// Whether apid serves the kind without `--runtime-config`: alpha and beta versions are off.
-    pub fn is_on_by_default(&self) -> bool {
-        self.versions.iter().all(|version| enabled_versions::Stage::of(version) == enabled_versions::Stage::Stable)
-    }
-}
 
 /// Effect of the creation of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +109,7 @@ pub enum Storage {
     /// The body of a subresource of an object with another kind. The kind has no path of its own.
     VirtualSubresource,
     /// A further version of a stored kind: the kind with the same plural in the group of this stem.
-    /// [`Strategy::conversion`] converts between both versions. The rules of writes are those of the stored
+    /// [`Kind::conversion`] converts between both versions. The rules of writes are those of the stored
     /// kind. The strategy of this version defines its representation. Its [`Strategy::validate`] adds rules
     /// for creations and its [`Strategy::validate_update`] for updates. Both validate objects in the storage
     /// version.

@@ -135,7 +135,7 @@ impl Resource {
     /// A converted field does not conform to the schema of the storage version.
     pub fn to_stored(&self, object: &mut Object, names: &Names) -> Result<(), TypeError> {
         let Some(stored) = self.stored.as_ref().filter(|_| self.is_converted()) else { return Ok(()) };
-        if let Some(conversion) = self.kind.strategy().conversion() {
+        if let Some(conversion) = self.kind.facts().conversion {
             conversion.to_stored(object, names);
         }
         object.set_type(&stored.api_version(), stored.kind.kind());
@@ -151,7 +151,7 @@ impl Resource {
         if !self.is_converted() {
             return Ok(());
         }
-        if let Some(conversion) = self.kind.strategy().conversion() {
+        if let Some(conversion) = self.kind.facts().conversion {
             conversion.convert_from_storage(object, names);
         }
         object.set_type(&self.api_version(), self.kind.kind());
@@ -218,7 +218,7 @@ impl Resource {
         if matches!(field, "metadata.name" | "metadata.namespace") {
             return Some(field);
         }
-        match self.kind.strategy().conversion() {
+        match self.kind.facts().conversion {
             Some(conversion) => conversion.stored_field(field),
             None => self.kind.selectable_fields().contains(&field).then_some(field),
         }
@@ -281,7 +281,7 @@ impl Resource {
     pub fn prepare_create(&self, object: &mut Object, namespace: &str, ctx: &Context<'_>) {
         let namespace = if self.kind.namespaced() { namespace } else { "" };
         metadata::prepare_create(object, namespace, ctx);
-        match self.kind.strategy().generation() {
+        match self.kind.facts().generation {
             Generation::None => {}
             Generation::Fixed | Generation::Counted(_) | Generation::CountedOutsideMetadata => {
                 object.set_meta("generation", 1);
@@ -299,13 +299,13 @@ impl Resource {
         metadata::prepare_update(new, old);
         status::prepare_update(&self.kind, new, old, ctx.subresource);
         self.kind.strategy().prepare_update(new, old, ctx);
-        if self.kind.strategy().generation() == Generation::CountedOutsideMetadata
+        if self.kind.facts().generation == Generation::CountedOutsideMetadata
             && (!same_spec(new, old) || (!self.kind.has_status() && new.get("status") != old.get("status")))
         {
             new.set_meta("generation", old.generation() + 1);
         }
         // A status update does not change the generation.
-        if let Generation::Counted(metadata) = self.kind.strategy().generation()
+        if let Generation::Counted(metadata) = self.kind.facts().generation
             && ctx.subresource != "status"
         {
             let differs = |field: &&str| metadata_field(new, field) != metadata_field(old, field);
@@ -329,7 +329,7 @@ impl Resource {
             errors.extend(strategy.validate(object, ctx));
             return errors;
         }
-        let mut errors = match strategy.metadata_checks() {
+        let mut errors = match self.kind.facts().metadata_checks {
             MetadataChecks::General => FieldErrors::new(),
             MetadataChecks::Changes | MetadataChecks::Full => metadata::validate(object, self.own_rules(ctx)),
         };
@@ -350,8 +350,8 @@ impl Resource {
         }
         let mut errors = metadata::validate(new, self.general_rules());
         errors.extend(metadata::validate_update(new, old));
-        let checks = strategy.metadata_checks();
-        let whole = strategy.revalidates(ctx.subresource);
+        let checks = self.kind.facts().metadata_checks;
+        let whole = self.kind.facts().revalidation.includes(ctx.subresource);
         if checks != MetadataChecks::General {
             errors.extend(metadata::validate_update(new, old));
             if let Some(standard) = self.own_rules(ctx).standard_finalizers {
@@ -368,6 +368,14 @@ impl Resource {
         errors
     }
 
+    /// Warnings for the client that wrote the object.
+    pub fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        let unenforced = self.kind.facts().unenforced.filter(|unenforced| unenforced.applies_to(new));
+        let mut warnings: Vec<String> = unenforced.map(|kind| kind.warning.to_owned()).into_iter().collect();
+        warnings.extend(self.kind.strategy().warnings(new, old, ctx));
+        warnings
+    }
+
     fn general_rules(&self) -> metadata::Rules<'static> {
         metadata::Rules {
             name: NameRule::PathSegment,
@@ -377,12 +385,12 @@ impl Resource {
     }
 
     fn own_rules(&self, ctx: &Context<'_>) -> metadata::Rules<'static> {
-        let strategy = self.kind.strategy();
+        let facts = self.kind.facts();
         let standard = metadata::standard_finalizers(ctx.names);
         metadata::Rules {
-            name: strategy.name_rule(),
+            name: facts.name_rule,
             namespaced: self.kind.namespaced(),
-            standard_finalizers: strategy.restricts_finalizers().then_some(standard),
+            standard_finalizers: facts.restricts_finalizers.then_some(standard),
         }
     }
 }
@@ -472,7 +480,8 @@ impl Registry {
         };
         let is_served = |stored: &Arc<Resource>| served.iter().any(|served| Arc::ptr_eq(served, stored));
         let unserved = stored.iter().filter(|stored| !is_served(stored));
-        let unserved = unserved.filter(|stored| is_needed(&stored.kind, &stored.key_prefix)).cloned().collect();
+        let unserved =
+            unserved.filter(|stored| is_needed(&stored.kind, &stored.key_prefix)).cloned().collect();
         let virtual_subresources =
             VIRTUAL_SUBRESOURCES.iter().map(|kind| Arc::new(Resource::new(kind, names))).collect();
         Registry::index(served, unserved, virtual_subresources)
@@ -645,7 +654,8 @@ mod tests {
     #[test]
     fn facts_of_all_kinds_are_consistent() {
         let names = Names::new(Preset::Svc, "example.test").unwrap();
-        let registry = Registry::new(&names);
+        let (versions, _) = EnabledVersions::parse(["api/all=true"], &names).unwrap();
+        let registry = Registry::with_versions(&names, &versions);
         let resources = registry.resources();
         for (i, resource) in resources.iter().enumerate() {
             let kind = &resource.kind;
@@ -658,7 +668,7 @@ mod tests {
                 "{}",
                 kind.kind()
             );
-            assert_eq!(resource.is_converted(), kind.strategy().conversion().is_some(), "{}", kind.kind());
+            assert_eq!(resource.is_converted(), kind.facts().conversion.is_some(), "{}", kind.kind());
             assert!(
                 kind.subresources().iter().all(|sub| sub.verbs.is_sorted_by_key(|verb| verb.as_str())),
                 "{}",

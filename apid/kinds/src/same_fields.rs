@@ -8,17 +8,9 @@
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 
-use crate::{Conversion, Kind, Storage, Strategy, Table};
+use crate::{Conversion, Kind, Storage, Strategy};
 
-/// Rules of a version with the fields of the storage version.
-pub(crate) struct SameFields {
-    /// Rules of the stored kind.
-    pub(crate) stored: &'static dyn Strategy,
-    /// Deprecation of this version.
-    pub(crate) deprecation: Option<Deprecation>,
-}
-
-/// Deprecation of a version of a kind.
+/// Deprecation of a version, as the strategy of this version.
 pub(crate) struct Deprecation {
     /// Group stem.
     pub(crate) group: &'static str,
@@ -35,33 +27,26 @@ impl Deprecation {
     }
 }
 
-/// Returns another version of a stored kind. `schema` is the type of this version, `strategy` its rules.
+impl Strategy for Deprecation {
+    fn deprecation(&self, names: &Names) -> Option<String> {
+        Some(self.warning(names))
+    }
+}
+
+/// Returns another version of a stored kind without selectable fields. `schema` is the type of this version,
+/// `strategy` its deprecation.
 pub(crate) const fn same_fields(
     stored: Kind,
     versions: &'static [&'static str],
     schema: &'static str,
-    strategy: &'static SameFields,
+    strategy: &'static dyn Strategy,
 ) -> Kind {
-    Kind { versions, storage: Storage::Shared(stored.group), schema, strategy, ..stored }
+    let storage = Storage::Shared(stored.group);
+    Kind { versions, storage, schema, strategy, conversion: Some(&SameFields(&[])), ..stored }
 }
 
-impl Strategy for SameFields {
-    fn conversion(&self) -> Option<&dyn Conversion> {
-        Some(self)
-    }
-
-    fn deprecation(&self, names: &Names) -> Option<String> {
-        self.deprecation.as_ref().map(|deprecation| deprecation.warning(names))
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        self.stored.selectable_fields()
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        self.stored.table()
-    }
-}
+/// Conversion to and from a version with the same fields. The value holds the selectable fields.
+pub(crate) struct SameFields(pub(crate) &'static [&'static str]);
 
 impl Conversion for SameFields {
     fn to_stored(&self, _object: &mut Object, _names: &Names) {}
@@ -69,6 +54,6 @@ impl Conversion for SameFields {
     fn convert_from_storage(&self, _object: &mut Object, _names: &Names) {}
 
     fn stored_field(&self, field: &str) -> Option<&'static str> {
-        self.stored.selectable_fields().iter().find(|selectable| **selectable == field).copied()
+        self.0.iter().find(|selectable| **selectable == field).copied()
     }
 }

@@ -14,35 +14,23 @@ use serde_json::{Value, json};
 
 use crate::table::cell::{self, NONE, PathReader};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Kind, KindRef, Storage, Strategy, Table};
+use crate::{Column, Kind, KindRef, Storage, Table};
 
 /// Kind of the bodies.
 pub(crate) const KIND: Kind = Kind {
     group: "autoscaling",
-    versions: &["v1"],
     kind: "Scale",
     resource: "scale",
     singular: "scale",
-    short_names: &[],
-    categories: &[],
-    namespaced: true,
     storage: Storage::VirtualSubresource,
     verbs: &[],
-    subresources: &[],
     schema: "autoscaling/v1.Scale",
-    strategy: &Scale,
+    table: &TABLE,
+    ..Kind::NAMESPACED
 };
 
 /// API version of the bodies. The group has the same name in all presets.
 const API_VERSION: &str = "autoscaling/v1";
-
-struct Scale;
-
-impl Strategy for Scale {
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
-    }
-}
 
 static TABLE: Table = Table {
     columns: &[

@@ -18,7 +18,7 @@ const AUTHOR_METADATA: [&str; 4] = ["labels", "annotations", "finalizers", "owne
 
 /// Resets the status, unless the kind allows a status at creation.
 pub(crate) fn prepare_create(kind: &KindRef, object: &mut Object) {
-    if !kind.has_status() || kind.strategy().keeps_status_on_create() {
+    if !kind.has_status() || kind.facts().keeps_status_on_create {
         return;
     }
     match empty(kind) {
@@ -36,7 +36,7 @@ pub(crate) fn prepare_update(kind: &KindRef, new: &mut Object, old: &Object, sub
         "" => keep(new, old, STATUS),
         STATUS => {
             keep_all_but_status(new, old);
-            let kept: &[&str] = match kind.strategy().status_writes() {
+            let kept: &[&str] = match kind.facts().status_writes {
                 StatusWrites::Metadata => &[],
                 StatusWrites::MetadataWithoutLabels => &["labels"],
                 StatusWrites::StatusOnly => &AUTHOR_METADATA,

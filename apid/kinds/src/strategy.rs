@@ -1,4 +1,4 @@
-//! Rules of a kind: names, defaults, validation, immutable fields and printer columns.
+//! Rules of a kind: names, defaults, validation and immutable fields.
 
 use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use apimachinery::user::UserInfo;
 use serde_json::Value;
 
-use crate::{BindingAction, Context, Conversion, Table, Translation, UnenforcedKind};
+use crate::{Context, Translation};
 
 /// Rule for object names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,91 +76,43 @@ pub enum DefaultPropagation {
     Never,
 }
 
-/// Rules of a kind. The methods of [`crate::Resource`] call them and also apply the metadata rules.
+/// Updates for which [`Strategy::validate`] runs in addition to [`Strategy::validate_update`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Revalidation {
+    /// All updates.
+    Always,
+    /// Updates of the main resource.
+    MainResource,
+    /// All updates except those of `status`.
+    AllButStatus,
+    /// No updates: [`Strategy::validate_update`] applies all rules.
+    Never,
+}
+
+impl Revalidation {
+    /// Whether the rules run for an update through a subresource; `""` is the main resource.
+    pub(crate) fn includes(self, subresource: &str) -> bool {
+        match self {
+            Revalidation::Always => true,
+            Revalidation::MainResource => subresource.is_empty(),
+            Revalidation::AllButStatus => subresource != "status",
+            Revalidation::Never => false,
+        }
+    }
+}
+
+/// Rules of a kind that depend on an object; [`crate::Kind`] holds the other facts. The methods of
+/// [`crate::Resource`] call them and also apply the metadata rules.
 /// Objects conform to the schema before any call. `null` never represents a missing field that the schema
 /// omits.
 pub trait Strategy: Send + Sync {
-    /// Rule for object names.
-    fn name_rule(&self) -> NameRule {
-        NameRule::Subdomain
-    }
-
-    /// Metadata checks of the kind.
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Full
-    }
-
-    /// Whether finalizers without a domain must be standard finalizers.
-    fn restricts_finalizers(&self) -> bool {
-        true
-    }
-
-    /// Whether PUT to a missing name creates the object (requirements D-NAME-16).
-    fn create_on_update(&self) -> bool {
-        false
-    }
-
-    /// Whether PUT without resourceVersion is allowed (requirements D-EP-16).
-    fn unconditional_update(&self) -> bool {
-        true
-    }
-
-    /// Whether DELETE returns the object instead of a Status.
-    fn delete_returns_object(&self) -> bool {
-        false
-    }
-
     /// Grace period in seconds: the requested period or the default of the object.
     /// None for kinds without graceful deletion.
     fn grace_period_seconds(&self, _object: &Object, _requested: Option<i64>) -> Option<i64> {
         None
     }
 
-    /// Treatment of dependents if a delete specifies no propagation policy.
-    fn default_propagation(&self) -> DefaultPropagation {
-        DefaultPropagation::Background
-    }
-
-    /// Warning for clients that delete without a propagation policy.
-    fn default_propagation_warning(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// Rule for `metadata.generation`.
-    fn generation(&self) -> Generation {
-        Generation::None
-    }
-
-    /// Metadata that a write to `status` may change.
-    /// For all kinds with this subresource, `status` writes keep the spec and main resource writes keep the
-    /// status.
-    fn status_writes(&self) -> StatusWrites {
-        StatusWrites::Metadata
-    }
-
-    /// Whether a created object keeps its status: nodes report their own status.
-    fn keeps_status_on_create(&self) -> bool {
-        false
-    }
-
-    /// Listed subresources with the kind's own body type that are not implemented.
-    fn unimplemented_subresources(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// Selectable fields in addition to `metadata.name` and `metadata.namespace`, as dotted paths.
-    /// [`Strategy::field`] reads these paths and those of [`Strategy::field_sources`].
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// Paths that [`Strategy::field`] reads in addition to the selectable fields.
-    /// The watch cache parses only these paths of a stored object.
-    fn field_sources(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// Value of one of [`Strategy::selectable_fields`]; `""` if unset.
+    /// Value of one of [`crate::Kind::selectable_fields`]; `""` if unset.
     fn field(&self, object: &Object, field: &str) -> String {
         let path: Vec<&str> = field.split('.').collect();
         object.str_at(&path).unwrap_or("").to_owned()
@@ -188,7 +140,7 @@ pub trait Strategy: Send + Sync {
     }
 
     /// Validates the changes of an update.
-    /// [`Strategy::revalidates`] decides whether [`Strategy::validate`] also runs.
+    /// [`crate::Kind::revalidation`] decides whether [`Strategy::validate`] also runs.
     fn validate_update(&self, _new: &Object, _old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         FieldErrors::new()
     }
@@ -196,12 +148,6 @@ pub trait Strategy: Send + Sync {
     /// Converts the errors of the storage version to those of this version, for a non-storage version.
     fn errors_of_version(&self, errors: FieldErrors) -> FieldErrors {
         errors
-    }
-
-    /// Whether [`Strategy::validate`] also checks updates through a subresource.
-    /// `""` is the main resource.
-    fn revalidates(&self, _subresource: &str) -> bool {
-        true
     }
 
     /// Whether a terminating object stays in the store for a reason other than `metadata.finalizers`.
@@ -219,18 +165,8 @@ pub trait Strategy: Send + Sync {
         None
     }
 
-    /// Conversion to and from the storage version, for a non-storage version ([`crate::Storage::Shared`]).
-    fn conversion(&self) -> Option<&dyn Conversion> {
-        None
-    }
-
     /// Translation between stored names and those of the preset; None if all names are equal.
     fn translation(&self, _names: &Names) -> Option<&dyn Translation> {
-        None
-    }
-
-    /// Rules of a binding-like kind ([`crate::Storage::BindingLike`]).
-    fn binding_action(&self) -> Option<&'static dyn BindingAction> {
         None
     }
 
@@ -239,20 +175,9 @@ pub trait Strategy: Send + Sync {
         None
     }
 
-    /// Warning for a kind that apid stores but does not enforce.
-    fn unenforced(&self) -> Option<&'static UnenforcedKind> {
-        None
-    }
-
     /// Warnings for the client that wrote the object.
-    fn warnings(&self, new: &Object, _old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
-        let unenforced = self.unenforced().filter(|unenforced| unenforced.applies_to(new));
-        unenforced.map(|unenforced| unenforced.warning.to_owned()).into_iter().collect()
-    }
-
-    /// Columns of the Table representation; None for Name and Created At.
-    fn table(&self) -> Option<&'static Table> {
-        None
+    fn warnings(&self, _new: &Object, _old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
+        Vec::new()
     }
 
     /// Conditions of the Table row of an object: clients can hide completed objects.

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! Such a kind returns its entry in [`Strategy::unenforced`](crate::Strategy::unenforced). Every write of
+//! Such a kind names its entry in [`Kind::unenforced`](crate::Kind::unenforced). Every write of
 //! such an object returns the warning. apid logs the number of stored objects at start-up. The release that
 //! implements a kind removes the entry of the kind.
 

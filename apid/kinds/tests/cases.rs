@@ -276,7 +276,7 @@ impl<'a> Case<'a> {
         }
         if !case["cells"].is_null() {
             self.clock.advance(Duration::from_secs(3600));
-            let table = self.resource.kind.strategy().table().unwrap_or(&kinds::table::DEFAULT);
+            let table = self.resource.kind.facts().table;
             let cells = (table.cells)(object, &self.clock);
             assert_eq!(cells.len(), table.columns.len());
             differ("cells", Value::Array(cells), &case["cells"]);
@@ -286,7 +286,7 @@ impl<'a> Case<'a> {
         for (field, value) in case["fields"].as_object().into_iter().flatten() {
             differ(field, entry.field(field).into(), value);
         }
-        for field in self.resource.kind.strategy().selectable_fields() {
+        for field in self.resource.kind.facts().selectable_fields {
             differ(
                 field,
                 entry.field(field).into(),
@@ -296,7 +296,7 @@ impl<'a> Case<'a> {
         let mut versioned = object.clone();
         versioned.set_meta("resourceVersion", "7");
         assert_eq!(entry.object(Revision(7)).unwrap(), versioned, "a round trip");
-        let warnings = self.resource.kind.strategy().warnings(object, old, &self.context(""));
+        let warnings = self.resource.warnings(object, old, &self.context(""));
         differ("warnings", warnings.into(), &strings(&case["warnings"]).into());
         differences
     }

@@ -65,25 +65,23 @@ storagemigration/v1alpha1.StorageVersionMigrationStatus
 
 /// Types of versions without rows in the specification: those of a version with the same fields.
 /// Each line has the version, the version with the same fields, and the names of the types.
-const SAME_TYPES: &[(&str, &str, &[&str])] = &[
-    (
-        "admissionregistration/v1alpha1",
-        "admissionregistration/v1beta1",
-        &[
-            "AuditAnnotation",
-            "ExpressionWarning",
-            "TypeChecking",
-            "ValidatingAdmissionPolicy",
-            "ValidatingAdmissionPolicyBinding",
-            "ValidatingAdmissionPolicyBindingList",
-            "ValidatingAdmissionPolicyBindingSpec",
-            "ValidatingAdmissionPolicyList",
-            "ValidatingAdmissionPolicySpec",
-            "ValidatingAdmissionPolicyStatus",
-            "Validation",
-        ],
-    ),
-];
+const SAME_TYPES: &[(&str, &str, &[&str])] = &[(
+    "admissionregistration/v1alpha1",
+    "admissionregistration/v1beta1",
+    &[
+        "AuditAnnotation",
+        "ExpressionWarning",
+        "TypeChecking",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ValidatingAdmissionPolicyBindingList",
+        "ValidatingAdmissionPolicyBindingSpec",
+        "ValidatingAdmissionPolicyList",
+        "ValidatingAdmissionPolicySpec",
+        "ValidatingAdmissionPolicyStatus",
+        "Validation",
+    ],
+)];
 
 /// Required fields that the specification does not mark: it marks only fields of the embedding types.
 const REQUIRED: &[(&str, &str)] = &[("core/v1.EphemeralContainerCommon", "name")];
@@ -125,7 +123,8 @@ fn generate(csv: &str) -> String {
     }
     for (version, same, names) in SAME_TYPES {
         for name in *names {
-            let fields = blocks[&format!("{same}.{name}")].lines().map(|line| own_types(line, version, same, &blocks));
+            let fields =
+                blocks[&format!("{same}.{name}")].lines().map(|line| own_types(line, version, same, &blocks));
             let fields: String = fields.collect();
             assert!(blocks.insert(format!("{version}.{name}"), fields).is_none(), "{version}.{name}");
         }

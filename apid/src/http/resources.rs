@@ -405,7 +405,7 @@ async fn handle_other_subresource(
     let kind =
         subresource.and_then(|subresource| registry.body(served, subresource, &call.server_state.names));
     let carried_out = |kind: &&Arc<Resource>| {
-        kind.kind.storage() == Storage::Eviction || kind.kind.strategy().binding_action().is_some()
+        kind.kind.storage() == Storage::Eviction || kind.kind.facts().binding_action.is_some()
     };
     if let Some(kind) = kind.filter(carried_out) {
         return handle_binding_like(context, call, kind, body).await;

@@ -28,7 +28,7 @@ pub async fn create_binding_like(
     options: &WriteOptions,
 ) -> Result<(Status, Vec<String>), Status> {
     let resource = &call.collection.resource;
-    let Some(rules) = kind.kind.strategy().binding_action() else {
+    let Some(rules) = kind.kind.facts().binding_action else {
         return Err(Status::not_implemented(&resource.group_resource, call.subresource));
     };
     let version = kind.kind.version();

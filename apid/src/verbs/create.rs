@@ -99,7 +99,7 @@ pub(super) async fn insert(
             if let Some(version) = sent_version {
                 new.set_meta("resourceVersion", version);
             }
-            warnings.extend(resource.kind.strategy().warnings(&new, None, &ctx));
+            warnings.extend(resource.warnings(&new, None, &ctx));
             return Ok(WriteResult { created: true, object: ResponseObject::tree(new), warnings });
         }
         if sent_version.is_some() {
@@ -109,7 +109,7 @@ pub(super) async fn insert(
         let encoded = call.encode(&new).await?;
         match call.commit(&key, Op::Create(encoded), reservation).await {
             Ok(committed) => {
-                warnings.extend(resource.kind.strategy().warnings(&new, None, &ctx));
+                warnings.extend(resource.warnings(&new, None, &ctx));
                 call.notes.set_reference(&new);
                 let object = ResponseObject::committed(call.collection, &key, new, committed.revision).await;
                 return Ok(WriteResult { created: true, object, warnings });

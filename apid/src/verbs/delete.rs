@@ -62,7 +62,7 @@ pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<DeleteRe
 
 /// Adds the kind's warning when the client did not specify a propagation policy.
 pub(super) fn warn_default_propagation(call: &Call<'_>, options: &DeleteOptions) {
-    let warning = call.collection.resource.kind.strategy().default_propagation_warning();
+    let warning = call.collection.resource.kind.facts().default_propagation_warning;
     if let Some(warning) = warning.filter(|_| !options.has_propagation()) {
         call.notes.warn(warning);
     }
@@ -106,15 +106,15 @@ pub(super) async fn plan_deletion(
     item: &Arc<Item>,
     options: &DeleteOptions,
 ) -> Result<PlannedDeletion, DeleteError> {
-    let strategy = call.collection.resource.kind.strategy();
+    let kind = &call.collection.resource.kind;
     let old = tree(item, item.revision()).map_err(|status| DeleteError::Unreadable(Box::new(status)))?;
     check(call, &options.preconditions, &old)?;
     let admission =
         call.admission(Operation::Delete, options.dry_run, options.to_value(&call.server_state.names));
     admission.mutate(None, Some(&old)).await?;
     admission.validate(None, Some(&old)).await?;
-    let found = with_deletion_finalizer(&old, strategy.deletion_finalizer(&call.server_state.names));
-    let step = step(&found, options, strategy, call.server_state.clock.now());
+    let found = with_deletion_finalizer(&old, kind.strategy().deletion_finalizer(&call.server_state.names));
+    let step = step(&found, options, kind, call.server_state.clock.now());
     Ok(PlannedDeletion { uid: old.uid().to_owned(), step })
 }
 
@@ -190,7 +190,7 @@ fn failed(call: &Call<'_>, error: Error) -> DeleteError {
 
 /// Builds the response for a removed object: its last state, or a Status, depending on the kind.
 fn gone(call: &Call<'_>, uid: &str, object: ResponseObject) -> DeleteResult {
-    if call.collection.resource.kind.strategy().delete_returns_object() {
+    if call.collection.resource.kind.facts().delete_returns_object {
         return DeleteResult::Object(object);
     }
     done(call, uid)

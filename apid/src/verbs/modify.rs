@@ -81,7 +81,6 @@ impl Call<'_> {
         wanted: impl Fn(&Object) -> Result<ProposedObject, Status>,
     ) -> Result<ModifyResult, Status> {
         let resource = &self.collection.resource;
-        let strategy = resource.kind.strategy();
         let ctx = self.context();
         let key = self.key();
         let kind = if self.by.attributes().verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
@@ -93,7 +92,7 @@ impl Call<'_> {
             let old = &current.object;
             let ProposedObject { object: mut new, mut warnings, applied } = wanted(old)?;
             match sent_revision(&new)? {
-                None if !strategy.unconditional_update() => return Err(self.version_required()),
+                None if !resource.kind.facts().unconditional_update => return Err(self.version_required()),
                 Some(revision) if revision != current.revision => {
                     return Err(Status::stale(&resource.group_resource, self.name));
                 }
@@ -120,13 +119,13 @@ impl Call<'_> {
             admission.validate(Some(&new), Some(old)).await?;
             managers::keep_times(old, &mut new);
 
-            let removed = is_deletion_complete(&new, strategy);
+            let removed = is_deletion_complete(&new, &resource.kind);
             let encoded = self.encode(&new).await?;
             // INVARIANT (no-op writes).
             let same = encoded == current.stored && !removed;
             if options.dry_run || same {
                 warnings.extend(tolerated);
-                warnings.extend(strategy.warnings(&new, Some(old), &ctx));
+                warnings.extend(resource.warnings(&new, Some(old), &ctx));
                 return Ok(ModifyResult::Done(WriteResult {
                     created: false,
                     object: ResponseObject::tree(new),
@@ -138,7 +137,7 @@ impl Call<'_> {
             match self.commit(&key, op, reservation).await {
                 Ok(committed) => {
                     warnings.extend(tolerated);
-                    warnings.extend(strategy.warnings(&new, Some(old), &ctx));
+                    warnings.extend(resource.warnings(&new, Some(old), &ctx));
                     let object = if removed {
                         new.set_meta("resourceVersion", committed.revision.to_string());
                         ResponseObject::tree(new)

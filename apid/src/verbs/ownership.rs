@@ -191,7 +191,7 @@ fn ignored(kind: &KindRef, subresource: &str) -> &'static Set {
     static SPEC: LazyLock<Set> = LazyLock::new(|| paths(&[&["spec"]]));
     static SPEC_AND_LABELS: LazyLock<Set> = LazyLock::new(|| paths(&[&["spec"], &["metadata", "labels"]]));
     static SPEC_AND_METADATA: LazyLock<Set> = LazyLock::new(|| paths(&[&["spec"], &["metadata"]]));
-    match (subresource, kind.strategy().status_writes()) {
+    match (subresource, kind.facts().status_writes) {
         ("", _) if kind.has_status() => &STATUS,
         ("status", StatusWrites::Metadata) => &SPEC,
         ("status", StatusWrites::MetadataWithoutLabels) => &SPEC_AND_LABELS,

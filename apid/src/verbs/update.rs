@@ -42,7 +42,7 @@ pub async fn update(
             ModifyResult::Done(written) => return Ok(written),
             ModifyResult::Missing => {}
         }
-        if !resource.kind.strategy().create_on_update() || !call.subresource.is_empty() {
+        if !resource.kind.facts().create_on_update || !call.subresource.is_empty() {
             break;
         }
         if !object.uid().is_empty() {

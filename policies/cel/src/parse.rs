@@ -91,7 +91,8 @@ impl Reader {
                 let mut fields = Vec::with_capacity(message.entries.len());
                 for entry in message.entries {
                     if let EntryExpr::StructField(field) = entry.expr {
-                        let (name, value, is_optional) = (field.field, self.expr(field.value)?, field.optional);
+                        let (name, value, is_optional) =
+                            (field.field, self.expr(field.value)?, field.optional);
                         fields.push(StructField { name, value, is_optional });
                     }
                 }

@@ -126,12 +126,24 @@ enum Stored<'s> {
 impl<'s> Compiler<'s> {
     /// A compiler of stored expressions. `has_variables` is whether the policy declares variables.
     pub fn of_stored(types: ObjectTypes, has_variables: bool) -> Self {
-        Compiler { types, has_variables, variables: HashMap::new(), stored: Stored::All, has_mutation_types: false }
+        Compiler {
+            types,
+            has_variables,
+            variables: HashMap::new(),
+            stored: Stored::All,
+            has_mutation_types: false,
+        }
     }
 
     /// A compiler of new expressions, and of the expressions `stored` of the stored object.
     pub fn of_new(types: ObjectTypes, has_variables: bool, stored: BTreeSet<&'s str>) -> Self {
-        Compiler { types, has_variables, variables: HashMap::new(), stored: Stored::Only(stored), has_mutation_types: false }
+        Compiler {
+            types,
+            has_variables,
+            variables: HashMap::new(),
+            stored: Stored::Only(stored),
+            has_mutation_types: false,
+        }
     }
 
     /// Declares the messages of mutations.

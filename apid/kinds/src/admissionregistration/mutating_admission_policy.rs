@@ -13,7 +13,7 @@ use crate::defaults::{fill, part};
 use crate::table::cell::{PathReader, UNSET};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "admissionregistration",
@@ -21,14 +21,16 @@ pub(super) const KIND: Kind = Kind {
     kind: "MutatingAdmissionPolicy",
     resource: "mutatingadmissionpolicies",
     singular: "mutatingadmissionpolicy",
-    short_names: &[],
     categories: &["api-extensions"],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "admissionregistration/v1alpha1.MutatingAdmissionPolicy",
+    metadata_checks: MetadataChecks::Changes,
+    restricts_finalizers: false,
+    generation: Generation::Counted(&[]),
+    unconditional_update: false,
+    revalidation: Revalidation::Never,
+    table: &TABLE,
     strategy: &MutatingAdmissionPolicy,
+    ..Kind::CLUSTER_SCOPED
 };
 
 /// Field and patch type of each form of a mutation, with the purpose of its expression.
@@ -51,32 +53,8 @@ impl Strategy for MutatingAdmissionPolicy {
         validate(object, None)
     }
 
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
-    }
-
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         validate(new, Some(old))
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn restricts_finalizers(&self) -> bool {
-        false
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -9,7 +9,7 @@ use super::validating_admission_policy_binding::{TABLE, parameters};
 use crate::defaults::{fill, part};
 use crate::format;
 use crate::validation::{Field, text};
-use crate::{Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Context, Generation, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
     group: "admissionregistration",
@@ -17,14 +17,15 @@ pub(super) const KIND: Kind = Kind {
     kind: "MutatingAdmissionPolicyBinding",
     resource: "mutatingadmissionpolicybindings",
     singular: "mutatingadmissionpolicybinding",
-    short_names: &[],
     categories: &["api-extensions"],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "admissionregistration/v1alpha1.MutatingAdmissionPolicyBinding",
+    metadata_checks: MetadataChecks::Changes,
+    restricts_finalizers: false,
+    generation: Generation::Counted(&[]),
+    unconditional_update: false,
+    table: &TABLE,
     strategy: &MutatingAdmissionPolicyBinding,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct MutatingAdmissionPolicyBinding;
@@ -48,25 +49,5 @@ impl Strategy for MutatingAdmissionPolicyBinding {
         match_rules::resources(&resources, &mut errors);
         match_rules::mutating_operations(&resources, &mut errors);
         errors
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn restricts_finalizers(&self) -> bool {
-        false
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }

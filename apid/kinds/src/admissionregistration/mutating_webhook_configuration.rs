@@ -6,22 +6,23 @@ use serde_json::Value;
 
 use super::webhooks;
 use crate::defaults::fill;
-use crate::{Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Context, Generation, Kind, MetadataChecks, Revalidation, Strategy};
 
 pub(super) const KIND: Kind = Kind {
     group: "admissionregistration",
-    versions: &["v1"],
     kind: "MutatingWebhookConfiguration",
     resource: "mutatingwebhookconfigurations",
     singular: "mutatingwebhookconfiguration",
-    short_names: &[],
     categories: &["api-extensions"],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "admissionregistration/v1.MutatingWebhookConfiguration",
+    metadata_checks: MetadataChecks::Changes,
+    restricts_finalizers: false,
+    generation: Generation::Counted(&[]),
+    unconditional_update: false,
+    revalidation: Revalidation::Never,
+    table: &webhooks::TABLE,
     strategy: &MutatingWebhookConfiguration,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct MutatingWebhookConfiguration;
@@ -39,31 +40,7 @@ impl Strategy for MutatingWebhookConfiguration {
         webhooks::validate(object, None)
     }
 
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
-    }
-
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         webhooks::validate(new, Some(old))
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn restricts_finalizers(&self) -> bool {
-        false
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&webhooks::TABLE)
     }
 }

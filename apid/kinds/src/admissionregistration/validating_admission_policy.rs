@@ -7,54 +7,51 @@ use serde_json::json;
 
 use super::{match_rules, policy_rules};
 use crate::defaults::{fill, part};
-use crate::same_fields::{Deprecation, SameFields, same_fields};
+use crate::same_fields::{Deprecation, same_fields};
 use crate::table::cell::{PathReader, UNSET};
 use crate::table::{AGE, NAME, age};
 use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy,
-    Subresource, Table,
+    Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
+    Table,
 };
 
 pub(super) const KIND: Kind = Kind {
     group: "admissionregistration",
-    versions: &["v1"],
     kind: "ValidatingAdmissionPolicy",
     resource: "validatingadmissionpolicies",
     singular: "validatingadmissionpolicy",
-    short_names: &[],
     categories: &["api-extensions"],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("ValidatingAdmissionPolicy")],
     schema: "admissionregistration/v1.ValidatingAdmissionPolicy",
+    metadata_checks: MetadataChecks::Changes,
+    restricts_finalizers: false,
+    generation: Generation::Counted(&[]),
+    unconditional_update: false,
+    revalidation: Revalidation::Never,
+    status_writes: StatusWrites::StatusOnly,
+    table: &TABLE,
     strategy: &ValidatingAdmissionPolicy,
+    ..Kind::CLUSTER_SCOPED
 };
 
 /// The beta version.
 pub(super) const V1BETA1: Kind =
     same_fields(KIND, &["v1beta1"], "admissionregistration/v1beta1.ValidatingAdmissionPolicy", &BETA);
 
+const BETA: Deprecation = Deprecation {
+    group: "admissionregistration",
+    version_kind: "v1beta1 ValidatingAdmissionPolicy",
+    releases: "v1.31+, unavailable in v1.34+",
+};
+
 /// The alpha version.
 pub(super) const V1ALPHA1: Kind =
     same_fields(KIND, &["v1alpha1"], "admissionregistration/v1alpha1.ValidatingAdmissionPolicy", &ALPHA);
 
-static BETA: SameFields = SameFields {
-    stored: &ValidatingAdmissionPolicy,
-    deprecation: Some(Deprecation {
-        group: "admissionregistration",
-        version_kind: "v1beta1 ValidatingAdmissionPolicy",
-        releases: "v1.31+, unavailable in v1.34+",
-    }),
-};
-
-static ALPHA: SameFields = SameFields {
-    stored: &ValidatingAdmissionPolicy,
-    deprecation: Some(Deprecation {
-        group: "admissionregistration",
-        version_kind: "v1alpha1 ValidatingAdmissionPolicy",
-        releases: "v1.29+",
-    }),
+const ALPHA: Deprecation = Deprecation {
+    group: "admissionregistration",
+    version_kind: "v1alpha1 ValidatingAdmissionPolicy",
+    releases: "v1.29+",
 };
 
 struct ValidatingAdmissionPolicy;
@@ -71,39 +68,11 @@ impl Strategy for ValidatingAdmissionPolicy {
         policy_rules::validate(object, None)
     }
 
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
-    }
-
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         match ctx.subresource {
             "status" => policy_rules::validate_status(new),
             _ => policy_rules::validate(new, Some(old)),
         }
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn restricts_finalizers(&self) -> bool {
-        false
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn status_writes(&self) -> StatusWrites {
-        StatusWrites::StatusOnly
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

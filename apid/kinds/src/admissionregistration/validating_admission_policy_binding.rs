@@ -10,52 +10,50 @@ use serde_json::json;
 use super::match_rules;
 use crate::defaults::part;
 use crate::format;
-use crate::same_fields::{Deprecation, SameFields, same_fields};
+use crate::same_fields::{Deprecation, same_fields};
 use crate::table::cell::{PathReader, UNSET, selector};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "admissionregistration",
-    versions: &["v1"],
     kind: "ValidatingAdmissionPolicyBinding",
     resource: "validatingadmissionpolicybindings",
     singular: "validatingadmissionpolicybinding",
-    short_names: &[],
     categories: &["api-extensions"],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "admissionregistration/v1.ValidatingAdmissionPolicyBinding",
+    metadata_checks: MetadataChecks::Changes,
+    restricts_finalizers: false,
+    generation: Generation::Counted(&[]),
+    unconditional_update: false,
+    table: &TABLE,
     strategy: &ValidatingAdmissionPolicyBinding,
+    ..Kind::CLUSTER_SCOPED
 };
 
 /// The beta version.
 pub(super) const V1BETA1: Kind =
     same_fields(KIND, &["v1beta1"], "admissionregistration/v1beta1.ValidatingAdmissionPolicyBinding", &BETA);
 
-/// The alpha version.
-pub(super) const V1ALPHA1: Kind =
-    same_fields(KIND, &["v1alpha1"], "admissionregistration/v1alpha1.ValidatingAdmissionPolicyBinding", &ALPHA);
-
-static BETA: SameFields = SameFields {
-    stored: &ValidatingAdmissionPolicyBinding,
-    deprecation: Some(Deprecation {
-        group: "admissionregistration",
-        version_kind: "v1beta1 ValidatingAdmissionPolicyBinding",
-        releases: "v1.31+, unavailable in v1.34+",
-    }),
+const BETA: Deprecation = Deprecation {
+    group: "admissionregistration",
+    version_kind: "v1beta1 ValidatingAdmissionPolicyBinding",
+    releases: "v1.31+, unavailable in v1.34+",
 };
 
-static ALPHA: SameFields = SameFields {
-    stored: &ValidatingAdmissionPolicyBinding,
-    deprecation: Some(Deprecation {
-        group: "admissionregistration",
-        version_kind: "v1alpha1 ValidatingAdmissionPolicyBinding",
-        releases: "v1.29+",
-    }),
+/// The alpha version.
+pub(super) const V1ALPHA1: Kind = same_fields(
+    KIND,
+    &["v1alpha1"],
+    "admissionregistration/v1alpha1.ValidatingAdmissionPolicyBinding",
+    &ALPHA,
+);
+
+const ALPHA: Deprecation = Deprecation {
+    group: "admissionregistration",
+    version_kind: "v1alpha1 ValidatingAdmissionPolicyBinding",
+    releases: "v1.29+",
 };
 
 struct ValidatingAdmissionPolicyBinding;
@@ -75,26 +73,6 @@ impl Strategy for ValidatingAdmissionPolicyBinding {
         match_rules::resources(&spec.child("matchResources"), &mut errors);
         actions(&spec.child("validationActions"), &mut errors);
         errors
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn restricts_finalizers(&self) -> bool {
-        false
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

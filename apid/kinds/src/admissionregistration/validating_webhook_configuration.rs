@@ -4,22 +4,23 @@ use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 
 use super::webhooks;
-use crate::{Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Context, Generation, Kind, MetadataChecks, Revalidation, Strategy};
 
 pub(super) const KIND: Kind = Kind {
     group: "admissionregistration",
-    versions: &["v1"],
     kind: "ValidatingWebhookConfiguration",
     resource: "validatingwebhookconfigurations",
     singular: "validatingwebhookconfiguration",
-    short_names: &[],
     categories: &["api-extensions"],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "admissionregistration/v1.ValidatingWebhookConfiguration",
+    metadata_checks: MetadataChecks::Changes,
+    restricts_finalizers: false,
+    generation: Generation::Counted(&[]),
+    unconditional_update: false,
+    revalidation: Revalidation::Never,
+    table: &webhooks::TABLE,
     strategy: &ValidatingWebhookConfiguration,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct ValidatingWebhookConfiguration;
@@ -33,31 +34,7 @@ impl Strategy for ValidatingWebhookConfiguration {
         webhooks::validate(object, None)
     }
 
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
-    }
-
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         webhooks::validate(new, Some(old))
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn restricts_finalizers(&self) -> bool {
-        false
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&webhooks::TABLE)
     }
 }

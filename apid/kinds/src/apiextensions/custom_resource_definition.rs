@@ -11,47 +11,33 @@ use apimachinery::object::Object;
 use extensions::definition::{self, CompiledChecks, Environment, keywords};
 
 use crate::{
-    Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Translation,
-    metadata,
+    Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Translation, metadata,
 };
 
 const STATUS: &str = "status";
 
 pub(super) const KIND: Kind = Kind {
     group: "apiextensions",
-    versions: &["v1"],
     kind: "CustomResourceDefinition",
     resource: "customresourcedefinitions",
     singular: "customresourcedefinition",
     short_names: &["crd", "crds"],
     categories: &["api-extensions"],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("CustomResourceDefinition")],
     schema: "apiextensions/v1.CustomResourceDefinition",
+    metadata_checks: MetadataChecks::Changes,
+    restricts_finalizers: false,
+    generation: Generation::Counted(&[]),
+    unconditional_update: false,
+    // The rules for updates tolerate violations of old definitions and include all rules.
+    revalidation: Revalidation::Never,
     strategy: &CustomResourceDefinition,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct CustomResourceDefinition;
 
 impl Strategy for CustomResourceDefinition {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn restricts_finalizers(&self) -> bool {
-        false
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         definition::set_defaults(object);
     }
@@ -84,11 +70,6 @@ impl Strategy for CustomResourceDefinition {
             STATUS => Vec::new(),
             _ => definition::warnings(new, old, &checks(ctx)),
         }
-    }
-
-    /// The rules for updates tolerate violations of old definitions and include all rules.
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
     }
 
     fn translation(&self, names: &Names) -> Option<&dyn Translation> {

@@ -13,33 +13,33 @@ use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
 use crate::{
-    Column, Context, Kind, MetadataChecks, NameRule, STANDARD_VERBS, StatusWrites, Storage, Strategy,
-    Subresource, Table, UnenforcedKind, unenforced,
+    Column, Context, Kind, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy, Subresource,
+    Table, unenforced,
 };
 
 pub(super) const KIND: Kind = Kind {
     group: "apiregistration",
-    versions: &["v1"],
     kind: "APIService",
     resource: "apiservices",
     singular: "apiservice",
-    short_names: &[],
     categories: &["api-extensions"],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("APIService")],
     schema: "apiregistration/v1.APIService",
+    name_rule: NameRule::PathSegment,
+    metadata_checks: MetadataChecks::Changes,
+    restricts_finalizers: false,
+    unconditional_update: false,
+    revalidation: Revalidation::MainResource,
+    status_writes: StatusWrites::StatusOnly,
+    unenforced: Some(&unenforced::AGGREGATION),
+    table: &TABLE,
     strategy: &ApiService,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct ApiService;
 
 impl Strategy for ApiService {
-    fn name_rule(&self) -> NameRule {
-        NameRule::PathSegment
-    }
-
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         if let Some(service) = part(object, "spec.service") {
             fill(service, "port", 443);
@@ -65,10 +65,6 @@ impl Strategy for ApiService {
         validate(object)
     }
 
-    fn revalidates(&self, subresource: &str) -> bool {
-        subresource.is_empty()
-    }
-
     fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         if ctx.subresource == "status" {
@@ -81,30 +77,6 @@ impl Strategy for ApiService {
             }
         }
         errors
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn restricts_finalizers(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn unenforced(&self) -> Option<&'static UnenforcedKind> {
-        Some(&unenforced::AGGREGATION)
-    }
-
-    fn status_writes(&self) -> StatusWrites {
-        StatusWrites::StatusOnly
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

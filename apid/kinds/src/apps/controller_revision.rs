@@ -8,22 +8,18 @@ use serde_json::json;
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, number};
-use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "apps",
-    versions: &["v1"],
     kind: "ControllerRevision",
     resource: "controllerrevisions",
     singular: "controllerrevision",
-    short_names: &[],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "apps/v1.ControllerRevision",
+    metadata_checks: MetadataChecks::Changes,
+    table: &TABLE,
     strategy: &ControllerRevision,
+    ..Kind::NAMESPACED
 };
 
 struct ControllerRevision;
@@ -46,14 +42,6 @@ impl Strategy for ControllerRevision {
             errors.push(data.invalid("field is immutable"));
         }
         errors
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -14,24 +14,23 @@ use crate::table::cell::{self, PathReader, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, internal, number};
-use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
-};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "apps",
-    versions: &["v1"],
     kind: "DaemonSet",
     resource: "daemonsets",
     singular: "daemonset",
     short_names: &["ds"],
     categories: &["all"],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("DaemonSet")],
     schema: "apps/v1.DaemonSet",
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&[]),
+    revalidation: Revalidation::Never,
+    table: &TABLE,
     strategy: &DaemonSet,
+    ..Kind::NAMESPACED
 };
 
 struct DaemonSet;
@@ -89,24 +88,8 @@ impl Strategy for DaemonSet {
         spec(object, ctx.names)
     }
 
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
-    }
-
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         validation::workload_update(new, old, ctx, spec, status)
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

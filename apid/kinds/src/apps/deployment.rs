@@ -14,24 +14,26 @@ use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template, replicas
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, number};
 use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy,
-    Subresource, Table,
+    Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
+    Table,
 };
 
 pub(super) const KIND: Kind = Kind {
     group: "apps",
-    versions: &["v1"],
     kind: "Deployment",
     resource: "deployments",
     singular: "deployment",
     short_names: &["deploy"],
     categories: &["all"],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::scale(), Subresource::status("Deployment")],
     schema: "apps/v1.Deployment",
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&["annotations"]),
+    revalidation: Revalidation::Never,
+    status_writes: StatusWrites::MetadataWithoutLabels,
+    table: &TABLE,
     strategy: &Deployment,
+    ..Kind::NAMESPACED
 };
 
 struct Deployment;
@@ -43,10 +45,6 @@ impl Strategy for Deployment {
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         spec(object, ctx.names)
-    }
-
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
     }
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
@@ -74,22 +72,6 @@ impl Strategy for Deployment {
             }
         }
         pods::defaults::template(object, "spec.template");
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&["annotations"])
-    }
-
-    fn status_writes(&self) -> StatusWrites {
-        StatusWrites::MetadataWithoutLabels
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

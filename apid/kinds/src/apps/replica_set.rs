@@ -10,24 +10,24 @@ use crate::pods::validation::{self, WorkloadTerms, replicated_status};
 use crate::table::cell::{PathReader, selector};
 use crate::table::workload::{REPLICATED, replicated};
 use crate::validation::{Field, number};
-use crate::{
-    Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
-};
+use crate::{Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "apps",
-    versions: &["v1"],
     kind: "ReplicaSet",
     resource: "replicasets",
     singular: "replicaset",
     short_names: &["rs"],
     categories: &["all"],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::scale(), Subresource::status("ReplicaSet")],
     schema: "apps/v1.ReplicaSet",
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&[]),
+    revalidation: Revalidation::Never,
+    selectable_fields: &["status.replicas"],
+    table: &TABLE,
     strategy: &ReplicaSet,
+    ..Kind::NAMESPACED
 };
 
 struct ReplicaSet;
@@ -54,32 +54,12 @@ impl Strategy for ReplicaSet {
         spec(object, ctx.names)
     }
 
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
-    }
-
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         validation::workload_update(new, old, ctx, spec, replicated_status)
     }
 
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["status.replicas"]
-    }
-
     fn field(&self, object: &Object, _field: &str) -> String {
         object.integer("status.replicas").to_string()
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -13,24 +13,25 @@ use crate::table::workload::{CONTAINERS, IMAGES, containers, replicas};
 use crate::table::{AGE, NAME, age};
 use crate::validation::Field;
 use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, NameRule, STANDARD_VERBS, Storage, Strategy,
-    Subresource, Table,
+    Column, Context, Generation, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
     group: "apps",
-    versions: &["v1"],
     kind: "StatefulSet",
     resource: "statefulsets",
     singular: "statefulset",
     short_names: &["sts"],
     categories: &["all"],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::scale(), Subresource::status("StatefulSet")],
     schema: "apps/v1.StatefulSet",
+    name_rule: NameRule::Label,
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&[]),
+    revalidation: Revalidation::Never,
+    table: &TABLE,
     strategy: &StatefulSet,
+    ..Kind::NAMESPACED
 };
 
 struct StatefulSet;
@@ -87,10 +88,6 @@ impl Strategy for StatefulSet {
         pods::defaults::template(object, "spec.template");
     }
 
-    fn name_rule(&self) -> NameRule {
-        NameRule::Label
-    }
-
     fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
         remove_disabled(object);
     }
@@ -105,28 +102,12 @@ impl Strategy for StatefulSet {
         rules::validate(object)
     }
 
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
-    }
-
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         if ctx.subresource == "status" {
             rules::validate_status(new)
         } else {
             rules::validate_update(new, old)
         }
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -15,18 +15,14 @@ const MAX_SECONDS: i64 = 1 << 32;
 
 pub(crate) const KIND: Kind = Kind {
     group: "authentication",
-    versions: &["v1"],
     kind: "TokenRequest",
     resource: "tokenrequests",
     singular: "tokenrequest",
-    short_names: &[],
-    categories: &[],
-    namespaced: true,
     storage: Storage::Review,
     verbs: REVIEW_VERBS,
-    subresources: &[],
     schema: "authentication/v1.TokenRequest",
     strategy: &TokenRequest,
+    ..Kind::NAMESPACED
 };
 
 struct TokenRequest;

@@ -1,6 +1,5 @@
 //! API group `authorization`: access reviews.
 
-use crate::strategy::DefaultStrategy;
 use crate::{Kind, REVIEW_VERBS, Storage};
 
 /// Kinds of the group, in discovery order. apid evaluates each object and stores none.
@@ -36,18 +35,5 @@ pub(crate) const KINDS: &[Kind] = &[
     },
 ];
 
-const REVIEW: Kind = Kind {
-    group: "authorization",
-    versions: &["v1"],
-    kind: "",
-    resource: "",
-    singular: "",
-    short_names: &[],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Review,
-    verbs: REVIEW_VERBS,
-    subresources: &[],
-    schema: "",
-    strategy: &DefaultStrategy,
-};
+const REVIEW: Kind =
+    Kind { group: "authorization", storage: Storage::Review, verbs: REVIEW_VERBS, ..Kind::CLUSTER_SCOPED };

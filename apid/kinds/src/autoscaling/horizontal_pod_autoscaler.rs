@@ -9,7 +9,7 @@ use super::horizontal_pod_autoscaler_rules as rules;
 use crate::defaults::part;
 use crate::table::cell::{PathReader, UNKNOWN, UNSET, or_none, truncated};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "autoscaling",
@@ -19,21 +19,18 @@ pub(super) const KIND: Kind = Kind {
     singular: "horizontalpodautoscaler",
     short_names: &["hpa"],
     categories: &["all"],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("HorizontalPodAutoscaler")],
     schema: "autoscaling/v2.HorizontalPodAutoscaler",
+    metadata_checks: MetadataChecks::Changes,
+    revalidation: Revalidation::MainResource,
+    table: &TABLE,
     strategy: &HorizontalPodAutoscaler,
+    ..Kind::NAMESPACED
 };
 
 struct HorizontalPodAutoscaler;
 
 impl Strategy for HorizontalPodAutoscaler {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         let Some(Value::Object(spec)) = object.get_mut("spec") else { return };
         spec.entry("minReplicas").or_insert_with(|| 1.into());
@@ -65,16 +62,8 @@ impl Strategy for HorizontalPodAutoscaler {
         rules::validate(object, ctx.names)
     }
 
-    fn revalidates(&self, subresource: &str) -> bool {
-        subresource.is_empty()
-    }
-
     fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
         if ctx.subresource == "status" { rules::validate_status(new) } else { FieldErrors::new() }
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

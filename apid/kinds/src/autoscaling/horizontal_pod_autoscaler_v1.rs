@@ -15,22 +15,21 @@ use serde_json::{Value, json};
 use super::horizontal_pod_autoscaler::TABLE;
 use crate::conversion::ordered;
 use crate::table::cell::PathReader;
-use crate::{Conversion, Kind, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+use crate::{Conversion, Kind, Storage, Subresource};
 
 pub(super) const KIND: Kind = Kind {
     group: "autoscaling",
-    versions: &["v1"],
     kind: "HorizontalPodAutoscaler",
     resource: "horizontalpodautoscalers",
     singular: "horizontalpodautoscaler",
     short_names: &["hpa"],
     categories: &["all"],
-    namespaced: true,
     storage: Storage::Shared("autoscaling"),
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("HorizontalPodAutoscaler")],
     schema: "autoscaling/v1.HorizontalPodAutoscaler",
-    strategy: &HorizontalPodAutoscaler,
+    conversion: Some(&HorizontalPodAutoscaler),
+    table: &TABLE,
+    ..Kind::NAMESPACED
 };
 
 /// Metric sources of both versions.
@@ -118,16 +117,6 @@ const CONDITION: &str = "autoscaling/v2.HorizontalPodAutoscalerCondition";
 const BEHAVIOR_TYPE: &str = "autoscaling/v2.HorizontalPodAutoscalerBehavior";
 
 struct HorizontalPodAutoscaler;
-
-impl Strategy for HorizontalPodAutoscaler {
-    fn conversion(&self) -> Option<&'static dyn Conversion> {
-        Some(&HorizontalPodAutoscaler)
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
-    }
-}
 
 impl Conversion for HorizontalPodAutoscaler {
     fn to_stored(&self, object: &mut Object, names: &Names) {

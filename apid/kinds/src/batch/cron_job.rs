@@ -13,24 +13,23 @@ use crate::table::cell::{NONE, PathReader, UNSET, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
 use crate::table::{AGE, NAME, since};
 use crate::validation::{Field, number, text};
-use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
-};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "batch",
-    versions: &["v1"],
     kind: "CronJob",
     resource: "cronjobs",
     singular: "cronjob",
     short_names: &["cj"],
     categories: &["all"],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("CronJob")],
     schema: "batch/v1.CronJob",
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&[]),
+    revalidation: Revalidation::Never,
+    table: &TABLE,
     strategy: &CronJob,
+    ..Kind::NAMESPACED
 };
 
 struct CronJob;
@@ -61,24 +60,8 @@ impl Strategy for CronJob {
         errors
     }
 
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
-    }
-
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         if ctx.subresource == "status" { FieldErrors::new() } else { spec(new, Some(old), ctx.names) }
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -12,24 +12,32 @@ use crate::table::cell::{PathReader, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, of_template};
 use crate::table::{AGE, NAME, between, since};
 use crate::{
-    Column, Context, DefaultPropagation, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy,
+    Column, Context, DefaultPropagation, Generation, Kind, MetadataChecks, Revalidation, Strategy,
     Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
     group: "batch",
-    versions: &["v1"],
     kind: "Job",
     resource: "jobs",
     singular: "job",
-    short_names: &[],
     categories: &["all"],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("Job")],
     schema: "batch/v1.Job",
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&[]),
+    revalidation: Revalidation::Never,
+    // Orphans the pods, because users read the output of a job from them.
+    default_propagation: DefaultPropagation::Orphan,
+    default_propagation_warning: Some(
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
+             them or set propagationPolicy=Orphan to suppress this warning",
+    ),
+    selectable_fields: &["status.successful"],
+    field_sources: &["status.succeeded"],
+    table: &TABLE,
     strategy: &Job,
+    ..Kind::NAMESPACED
 };
 
 struct Job;
@@ -79,10 +87,6 @@ impl Strategy for Job {
         job_rules::validate(object, ctx.names)
     }
 
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
-    }
-
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         match ctx.subresource {
             "status" => job_rules::validate_status(new, old),
@@ -90,41 +94,9 @@ impl Strategy for Job {
         }
     }
 
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    /// Orphans the pods, because users read the output of a job from them.
-    fn default_propagation(&self) -> DefaultPropagation {
-        DefaultPropagation::Orphan
-    }
-
-    fn default_propagation_warning(&self) -> Option<&'static str> {
-        Some(
-            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
-             them or set propagationPolicy=Orphan to suppress this warning",
-        )
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["status.successful"]
-    }
-
-    fn field_sources(&self) -> &'static [&'static str] {
-        &["status.succeeded"]
-    }
-
     /// Number of succeeded pods.
     fn field(&self, object: &Object, _field: &str) -> String {
         object.integer("status.succeeded").to_string()
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -10,8 +10,8 @@ use super::certificate_signing_request_rules as rules;
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age, short_duration};
 use crate::{
-    Column, Context, Kind, MetadataChecks, NameRule, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
-    status,
+    Column, Context, Kind, MetadataChecks, NameRule, Revalidation, STANDARD_VERBS, Storage, Strategy,
+    Subresource, Table, status,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -30,24 +30,18 @@ pub(super) const KIND: Kind = Kind {
         Subresource::status("CertificateSigningRequest"),
     ],
     schema: "certificates/v1.CertificateSigningRequest",
+    name_rule: NameRule::PathSegment,
+    metadata_checks: MetadataChecks::Changes,
+    revalidation: Revalidation::Never,
+    selectable_fields: &["spec.signerName"],
+    table: &TABLE,
     strategy: &CertificateSigningRequest,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct CertificateSigningRequest;
 
 impl Strategy for CertificateSigningRequest {
-    fn name_rule(&self) -> NameRule {
-        NameRule::PathSegment
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["spec.signerName"]
-    }
-
     /// Removes the requester fields from the body: the server sets them.
     fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
         if let Some(Value::Object(spec)) = object.get_mut("spec") {
@@ -91,16 +85,8 @@ impl Strategy for CertificateSigningRequest {
         rules::validate(object, ctx.names)
     }
 
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
-    }
-
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         rules::validate_update(new, old, ctx.subresource)
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -13,10 +13,11 @@ use super::certificate_signing_request_rules::signer_name;
 use super::pem;
 use crate::format;
 use crate::same_fields::{SameFields, same_fields};
+use crate::strategy::DefaultStrategy;
 use crate::table::NAME;
 use crate::table::cell::PathReader;
 use crate::validation::Field;
-use crate::{Column, Context, Kind, NameRule, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Kind, NameRule, Revalidation, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "certificates",
@@ -24,21 +25,21 @@ pub(super) const KIND: Kind = Kind {
     kind: "ClusterTrustBundle",
     resource: "clustertrustbundles",
     singular: "clustertrustbundle",
-    short_names: &[],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "certificates/v1beta1.ClusterTrustBundle",
+    name_rule: NameRule::OfObject,
+    unconditional_update: false,
+    selectable_fields: &["spec.signerName"],
+    revalidation: Revalidation::Never,
+    table: &TABLE,
     strategy: &ClusterTrustBundle,
+    ..Kind::CLUSTER_SCOPED
 };
 
 /// The alpha version.
-pub(super) const V1ALPHA1: Kind =
-    same_fields(KIND, &["v1alpha1"], "certificates/v1alpha1.ClusterTrustBundle", &ALPHA);
-
-static ALPHA: SameFields = SameFields { stored: &ClusterTrustBundle, deprecation: None };
+pub(super) const V1ALPHA1: Kind = Kind {
+    conversion: Some(&SameFields(&["spec.signerName"])),
+    ..same_fields(KIND, &["v1alpha1"], "certificates/v1alpha1.ClusterTrustBundle", &DefaultStrategy)
+};
 
 /// Maximum bytes of a bundle.
 const BUNDLE_MAX: usize = 1 << 20;
@@ -48,22 +49,6 @@ const OMITTED: &str = "<value omitted>";
 struct ClusterTrustBundle;
 
 impl Strategy for ClusterTrustBundle {
-    fn name_rule(&self) -> NameRule {
-        NameRule::OfObject
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["spec.signerName"]
-    }
-
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
-    }
-
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         validate(object, true)
     }
@@ -73,13 +58,13 @@ impl Strategy for ClusterTrustBundle {
         let mut errors = validate(new, new.text("spec.trustBundle") != old.text("spec.trustBundle"));
         let (signer, old_signer) = (new.text("spec.signerName"), old.text("spec.signerName"));
         if signer != old_signer {
-            errors.push(FieldError::invalid(&FieldPath::new("spec.signerName"), signer, "field is immutable"));
+            errors.push(FieldError::invalid(
+                &FieldPath::new("spec.signerName"),
+                signer,
+                "field is immutable",
+            ));
         }
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 
@@ -115,7 +100,9 @@ fn invalid_name(name: &str, signer: &str, is_prefix: bool) -> Vec<String> {
     let prefix = format!("{}:", signer.replace('/', ":"));
     match name.strip_prefix(&prefix) {
         Some(rest) => subdomain(rest),
-        None => vec![format!("ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}")],
+        None => {
+            vec![format!("ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}")]
+        }
     }
 }
 

@@ -8,8 +8,5 @@ mod cluster_trust_bundle;
 mod pem;
 
 /// Kinds of the group, in discovery order.
-pub(crate) const KINDS: &[Kind] = &[
-    certificate_signing_request::KIND,
-    cluster_trust_bundle::KIND,
-    cluster_trust_bundle::V1ALPHA1,
-];
+pub(crate) const KINDS: &[Kind] =
+    &[certificate_signing_request::KIND, cluster_trust_bundle::KIND, cluster_trust_bundle::V1ALPHA1];

@@ -6,22 +6,21 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "coordination",
-    versions: &["v1"],
     kind: "Lease",
     resource: "leases",
     singular: "lease",
-    short_names: &[],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "coordination/v1.Lease",
+    metadata_checks: MetadataChecks::Changes,
+    restricts_finalizers: false,
+    create_on_update: true,
+    unconditional_update: false,
+    table: &TABLE,
     strategy: &Lease,
+    ..Kind::NAMESPACED
 };
 
 /// Fields of the disabled feature gate CoordinatedLeaderElection.
@@ -31,22 +30,6 @@ const GATED: [&str; 2] = ["strategy", "preferredHolder"];
 struct Lease;
 
 impl Strategy for Lease {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn restricts_finalizers(&self) -> bool {
-        false
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
     fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
         drop_gated(object);
     }
@@ -78,10 +61,6 @@ impl Strategy for Lease {
             errors.push(FieldError::forbidden(&spec.child("preferredHolder"), detail));
         }
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -7,10 +7,11 @@ use serde_json::json;
 
 use crate::format;
 use crate::same_fields::{SameFields, same_fields};
+use crate::strategy::DefaultStrategy;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Kind, NameRule, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Kind, NameRule, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "coordination",
@@ -18,21 +19,22 @@ pub(super) const KIND: Kind = Kind {
     kind: "LeaseCandidate",
     resource: "leasecandidates",
     singular: "leasecandidate",
-    short_names: &[],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "coordination/v1beta1.LeaseCandidate",
+    name_rule: NameRule::ConfigKey,
+    restricts_finalizers: false,
+    create_on_update: true,
+    unconditional_update: false,
+    selectable_fields: &["spec.leaseName"],
+    table: &TABLE,
     strategy: &LeaseCandidate,
+    ..Kind::NAMESPACED
 };
 
 /// The alpha version.
-pub(super) const V1ALPHA2: Kind =
-    same_fields(KIND, &["v1alpha2"], "coordination/v1alpha2.LeaseCandidate", &ALPHA);
-
-static ALPHA: SameFields = SameFields { stored: &LeaseCandidate, deprecation: None };
+pub(super) const V1ALPHA2: Kind = Kind {
+    conversion: Some(&SameFields(&["spec.leaseName"])),
+    ..same_fields(KIND, &["v1alpha2"], "coordination/v1alpha2.LeaseCandidate", &DefaultStrategy)
+};
 
 /// The strategy that needs an emulation version.
 const OLDEST_EMULATION_VERSION: &str = "OldestEmulationVersion";
@@ -40,26 +42,6 @@ const OLDEST_EMULATION_VERSION: &str = "OldestEmulationVersion";
 struct LeaseCandidate;
 
 impl Strategy for LeaseCandidate {
-    fn name_rule(&self) -> NameRule {
-        NameRule::ConfigKey
-    }
-
-    fn restricts_finalizers(&self) -> bool {
-        false
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["spec.leaseName"]
-    }
-
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let spec = Field::new(object.get("spec"), "spec");
@@ -89,10 +71,6 @@ impl Strategy for LeaseCandidate {
             errors.push(name.invalid_value(name.text(), "field is immutable"));
         }
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 
@@ -187,11 +165,14 @@ mod tests {
 
     #[test]
     fn semantic_versions_are_parsed_and_ordered_by_precedence() {
-        let ordered = ["0.0.0", "1.0.0-1", "1.0.0-2", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0", "1.2.0+build", "1.10.0"];
+        let ordered =
+            ["0.0.0", "1.0.0-1", "1.0.0-2", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0", "1.2.0+build", "1.10.0"];
         let versions: Vec<_> = ordered.iter().map(|text| parse(text).unwrap()).collect();
         assert!(versions.is_sorted() && versions[0] == SemanticVersion::default());
         assert_eq!(parse("1.0.0+a"), parse("1.0.0+b"));
-        for text in ["", "1", "1.2", "1.2.3.4", "01.2.3", "1.2.3-", "1.2.3-a..b", "1.2.3-01", "v1.2.3", "1.2.3+"] {
+        for text in
+            ["", "1", "1.2", "1.2.3.4", "01.2.3", "1.2.3-", "1.2.3-a..b", "1.2.3-01", "v1.2.3", "1.2.3+"]
+        {
             assert_eq!(parse(text), None, "{text}");
         }
     }

@@ -6,34 +6,24 @@ use apimachinery::time;
 use serde_json::{Map, Value, json};
 
 use crate::table::cell::PathReader;
-use crate::{BindingAction, Context, Kind, REVIEW_VERBS, Storage, Strategy};
+use crate::{BindingAction, Context, Kind, REVIEW_VERBS, Storage};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "Binding",
     resource: "bindings",
     singular: "binding",
-    short_names: &[],
-    categories: &[],
-    namespaced: true,
     storage: Storage::BindingLike,
     verbs: REVIEW_VERBS,
-    subresources: &[],
     schema: "core/v1.Binding",
-    strategy: &Binding,
+    binding_action: Some(&Binding),
+    ..Kind::NAMESPACED
 };
 
 /// Pod condition for an assigned node.
 const SCHEDULED: &str = "PodScheduled";
 
 struct Binding;
-
-impl Strategy for Binding {
-    fn binding_action(&self) -> Option<&'static dyn BindingAction> {
-        Some(&Binding)
-    }
-}
 
 impl BindingAction for Binding {
     fn validate(&self, order: &Object) -> FieldErrors {

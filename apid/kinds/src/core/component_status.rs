@@ -7,22 +7,19 @@ use serde_json::{Value, json};
 
 use crate::table::NAME;
 use crate::table::cell::PathReader;
-use crate::{Column, Kind, Storage, Strategy, Table, Verb};
+use crate::{Column, Kind, Strategy, Table, Verb};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "ComponentStatus",
     resource: "componentstatuses",
     singular: "componentstatus",
     short_names: &["cs"],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
     verbs: &[Verb::Get, Verb::List],
-    subresources: &[],
     schema: "core/v1.ComponentStatus",
+    table: &TABLE,
     strategy: &ComponentStatus,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct ComponentStatus;
@@ -30,10 +27,6 @@ struct ComponentStatus;
 impl Strategy for ComponentStatus {
     fn deprecation(&self, _names: &Names) -> Option<String> {
         Some("v1 ComponentStatus is deprecated in v1.19+".to_owned())
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

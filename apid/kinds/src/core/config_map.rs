@@ -7,22 +7,18 @@ use serde_json::{Value, json};
 
 use super::immutable::{self, DATA_MAX};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Table, format, labels};
+use crate::{Column, Context, Kind, Strategy, Table, format, labels};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "ConfigMap",
     resource: "configmaps",
     singular: "configmap",
     short_names: &["cm"],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "core/v1.ConfigMap",
+    table: &TABLE,
     strategy: &ConfigMap,
+    ..Kind::NAMESPACED
 };
 
 struct ConfigMap;
@@ -58,10 +54,6 @@ impl Strategy for ConfigMap {
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         immutable::validate_update(new, old, &["data", "binaryData"])
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -11,22 +11,19 @@ use crate::format;
 use crate::table::cell::{NONE, PathReader, first_three};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, network, text};
-use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Kind, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "Endpoints",
     resource: "endpoints",
     singular: "endpoints",
     short_names: &["ep"],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "core/v1.Endpoints",
+    create_on_update: true,
+    table: &TABLE,
     strategy: &Endpoints,
+    ..Kind::NAMESPACED
 };
 
 struct Endpoints;
@@ -48,17 +45,9 @@ impl Strategy for Endpoints {
         errors
     }
 
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
     fn deprecation(&self, names: &Names) -> Option<String> {
         let slices = names.group("discovery");
         Some(format!("v1 Endpoints is deprecated in v1.33+; use {slices}/v1 EndpointSlice"))
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

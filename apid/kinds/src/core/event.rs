@@ -7,24 +7,37 @@ use serde_json::{Value, json};
 
 use crate::table::since;
 use crate::{
-    Column, Context, DefaultPropagation, Kind, MetadataChecks, NameRule, STANDARD_VERBS, Storage, Strategy,
-    Table, format, labels,
+    Column, Context, DefaultPropagation, Kind, MetadataChecks, NameRule, Strategy, Table, format, labels,
 };
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "Event",
     resource: "events",
     singular: "event",
     short_names: &["ev"],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "core/v1.Event",
+    name_rule: NameRule::PathSegment,
+    metadata_checks: MetadataChecks::General,
+    create_on_update: true,
+    default_propagation: DefaultPropagation::Never,
+    selectable_fields: &[
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ],
+    field_sources: &["source.component"],
+    table: &TABLE,
     strategy: &Event,
+    ..Kind::NAMESPACED
 };
 
 /// Maximum characters of short text fields of an event with `eventTime`.
@@ -37,42 +50,6 @@ const DEFAULT_NAMESPACE: &str = "default";
 struct Event;
 
 impl Strategy for Event {
-    fn name_rule(&self) -> NameRule {
-        NameRule::PathSegment
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::General
-    }
-
-    fn default_propagation(&self) -> DefaultPropagation {
-        DefaultPropagation::Never
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &[
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "involvedObject.apiVersion",
-            "involvedObject.resourceVersion",
-            "involvedObject.fieldPath",
-            "reason",
-            "reportingComponent",
-            "source",
-            "type",
-        ]
-    }
-
-    fn field_sources(&self) -> &'static [&'static str] {
-        &["source.component"]
-    }
-
     /// The field `source` is the component of the source, or else the reporting component.
     fn field(&self, object: &Object, field: &str) -> String {
         match field {
@@ -95,10 +72,6 @@ impl Strategy for Event {
         let namespace = object.namespace();
         errors.extend(labels::invalid(&FieldPath::new("namespace"), namespace, format::subdomain(namespace)));
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

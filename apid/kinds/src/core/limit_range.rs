@@ -5,22 +5,18 @@ use apimachinery::object::Object;
 use serde_json::{Map, Value};
 
 use super::limit_range_rules as rules;
-use crate::{Context, Kind, STANDARD_VERBS, Storage, Strategy};
+use crate::{Context, Kind, Strategy};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "LimitRange",
     resource: "limitranges",
     singular: "limitrange",
     short_names: &["limits"],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "core/v1.LimitRange",
+    create_on_update: true,
     strategy: &LimitRange,
+    ..Kind::NAMESPACED
 };
 
 struct LimitRange;
@@ -35,10 +31,6 @@ impl Strategy for LimitRange {
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         rules::validate(object, ctx.names)
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
     }
 }
 

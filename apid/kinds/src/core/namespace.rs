@@ -6,25 +6,27 @@ use apimachinery::object::{Map, Object};
 use serde_json::{Value, json};
 
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, NameRule, Storage, Strategy, Subresource, Table, Verb, metadata};
+use crate::{Column, Context, Kind, NameRule, Revalidation, Strategy, Subresource, Table, Verb, metadata};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "Namespace",
     resource: "namespaces",
     singular: "namespace",
     short_names: &["ns"],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
     verbs: &[Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch],
     subresources: &[
         Subresource { name: "finalize", verbs: &[Verb::Update], kind: "Namespace", group_version: None },
         Subresource::status("Namespace"),
     ],
     schema: "core/v1.Namespace",
+    name_rule: NameRule::Label,
+    revalidation: Revalidation::MainResource,
+    delete_returns_object: true,
+    selectable_fields: &["status.phase"],
+    table: &TABLE,
     strategy: &Namespace,
+    ..Kind::CLUSTER_SCOPED
 };
 
 const ACTIVE: &str = "Active";
@@ -33,18 +35,6 @@ const TERMINATING: &str = "Terminating";
 struct Namespace;
 
 impl Strategy for Namespace {
-    fn name_rule(&self) -> NameRule {
-        NameRule::Label
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["status.phase"]
-    }
-
     fn default(&self, object: &mut Object, ctx: &Context<'_>) {
         label_with_name(object, ctx);
         let status = part(object, "status");
@@ -96,10 +86,6 @@ impl Strategy for Namespace {
         }
     }
 
-    fn revalidates(&self, subresource: &str) -> bool {
-        subresource.is_empty()
-    }
-
     fn has_pending_finalizers(&self, object: &Object) -> bool {
         finalizers(object).next().is_some()
     }
@@ -107,10 +93,6 @@ impl Strategy for Namespace {
     fn begin_deletion(&self, object: &mut Object) {
         object.remove_meta("deletionGracePeriodSeconds");
         part(object, "status").insert("phase".to_owned(), TERMINATING.into());
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

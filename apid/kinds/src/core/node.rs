@@ -9,22 +9,23 @@ use super::node_rules as rules;
 use crate::defaults::part;
 use crate::table::cell::{NONE, PathReader, UNKNOWN, or_none};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "Node",
     resource: "nodes",
     singular: "node",
     short_names: &["no"],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::proxy("NodeProxyOptions"), Subresource::status("Node")],
     schema: "core/v1.Node",
+    metadata_checks: MetadataChecks::Changes,
+    revalidation: Revalidation::Never,
+    keeps_status_on_create: true,
+    selectable_fields: &["spec.unschedulable"],
+    table: &TABLE,
     strategy: &Node,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct Node;
@@ -54,10 +55,6 @@ impl Strategy for Node {
         rules::validate(object, ctx.names)
     }
 
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
-    }
-
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         rules::validate_update(new, old, ctx.names)
     }
@@ -68,24 +65,8 @@ impl Strategy for Node {
         if is_used { vec![warning.to_owned()] } else { Vec::new() }
     }
 
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn keeps_status_on_create(&self) -> bool {
-        true
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["spec.unschedulable"]
-    }
-
     fn field(&self, object: &Object, _field: &str) -> String {
         object.flag("spec.unschedulable").to_string()
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

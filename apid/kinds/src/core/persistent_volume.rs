@@ -11,32 +11,27 @@ use crate::pods::warnings;
 use crate::table::cell::{PathReader, UNSET, access_modes};
 use crate::table::{AGE, NAME, age};
 use crate::volume_sources;
-use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, Revalidation, Strategy, Subresource, Table};
 use apimachinery::time;
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "PersistentVolume",
     resource: "persistentvolumes",
     singular: "persistentvolume",
     short_names: &["pv"],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("PersistentVolume")],
     schema: "core/v1.PersistentVolume",
+    revalidation: Revalidation::AllButStatus,
+    delete_returns_object: true,
+    table: &TABLE,
     strategy: &PersistentVolume,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct PersistentVolume;
 
 impl Strategy for PersistentVolume {
-    fn delete_returns_object(&self) -> bool {
-        true
-    }
-
     fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
         drop_attributes_class(object, None);
         let now = time::time(ctx.clock.now());
@@ -65,10 +60,6 @@ impl Strategy for PersistentVolume {
         if is_spec_write { warnings::persistent_volume(new, ctx.names) } else { Vec::new() }
     }
 
-    fn revalidates(&self, subresource: &str) -> bool {
-        subresource != "status"
-    }
-
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         persistent_volume_rules::validate(object, ctx)
     }
@@ -78,10 +69,6 @@ impl Strategy for PersistentVolume {
             "status" => FieldErrors::new(),
             _ => persistent_volume_rules::validate_update(new, old, ctx),
         }
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

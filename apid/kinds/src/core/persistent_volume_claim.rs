@@ -10,31 +10,26 @@ use crate::defaults::{fill, fill_text, part};
 use crate::pods;
 use crate::table::cell::{PathReader, UNSET, access_modes};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, Revalidation, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "PersistentVolumeClaim",
     resource: "persistentvolumeclaims",
     singular: "persistentvolumeclaim",
     short_names: &["pvc"],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("PersistentVolumeClaim")],
     schema: "core/v1.PersistentVolumeClaim",
+    revalidation: Revalidation::AllButStatus,
+    delete_returns_object: true,
+    table: &TABLE,
     strategy: &PersistentVolumeClaim,
+    ..Kind::NAMESPACED
 };
 
 struct PersistentVolumeClaim;
 
 impl Strategy for PersistentVolumeClaim {
-    fn delete_returns_object(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         if let Some(status) = part(object, "status") {
             fill_text(status, "phase", "Pending");
@@ -55,10 +50,6 @@ impl Strategy for PersistentVolumeClaim {
         if is_spec_write { pods::warnings::claim(new, ctx.names) } else { Vec::new() }
     }
 
-    fn revalidates(&self, subresource: &str) -> bool {
-        subresource != "status"
-    }
-
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         persistent_volume_claim_rules::validate(object)
     }
@@ -73,10 +64,6 @@ impl Strategy for PersistentVolumeClaim {
     fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
         normalize(object, None, ctx);
         object.set("status", json!({"phase": "Pending"}));
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

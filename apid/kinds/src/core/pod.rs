@@ -10,21 +10,16 @@ use crate::pods;
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age, since};
 use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
-    Verb,
+    Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table, Verb,
 };
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "Pod",
     resource: "pods",
     singular: "pod",
     short_names: &["po"],
     categories: &["all"],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[
         Subresource {
             name: "attach",
@@ -68,7 +63,25 @@ pub(super) const KIND: Kind = Kind {
         Subresource::status("Pod"),
     ],
     schema: "core/v1.Pod",
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&[]),
+    revalidation: Revalidation::MainResource,
+    unimplemented_subresources: &["log"],
+    delete_returns_object: true,
+    selectable_fields: &[
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
+    ],
+    field_sources: &["status.podIPs"],
+    table: &TABLE,
     strategy: &Pod,
+    ..Kind::NAMESPACED
 };
 
 /// Default grace period in seconds.
@@ -81,14 +94,6 @@ impl Strategy for Pod {
         pods::defaults::pod(object);
     }
 
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
-    }
-
     /// Grace period of a deletion. It is 0 for a pod without a node and for a pod that has ended.
     fn grace_period_seconds(&self, pod: &Object, requested: Option<i64>) -> Option<i64> {
         let ended = matches!(pod.text("status.phase"), "Failed" | "Succeeded");
@@ -98,31 +103,6 @@ impl Strategy for Pod {
         let own = || pod.find("spec.terminationGracePeriodSeconds").and_then(Value::as_i64);
         let seconds = requested.or_else(own).unwrap_or(DEFAULT_GRACE_PERIOD_SECONDS);
         Some(if seconds < 0 { 1 } else { seconds })
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn unimplemented_subresources(&self) -> &'static [&'static str] {
-        &["log"]
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &[
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "spec.hostNetwork",
-            "status.phase",
-            "status.podIP",
-            "status.nominatedNodeName",
-        ]
-    }
-
-    fn field_sources(&self) -> &'static [&'static str] {
-        &["status.podIPs"]
     }
 
     fn field(&self, object: &Object, field: &str) -> String {
@@ -192,14 +172,6 @@ impl Strategy for Pod {
 
     fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
         if old.is_some() { Vec::new() } else { pods::warnings::pod(new, ctx.names) }
-    }
-
-    fn revalidates(&self, subresource: &str) -> bool {
-        subresource.is_empty()
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 
     fn row_conditions(&self, object: &Object) -> Vec<Value> {

@@ -9,22 +9,20 @@ use crate::pods;
 use crate::table::NAME;
 use crate::table::cell::labels;
 use crate::table::workload::containers;
-use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "PodTemplate",
     resource: "podtemplates",
     singular: "podtemplate",
-    short_names: &[],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "core/v1.PodTemplate",
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&[]),
+    delete_returns_object: true,
+    table: &TABLE,
     strategy: &PodTemplate,
+    ..Kind::NAMESPACED
 };
 
 struct PodTemplate;
@@ -42,22 +40,6 @@ impl Strategy for PodTemplate {
 
     fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
         pods::warnings::template(new, old, "template", ctx.names)
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -11,24 +11,26 @@ use crate::table::cell::{PathReader, labels};
 use crate::table::workload::{REPLICATED, replicated};
 use crate::validation::{Field, number};
 use crate::{
-    Context, DefaultPropagation, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy,
-    Subresource, Table,
+    Context, DefaultPropagation, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "ReplicationController",
     resource: "replicationcontrollers",
     singular: "replicationcontroller",
     short_names: &["rc"],
     categories: &["all"],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::scale(), Subresource::status("ReplicationController")],
     schema: "core/v1.ReplicationController",
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&[]),
+    revalidation: Revalidation::Never,
+    default_propagation: DefaultPropagation::Orphan,
+    selectable_fields: &["status.replicas"],
+    table: &TABLE,
     strategy: &ReplicationController,
+    ..Kind::NAMESPACED
 };
 
 struct ReplicationController;
@@ -61,36 +63,12 @@ impl Strategy for ReplicationController {
         warnings
     }
 
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
-    }
-
     fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
         if ctx.subresource == "status" { replicated_status(new) } else { spec(new, ctx.names) }
     }
 
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn default_propagation(&self) -> DefaultPropagation {
-        DefaultPropagation::Orphan
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["status.replicas"]
-    }
-
     fn field(&self, object: &Object, _field: &str) -> String {
         object.integer("status.replicas").to_string()
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

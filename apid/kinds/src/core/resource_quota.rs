@@ -8,37 +8,28 @@ use serde_json::{Value, json};
 use super::resource_quota_rules as rules;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, Revalidation, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "ResourceQuota",
     resource: "resourcequotas",
     singular: "resourcequota",
     short_names: &["quota"],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("ResourceQuota")],
     schema: "core/v1.ResourceQuota",
+    revalidation: Revalidation::MainResource,
+    delete_returns_object: true,
+    table: &TABLE,
     strategy: &ResourceQuota,
+    ..Kind::NAMESPACED
 };
 
 struct ResourceQuota;
 
 impl Strategy for ResourceQuota {
-    fn delete_returns_object(&self) -> bool {
-        true
-    }
-
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         rules::validate(object, ctx.names)
-    }
-
-    fn revalidates(&self, subresource: &str) -> bool {
-        subresource.is_empty()
     }
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
@@ -47,10 +38,6 @@ impl Strategy for ResourceQuota {
         } else {
             rules::validate_scopes(new, old)
         }
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

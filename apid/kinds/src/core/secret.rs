@@ -15,22 +15,18 @@ use serde_json::{Value, json};
 use super::config_map::{base64_bytes, entries};
 use super::immutable::{self, DATA_MAX};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, STANDARD_VERBS, Storage, Strategy, Table, format, labels, metadata};
+use crate::{Column, Context, Kind, Strategy, Table, format, labels, metadata};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "Secret",
     resource: "secrets",
     singular: "secret",
-    short_names: &[],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "core/v1.Secret",
+    selectable_fields: &["type"],
+    table: &TABLE,
     strategy: &Secret,
+    ..Kind::NAMESPACED
 };
 
 /// Default secret type, without required keys.
@@ -68,10 +64,6 @@ const TYPED_SECRETS: &[TypedSecret] = &[
 struct Secret;
 
 impl Strategy for Secret {
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["type"]
-    }
-
     /// Writes `stringData` into `data` and removes `stringData`, which apid never stores.
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         if let Some(Value::Object(plain)) = object.remove("stringData") {
@@ -107,10 +99,6 @@ impl Strategy for Secret {
             metadata::immutable(&kind(new), &kind(old), &FieldPath::new("type")).into_iter().collect();
         errors.extend(immutable::validate_update(new, old, &["data"]));
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

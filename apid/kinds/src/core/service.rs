@@ -9,22 +9,25 @@ use super::{service_rules, service_update};
 use crate::defaults::{Fields, each, fill, fill_text, map_or_insert, part};
 use crate::table::cell::{NONE, PathReader, UNKNOWN, joined, labels, load_balancer, or_none};
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, NameRule, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, NameRule, Revalidation, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "Service",
     resource: "services",
     singular: "service",
     short_names: &["svc"],
     categories: &["all"],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::proxy("ServiceProxyOptions"), Subresource::status("Service")],
     schema: "core/v1.Service",
+    name_rule: NameRule::Label1035,
+    create_on_update: true,
+    revalidation: Revalidation::AllButStatus,
+    delete_returns_object: true,
+    selectable_fields: &["spec.clusterIP", "spec.type"],
+    table: &TABLE,
     strategy: &Service,
+    ..Kind::NAMESPACED
 };
 
 struct Service;
@@ -70,10 +73,6 @@ impl Strategy for Service {
         }
     }
 
-    fn revalidates(&self, subresource: &str) -> bool {
-        subresource != "status"
-    }
-
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         service_rules::validate(object, ctx)
     }
@@ -98,26 +97,6 @@ impl Strategy for Service {
             }
             normalize(spec);
         }
-    }
-
-    fn name_rule(&self) -> NameRule {
-        NameRule::Label1035
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["spec.clusterIP", "spec.type"]
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

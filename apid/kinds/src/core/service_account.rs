@@ -5,19 +5,14 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, REVIEW_VERBS, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, REVIEW_VERBS, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
-    versions: &["v1"],
     kind: "ServiceAccount",
     resource: "serviceaccounts",
     singular: "serviceaccount",
     short_names: &["sa"],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource {
         name: "token",
         verbs: REVIEW_VERBS,
@@ -25,16 +20,15 @@ pub(super) const KIND: Kind = Kind {
         group_version: Some(("authentication", "v1")),
     }],
     schema: "core/v1.ServiceAccount",
+    delete_returns_object: true,
+    table: &TABLE,
     strategy: &ServiceAccount,
+    ..Kind::NAMESPACED
 };
 
 struct ServiceAccount;
 
 impl Strategy for ServiceAccount {
-    fn delete_returns_object(&self) -> bool {
-        true
-    }
-
     fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {
         keep_names_of_secrets(object);
     }
@@ -51,10 +45,6 @@ impl Strategy for ServiceAccount {
         vec![format!(
             "metadata.annotations[{key}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
         )]
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::CustomSchema;
 use crate::table::cell::PathReader;
-use crate::{Context, Generation, MetadataChecks, StatusWrites, Strategy};
+use crate::{Context, Strategy};
 
 /// Rules of a custom kind in one version.
 pub struct CustomStrategy {
@@ -26,22 +26,6 @@ impl CustomStrategy {
 }
 
 impl Strategy for CustomStrategy {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::CountedOutsideMetadata
-    }
-
-    fn status_writes(&self) -> StatusWrites {
-        StatusWrites::StatusOnly
-    }
-
     /// Text of a string, a boolean or a number.
     fn field(&self, object: &Object, field: &str) -> String {
         match object.find(field) {
@@ -63,11 +47,6 @@ impl Strategy for CustomStrategy {
         let Validation { mut errors, warnings } = self.schema.validate(new, Some(old));
         warnings.into_iter().for_each(|text| errors.tolerate(text));
         errors
-    }
-
-    /// The validation of an update compares both objects and covers the whole object.
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
     }
 
     fn deprecation(&self, _names: &Names) -> Option<String> {

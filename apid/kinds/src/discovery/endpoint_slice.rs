@@ -10,22 +10,19 @@ use crate::defaults::{each, fill, map_at};
 use crate::table::cell::{PathReader, UNSET, first_three};
 use crate::table::{AGE, NAME, age};
 use crate::validation::Field;
-use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "discovery",
-    versions: &["v1"],
     kind: "EndpointSlice",
     resource: "endpointslices",
     singular: "endpointslice",
-    short_names: &[],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "discovery/v1.EndpointSlice",
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&["labels"]),
+    table: &TABLE,
     strategy: &EndpointSlice,
+    ..Kind::NAMESPACED
 };
 
 struct EndpointSlice;
@@ -68,18 +65,6 @@ impl Strategy for EndpointSlice {
             errors.push(field.invalid_value(field.text(), "field is immutable"));
         }
         errors
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&["labels"])
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

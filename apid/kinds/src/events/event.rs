@@ -13,22 +13,20 @@ use serde_json::Value;
 use crate::conversion::rename;
 use crate::core::EVENTS;
 use crate::table::cell::PathReader;
-use crate::{Context, Conversion, Kind, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Context, Conversion, Kind, Storage, Strategy};
 
 pub(super) const KIND: Kind = Kind {
     group: "events",
-    versions: &["v1"],
     kind: "Event",
     resource: "events",
     singular: "event",
     short_names: &["ev"],
-    categories: &[],
-    namespaced: true,
     storage: Storage::Shared(""),
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "events/v1.Event",
+    conversion: Some(&Event),
+    table: &EVENTS,
     strategy: &Event,
+    ..Kind::NAMESPACED
 };
 
 /// Field names in this group and in the core group.
@@ -127,14 +125,6 @@ impl Strategy for Event {
             errors.extend(validate_series(new));
         }
         errors
-    }
-
-    fn conversion(&self) -> Option<&'static dyn Conversion> {
-        Some(&Event)
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&EVENTS)
     }
 }
 

@@ -11,24 +11,24 @@ use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age};
 use crate::validation::conditions;
 use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy,
-    Subresource, Table,
+    Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
+    Table,
 };
 
 pub(super) const KIND: Kind = Kind {
     group: "flowcontrol.apiserver",
-    versions: &["v1"],
     kind: "FlowSchema",
     resource: "flowschemas",
     singular: "flowschema",
-    short_names: &[],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("FlowSchema")],
     schema: "flowcontrol/v1.FlowSchema",
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&[]),
+    revalidation: Revalidation::MainResource,
+    status_writes: StatusWrites::StatusOnly,
+    table: &TABLE,
     strategy: &FlowSchema,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct FlowSchema;
@@ -47,31 +47,11 @@ impl Strategy for FlowSchema {
         rules::validate(object)
     }
 
-    fn revalidates(&self, subresource: &str) -> bool {
-        subresource.is_empty()
-    }
-
     fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
         match ctx.subresource {
             "status" => conditions::status_with_unique_types(new),
             _ => FieldErrors::new(),
         }
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn status_writes(&self) -> StatusWrites {
-        StatusWrites::StatusOnly
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -12,8 +12,7 @@ use crate::table::cell::{PathReader, UNSET};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
 use crate::{
-    Column, Context, Kind, MetadataChecks, NameRule, STANDARD_VERBS, StatusWrites, Storage, Strategy,
-    Subresource, Table,
+    Column, Context, Kind, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy, Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -22,49 +21,24 @@ pub(super) const KIND: Kind = Kind {
     kind: "StorageVersion",
     resource: "storageversions",
     singular: "storageversion",
-    short_names: &[],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("StorageVersion")],
     schema: "apiserverinternal/v1alpha1.StorageVersion",
+    name_rule: NameRule::GroupResource,
+    metadata_checks: MetadataChecks::Changes,
+    restricts_finalizers: false,
+    unconditional_update: false,
+    status_writes: StatusWrites::StatusOnly,
+    revalidation: Revalidation::Never,
+    table: &TABLE,
     strategy: &StorageVersion,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct StorageVersion;
 
 impl Strategy for StorageVersion {
-    fn name_rule(&self) -> NameRule {
-        NameRule::GroupResource
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn restricts_finalizers(&self) -> bool {
-        false
-    }
-
-    fn status_writes(&self) -> StatusWrites {
-        StatusWrites::StatusOnly
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
-    }
-
     fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
         if ctx.subresource == "status" { status(new) } else { FieldErrors::new() }
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

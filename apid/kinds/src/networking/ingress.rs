@@ -8,42 +8,28 @@ use serde_json::json;
 use super::ingress_rules;
 use crate::table::cell::{NONE, PathReader, first_three, load_balancer};
 use crate::table::{AGE, NAME, age};
-use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
-};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "networking",
-    versions: &["v1"],
     kind: "Ingress",
     resource: "ingresses",
     singular: "ingress",
     short_names: &["ing"],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("Ingress")],
     schema: "networking/v1.Ingress",
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&[]),
+    // An update does not validate the annotation for the class.
+    revalidation: Revalidation::Never,
+    table: &TABLE,
     strategy: &Ingress,
+    ..Kind::NAMESPACED
 };
 
 struct Ingress;
 
 impl Strategy for Ingress {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn revalidates(&self, _subresource: &str) -> bool {
-        // An update does not validate the annotation for the class.
-        false
-    }
-
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         let mut errors = ingress_rules::validate_class_annotation(object, ctx);
         errors.extend(ingress_rules::validate(object));
@@ -60,10 +46,6 @@ impl Strategy for Ingress {
     fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
         let warning = old.is_none().then(|| ingress_rules::class_annotation_warning(new, ctx)).flatten();
         warning.into_iter().collect()
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -10,22 +10,19 @@ use crate::defaults::{fill, part};
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "networking",
-    versions: &["v1"],
     kind: "IngressClass",
     resource: "ingressclasses",
     singular: "ingressclass",
-    short_names: &[],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "networking/v1.IngressClass",
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&[]),
+    table: &TABLE,
     strategy: &IngressClass,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct IngressClass;
@@ -34,14 +31,6 @@ struct IngressClass;
 const CONTROLLER_MAX: usize = 250;
 
 impl Strategy for IngressClass {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         if let Some(parameters) = part(object, "spec.parameters") {
             fill(parameters, "scope", "Cluster");
@@ -71,10 +60,6 @@ impl Strategy for IngressClass {
             errors.push(controller.invalid_value(controller.text(), "field is immutable"));
         }
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -6,44 +6,34 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::format;
-use crate::same_fields::{SameFields, same_fields};
+use crate::same_fields::same_fields;
+use crate::strategy::DefaultStrategy;
 use crate::table::NAME;
 use crate::table::cell::PathReader;
 use crate::validation::{Field, network, text};
-use crate::{Column, Context, Kind, MetadataChecks, NameRule, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, NameRule, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "networking",
-    versions: &["v1"],
     kind: "IPAddress",
     resource: "ipaddresses",
     singular: "ipaddress",
     short_names: &["ip"],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "networking/v1.IPAddress",
+    name_rule: NameRule::PathSegment,
+    metadata_checks: MetadataChecks::Changes,
+    table: &TABLE,
     strategy: &IpAddress,
+    ..Kind::CLUSTER_SCOPED
 };
 
 /// The beta version.
-pub(super) const V1BETA1: Kind = same_fields(KIND, &["v1beta1"], "networking/v1beta1.IPAddress", &BETA);
-
-static BETA: SameFields = SameFields { stored: &IpAddress, deprecation: None };
+pub(super) const V1BETA1: Kind =
+    same_fields(KIND, &["v1beta1"], "networking/v1beta1.IPAddress", &DefaultStrategy);
 
 struct IpAddress;
 
 impl Strategy for IpAddress {
-    fn name_rule(&self) -> NameRule {
-        NameRule::PathSegment
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let name = Value::from(object.name());
@@ -77,10 +67,6 @@ impl Strategy for IpAddress {
             errors.push(field.invalid("field is immutable"));
         }
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

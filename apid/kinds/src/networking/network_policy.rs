@@ -11,35 +11,25 @@ use crate::labels;
 use crate::table::cell::selector;
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, network, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "networking",
-    versions: &["v1"],
     kind: "NetworkPolicy",
     resource: "networkpolicies",
     singular: "networkpolicy",
     short_names: &["netpol"],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "networking/v1.NetworkPolicy",
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&[]),
+    table: &TABLE,
     strategy: &NetworkPolicy,
+    ..Kind::NAMESPACED
 };
 
 struct NetworkPolicy;
 
 impl Strategy for NetworkPolicy {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         let Some(spec) = part(object, "spec") else { return };
         for list in ["ingress", "egress"] {
@@ -82,10 +72,6 @@ impl Strategy for NetworkPolicy {
             }
         }
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -5,52 +5,38 @@ use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use crate::same_fields::{SameFields, same_fields};
+use crate::same_fields::same_fields;
+use crate::strategy::DefaultStrategy;
 use crate::table::cell::{PathReader, joined};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, network};
 use crate::{
-    Column, Context, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
-    Table,
+    Column, Context, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
     group: "networking",
-    versions: &["v1"],
     kind: "ServiceCIDR",
     resource: "servicecidrs",
     singular: "servicecidr",
-    short_names: &[],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("ServiceCIDR")],
     schema: "networking/v1.ServiceCIDR",
+    metadata_checks: MetadataChecks::Changes,
+    // An update may only add a range of the other family.
+    revalidation: Revalidation::Never,
+    status_writes: StatusWrites::StatusOnly,
+    table: &TABLE,
     strategy: &ServiceCidr,
+    ..Kind::CLUSTER_SCOPED
 };
 
 /// The beta version.
-pub(super) const V1BETA1: Kind = same_fields(KIND, &["v1beta1"], "networking/v1beta1.ServiceCIDR", &BETA);
-
-static BETA: SameFields = SameFields { stored: &ServiceCidr, deprecation: None };
+pub(super) const V1BETA1: Kind =
+    same_fields(KIND, &["v1beta1"], "networking/v1beta1.ServiceCIDR", &DefaultStrategy);
 
 struct ServiceCidr;
 
 impl Strategy for ServiceCidr {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn status_writes(&self) -> StatusWrites {
-        StatusWrites::StatusOnly
-    }
-
-    fn revalidates(&self, _subresource: &str) -> bool {
-        // An update may only add a range of the other family.
-        false
-    }
-
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         ranges(&Field::new(object.find("spec.cidrs"), "spec.cidrs"), &mut errors);
@@ -73,10 +59,6 @@ impl Strategy for ServiceCidr {
             _ => errors.push(cidrs.invalid("field is immutable")),
         }
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

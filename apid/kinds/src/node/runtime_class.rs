@@ -10,35 +10,24 @@ use crate::{format, pods};
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "node",
-    versions: &["v1"],
     kind: "RuntimeClass",
     resource: "runtimeclasses",
     singular: "runtimeclass",
-    short_names: &[],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "node/v1.RuntimeClass",
+    metadata_checks: MetadataChecks::Changes,
+    unconditional_update: false,
+    table: &TABLE,
     strategy: &RuntimeClass,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct RuntimeClass;
 
 impl Strategy for RuntimeClass {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         text::check_format(&Field::new(object.get("handler"), "handler"), format::label, &mut errors);
@@ -65,10 +54,6 @@ impl Strategy for RuntimeClass {
             errors.push(field.invalid("field is immutable"));
         }
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

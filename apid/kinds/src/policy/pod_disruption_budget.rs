@@ -10,24 +10,23 @@ use crate::pods::validation::{at_most_all, count_or_percent};
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, conditions, internal, number, text};
-use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Subresource, Table,
-};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "policy",
-    versions: &["v1"],
     kind: "PodDisruptionBudget",
     resource: "poddisruptionbudgets",
     singular: "poddisruptionbudget",
     short_names: &["pdb"],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("PodDisruptionBudget")],
     schema: "policy/v1.PodDisruptionBudget",
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&[]),
+    unconditional_update: false,
+    revalidation: Revalidation::MainResource,
+    table: &TABLE,
     strategy: &PodDisruptionBudget,
+    ..Kind::NAMESPACED
 };
 
 struct PodDisruptionBudget;
@@ -39,32 +38,12 @@ impl Strategy for PodDisruptionBudget {
         errors
     }
 
-    fn revalidates(&self, subresource: &str) -> bool {
-        subresource.is_empty()
-    }
-
     fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         if ctx.subresource == "status" {
             status(&Field::new(new.get("status"), "status"), &mut errors);
         }
         errors
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn generation(&self) -> Generation {
-        Generation::Counted(&[])
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

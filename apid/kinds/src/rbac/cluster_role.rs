@@ -5,35 +5,23 @@ use apimachinery::object::Object;
 use serde_json::Value;
 
 use super::{GROUP, rule};
-use crate::{Context, Kind, NameRule, STANDARD_VERBS, Storage, Strategy, labels};
+use crate::{Context, Kind, NameRule, Strategy, labels};
 
 pub(super) const KIND: Kind = Kind {
     group: GROUP,
-    versions: &["v1"],
     kind: "ClusterRole",
     resource: "clusterroles",
     singular: "clusterrole",
-    short_names: &[],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "rbac/v1.ClusterRole",
+    name_rule: NameRule::PathSegment,
+    create_on_update: true,
     strategy: &ClusterRole,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct ClusterRole;
 
 impl Strategy for ClusterRole {
-    fn name_rule(&self) -> NameRule {
-        NameRule::PathSegment
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = rule::validate(object, false);
         if let Some(aggregation) = object.get("aggregationRule").filter(|a| a.is_object()) {

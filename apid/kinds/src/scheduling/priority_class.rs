@@ -8,22 +8,22 @@ use serde_json::json;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "scheduling",
-    versions: &["v1"],
     kind: "PriorityClass",
     resource: "priorityclasses",
     singular: "priorityclass",
     short_names: &["pc"],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "scheduling/v1.PriorityClass",
+    metadata_checks: MetadataChecks::Changes,
+    // The generation is fixed, because no counted field is mutable.
+    generation: Generation::Fixed,
+    revalidation: Revalidation::Never,
+    table: &TABLE,
     strategy: &PriorityClass,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct PriorityClass;
@@ -39,10 +39,6 @@ impl Strategy for PriorityClass {
         validate(object)
     }
 
-    fn revalidates(&self, _subresource: &str) -> bool {
-        false
-    }
-
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let value = Field::new(new.get("value"), "value");
@@ -54,19 +50,6 @@ impl Strategy for PriorityClass {
             errors.push(policy.invalid("field is immutable"));
         }
         errors
-    }
-
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    /// The generation is fixed, because no counted field is mutable.
-    fn generation(&self) -> Generation {
-        Generation::Fixed
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -11,39 +11,25 @@ use crate::defaults::{fill, map_or_insert};
 use crate::table::cell::{PathReader, UNSET, joined, or_none};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "storage",
-    versions: &["v1"],
     kind: "CSIDriver",
     resource: "csidrivers",
     singular: "csidriver",
-    short_names: &[],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "storage/v1.CSIDriver",
+    metadata_checks: MetadataChecks::Changes,
+    unconditional_update: false,
+    delete_returns_object: true,
+    table: &TABLE,
     strategy: &CsiDriver,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct CsiDriver;
 
 impl Strategy for CsiDriver {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         let Some(spec) = map_or_insert(&mut object.0, "spec") else { return };
         fill(spec, "attachRequired", true);
@@ -102,10 +88,6 @@ impl Strategy for CsiDriver {
             }
         }
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

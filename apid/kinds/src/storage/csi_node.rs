@@ -13,39 +13,25 @@ use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, number};
 use crate::volume_sources::csi_driver_name;
-use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "storage",
-    versions: &["v1"],
     kind: "CSINode",
     resource: "csinodes",
     singular: "csinode",
-    short_names: &[],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "storage/v1.CSINode",
+    metadata_checks: MetadataChecks::Changes,
+    unconditional_update: false,
+    delete_returns_object: true,
+    table: &TABLE,
     strategy: &CsiNode,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct CsiNode;
 
 impl Strategy for CsiNode {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let mut names = BTreeSet::new();
@@ -75,10 +61,6 @@ impl Strategy for CsiNode {
             }
         }
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -11,35 +11,24 @@ use crate::{format, labels};
 use crate::table::NAME;
 use crate::table::cell::{PathReader, UNSET};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "storage",
-    versions: &["v1"],
     kind: "CSIStorageCapacity",
     resource: "csistoragecapacities",
     singular: "csistoragecapacity",
-    short_names: &[],
-    categories: &[],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "storage/v1.CSIStorageCapacity",
+    metadata_checks: MetadataChecks::Changes,
+    unconditional_update: false,
+    table: &TABLE,
     strategy: &CsiStorageCapacity,
+    ..Kind::NAMESPACED
 };
 
 struct CsiStorageCapacity;
 
 impl Strategy for CsiStorageCapacity {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let class = Field::new(object.get("storageClassName"), "storageClassName");
@@ -64,10 +53,6 @@ impl Strategy for CsiStorageCapacity {
             }
         }
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

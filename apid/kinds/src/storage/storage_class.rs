@@ -9,35 +9,25 @@ use super::storage_class_rules;
 use crate::defaults::fill;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "storage",
-    versions: &["v1"],
     kind: "StorageClass",
     resource: "storageclasses",
     singular: "storageclass",
     short_names: &["sc"],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "storage/v1.StorageClass",
+    metadata_checks: MetadataChecks::Changes,
+    delete_returns_object: true,
+    table: &TABLE,
     strategy: &StorageClass,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct StorageClass;
 
 impl Strategy for StorageClass {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
-    }
-
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         fill(&mut object.0, "reclaimPolicy", "Delete");
         fill(&mut object.0, "volumeBindingMode", "Immediate");
@@ -49,10 +39,6 @@ impl Strategy for StorageClass {
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         storage_class_rules::validate_update(new, old)
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

@@ -12,46 +12,27 @@ use crate::defaults::part;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, internal, text};
-use crate::{
-    Column, Context, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
-    Table,
-};
+use crate::{Column, Context, Kind, MetadataChecks, StatusWrites, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "storage",
-    versions: &["v1"],
     kind: "VolumeAttachment",
     resource: "volumeattachments",
     singular: "volumeattachment",
-    short_names: &[],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("VolumeAttachment")],
     schema: "storage/v1.VolumeAttachment",
+    metadata_checks: MetadataChecks::Changes,
+    unconditional_update: false,
+    status_writes: StatusWrites::StatusOnly,
+    delete_returns_object: true,
+    table: &TABLE,
     strategy: &VolumeAttachment,
+    ..Kind::CLUSTER_SCOPED
 };
 
 struct VolumeAttachment;
 
 impl Strategy for VolumeAttachment {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn status_writes(&self) -> StatusWrites {
-        StatusWrites::StatusOnly
-    }
-
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         if let Some(spec) = part(object, "spec.source.inlineVolumeSpec") {
             volume_sources::fill_defaults(spec);
@@ -90,10 +71,6 @@ impl Strategy for VolumeAttachment {
             errors.push(changed_spec(&Field::new(new.get("spec"), "spec")));
         }
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

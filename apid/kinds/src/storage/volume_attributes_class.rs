@@ -6,11 +6,11 @@ use apimachinery::object::Object;
 use serde_json::json;
 
 use super::storage_class_rules::{driver_name, parameters};
-use crate::same_fields::{Deprecation, SameFields, same_fields};
+use crate::same_fields::{Deprecation, same_fields};
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::validation::Field;
-use crate::{Column, Context, Kind, MetadataChecks, STANDARD_VERBS, Storage, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Table};
 
 pub(super) const KIND: Kind = Kind {
     group: "storage",
@@ -19,44 +19,29 @@ pub(super) const KIND: Kind = Kind {
     resource: "volumeattributesclasses",
     singular: "volumeattributesclass",
     short_names: &["vac"],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
-    subresources: &[],
     schema: "storage/v1beta1.VolumeAttributesClass",
+    metadata_checks: MetadataChecks::Changes,
+    delete_returns_object: true,
+    // No field can change.
+    revalidation: Revalidation::Never,
+    table: &TABLE,
     strategy: &VolumeAttributesClass,
+    ..Kind::CLUSTER_SCOPED
 };
 
 /// The alpha version.
 pub(super) const V1ALPHA1: Kind =
     same_fields(KIND, &["v1alpha1"], "storage/v1alpha1.VolumeAttributesClass", &ALPHA);
 
-static ALPHA: SameFields = SameFields {
-    stored: &VolumeAttributesClass,
-    deprecation: Some(Deprecation {
-        group: "storage",
-        version_kind: "v1alpha1 VolumeAttributesClass",
-        releases: "v1.32+, unavailable in v1.35+",
-    }),
+const ALPHA: Deprecation = Deprecation {
+    group: "storage",
+    version_kind: "v1alpha1 VolumeAttributesClass",
+    releases: "v1.32+, unavailable in v1.35+",
 };
 
 struct VolumeAttributesClass;
 
 impl Strategy for VolumeAttributesClass {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
-    }
-
-    fn revalidates(&self, _subresource: &str) -> bool {
-        // No field can change.
-        false
-    }
-
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         driver_name(&Field::new(object.get("driverName"), "driverName"), &mut errors);
@@ -77,10 +62,6 @@ impl Strategy for VolumeAttributesClass {
             }
         }
         errors
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
     }
 }
 

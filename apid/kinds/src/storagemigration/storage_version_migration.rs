@@ -14,8 +14,7 @@ use crate::table::NAME;
 use crate::table::cell::PathReader;
 use crate::validation::{Field, conditions};
 use crate::{
-    Column, Context, Kind, MetadataChecks, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource,
-    Table,
+    Column, Context, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource, Table,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -24,14 +23,16 @@ pub(super) const KIND: Kind = Kind {
     kind: "StorageVersionMigration",
     resource: "storageversionmigrations",
     singular: "storageversionmigration",
-    short_names: &[],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("StorageVersionMigration")],
     schema: "storagemigration/v1alpha1.StorageVersionMigration",
+    metadata_checks: MetadataChecks::Changes,
+    unconditional_update: false,
+    status_writes: StatusWrites::StatusOnly,
+    // The resource cannot change.
+    revalidation: Revalidation::Never,
+    table: &TABLE,
     strategy: &StorageVersionMigration,
+    ..Kind::CLUSTER_SCOPED
 };
 
 const DEPRECATION: Deprecation = Deprecation {
@@ -43,23 +44,6 @@ const DEPRECATION: Deprecation = Deprecation {
 struct StorageVersionMigration;
 
 impl Strategy for StorageVersionMigration {
-    fn metadata_checks(&self) -> MetadataChecks {
-        MetadataChecks::Changes
-    }
-
-    fn status_writes(&self) -> StatusWrites {
-        StatusWrites::StatusOnly
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn revalidates(&self, _subresource: &str) -> bool {
-        // The resource cannot change.
-        false
-    }
-
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let resource = Field::new(object.find("spec.resource"), "spec.resource");
@@ -90,10 +74,6 @@ impl Strategy for StorageVersionMigration {
     fn deprecation(&self, names: &Names) -> Option<String> {
         Some(DEPRECATION.warning(names))
     }
-
-    fn table(&self) -> Option<&'static Table> {
-        Some(&TABLE)
-    }
 }
 
 /// Validates a new status: a migration ends once, and its revision never changes.
@@ -110,7 +90,9 @@ fn status(new: &Object, old: &Object) -> FieldErrors {
         errors.push(list.invalid("Both success and failed conditions cannot be true at the same time"));
     }
     if !ended.is_empty() && is_true(list.list(), "Running") {
-        errors.push(list.invalid("Running condition cannot be true when success or failed conditions are true"));
+        errors.push(
+            list.invalid("Running condition cannot be true when success or failed conditions are true"),
+        );
     }
     for kind in ["Succeeded", "Failed"] {
         if is_true(old.items("status.conditions"), kind) && !ended.contains(kind) {

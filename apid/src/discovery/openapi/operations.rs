@@ -298,7 +298,7 @@ impl ResourcePaths<'_> {
     }
 
     fn delete(&self, suffix: &str) -> Operation {
-        let whole = self.resource.kind.strategy().delete_returns_object();
+        let whole = self.resource.kind.facts().delete_returns_object;
         Operation {
             body: Some(("meta/v1.DeleteOptions".to_owned(), false)),
             codes: &[200, 202],

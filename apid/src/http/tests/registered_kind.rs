@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use apimachinery::clock::{Clock, SeededRng};
 use apimachinery::object::Object;
-use kinds::{Kind, STANDARD_VERBS, Storage, Strategy, Subresource, Table};
+use kinds::{Kind, Subresource, Table};
 use serde_json::{Value, json};
 
 use super::Server;
@@ -14,37 +14,24 @@ use super::Server;
 /// The definition.
 const KINDS: &[Kind] = &[Kind {
     group: "apps",
-    versions: &["v1"],
     kind: "Gadget",
     resource: "gadgets",
     singular: "gadget",
     short_names: &["ga"],
     categories: &["all"],
-    namespaced: true,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[Subresource::status("Gadget")],
     schema: "apps/v1.ControllerRevision",
-    strategy: &Gadget,
+    selectable_fields: &["data.color"],
+    table: &TABLE,
+    ..Kind::NAMESPACED
 }];
 
-struct Gadget;
-
-impl Strategy for Gadget {
-    fn selectable_fields(&self) -> &'static [&'static str] {
-        &["data.color"]
-    }
-
-    fn table(&self) -> Option<&'static Table> {
-        static TABLE: Table = Table {
-            columns: kinds::table::DEFAULT.columns,
-            cells: |object: &Object, _clock: &dyn Clock| {
-                vec![json!(object.name()), json!(object.str_at(&["data", "color"]))]
-            },
-        };
-        Some(&TABLE)
-    }
-}
+static TABLE: Table = Table {
+    columns: kinds::table::DEFAULT.columns,
+    cells: |object: &Object, _clock: &dyn Clock| {
+        vec![json!(object.name()), json!(object.str_at(&["data", "color"]))]
+    },
+};
 
 const GADGETS: &str = "/apis/apps/v1/namespaces/a/gadgets";
 

@@ -22,7 +22,7 @@ mod tests;
 use apimachinery::object::Object;
 use apimachinery::time;
 use jiff::{SignedDuration, Timestamp};
-use kinds::{DefaultPropagation, Strategy, metadata};
+use kinds::{DefaultPropagation, KindRef, metadata};
 use serde_json::Value;
 
 use options::{DeleteOptions, Propagation};
@@ -41,21 +41,17 @@ pub(super) enum DeletionStep {
 }
 
 /// Returns the effect of a delete on the object `old`.
-pub(super) fn step(
-    old: &Object,
-    options: &DeleteOptions,
-    strategy: &dyn Strategy,
-    now: Timestamp,
-) -> DeletionStep {
+pub(super) fn step(old: &Object, options: &DeleteOptions, kind: &KindRef, now: Timestamp) -> DeletionStep {
+    let strategy = kind.strategy();
     if old.is_terminating() && strategy.has_pending_finalizers(old) {
         return DeletionStep::Wait;
     }
     let mut new = old.clone();
-    let time_left = match graceful(&mut new, old, options, strategy, now) {
+    let time_left = match graceful(&mut new, old, options, kind, now) {
         Ok(time_left) => time_left,
         Err(GracePeriodRunning) => return DeletionStep::Wait,
     };
-    let finalizers = finalizers(old, options, strategy);
+    let finalizers = finalizers(old, options, kind.facts().default_propagation);
     let held = !finalizers.is_empty() || strategy.has_pending_finalizers(old);
     if !old.finalizers().eq(finalizers.iter().map(String::as_str)) {
         match finalizers.is_empty() {
@@ -78,10 +74,10 @@ pub(super) fn step(
 }
 
 /// Whether a terminating object can be removed: no finalizers and no grace period.
-pub(super) fn is_deletion_complete(object: &Object, strategy: &dyn Strategy) -> bool {
+pub(super) fn is_deletion_complete(object: &Object, kind: &KindRef) -> bool {
     object.is_terminating()
         && object.finalizers().next().is_none()
-        && !strategy.has_pending_finalizers(object)
+        && !kind.strategy().has_pending_finalizers(object)
         && time_left(object) == 0
 }
 
@@ -100,12 +96,12 @@ fn graceful(
     new: &mut Object,
     old: &Object,
     options: &DeleteOptions,
-    strategy: &dyn Strategy,
+    kind: &KindRef,
     now: Timestamp,
 ) -> Result<Option<i64>, GracePeriodRunning> {
     let requested = options.grace_period_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
     if !old.is_terminating() {
-        let Some(seconds) = strategy.grace_period_seconds(old, requested) else { return Ok(None) };
+        let Some(seconds) = kind.strategy().grace_period_seconds(old, requested) else { return Ok(None) };
         set(new, old, after(now, seconds), seconds);
         return Ok(Some(seconds));
     }
@@ -138,20 +134,19 @@ fn after(time: Timestamp, seconds: i64) -> Timestamp {
 }
 
 /// Returns the finalizers of the terminating object: its own, and the one of the propagation policy.
-fn finalizers(old: &Object, options: &DeleteOptions, strategy: &dyn Strategy) -> Vec<String> {
+fn finalizers(old: &Object, options: &DeleteOptions, default: DefaultPropagation) -> Vec<String> {
     let (orphan, foreground) = (metadata::ORPHAN, metadata::FOREGROUND);
     let has = |finalizer: &str| old.finalizers().any(|f| f == finalizer);
-    let propagation_finalizer =
-        match (strategy.default_propagation(), options.orphan_dependents, options.propagation) {
-            (DefaultPropagation::Never, ..) => None,
-            (_, Some(true), _) | (_, None, Some(Propagation::Orphan)) => Some(orphan),
-            (_, None, Some(Propagation::Foreground)) => Some(foreground),
-            (_, Some(false), _) | (_, None, Some(Propagation::Background)) => None,
-            (_, None, None) if has(orphan) => Some(orphan),
-            (_, None, None) if has(foreground) => Some(foreground),
-            (DefaultPropagation::Orphan, None, None) => Some(orphan),
-            (DefaultPropagation::Background, None, None) => None,
-        };
+    let propagation_finalizer = match (default, options.orphan_dependents, options.propagation) {
+        (DefaultPropagation::Never, ..) => None,
+        (_, Some(true), _) | (_, None, Some(Propagation::Orphan)) => Some(orphan),
+        (_, None, Some(Propagation::Foreground)) => Some(foreground),
+        (_, Some(false), _) | (_, None, Some(Propagation::Background)) => None,
+        (_, None, None) if has(orphan) => Some(orphan),
+        (_, None, None) if has(foreground) => Some(foreground),
+        (DefaultPropagation::Orphan, None, None) => Some(orphan),
+        (DefaultPropagation::Background, None, None) => None,
+    };
     let mut wanted: Vec<String> =
         old.finalizers().filter(|f| ![orphan, foreground].contains(f)).map(str::to_owned).collect();
     wanted.extend(propagation_finalizer.map(str::to_owned));

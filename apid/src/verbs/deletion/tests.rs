@@ -1,7 +1,7 @@
 //! Tables of deletes: one object, consecutive deletes.
 
 use apimachinery::names::{Names, Preset};
-use kinds::{KindRef, Registry};
+use kinds::Registry;
 use serde_json::json;
 
 use super::*;
@@ -12,11 +12,10 @@ fn at(text: &str) -> Timestamp {
     time::parse(text).unwrap()
 }
 
-fn strategy(kind: &str) -> &'static dyn Strategy {
+fn kind_of(kind: &str) -> KindRef {
     let registry = Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
     let found = registry.resources().iter().find(|resource| resource.kind.kind() == kind).unwrap();
-    let KindRef::BuiltIn(kind) = found.kind else { panic!("{found:?}") };
-    kind.strategy
+    found.kind.clone()
 }
 
 fn object(value: Value) -> Object {
@@ -67,7 +66,7 @@ fn propagation_policy_sets_finalizer() {
         if !before.is_empty() {
             old.set_meta("finalizers", before.to_vec());
         }
-        let got = step(&old, &options(propagation, orphan), strategy(kind), at(NOW));
+        let got = step(&old, &options(propagation, orphan), &kind_of(kind), at(NOW));
         let case = format!("{kind} {before:?} {propagation:?} {orphan:?}");
         match (got, after) {
             (DeletionStep::Remove, None) => {}
@@ -98,7 +97,7 @@ fn pod_grace_period_only_shrinks() {
         (placed.clone(), "Failed", None, 0),
         (json!({"terminationGracePeriodSeconds": 20}), "Pending", Some(5), 0),
     ] {
-        let got = step(&pod(spec.clone(), phase), &grace(requested), strategy("Pod"), at(NOW));
+        let got = step(&pod(spec.clone(), phase), &grace(requested), &kind_of("Pod"), at(NOW));
         let (new, removed) = match got {
             DeletionStep::Mark(new) => (new, false),
             DeletionStep::MarkAndRemove(new) => (new, true),
@@ -111,7 +110,7 @@ fn pod_grace_period_only_shrinks() {
 
     // Consecutive deletes, one second apart: (requested seconds, seconds left, end in seconds after the first
     // request).
-    let DeletionStep::Mark(mut now) = step(&pod(placed, "Running"), &grace(None), strategy("Pod"), at(NOW))
+    let DeletionStep::Mark(mut now) = step(&pod(placed, "Running"), &grace(None), &kind_of("Pod"), at(NOW))
     else {
         panic!("marked")
     };
@@ -130,7 +129,7 @@ fn pod_grace_period_only_shrinks() {
     .enumerate()
     {
         let time = after(at(NOW), i as i64 + 1);
-        match (step(&now, &grace(requested), strategy("Pod"), time), want) {
+        match (step(&now, &grace(requested), &kind_of("Pod"), time), want) {
             (DeletionStep::Wait, None) => {}
             (DeletionStep::Mark(new), Some((seconds, end))) if seconds > 0 => {
                 assert_eq!(time_left(&new), seconds);
@@ -150,17 +149,17 @@ fn pod_grace_period_only_shrinks() {
 fn second_delete_changes_only_propagation_policy() {
     let old = object(json!({"metadata": {"name": "x", "generation": 3, "finalizers": ["example.com/hold"]}}));
     let DeletionStep::Mark(marked) =
-        step(&old, &options(Some(Propagation::Foreground), None), strategy("ReplicaSet"), at(NOW))
+        step(&old, &options(Some(Propagation::Foreground), None), &kind_of("ReplicaSet"), at(NOW))
     else {
         panic!("marked")
     };
     assert_eq!(marked.generation(), 4);
     let later = after(at(NOW), 60);
     for again in [DeleteOptions::default(), grace(Some(5)), options(Some(Propagation::Foreground), None)] {
-        assert_eq!(step(&marked, &again, strategy("ReplicaSet"), later), DeletionStep::Wait, "{again:?}");
+        assert_eq!(step(&marked, &again, &kind_of("ReplicaSet"), later), DeletionStep::Wait, "{again:?}");
     }
     let orphan = options(Some(Propagation::Orphan), None);
-    let DeletionStep::Mark(orphaning) = step(&marked, &orphan, strategy("ReplicaSet"), later) else {
+    let DeletionStep::Mark(orphaning) = step(&marked, &orphan, &kind_of("ReplicaSet"), later) else {
         panic!("marked")
     };
     assert_eq!(orphaning.finalizers().collect::<Vec<_>>(), ["example.com/hold", "orphan"]);
@@ -168,8 +167,8 @@ fn second_delete_changes_only_propagation_policy() {
     // Without finalizers and without a grace period, as after a crash between two writes.
     let mut left = marked;
     left.remove_meta("finalizers");
-    assert!(is_deletion_complete(&left, strategy("ReplicaSet")));
-    assert_eq!(step(&left, &DeleteOptions::default(), strategy("ReplicaSet"), later), DeletionStep::Remove);
+    assert!(is_deletion_complete(&left, &kind_of("ReplicaSet")));
+    assert_eq!(step(&left, &DeleteOptions::default(), &kind_of("ReplicaSet"), later), DeletionStep::Remove);
 }
 
 #[test]
@@ -178,14 +177,14 @@ fn namespace_delete_marks_terminating_until_spec_finalizers_are_removed() {
     let old = object(json!({
         "metadata": {"name": "x"}, "spec": {"finalizers": [names.api_service]}, "status": {"phase": "Active"},
     }));
-    let DeletionStep::Mark(marked) = step(&old, &grace(Some(0)), strategy("Namespace"), at(NOW)) else {
+    let DeletionStep::Mark(marked) = step(&old, &grace(Some(0)), &kind_of("Namespace"), at(NOW)) else {
         panic!("marked")
     };
     assert_eq!(marked.str_at(&["status", "phase"]), Some("Terminating"));
     assert!(marked.meta().unwrap().get("deletionGracePeriodSeconds").is_none());
     let again = options(Some(Propagation::Orphan), None);
-    assert_eq!(step(&marked, &again, strategy("Namespace"), at(NOW)), DeletionStep::Wait);
-    assert!(!is_deletion_complete(&marked, strategy("Namespace")));
+    assert_eq!(step(&marked, &again, &kind_of("Namespace"), at(NOW)), DeletionStep::Wait);
+    assert!(!is_deletion_complete(&marked, &kind_of("Namespace")));
 }
 
 #[test]
@@ -199,6 +198,6 @@ fn deletion_completes_without_finalizers_and_grace_period() {
         (json!({"deletionGracePeriodSeconds": 0}), false),
     ] {
         let object = object(json!({"metadata": metadata}));
-        assert_eq!(is_deletion_complete(&object, strategy("Pod")), want, "{metadata}");
+        assert_eq!(is_deletion_complete(&object, &kind_of("Pod")), want, "{metadata}");
     }
 }

@@ -1,0 +1,142 @@
+//! A built-in kind as data.
+//!
+//! # Contract
+//!
+//! A [`Kind`] holds all facts of a kind that do not depend on an object. The file of a kind names only the facts
+//! that differ from [`Kind::NAMESPACED`] or [`Kind::CLUSTER_SCOPED`]. Rules about objects are in its [`Strategy`].
+
+use crate::enabled_versions::Stage;
+use crate::strategy::DefaultStrategy;
+use crate::{
+    BindingAction, Conversion, DefaultPropagation, Generation, MetadataChecks, NameRule, Revalidation,
+    STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource, Table, UnenforcedKind, Verb, table,
+};
+
+/// Static facts of a built-in kind.
+pub struct Kind {
+    /// Group stem: `""`, `apps`, `rbac.authorization` (see `Names::group`).
+    pub group: &'static str,
+    /// Versions, preferred first. The first is also the stored one.
+    pub versions: &'static [&'static str],
+    /// Kind name: `ConfigMap`.
+    pub kind: &'static str,
+    /// Lower-case plural, as in URLs.
+    pub resource: &'static str,
+    /// Lower-case singular.
+    pub singular: &'static str,
+    /// Short names: `cm`.
+    pub short_names: &'static [&'static str],
+    /// Categories: `all`.
+    pub categories: &'static [&'static str],
+    /// Whether objects are namespaced.
+    pub namespaced: bool,
+    /// How apid stores the objects, if at all.
+    pub storage: Storage,
+    /// Verbs of the main resource, in discovery order.
+    pub verbs: &'static [Verb],
+    /// Subresources, in discovery order.
+    pub subresources: &'static [Subresource],
+    /// Schema type of the storage version: `core/v1.ConfigMap`.
+    pub schema: &'static str,
+    /// Rule for object names.
+    pub name_rule: NameRule,
+    /// Metadata checks of the kind.
+    pub metadata_checks: MetadataChecks,
+    /// Whether finalizers without a domain must be standard finalizers.
+    pub restricts_finalizers: bool,
+    /// Rule for `metadata.generation`.
+    pub generation: Generation,
+    /// Whether PUT to a missing name creates the object (requirements D-NAME-16).
+    pub create_on_update: bool,
+    /// Whether PUT without resourceVersion is allowed (requirements D-EP-16).
+    pub unconditional_update: bool,
+    /// Updates for which [`Strategy::validate`] runs.
+    pub revalidation: Revalidation,
+    /// Metadata that a write to `status` may change.
+    /// For all kinds with this subresource, `status` writes keep the spec and main resource writes keep the
+    /// status.
+    pub status_writes: StatusWrites,
+    /// Whether a created object keeps its status: nodes report their own status.
+    pub keeps_status_on_create: bool,
+    /// Listed subresources with the kind's own body type that are not implemented.
+    pub unimplemented_subresources: &'static [&'static str],
+    /// Whether DELETE returns the object instead of a Status.
+    pub delete_returns_object: bool,
+    /// Treatment of dependents if a delete specifies no propagation policy.
+    pub default_propagation: DefaultPropagation,
+    /// Warning for clients that delete without a propagation policy.
+    pub default_propagation_warning: Option<&'static str>,
+    /// Selectable fields in addition to `metadata.name` and `metadata.namespace`, as dotted paths.
+    /// [`Strategy::field`] reads these paths and those of [`Kind::field_sources`].
+    pub selectable_fields: &'static [&'static str],
+    /// Paths that [`Strategy::field`] reads in addition to the selectable fields.
+    /// The watch cache parses only these paths of a stored object.
+    pub field_sources: &'static [&'static str],
+    /// Conversion to and from the storage version, for a non-storage version ([`Storage::Shared`]).
+    pub conversion: Option<&'static dyn Conversion>,
+    /// Rules of a binding-like kind ([`Storage::BindingLike`]).
+    pub binding_action: Option<&'static dyn BindingAction>,
+    /// Warning for a kind that apid stores but does not enforce.
+    pub unenforced: Option<&'static UnenforcedKind>,
+    /// Columns of the Table representation.
+    pub table: &'static Table,
+    /// Rules that depend on an object.
+    pub strategy: &'static dyn Strategy,
+}
+
+impl Kind {
+    /// Whether apid serves the kind without `--runtime-config`: alpha and beta versions are off.
+    pub fn is_on_by_default(&self) -> bool {
+        self.versions.iter().all(|version| Stage::of(version) == Stage::Stable)
+    }
+
+    /// Facts of most namespaced kinds. Names and schema are empty.
+    pub const NAMESPACED: Kind = Kind {
+        group: "",
+        versions: &["v1"],
+        kind: "",
+        resource: "",
+        singular: "",
+        short_names: &[],
+        categories: &[],
+        namespaced: true,
+        storage: Storage::Stored,
+        verbs: STANDARD_VERBS,
+        subresources: &[],
+        schema: "",
+        name_rule: NameRule::Subdomain,
+        metadata_checks: MetadataChecks::Full,
+        restricts_finalizers: true,
+        generation: Generation::None,
+        create_on_update: false,
+        unconditional_update: true,
+        revalidation: Revalidation::Always,
+        status_writes: StatusWrites::Metadata,
+        keeps_status_on_create: false,
+        unimplemented_subresources: &[],
+        delete_returns_object: false,
+        default_propagation: DefaultPropagation::Background,
+        default_propagation_warning: None,
+        selectable_fields: &[],
+        field_sources: &[],
+        conversion: None,
+        binding_action: None,
+        unenforced: None,
+        table: &table::DEFAULT,
+        strategy: &DefaultStrategy,
+    };
+
+    /// Facts of most cluster-scoped kinds. Names and schema are empty.
+    pub const CLUSTER_SCOPED: Kind = Kind { namespaced: false, ..Kind::NAMESPACED };
+
+    /// Facts that all custom kinds share. Their [`CustomKind`](crate::CustomKind) holds the other facts.
+    pub(crate) const CUSTOM: Kind = Kind {
+        metadata_checks: MetadataChecks::Changes,
+        unconditional_update: false,
+        generation: Generation::CountedOutsideMetadata,
+        status_writes: StatusWrites::StatusOnly,
+        // The validation of an update compares both objects and covers the whole object.
+        revalidation: Revalidation::Never,
+        ..Kind::NAMESPACED
+    };
+}
