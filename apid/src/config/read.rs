@@ -28,12 +28,15 @@ pub fn command() -> clap::Command {
 
 /// The feature gates, with stage and default.
 fn gates_help() -> String {
-    let mut text = String::from("Feature gates:\n");
-    for gate in GATES {
-        let (stage, default) = (gate.stage.as_str(), gate.default);
-        text.push_str(&format!("  {}=true|false ({stage} - default={default})\n", gate.name));
-    }
-    text
+    let lines = |has_effect: bool| -> String {
+        let gates = GATES.iter().filter(|gate| gate.has_effect() == has_effect);
+        gates.map(|gate| format!("  {}\n", gate.help())).collect()
+    };
+    format!(
+        "Feature gates:\n{}\nFeature gates that are accepted and have no effect here:\n{}",
+        lines(true),
+        lines(false)
+    )
 }
 
 impl Config {
