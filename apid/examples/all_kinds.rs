@@ -32,7 +32,7 @@ fn main() {
     for resource in registry.stored() {
         cache.resource(&resource.key_prefix, Decoder::new(resource));
     }
-    let discovery = Discovery::new(&registry, &names, "127.0.0.1:6443");
+    let discovery = Discovery::new(&registry, &names, "127.0.0.1:6443", true);
     let openapi = OpenApi::new(Arc::clone(&registry), Arc::clone(&names));
     let (time, more) = (clock.monotonic() - start, resident().saturating_sub(memory));
     let documents = discovery.paths().count();

@@ -22,7 +22,7 @@ use arc_swap::ArcSwap;
 use kinds::entry::Decoder;
 use kinds::{CurrentRegistry, Registry, Resource};
 use parking_lot::Mutex;
-use serving::gates::FeatureGates;
+use serving::gates::{FeatureGates, Gate};
 use serving::health::Checks;
 use storage::Store;
 use tokio::sync::{Semaphore, watch};
@@ -129,6 +129,7 @@ pub struct ServedKinds {
     pub openapi: Arc<OpenApi>,
     names: Arc<Names>,
     server_address: String,
+    has_storage_version_hashes: bool,
     /// Generated on first use.
     discovery: OnceLock<Discovery>,
     collections: BTreeMap<String, Versions>,
@@ -160,6 +161,7 @@ impl ServedKinds {
             openapi: Arc::new(openapi),
             names: Arc::clone(&parts.names),
             server_address: parts.server_address.clone(),
+            has_storage_version_hashes: parts.gates.enabled(Gate::StorageVersionHash),
             discovery: OnceLock::new(),
             collections,
         }
@@ -167,7 +169,9 @@ impl ServedKinds {
 
     /// The discovery documents.
     pub fn discovery(&self) -> &Discovery {
-        self.discovery.get_or_init(|| Discovery::new(&self.registry, &self.names, &self.server_address))
+        self.discovery.get_or_init(|| {
+            Discovery::new(&self.registry, &self.names, &self.server_address, self.has_storage_version_hashes)
+        })
     }
 
     /// The collection of a kind whose objects are stored.

@@ -56,6 +56,7 @@ mod preset_parity;
 mod process;
 mod rbac;
 mod reviews;
+mod runtime_config;
 mod server_behavior;
 mod service_addresses;
 mod storage;

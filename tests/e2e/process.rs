@@ -187,7 +187,11 @@ async fn setting_feature_gates_starts_and_warns_of_stable_gates() {
     let plane = ControlPlane::start(Options::default().flag(gates)).await;
     let log = plane.log();
     assert!(log.contains("setting GA feature gate ServerSideApply=true: it will be removed"), "{log}");
-    assert!(!log.contains("feature gate ConsistentListFromCache"), "{log}");
+    assert!(
+        log.contains("feature gate ConsistentListFromCache=false is accepted and has no effect here"),
+        "{log}"
+    );
+    assert!(!log.contains("feature gate ListFromCacheSnapshot"), "{log}");
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! StorageObjectInUseProtection: adds finalizers that delay the deletion of used volumes and claims.
+//! StorageObjectInUseProtection: adds finalizers that delay the deletion of used volumes, claims and classes
+//! of volume attributes.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -9,9 +10,12 @@ use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operatio
 const VOLUME: ObjectKind = ObjectKind::new("", "PersistentVolume");
 const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
 
+const CLASS: ObjectKind = ObjectKind::new("storage", "VolumeAttributesClass");
+
 pub(crate) struct StorageObjectInUseProtection {
     of_volumes: String,
     of_claims: String,
+    of_classes: String,
 }
 
 impl StorageObjectInUseProtection {
@@ -20,6 +24,7 @@ impl StorageObjectInUseProtection {
         StorageObjectInUseProtection {
             of_volumes: names.label_key("pv-protection"),
             of_claims: names.label_key("pvc-protection"),
+            of_classes: names.label_key("vac-protection"),
         }
     }
 }
@@ -30,7 +35,7 @@ impl Plugin for StorageObjectInUseProtection {
     }
 
     fn interest(&self) -> Interest {
-        Interest::Only(&[(VOLUME, ""), (CLAIM, "")])
+        Interest::Only(&[(VOLUME, ""), (CLAIM, ""), (CLASS, "")])
     }
 
     fn mutate<'a>(
@@ -38,7 +43,11 @@ impl Plugin for StorageObjectInUseProtection {
         attributes: &'a Attributes<'a>,
         object: Option<&'a mut Object>,
     ) -> MaybeFuture<'a, Result<(), Status>> {
-        let finalizer = if attributes.is_of(VOLUME) { &self.of_volumes } else { &self.of_claims };
+        let finalizer = match () {
+            () if attributes.is_of(VOLUME) => &self.of_volumes,
+            () if attributes.is_of(CLAIM) => &self.of_claims,
+            () => &self.of_classes,
+        };
         if let Some(object) = object.filter(|object| !object.finalizers().any(|have| have == finalizer)) {
             let finalizers: Vec<Value> =
                 object.finalizers().chain([finalizer.as_str()]).map(Value::from).collect();

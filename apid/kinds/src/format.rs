@@ -58,7 +58,21 @@ pub fn name(rule: NameRule, text: &str, prefix: bool) -> Vec<String> {
         NameRule::Label => label(&masked),
         NameRule::Label1035 => label_1035(&masked),
         NameRule::PathSegment => path_segment(text, prefix),
+        NameRule::ConfigKey => config_key(text),
+        NameRule::GroupResource => group_resource(text),
+        NameRule::OfObject => Vec::new(),
     }
+}
+
+/// Validates a group name, a dot and a plural name.
+fn group_resource(text: &str) -> Vec<String> {
+    let Some((group, resource)) = text.rsplit_once('.') else {
+        return vec!["name must be in the form of <group>.<resource>".to_owned()];
+    };
+    let of_group = subdomain(group).into_iter().map(|message| format!("the group segment {message}"));
+    let of_resource =
+        label_1035(resource).into_iter().map(|message| format!("the resource segment {message}"));
+    of_group.chain(of_resource).collect()
 }
 
 /// Validates a port name: an IANA service name.

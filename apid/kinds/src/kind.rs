@@ -5,6 +5,7 @@
 //! A [`Kind`] holds all facts of a kind that do not depend on an object. The file of a kind names only the facts
 //! that differ from [`Kind::NAMESPACED`] or [`Kind::CLUSTER_SCOPED`]. Rules about objects are in its [`Strategy`].
 
+use crate::enabled_versions::Stage;
 use crate::strategy::DefaultStrategy;
 use crate::{
     BindingAction, Conversion, DefaultPropagation, Generation, MetadataChecks, NameRule, Revalidation,
@@ -15,7 +16,7 @@ use crate::{
 pub struct Kind {
     /// Group stem: `""`, `apps`, `rbac.authorization` (see `Names::group`).
     pub group: &'static str,
-    /// Served versions, preferred first. The first is also the stored one.
+    /// Versions, preferred first. The first is also the stored one.
     pub versions: &'static [&'static str],
     /// Kind name: `ConfigMap`.
     pub kind: &'static str,
@@ -84,6 +85,11 @@ pub struct Kind {
 }
 
 impl Kind {
+    /// Whether apid serves the kind without `--runtime-config`: alpha and beta versions are off.
+    pub fn is_on_by_default(&self) -> bool {
+        self.versions.iter().all(|version| Stage::of(version) == Stage::Stable)
+    }
+
     /// Facts of most namespaced kinds. Names and schema are empty.
     pub const NAMESPACED: Kind = Kind {
         group: "",

@@ -15,8 +15,8 @@ use schema::{ConformReport, TypeError};
 use serde_json::Value;
 
 use crate::{
-    Context, CustomKind, Generation, Kind, KindRef, MetadataChecks, NameRule, Storage, Subresource,
-    Translation, metadata, status,
+    Context, CustomKind, EnabledVersions, Generation, Kind, KindRef, MetadataChecks, NameRule, Storage,
+    Subresource, Translation, metadata, status,
 };
 
 /// Kinds of each group, in discovery order of the groups.
@@ -41,7 +41,15 @@ const GROUPS: &[&[Kind]] = &[
     crate::node::KINDS,
     crate::discovery::KINDS,
     crate::flowcontrol::KINDS,
+    crate::internal_apiserver::KINDS,
+    crate::resource::KINDS,
+    crate::storagemigration::KINDS,
 ];
+
+/// All built-in kinds, also those that are off by default, in discovery order.
+pub(crate) fn built_in_kinds() -> impl Iterator<Item = &'static Kind> {
+    GROUPS.iter().flat_map(|kinds| kinds.iter())
+}
 
 /// Body kinds of subresources that are not resources.
 const VIRTUAL_SUBRESOURCES: &[Kind] =
@@ -432,19 +440,28 @@ pub struct Registry {
     virtual_subresources: Vec<Arc<Resource>>,
     /// Number of built-in resources, which precede the custom ones.
     built_in: usize,
-    /// Storage versions of custom kinds that are stored and not served.
+    /// Kinds that are stored and not served: disabled built-in kinds, and storage versions of custom kinds.
     unserved: Vec<Arc<Resource>>,
 }
 
 impl Registry {
-    /// The built-in kinds under a preset.
+    /// The built-in kinds that are on by default.
     pub fn new(names: &Names) -> Self {
-        Registry::with(names, &[])
+        Registry::with_versions(names, &EnabledVersions::default())
     }
 
-    /// The built-in kinds and additional kinds, which follow them in discovery.
+    /// The built-in kinds in the enabled versions.
+    pub fn with_versions(names: &Names, versions: &EnabledVersions) -> Self {
+        Registry::build(names, versions, &[])
+    }
+
+    /// The built-in kinds that are on by default and additional kinds, which follow them in discovery.
     pub fn with(names: &Names, others: &[&'static [Kind]]) -> Self {
-        let kinds = || GROUPS.iter().chain(others).flat_map(|kinds| kinds.iter());
+        Registry::build(names, &EnabledVersions::default(), others)
+    }
+
+    fn build(names: &Names, versions: &EnabledVersions, others: &[&'static [Kind]]) -> Self {
+        let kinds = || built_in_kinds().chain(others.iter().flat_map(|kinds| kinds.iter()));
         let stored = kinds().filter(|kind| kind.storage == Storage::Stored);
         let stored: Vec<_> = stored.map(|kind| Arc::new(Resource::new(kind, names))).collect();
         let resource = |kind: &'static Kind| {
@@ -456,9 +473,18 @@ impl Registry {
                 _ => Arc::new(new),
             }
         };
+        let served: Vec<_> = kinds().filter(|kind| versions.contains(kind)).map(resource).collect();
+        let is_needed = |kind: &KindRef, key_prefix: &str| {
+            let has_served_version = served.iter().any(|resource| resource.key_prefix == key_prefix);
+            has_served_version || matches!(kind, KindRef::BuiltIn(kind) if kind.is_on_by_default())
+        };
+        let is_served = |stored: &Arc<Resource>| served.iter().any(|served| Arc::ptr_eq(served, stored));
+        let unserved = stored.iter().filter(|stored| !is_served(stored));
+        let unserved =
+            unserved.filter(|stored| is_needed(&stored.kind, &stored.key_prefix)).cloned().collect();
         let virtual_subresources =
             VIRTUAL_SUBRESOURCES.iter().map(|kind| Arc::new(Resource::new(kind, names))).collect();
-        Registry::index(kinds().map(resource).collect(), Vec::new(), virtual_subresources)
+        Registry::index(served, unserved, virtual_subresources)
     }
 
     fn index(
@@ -487,7 +513,8 @@ impl Registry {
     pub fn with_custom(&self, custom: impl IntoIterator<Item = Arc<Resource>>) -> Self {
         let is_served =
             |resource: &Arc<Resource>| !matches!(&resource.kind, KindRef::Custom(kind) if !kind.is_served);
-        let (served, unserved): (Vec<_>, Vec<_>) = custom.into_iter().partition(is_served);
+        let (served, mut unserved): (Vec<_>, Vec<_>) = custom.into_iter().partition(is_served);
+        unserved.extend(self.unserved.iter().filter(|resource| !resource.is_custom()).cloned());
         let built_in = self.resources.iter().take(self.built_in).cloned();
         Registry::index(built_in.chain(served).collect(), unserved, self.virtual_subresources.clone())
     }
@@ -540,7 +567,7 @@ impl Registry {
 
     /// The custom resources, with the versions that are stored and not served.
     pub fn all_custom(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.custom().iter().chain(&self.unserved)
+        self.custom().iter().chain(self.unserved.iter().filter(|resource| resource.is_custom()))
     }
 
     /// A version of a custom kind.
@@ -566,9 +593,20 @@ impl Registry {
         named.find(|r| r.group_resource.group == group && r.kind.has_version(version))
     }
 
-    /// The resource of a kind, in its storage version if the group has it.
+    /// The stored resource of a group version and plural name, whether it is served or not.
+    pub fn find_stored(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Resource>> {
+        let is_same =
+            |r: &&Arc<Resource>| r.group_resource.group == group && r.group_resource.resource == resource;
+        let unserved = || self.unserved.iter().find(|r| is_same(r) && r.kind.has_version(version));
+        self.find(group, version, resource).or_else(unserved)
+    }
+
+    /// The resource of a kind, in its storage version if the group has it. Disabled built-in kinds are found too:
+    /// the server itself reads and writes their objects.
     pub fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
-        let named = || self.at(self.by_kind.get(kind)).filter(|r| r.group_kind.group == group);
+        let of_kind = |r: &&Arc<Resource>| r.group_kind.group == group && r.kind.kind() == kind;
+        let disabled = self.unserved.iter().filter(|resource| !resource.is_custom());
+        let named = || self.at(self.by_kind.get(kind)).chain(disabled.clone()).filter(of_kind);
         named().find(|resource| !resource.is_other_version()).or_else(|| named().next())
     }
 
@@ -616,7 +654,8 @@ mod tests {
     #[test]
     fn facts_of_all_kinds_are_consistent() {
         let names = Names::new(Preset::Svc, "example.test").unwrap();
-        let registry = Registry::new(&names);
+        let (versions, _) = EnabledVersions::parse(["api/all=true"], &names).unwrap();
+        let registry = Registry::with_versions(&names, &versions);
         let resources = registry.resources();
         for (i, resource) in resources.iter().enumerate() {
             let kind = &resource.kind;
@@ -643,7 +682,8 @@ mod tests {
             for other in resources.iter().skip(i + 1) {
                 if resource.key_prefix == other.key_prefix {
                     // Two versions of one kind: a lookup by kind returns the stored version.
-                    assert!(std::ptr::eq(other.stored(), resource.stored()), "{}", kind.kind());
+                    let shares_objects = std::ptr::eq(other.stored(), resource.stored());
+                    assert_eq!(shares_objects, is_object, "{}", kind.kind());
                     continue;
                 }
                 assert_ne!(resource.group_kind, other.group_kind);

@@ -19,6 +19,12 @@ pub enum NameRule {
     Label1035,
     /// A path segment: not `.`, `..`, without `/` and `%`. RBAC kinds.
     PathSegment,
+    /// Letters, digits, dashes, underscores and dots, as a key of a ConfigMap. Lease candidates.
+    ConfigKey,
+    /// A group name, a dot and a plural name. Storage versions.
+    GroupResource,
+    /// [`Strategy::validate`] checks the name, which depends on the object. Trust bundles.
+    OfObject,
 }
 
 /// Metadata checks of a kind, in addition to the general checks of every write.

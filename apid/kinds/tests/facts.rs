@@ -13,7 +13,7 @@ use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::time;
 use kinds::entry::{self, Decoder};
-use kinds::{Context, Kind, Registry, Subresource, Verb};
+use kinds::{Context, EnabledVersions, Kind, Registry, Subresource, Verb};
 use serde_json::json;
 use storage::Revision;
 use storage::cache::Decode as _;
@@ -96,7 +96,7 @@ fn shown(registry: &Registry, group: &str, version: &str, name: &str, names: &Na
 #[test]
 fn discovery_groups_are_in_kubernetes_order() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
-    let registry = Registry::new(&names);
+    let registry = every_version(&names);
     let mut stems: Vec<&str> = registry.resources().iter().map(|r| r.kind.group()).collect();
     stems.dedup();
     assert_eq!(
@@ -122,6 +122,8 @@ fn discovery_groups_are_in_kubernetes_order() {
             "node",
             "discovery",
             "flowcontrol.apiserver",
+            "internal.apiserver",
+            "storagemigration",
         ]
     );
 }
@@ -145,7 +147,7 @@ fn deprecated_kinds_return_replacement_warning() {
 fn minimal_object_of_every_kind_round_trips() {
     for preset in [Preset::Svc, Preset::Kubernetes] {
         let names = Names::new(preset, "example.test").unwrap();
-        for resource in Registry::new(&names).stored() {
+        for resource in every_version(&names).stored() {
             let object = created(resource, &names, json!({"metadata": {"name": "x"}}));
             let entry = Decoder::new(resource).decode("", &entry::encode(&object)).unwrap();
             let mut versioned = object.clone();
@@ -174,7 +176,7 @@ fn spec_and_status_writes_are_separate_for_every_kind() {
     let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
     let rng = SeededRng::new(1);
     let mut count = 0;
-    for resource in Registry::new(&names).stored().filter(|r| r.kind.has_status()) {
+    for resource in every_version(&names).stored().filter(|r| r.kind.has_status()) {
         let name = resource.kind.kind();
         let old = created(resource, &names, json!({"metadata": {"name": "x", "labels": {"a": "old"}}}));
         // Markers outside every schema: only the spec and status rules process them.
@@ -196,6 +198,12 @@ fn spec_and_status_writes_are_separate_for_every_kind() {
         count += 1;
     }
     assert!(count > 20, "{count} kinds");
+}
+
+/// The registry with all versions, also those that are off by default.
+fn every_version(names: &Names) -> Registry {
+    let (versions, _) = EnabledVersions::parse(["api/all=true"], names).unwrap();
+    Registry::with_versions(names, &versions)
 }
 
 fn created(resource: &kinds::Resource, names: &Names, body: Value) -> Object {

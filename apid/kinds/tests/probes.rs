@@ -7,6 +7,8 @@
 //! `probes/equal.csv` lists for each kind the number of facts, of equal facts, and of refusals with equal messages. The test
 //! fails when a number is smaller. It also fails when a number is larger: `PROBES_UPDATE=1` writes the larger numbers.
 //!
+//! The folder `off-by-default` has the facts of the kinds that `--runtime-config` enables.
+//!
 //! `PROBES_ONLY=batch.Job PROBES_SHOW=50 cargo test -p kinds --test probes -- --nocapture` prints differences of a kind.
 //! `PROBES_PATH=/spec/template` restricts the facts to fields below a pointer.
 
@@ -31,7 +33,7 @@ use std::fs;
 use std::path::Path;
 
 use apimachinery::names::{Names, Preset};
-use kinds::Registry;
+use kinds::{EnabledVersions, Registry};
 use serde_json::Value;
 
 use answer::Comparison;
@@ -87,18 +89,21 @@ fn for_each_kind(mut call: impl FnMut(&str, &Probe<'_>, &Path)) -> bool {
     let Some(folder) = prerequisites::probes() else { return false };
     let only = std::env::var("PROBES_ONLY").ok();
     let names = Names::new(Preset::Kubernetes, "").unwrap();
-    let registry = Registry::new(&names);
-    let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "jsonl"));
-    files.sort();
-    for file in files {
-        let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
-        if only.as_ref().is_some_and(|only| !only.split(',').any(|kind| kind == name)) {
-            continue;
-        }
-        let base = folder.join("bases").join(format!("{name}.json"));
-        if let Some(probe) = Probe::new(&registry, &names, &read_json(&base)) {
-            call(&name, &probe, &file);
+    let (versions, _) = EnabledVersions::parse(["api/all=true"], &names).unwrap();
+    let registry = Registry::with_versions(&names, &versions);
+    for folder in [folder.clone(), folder.join("off-by-default")] {
+        let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "jsonl"));
+        files.sort();
+        for file in files {
+            let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+            if only.as_ref().is_some_and(|only| !only.split(',').any(|kind| name.starts_with(kind))) {
+                continue;
+            }
+            let base = folder.join("bases").join(format!("{name}.json"));
+            if let Some(probe) = Probe::new(&registry, &names, &read_json(&base)) {
+                call(&name, &probe, &file);
+            }
         }
     }
     only.is_none()

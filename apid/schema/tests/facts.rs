@@ -36,7 +36,52 @@ meta/v1.GroupVersionResource
  group string - 1:bytes
  version string - 2:bytes
  resource string - 3:bytes
+storagemigration/v1alpha1.GroupVersionResource
+ group string e 1:bytes
+ version string e 2:bytes
+ resource string e 3:bytes
+storagemigration/v1alpha1.MigrationCondition
+ type string(storagemigration/v1alpha1.MigrationConditionType) - 1:bytes required
+ status string(core/v1.ConditionStatus) - 2:bytes required
+ lastUpdateTime Time e 3:bytes
+ reason string e 4:bytes
+ message string e 5:bytes
+storagemigration/v1alpha1.StorageVersionMigration
+ = meta/v1.TypeMeta -
+ metadata meta/v1.ObjectMeta e 1:bytes
+ spec storagemigration/v1alpha1.StorageVersionMigrationSpec e 2:bytes
+ status storagemigration/v1alpha1.StorageVersionMigrationStatus e 3:bytes
+storagemigration/v1alpha1.StorageVersionMigrationList
+ = meta/v1.TypeMeta -
+ metadata meta/v1.ListMeta e 1:bytes
+ items []storagemigration/v1alpha1.StorageVersionMigration - 2:bytes required
+storagemigration/v1alpha1.StorageVersionMigrationSpec
+ resource storagemigration/v1alpha1.GroupVersionResource - 1:bytes required
+ continueToken string e 2:bytes
+storagemigration/v1alpha1.StorageVersionMigrationStatus
+ conditions []storagemigration/v1alpha1.MigrationCondition e 1:bytes list=map keys=type patch=merge key=type
+ resourceVersion string e 2:bytes
 ";
+
+/// Types of versions without rows in the specification: those of a version with the same fields.
+/// Each line has the version, the version with the same fields, and the names of the types.
+const SAME_TYPES: &[(&str, &str, &[&str])] = &[(
+    "admissionregistration/v1alpha1",
+    "admissionregistration/v1beta1",
+    &[
+        "AuditAnnotation",
+        "ExpressionWarning",
+        "TypeChecking",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ValidatingAdmissionPolicyBindingList",
+        "ValidatingAdmissionPolicyBindingSpec",
+        "ValidatingAdmissionPolicyList",
+        "ValidatingAdmissionPolicySpec",
+        "ValidatingAdmissionPolicyStatus",
+        "Validation",
+    ],
+)];
 
 /// Required fields that the specification does not mark: it marks only fields of the embedding types.
 const REQUIRED: &[(&str, &str)] = &[("core/v1.EphemeralContainerCommon", "name")];
@@ -76,10 +121,38 @@ fn generate(csv: &str) -> String {
         let lines = fields.iter().map(|row| field_line(name, row, &known)).collect();
         blocks.insert(name.clone(), lines);
     }
+    for (version, same, names) in SAME_TYPES {
+        for name in *names {
+            let fields =
+                blocks[&format!("{same}.{name}")].lines().map(|line| own_types(line, version, same, &blocks));
+            let fields: String = fields.collect();
+            assert!(blocks.insert(format!("{version}.{name}"), fields).is_none(), "{version}.{name}");
+        }
+    }
     let mut out = HEADER.to_owned();
     for (name, fields) in blocks {
         write!(out, "{name}\n{fields}").unwrap();
     }
+    out
+}
+
+/// Returns a field line with the types of a version instead of those of the version with the same fields.
+fn own_types(line: &str, version: &str, same: &str, blocks: &BTreeMap<String, String>) -> String {
+    let is_own = |ty: &str| {
+        let of_version = |(known, _, names): &(&str, &str, &[&str])| *known == version && names.contains(&ty);
+        SAME_TYPES.iter().any(of_version) || blocks.contains_key(&format!("{version}.{ty}"))
+    };
+    let ty = |rest: &str| rest.split(|c: char| !c.is_alphanumeric()).next().unwrap().to_owned();
+    let mut out = String::new();
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once(&format!("{same}.")) {
+        let name = ty(after);
+        // A string type in parentheses needs no fields.
+        let package = if is_own(&name) || before.ends_with("string(") { version } else { same };
+        write!(out, "{before}{package}.").unwrap();
+        rest = after;
+    }
+    writeln!(out, "{rest}").unwrap();
     out
 }
 

@@ -39,7 +39,7 @@ impl PolicyWrites {
 
     fn collection(&self, write: &ObjectWrite) -> Result<Arc<Collection>, Status> {
         let kinds = self.server_state.kinds();
-        let resource = kinds.registry.find(&write.group, &write.version, &write.resource);
+        let resource = kinds.registry.find_stored(&write.group, &write.version, &write.resource);
         resource.and_then(|resource| kinds.collection(resource).cloned()).ok_or_else(Status::unknown_resource)
     }
 }

@@ -19,7 +19,7 @@ use crate::server_state::{Collection, Item, ServerState};
 /// The resource is not served.
 pub(super) fn core(server_state: &ServerState, resource: &str) -> Result<Arc<Collection>, Status> {
     let kinds = server_state.kinds();
-    let found = kinds.registry.find("", "v1", resource);
+    let found = kinds.registry.find_stored("", "v1", resource);
     found
         .and_then(|resource| kinds.collection(resource).cloned())
         .ok_or_else(|| Status::internal(format!("{resource} are not served")))

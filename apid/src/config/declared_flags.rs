@@ -38,7 +38,6 @@ const FLAGS_WITHOUT_EFFECT: &[(FlagState, &[FlagRow])] = &[
     (
         FlagState::Planned,
         &[
-            ("runtime-config", List("VERSION=BOOL"), "API versions to enable or disable"),
             ("tls-sni-cert-key", List("FILES"), "Additional certificates, selected by SNI"),
             ("audit-log-format", Value("FORMAT"), "Format of the audit log"),
             ("audit-webhook-config-file", Value("FILE"), "Kubeconfig of the audit webhook"),

@@ -61,6 +61,11 @@ pub(super) struct GeneralFlags {
     /// Directory of the store; created if missing
     #[arg(long, value_name = "DIR")]
     pub(super) data_dir: Option<PathBuf>,
+    /// API versions and resources to enable or disable: GROUP/VERSION, GROUP/VERSION/RESOURCE, v1 (the core group),
+    /// api/all, api/ga, api/beta, api/alpha. Alpha versions are for short-lived test clusters; beta versions are not
+    /// recommended for production
+    #[arg(long, value_name = "KEY=BOOL,...")]
+    pub(super) runtime_config: Vec<String>,
 }
 
 #[derive(Debug, Args)]

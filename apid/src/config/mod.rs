@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use apimachinery::codec::Limits;
 use apimachinery::names::Names;
+use kinds::EnabledVersions;
 use serving::gates::FeatureGates;
 
 use crate::audit::Rotation;
@@ -121,6 +122,8 @@ pub struct Config {
     pub service_map: webhooks::ServiceMap,
     /// Feature gates.
     pub gates: FeatureGates,
+    /// API versions and resources that are served.
+    pub enabled_versions: EnabledVersions,
     /// File of the audit log; `-` is standard output.
     pub audit_log: Option<String>,
     /// When the audit log is rotated, and which rotated files are kept.

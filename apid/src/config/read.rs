@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use apimachinery::codec::Limits;
 use apimachinery::names::{Names, Preset};
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
+use kinds::{EnabledVersions, RuntimeConfigErrors};
 use processflags::{AuthorizationFlags, ProxyFlags};
 use serving::config_file::{self, FlagValues, ServerConfiguration};
 use serving::gates::{FeatureGates, GATES};
@@ -27,12 +28,15 @@ pub fn command() -> clap::Command {
 
 /// The feature gates, with stage and default.
 fn gates_help() -> String {
-    let mut text = String::from("Feature gates:\n");
-    for gate in GATES {
-        let (stage, default) = (gate.stage.as_str(), gate.default);
-        text.push_str(&format!("  {}=true|false ({stage} - default={default})\n", gate.name));
-    }
-    text
+    let lines = |has_effect: bool| -> String {
+        let gates = GATES.iter().filter(|gate| gate.has_effect() == has_effect);
+        gates.map(|gate| format!("  {}\n", gate.help())).collect()
+    };
+    format!(
+        "Feature gates:\n{}\nFeature gates that are accepted and have no effect here:\n{}",
+        lines(true),
+        lines(false)
+    )
 }
 
 impl Config {
@@ -124,6 +128,7 @@ impl Reader<'_> {
         if let Some(Err(mistake)) = self.file.as_ref().map(|file| file.check_version(&names)) {
             self.mistakes.push(mistake);
         }
+        let enabled_versions = self.enabled_versions(&flags.general.runtime_config, &names);
         let admission_configuration = self.admission(flags.admission.admission_control_config_file, &names);
         let service_map = self.service_map(flags.admission.service_resolver_file);
         let (data_dir, authd, gates) = (flags.general.data_dir?, authd?, gates?);
@@ -171,6 +176,7 @@ impl Reader<'_> {
             admission_configuration,
             service_map,
             gates,
+            enabled_versions,
             audit_log: flags.monitoring.audit_log_path,
             audit_rotation: Rotation {
                 max_megabytes: flags.monitoring.audit_log_maxsize,
@@ -205,6 +211,19 @@ impl Reader<'_> {
             Err(error) => {
                 self.mistakes.push(format!("`--feature-gates`: {error}"));
                 None
+            }
+        }
+    }
+
+    fn enabled_versions(&mut self, pairs: &[String], names: &Names) -> EnabledVersions {
+        match EnabledVersions::parse(split_list(pairs).iter().map(String::as_str), names) {
+            Ok((versions, warnings)) => {
+                self.warnings.extend(warnings.iter().map(|warning| format!("`--runtime-config`: {warning}")));
+                versions
+            }
+            Err(RuntimeConfigErrors(errors)) => {
+                self.mistakes.extend(errors.iter().map(|error| format!("`--runtime-config`: {error}")));
+                EnabledVersions::default()
             }
         }
     }

@@ -18,6 +18,7 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use kinds::custom::compare_versions;
 use kinds::{Registry, Resource, Storage, Subresource, Verb};
 use serde_json::{Map, Value, json};
 
@@ -77,8 +78,8 @@ const AGGREGATED_VERSIONS: [&str; 2] = ["v2", "v2beta1"];
 
 impl Discovery {
     /// Builds the documents of a registry. `server_address` is the `host:port` that `/api` returns to
-    /// clients.
-    pub fn new(registry: &Registry, names: &Names, server_address: &str) -> Self {
+    /// clients. `has_hashes` is whether resources show the hash of their storage version.
+    pub fn new(registry: &Registry, names: &Names, server_address: &str, has_hashes: bool) -> Self {
         let groups = group(registry);
         let mut documents = BTreeMap::new();
         let mut put = |path: String, value: Value| drop(documents.insert(path, document(&value)));
@@ -88,7 +89,7 @@ impl Discovery {
                 let group_version =
                     GroupVersion { group: group.clone(), version: (*version).to_owned() }.to_string();
                 let entries: Vec<Value> =
-                    resources.iter().flat_map(|r| resource_entries(r, version, names)).collect();
+                    resources.iter().flat_map(|r| resource_entries(r, version, names, has_hashes)).collect();
                 let mut list =
                     json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": entries});
                 if group.is_empty() {
@@ -164,7 +165,7 @@ impl Discovery {
     }
 }
 
-/// Resources by group and version, in the order of the registry.
+/// Resources by group and version, in the order of the registry; versions by priority.
 type Groups<'a> = Vec<(String, Vec<(&'a str, Vec<&'a Resource>)>)>;
 
 fn group(registry: &Registry) -> Groups<'_> {
@@ -182,6 +183,9 @@ fn group(registry: &Registry) -> Groups<'_> {
                 None => versions.push((version, vec![&**resource])),
             }
         }
+    }
+    for (_, versions) in &mut groups {
+        versions.sort_by(|(a, _), (b, _)| compare_versions(b, a));
     }
     groups
 }
@@ -214,7 +218,7 @@ fn verbs(verbs: &[Verb]) -> Value {
 }
 
 /// Returns the entries of a resource and its subresources.
-fn resource_entries(resource: &Resource, version: &str, names: &Names) -> Vec<Value> {
+fn resource_entries(resource: &Resource, version: &str, names: &Names, has_hashes: bool) -> Vec<Value> {
     let kind = &resource.kind;
     let mut main = Map::new();
     main.insert("name".into(), kind.resource().into());
@@ -228,7 +232,7 @@ fn resource_entries(resource: &Resource, version: &str, names: &Names) -> Vec<Va
     if !kind.categories().is_empty() {
         main.insert("categories".into(), json!(kind.categories()));
     }
-    if matches!(kind.storage(), Storage::Stored | Storage::Shared(_)) {
+    if has_hashes && matches!(kind.storage(), Storage::Stored | Storage::Shared(_)) {
         main.insert("storageVersionHash".into(), storage_version_hash(resource).into());
     }
     let mut entries = vec![Value::Object(main)];
@@ -328,10 +332,34 @@ mod tests {
     }
 
     #[test]
+    fn versions_of_group_are_in_order_of_priority() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let (versions, _) = kinds::EnabledVersions::parse(["api/all=true"], &names).unwrap();
+        let registry = Registry::with_versions(&names, &versions);
+        let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", false);
+        for (group, expected) in [
+            ("admissionregistration", vec!["v1", "v1beta1", "v1alpha1"]),
+            ("autoscaling", vec!["v2", "v1"]),
+            ("coordination", vec!["v1", "v1beta1", "v1alpha2"]),
+        ] {
+            let document = read(discovery.document(&format!("/apis/{}", names.group(group))));
+            let versions: Vec<&str> = document["versions"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|entry| entry["version"].as_str().unwrap())
+                .collect();
+            assert_eq!(versions, expected, "{group}");
+        }
+        let list = read(discovery.document("/api/v1"));
+        assert!(!list.to_string().contains("storageVersionHash"), "{list}");
+    }
+
+    #[test]
     fn every_resource_is_in_plain_and_aggregated_discovery() {
         let names = Names::new(Preset::Svc, "example.test").unwrap();
         let registry = Registry::new(&names);
-        let discovery = Discovery::new(&registry, &names, "127.0.0.1:1");
+        let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", true);
         for resource in registry.resources() {
             let group = &resource.group_resource.group;
             for version in resource.kind.versions() {

@@ -146,7 +146,8 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let rng: Arc<dyn Rng> = Arc::new(SystemRng);
     let names = Arc::new(config.names.clone());
-    let current_registry = Arc::new(CurrentRegistry::new(Registry::new(&names)));
+    let current_registry =
+        Arc::new(CurrentRegistry::new(Registry::with_versions(&names, &config.enabled_versions)));
     let registry = current_registry.get();
     let cache = Arc::new(Cache::new(storage::cache::Limits::default()));
     let backend = Arc::new(AdmissionBackend::new(&registry, &cache));

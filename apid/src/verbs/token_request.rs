@@ -156,7 +156,7 @@ fn reference_to(resource: &str, namespace: &str, name: &str, uid: &str) -> Objec
 
 /// Returns a stored object of the core group, or 404.
 async fn stored(call: &Call<'_>, resource: &str, namespace: &str, name: &str) -> Result<Object, Status> {
-    let found = call.kinds.registry.find("", "v1", resource);
+    let found = call.kinds.registry.find_stored("", "v1", resource);
     let found = found.and_then(|found| call.kinds.collection(found));
     let collection = found.ok_or_else(|| Status::internal(format!("{resource} are not served")))?;
     let key = collection.resource.key(namespace, name);

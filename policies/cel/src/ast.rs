@@ -20,7 +20,7 @@ impl Expr {
             |e: &Expr| matches!(&e.kind, Kind::Literal(Literal::String(text)) if text.as_str() == field);
         let inside = |e: &Expr| e.selects(variable, field);
         match &self.kind {
-            Kind::Literal(_) | Kind::Ident(_) | Kind::Struct(_) => false,
+            Kind::Literal(_) | Kind::Ident(_) => false,
             Kind::Select(operand, name) => (name == field && is_variable(operand)) || inside(operand),
             Kind::Call { target, name, arguments } => {
                 let reads = matches!(name.as_str(), "_[_]" | "_[?_]" | "_?._")
@@ -29,6 +29,7 @@ impl Expr {
             }
             Kind::List(elements) => elements.iter().any(|(element, _)| inside(element)),
             Kind::Map(entries) => entries.iter().any(|(key, value, _)| inside(key) || inside(value)),
+            Kind::Struct(_, fields) => fields.iter().any(|field| inside(&field.value)),
         }
     }
 
@@ -38,7 +39,7 @@ impl Expr {
         let is_variable =
             |e: &Expr| matches!(&e.kind, Kind::Ident(name) if name.trim_start_matches('.') == variable);
         match &self.kind {
-            Kind::Literal(_) | Kind::Ident(_) | Kind::Struct(_) => {}
+            Kind::Literal(_) | Kind::Ident(_) => {}
             Kind::Select(operand, name) => {
                 if is_variable(operand) {
                     fields.insert(name);
@@ -58,6 +59,9 @@ impl Expr {
             }
             Kind::List(elements) => {
                 elements.iter().for_each(|(element, _)| element.add_selected_fields(variable, fields));
+            }
+            Kind::Struct(_, given) => {
+                given.iter().for_each(|field| field.value.add_selected_fields(variable, fields));
             }
             Kind::Map(entries) => {
                 for (key, value, _) in entries {
@@ -87,8 +91,19 @@ pub(crate) enum Kind {
     List(Vec<(Expr, bool)>),
     /// Keys, values and optional flags of the entries (`?k: v`).
     Map(Vec<(Expr, Expr, bool)>),
-    /// `Type{field: value}`
-    Struct(String),
+    /// Type name and fields of `Type{field: value}`.
+    Struct(String, Vec<StructField>),
+}
+
+/// A field of a message literal.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StructField {
+    /// Name of the field.
+    pub(crate) name: String,
+    /// Value of the field.
+    pub(crate) value: Expr,
+    /// Whether the field is optional (`?field: value`).
+    pub(crate) is_optional: bool,
 }
 
 /// Literals.

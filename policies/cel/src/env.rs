@@ -16,24 +16,32 @@ use crate::types::Type;
 pub struct Environment {
     pub(crate) variables: Vec<(String, Type)>,
     pub(crate) functions: Arc<Table>,
+    pub(crate) has_mutation_types: bool,
 }
 
 impl Environment {
     /// Environment for new expressions: the libraries of the served release (1.33).
     pub fn new() -> Environment {
-        Environment { variables: Vec::new(), functions: Table::served() }
+        Environment { variables: Vec::new(), functions: Table::served(), has_mutation_types: false }
     }
 
     /// Environment for stored expressions: also includes libraries of newer releases.
     /// Expressions that a newer server accepted keep working.
     pub fn stored() -> Environment {
-        Environment { variables: Vec::new(), functions: Table::all() }
+        Environment { variables: Vec::new(), functions: Table::all(), has_mutation_types: false }
     }
 
     /// Declares a variable.
     #[must_use]
     pub fn variable(mut self, name: impl Into<String>, ty: Type) -> Environment {
         self.variables.push((name.into(), ty));
+        self
+    }
+
+    /// Declares the message types of mutations: `Object`, `Object.field` and `JSONPatch`.
+    #[must_use]
+    pub fn with_mutation_types(mut self) -> Environment {
+        self.has_mutation_types = true;
         self
     }
 

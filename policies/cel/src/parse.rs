@@ -7,7 +7,7 @@ use cel::Env;
 use cel::IdedExpr;
 use cel::common::ast::{EntryExpr, Expr as Parsed, LiteralValue, SourceInfo};
 
-use crate::ast::{Expr, Kind, Literal};
+use crate::ast::{Expr, Kind, Literal, StructField};
 use crate::error::{CompileError, Issue};
 use crate::guard;
 
@@ -87,7 +87,17 @@ impl Reader {
                 }
                 Kind::Map(entries)
             }
-            Parsed::Struct(message) => Kind::Struct(message.type_name),
+            Parsed::Struct(message) => {
+                let mut fields = Vec::with_capacity(message.entries.len());
+                for entry in message.entries {
+                    if let EntryExpr::StructField(field) = entry.expr {
+                        let (name, value, is_optional) =
+                            (field.field, self.expr(field.value)?, field.optional);
+                        fields.push(StructField { name, value, is_optional });
+                    }
+                }
+                Kind::Struct(message.type_name, fields)
+            }
             Parsed::Comprehension(_) | Parsed::Unspecified => {
                 return Err(CompileError::at(&self.places.source, at, "unsupported expression"));
             }

@@ -5,7 +5,8 @@
 //! Each line of the table is a gate. Gates that are not on the command line have their defaults; `AllAlpha`
 //! and `AllBeta` set the default of their stage. Unknown gates, gates locked to the other value, and values
 //! that are not booleans are errors and reported together. Setting a stable or deprecated gate causes a
-//! warning (requirements D-FGL).
+//! warning (requirements D-FGL), and so does a gate of a feature that neither process has
+//! ([`Definition::has_effect`]).
 
 use std::fmt;
 
@@ -51,6 +52,35 @@ pub struct Definition {
     pub since: Option<u32>,
 }
 
+impl Definition {
+    /// Whether apid or authd consults the gate. The other gates are accepted so that command lines of
+    /// kube-apiserver work.
+    pub fn has_effect(&self) -> bool {
+        WITH_EFFECT.contains(&self.gate)
+    }
+
+    /// Returns the line of help texts: `Gate=true|false (STAGE - default=x)`.
+    pub fn help(&self) -> String {
+        format!("{}=true|false ({} - default={})", self.name, self.stage.as_str(), self.default)
+    }
+}
+
+/// The gates that apid or authd consults.
+const WITH_EFFECT: &[Gate] = &[
+    Gate::AllowParsingUserUidFromCertAuth,
+    Gate::AllowUnsafeMalformedObjectDeletion,
+    Gate::AnonymousAuthConfigurableEndpoints,
+    Gate::ApiResponseCompression,
+    Gate::AuthorizeNodeWithSelectors,
+    Gate::AuthorizeWithSelectors,
+    Gate::CborServingAndStorage,
+    Gate::ListFromCacheSnapshot,
+    Gate::RemoteRequestHeaderUid,
+    Gate::StorageVersionHash,
+    Gate::StructuredAuthenticationConfiguration,
+    Gate::WatchList,
+];
+
 macro_rules! gates {
     ($($gate:ident, $name:literal, $stage:ident, $default:literal, $locked:literal, $since:expr;)*) => {
         /// Feature gate.
@@ -89,12 +119,20 @@ gates! {
     AuthorizeWithSelectors, "AuthorizeWithSelectors", Beta, true, false, Some(32);
     BtreeWatchCache, "BtreeWatchCache", Stable, true, true, Some(33);
     CborServingAndStorage, "CBORServingAndStorage", Alpha, false, false, Some(32);
+    ClusterTrustBundle, "ClusterTrustBundle", Beta, false, false, Some(33);
+    ClusterTrustBundleProjection, "ClusterTrustBundleProjection", Beta, false, false, Some(33);
     ConcurrentWatchObjectDecode, "ConcurrentWatchObjectDecode", Beta, false, false, Some(31);
     ConsistentListFromCache, "ConsistentListFromCache", Beta, true, false, Some(31);
     CoordinatedLeaderElection, "CoordinatedLeaderElection", Beta, false, false, Some(33);
     DeclarativeValidation, "DeclarativeValidation", Beta, true, false, Some(33);
     DeclarativeValidationTakeover, "DeclarativeValidationTakeover", Beta, false, false, Some(33);
+    DraAdminAccess, "DRAAdminAccess", Alpha, false, false, Some(32);
+    DraDeviceTaints, "DRADeviceTaints", Alpha, false, false, Some(33);
+    DraPartitionableDevices, "DRAPartitionableDevices", Alpha, false, false, Some(33);
+    DraPrioritizedList, "DRAPrioritizedList", Alpha, false, false, Some(33);
+    DraResourceClaimDeviceStatus, "DRAResourceClaimDeviceStatus", Beta, true, false, Some(33);
     DryRun, "DryRun", Stable, true, true, Some(19);
+    DynamicResourceAllocation, "DynamicResourceAllocation", Beta, false, false, Some(32);
     KmsV1, "KMSv1", Deprecated, false, false, None;
     ListFromCacheSnapshot, "ListFromCacheSnapshot", Alpha, false, false, Some(33);
     MutatingAdmissionPolicy, "MutatingAdmissionPolicy", Alpha, false, false, Some(32);
@@ -107,6 +145,7 @@ gates! {
     ServerSideFieldValidation, "ServerSideFieldValidation", Stable, true, true, Some(27);
     StorageVersionApi, "StorageVersionAPI", Alpha, false, false, None;
     StorageVersionHash, "StorageVersionHash", Beta, true, false, Some(15);
+    StorageVersionMigrator, "StorageVersionMigrator", Alpha, false, false, Some(30);
     StreamingCollectionEncodingToJson, "StreamingCollectionEncodingToJSON", Beta, true, false, Some(33);
     StreamingCollectionEncodingToProtobuf, "StreamingCollectionEncodingToProtobuf", Beta, true, false, Some(33);
     StrictCostEnforcementForVap, "StrictCostEnforcementForVAP", Stable, true, true, Some(32);
@@ -114,6 +153,7 @@ gates! {
     StructuredAuthenticationConfiguration, "StructuredAuthenticationConfiguration", Beta, true, false, Some(30);
     StructuredAuthorizationConfiguration, "StructuredAuthorizationConfiguration", Stable, true, true, Some(32);
     UnauthenticatedHttp2DosMitigation, "UnauthenticatedHTTP2DOSMitigation", Beta, true, false, Some(29);
+    VolumeAttributesClass, "VolumeAttributesClass", Beta, false, false, Some(31);
     WatchCacheInitializationPostStartHook, "WatchCacheInitializationPostStartHook", Beta, false, false, None;
     WatchFromStorageWithoutResourceVersion, "WatchFromStorageWithoutResourceVersion", Deprecated, false, true, Some(33);
     WatchList, "WatchList", Beta, false, false, None;
@@ -181,14 +221,7 @@ impl FeatureGates {
                     gate.default
                 )),
                 (_, Some((gate, requested))) => {
-                    match gate.stage {
-                        Stage::Stable => warnings
-                            .push(format!("setting GA feature gate {name}={value}: it will be removed in a future release")),
-                        Stage::Deprecated => warnings.push(format!(
-                            "setting deprecated feature gate {name}={value}: it will be removed in a future release"
-                        )),
-                        Stage::Alpha | Stage::Beta => {}
-                    }
+                    warnings.extend(warning(gate, value));
                     *requested = Some(value);
                 }
             }
@@ -219,6 +252,23 @@ impl FeatureGates {
     }
 }
 
+/// Returns the warning for a gate on the command line, if it causes one.
+fn warning(gate: &Definition, value: bool) -> Option<String> {
+    let name = gate.name;
+    match gate.stage {
+        Stage::Stable => {
+            Some(format!("setting GA feature gate {name}={value}: it will be removed in a future release"))
+        }
+        Stage::Deprecated => Some(format!(
+            "setting deprecated feature gate {name}={value}: it will be removed in a future release"
+        )),
+        Stage::Alpha | Stage::Beta if gate.has_effect() => None,
+        Stage::Alpha | Stage::Beta => {
+            Some(format!("feature gate {name}={value} is accepted and has no effect here"))
+        }
+    }
+}
+
 /// Returns the lines of `--help`: `Gate=true|false (STAGE - default=x)`, without stable and deprecated gates.
 pub fn help() -> String {
     let mut lines = vec![
@@ -226,9 +276,7 @@ pub fn help() -> String {
         format!("{ALL_BETA}=true|false (BETA - default=false)"),
     ];
     let listed = GATES.iter().filter(|gate| matches!(gate.stage, Stage::Alpha | Stage::Beta));
-    lines.extend(listed.map(|gate| {
-        format!("{}=true|false ({} - default={})", gate.name, gate.stage.as_str(), gate.default)
-    }));
+    lines.extend(listed.map(Definition::help));
     lines.sort();
     lines.join("\n")
 }
@@ -291,6 +339,38 @@ mod tests {
         assert!(gates.enabled(Gate::ServerSideApply) && gates.enabled(Gate::KmsV1));
         assert_eq!(warnings.len(), 2);
         assert!(warnings.iter().all(|warning| warning.contains("will be removed")));
+    }
+
+    #[test]
+    fn gate_without_effect_causes_warning() {
+        let (gates, warnings) = FeatureGates::parse("OpenAPIEnums=false,WatchList=true").unwrap();
+        assert!(!gates.enabled(Gate::OpenApiEnums));
+        assert_eq!(warnings, ["feature gate OpenAPIEnums=false is accepted and has no effect here"]);
+    }
+
+    /// The list of gates with an effect is complete and has no others.
+    #[test]
+    fn gates_with_effect_are_those_that_the_processes_consult() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut folders = vec![root.join("apid/src"), root.join("authd/src")];
+        let mut text = String::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                match path.extension().and_then(|extension| extension.to_str()) {
+                    Some("rs") => text.push_str(&std::fs::read_to_string(path).unwrap()),
+                    _ if path.is_dir() => folders.push(path),
+                    _ => {}
+                }
+            }
+        }
+        for gate in GATES {
+            let name = format!("{:?}", gate.gate);
+            let is_consulted = text
+                .match_indices(&format!("Gate::{name}"))
+                .any(|(at, found)| !text[at + found.len()..].starts_with(|c: char| c.is_alphanumeric()));
+            assert_eq!(is_consulted, gate.has_effect(), "{name}");
+        }
     }
 
     #[test]

@@ -111,6 +111,13 @@ impl ControlPlane {
         .await;
     }
 
+    /// Stops, and starts again on the same data with other flags.
+    pub async fn relaunch_with(&mut self, flags: &[&str]) {
+        self.stop().await;
+        self.options.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        self.launch().await;
+    }
+
     /// Returns the command line, also for tests that expect the start to fail.
     pub fn command(&self) -> Command {
         let mut command = Command::new(program("apid"));

@@ -54,6 +54,10 @@ pub enum Purpose {
     AuditAnnotation,
     /// A variable: any type.
     Variable,
+    /// An apply configuration of a mutation: a message `Object`.
+    ApplyConfiguration,
+    /// The operations of a JSON patch of a mutation.
+    JsonPatch,
     /// An expression whose result type is not checked.
     TypeCheck,
 }
@@ -75,6 +79,8 @@ impl Purpose {
             Purpose::AuditAnnotation => {
                 ("one of [string null_type]", matches!(result, Type::String | Type::Null))
             }
+            Purpose::ApplyConfiguration => ("Object", result.to_string() == "Object"),
+            Purpose::JsonPatch => ("list(JSONPatch)", result.to_string() == "list(JSONPatch)"),
             Purpose::Variable | Purpose::TypeCheck => return Ok(()),
         };
         if is_expected { Ok(()) } else { Err(format!("must evaluate to {expected} but got {result}")) }
@@ -106,6 +112,8 @@ pub struct Compiler<'s> {
     variables: HashMap<String, Type>,
     /// Expressions that may use libraries of later releases.
     stored: Stored<'s>,
+    /// Whether expressions can make messages of mutations.
+    has_mutation_types: bool,
 }
 
 /// Expressions that may use libraries of later releases.
@@ -118,12 +126,31 @@ enum Stored<'s> {
 impl<'s> Compiler<'s> {
     /// A compiler of stored expressions. `has_variables` is whether the policy declares variables.
     pub fn of_stored(types: ObjectTypes, has_variables: bool) -> Self {
-        Compiler { types, has_variables, variables: HashMap::new(), stored: Stored::All }
+        Compiler {
+            types,
+            has_variables,
+            variables: HashMap::new(),
+            stored: Stored::All,
+            has_mutation_types: false,
+        }
     }
 
     /// A compiler of new expressions, and of the expressions `stored` of the stored object.
     pub fn of_new(types: ObjectTypes, has_variables: bool, stored: BTreeSet<&'s str>) -> Self {
-        Compiler { types, has_variables, variables: HashMap::new(), stored: Stored::Only(stored) }
+        Compiler {
+            types,
+            has_variables,
+            variables: HashMap::new(),
+            stored: Stored::Only(stored),
+            has_mutation_types: false,
+        }
+    }
+
+    /// Declares the messages of mutations.
+    #[must_use]
+    pub fn with_mutation_types(mut self) -> Self {
+        self.has_mutation_types = true;
+        self
     }
 
     /// Compiles an expression and checks its result type.
@@ -168,6 +195,9 @@ impl<'s> Compiler<'s> {
             environment = environment
                 .variable(AUTHORIZER, expressions::AUTHORIZER)
                 .variable(REQUEST_RESOURCE, expressions::RESOURCE_CHECK);
+        }
+        if self.has_mutation_types {
+            environment = environment.with_mutation_types();
         }
         if purpose.has_variables() && self.has_variables {
             environment = environment.variable(VARIABLES, self.selected_variables(parsed));

@@ -76,6 +76,20 @@ pub(super) fn resources(resources: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
+/// Reports operations that a mutating policy cannot match: it never runs for deletions. The reference omits the
+/// index of the rule from the path.
+pub(super) fn mutating_operations(resources: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let rules = resources.child("resourceRules");
+    for rule in rules.items() {
+        for operation in rule.child("operations").items() {
+            if !matches!(operation.text(), "*" | "CREATE" | "UPDATE" | "CONNECT") {
+                let shown = rules.child("operations").with_value(operation.value());
+                errors.push(shown.not_supported(&["*", "CONNECT", "CREATE", "UPDATE"]));
+            }
+        }
+    }
+}
+
 fn names(names: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for name in names.items() {

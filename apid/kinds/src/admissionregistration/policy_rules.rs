@@ -55,16 +55,7 @@ pub(super) fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     }
     match_rules::failure_policy(&failure, &mut errors);
     parameter_kind(&spec.child("paramKind"), &mut errors);
-    let constraints = spec.child("matchConstraints");
-    if constraints.is_present() {
-        match_rules::resources(&constraints, &mut errors);
-        let rules = constraints.child("resourceRules");
-        if rules.list().is_empty() {
-            errors.push(rules.required(""));
-        }
-    } else {
-        errors.push(constraints.required(""));
-    }
+    match_constraints(&spec.child("matchConstraints"), &mut errors);
     let conditions = spec.child("matchConditions");
     let unchanged = old.is_some_and(|old| old.at(&["spec", "matchConditions"]) == conditions.value());
     if !unchanged {
@@ -80,6 +71,19 @@ pub(super) fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     validations.items().for_each(|item| validation(&item, &compiler, &mut errors));
     audit_annotations(&annotations, object.name(), &compiler, &mut errors);
     errors
+}
+
+/// Validates the match constraints of a policy.
+pub(super) fn match_constraints(constraints: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if !constraints.is_present() {
+        errors.push(constraints.required(""));
+        return;
+    }
+    match_rules::resources(constraints, errors);
+    let rules = constraints.child("resourceRules");
+    if rules.list().is_empty() {
+        errors.push(rules.required(""));
+    }
 }
 
 /// All expressions of a policy.
@@ -112,7 +116,8 @@ pub(super) fn validate_status(object: &Object) -> FieldErrors {
     errors
 }
 
-fn parameter_kind(parameters: &Field<'_, '_>, errors: &mut FieldErrors) {
+/// Validates the kind of the parameters.
+pub(super) fn parameter_kind(parameters: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !parameters.is_present() {
         return;
     }
@@ -160,7 +165,8 @@ fn is_identifier(name: &str) -> bool {
         && !RESERVED.contains(&name)
 }
 
-fn variables(variables: &Field<'_, '_>, compiler: &mut Compiler<'_>, errors: &mut FieldErrors) {
+/// Validates the variables of a policy and adds them to the compiler.
+pub(super) fn variables(variables: &Field<'_, '_>, compiler: &mut Compiler<'_>, errors: &mut FieldErrors) {
     for variable in variables.items() {
         let (name, expression) = (variable.child("name"), variable.child("expression"));
         if name.text().trim().is_empty() {
@@ -177,7 +183,12 @@ fn variables(variables: &Field<'_, '_>, compiler: &mut Compiler<'_>, errors: &mu
 }
 
 /// Compiles an expression.
-fn compile(expression: &Field<'_, '_>, purpose: Purpose, compiler: &Compiler<'_>, errors: &mut FieldErrors) {
+pub(super) fn compile(
+    expression: &Field<'_, '_>,
+    purpose: Purpose,
+    compiler: &Compiler<'_>,
+    errors: &mut FieldErrors,
+) {
     if let Err(detail) = compiler.compile(expression.text(), purpose) {
         errors.push(expression.invalid(&detail));
     }

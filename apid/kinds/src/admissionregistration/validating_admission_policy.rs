@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{match_rules, policy_rules};
 use crate::defaults::{fill, part};
+use crate::same_fields::{Deprecation, same_fields};
 use crate::table::cell::{PathReader, UNSET};
 use crate::table::{AGE, NAME, age};
 use crate::{
@@ -31,6 +32,26 @@ pub(super) const KIND: Kind = Kind {
     table: &TABLE,
     strategy: &ValidatingAdmissionPolicy,
     ..Kind::CLUSTER_SCOPED
+};
+
+/// The beta version.
+pub(super) const V1BETA1: Kind =
+    same_fields(KIND, &["v1beta1"], "admissionregistration/v1beta1.ValidatingAdmissionPolicy", &BETA);
+
+const BETA: Deprecation = Deprecation {
+    group: "admissionregistration",
+    version_kind: "v1beta1 ValidatingAdmissionPolicy",
+    releases: "v1.31+, unavailable in v1.34+",
+};
+
+/// The alpha version.
+pub(super) const V1ALPHA1: Kind =
+    same_fields(KIND, &["v1alpha1"], "admissionregistration/v1alpha1.ValidatingAdmissionPolicy", &ALPHA);
+
+const ALPHA: Deprecation = Deprecation {
+    group: "admissionregistration",
+    version_kind: "v1alpha1 ValidatingAdmissionPolicy",
+    releases: "v1.29+",
 };
 
 struct ValidatingAdmissionPolicy;

@@ -10,6 +10,7 @@ use serde_json::json;
 use super::match_rules;
 use crate::defaults::part;
 use crate::format;
+use crate::same_fields::{Deprecation, same_fields};
 use crate::table::cell::{PathReader, UNSET, selector};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
@@ -29,6 +30,30 @@ pub(super) const KIND: Kind = Kind {
     table: &TABLE,
     strategy: &ValidatingAdmissionPolicyBinding,
     ..Kind::CLUSTER_SCOPED
+};
+
+/// The beta version.
+pub(super) const V1BETA1: Kind =
+    same_fields(KIND, &["v1beta1"], "admissionregistration/v1beta1.ValidatingAdmissionPolicyBinding", &BETA);
+
+const BETA: Deprecation = Deprecation {
+    group: "admissionregistration",
+    version_kind: "v1beta1 ValidatingAdmissionPolicyBinding",
+    releases: "v1.31+, unavailable in v1.34+",
+};
+
+/// The alpha version.
+pub(super) const V1ALPHA1: Kind = same_fields(
+    KIND,
+    &["v1alpha1"],
+    "admissionregistration/v1alpha1.ValidatingAdmissionPolicyBinding",
+    &ALPHA,
+);
+
+const ALPHA: Deprecation = Deprecation {
+    group: "admissionregistration",
+    version_kind: "v1alpha1 ValidatingAdmissionPolicyBinding",
+    releases: "v1.29+",
 };
 
 struct ValidatingAdmissionPolicyBinding;
@@ -51,7 +76,8 @@ impl Strategy for ValidatingAdmissionPolicyBinding {
     }
 }
 
-fn parameters(reference: &Field<'_, '_>, errors: &mut FieldErrors) {
+/// Validates the reference to parameters.
+pub(super) fn parameters(reference: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !reference.is_present() {
         return;
     }
@@ -89,7 +115,8 @@ fn actions(actions: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-static TABLE: Table = Table {
+/// Columns of bindings of both kinds of policies.
+pub(super) static TABLE: Table = Table {
     columns: &[
         NAME,
         Column::text("PolicyName", "Name of the policy."),
@@ -97,19 +124,23 @@ static TABLE: Table = Table {
         AGE,
     ],
     cells: |object: &Object, clock: &dyn Clock| {
-        let parameters = match (object.text("spec.paramRef.namespace"), object.text("spec.paramRef.name")) {
-            (_, "") if object.find("spec.paramRef.selector").is_some() => {
-                selector(object, "spec.paramRef.selector")
-            }
-            (_, "") => UNSET.to_owned(),
-            ("", name) => name.to_owned(),
-            (namespace, name) => format!("{namespace}/{name}"),
-        };
         vec![
             json!(object.name()),
             json!(object.text("spec.policyName")),
-            json!(parameters),
+            json!(parameters_cell(object)),
             age(object, clock),
         ]
     },
 };
+
+/// Returns the cell of the parameters of a binding.
+fn parameters_cell(object: &Object) -> String {
+    match (object.text("spec.paramRef.namespace"), object.text("spec.paramRef.name")) {
+        (_, "") if object.find("spec.paramRef.selector").is_some() => {
+            selector(object, "spec.paramRef.selector")
+        }
+        (_, "") => UNSET.to_owned(),
+        ("", name) => name.to_owned(),
+        (namespace, name) => format!("{namespace}/{name}"),
+    }
+}

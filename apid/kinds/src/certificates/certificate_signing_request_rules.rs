@@ -141,7 +141,8 @@ fn usages(usages: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn signer_name(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+/// Validates the name of a signer: a domain and a path.
+pub(super) fn signer_name(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     if field.text().is_empty() {
         errors.push(field.required(""));
         return;

@@ -1,10 +1,12 @@
-//! API group `certificates`: certificate signing requests.
+//! API group `certificates`: certificate signing requests and trust bundles.
 
 use crate::Kind;
 
 mod certificate_signing_request;
 mod certificate_signing_request_rules;
+mod cluster_trust_bundle;
 mod pem;
 
 /// Kinds of the group, in discovery order.
-pub(crate) const KINDS: &[Kind] = &[certificate_signing_request::KIND];
+pub(crate) const KINDS: &[Kind] =
+    &[certificate_signing_request::KIND, cluster_trust_bundle::KIND, cluster_trust_bundle::V1ALPHA1];

@@ -14,6 +14,8 @@ pub(super) struct Block {
     pub(super) label: String,
     /// Whether the block has headers.
     pub(super) has_headers: bool,
+    /// Decoded content.
+    pub(super) content: Vec<u8>,
 }
 
 /// Reads the blocks of a PEM text.
@@ -29,8 +31,8 @@ pub(super) fn blocks(text: &str) -> Vec<Block> {
         let has_headers = body.iter().any(|line| line.contains(':'));
         let content: String =
             body.iter().filter(|line| !line.contains(':')).map(|line| line.trim()).collect();
-        if is_complete && STANDARD.decode(content).is_ok() {
-            blocks.push(Block { label: label.to_owned(), has_headers });
+        if is_complete && let Ok(content) = STANDARD.decode(content) {
+            blocks.push(Block { label: label.to_owned(), has_headers, content });
             lines = rest;
         }
     }
@@ -49,8 +51,12 @@ mod tests {
     fn pem_text_has_its_valid_blocks() {
         let text = "note\n-----BEGIN A B-----\nYQ==\n-----END A B-----\n-----BEGIN X-----\n!\n-----END X-----\n\
                     -----BEGIN C-----\nk: v\n\nYWI=\n-----END C-----";
-        let block = |label: &str, has_headers| Block { label: label.to_owned(), has_headers };
-        assert_eq!(blocks(text), [block("A B", false), block("C", true)]);
+        let block = |label: &str, has_headers, content: &str| Block {
+            label: label.to_owned(),
+            has_headers,
+            content: content.into(),
+        };
+        assert_eq!(blocks(text), [block("A B", false, "a"), block("C", true, "ab")]);
         assert_eq!(blocks("-----BEGIN A-----\nYQ=="), []);
     }
 }

@@ -6,7 +6,8 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::format;
-
+use crate::same_fields::same_fields;
+use crate::strategy::DefaultStrategy;
 use crate::table::NAME;
 use crate::table::cell::PathReader;
 use crate::validation::{Field, network, text};
@@ -25,6 +26,10 @@ pub(super) const KIND: Kind = Kind {
     strategy: &IpAddress,
     ..Kind::CLUSTER_SCOPED
 };
+
+/// The beta version.
+pub(super) const V1BETA1: Kind =
+    same_fields(KIND, &["v1beta1"], "networking/v1beta1.IPAddress", &DefaultStrategy);
 
 struct IpAddress;
 

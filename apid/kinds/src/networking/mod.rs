@@ -10,5 +10,12 @@ mod network_policy;
 mod service_cidr;
 
 /// Kinds of the group, in discovery order.
-pub(crate) const KINDS: &[Kind] =
-    &[ingress_class::KIND, ingress::KIND, ip_address::KIND, network_policy::KIND, service_cidr::KIND];
+pub(crate) const KINDS: &[Kind] = &[
+    ingress_class::KIND,
+    ingress::KIND,
+    ip_address::KIND,
+    ip_address::V1BETA1,
+    network_policy::KIND,
+    service_cidr::KIND,
+    service_cidr::V1BETA1,
+];

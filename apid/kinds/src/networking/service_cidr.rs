@@ -5,6 +5,8 @@ use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use crate::same_fields::same_fields;
+use crate::strategy::DefaultStrategy;
 use crate::table::cell::{PathReader, joined};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, network};
@@ -27,6 +29,10 @@ pub(super) const KIND: Kind = Kind {
     strategy: &ServiceCidr,
     ..Kind::CLUSTER_SCOPED
 };
+
+/// The beta version.
+pub(super) const V1BETA1: Kind =
+    same_fields(KIND, &["v1beta1"], "networking/v1beta1.ServiceCIDR", &DefaultStrategy);
 
 struct ServiceCidr;
 

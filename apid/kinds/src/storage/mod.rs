@@ -8,6 +8,7 @@ mod csi_storage_capacity;
 mod storage_class;
 mod storage_class_rules;
 mod volume_attachment;
+mod volume_attributes_class;
 
 /// Kinds of the group, in discovery order.
 pub(crate) const KINDS: &[Kind] = &[
@@ -16,4 +17,6 @@ pub(crate) const KINDS: &[Kind] = &[
     csi_storage_capacity::KIND,
     storage_class::KIND,
     volume_attachment::KIND,
+    volume_attributes_class::KIND,
+    volume_attributes_class::V1ALPHA1,
 ];

@@ -19,15 +19,7 @@ type Term<'v> = BTreeMap<&'v str, BTreeSet<&'v str>>;
 /// Validates a storage class.
 pub(super) fn validate(object: &Object) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    let provisioner = Field::new(object.get("provisioner"), "provisioner");
-    if provisioner.text().is_empty() {
-        errors.push(provisioner.required(""));
-    } else {
-        let name = provisioner.text().to_lowercase();
-        for message in format::qualified_name(&name) {
-            errors.push(provisioner.invalid_value(name.as_str(), &message));
-        }
-    }
+    driver_name(&Field::new(object.get("provisioner"), "provisioner"), &mut errors);
     parameters(&Field::new(object.get("parameters"), "parameters"), &mut errors);
     let policy = Field::new(object.get("reclaimPolicy"), "reclaimPolicy");
     if !policy.text().is_empty() {
@@ -39,7 +31,20 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     errors
 }
 
-fn parameters(parameters: &Field<'_, '_>, errors: &mut FieldErrors) {
+/// Validates the name of a provisioner or driver.
+pub(super) fn driver_name(driver: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if driver.text().is_empty() {
+        errors.push(driver.required(""));
+    } else {
+        let name = driver.text().to_lowercase();
+        for message in format::qualified_name(&name) {
+            errors.push(driver.invalid_value(name.as_str(), &message));
+        }
+    }
+}
+
+/// Validates the number and the size of parameters.
+pub(super) fn parameters(parameters: &Field<'_, '_>, errors: &mut FieldErrors) {
     let count = parameters.entries().count();
     if count > PARAMETERS_MAX {
         errors.push(FieldError::too_long(&parameters.path(), PARAMETERS_MAX));

@@ -43,7 +43,7 @@ impl<'a> Probe<'a> {
         };
         let plural = path.next_back()?;
         let resource = registry.find(group, version, plural)?;
-        if resource.kind.storage() != Storage::Stored {
+        if !matches!(resource.kind.storage(), Storage::Stored | Storage::Shared(_)) {
             return None;
         }
         let objects = document["objects"].as_object()?;
@@ -117,14 +117,17 @@ impl<'a> Probe<'a> {
             Ok(object) => object,
             Err(message) => return Written::Malformed(message),
         };
-        self.resource.default(&mut object, &ctx);
-        self.resource.prepare_create(&mut object, "probe", &ctx);
-        self.resource.canonicalize(&mut object, &ctx);
+        let stored = self.resource.stored();
+        if let Err(error) = self.resource.to_stored(&mut object, self.names) {
+            return Written::Malformed(error.to_string());
+        }
+        stored.default(&mut object, &ctx);
+        stored.prepare_create(&mut object, "probe", &ctx);
+        stored.canonicalize(&mut object, &ctx);
         if let Some(errors) = self.complete_families(&mut object, None, "") {
             return Written::Invalid(errors);
         }
-        let errors = self.resource.validate_create(&object, &ctx);
-        if errors.is_empty() { Written::Stored(object) } else { Written::Invalid(errors) }
+        self.written(object, |object| self.resource.validate_create(object, &ctx))
     }
 
     fn update(&self, value: Value, old: &Object, subresource: &str) -> Written {
@@ -133,14 +136,28 @@ impl<'a> Probe<'a> {
             Ok(object) => object,
             Err(message) => return Written::Malformed(message),
         };
-        self.resource.default(&mut object, &ctx);
-        self.resource.prepare_update(&mut object, old, &ctx);
-        self.resource.canonicalize(&mut object, &ctx);
-        if let Some(errors) = self.complete_families(&mut object, Some(old), subresource) {
+        let (stored, mut old) = (self.resource.stored(), old.clone());
+        let converted = [&mut object, &mut old].map(|object| self.resource.to_stored(object, self.names));
+        if let Some(error) = converted.into_iter().find_map(Result::err) {
+            return Written::Malformed(error.to_string());
+        }
+        stored.default(&mut object, &ctx);
+        stored.prepare_update(&mut object, &old, &ctx);
+        stored.canonicalize(&mut object, &ctx);
+        if let Some(errors) = self.complete_families(&mut object, Some(&old), subresource) {
             return Written::Invalid(errors);
         }
-        let errors = self.resource.validate_update(&object, old, &ctx);
-        if errors.is_empty() { Written::Stored(object) } else { Written::Invalid(errors) }
+        self.written(object, |object| self.resource.validate_update(object, &old, &ctx))
+    }
+
+    /// Validates an object of the storage version, and converts it to the version of the request.
+    fn written(&self, mut object: Object, validate: impl FnOnce(&Object) -> FieldErrors) -> Written {
+        let errors = validate(&object);
+        if !errors.is_empty() {
+            return Written::Invalid(errors);
+        }
+        self.resource.convert_from_storage(&mut object, self.names).unwrap();
+        Written::Stored(object)
     }
 
     /// Completes the families of a service for the range of the facts. Returns the errors, if any.
@@ -166,9 +183,10 @@ impl<'a> Probe<'a> {
         }
         let ctx = self.context("");
         let mut once = self.decode(sent.clone()).ok()?;
-        self.resource.default(&mut once, &ctx);
+        self.resource.to_stored(&mut once, self.names).ok()?;
+        self.resource.stored().default(&mut once, &ctx);
         let mut twice = once.clone();
-        self.resource.default(&mut twice, &ctx);
+        self.resource.stored().default(&mut twice, &ctx);
         if twice != once {
             let difference = changed(&once.into_value(), &twice.into_value());
             return Some(Err(format!("the second defaulting changes {difference:?}")));

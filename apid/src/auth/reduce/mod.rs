@@ -154,8 +154,7 @@ impl Reductions {
         let entry = |&(stem, resource, kind, component): &(&str, &'static str, MirroredKind, Component)| {
             let group = names.group(stem);
             let found = registry
-                .resources()
-                .iter()
+                .stored()
                 .find(|r| r.group_resource.group == group && r.group_resource.resource == resource)?;
             Some(Reduction {
                 prefix: found.key_prefix.clone(),

@@ -152,7 +152,8 @@ impl Subject<'_> {
 
 impl Collector {
     fn new(server_state: Arc<ServerState>, own_account: bool) -> Self {
-        let events = server_state.registry().find("", "v1", "events").map(|events| events.key_prefix.clone());
+        let events =
+            server_state.registry().find_stored("", "v1", "events").map(|events| events.key_prefix.clone());
         let kinds_changes = server_state.kinds_changes();
         Collector {
             queue: Queue::new(

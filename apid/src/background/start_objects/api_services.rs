@@ -23,22 +23,25 @@ const PRIORITIES: &[GroupPriority] = &[
     ("", 18_000, &[("v1", 1)]),
     ("apps", 17_800, &[]),
     ("events", 17_750, &[]),
-    ("authentication", 17_700, &[]),
+    ("authentication", 17_700, &[("v1beta1", 9), ("v1alpha1", 1)]),
     ("authorization", 17_600, &[]),
     ("autoscaling", 17_500, &[("v2", 30)]),
     ("batch", 17_400, &[]),
-    ("certificates", 17_300, &[]),
-    ("networking", 17_200, &[]),
+    ("certificates", 17_300, &[("v1beta1", 9), ("v1alpha1", 1)]),
+    ("networking", 17_200, &[("v1beta1", 9)]),
     ("policy", 17_100, &[]),
     ("rbac.authorization", 17_000, &[]),
-    ("storage", 16_800, &[]),
-    ("admissionregistration", 16_700, &[]),
+    ("storage", 16_800, &[("v1beta1", 9), ("v1alpha1", 1)]),
+    ("admissionregistration", 16_700, &[("v1beta1", 12), ("v1alpha1", 9)]),
     ("apiextensions", 16_700, &[]),
     ("scheduling", 16_600, &[]),
-    ("coordination", 16_500, &[]),
+    ("coordination", 16_500, &[("v1beta1", 13), ("v1alpha2", 12)]),
     ("node", 16_300, &[]),
     ("discovery", 16_200, &[]),
     ("flowcontrol.apiserver", 16_100, &[("v1", 21)]),
+    ("internal.apiserver", 16_000, &[("v1alpha1", 9)]),
+    ("resource", 15_900, &[("v1beta2", 15), ("v1beta1", 9), ("v1alpha3", 1)]),
+    ("storagemigration", 15_800, &[("v1alpha1", 9)]),
 ];
 
 /// Returns an APIService for each group version of the registry.
@@ -81,6 +84,7 @@ pub(super) fn name(group: &str, version: &str) -> String {
 #[cfg(test)]
 mod tests {
     use apimachinery::names::Preset;
+    use kinds::EnabledVersions;
 
     use super::*;
 
@@ -88,7 +92,8 @@ mod tests {
     fn every_group_version_has_an_api_service() {
         for (preset, batch) in [(Preset::Kubernetes, "v1.batch"), (Preset::Svc, "v1.batch")] {
             let names = Names::new(preset, "example.test").unwrap();
-            let registry = Registry::new(&names);
+            let (versions, _) = EnabledVersions::parse(["api/all=true"], &names).unwrap();
+            let registry = Registry::with_versions(&names, &versions);
             let all = all(&registry, &names);
             let have: BTreeSet<String> = all.iter().map(|wanted| wanted.object.name().to_owned()).collect();
             for resource in registry.resources() {

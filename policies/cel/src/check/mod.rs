@@ -6,6 +6,7 @@
 
 mod chain;
 mod macros;
+mod messages;
 
 use crate::ast::{Expr, Kind, Literal};
 use crate::env::Environment;
@@ -21,6 +22,7 @@ pub(crate) fn compile(env: &Environment, source: &str, tree: &Expr) -> Result<Pr
         env.variables.iter().enumerate().map(|(slot, (name, ty))| (name.clone(), slot, ty.clone())).collect();
     let slots = env.variables.len();
     let mut checker = Checker {
+        has_mutation_types: env.has_mutation_types,
         functions: &env.functions,
         source,
         declared: slots,
@@ -39,6 +41,7 @@ pub(crate) fn compile(env: &Environment, source: &str, tree: &Expr) -> Result<Pr
 }
 
 struct Checker<'e> {
+    has_mutation_types: bool,
     functions: &'e Table,
     source: &'e str,
     /// Number of variables that the environment declares.
@@ -76,9 +79,7 @@ impl Checker<'_> {
             Kind::Call { target, name, arguments } => self.call(expr, target.as_deref(), name, arguments),
             Kind::List(elements) => self.list(elements),
             Kind::Map(entries) => self.map(entries),
-            Kind::Struct(name) => {
-                self.report(expr.at, format!("undeclared reference to '{name}' (in container '')"))
-            }
+            Kind::Struct(name, fields) => self.message(expr.at, name, fields),
         }
     }
 

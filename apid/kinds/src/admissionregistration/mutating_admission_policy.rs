@@ -1,0 +1,144 @@
+//! MutatingAdmissionPolicy: CEL expressions that change written objects.
+
+use std::collections::BTreeSet;
+
+use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use super::{match_rules, policy_rules};
+use crate::admission_expressions::{Compiler, ObjectTypes, Purpose};
+use crate::defaults::{fill, part};
+use crate::table::cell::{PathReader, UNSET};
+use crate::table::{AGE, NAME, age};
+use crate::validation::{Field, text};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Table};
+
+pub(super) const KIND: Kind = Kind {
+    group: "admissionregistration",
+    versions: &["v1alpha1"],
+    kind: "MutatingAdmissionPolicy",
+    resource: "mutatingadmissionpolicies",
+    singular: "mutatingadmissionpolicy",
+    categories: &["api-extensions"],
+    schema: "admissionregistration/v1alpha1.MutatingAdmissionPolicy",
+    metadata_checks: MetadataChecks::Changes,
+    restricts_finalizers: false,
+    generation: Generation::Counted(&[]),
+    unconditional_update: false,
+    revalidation: Revalidation::Never,
+    table: &TABLE,
+    strategy: &MutatingAdmissionPolicy,
+    ..Kind::CLUSTER_SCOPED
+};
+
+/// Field and patch type of each form of a mutation, with the purpose of its expression.
+const FORMS: [(&str, &str, Purpose); 2] = [
+    ("applyConfiguration", "ApplyConfiguration", Purpose::ApplyConfiguration),
+    ("jsonPatch", "JSONPatch", Purpose::JsonPatch),
+];
+
+struct MutatingAdmissionPolicy;
+
+impl Strategy for MutatingAdmissionPolicy {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if let Some(spec) = part(object, "spec") {
+            fill(spec, "failurePolicy", "Fail");
+            match_rules::default_resources_at(spec, "matchConstraints");
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        validate(object, None)
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        validate(new, Some(old))
+    }
+}
+
+/// Validates the spec. Expressions of the stored object `old` may use libraries of later releases.
+fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
+    let spec = Field::new(object.get("spec"), "spec");
+    let has_variables = !spec.child("variables").list().is_empty();
+    let types = ObjectTypes::dynamic(spec.child("paramKind").is_present());
+    let stored = old.map(all_expressions).unwrap_or_default();
+    let mut compiler = Compiler::of_new(types, has_variables, stored).with_mutation_types();
+    let mut errors = FieldErrors::new();
+    match_rules::failure_policy(&spec.child("failurePolicy"), &mut errors);
+    policy_rules::parameter_kind(&spec.child("paramKind"), &mut errors);
+    let constraints = spec.child("matchConstraints");
+    policy_rules::match_constraints(&constraints, &mut errors);
+    match_rules::mutating_operations(&constraints, &mut errors);
+    let conditions = spec.child("matchConditions");
+    let unchanged = old.is_some_and(|old| old.at(&["spec", "matchConditions"]) == conditions.value());
+    if !unchanged {
+        match_rules::conditions(&conditions, &compiler, &mut errors);
+    }
+    policy_rules::variables(&spec.child("variables"), &mut compiler, &mut errors);
+    let mutations = spec.child("mutations");
+    if mutations.list().is_empty() {
+        errors.push(mutations.required("mutations must contain at least one item"));
+    }
+    mutations.items().for_each(|item| mutation(&item, &compiler, &mut errors));
+    text::require_supported(&spec.child("reinvocationPolicy"), &["IfNeeded", "Never"], &mut errors);
+    errors
+}
+
+/// Validates a mutation: the form of its patch type, and no other.
+fn mutation(mutation: &Field<'_, '_>, compiler: &Compiler<'_>, errors: &mut FieldErrors) {
+    let patch_type = mutation.child("patchType");
+    if !FORMS.iter().any(|(_, name, _)| *name == patch_type.text()) {
+        text::require_supported(&patch_type, &FORMS.map(|(_, name, _)| name), errors);
+        return;
+    }
+    for (name, form, purpose) in FORMS {
+        let field = mutation.child(name);
+        let expression = field.child("expression");
+        match (form == patch_type.text(), field.is_present()) {
+            (true, false) => {
+                errors.push(field.required(&format!("must be specified when patchType is {form}")));
+            }
+            (true, true) if expression.text().trim().is_empty() => errors.push(expression.required("")),
+            (true, true) => policy_rules::compile(&expression, purpose, compiler, errors),
+            (false, true) => {
+                let detail = format!("must not be specified when patchType is {}", patch_type.text());
+                errors.push(field.invalid_value(format!("{{{name}}}"), &detail));
+            }
+            (false, false) => {}
+        }
+    }
+}
+
+/// Returns all expressions of a policy.
+fn all_expressions(policy: &Object) -> BTreeSet<&str> {
+    let of_list = |list: &str, path: &'static [&'static str]| {
+        let items = policy.at(&["spec", list]).and_then(Value::as_array).into_iter().flatten();
+        items.filter_map(move |item| path.iter().try_fold(item, |value, name| value.get(*name))?.as_str())
+    };
+    let lists: [(&str, &'static [&'static str]); 4] = [
+        ("matchConditions", &["expression"]),
+        ("variables", &["expression"]),
+        ("mutations", &["applyConfiguration", "expression"]),
+        ("mutations", &["jsonPatch", "expression"]),
+    ];
+    lists.into_iter().flat_map(|(list, path)| of_list(list, path)).collect()
+}
+
+static TABLE: Table = Table {
+    columns: &[
+        NAME,
+        Column::integer("Mutations", "Number of mutations."),
+        Column::text("ParamKind", "Kind of the parameters."),
+        AGE,
+    ],
+    cells: |object: &Object, clock: &dyn Clock| {
+        let parameters = object.find("spec.paramKind").map_or_else(
+            || UNSET.to_owned(),
+            |kind| format!("{}/{}", kind.text("apiVersion"), kind.text("kind")),
+        );
+        let mutations = object.items("spec.mutations").len();
+        vec![json!(object.name()), json!(mutations), json!(parameters), age(object, clock)]
+    },
+};

@@ -1,0 +1,53 @@
+//! MutatingAdmissionPolicyBinding: scope and parameters of a mutating admission policy.
+
+use apimachinery::field::FieldErrors;
+use apimachinery::object::Object;
+use serde_json::Value;
+
+use super::match_rules;
+use super::validating_admission_policy_binding::{TABLE, parameters};
+use crate::defaults::{fill, part};
+use crate::format;
+use crate::validation::{Field, text};
+use crate::{Context, Generation, Kind, MetadataChecks, Strategy};
+
+pub(super) const KIND: Kind = Kind {
+    group: "admissionregistration",
+    versions: &["v1alpha1"],
+    kind: "MutatingAdmissionPolicyBinding",
+    resource: "mutatingadmissionpolicybindings",
+    singular: "mutatingadmissionpolicybinding",
+    categories: &["api-extensions"],
+    schema: "admissionregistration/v1alpha1.MutatingAdmissionPolicyBinding",
+    metadata_checks: MetadataChecks::Changes,
+    restricts_finalizers: false,
+    generation: Generation::Counted(&[]),
+    unconditional_update: false,
+    table: &TABLE,
+    strategy: &MutatingAdmissionPolicyBinding,
+    ..Kind::CLUSTER_SCOPED
+};
+
+struct MutatingAdmissionPolicyBinding;
+
+impl Strategy for MutatingAdmissionPolicyBinding {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if let Some(spec) = part(object, "spec") {
+            match_rules::default_resources_at(spec, "matchResources");
+            if let Some(Value::Object(reference)) = spec.get_mut("paramRef") {
+                fill(reference, "parameterNotFoundAction", "Deny");
+            }
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let spec = Field::new(object.get("spec"), "spec");
+        let mut errors = FieldErrors::new();
+        text::require_format(&spec.child("policyName"), format::subdomain, &mut errors);
+        parameters(&spec.child("paramRef"), &mut errors);
+        let resources = spec.child("matchResources");
+        match_rules::resources(&resources, &mut errors);
+        match_rules::mutating_operations(&resources, &mut errors);
+        errors
+    }
+}

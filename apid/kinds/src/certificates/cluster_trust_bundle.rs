@@ -1,0 +1,156 @@
+//! ClusterTrustBundle: trust anchors of a signer, or of no signer.
+
+use std::collections::BTreeMap;
+
+use apimachinery::clock::Clock;
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::object::Object;
+use serde_json::json;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer as _;
+
+use super::certificate_signing_request_rules::signer_name;
+use super::pem;
+use crate::format;
+use crate::same_fields::{SameFields, same_fields};
+use crate::strategy::DefaultStrategy;
+use crate::table::NAME;
+use crate::table::cell::PathReader;
+use crate::validation::Field;
+use crate::{Column, Context, Kind, NameRule, Revalidation, Strategy, Table};
+
+pub(super) const KIND: Kind = Kind {
+    group: "certificates",
+    versions: &["v1beta1"],
+    kind: "ClusterTrustBundle",
+    resource: "clustertrustbundles",
+    singular: "clustertrustbundle",
+    schema: "certificates/v1beta1.ClusterTrustBundle",
+    name_rule: NameRule::OfObject,
+    unconditional_update: false,
+    selectable_fields: &["spec.signerName"],
+    revalidation: Revalidation::Never,
+    table: &TABLE,
+    strategy: &ClusterTrustBundle,
+    ..Kind::CLUSTER_SCOPED
+};
+
+/// The alpha version.
+pub(super) const V1ALPHA1: Kind = Kind {
+    conversion: Some(&SameFields(&["spec.signerName"])),
+    ..same_fields(KIND, &["v1alpha1"], "certificates/v1alpha1.ClusterTrustBundle", &DefaultStrategy)
+};
+
+/// Maximum bytes of a bundle.
+const BUNDLE_MAX: usize = 1 << 20;
+/// Text that errors show instead of a bundle.
+const OMITTED: &str = "<value omitted>";
+
+struct ClusterTrustBundle;
+
+impl Strategy for ClusterTrustBundle {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        validate(object, true)
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        // An unchanged bundle stays valid when the rules for certificates become stricter.
+        let mut errors = validate(new, new.text("spec.trustBundle") != old.text("spec.trustBundle"));
+        let (signer, old_signer) = (new.text("spec.signerName"), old.text("spec.signerName"));
+        if signer != old_signer {
+            errors.push(FieldError::invalid(
+                &FieldPath::new("spec.signerName"),
+                signer,
+                "field is immutable",
+            ));
+        }
+        errors
+    }
+}
+
+fn validate(object: &Object, with_bundle: bool) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let signer = Field::new(object.find("spec.signerName"), "spec.signerName");
+    for (field, is_prefix) in [("generateName", true), ("name", false)] {
+        let name = object.meta().and_then(|metadata| metadata.get(field));
+        let name = name.and_then(|name| name.as_str()).filter(|name| !name.is_empty());
+        for message in name.map_or_else(Vec::new, |name| invalid_name(name, signer.text(), is_prefix)) {
+            let path = FieldPath::new("metadata").child(field);
+            errors.push(FieldError::invalid(&path, name.unwrap_or_default(), &message));
+        }
+    }
+    if !signer.text().is_empty() {
+        signer_name(&signer, &mut errors);
+    }
+    if with_bundle {
+        bundle(&Field::new(object.find("spec.trustBundle"), "spec.trustBundle"), &mut errors);
+    }
+    errors
+}
+
+/// Validates the name: that of a bundle with a signer begins with the signer.
+fn invalid_name(name: &str, signer: &str, is_prefix: bool) -> Vec<String> {
+    let subdomain = |name: &str| format::name(NameRule::Subdomain, name, is_prefix);
+    if signer.is_empty() {
+        return match name.contains(':') {
+            true => vec!["ClusterTrustBundle without signer name must not have \":\" in its name".to_owned()],
+            false => subdomain(name),
+        };
+    }
+    let prefix = format!("{}:", signer.replace('/', ":"));
+    match name.strip_prefix(&prefix) {
+        Some(rest) => subdomain(rest),
+        None => {
+            vec![format!("ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}")]
+        }
+    }
+}
+
+/// Validates the certificates of a bundle.
+fn bundle(field: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if field.text().len() > BUNDLE_MAX {
+        errors.push(FieldError::too_long(&field.path(), BUNDLE_MAX));
+        return;
+    }
+    let mut invalid = Vec::new();
+    let mut anchors: BTreeMap<Vec<u8>, Vec<String>> = BTreeMap::new();
+    for (index, block) in pem::blocks(field.text()).into_iter().enumerate() {
+        match invalid_anchor(&block) {
+            Some(reason) => invalid.push(format!("entry {index} {reason}")),
+            None => anchors.entry(block.content).or_default().push(index.to_string()),
+        }
+    }
+    if invalid.is_empty() && anchors.is_empty() {
+        invalid.push("at least one trust anchor must be provided".to_owned());
+    } else if invalid.is_empty() {
+        let repeated = anchors.values().filter(|indexes| indexes.len() > 1);
+        invalid.extend(
+            repeated.map(|indexes| format!("duplicate trust anchor (indices [{}])", indexes.join(" "))),
+        );
+    }
+    for detail in invalid {
+        errors.push(field.invalid_value(OMITTED, &detail));
+    }
+}
+
+/// Returns the reason why a block is no trust anchor.
+fn invalid_anchor(block: &pem::Block) -> Option<String> {
+    if block.label != "CERTIFICATE" {
+        return Some(format!("has bad block type: {}", block.label));
+    }
+    if block.has_headers {
+        return Some("has PEM block headers".to_owned());
+    }
+    let parsed = X509Certificate::from_der(&block.content);
+    let certificate = parsed.ok().filter(|(rest, _)| rest.is_empty()).map(|(_, certificate)| certificate);
+    let Some(certificate) = certificate else { return Some("does not parse as X.509".to_owned()) };
+    (!certificate.is_ca()).then(|| "does not have the CA bit set".to_owned())
+}
+
+static TABLE: Table = Table {
+    columns: &[NAME, Column::text("SignerName", "Signer of the certificates.")],
+    cells: |object: &Object, _clock: &dyn Clock| {
+        let signer = object.text("spec.signerName");
+        vec![json!(object.name()), json!(if signer.is_empty() { "<none>" } else { signer })]
+    },
+};

@@ -1,0 +1,179 @@
+//! LeaseCandidate: a process that can become the holder of a lease.
+
+use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
+use apimachinery::object::Object;
+use serde_json::json;
+
+use crate::format;
+use crate::same_fields::{SameFields, same_fields};
+use crate::strategy::DefaultStrategy;
+use crate::table::cell::PathReader;
+use crate::table::{AGE, NAME, age};
+use crate::validation::{Field, text};
+use crate::{Column, Context, Kind, NameRule, Strategy, Table};
+
+pub(super) const KIND: Kind = Kind {
+    group: "coordination",
+    versions: &["v1beta1"],
+    kind: "LeaseCandidate",
+    resource: "leasecandidates",
+    singular: "leasecandidate",
+    schema: "coordination/v1beta1.LeaseCandidate",
+    name_rule: NameRule::ConfigKey,
+    restricts_finalizers: false,
+    create_on_update: true,
+    unconditional_update: false,
+    selectable_fields: &["spec.leaseName"],
+    table: &TABLE,
+    strategy: &LeaseCandidate,
+    ..Kind::NAMESPACED
+};
+
+/// The alpha version.
+pub(super) const V1ALPHA2: Kind = Kind {
+    conversion: Some(&SameFields(&["spec.leaseName"])),
+    ..same_fields(KIND, &["v1alpha2"], "coordination/v1alpha2.LeaseCandidate", &DefaultStrategy)
+};
+
+/// The strategy that needs an emulation version.
+const OLDEST_EMULATION_VERSION: &str = "OldestEmulationVersion";
+
+struct LeaseCandidate;
+
+impl Strategy for LeaseCandidate {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let spec = Field::new(object.get("spec"), "spec");
+        text::require(&spec.child("leaseName"), &mut errors);
+        let binary = spec.child("binaryVersion");
+        text::require(&binary, &mut errors);
+        let binary_version = version(&binary, &mut errors);
+        let emulation = spec.child("emulationVersion");
+        let emulation_version = version(&emulation, &mut errors);
+        if !binary.text().is_empty() && !emulation.text().is_empty() && binary_version < emulation_version {
+            errors.push(binary.invalid("must be greater than or equal to `emulationVersion`"));
+        }
+        let strategy = spec.child("strategy");
+        text::require(&strategy, &mut errors);
+        coordination_strategy(&strategy, &mut errors);
+        if strategy.text() == OLDEST_EMULATION_VERSION && emulation_version == SemanticVersion::default() {
+            let detail = "must be specified when `strategy` is 'OldestEmulationVersion'";
+            errors.push(emulation.required(detail));
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if new.text("spec.leaseName") != old.text("spec.leaseName") {
+            let name = Field::new(new.find("spec.leaseName"), "spec.leaseName");
+            errors.push(name.invalid_value(name.text(), "field is immutable"));
+        }
+        errors
+    }
+}
+
+/// Validates a strategy: a known one, or one with a domain. The reference shows the path with `strategy` twice.
+fn coordination_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let shown = strategy.child("strategy").with_value(strategy.value());
+    if strategy.text().contains('/') {
+        text::check_format(strategy, format::qualified_name, errors);
+    } else if !matches!(strategy.text(), "" | OLDEST_EMULATION_VERSION) {
+        errors.push(shown.not_supported(&[OLDEST_EMULATION_VERSION]));
+    }
+}
+
+/// A semantic version in the order of precedence: numbers, then a pre-release before its release.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
+struct SemanticVersion {
+    numbers: [u64; 3],
+    is_release_or_zero: bool,
+    pre_release: Vec<Identifier>,
+}
+
+/// An identifier of a pre-release. Numbers come before texts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd)]
+enum Identifier {
+    Number(u64),
+    Text(String),
+}
+
+/// Parses a version; the zero version stands for a missing or an invalid one.
+fn version(field: &Field<'_, '_>, errors: &mut FieldErrors) -> SemanticVersion {
+    if field.text().is_empty() {
+        return SemanticVersion::default();
+    }
+    parse(field.text()).unwrap_or_else(|| {
+        errors.push(field.invalid("must be a valid semantic version"));
+        SemanticVersion::default()
+    })
+}
+
+fn parse(text: &str) -> Option<SemanticVersion> {
+    let is_identifier = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    let (text, build) = text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));
+    if build.is_some_and(|build| !build.split('.').all(is_identifier)) {
+        return None;
+    }
+    let (core, pre) = text.split_once('-').map_or((text, None), |(core, pre)| (core, Some(pre)));
+    let mut parts = core.split('.');
+    let numbers = [number(parts.next()?)?, number(parts.next()?)?, number(parts.next()?)?];
+    if parts.next().is_some() {
+        return None;
+    }
+    let identifier = |part: &str| match part.bytes().all(|byte| byte.is_ascii_digit()) {
+        _ if !is_identifier(part) => None,
+        true => number(part).map(Identifier::Number),
+        false => Some(Identifier::Text(part.to_owned())),
+    };
+    let pre_release = pre.map_or(Some(Vec::new()), |pre| pre.split('.').map(identifier).collect())?;
+    Some(SemanticVersion { numbers, is_release_or_zero: pre.is_none() && numbers != [0; 3], pre_release })
+}
+
+/// Parses a number without leading zeros.
+fn number(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let has_leading_zero = text.len() > 1 && text.starts_with('0');
+    if is_number && !has_leading_zero { text.parse().ok() } else { None }
+}
+
+static TABLE: Table = Table {
+    columns: &[
+        NAME,
+        Column::text("LeaseName", "Lease of which the process is a candidate."),
+        Column::text("BinaryVersion", "Version of the program."),
+        Column::text("EmulationVersion", "Version that the program emulates."),
+        AGE,
+    ],
+    cells: |object: &Object, clock: &dyn Clock| {
+        vec![
+            json!(object.name()),
+            json!(object.text("spec.leaseName")),
+            json!(object.text("spec.binaryVersion")),
+            json!(object.text("spec.emulationVersion")),
+            age(object, clock),
+        ]
+    },
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn semantic_versions_are_parsed_and_ordered_by_precedence() {
+        let ordered =
+            ["0.0.0", "1.0.0-1", "1.0.0-2", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0", "1.2.0+build", "1.10.0"];
+        let versions: Vec<_> = ordered.iter().map(|text| parse(text).unwrap()).collect();
+        assert!(versions.is_sorted() && versions[0] == SemanticVersion::default());
+        assert_eq!(parse("1.0.0+a"), parse("1.0.0+b"));
+        for text in
+            ["", "1", "1.2", "1.2.3.4", "01.2.3", "1.2.3-", "1.2.3-a..b", "1.2.3-01", "v1.2.3", "1.2.3+"]
+        {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The enabled API versions: the defaults and the keys of `--runtime-config`.
+//!
+//! # Contract
+//!
+//! Stable versions are on by default, alpha and beta versions are off: each of them began in release 1.22 or later.
+//! The keys are
+//!
+//! | Key | Selection |
+//! |---|---|
+//! | `GROUP/VERSION/RESOURCE` | a resource in one version |
+//! | `GROUP/VERSION`; `v1` or `/v1` for the core group | a group version |
+//! | `api/ga`, `api/beta`, `api/alpha` | all versions of a stage |
+//! | `api/all` | all versions |
+//! | `api/legacy` | nothing; the key is deprecated |
+//!
+//! A key without a value enables. The more specific key wins, independent of the order of keys. The last value of a
+//! repeated key wins.
+//!
+//! # Errors
+//!
+//! [`RuntimeConfigErrors`] has all errors: keys of another form, unknown groups and versions, values that are not
+//! boolean, and `api/all=false` as the only key. A version that earlier releases served, and an unknown resource,
+//! select nothing and cause a warning.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use apimachinery::names::Names;
+
+use crate::Kind;
+use crate::registry::built_in_kinds;
+
+const ALL: &str = "api/all";
+const LEGACY: &str = "api/legacy";
+
+/// Stage of an API version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// The version can change or disappear in each release.
+    Alpha,
+    /// The version is complete and can still change.
+    Beta,
+    /// The version stays.
+    Stable,
+}
+
+impl Stage {
+    /// Returns the stage that a version name expresses.
+    pub(crate) fn of(version: &str) -> Self {
+        if version.contains("alpha") {
+            Stage::Alpha
+        } else if version.contains("beta") {
+            Stage::Beta
+        } else {
+            Stage::Stable
+        }
+    }
+
+    fn key(self) -> &'static str {
+        match self {
+            Stage::Alpha => "api/alpha",
+            Stage::Beta => "api/beta",
+            Stage::Stable => "api/ga",
+        }
+    }
+}
+
+/// Group versions that earlier releases served, as group stem and version. `--runtime-config` accepts them.
+const REMOVED: &[(&str, &[&str])] = &[
+    ("admissionregistration", &["v1alpha1", "v1beta1"]),
+    ("apiextensions", &["v1beta1"]),
+    ("apiregistration", &["v1beta1"]),
+    ("apps", &["v1beta1", "v1beta2"]),
+    ("authentication", &["v1alpha1", "v1beta1"]),
+    ("authorization", &["v1beta1"]),
+    ("autoscaling", &["v2beta1", "v2beta2"]),
+    ("batch", &["v1beta1"]),
+    ("certificates", &["v1alpha1", "v1beta1"]),
+    ("coordination", &["v1beta1"]),
+    ("discovery", &["v1beta1"]),
+    ("events", &["v1beta1"]),
+    ("extensions", &["v1beta1"]),
+    ("flowcontrol.apiserver", &["v1beta1", "v1beta2", "v1beta3"]),
+    ("networking", &["v1beta1"]),
+    ("node", &["v1alpha1", "v1beta1"]),
+    ("policy", &["v1beta1"]),
+    ("rbac.authorization", &["v1alpha1", "v1beta1"]),
+    ("scheduling", &["v1alpha1", "v1beta1"]),
+    ("storage", &["v1alpha1", "v1beta1"]),
+];
+
+/// All errors in the values of `--runtime-config`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeConfigErrors(pub Vec<String>);
+
+impl fmt::Display for RuntimeConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("; "))
+    }
+}
+
+impl std::error::Error for RuntimeConfigErrors {}
+
+/// The enabled versions of the built-in kinds. The default value enables the stable versions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnabledVersions {
+    all: Option<bool>,
+    stages: BTreeMap<Stage, bool>,
+    /// By group stem and version.
+    group_versions: BTreeMap<(String, String), bool>,
+    /// By group stem, version and plural name.
+    resources: BTreeMap<(String, String, String), bool>,
+}
+
+impl EnabledVersions {
+    /// Parses `KEY=BOOL` pairs and returns warnings too.
+    ///
+    /// # Errors
+    ///
+    /// All errors in the pairs.
+    pub fn parse<'a>(
+        pairs: impl IntoIterator<Item = &'a str>,
+        names: &Names,
+    ) -> Result<(Self, Vec<String>), RuntimeConfigErrors> {
+        let mut parser = Parser { names, enabled: Self::default(), errors: Vec::new(), warnings: Vec::new() };
+        let mut count = 0;
+        for pair in pairs.into_iter().map(str::trim).filter(|pair| !pair.is_empty()) {
+            count += 1;
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            parser.add(key.trim(), value.trim());
+        }
+        if count == 1 && parser.enabled.all == Some(false) {
+            parser.errors.push(format!("invalid key with only {ALL}=false: enable at least one API version"));
+        }
+        if parser.errors.is_empty() {
+            Ok((parser.enabled, parser.warnings))
+        } else {
+            Err(RuntimeConfigErrors(parser.errors))
+        }
+    }
+
+    /// Whether a kind is enabled.
+    pub fn contains(&self, kind: &Kind) -> bool {
+        kind.versions.iter().all(|version| self.has(kind, version))
+    }
+
+    fn has(&self, kind: &Kind, version: &str) -> bool {
+        let (group, stage) = (kind.group.to_owned(), Stage::of(version));
+        let resource = (group.clone(), version.to_owned(), kind.resource.to_owned());
+        let of_resource = self.resources.get(&resource).copied();
+        of_resource
+            .or_else(|| self.group_versions.get(&(group, version.to_owned())).copied())
+            .or_else(|| self.stages.get(&stage).copied())
+            .or(self.all)
+            .unwrap_or(stage == Stage::Stable)
+    }
+}
+
+struct Parser<'a> {
+    names: &'a Names,
+    enabled: EnabledVersions,
+    errors: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl Parser<'_> {
+    fn add(&mut self, key: &str, value: &str) {
+        let Some(value) = boolean(value) else {
+            self.errors.push(format!("invalid value of {key}: {value} is neither true nor false"));
+            return;
+        };
+        let stage = [Stage::Alpha, Stage::Beta, Stage::Stable].into_iter().find(|stage| stage.key() == key);
+        match (stage, key) {
+            (Some(stage), _) => drop(self.enabled.stages.insert(stage, value)),
+            (None, ALL) => self.enabled.all = Some(value),
+            (None, LEGACY) => self.warnings.push(format!("the key {LEGACY} is deprecated and has no effect")),
+            (None, "v1") => drop(self.enabled.group_versions.insert((String::new(), "v1".to_owned()), value)),
+            (None, _) => self.add_path(key, value),
+        }
+    }
+
+    /// Adds a key of the form `GROUP/VERSION` or `GROUP/VERSION/RESOURCE`.
+    fn add_path(&mut self, key: &str, value: bool) {
+        let mut parts = key.split('/');
+        let (Some(group), Some(version), resource, None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            self.errors
+                .push(format!("invalid key {key}: not of the form GROUP/VERSION or GROUP/VERSION/RESOURCE"));
+            return;
+        };
+        let Some(stem) = self.stem(group) else {
+            self.errors.push(format!("unknown API group {group} in the key {key}"));
+            return;
+        };
+        let mut kinds =
+            built_in_kinds().filter(|kind| kind.group == stem && kind.versions.contains(&version));
+        let is_removed =
+            REMOVED.iter().any(|(group, versions)| *group == stem && versions.contains(&version));
+        let group_version = (stem.to_owned(), version.to_owned());
+        match (kinds.next(), resource) {
+            (None, _) if !is_removed => {
+                self.errors.push(format!("group version {group}/{version} has not been registered"));
+            }
+            (None, _) => {
+                self.warnings
+                    .push(format!("{key} has no effect: this release does not serve {group}/{version}"));
+            }
+            (Some(_), None) => drop(self.enabled.group_versions.insert(group_version, value)),
+            (Some(first), Some(resource)) => {
+                if first.resource != resource && kinds.all(|kind| kind.resource != resource) {
+                    self.warnings.push(format!("{key} has no effect: {group}/{version} has no {resource}"));
+                }
+                let (stem, version) = group_version;
+                self.enabled.resources.insert((stem, version, resource.to_owned()), value);
+            }
+        }
+    }
+
+    /// Returns the stem of a group that this release or an earlier one serves.
+    fn stem(&self, group: &str) -> Option<&'static str> {
+        let served = built_in_kinds().map(|kind| kind.group);
+        let mut stems = served.chain(REMOVED.iter().map(|(stem, _)| *stem));
+        stems.find(|stem| self.names.group(stem) == group)
+    }
+}
+
+/// Parses a boolean of a command line; an omitted value is true.
+fn boolean(text: &str) -> Option<bool> {
+    match text {
+        "" | "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+
+    use super::*;
+    use crate::Registry;
+
+    fn names() -> Names {
+        Names::new(Preset::Kubernetes, "").unwrap()
+    }
+
+    fn parse(text: &str) -> Result<(EnabledVersions, Vec<String>), RuntimeConfigErrors> {
+        EnabledVersions::parse(text.split(','), &names())
+    }
+
+    /// Returns which of these paths a configuration serves.
+    fn served<'a>(text: &str, paths: &[&'a str]) -> Vec<&'a str> {
+        let registry = Registry::with_versions(&names(), &parse(text).unwrap().0);
+        let is_served = |path: &&&str| {
+            let parts: Vec<&str> = path.split('/').collect();
+            registry.find(parts[0], parts[1], parts[2]).is_some()
+        };
+        paths.iter().filter(is_served).copied().collect()
+    }
+
+    #[test]
+    fn each_key_form_enables_or_disables_its_versions() {
+        const PATHS: [&str; 6] = [
+            "/v1/pods",
+            "batch/v1/jobs",
+            "networking.k8s.io/v1/ipaddresses",
+            "networking.k8s.io/v1beta1/ipaddresses",
+            "networking.k8s.io/v1beta1/servicecidrs",
+            "internal.apiserver.k8s.io/v1alpha1/storageversions",
+        ];
+        let [pods, jobs, addresses, beta_addresses, beta_ranges, alpha] = PATHS;
+        for (text, expected) in [
+            ("", vec![pods, jobs, addresses]),
+            ("batch/v1=false", vec![pods, addresses]),
+            ("v1=false", vec![jobs, addresses]),
+            ("/v1=false", vec![jobs, addresses]),
+            ("batch/v1/jobs=false", vec![pods, addresses]),
+            ("networking.k8s.io/v1beta1", vec![pods, jobs, addresses, beta_addresses, beta_ranges]),
+            ("networking.k8s.io/v1beta1/servicecidrs=true", vec![pods, jobs, addresses, beta_ranges]),
+            (
+                "networking.k8s.io/v1beta1=1,networking.k8s.io/v1beta1/servicecidrs=0",
+                vec![pods, jobs, addresses, beta_addresses],
+            ),
+            (
+                "networking.k8s.io/v1=false,networking.k8s.io/v1beta1",
+                vec![pods, jobs, beta_addresses, beta_ranges],
+            ),
+            ("api/alpha=true", vec![pods, jobs, addresses, alpha]),
+            ("api/beta=true", vec![pods, jobs, addresses, beta_addresses, beta_ranges]),
+            ("api/ga=false", vec![]),
+            ("api/all=true", PATHS.to_vec()),
+            ("api/all=true,api/beta=false", vec![pods, jobs, addresses, alpha]),
+            ("api/all=false,batch/v1", vec![jobs]),
+            ("batch/v1=true,api/all=false", vec![jobs]),
+            ("api/legacy=false", vec![pods, jobs, addresses]),
+            ("batch/v1=false,batch/v1=true", vec![pods, jobs, addresses]),
+        ] {
+            assert_eq!(served(text, &PATHS), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn invalid_keys_and_values_are_reported_together() {
+        let errors = parse("batch,nosuch.k8s.io/v1,batch/v2alpha1,apps/v1=maybe,a/b/c/d,api/v1").unwrap_err();
+        assert_eq!(
+            errors.0,
+            [
+                "invalid key batch: not of the form GROUP/VERSION or GROUP/VERSION/RESOURCE",
+                "unknown API group nosuch.k8s.io in the key nosuch.k8s.io/v1",
+                "group version batch/v2alpha1 has not been registered",
+                "invalid value of apps/v1: maybe is neither true nor false",
+                "invalid key a/b/c/d: not of the form GROUP/VERSION or GROUP/VERSION/RESOURCE",
+                "unknown API group api in the key api/v1",
+            ]
+        );
+        assert!(parse("api/all=false").is_err());
+    }
+
+    #[test]
+    fn keys_without_effect_cause_warnings() {
+        for key in ["apps/v1beta1", "extensions/v1beta1=true", "batch/v1/widgets", "api/legacy=true"] {
+            let (enabled, warnings) = parse(key).unwrap();
+            assert_eq!(warnings.len(), 1, "{key}: {warnings:?}");
+            assert!(warnings[0].contains("no effect"), "{warnings:?}");
+            let registry = Registry::with_versions(&names(), &enabled);
+            assert_eq!(registry.resources().len(), Registry::new(&names()).resources().len());
+        }
+    }
+
+    #[test]
+    fn disabled_kinds_keep_their_storage_keys() {
+        let (enabled, _) =
+            parse("batch/v1=false,networking.k8s.io/v1=false,networking.k8s.io/v1beta1").unwrap();
+        let registry = Registry::with_versions(&names(), &enabled);
+        assert!(registry.find("batch", "v1", "jobs").is_none());
+        assert_eq!(registry.of_key("batch/jobs/a/b").unwrap().kind.kind(), "Job");
+        assert!(registry.find_stored("batch", "v1", "jobs").is_some());
+        let addresses = registry.find("networking.k8s.io", "v1beta1", "ipaddresses").unwrap();
+        assert_eq!(addresses.stored().api_version(), "networking.k8s.io/v1");
+        assert!(registry.stored().any(|stored| std::ptr::eq(&**stored, addresses.stored())));
+        let custom = registry.with_custom(Vec::new());
+        assert!(custom.find_stored("batch", "v1", "jobs").is_some());
+    }
+}

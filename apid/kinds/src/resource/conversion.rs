@@ -1,0 +1,103 @@
+//! Conversion between `v1beta2`, in which objects are stored, and the earlier versions of claims and slices.
+//!
+//! # Reference
+//!
+//! Earlier versions have the fields of an exact request in the request itself, and those of a device in `basic`.
+
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use serde_json::Value;
+
+use crate::Conversion;
+use crate::defaults::Fields;
+
+/// Fields of an exact request.
+const EXACT: [&str; 6] =
+    ["deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations"];
+
+/// Conversion of an earlier version.
+pub(super) enum Earlier {
+    /// A claim, with the path of its specification.
+    Claim(&'static [&'static str]),
+    /// A slice.
+    Slice,
+}
+
+impl Conversion for Earlier {
+    fn to_stored(&self, object: &mut Object, _names: &Names) {
+        match self {
+            Earlier::Claim(path) => each(object, path, &["devices", "requests"], |request| {
+                let own: Fields = EXACT
+                    .iter()
+                    .filter_map(|name| Some(((*name).to_owned(), request.remove(*name)?)))
+                    .filter(|(_, value)| !is_zero(value))
+                    .collect();
+                if !own.is_empty() {
+                    request.insert("exactly".to_owned(), Value::Object(own));
+                }
+            }),
+            Earlier::Slice => {
+                optional(object, "nodeName");
+                optional(object, "allNodes");
+                each(object, &["spec"], &["devices"], |device| {
+                    if let Some(Value::Object(basic)) = device.remove("basic") {
+                        device.extend(basic);
+                    }
+                });
+            }
+        }
+    }
+
+    fn convert_from_storage(&self, object: &mut Object, _names: &Names) {
+        match self {
+            Earlier::Claim(path) => each(object, path, &["devices", "requests"], |request| {
+                if let Some(Value::Object(exact)) = request.remove("exactly") {
+                    request.extend(exact);
+                }
+            }),
+            Earlier::Slice => each(object, &["spec"], &["devices"], |device| {
+                let name = device.remove("name");
+                let basic = std::mem::take(device);
+                device.extend(name.map(|name| ("name".to_owned(), name)));
+                device.insert("basic".to_owned(), Value::Object(basic));
+            }),
+        }
+    }
+
+    fn stored_field(&self, field: &str) -> Option<&'static str> {
+        match self {
+            Earlier::Claim(_) => None,
+            Earlier::Slice => super::resource_slice::FIELDS.iter().find(|known| **known == field).copied(),
+        }
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::Array(items) => items.is_empty(),
+        Value::Bool(_) | Value::Object(_) => false,
+    }
+}
+
+/// Removes a zero from the specification: the field is optional in the storage version.
+fn optional(object: &mut Object, name: &str) {
+    if let Some(Value::Object(spec)) = object.get_mut("spec")
+        && spec.get(name).is_some_and(|value| is_zero(value) || *value == Value::Bool(false))
+    {
+        spec.remove(name);
+    }
+}
+
+/// Calls a function for each map in a list below a path of the object.
+fn each(object: &mut Object, path: &[&str], list: &[&str], mut change: impl FnMut(&mut Fields)) {
+    let Some((first, rest)) = path.split_first() else { return };
+    let mut value = object.get_mut(first);
+    for name in rest.iter().chain(list) {
+        value = value.and_then(|value| value.get_mut(*name));
+    }
+    let items = value.and_then(Value::as_array_mut).into_iter().flatten();
+    items.filter_map(Value::as_object_mut).for_each(|item| change(item));
+}

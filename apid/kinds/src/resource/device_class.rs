@@ -1,0 +1,51 @@
+//! DeviceClass: selection and configuration of devices that claims name.
+
+use apimachinery::field::FieldErrors;
+use apimachinery::object::Object;
+
+use super::rules;
+use crate::same_fields::same_fields;
+use crate::strategy::DefaultStrategy;
+use crate::table::{AGE, NAME, age};
+use crate::validation::Field;
+use crate::{Context, Generation, Kind, MetadataChecks, Strategy, Table};
+
+pub(super) const KIND: Kind = Kind {
+    group: "resource",
+    versions: &["v1beta2"],
+    kind: "DeviceClass",
+    resource: "deviceclasses",
+    singular: "deviceclass",
+    schema: "resource/v1beta2.DeviceClass",
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&[]),
+    table: &TABLE,
+    strategy: &DeviceClass,
+    ..Kind::CLUSTER_SCOPED
+};
+
+/// The first beta version.
+pub(super) const V1BETA1: Kind =
+    same_fields(KIND, &["v1beta1"], "resource/v1beta1.DeviceClass", &DefaultStrategy);
+
+/// The alpha version.
+pub(super) const V1ALPHA3: Kind =
+    same_fields(KIND, &["v1alpha3"], "resource/v1alpha3.DeviceClass", &DefaultStrategy);
+
+struct DeviceClass;
+
+impl Strategy for DeviceClass {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let spec = Field::new(object.get("spec"), "spec");
+        let mut errors = FieldErrors::new();
+        rules::selectors(&spec.child("selectors"), &mut errors);
+        let config = spec.child("config");
+        rules::limit(&config, rules::ITEMS_MAX, &mut errors);
+        config.items().for_each(|item| rules::opaque(&item, &mut errors));
+        errors
+    }
+}
+
+/// Columns of kinds with a name and an age.
+pub(super) static TABLE: Table =
+    Table { columns: &[NAME, AGE], cells: |object, clock| vec![object.name().into(), age(object, clock)] };

@@ -1,0 +1,56 @@
+//! DeviceTaintRule: a taint for all devices that match a selector.
+
+use apimachinery::field::FieldErrors;
+use apimachinery::object::Object;
+use apimachinery::time;
+
+use super::device_class::TABLE;
+use super::rules;
+use crate::defaults::{fill, part};
+use crate::format;
+use crate::validation::{Field, text};
+use crate::{Context, Generation, Kind, MetadataChecks, Strategy};
+
+pub(super) const KIND: Kind = Kind {
+    group: "resource",
+    versions: &["v1alpha3"],
+    kind: "DeviceTaintRule",
+    resource: "devicetaintrules",
+    singular: "devicetaintrule",
+    schema: "resource/v1alpha3.DeviceTaintRule",
+    metadata_checks: MetadataChecks::Changes,
+    generation: Generation::Counted(&[]),
+    unconditional_update: true,
+    table: &TABLE,
+    strategy: &DeviceTaintRule,
+    ..Kind::CLUSTER_SCOPED
+};
+
+struct DeviceTaintRule;
+
+impl Strategy for DeviceTaintRule {
+    fn default(&self, object: &mut Object, ctx: &Context<'_>) {
+        if let Some(taint) = part(object, "spec.taint") {
+            fill(taint, "timeAdded", time::time(ctx.clock.now()));
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let spec = Field::new(object.get("spec"), "spec");
+        let selector = spec.child("deviceSelector");
+        let mut errors = FieldErrors::new();
+        let (driver, pool, device) =
+            (selector.child("driver"), selector.child("pool"), selector.child("device"));
+        if driver.is_present() {
+            rules::driver(&driver, &mut errors);
+        }
+        if pool.is_present() {
+            rules::pool(&pool, &mut errors);
+        }
+        if device.is_present() {
+            text::check_format(&device, format::label, &mut errors);
+        }
+        rules::taint(&spec.child("taint"), &mut errors);
+        errors
+    }
+}

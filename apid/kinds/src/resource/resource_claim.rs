@@ -1,0 +1,119 @@
+//! ResourceClaim: a claim for devices, and their allocation.
+
+use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use super::claim_rules;
+use super::conversion::Earlier;
+use crate::defaults::part;
+use crate::strategy::DefaultStrategy;
+use crate::table::cell::PathReader;
+use crate::table::{AGE, NAME, age};
+use crate::validation::{Field, conditions, text};
+use crate::{
+    Column, Context, Kind, MetadataChecks, Revalidation, StatusWrites, Storage, Strategy, Subresource, Table,
+};
+
+pub(super) const KIND: Kind = Kind {
+    group: "resource",
+    versions: &["v1beta2"],
+    kind: "ResourceClaim",
+    resource: "resourceclaims",
+    singular: "resourceclaim",
+    schema: "resource/v1beta2.ResourceClaim",
+    subresources: &[Subresource::status("ResourceClaim")],
+    metadata_checks: MetadataChecks::Changes,
+    // The specification is immutable.
+    revalidation: Revalidation::Never,
+    status_writes: StatusWrites::Metadata,
+    table: &TABLE,
+    strategy: &ResourceClaim,
+    ..Kind::NAMESPACED
+};
+
+/// The first beta version.
+pub(super) const V1BETA1: Kind =
+    Kind { versions: &["v1beta1"], schema: "resource/v1beta1.ResourceClaim", ..EARLIER };
+
+/// The alpha version.
+pub(super) const V1ALPHA3: Kind =
+    Kind { versions: &["v1alpha3"], schema: "resource/v1alpha3.ResourceClaim", ..EARLIER };
+
+const EARLIER: Kind = Kind {
+    storage: Storage::Shared("resource"),
+    conversion: Some(&Earlier::Claim(&["spec"])),
+    strategy: &DefaultStrategy,
+    ..KIND
+};
+
+/// Maximum number of consumers of a claim.
+const CONSUMERS_MAX: usize = 256;
+
+struct ResourceClaim;
+
+impl Strategy for ResourceClaim {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        if let Some(spec) = part(object, "spec") {
+            claim_rules::default(spec);
+        }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        claim_rules::validate(&Field::new(object.get("spec"), "spec"), &mut errors);
+        errors
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if ctx.subresource == "status" {
+            status(new, &mut errors);
+        } else if new.get("spec") != old.get("spec") {
+            errors.push(Field::new(new.get("spec"), "spec").invalid("field is immutable"));
+        }
+        errors
+    }
+}
+
+fn status(object: &Object, errors: &mut FieldErrors) {
+    let status = Field::new(object.get("status"), "status");
+    let consumers = status.child("reservedFor");
+    super::rules::limit(&consumers, CONSUMERS_MAX, errors);
+    for consumer in consumers.items() {
+        for name in ["resource", "name", "uid"] {
+            text::require(&consumer.child(name), errors);
+        }
+    }
+    let allocation = status.child("allocation");
+    if !consumers.list().is_empty() && !allocation.is_present() {
+        errors.push(consumers.forbidden("may not be specified when `allocated` is not set"));
+    }
+    for result in allocation.child("devices").child("results").items() {
+        super::rules::driver(&result.child("driver"), errors);
+        super::rules::pool(&result.child("pool"), errors);
+        text::require_format(&result.child("device"), crate::format::label, errors);
+    }
+    for device in status.child("devices").items() {
+        conditions::validate(&device.child("conditions"), errors);
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[NAME, Column::text("State", "Allocation, reservation and deletion of the claim."), AGE],
+    cells: |object: &Object, clock: &dyn Clock| {
+        let mut states = Vec::new();
+        if object.is_terminating() {
+            states.push("deleted");
+        }
+        match object.find("status.allocation") {
+            Some(Value::Object(_)) => states.push("allocated"),
+            _ => states.push("pending"),
+        }
+        if !object.items("status.reservedFor").is_empty() {
+            states.push("reserved");
+        }
+        vec![json!(object.name()), json!(states.join(",")), age(object, clock)]
+    },
+};

@@ -1,0 +1,73 @@
+//! VolumeAttributesClass: attributes of volumes that can change after their creation.
+
+use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
+use apimachinery::object::Object;
+use serde_json::json;
+
+use super::storage_class_rules::{driver_name, parameters};
+use crate::same_fields::{Deprecation, same_fields};
+use crate::table::cell::PathReader;
+use crate::table::{AGE, NAME, age};
+use crate::validation::Field;
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Table};
+
+pub(super) const KIND: Kind = Kind {
+    group: "storage",
+    versions: &["v1beta1"],
+    kind: "VolumeAttributesClass",
+    resource: "volumeattributesclasses",
+    singular: "volumeattributesclass",
+    short_names: &["vac"],
+    schema: "storage/v1beta1.VolumeAttributesClass",
+    metadata_checks: MetadataChecks::Changes,
+    delete_returns_object: true,
+    // No field can change.
+    revalidation: Revalidation::Never,
+    table: &TABLE,
+    strategy: &VolumeAttributesClass,
+    ..Kind::CLUSTER_SCOPED
+};
+
+/// The alpha version.
+pub(super) const V1ALPHA1: Kind =
+    same_fields(KIND, &["v1alpha1"], "storage/v1alpha1.VolumeAttributesClass", &ALPHA);
+
+const ALPHA: Deprecation = Deprecation {
+    group: "storage",
+    version_kind: "v1alpha1 VolumeAttributesClass",
+    releases: "v1.32+, unavailable in v1.35+",
+};
+
+struct VolumeAttributesClass;
+
+impl Strategy for VolumeAttributesClass {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        driver_name(&Field::new(object.get("driverName"), "driverName"), &mut errors);
+        let field = Field::new(object.get("parameters"), "parameters");
+        if field.entries().next().is_none() {
+            errors.push(field.required("must contain at least one key/value pair"));
+        }
+        parameters(&field, &mut errors);
+        errors
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        for name in ["driverName", "parameters"] {
+            if new.get(name) != old.get(name) {
+                let detail = format!("updates to {name} are forbidden.");
+                errors.push(Field::new(new.get(name), name).forbidden(&detail));
+            }
+        }
+        errors
+    }
+}
+
+static TABLE: Table = Table {
+    columns: &[NAME, Column::text("DriverName", "Driver of the volumes."), AGE],
+    cells: |object: &Object, clock: &dyn Clock| {
+        vec![json!(object.name()), json!(object.text("driverName")), age(object, clock)]
+    },
+};

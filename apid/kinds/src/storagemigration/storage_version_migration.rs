@@ -1,0 +1,122 @@
+//! StorageVersionMigration: an order to rewrite all objects of a resource in its storage version.
+
+use std::collections::BTreeSet;
+
+use apimachinery::clock::Clock;
+use apimachinery::field::FieldErrors;
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use serde_json::{Value, json};
+
+use crate::format;
+use crate::same_fields::Deprecation;
+use crate::table::NAME;
+use crate::table::cell::PathReader;
+use crate::validation::{Field, conditions};
+use crate::{
+    Column, Context, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource, Table,
+};
+
+pub(super) const KIND: Kind = Kind {
+    group: "storagemigration",
+    versions: &["v1alpha1"],
+    kind: "StorageVersionMigration",
+    resource: "storageversionmigrations",
+    singular: "storageversionmigration",
+    subresources: &[Subresource::status("StorageVersionMigration")],
+    schema: "storagemigration/v1alpha1.StorageVersionMigration",
+    metadata_checks: MetadataChecks::Changes,
+    unconditional_update: false,
+    status_writes: StatusWrites::StatusOnly,
+    // The resource cannot change.
+    revalidation: Revalidation::Never,
+    table: &TABLE,
+    strategy: &StorageVersionMigration,
+    ..Kind::CLUSTER_SCOPED
+};
+
+const DEPRECATION: Deprecation = Deprecation {
+    group: "storagemigration",
+    version_kind: "v1alpha1 StorageVersionMigration",
+    releases: "v1.33+, unavailable in v1.36+",
+};
+
+struct StorageVersionMigration;
+
+impl Strategy for StorageVersionMigration {
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let resource = Field::new(object.find("spec.resource"), "spec.resource");
+        let checks: [(&str, fn(&str) -> Vec<String>); 2] =
+            [("version", format::label_1035), ("resource", format::label_1035)];
+        let group = resource.child("group");
+        if !group.text().is_empty() {
+            crate::validation::text::check_format(&group, format::subdomain, &mut errors);
+        }
+        for (name, rule) in checks {
+            crate::validation::text::require_format(&resource.child(name), rule, &mut errors);
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        if ctx.subresource == "status" {
+            return status(new, old);
+        }
+        if new.find("spec.resource") != old.find("spec.resource") {
+            let field = Field::new(new.find("spec.resource"), "spec.resource");
+            errors.push(field.invalid("field is immutable"));
+        }
+        errors
+    }
+
+    fn deprecation(&self, names: &Names) -> Option<String> {
+        Some(DEPRECATION.warning(names))
+    }
+}
+
+/// Validates a new status: a migration ends once, and its revision never changes.
+fn status(new: &Object, old: &Object) -> FieldErrors {
+    let mut errors = conditions::status_with_unique_types(new);
+    let status = Field::new(new.get("status"), "status");
+    let list = status.child("conditions");
+    let is_true = |conditions: &[Value], kind: &str| {
+        conditions.iter().any(|c| c.text("type") == kind && c.text("status") == "True")
+    };
+    let ended: BTreeSet<&str> =
+        ["Succeeded", "Failed"].into_iter().filter(|kind| is_true(list.list(), kind)).collect();
+    if ended.len() > 1 {
+        errors.push(list.invalid("Both success and failed conditions cannot be true at the same time"));
+    }
+    if !ended.is_empty() && is_true(list.list(), "Running") {
+        errors.push(
+            list.invalid("Running condition cannot be true when success or failed conditions are true"),
+        );
+    }
+    for kind in ["Succeeded", "Failed"] {
+        if is_true(old.items("status.conditions"), kind) && !ended.contains(kind) {
+            let detail = format!("{kind} condition cannot be set to false once it is true");
+            errors.push(list.invalid(&detail));
+        }
+    }
+    let revision = status.child("resourceVersion");
+    let old_revision = old.text("status.resourceVersion");
+    if !old_revision.is_empty() && revision.text() != old_revision {
+        errors.push(revision.invalid("field is immutable"));
+    }
+    if !revision.text().is_empty() && revision.text().parse::<u64>().is_err() {
+        errors.push(revision.invalid("must be a resource version"));
+    }
+    errors
+}
+
+static TABLE: Table = Table {
+    columns: &[NAME, Column::text("Resource", "Resource whose objects are rewritten.")],
+    cells: |object: &Object, _clock: &dyn Clock| {
+        let part = |name: &str| object.text(&format!("spec.resource.{name}")).to_owned();
+        let parts = [part("resource"), part("version"), part("group")];
+        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        vec![json!(object.name()), json!(parts.join("."))]
+    },
+};

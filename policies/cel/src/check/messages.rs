@@ -1,0 +1,88 @@
+//! Message literals: the types of mutations.
+//!
+//! # Contract
+//!
+//! `Object{field: value}` and `Object.path{field: value}` have any fields; their values are dynamic. `JSONPatch{…}` has
+//! the fields of an operation of a JSON patch. The value of a message literal is a map of its fields.
+
+use crate::ast::StructField;
+use crate::program::Node;
+use crate::types::Type;
+use crate::value::Value;
+
+use super::{Checked, Checker};
+
+const OBJECT: &str = "Object";
+const PATCH: &str = "JSONPatch";
+
+impl Checker<'_> {
+    /// Checks a message literal.
+    pub(super) fn message(&mut self, at: usize, name: &str, fields: &[StructField]) -> Checked {
+        let name = name.strip_prefix('.').unwrap_or(name);
+        let is_object = name == OBJECT || name.strip_prefix(OBJECT).is_some_and(|path| path.starts_with('.'));
+        if !self.has_mutation_types || !(is_object || name == PATCH) {
+            return self.report(at, format!("undeclared reference to '{name}' (in container '')"));
+        }
+        let mut nodes = Vec::with_capacity(fields.len());
+        for field in fields {
+            let (node, ty) = self.node(&field.value);
+            let ty = if field.is_optional { self.unwrap(field.value.at, ty) } else { ty };
+            match field_type(is_object, &field.name) {
+                Some(expected) => self.expect_field(field, &ty, &expected),
+                None => drop(self.report(field.value.at, format!("undefined field '{}'", field.name))),
+            }
+            let key = Node::Const(Value::text(&field.name));
+            nodes.push((key, node, field.is_optional));
+        }
+        (Node::Map(nodes), Type::object(name, []))
+    }
+
+    fn expect_field(&mut self, field: &StructField, found: &Type, expected: &Type) {
+        if !found.is_compatible_with(expected) {
+            let (name, at) = (&field.name, field.value.at);
+            self.report(
+                at,
+                format!("expected type of field '{name}' is '{expected}' but provided type is '{found}'"),
+            );
+        }
+    }
+}
+
+/// Returns the type of a field of a message.
+fn field_type(is_object: bool, name: &str) -> Option<Type> {
+    match name {
+        _ if is_object => Some(Type::Dyn),
+        "op" | "path" | "from" => Some(Type::String),
+        "value" => Some(Type::Dyn),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Environment, Type};
+
+    #[test]
+    fn message_literals_have_types_of_mutations() {
+        let environment = Environment::new().with_mutation_types();
+        for (source, expected) in [
+            ("Object{}", "Object"),
+            ("Object{metadata: Object.metadata{labels: {'a': 'b'}}}", "Object"),
+            ("Object.spec{?replicas: optional.of(1)}", "Object.spec"),
+            ("[JSONPatch{op: 'add', path: '/a', value: {}}]", "list(JSONPatch)"),
+        ] {
+            assert_eq!(environment.compile(source).unwrap().result_type().to_string(), expected, "{source}");
+        }
+        for (source, expected) in [
+            ("Other{}", "undeclared reference to 'Other'"),
+            ("JSONPatch{operation: 'add'}", "undefined field 'operation'"),
+            ("JSONPatch{op: 1}", "expected type of field 'op' is 'string' but provided type is 'int'"),
+            ("Object{a: b}", "undeclared reference to 'b'"),
+        ] {
+            let error = environment.compile(source).err().unwrap().to_string();
+            assert!(error.contains(expected), "{source}: {error}");
+        }
+        assert!(Environment::new().compile("Object{}").is_err());
+        assert_ne!(Type::object("Object", []), Type::object("Object.spec", []));
+    }
+}

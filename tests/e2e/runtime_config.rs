@@ -1,0 +1,121 @@
+//! `--runtime-config`: versions that are off by default, disabled versions, and invalid keys.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::harness::{ControlPlane, Options};
+
+/// The versions of all groups in discovery.
+async fn versions(plane: &ControlPlane) -> Vec<String> {
+    let groups = plane.admin().get("/apis").await.expect(200);
+    let versions = groups["groups"].as_array().expect("groups").iter();
+    let versions = versions.flat_map(|group| group["versions"].as_array().expect("versions"));
+    versions.map(|version| version["groupVersion"].as_str().expect("a version").to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_off_by_default_are_served_when_enabled() {
+    for preset in [Options::default(), Options::kubernetes()] {
+        let mut plane = ControlPlane::start(preset).await;
+        let alpha = format!("{}/storageversions", plane.api("internal.apiserver", "v1alpha1"));
+        let beta = format!("{}/servicecidrs", plane.api("networking", "v1beta1"));
+        for path in [&alpha, &beta] {
+            plane.admin().get(path).await.expect(404);
+        }
+        let is_stable = |version: &String| !version.contains("alpha") && !version.contains("beta");
+        assert!(versions(&plane).await.iter().all(is_stable));
+
+        plane.relaunch_with(&["--runtime-config=api/all=true"]).await;
+        let admin = plane.admin();
+        let names = versions(&plane).await;
+        let off = names.iter().filter(|version| !is_stable(version));
+        for version in off.clone() {
+            let (_, version) = version.split_once('/').expect("a group version");
+            let rest = version.trim_start_matches(|c: char| c == 'v' || c.is_ascii_digit());
+            let number = rest.strip_prefix("alpha").or_else(|| rest.strip_prefix("beta"));
+            assert!(number.is_some_and(|number| number.parse::<u32>().is_ok()), "{version}");
+        }
+        assert!(off.count() >= 12, "{names:?}");
+        admin.get(&alpha).await.expect(200);
+        // Both versions serve one object.
+        let range = json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["10.99.0.0/24"]}});
+        let created = admin.post(&beta, &range).await.expect(201);
+        assert_eq!(format!("/apis/{}/servicecidrs", created["apiVersion"].as_str().unwrap()), beta);
+        let stable = format!("{}/servicecidrs/more", plane.api("networking", "v1"));
+        assert_eq!(admin.get(&stable).await.expect(200)["metadata"]["uid"], created["metadata"]["uid"]);
+        let documents = admin.get("/openapi/v3").await.expect(200);
+        let documents = documents["paths"].as_object().expect("paths");
+        assert!(names.iter().all(|version| documents.contains_key(&format!("apis/{version}"))));
+
+        let review = json!({});
+        for version in ["v1", "v1beta1", "v1alpha1"] {
+            let path = format!("{}/selfsubjectreviews", plane.api("authentication", version));
+            let answer = admin.post(&path, &review).await.expect(201);
+            assert_eq!(format!("/apis/{}/selfsubjectreviews", answer["apiVersion"].as_str().unwrap()), path);
+            assert_eq!(answer["status"]["userInfo"]["username"], "admin");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn disabled_version_is_not_served_and_keeps_its_objects() {
+    let mut plane = ControlPlane::start(Options::default()).await;
+    let policy = plane.api("policy", "v1");
+    let group = policy.trim_start_matches("/apis/").to_owned();
+    let budgets = format!("{policy}/namespaces/default/poddisruptionbudgets");
+    let budget = json!({"metadata": {"name": "kept"}, "spec": {"minAvailable": 1}});
+    let created = plane.admin().post(&budgets, &budget).await.expect(201);
+
+    plane.relaunch_with(&[&format!("--runtime-config={group}=false,batch/v1=false")]).await;
+    let admin = plane.admin();
+    admin.get(&budgets).await.expect(404);
+    admin.get(&policy).await.expect(404);
+    admin.get("/apis/batch/v1/jobs").await.expect(404);
+    let names = versions(&plane).await;
+    assert!(!names.contains(&group) && !names.iter().any(|name| name == "batch/v1"), "{names:?}");
+    let documents = admin.get("/openapi/v3").await.expect(200);
+    assert_eq!(documents["paths"]["apis/batch/v1"], Value::Null);
+
+    plane.relaunch_with(&[]).await;
+    let kept = plane.admin().get(&format!("{budgets}/kept")).await.expect(200);
+    assert_eq!(kept["metadata"]["uid"], created["metadata"]["uid"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn single_resource_of_version_can_be_enabled() {
+    let plane = ControlPlane::stopped(Options::default());
+    let resource = plane.api("resource", "v1beta1").trim_start_matches("/apis/").to_owned();
+    let storage = plane.api("storage", "v1alpha1").trim_start_matches("/apis/").to_owned();
+    let flag = format!("--runtime-config={resource}/resourceclaims=true,{storage}");
+    let plane = ControlPlane::start(Options::default().flag(&flag)).await;
+    let admin = plane.admin();
+    admin.get(&format!("/apis/{resource}/resourceclaims")).await.expect(200);
+    admin.get(&format!("/apis/{resource}/resourceslices")).await.expect(404);
+    let list = admin.get(&format!("/apis/{resource}")).await.expect(200);
+    let entries: Vec<&Value> =
+        list["resources"].as_array().expect("resources").iter().map(|r| &r["name"]).collect();
+    assert_eq!(entries, ["resourceclaims", "resourceclaims/status"]);
+    // Only the alpha version is served; the objects are stored in the beta version.
+    let classes = format!("/apis/{storage}/volumeattributesclasses");
+    let class = json!({"metadata": {"name": "fast"}, "driverName": "d.example", "parameters": {"iops": "9"}});
+    let created = admin.post(&classes, &class).await.expect(201);
+    assert_eq!(created["apiVersion"], storage.as_str());
+}
+
+#[test]
+fn invalid_runtime_config_is_reported_with_exit_code_64() {
+    let plane = ControlPlane::stopped(Options::default());
+    let mut command = plane.command();
+    command.arg("--runtime-config=batch/v2alpha1,nosuch/v1=false,apps/v1=maybe");
+    let output = command.stdin(Stdio::null()).output().expect("the program runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{text}");
+    for part in [
+        "group version batch/v2alpha1 has not been registered",
+        "unknown API group nosuch",
+        "invalid value of apps/v1: maybe",
+    ] {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+}
