@@ -10,8 +10,10 @@
 use std::net::IpAddr;
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::gvk::GroupKind;
 use apimachinery::object::{Object, Value};
-use apimachinery::status::{GroupKind, Reason, Status};
+
+use apimachinery::status::{Reason, Status};
 
 use super::Call;
 use super::response_object::tree;
