@@ -1,0 +1,201 @@
+//! Comparison of validation with and without a value of a field.
+
+use std::cmp::Reverse;
+use std::fs;
+use std::path::Path;
+
+use apimachinery::clock::{ManualClock, SeededRng};
+use apimachinery::codec::{Limits, yaml};
+use apimachinery::field::{FieldErrorKind, FieldErrors};
+use apimachinery::names::Names;
+use apimachinery::object::Object;
+use apimachinery::time;
+use kinds::{Context, Resource};
+use serde_json::{Value, json};
+
+use super::fields::{Shape, Step, Types};
+use super::values;
+
+/// Objects of cases that an experiment uses at most.
+const BASES: usize = 8;
+
+/// Items of a list in which an experiment changes a field.
+const ITEMS: usize = 3;
+
+/// Errors without their messages, which contain values.
+type Errors = Vec<(String, FieldErrorKind)>;
+
+/// Experiments with the fields of a kind.
+pub(super) struct Experiment<'a> {
+    resource: &'a Resource,
+    names: &'a Names,
+    clock: ManualClock,
+    rng: SeededRng,
+    types: &'a Types,
+    /// The objects of the cases of the kind.
+    bases: Vec<Value>,
+}
+
+impl<'a> Experiment<'a> {
+    pub(super) fn new(resource: &'a Resource, names: &'a Names, types: &'a Types) -> Self {
+        let name = format!("testdata/{}.yaml", resource.kind.resource());
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        let cases = yaml::decode(&fs::read(file).unwrap(), Limits::BODY).unwrap().value;
+        let mut bases = Vec::new();
+        for case in cases.as_array().unwrap() {
+            for object in ["create", "old", "update"].map(|field| &case[field]) {
+                if object.is_object() && !bases.contains(object) {
+                    bases.push(object.clone());
+                }
+            }
+        }
+        for base in &mut bases {
+            if base["metadata"]["name"].is_null() {
+                base["metadata"]["name"] = json!("x");
+            }
+        }
+        let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
+        Experiment { resource, names, clock, rng: SeededRng::new(1), types, bases }
+    }
+
+    /// A minimal object, one in which the struct of the field has all fields, and the objects of cases that have
+    /// most of the path.
+    fn bases_of(&self, path: &[Step], owner: &str) -> Vec<Value> {
+        let parent = path.split_last().map_or(path, |(_, parent)| parent);
+        let minimal = json!({"metadata": {"name": "x"}});
+        let mut bases = vec![minimal.clone()];
+        if !parent.is_empty() {
+            let mut filled = minimal;
+            insert(&mut filled, parent, 0, Some(self.types.filled_struct(owner)));
+            bases.push(filled);
+        }
+        let depth = |base: &&Value| {
+            let is_present =
+                |length: &usize| (0..ITEMS).any(|item| at(base, &path[..*length], item).is_some());
+            (0..path.len()).take_while(is_present).count()
+        };
+        let mut cases: Vec<&Value> = self.bases.iter().collect();
+        cases.sort_by_key(|base| Reverse(depth(base)));
+        bases.extend(cases.into_iter().take(BASES).cloned());
+        bases
+    }
+
+    /// Whether some value of the field changes the errors of some object.
+    pub(super) fn has_rule(&self, path: &[Step], owner: &str, shape: &Shape) -> bool {
+        let values = values::of(shape, self.types);
+        let subresources = self.resource.kind.subresources().iter();
+        let parts = subresources.filter(|s| self.resource.kind.is_part(s)).map(|s| s.name);
+        let writes: Vec<&str> = [""].into_iter().chain(parts).collect();
+        let bases = self.bases_of(path, owner);
+        let mut choices = bases.iter().flat_map(|base| (0..items(base, path)).map(move |item| (base, item)));
+        choices.any(|(base, item)| {
+            let mut without = base.clone();
+            insert(&mut without, path, item, None);
+            // A value of a wrong type is an error of the type.
+            let Some(without) = self.decode(&without) else { return false };
+            let created = self.created(&without);
+            let updated: Vec<Errors> =
+                writes.iter().map(|write| self.updated(&without, &without, write)).collect();
+            at(base, path, item).into_iter().chain(&values).any(|value| {
+                let mut with = base.clone();
+                insert(&mut with, path, item, Some(value.clone()));
+                let Some(with) = self.decode(&with) else { return false };
+                self.created(&with) != created
+                    || writes.iter().zip(&updated).any(|(write, updated)| {
+                        self.updated(&with, &without, write) != *updated
+                            || self.updated(&without, &with, write) != *updated
+                    })
+            })
+        })
+    }
+
+    fn context<'c>(&'c self, subresource: &'c str) -> Context<'c> {
+        Context { names: self.names, clock: &self.clock, rng: &self.rng, subresource }
+    }
+
+    fn decode(&self, value: &Value) -> Option<Object> {
+        let mut object = Object::from_value(value.clone()).ok()?;
+        object.set_type(&self.resource.api_version(), self.resource.kind.kind());
+        self.resource.conform(&mut object).ok()?;
+        if self.resource.kind.namespaced() {
+            object.set_meta("namespace", "team");
+        }
+        self.resource.default(&mut object, &self.context(""));
+        Some(object)
+    }
+
+    fn created(&self, object: &Object) -> Errors {
+        let ctx = self.context("");
+        let mut object = object.clone();
+        self.resource.prepare_create(&mut object, "team", &ctx);
+        self.resource.canonicalize(&mut object, &ctx);
+        errors(&self.resource.validate_create(&object, &ctx))
+    }
+
+    fn updated(&self, new: &Object, old: &Object, subresource: &str) -> Errors {
+        let ctx = self.context(subresource);
+        let mut new = new.clone();
+        self.resource.prepare_update(&mut new, old, &ctx);
+        self.resource.canonicalize(&mut new, &ctx);
+        errors(&self.resource.validate_update(&new, old, &ctx))
+    }
+}
+
+fn errors(errors: &FieldErrors) -> Errors {
+    errors.iter().map(|error| (error.path.to_string(), error.kind)).collect()
+}
+
+/// Number of items with which an experiment is useful: of the longest list on the path, at most [`ITEMS`].
+fn items(base: &Value, path: &[Step]) -> usize {
+    let lists = (0..path.len()).filter(|length| path[*length] == Step::Item);
+    let lengths = lists.filter_map(|length| at(base, &path[..length], 0)?.as_array()).map(Vec::len);
+    lengths.max().unwrap_or(1).clamp(1, ITEMS)
+}
+
+/// The value at a path, in the given item of each list or in the last one.
+fn at<'v>(value: &'v Value, path: &[Step], item: usize) -> Option<&'v Value> {
+    path.iter().try_fold(value, |value, step| match step {
+        Step::Field(field) => value.get(field),
+        Step::Item => value.as_array()?.get(item).or_else(|| value.as_array()?.last()),
+        Step::Entry => value.as_object()?.values().next(),
+    })
+}
+
+/// Sets or removes a value, in the given item of each list or in the last one. Adds missing parents.
+fn insert(value: &mut Value, path: &[Step], item: usize, new: Option<Value>) {
+    let Some((step, rest)) = path.split_first() else { return };
+    match step {
+        Step::Field(field) => {
+            if !value.is_object() {
+                *value = json!({});
+            }
+            let map = value.as_object_mut().unwrap();
+            match (rest.is_empty(), new) {
+                (true, Some(new)) => drop(map.insert(field.clone(), new)),
+                (true, None) => drop(map.remove(field)),
+                (false, new) => insert(map.entry(field.as_str()).or_insert(Value::Null), rest, item, new),
+            }
+        }
+        Step::Item => {
+            if value.as_array().is_none_or(Vec::is_empty) {
+                *value = json!([null]);
+            }
+            let last = value.as_array().unwrap().len() - 1;
+            let value = &mut value[item.min(last)];
+            match (rest.is_empty(), new) {
+                (true, new) => *value = new.unwrap_or_default(),
+                (false, new) => insert(value, rest, item, new),
+            }
+        }
+        Step::Entry => {
+            if value.as_object().is_none_or(serde_json::Map::is_empty) {
+                *value = json!({"a": null});
+            }
+            let first = value.as_object_mut().unwrap().values_mut().next().unwrap();
+            match (rest.is_empty(), new) {
+                (true, new) => *first = new.unwrap_or_default(),
+                (false, new) => insert(first, rest, item, new),
+            }
+        }
+    }
+}

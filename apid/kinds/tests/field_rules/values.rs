@@ -1,0 +1,63 @@
+//! Values of fields that rules may refuse.
+
+use serde_json::{Value, json};
+
+use super::fields::{Shape, Types};
+
+/// Levels of structs below a field in the values of the field.
+const LEVELS: usize = 3;
+
+/// Values of a field: of its type, mostly invalid.
+pub(super) fn of(shape: &Shape, types: &Types) -> Vec<Value> {
+    let mut items = of_base(shape);
+    if items.is_empty() {
+        // A struct, or alternatives of JSON values.
+        let item = Shape { is_list: false, is_map: false, ..shape.clone() };
+        items = vec![json!({}), types.filled(&item, LEVELS), json!("a"), json!([]), json!(true)];
+    }
+    if shape.is_list {
+        let mut lists = vec![json!([])];
+        lists.extend(items.iter().map(|item| json!([item])));
+        lists.extend(items.iter().take(2).map(|item| json!([item, item])));
+        return lists;
+    }
+    if shape.is_map {
+        let mut maps = vec![json!({})];
+        maps.extend(items.iter().map(|item| json!({"a": item})));
+        maps.extend(items.first().map(|item| json!({"~ not a key": item})));
+        return maps;
+    }
+    items
+}
+
+/// Values of a scalar, the most acceptable first; none for a struct.
+pub(super) fn of_base(shape: &Shape) -> Vec<Value> {
+    // The table names times of the package `meta` in two ways.
+    match shape.base.strip_prefix("meta/v1.").unwrap_or(&shape.base) {
+        "string" => {
+            let mut texts: Vec<Value> = shape.words.iter().map(|word| json!(word)).collect();
+            texts.extend(
+                ["a", "", "~ not a name/", "-1", "/a/../b", "10.0.0.1", "a\nb"]
+                    .iter()
+                    .map(|text| json!(text)),
+            );
+            texts.extend([300, 2_000].map(|length| json!("a".repeat(length))));
+            texts
+        }
+        "bool" => vec![json!(true), json!(false)],
+        "int32" => [1, -1, 0, 2, 100_000, i32::MAX].iter().map(|number| json!(number)).collect(),
+        "int64" => [1, -1, 0, 2, 100_000, i64::MAX].iter().map(|number| json!(number)).collect(),
+        "float64" => vec![json!(1.5), json!(0), json!(-1.5)],
+        "Quantity" => ["1", "-1", "0", "1500m", "1m"].iter().map(|text| json!(text)).collect(),
+        "IntOrString" => {
+            vec![json!(1), json!(-1), json!(0), json!(100_000), json!("150%"), json!("0%"), json!("~ x")]
+        }
+        "Time" => vec![json!("2024-01-02T03:04:05Z"), json!("1970-01-01T00:00:00Z")],
+        "MicroTime" => vec![json!("2024-01-02T03:04:05.000000Z"), json!("1970-01-01T00:00:00.000000Z")],
+        "bytes" => vec![json!("YQ=="), json!(""), json!("YQ==".repeat(300_000))],
+        "RawExtension" | "interface{}" | "FieldsV1" | "runtime.Unknown" => {
+            vec![json!({"a": 1}), json!({}), json!({"kind": "A", "apiVersion": "a/v1"})]
+        }
+        _ => Vec::new(),
+    }
+}
