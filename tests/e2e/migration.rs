@@ -84,8 +84,13 @@ async fn old_manifests_and_requests_are_found_converted_and_applied() {
     let admin = plane.admin();
     admin.get("/apis/extensions/v1beta1/namespaces/default/ingresses").await.expect(404);
     let response = admin.get("/api/v1/namespaces/default/endpoints").await;
-    assert!(response.header("warning").contains("v1 Endpoints is deprecated in v1.33+"), "{}", response.text());
-    let expected = ["apps/v1beta1 Deployment", "extensions/v1beta1 Ingress", "policy/v1beta1 PodDisruptionBudget"];
+    assert!(
+        response.header("warning").contains("v1 Endpoints is deprecated in v1.33+"),
+        "{}",
+        response.text()
+    );
+    let expected =
+        ["apps/v1beta1 Deployment", "extensions/v1beta1 Ingress", "policy/v1beta1 PodDisruptionBudget"];
     assert_eq!(subjects(&["--manifests", path(&old)]), expected);
     let token = dir.path().join("token");
     fs::write(&token, "admin-token").expect("the token");
@@ -128,7 +133,10 @@ async fn old_manifests_and_requests_are_found_converted_and_applied() {
 #[tokio::test]
 async fn invalid_command_lines_of_migration_commands_exit_64_with_all_mistakes() {
     for (arguments, mistakes) in [
-        (&["convert", "--output-version", "a/b/c"][..], &["`--filename` is missing", "`--output-version=a/b/c`"][..]),
+        (
+            &["convert", "--output-version", "a/b/c"][..],
+            &["`--filename` is missing", "`--output-version=a/b/c`"][..],
+        ),
         (&["deprecations", "--client-key", "k"], &["no source", "need each other"]),
     ] {
         let output = apid(arguments);
