@@ -79,7 +79,7 @@ const CRATES: [(&str, &[&str]); 21] = [
     ("apply", &["schema", "apimachinery"]),
     ("extensions", &["schema", "expressions", "apimachinery"]),
     ("kinds", &["schema", "extensions", "apply", "storage", "expressions", "apimachinery"]),
-    ("migration", &["kinds", "schema", "apimachinery"]),
+    ("migration", &["kinds", "schema", "serving", "apimachinery"]),
     ("webhooks", &["serving", "apimachinery"]),
     (
         "admission",

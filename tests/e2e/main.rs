@@ -47,6 +47,7 @@ mod kubectl;
 mod list_history;
 mod malformed_requests;
 mod many_bindings;
+mod migration;
 mod monitoring;
 mod nodes;
 mod oidc;

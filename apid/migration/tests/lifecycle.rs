@@ -1,6 +1,6 @@
 //! The deprecation rules, enforced on the table of API versions, and the table compared with the served kinds.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::collections::BTreeSet;
 

@@ -1,0 +1,150 @@
+//! A migration as in the guide: old manifests and requests are found, converted, applied, and no longer found.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::harness::{Client, ControlPlane, Options, program};
+
+const OLD: &str = "\
+apiVersion: extensions/v1beta1
+kind: Ingress
+metadata: {name: web, namespace: default}
+spec:
+  rules:
+  - host: h.example.com
+    http: {paths: [{path: /, backend: {serviceName: web, servicePort: 80}}]}
+---
+apiVersion: apps/v1beta1
+kind: Deployment
+metadata: {name: web, namespace: default}
+spec:
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: i}]}
+---
+apiVersion: policy/v1beta1
+kind: PodDisruptionBudget
+metadata: {name: web, namespace: default}
+spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
+";
+
+fn apid(arguments: &[&str]) -> Output {
+    let output = Command::new(program("apid")).args(arguments).args(["--names", "kubernetes"]).output();
+    output.expect("apid runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
+
+/// The subjects that `apid deprecations` finds in a source.
+fn subjects(arguments: &[&str]) -> Vec<String> {
+    let output = apid(&[&["deprecations", "-o", "json"], arguments].concat());
+    let findings: Vec<Value> = serde_json::from_slice(&output.stdout).expect("a list of findings");
+    let subjects: Vec<String> =
+        findings.iter().map(|finding| finding["subject"].as_str().unwrap_or_default().to_owned()).collect();
+    let code = if subjects.is_empty() { 0 } else { 2 };
+    assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+    subjects
+}
+
+async fn apply(client: &Client, manifest: &Value) -> Value {
+    let (group, plural) = match manifest["kind"].as_str() {
+        Some("Ingress") => ("networking.k8s.io/v1", "ingresses"),
+        Some("Deployment") => ("apps/v1", "deployments"),
+        _ => ("policy/v1", "poddisruptionbudgets"),
+    };
+    assert_eq!(manifest["apiVersion"], group);
+    let name = manifest["metadata"]["name"].as_str().expect("a name");
+    let path = format!("/apis/{group}/namespaces/default/{plural}/{name}?fieldManager=migration");
+    client.patch(&path, "application/apply-patch+yaml", manifest).await.expect(201)
+}
+
+#[tokio::test]
+async fn old_manifests_and_requests_are_found_converted_and_applied() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let audit = dir.path().join("audit.log");
+    let options = Options::kubernetes().flag(&format!("--audit-log-path={}", audit.display()));
+    let mut plane = ControlPlane::start(options).await;
+    let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+    for folder in [&old, &new] {
+        fs::create_dir(folder).expect("a folder");
+    }
+    let (old_file, new_file) = (old.join("web.yaml"), new.join("web.json"));
+    fs::write(&old_file, OLD).expect("the manifests");
+
+    // The server no longer has the old versions; requests to deprecated versions leave traces.
+    let admin = plane.admin();
+    admin.get("/apis/extensions/v1beta1/namespaces/default/ingresses").await.expect(404);
+    let response = admin.get("/api/v1/namespaces/default/endpoints").await;
+    assert!(
+        response.header("warning").contains("v1 Endpoints is deprecated in v1.33+"),
+        "{}",
+        response.text()
+    );
+    let expected =
+        ["apps/v1beta1 Deployment", "extensions/v1beta1 Ingress", "policy/v1beta1 PodDisruptionBudget"];
+    assert_eq!(subjects(&["--manifests", path(&old)]), expected);
+    let token = dir.path().join("token");
+    fs::write(&token, "admin-token").expect("the token");
+    let authority = plane.data_dir().join("certs/ca.crt");
+    let server = ["--token-file", path(&token), "--certificate-authority", path(&authority)];
+    let metrics = |plane: &ControlPlane| {
+        let url = format!("{}/metrics", plane.url());
+        subjects(&[&["--metrics", url.as_str()], &server[..]].concat())
+    };
+    assert_eq!(metrics(&plane), ["v1 Endpoints"]);
+
+    // The converted manifests keep the meaning and are accepted.
+    let converted = apid(&["convert", "-f", path(&old_file), "-o", "json"]);
+    assert!(converted.status.success(), "{}", text(&converted.stderr));
+    let warnings = text(&converted.stderr);
+    assert!(warnings.contains("Warning: Deployment `web`: spec.selector: "), "{warnings}");
+    assert!(!warnings.contains("will reject"), "{warnings}");
+    fs::write(&new_file, &converted.stdout).expect("the converted manifests");
+    assert_eq!(subjects(&["--manifests", path(&new)]), [""; 0]);
+    let list: Value = serde_json::from_slice(&converted.stdout).expect("a List");
+    assert_eq!((&list["kind"], list["items"].as_array().map(Vec::len)), (&"List".into(), Some(3)));
+    for manifest in list["items"].as_array().expect("items") {
+        let created = apply(&admin, manifest).await;
+        if created["kind"] == "Deployment" {
+            assert_eq!(created["spec"]["revisionHistoryLimit"], 2, "the default of the old version");
+        }
+    }
+
+    // The audit log has the old use, and after the migration metrics and audit log have none.
+    plane.stop().await;
+    assert_eq!(subjects(&["--audit", path(&audit)]), ["extensions/v1beta1 Ingress", "v1 Endpoints"]);
+    fs::remove_file(&audit).expect("the audit log");
+    plane.launch().await;
+    plane.admin().get("/apis/networking.k8s.io/v1/namespaces/default/ingresses/web").await.expect(200);
+    assert_eq!(metrics(&plane), [""; 0]);
+    plane.stop().await;
+    assert_eq!(subjects(&["--audit", path(&audit)]), [""; 0]);
+}
+
+#[tokio::test]
+async fn invalid_command_lines_of_migration_commands_exit_64_with_all_mistakes() {
+    for (arguments, mistakes) in [
+        (
+            &["convert", "--output-version", "a/b/c"][..],
+            &["`--filename` is missing", "`--output-version=a/b/c`"][..],
+        ),
+        (&["deprecations", "--client-key", "k"], &["no source", "need each other"]),
+    ] {
+        let output = apid(arguments);
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}");
+        for mistake in mistakes {
+            assert!(text(&output.stderr).contains(mistake), "{}", text(&output.stderr));
+        }
+    }
+    let output = apid(&["convert", "-f", "/nonexistent"]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
+}
