@@ -3,9 +3,14 @@
 //! # Contract
 //!
 //! A release build has the commit of the work tree, and the date of `SOURCE_DATE_EPOCH` or of the build. Other
-//! builds have neither, so that a commit recompiles nothing.
+//! builds have neither, so that a commit recompiles nothing. Sources within the repository of another project have no
+//! commit.
+//!
+//! The mark of uncommitted changes is a hint: it is that of the last commit, checkout or staging before the build,
+//! because a check at each build would recompile everything. `BUILD_COMMIT` gives the exact fact.
 
 use std::env;
+use std::path::Path;
 use std::process::Command;
 
 #[path = "src/build_date.rs"]
@@ -26,8 +31,13 @@ fn main() {
     println!("cargo::rustc-env=BUILD_COMPILER={}", rustc.unwrap_or_default());
 }
 
-/// The commit of the work tree; `-dirty` marks uncommitted changes.
+/// The commit of the work tree; `-dirty` marks uncommitted changes. None outside the repository of this project.
 fn commit() -> Option<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().ok()?;
+    let top = output("git", &["rev-parse", "--show-toplevel"])?;
+    if Path::new(&top).canonicalize().ok()? != root {
+        return None;
+    }
     for path in ["HEAD", "logs/HEAD", "index"] {
         if let Some(file) = output("git", &["rev-parse", "--path-format=absolute", "--git-path", path]) {
             println!("cargo::rerun-if-changed={file}");

@@ -170,3 +170,7 @@ pub static PLUGINS: &[Entry] = &[
     ),
     off("AlwaysDeny", State::Implemented(|_| Box::new(AlwaysDeny))),
 ];
+
+#[cfg(test)]
+#[path = "tests/plugins.rs"]
+mod tests;

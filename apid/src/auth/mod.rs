@@ -136,9 +136,9 @@ impl Authorized {
     }
 }
 
-/// Figures of the caches and of the mirror, for metrics.
+/// Statistics of the caches and of the mirror, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AuthFigures {
+pub struct AuthStats {
     /// The number of cached decisions.
     pub decisions: u64,
     /// The approximate size of the cached decisions in bytes.
@@ -245,12 +245,12 @@ impl Auth {
         self.link.shared_metrics()
     }
 
-    /// The figures of caches and mirror, for metrics.
-    pub fn cache_figures(&self) -> AuthFigures {
+    /// The statistics of caches and mirror, for metrics.
+    pub fn cache_stats(&self) -> AuthStats {
         let (decisions, decision_bytes) = self.decisions.size();
         let (sent, is_mirror_synced) = self.link.mirror_progress();
         let mirror_lag = self.revisions.observed().saturating_sub(sent);
-        AuthFigures { decisions, decision_bytes, mirror_lag, is_mirror_synced }
+        AuthStats { decisions, decision_bytes, mirror_lag, is_mirror_synced }
     }
 
     /// Waits until the connection to authd is open.

@@ -5,7 +5,8 @@
 //! The newest revision of a store is always readable, so that without writes a continue token never expires. When
 //! nothing was written for a quarter of the history retention, this task writes one internal row. The revisions before
 //! that row expire after the retention, as with the periodic compaction record of the reference. A continue token
-//! therefore expires at most one and a half retentions after its revision.
+//! therefore expires at most one and a half retentions after its revision. An idle store thus gets one revision and one
+//! synced write in each interval, as long as the process runs.
 //!
 //! The task also evicts compacted events from the watch cache, which gives their memory back.
 

@@ -6,8 +6,8 @@
 //! admitted objects wait together, so that one group commit covers up to [`WAITING_COMMITS`] of them.
 //!
 //! Each delete is independent. After the first failure, and after the time limit, no further delete begins; deletes
-//! whose commit waits are completed, so that the reported number is exact. An object that was removed meanwhile is
-//! not a failure.
+//! whose commit waits are completed. A response contains the number of accepted deletes: those of a dry run count, and
+//! those that only set the deletion timestamp. An object that was removed meanwhile is not a failure and not counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -49,7 +49,7 @@ pub struct BatchLimits {
 pub enum DeletedCollection {
     /// The deleted objects, as they were.
     Objects(ListResult),
-    /// A success with the number of deleted objects, whose list exceeds [`MAX_RETURNED_BYTES`].
+    /// A success with the number of accepted deletes, when the list of objects exceeds [`MAX_RETURNED_BYTES`].
     Status(Box<Status>),
 }
 
@@ -57,8 +57,8 @@ pub enum DeletedCollection {
 ///
 /// # Errors
 ///
-/// Those of the list and of the first delete that failed. 504 with the number of deleted objects after the time
-/// limit.
+/// Those of the list and of the first delete that failed. 504 with the number of accepted deletes after the
+/// time limit.
 pub async fn delete_collection(
     call: &Call<'_>,
     list_options: &ListOptions,
@@ -100,13 +100,13 @@ pub async fn delete_collection(
         }
     }
     drop((admitting, committing));
-    let deleted = progress.deleted.into_inner();
+    let accepted = progress.accepted.into_inner();
     if let Some(failure) = first_failure {
-        tracing::debug!(deleted, total, "deletecollection stopped after a failed delete");
+        tracing::debug!(accepted, total, "deletecollection stopped after a failed delete");
         return Err(failure);
     }
     if progress.stopped.into_inner() {
-        return Err(timeout(call, deleted, total));
+        return Err(timeout(call, accepted, total));
     }
     warn_default_propagation(call, options);
     let bytes: usize = listed.items.iter().map(|item| item.value().len()).sum();
@@ -117,14 +117,14 @@ pub async fn delete_collection(
     let details =
         Details { group: resource.group.clone(), kind: resource.resource.clone(), ..Details::default() };
     let mut status = Status::success(details);
-    status.message = format!("{deleted} {resource} were deleted");
+    status.message = format!("the deletes of {accepted} {resource} were accepted");
     Ok(DeletedCollection::Status(Box::new(status)))
 }
 
 /// The progress of a call.
 #[derive(Default)]
 struct Progress {
-    deleted: AtomicUsize,
+    accepted: AtomicUsize,
     stopped: AtomicBool,
 }
 
@@ -183,7 +183,7 @@ async fn commit_listed(
         };
         match result {
             Ok(()) => {
-                progress.deleted.fetch_add(1, Ordering::Relaxed);
+                progress.accepted.fetch_add(1, Ordering::Relaxed);
                 return Ok(Some(notes));
             }
             Err(DeleteError::Unreadable(status) | DeleteError::Status(status)) => return Err(*status),
@@ -208,11 +208,11 @@ fn add_notes(call: &Call<'_>, notes: &PluginOutput) {
     notes.take_annotations().into_iter().for_each(|(key, text)| call.notes.annotate(key, text));
 }
 
-/// 504 with the number of deleted objects.
-fn timeout(call: &Call<'_>, deleted: usize, total: usize) -> Status {
+/// 504 with the number of accepted deletes.
+fn timeout(call: &Call<'_>, accepted: usize, total: usize) -> Status {
     let resource = &call.collection.served.group_resource;
     let text = format!(
-        "Timeout: {deleted} of {total} {resource} were deleted within the allotted timeout; \
+        "Timeout: the deletes of {accepted} of {total} {resource} were accepted within the allotted timeout; \
          repeat the request to delete the rest"
     );
     Status::failure(Reason::Timeout, text)

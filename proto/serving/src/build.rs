@@ -18,7 +18,7 @@ pub const INFO: BuildInfo = BuildInfo {
 pub struct BuildInfo {
     /// The version of the programs.
     pub version: &'static str,
-    /// The commit; `-dirty` marks uncommitted changes.
+    /// The commit; `-dirty` marks uncommitted changes, as a hint (see the build script).
     pub commit: &'static str,
     /// The date, as RFC 3339 text.
     pub date: &'static str,

@@ -10,13 +10,18 @@
 //! | `CONFORMANCE_DIR` | folder of the recorded exchanges, relative to the repository; `none` skips their tests; default `../shared/conformance` |
 //! | `CLIENTS_DIR` | folder of ready programs of other projects; `none` skips their tests; default `../shared/clients` |
 //! | `ALLOWED_SKIPS` | file that lists the prerequisites CI may lack, one a line |
+//! | `SKIPPED` | file that receives a line for each skip, so that CI names all skips at its end |
 
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// The environment variable that names the file of allowed skips.
 pub const ALLOWED_SKIPS: &str = "ALLOWED_SKIPS";
+
+/// The environment variable that names the file of skips.
+const SKIPPED: &str = "SKIPPED";
 
 /// The environment variable that names the folder of recorded exchanges.
 const CONFORMANCE_DIR: &str = "CONFORMANCE_DIR";
@@ -39,7 +44,7 @@ const DEFAULT_RECORDINGS: &str = "../shared/conformance";
 pub fn recordings() -> Option<PathBuf> {
     let named = std::env::var(CONFORMANCE_DIR).ok();
     if named.as_deref() == Some("none") {
-        println!("skipped: CONFORMANCE_DIR=none");
+        record("recordings: CONFORMANCE_DIR=none");
         return None;
     }
     let folder = repository().join(named.as_deref().unwrap_or(DEFAULT_RECORDINGS));
@@ -94,7 +99,7 @@ pub fn conversions() -> Option<PathBuf> {
 pub fn clients() -> Option<PathBuf> {
     let named = std::env::var(CLIENTS_DIR).ok();
     if named.as_deref() == Some("none") {
-        println!("skipped: CLIENTS_DIR=none");
+        record("clients: CLIENTS_DIR=none");
         return None;
     }
     let folder = repository().join(named.as_deref().unwrap_or(DEFAULT_CLIENTS));
@@ -122,7 +127,16 @@ pub fn skip(prerequisite: &str, reason: &str) {
             file.display()
         );
     }
-    println!("skipped: {prerequisite}: {reason}");
+    record(&format!("{prerequisite}: {reason}"));
+}
+
+/// Prints a skip and adds it to the file of skips.
+fn record(skipped: &str) {
+    println!("skipped: {skipped}");
+    let Some(file) = std::env::var_os(SKIPPED) else { return };
+    let appended = std::fs::OpenOptions::new().append(true).create(true).open(&file);
+    let written = appended.and_then(|mut file| file.write_all(format!("{skipped}\n").as_bytes()));
+    written.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
 }
 
 /// The root of the repository.

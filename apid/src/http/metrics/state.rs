@@ -137,7 +137,7 @@ impl StateMetrics {
     fn update(&self, state: &ServerState) {
         self.update_store(state);
         self.update_cache(state);
-        let health = state.auth.cache_figures();
+        let health = state.auth.cache_stats();
         let values = [
             to_gauge(health.decisions),
             to_gauge(health.decision_bytes),
@@ -178,13 +178,13 @@ impl StateMetrics {
         self.events_received.clear();
         self.events_dispatched.clear();
         for collection in state.collections() {
-            let Some(figures) = collection.items.figures() else { continue };
+            let Some(stats) = collection.items.stats() else { continue };
             let labels = vec![("resource", collection.resource.group_resource.to_string())];
-            self.objects.get_or_create(&labels).set(i64::try_from(figures.objects).unwrap_or(i64::MAX));
-            self.cache_revision.get_or_create(&labels).set(to_gauge(figures.revision.0));
-            raise(&self.initializations.get_or_create(&labels).clone(), figures.loads);
-            raise(&self.events_received.get_or_create(&labels).clone(), figures.received);
-            raise(&self.events_dispatched.get_or_create(&labels).clone(), figures.dispatched);
+            self.objects.get_or_create(&labels).set(i64::try_from(stats.objects).unwrap_or(i64::MAX));
+            self.cache_revision.get_or_create(&labels).set(to_gauge(stats.revision.0));
+            raise(&self.initializations.get_or_create(&labels).clone(), stats.loads);
+            raise(&self.events_received.get_or_create(&labels).clone(), stats.received);
+            raise(&self.events_dispatched.get_or_create(&labels).clone(), stats.dispatched);
         }
     }
 }

@@ -470,7 +470,7 @@ async fn delete_collection_of_large_objects_returns_status_with_count() {
     let reply = server.delete(MAPS, json!(null)).await;
     let status = reply.json();
     assert_eq!((reply.code, &status["kind"], &status["status"]), (200, &json!("Status"), &json!("Success")));
-    assert_eq!(status["message"], "5 configmaps were deleted");
+    assert_eq!(status["message"], "the deletes of 5 configmaps were accepted");
     assert_eq!(status["details"]["kind"], "configmaps");
     assert_eq!(server.get(MAPS).await.json()["items"], json!([]));
 }

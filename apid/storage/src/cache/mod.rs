@@ -73,7 +73,7 @@ use tokio::time::Instant;
 pub use self::event::{Event, EventKind, Form};
 pub use self::item::Item;
 pub use self::pin::Pin;
-pub use self::resource::{Figures, Resource};
+pub use self::resource::{Resource, ResourceStats};
 pub use self::snapshot::{ItemPage, Snapshot};
 pub use self::watcher::{WatchError, Watcher};
 

@@ -51,9 +51,9 @@ struct Counts {
     dispatched: AtomicU64,
 }
 
-/// Figures of a loaded resource, for metrics.
+/// Statistics of a loaded resource, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Figures {
+pub struct ResourceStats {
     /// The number of items.
     pub objects: usize,
     /// The newest revision that a read returns.
@@ -127,12 +127,12 @@ impl<D: Decode> Resource<D> {
     }
 
     /// The figures of the resource, without waiting; None while the resource is not loaded.
-    pub fn figures(&self) -> Option<Figures> {
+    pub fn stats(&self) -> Option<ResourceStats> {
         let (objects, revision) = self.if_loaded(|loaded, revision| (loaded.items.len(), revision))?;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Counts { loads, received, dispatched } = &self.counts;
         let (loads, received, dispatched) = (count(loads), count(received), count(dispatched));
-        Some(Figures { objects, revision, loads, received, dispatched })
+        Some(ResourceStats { objects, revision, loads, received, dispatched })
     }
 
     /// The revision of the newest change of a key, or of the load, without waiting; None while the resource is not

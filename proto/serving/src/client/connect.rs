@@ -95,6 +95,7 @@ pub(super) struct Connector {
     /// TLS to a proxy: without a client certificate, HTTP/1.1 only.
     proxy_tls: Arc<ClientConfig>,
     server_name: Option<ServerName<'static>>,
+    accepts_missing_close: bool,
 }
 
 impl Connector {
@@ -119,6 +120,7 @@ impl Connector {
             tls: Arc::new(tls),
             proxy_tls: Arc::new(proxy_tls),
             server_name: server_name.transpose()?,
+            accepts_missing_close: settings.accepts_missing_close,
         })
     }
 
@@ -135,9 +137,15 @@ impl Connector {
             Some(name) => name.clone(),
             None => host_name(&destination)?,
         };
-        let stream = Stream { io, http2: false };
-        let (tracked, is_between_records) = RecordTracker::new(TokioIo::new(stream));
-        let tls = TlsConnector::from(self.tls).connect(name, tracked).await?;
+        let stream = TokioIo::new(Stream { io, http2: false });
+        let connector = TlsConnector::from(self.tls);
+        if !self.accepts_missing_close {
+            let tls = connector.connect(name, stream).await?;
+            let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+            return Ok(Stream { io: Box::new(TokioIo::new(tls)), http2 });
+        }
+        let (tracked, is_between_records) = RecordTracker::new(stream);
+        let tls = connector.connect(name, tracked).await?;
         let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
         let tolerant = TolerantStream::new(tls, is_between_records);
         Ok(Stream { io: Box::new(TokioIo::new(tolerant)), http2 })

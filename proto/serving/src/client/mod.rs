@@ -64,6 +64,11 @@ pub struct Settings {
     pub proxy: Proxy,
     /// `User-Agent`.
     pub user_agent: String,
+    /// Whether a connection may end without `close_notify`, as in Go.
+    ///
+    /// An attacker can then cut a response that has neither a length nor chunks, so that only webhooks have this
+    /// setting: their responses are JSON objects, of which a part is invalid.
+    pub accepts_missing_close: bool,
 }
 
 impl Default for Settings {
@@ -74,6 +79,7 @@ impl Default for Settings {
             identity: None,
             proxy: Proxy::Environment,
             user_agent: concat!("apid/", env!("CARGO_PKG_VERSION")).to_owned(),
+            accepts_missing_close: false,
         }
     }
 }

@@ -244,6 +244,7 @@ fn client(
         identity: identity.cloned(),
         proxy: proxy.map_or(Proxy::Environment, |url| Proxy::Url(url.to_owned())),
         user_agent: user_agent.to_owned(),
+        accepts_missing_close: true,
     };
     Client::new(&settings)
 }

@@ -4,7 +4,8 @@
 //!
 //! Some servers close the TCP connection without the TLS alert `close_notify`. As in Go, such an end between two TLS
 //! records is a normal end of the stream; an end within a record is an error. HTTP itself detects a truncated body when
-//! the response has a length or chunks.
+//! the response has a length or chunks. An attacker can cut any other body at a record, so that a client accepts such an
+//! end only by [`Settings::accepts_missing_close`](super::Settings::accepts_missing_close).
 //!
 //! [`RecordTracker`] reads below TLS and follows the record headers. [`TolerantStream`] reads above TLS.
 
@@ -124,6 +125,18 @@ macro_rules! delegate_writes {
                 bytes: &[u8],
             ) -> Poll<io::Result<usize>> {
                 Pin::new(&mut self.stream).poll_write(context, bytes)
+            }
+
+            fn poll_write_vectored(
+                mut self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                buffers: &[io::IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                self.stream.is_write_vectored()
             }
 
             fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -274,6 +274,42 @@ async fn closed_connections_return_distinct_errors() {
     assert!(problem.contains("refused"), "{problem}");
 }
 
+/// A TLS server that ends each connection without `close_notify`, after a response without a length.
+async fn start_abrupt_server() -> (Trust, String) {
+    use rustls_pki_types::pem::PemObject as _;
+    use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+    let dir = tempfile::tempdir().unwrap();
+    let pair = ensure_serving_pair(dir.path(), &["127.0.0.1".to_owned()], now()).unwrap();
+    let chain = CertificateDer::pem_file_iter(&pair.cert).unwrap().map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_file(&pair.key).unwrap();
+    let config = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let trust = Trust::from_pem(&std::fs::read(dir.path().join("ca.crt")).unwrap()).unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let url = format!("https://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let mut stream = acceptor.accept(stream).await.unwrap();
+            assert!(stream.read(&mut [0; 1000]).await.unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n{}").await.unwrap();
+            stream.flush().await.unwrap();
+            let (mut tcp, _) = stream.into_inner();
+            tcp.shutdown().await.unwrap();
+        }
+    });
+    (trust, url)
+}
+
+#[tokio::test]
+async fn end_of_connection_without_close_notify_is_an_error_unless_accepted() {
+    let (trust, url) = start_abrupt_server().await;
+    for accepts_missing_close in [true, false] {
+        let settings = Settings { trust: trust.clone(), accepts_missing_close, ..Settings::default() };
+        let result = build_client(settings).get(&url, LIMITS).await;
+        assert_eq!(result.is_ok(), accepts_missing_close, "{result:?}");
+    }
+}
+
 /// Proxy for one connection; returns the request that opened the tunnel.
 async fn tunnel(listener: TcpListener) -> String {
     let (mut client, _) = listener.accept().await.unwrap();

@@ -1,0 +1,26 @@
+//! The table of plugins in `docs/compatibility.md` agrees with [`PLUGINS`].
+
+use super::*;
+
+const DOCUMENT: &str = include_str!("../../../../docs/compatibility.md");
+
+/// The plugins of a row of the table.
+fn documented(state: &str) -> Vec<&'static str> {
+    let begin = format!("| {state} | ");
+    let row = DOCUMENT.lines().find_map(|line| line.strip_prefix(&begin)).unwrap();
+    let names = row.split([';', '|']).next().unwrap();
+    names.split(',').map(str::trim).collect()
+}
+
+#[test]
+fn documented_plugins_equal_implemented_ones() {
+    let is_built = |state: &State| !matches!(state, State::NotImplemented);
+    let of = |is_listed: &dyn Fn(&Entry) -> bool| -> Vec<&str> {
+        PLUGINS.iter().filter(|entry| is_listed(entry)).map(|entry| entry.name).collect()
+    };
+    let on_by_default = of(&|entry| is_built(&entry.state) && entry.on_by_default);
+    let off_by_default = of(&|entry| is_built(&entry.state) && !entry.on_by_default);
+    assert_eq!(documented("on by default"), on_by_default);
+    assert_eq!(documented("off by default"), off_by_default);
+    assert_eq!(documented("not built"), of(&|entry| !is_built(&entry.state)));
+}
