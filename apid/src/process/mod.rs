@@ -83,8 +83,8 @@ pub enum StopCondition {
 pub struct RunOptions {
     /// The event that ends the process.
     pub stop: StopCondition,
-    /// Called with the bound port when all readiness checks pass for the first time.
-    pub on_ready: Option<Box<dyn FnOnce(u16) + Send>>,
+    /// Called with the bound port when all readiness checks pass for the first time. An error ends the process.
+    pub on_ready: Option<Box<dyn FnOnce(u16) -> Result<(), String> + Send>>,
 }
 
 impl std::fmt::Debug for RunOptions {
@@ -268,13 +268,16 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     ));
     tracing::info!(%address, names = %names.preset(), revision = store.revision().0, "serving requests");
 
+    let (ready_failure, failed_ready) = oneshot::channel();
     if let Some(on_ready) = run_options.on_ready {
         let readyz = server_state.health.readyz.clone();
         tokio::spawn(async move {
             while readyz.answer("readyz", None, "", false).status != 200 {
                 tokio::time::sleep(READY_POLL_INTERVAL).await;
             }
-            on_ready(address.port());
+            if let Err(error) = on_ready(address.port()) {
+                let _ = ready_failure.send(error);
+            }
         });
     }
     let service_manager = ServiceManager::from_environment();
@@ -284,6 +287,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let result = tokio::select! {
         result = run_until_stopped(&server_state, &config, address, &mut authd, &progress, definitions) => result,
         () = stop_condition(run_options.stop) => Ok(()),
+        Ok(error) = failed_ready => Err(ProcessError::Ready(error)),
     };
 
     notifications.abort();
@@ -367,6 +371,7 @@ async fn stop_condition(condition: StopCondition) {
     match condition {
         StopCondition::Signal => std::future::pending().await,
         StopCondition::ParentExit(parent) => {
+            tracing::warn!(parent, "env test: the process ends with its parent");
             while std::os::unix::process::parent_id() == parent {
                 tokio::time::sleep(PARENT_CHECK_INTERVAL).await;
             }
