@@ -216,7 +216,7 @@ async fn admission_configuration_file_configures_plugins_and_errors_exit_64() {
 
     for (text, mistake) in [
         (format!("{head}  path: gone.yaml\n"), "plugins[0].path: No such file"),
-        (format!("{head}  config: {{}}\n"), "plugins[0].config: is unknown"),
+        (format!("{head}  config: {{}}\n"), "unknown field \"plugins[0].config\""),
         (head.replace("EventRateLimit", "Nothing"), "plugin `Nothing` is unknown"),
         (format!("{head}  path: limits.yaml\n"), "limits[0].qps: must be a number above 0"),
     ] {

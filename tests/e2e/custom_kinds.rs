@@ -126,3 +126,52 @@ async fn background_tasks_take_up_custom_kinds() {
     wait_until_deleted(&admin, "/api/v1/namespaces/team").await;
     assert_eq!(admin.get("/apis/shop.example.com/v1/widgets").await.expect(200)["items"], json!([]));
 }
+
+/// A definition with the versions v1 and v2, and a conversion webhook that refuses connections.
+fn definition_with_dead_webhook(storage: &str) -> Value {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("https://{}/convert", closed.local_addr().expect("an address"));
+    drop(closed);
+    let mut definition = definition();
+    let mut versions = vec![definition["spec"]["versions"][0].clone(); 2];
+    for (version, name) in versions.iter_mut().zip(["v1", "v2"]) {
+        version["name"] = json!(name);
+        version["storage"] = json!(name == storage);
+    }
+    definition["spec"]["versions"] = json!(versions);
+    definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+        "clientConfig": {"url": url}, "conversionReviewVersions": ["v1"]}});
+    definition
+}
+
+#[tokio::test]
+async fn dead_conversion_webhook_concerns_only_its_kind() {
+    let plane = ControlPlane::start(Options::default()).await;
+    let admin = plane.admin();
+    let path = define(&plane).await;
+    let owner = admin.post(WIDGETS, &widget("old")).await.expect(201);
+    // The stored object has v1, and each read needs the webhook.
+    let change = json!({"spec": definition_with_dead_webhook("v2")["spec"]});
+    admin.patch(&path, "application/merge-patch+json", &change).await.expect(200);
+    let in_v2 = WIDGETS.replace("/v1/", "/v2/");
+    eventually("a failed conversion", || async { (admin.get(&in_v2).await.status == 500).then_some(()) })
+        .await;
+
+    admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "other"}})).await.expect(201);
+    let maps = "/api/v1/namespaces/team/configmaps";
+    let owning_map = admin.post(maps, &json!({"metadata": {"name": "owner"}})).await.expect(201);
+    let owned = |name: &str, api_version: &str, kind: &str, owner: &Value| {
+        let reference = json!({"apiVersion": api_version, "kind": kind, "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"]});
+        json!({"metadata": {"name": name, "ownerReferences": [reference]}})
+    };
+    admin.post(maps, &owned("of-map", "v1", "ConfigMap", &owning_map)).await.expect(201);
+    admin.post(maps, &owned("of-widget", "shop.example.com/v2", "Widget", &owner)).await.expect(201);
+    admin.delete(&format!("{maps}/owner")).await.expect(200);
+    wait_until_deleted(&admin, &format!("{maps}/of-map")).await;
+    admin.get(&format!("{maps}/of-widget")).await.expect(200);
+
+    admin.post("/api/v1/namespaces/other/configmaps", &json!({"metadata": {"name": "m"}})).await.expect(201);
+    admin.delete("/api/v1/namespaces/other").await.expect(200);
+    wait_until_deleted(&admin, "/api/v1/namespaces/other").await;
+}

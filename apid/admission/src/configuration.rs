@@ -4,16 +4,24 @@
 //!
 //! apid reads the complete file at start-up, before it serves requests. The file holds an
 //! `AdmissionConfiguration` of the group `apiserver.config`, in YAML or JSON. Its list `plugins` names
-//! plugins, each with an inline `configuration` or the `path` of a file. Unknown fields, unknown plugins and
-//! duplicate keys are errors; every message names the file and the field.
+//! plugins, each with an inline `configuration` or the `path` of a file. The strict reader of
+//! [`apimachinery::document`] reads all files: unknown fields, duplicate fields and unknown plugins are errors, and
+//! every error names the file, the line and the field.
 
 use std::collections::BTreeMap;
 
-use apimachinery::codec::{Limits, yaml};
+use apimachinery::document::{Document, DocumentError, Fields, join_errors};
 use apimachinery::names::Names;
 use serde_json::{Map, Value};
 
 use crate::plugins::PLUGINS;
+
+/// Kind of the file.
+const KIND: &str = "AdmissionConfiguration";
+/// Group of the file, as a stem.
+const GROUP: &str = "apiserver.config";
+/// Versions of the file.
+const VERSIONS: [&str; 2] = ["v1", "v1alpha1"];
 
 /// Configurations of all plugins; empty without a file.
 #[derive(Clone, Debug, Default)]
@@ -22,10 +30,13 @@ pub struct Configuration(BTreeMap<String, PluginConfiguration>);
 /// Configuration of one plugin.
 #[derive(Clone, Debug)]
 pub struct PluginConfiguration {
-    /// Location for error messages, such as ``file `admission.yaml`, plugins[0].configuration``.
-    path: String,
-    value: Value,
+    /// The name of the file, for errors.
+    file: String,
+    document: Document,
 }
+
+/// Reads the content of a referenced file.
+type ReadFile<'a> = &'a dyn Fn(&str) -> Result<Vec<u8>, String>;
 
 impl Configuration {
     /// Parses the text of a file. `name` is the file name for messages.
@@ -34,35 +45,27 @@ impl Configuration {
     /// # Errors
     ///
     /// All errors, one per line.
-    pub fn parse(
-        name: &str,
-        text: &[u8],
-        names: &Names,
-        read: &dyn Fn(&str) -> Result<Vec<u8>, String>,
-    ) -> Result<Self, Vec<String>> {
-        let whole = PluginConfiguration::read(name, text).map_err(|error| vec![error])?;
-        let mut fields = whole
-            .typed(names, "apiserver.config", &["v1", "v1alpha1"], "AdmissionConfiguration")
-            .map_err(|error| vec![error])?;
-        let mut errors = Vec::new();
-        let mut plugins = BTreeMap::new();
-        for mut entry in fields.objects("plugins").unwrap_or_else(|error| {
-            errors.push(error);
-            Vec::new()
-        }) {
-            match plugin(&mut entry, read) {
-                Ok((plugin, given)) => {
-                    if !PLUGINS.iter().any(|known| known.name == plugin) {
-                        errors.push(format!("{}: plugin `{plugin}` is unknown", entry.path));
-                    } else if plugins.insert(plugin.clone(), given).is_some() {
-                        errors.push(format!("{}: plugin `{plugin}` is configured twice", entry.path));
-                    }
-                }
-                Err(error) => errors.push(error),
-            }
-        }
-        errors.extend(fields.end().err());
-        if errors.is_empty() { Ok(Configuration(plugins)) } else { Err(errors) }
+    pub fn parse(name: &str, text: &[u8], names: &Names, read: ReadFile<'_>) -> Result<Self, Vec<String>> {
+        let failed = |error: DocumentError| format!("file `{name}`: {error}");
+        let document = Document::read(text).map_err(|error| vec![failed(error)])?;
+        let plugins = document.decode(KIND, &api_versions(names, GROUP, &VERSIONS), |fields| {
+            let mut plugins = BTreeMap::new();
+            let entries = fields.objects("plugins", |entry| {
+                let (plugin, configuration) = plugin(entry, name, &document, read)?;
+                let problem = if !PLUGINS.iter().any(|known| known.name == plugin) {
+                    "is unknown"
+                } else if plugins.insert(plugin.clone(), configuration).is_some() {
+                    "is configured twice"
+                } else {
+                    return Some(());
+                };
+                entry.errors().add_text(entry.path(), &format!("plugin `{plugin}` {problem}"));
+                None
+            });
+            drop(entries);
+            plugins
+        });
+        plugins.map(Configuration).map_err(|errors| errors.into_iter().map(failed).collect())
     }
 
     /// Configuration of a plugin, if the file has one.
@@ -76,219 +79,84 @@ impl Configuration {
     }
 }
 
+/// Reads an entry of the list `plugins`. Records the errors; None if the entry has no usable configuration.
 fn plugin(
-    entry: &mut Fields,
-    read: &dyn Fn(&str) -> Result<Vec<u8>, String>,
-) -> Result<(String, PluginConfiguration), String> {
-    let name = entry.text("name")?.ok_or_else(|| entry.error("name", "must be set"))?;
-    let path: Option<String> = entry.text("path")?.filter(|path| !path.is_empty());
-    let given = match (entry.take("configuration"), path) {
-        (Some(_), Some(_)) => return Err(entry.error("path", "excludes `configuration`")),
-        (Some(value), None) => PluginConfiguration { path: entry.path_of("configuration"), value },
-        (None, Some(path)) => {
-            let text = read(&path).map_err(|reason| entry.error("path", &reason))?;
-            PluginConfiguration::read(&path, &text)?
-        }
-        (None, None) => PluginConfiguration { path: entry.path.clone(), value: Value::Null },
+    entry: &mut Fields<'_>,
+    file: &str,
+    document: &Document,
+    read: ReadFile<'_>,
+) -> Option<(String, PluginConfiguration)> {
+    let name = entry.text("name");
+    let path = entry.text("path");
+    let inline = entry.value("configuration");
+    let part =
+        |path, value| PluginConfiguration { file: file.to_owned(), document: document.part(path, value) };
+    let configuration = match inline {
+        Some(_) if !path.is_empty() => Err("excludes `configuration`".to_owned()),
+        Some(value) => Ok(part(entry.path().child("configuration"), value.clone())),
+        None if path.is_empty() => Ok(part(entry.path().clone(), Value::Object(Map::new()))),
+        None => PluginConfiguration::read(&path, read),
     };
-    entry.end()?;
-    Ok((name, given))
+    if name.is_empty() {
+        entry.errors().add_text(&entry.path().child("name"), "must be set");
+        return None;
+    }
+    match configuration {
+        Ok(configuration) => Some((name, configuration)),
+        Err(reason) => {
+            entry.errors().add_text(&entry.path().child("path"), &reason);
+            None
+        }
+    }
+}
+
+fn api_versions(names: &Names, group: &str, versions: &[&str]) -> Vec<String> {
+    let group = names.group(group);
+    versions.iter().map(|version| format!("{group}/{version}")).collect()
 }
 
 impl PluginConfiguration {
-    /// Parses the single document of a file.
-    fn read(name: &str, text: &[u8]) -> Result<Self, String> {
-        let path = format!("file `{name}`");
-        let decoded = yaml::decode(text, Limits::BODY).map_err(|error| format!("{path}: {error}"))?;
-        match decoded.duplicates.first() {
-            Some(key) => Err(format!("{path}: duplicate key `{key}`")),
-            None => Ok(PluginConfiguration { path, value: decoded.value }),
-        }
+    /// Reads a referenced file.
+    fn read(path: &str, read: ReadFile<'_>) -> Result<Self, String> {
+        let text = read(path)?;
+        let document = Document::read(&text).map_err(|error| format!("file `{path}`: {error}"))?;
+        Ok(PluginConfiguration { file: path.to_owned(), document })
     }
 
-    /// Fields of the configuration.
+    /// Whether the configuration has a kind, and a version of a group with the given stem.
+    pub fn is(&self, names: &Names, group: &str, versions: &[&str], kind: &str) -> bool {
+        let version = self.document.api_version();
+        self.document.kind() == kind
+            && api_versions(names, group, versions).iter().any(|known| known == version)
+    }
+
+    /// Decodes the configuration as an object of a kind, in one of the versions of a group with the given stem.
     ///
     /// # Errors
     ///
-    /// The configuration is not an object.
-    pub fn fields(&self) -> Result<Fields, String> {
-        Fields::of(self.path.clone(), self.value.clone())
+    /// All errors, with those that `decode` records.
+    pub fn decode<T>(
+        &self,
+        names: &Names,
+        (group, versions): (&str, &[&str]),
+        kind: &str,
+        decode: impl FnOnce(&mut Fields<'_>) -> T,
+    ) -> Result<T, String> {
+        let decoded = self.document.decode(kind, &api_versions(names, group, versions), decode);
+        decoded.map_err(|errors| self.describe(&errors))
     }
 
-    /// Fields of a configuration object of a kind, in one of the versions of a group with the given stem.
-    /// Takes `kind` and `apiVersion`.
+    /// Decodes the configuration as an object without a type.
     ///
     /// # Errors
     ///
-    /// The configuration is not an object, or has another kind or apiVersion.
-    pub fn typed(&self, names: &Names, group: &str, versions: &[&str], kind: &str) -> Result<Fields, String> {
-        let mut fields = self.fields()?;
-        let group = names.group(group);
-        let have = (fields.text("apiVersion")?.unwrap_or_default(), fields.text("kind")?.unwrap_or_default());
-        let fits = versions.iter().any(|version| have.0 == format!("{group}/{version}"));
-        if !fits || have.1 != kind {
-            let versions: Vec<_> = versions.iter().map(|version| format!("`{group}/{version}`")).collect();
-            return Err(format!(
-                "{}: is kind `{}` of `{}`, expected kind `{kind}` of {}",
-                self.path,
-                have.1,
-                have.0,
-                versions.join(" or ")
-            ));
-        }
-        Ok(fields)
-    }
-}
-
-/// Strict reader of an object's fields.
-/// The caller takes each field once; a field that remains is an error. A null field counts as absent.
-#[derive(Clone, Debug)]
-pub struct Fields {
-    path: String,
-    map: Map<String, Value>,
-}
-
-impl Fields {
-    fn of(path: String, value: Value) -> Result<Self, String> {
-        match value {
-            Value::Object(map) => Ok(Fields { path, map }),
-            Value::Null => Ok(Fields { path, map: Map::new() }),
-            _ => Err(format!("{path}: must be an object")),
-        }
+    /// All errors, with those that `decode` records.
+    pub fn decode_fields<T>(&self, decode: impl FnOnce(&mut Fields<'_>) -> T) -> Result<T, String> {
+        self.document.decode_fields(decode).map_err(|errors| self.describe(&errors))
     }
 
-    /// Formats an error message about a field.
-    pub fn error(&self, field: &str, reason: &str) -> String {
-        format!("{}: {reason}", self.path_of(field))
-    }
-
-    fn path_of(&self, field: &str) -> String {
-        let separator = if self.path.starts_with("file `") && self.path.ends_with('`') { ", " } else { "." };
-        format!("{}{separator}{field}", self.path)
-    }
-
-    /// Takes a field; None if absent.
-    pub fn take(&mut self, field: &str) -> Option<Value> {
-        self.map.remove(field).filter(|value| !value.is_null())
-    }
-
-    fn typed<T>(
-        &mut self,
-        field: &str,
-        reason: &str,
-        convert: impl FnOnce(Value) -> Option<T>,
-    ) -> Result<Option<T>, String> {
-        match self.take(field) {
-            None => Ok(None),
-            Some(value) => convert(value).map(Some).ok_or_else(|| self.error(field, reason)),
-        }
-    }
-
-    /// Takes a string field.
-    ///
-    /// # Errors
-    ///
-    /// The field has another type.
-    pub fn text(&mut self, field: &str) -> Result<Option<String>, String> {
-        self.typed(field, "must be a string", |value| match value {
-            Value::String(text) => Some(text),
-            _ => None,
-        })
-    }
-
-    /// Takes an integer field.
-    ///
-    /// # Errors
-    ///
-    /// The field has another type.
-    pub fn integer(&mut self, field: &str) -> Result<Option<i64>, String> {
-        self.typed(field, "must be an integer", |value| value.as_i64())
-    }
-
-    /// Takes a boolean field.
-    ///
-    /// # Errors
-    ///
-    /// The field has another type.
-    pub fn boolean(&mut self, field: &str) -> Result<Option<bool>, String> {
-        self.typed(field, "must be true or false", |value| value.as_bool())
-    }
-
-    /// Takes a list of strings; empty if absent.
-    ///
-    /// # Errors
-    ///
-    /// The field has another type.
-    pub fn texts(&mut self, field: &str) -> Result<Vec<String>, String> {
-        let list = self.typed(field, "must be a list of strings", |value| match value {
-            Value::Array(items) => items
-                .into_iter()
-                .map(|item| match item {
-                    Value::String(text) => Some(text),
-                    _ => None,
-                })
-                .collect(),
-            _ => None,
-        })?;
-        Ok(list.unwrap_or_default())
-    }
-
-    /// Takes a map of strings; empty if absent.
-    ///
-    /// # Errors
-    ///
-    /// The field has another type.
-    pub fn text_map(&mut self, field: &str) -> Result<BTreeMap<String, String>, String> {
-        let map = self.typed(field, "must be a map of strings", |value| match value {
-            Value::Object(map) => map
-                .into_iter()
-                .map(|(key, value)| match value {
-                    Value::String(text) => Some((key, text)),
-                    _ => None,
-                })
-                .collect(),
-            _ => None,
-        })?;
-        Ok(map.unwrap_or_default())
-    }
-
-    /// Takes an object field; empty if absent.
-    ///
-    /// # Errors
-    ///
-    /// The field has another type.
-    pub fn object(&mut self, field: &str) -> Result<Fields, String> {
-        let path = self.path_of(field);
-        let value = self.take(field).unwrap_or(Value::Null);
-        Fields::of(path, value)
-    }
-
-    /// Takes a list of objects; empty if absent.
-    ///
-    /// # Errors
-    ///
-    /// The field has another type.
-    pub fn objects(&mut self, field: &str) -> Result<Vec<Fields>, String> {
-        let path = self.path_of(field);
-        let items = match self.take(field) {
-            None => Vec::new(),
-            Some(Value::Array(items)) => items,
-            Some(_) => return Err(format!("{path}: must be a list")),
-        };
-        let each = items.into_iter().enumerate();
-        each.map(|(i, item)| Fields::of(format!("{path}[{i}]"), item)).collect()
-    }
-
-    /// Checks that no field remains.
-    ///
-    /// # Errors
-    ///
-    /// The first unknown field.
-    pub fn end(&self) -> Result<(), String> {
-        match self.map.keys().next() {
-            None => Ok(()),
-            Some(field) => Err(self.error(field, "is unknown")),
-        }
+    fn describe(&self, errors: &[DocumentError]) -> String {
+        format!("file `{}`: {}", self.file, join_errors(errors))
     }
 }
 

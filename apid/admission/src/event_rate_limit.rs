@@ -11,13 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
+use apimachinery::document::Fields;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use parking_lot::Mutex;
 
-use crate::{
-    Attributes, Environment, Fields, Interest, MaybeFuture, ObjectKind, Plugin, PluginConfiguration,
-};
+use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Plugin, PluginConfiguration};
 
 /// Default `cacheSize` of a limit.
 const CACHE_SIZE: i64 = 4096;
@@ -33,18 +32,14 @@ impl EventRateLimit {
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, String> {
         let configuration = configuration.ok_or("requires a configuration with at least one limit")?;
-        let mut fields = configuration.typed(
-            &environment.names,
-            "eventratelimit.admission",
-            &["v1alpha1"],
-            "Configuration",
-        )?;
-        let entries = fields.objects("limits")?;
-        if entries.is_empty() {
-            return Err(fields.error("limits", "must have at least one entry"));
-        }
-        fields.end()?;
-        let limits = entries.into_iter().map(Limit::read).collect::<Result<_, _>>()?;
+        let group = ("eventratelimit.admission", ["v1alpha1"].as_slice());
+        let limits = configuration.decode(&environment.names, group, "Configuration", |fields| {
+            let limits = fields.objects("limits", Limit::read);
+            if limits.is_empty() {
+                fields.errors().add_text(&fields.path().child("limits"), "must have at least one entry");
+            }
+            limits.into_iter().flatten().collect()
+        })?;
         Ok(EventRateLimit { clock: Arc::clone(&environment.clock), limits })
     }
 
@@ -127,25 +122,27 @@ struct Bucket {
 }
 
 impl Limit {
-    fn read(mut fields: Fields) -> Result<Self, String> {
-        let word = fields.text("type")?.unwrap_or_default();
+    /// Reads an entry of the configuration. Records the errors; None without a scope.
+    fn read(fields: &mut Fields<'_>) -> Option<Self> {
+        let word = fields.text("type");
         let scope = Scope::ALL.iter().find(|(known, _)| *known == word).map(|(_, scope)| *scope);
-        let words = Scope::ALL.map(|(word, _)| word).join(", ");
-        let scope = scope.ok_or_else(|| fields.error("type", &format!("must be one of {words}")))?;
-        let (rate, burst) = (fields.integer("qps")?.unwrap_or(0), fields.integer("burst")?.unwrap_or(0));
-        let most = fields.integer("cacheSize")?.unwrap_or(0);
-        for (field, number) in [("qps", rate), ("burst", burst)] {
-            if !(1..=i64::from(i32::MAX)).contains(&number) {
-                return Err(fields.error(field, "must be a number above 0"));
+        if scope.is_none() {
+            let words = Scope::ALL.map(|(word, _)| word).join(", ");
+            fields.errors().add_text(&fields.path().child("type"), &format!("must be one of {words}"));
+        }
+        let mut number = |field: &'static str, least: i64, problem: &str| {
+            let number = fields.integer(field).unwrap_or(0);
+            if !(least..=i64::from(i32::MAX)).contains(&number) {
+                fields.errors().add_text(&fields.path().child(field), problem);
             }
-        }
-        if !(0..=i64::from(i32::MAX)).contains(&most) {
-            return Err(fields.error("cacheSize", "must not be negative"));
-        }
-        fields.end()?;
+            number
+        };
+        let rate = number("qps", 1, "must be a number above 0");
+        let burst = number("burst", 1, "must be a number above 0");
+        let most = number("cacheSize", 0, "must not be negative");
         let most = if most == 0 { CACHE_SIZE } else { most };
-        Ok(Limit {
-            scope,
+        Some(Limit {
+            scope: scope?,
             rate: rate as f64,
             burst: burst as f64,
             most: usize::try_from(most).unwrap_or(usize::MAX),
@@ -270,7 +267,7 @@ mod tests {
     #[test]
     fn invalid_event_rate_limit_configuration_names_field() {
         let fake = Fake::new(Preset::Kubernetes);
-        let at = "file `f.yaml`, plugins[0].configuration";
+        let at = "file `f.yaml`: line 8: plugins[0].configuration";
         for (limits, mistake) in [
             ("[]", ".limits: must have at least one entry"),
             (
@@ -280,10 +277,12 @@ mod tests {
             ("[{type: User, qps: 0, burst: 1}]", ".limits[0].qps: must be a number above 0"),
             ("[{type: User, qps: 1}]", ".limits[0].burst: must be a number above 0"),
             ("[{type: User, qps: 1, burst: 1, cacheSize: -1}]", ".limits[0].cacheSize: must not be negative"),
-            ("[{type: User, qps: 1, burst: 1, cache: 1}]", ".limits[0].cache: is unknown"),
-            ("[{type: User, qps: x, burst: 1}]", ".limits[0].qps: must be an integer"),
         ] {
             assert_eq!(plugin(&fake, limits).err(), Some(format!("{at}{mistake}")), "{limits}");
+        }
+        let several = plugin(&fake, "[{type: User, qps: x, burst: 1, cache: 1}]").err().unwrap();
+        for mistake in ["limits[0].qps: Invalid value: \"string\": must be an integer", "unknown field"] {
+            assert!(several.contains(mistake), "{several}");
         }
         assert!(EventRateLimit::new(&fake.environment(), None).is_err());
     }

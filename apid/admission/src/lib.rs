@@ -65,7 +65,7 @@ mod webhook;
 pub use attributes::{Attributes, ObjectReference, Operation, PluginOutput};
 pub use chain::{Chain, ConfigError};
 pub use compiled_objects::CompiledObjects;
-pub use configuration::{Configuration, Fields, PluginConfiguration};
+pub use configuration::{Configuration, PluginConfiguration};
 pub use maybe_future::MaybeFuture;
 pub use plugin::{Environment, Interest, Plugin, WriteTarget, webhook_clients};
 pub use reader::{Authorizer, LookupResult, ObjectKind, Reader, Writer};

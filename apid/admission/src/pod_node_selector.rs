@@ -43,13 +43,17 @@ impl PodNodeSelector {
     ) -> Result<Self, String> {
         let mut limits = BTreeMap::new();
         if let Some(configuration) = configuration {
-            let mut fields = configuration.fields()?;
-            for (namespace, text) in fields.text_map("podNodeSelectorPluginConfig")? {
-                let selector =
-                    parse(&text).map_err(|reason| fields.error("podNodeSelectorPluginConfig", &reason))?;
-                limits.insert(namespace, selector);
-            }
-            fields.end()?;
+            limits = configuration.decode_fields(|fields| {
+                let mut limits = BTreeMap::new();
+                for (namespace, text) in fields.text_map("podNodeSelectorPluginConfig") {
+                    let path = fields.path().child("podNodeSelectorPluginConfig").child(&namespace);
+                    match parse(&text) {
+                        Ok(selector) => drop(limits.insert(namespace, selector)),
+                        Err(reason) => fields.errors().add_text(&path, &reason),
+                    }
+                }
+                limits
+            })?;
         }
         Ok(PodNodeSelector {
             reader: Arc::clone(&environment.reader),

@@ -14,7 +14,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
 use crate::{
-    Attributes, Environment, Fields, Interest, MaybeFuture, Operation, Plugin, PluginConfiguration, Reader,
+    Attributes, Environment, Interest, MaybeFuture, Operation, Plugin, PluginConfiguration, Reader,
     tolerations,
 };
 
@@ -76,15 +76,18 @@ impl PodTolerationRestriction {
 
 /// Parses the lists `default` and `whitelist` of a configuration.
 fn read(configuration: &PluginConfiguration, names: &Names) -> Result<(Vec<Value>, Vec<Value>), String> {
-    let mut fields =
-        configuration.typed(names, "podtolerationrestriction.admission", &["v1alpha1"], "Configuration")?;
-    let list = |fields: &mut Fields, field: &str| match fields.take(field) {
-        None => Ok(Vec::new()),
-        Some(list) => tolerations::check(&list).map_err(|reason| fields.error(field, &reason)),
-    };
-    let lists = (list(&mut fields, "default")?, list(&mut fields, "whitelist")?);
-    fields.end()?;
-    Ok(lists)
+    let group = ("podtolerationrestriction.admission", ["v1alpha1"].as_slice());
+    configuration.decode(names, group, "Configuration", |fields| {
+        let mut list = |field: &'static str| match fields.value(field).map(tolerations::check) {
+            None => Vec::new(),
+            Some(Ok(list)) => list,
+            Some(Err(reason)) => {
+                fields.errors().add_text(&fields.path().child(field), &reason);
+                Vec::new()
+            }
+        };
+        (list("default"), list("whitelist"))
+    })
 }
 
 impl Plugin for PodTolerationRestriction {

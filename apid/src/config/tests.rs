@@ -238,7 +238,7 @@ fn configuration_file_mistakes_are_reported_with_those_of_flags() {
         ("apid: {data-dir: /d, names: kubernetes}\n", &["config.k8s.io/v1alpha1"]),
         ("apid: {data-dir: [/d]}\n", &["`data-dir` has one value, not a list"]),
         ("apid: {data-dir: /d, secure-port: 70000}\n", &["--secure-port=70000"]),
-        ("other: 1\n", &["unknown field `other`"]),
+        ("other: 1\n", &["line 3: strict decoding error: unknown field \"other\""]),
     ] {
         let flag = configuration_file(&dir, &format!("{version}{sections}"));
         let errors = read(&[&flag, "--spawn-authd", "--nope"]).unwrap_err();

@@ -12,7 +12,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::{PARENT_CHECK, flag_value, parent};
+use serving::arguments::flag_value;
+
+use super::PARENT_CHECK;
+use super::parent::parent_id;
 
 /// The path that answers with the folder.
 const DATA_DIR_PATH: &str = "/apid/data-dir";
@@ -48,7 +51,7 @@ pub(super) fn run(arguments: &[String]) -> Result<ExitCode, Vec<String>> {
         let _ = io::stdout().write_all(HELP.as_bytes());
         return Ok(ExitCode::SUCCESS);
     }
-    let started_by = parent();
+    let parent = parent_id()?;
     let dir = flag_value(arguments, "data-dir").unwrap_or_else(|| "default.etcd".to_owned());
     let dir = std::fs::create_dir_all(&dir)
         .and_then(|()| std::path::absolute(&dir))
@@ -72,7 +75,7 @@ pub(super) fn run(arguments: &[String]) -> Result<ExitCode, Vec<String>> {
             }
         });
     }
-    while parent() == started_by {
+    while std::os::unix::process::parent_id() == parent {
         std::thread::sleep(PARENT_CHECK);
     }
     Ok(ExitCode::SUCCESS)

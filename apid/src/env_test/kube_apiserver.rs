@@ -3,15 +3,17 @@
 //! # Contract
 //!
 //! The flags are those of apid, with other defaults: `--names=kubernetes`, `--spawn-authd`, and a `--data-dir` in
-//! the folder of the etcd of `--etcd-servers`. As in an env test without a controller manager, no ConfigMap
+//! the folder of the etcd of `--etcd-servers`. The command line and the file of `--config` replace the defaults. As in an env test without a controller manager, no ConfigMap
 //! `kube-root-ca.crt` appears. The process ends with its parent.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use serving::config_file::{FlagValues, merge};
+use serving::arguments::{flag_value, without_flag};
+use serving::config_file::FlagValues;
 
-use super::{etcd, flag_value, parent, without_flag};
+use super::parent::parent_id;
+use super::{CallerFlags, etcd};
 use crate::config::{Command, Config};
 use crate::process::{self, RunOptions, StopCondition};
 
@@ -24,27 +26,28 @@ const FOLDER: &str = "apid";
 ///
 /// All mistakes of the command line.
 pub(super) fn run(arguments: Vec<String>) -> Result<ExitCode, Vec<String>> {
-    let parent = parent();
+    let parent = parent_id()?;
+    let servers = flag_value(&arguments, "etcd-servers");
+    let flags = CallerFlags::read(without_flag(arguments, "etcd-servers"))?;
     let mut defaults = vec![
         FlagValues::single("names", "kubernetes"),
         FlagValues::single("spawn-authd", "true"),
         FlagValues::single("controllers", "*,-root-ca-certificate-publisher-controller"),
     ];
     let mut mistakes = Vec::new();
-    let has_data_dir = flag_value(&arguments, "data-dir").is_some();
-    if let Some(servers) = flag_value(&arguments, "etcd-servers")
-        && !has_data_dir
+    if let Some(servers) = servers
+        && !flags.has("data-dir")
     {
         match etcd::data_dir(&servers) {
             Ok(dir) => defaults.push(FlagValues::single("data-dir", dir.join(FOLDER).display().to_string())),
             Err(mistake) => mistakes.push(mistake),
         }
     }
-    let is_help = arguments.iter().any(|argument| argument == "--help" || argument == "-h");
+    let is_help = flags.arguments.iter().any(|argument| argument == "--help" || argument == "-h");
     if !is_help && !mistakes.is_empty() {
         return Err(mistakes);
     }
-    match Config::read(merge(&defaults, without_flag(arguments, "etcd-servers")))? {
+    match Config::read(flags.with_defaults(defaults))? {
         Command::Serve(config) => {
             let stop = StopCondition::ParentExit(parent);
             Ok(process::run_with(*config, RunOptions { stop, ..RunOptions::default() }))

@@ -3,21 +3,26 @@
 //! # Contract
 //!
 //! controller-runtime's env tests start `kube-apiserver` and `etcd` from one folder. apid takes both roles: by its
-//! program name, or as `apid env-test ROLE`. [`etcd`] answers `/health` and knows the folder in which the server
-//! keeps its objects. [`kube_apiserver`] serves with the names preset `kubernetes` and an authd of its own.
+//! program name, or as `apid env-test ROLE`. [`etcd`] answers `/health` and reports the folder in which the server
+//! stores its objects. [`kube_apiserver`] serves with the names preset `kubernetes` and an authd of its own.
 //! [`test_server`] needs no flags and prints the path of a kubeconfig when it is ready.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no orphan): a process of a role ends with its parent, also after SIGKILL of the parent.
+//! INVARIANT (no orphan): a process of a role ends with its parent, also after SIGKILL of the parent, and also if the
+//! parent ended before the process read its id. See [`parent`].
 
 use std::process::ExitCode;
 use std::time::Duration;
+
+use serving::arguments::{flag_value, has_flag};
+use serving::config_file::{FlagValues, ServerConfiguration, merge};
 
 use crate::config::EXIT_USAGE;
 
 mod etcd;
 mod kube_apiserver;
+mod parent;
 mod test_server;
 
 pub use test_server::run as run_test_server;
@@ -77,37 +82,39 @@ fn print_mistakes(program: &str, mistakes: &[String]) -> ExitCode {
     ExitCode::from(EXIT_USAGE)
 }
 
-/// The process id of the parent.
-fn parent() -> u32 {
-    std::os::unix::process::parent_id()
+/// The flags that a caller of an env test sets: on the command line, or in the file of `--config`.
+struct CallerFlags {
+    arguments: Vec<String>,
+    file: Option<ServerConfiguration>,
 }
 
-/// The last value of a flag in the forms `--name=value` and `--name value`.
-fn flag_value(arguments: &[String], name: &str) -> Option<String> {
-    let mut value = None;
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        match argument.strip_prefix("--").and_then(|word| word.strip_prefix(name)) {
-            Some("") => value = rest.next().cloned(),
-            Some(attached) => value = attached.strip_prefix('=').map(str::to_owned).or(value),
-            None => {}
-        }
+impl CallerFlags {
+    /// Reads the file of `--config`, if the command line names one.
+    ///
+    /// # Errors
+    ///
+    /// All mistakes of the file.
+    fn read(arguments: Vec<String>) -> Result<Self, Vec<String>> {
+        let file = ServerConfiguration::from_arguments(&arguments)?;
+        Ok(CallerFlags { arguments, file })
     }
-    value
-}
 
-/// Removes a flag with its value from the arguments.
-fn without_flag(arguments: Vec<String>, name: &str) -> Vec<String> {
-    let mut kept = Vec::new();
-    let mut rest = arguments.into_iter();
-    while let Some(argument) = rest.next() {
-        match argument.strip_prefix("--").and_then(|word| word.strip_prefix(name)) {
-            Some("") => drop(rest.next()),
-            Some(attached) if attached.starts_with('=') => {}
-            Some(_) | None => kept.push(argument),
-        }
+    /// The last value of a flag. The command line wins over the file.
+    fn value(&self, name: &str) -> Option<String> {
+        let of_file = || self.file.as_ref()?.flag_value(name).map(str::to_owned);
+        flag_value(&self.arguments, name).or_else(of_file)
     }
-    kept
+
+    /// Whether the caller sets a flag.
+    fn has(&self, name: &str) -> bool {
+        has_flag(&self.arguments, name) || self.file.as_ref().is_some_and(|file| file.has_flag(name))
+    }
+
+    /// Returns a command line with the defaults that the caller does not replace.
+    fn with_defaults(self, mut defaults: Vec<FlagValues>) -> Vec<String> {
+        defaults.retain(|flag| !self.has(&flag.name));
+        merge(&defaults, self.arguments)
+    }
 }
 
 #[cfg(test)]
@@ -126,11 +133,21 @@ mod tests {
     }
 
     #[test]
-    fn flag_values_are_found_and_removed_in_both_forms() {
-        let line =
-            words(&["--etcd-servers=a", "--etcd-servers-overrides=o", "--v=1", "--etcd-servers", "b", "--x"]);
-        assert_eq!(flag_value(&line, "etcd-servers").as_deref(), Some("b"));
-        assert_eq!(flag_value(&line, "etcd"), None);
-        assert_eq!(without_flag(line, "etcd-servers"), ["--etcd-servers-overrides=o", "--v=1", "--x"]);
+    fn defaults_yield_to_the_command_line_and_to_the_configuration_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.yaml");
+        let text = "apiVersion: config.svc.internal/v1alpha1\nkind: ServerConfiguration\n\
+                    apid: {names: svc, data-dir: /d}\nauthd: {authorization-mode: [RBAC]}\n";
+        std::fs::write(&file, text).unwrap();
+        let config = format!("--config={}", file.display());
+        let flags = CallerFlags::read(words(&[&config, "--secure-port", "1", "--data-dir=/e"])).unwrap();
+        assert_eq!(flags.value("data-dir").as_deref(), Some("/e"));
+        assert_eq!(flags.value("names").as_deref(), Some("svc"));
+        assert!(flags.has("authorization-mode") && !flags.has("spawn-authd"));
+        let names = ["names", "data-dir", "secure-port", "authorization-mode", "spawn-authd"];
+        let defaults = names.map(|name| FlagValues::single(name, "x")).to_vec();
+        let line = flags.with_defaults(defaults);
+        assert_eq!(line, ["--spawn-authd=x", &config, "--secure-port", "1", "--data-dir=/e"]);
+        assert!(CallerFlags::read(words(&["--config=/no/file"])).is_err());
     }
 }

@@ -5,7 +5,9 @@
 //! The process creates a private temporary folder with a store, certificates and a kubeconfig of the user `admin`
 //! in group `system:masters`, and listens on a free port of the loopback address. When it is ready, it prints one
 //! line of JSON: `kubeconfig`, `server`, `token`, `certificateAuthority` and `directory`. It ends at the end of its
-//! standard input or after a signal, and removes the folder. Flags of apid replace the defaults.
+//! standard input or after a signal, and removes the folder. The command line and the file of `--config` replace the
+//! defaults. [`FIXED_FLAGS`] are rejected, because the printed line depends on them. A kubeconfig that cannot be
+//! written ends the process with an error.
 
 use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -15,9 +17,9 @@ use std::process::ExitCode;
 use apimachinery::clock::{Clock as _, Rng as _, SystemClock, SystemRng};
 use serde_json::json;
 use serving::certs::{self, ServingPair};
-use serving::config_file::{FlagValues, merge};
+use serving::config_file::FlagValues;
 
-use super::{flag_value, print_mistakes};
+use super::{CallerFlags, print_mistakes};
 use crate::config::{Command, Config};
 use crate::process::{self, RunOptions, StopCondition};
 
@@ -28,8 +30,12 @@ Usage: apid test-server [FLAGS OF APID]
 
 When the server is ready, it prints one line of JSON with the fields kubeconfig (a file), server (the URL), token,
 certificateAuthority (a file) and directory. The server ends at the end of its standard input, or after SIGTERM or
-SIGINT, and removes its folder. `apid --help` lists the flags.
+SIGINT, and removes its folder. `apid --help` lists the flags; --bind-address, --tls-cert-file, --tls-private-key-file
+and --token-auth-file are those of the command.
 ";
+
+/// Flags with values of the command: the address, the certificate and the token of the printed line.
+const FIXED_FLAGS: [&str; 4] = ["bind-address", "tls-cert-file", "tls-private-key-file", "token-auth-file"];
 
 /// The user of the kubeconfig.
 const USER: &str = "admin";
@@ -73,7 +79,9 @@ impl Drop for Folder {
 }
 
 fn start(folder: &Folder, arguments: Vec<String>) -> Result<ExitCode, Vec<String>> {
-    let cert_dir = flag_value(&arguments, "cert-dir").map_or_else(|| folder.0.join("certs"), PathBuf::from);
+    let flags = CallerFlags::read(arguments)?;
+    reject_fixed_flags(&flags)?;
+    let cert_dir = flags.value("cert-dir").map_or_else(|| folder.0.join("certs"), PathBuf::from);
     let pair = certs::ensure_serving_pair(&cert_dir, &[], SystemClock::new().now())
         .map_err(|error| vec![error.to_string()])?;
     let token = format!("{:032x}{:032x}", SystemRng.bits(), SystemRng.bits());
@@ -90,10 +98,10 @@ fn start(folder: &Folder, arguments: Vec<String>) -> Result<ExitCode, Vec<String
         FlagValues::single("client-ca-file", pair.ca.display().to_string()),
         FlagValues::single("token-auth-file", tokens),
     ];
-    if flag_value(&arguments, "authorization-config").is_none() {
+    if !flags.has("authorization-config") {
         defaults.push(FlagValues::single("authorization-mode", "Node,RBAC"));
     }
-    let config = match Config::read(merge(&defaults, arguments))? {
+    let config = match Config::read(flags.with_defaults(defaults))? {
         Command::Serve(config) => config,
         Command::Print(text) => {
             let _ = io::stdout().write_all(text.as_bytes());
@@ -108,6 +116,14 @@ fn start(folder: &Folder, arguments: Vec<String>) -> Result<ExitCode, Vec<String
     Ok(process::run_with(*config, options))
 }
 
+/// Reports the flags of the caller that the command sets itself.
+fn reject_fixed_flags(flags: &CallerFlags) -> Result<(), Vec<String>> {
+    let fixed = FIXED_FLAGS.iter().filter(|name| flags.has(name));
+    let mistakes: Vec<String> =
+        fixed.map(|name| format!("`--{name}`: test-server sets this flag itself; remove the flag")).collect();
+    if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
+}
+
 /// The facts that a client of the server needs.
 struct ReadyNotice {
     directory: PathBuf,
@@ -117,7 +133,11 @@ struct ReadyNotice {
 
 impl ReadyNotice {
     /// Writes the kubeconfig and prints the line.
-    fn publish(&self, port: u16) {
+    ///
+    /// # Errors
+    ///
+    /// The kubeconfig cannot be written.
+    fn publish(&self, port: u16) -> Result<(), String> {
         let server = format!("https://127.0.0.1:{port}");
         let kubeconfig = self.directory.join("kubeconfig");
         let content = json!({
@@ -130,10 +150,8 @@ impl ReadyNotice {
             "users": [{"name": USER, "user": {"token": self.token}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": USER}}],
         });
-        if let Err(error) = certs::write(&kubeconfig, content.to_string().as_bytes(), 0o600) {
-            tracing::error!(%error, "the kubeconfig cannot be written");
-            return;
-        }
+        certs::write(&kubeconfig, content.to_string().as_bytes(), 0o600)
+            .map_err(|error| format!("the kubeconfig cannot be written: {error}"))?;
         let line = json!({
             "kubeconfig": kubeconfig,
             "server": server,
@@ -144,5 +162,38 @@ impl ReadyNotice {
         let mut output = io::stdout().lock();
         // A closed reader is not an error: the file exists.
         let _ = writeln!(output, "{line}").and_then(|()| output.flush());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(directory: &Path) -> ReadyNotice {
+        let path = |name: &str| directory.join(name);
+        let pair = ServingPair { cert: path("c"), key: path("k"), ca: path("ca"), ca_key: path("cak") };
+        ReadyNotice { directory: directory.to_owned(), pair, token: "t".to_owned() }
+    }
+
+    #[test]
+    fn kubeconfig_that_cannot_be_written_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        notice(dir.path()).publish(1).unwrap();
+        assert!(dir.path().join("kubeconfig").is_file());
+        let error = notice(&dir.path().join("absent")).publish(1).unwrap_err();
+        assert!(error.starts_with("the kubeconfig cannot be written: "), "{error}");
+    }
+
+    #[test]
+    fn flags_that_the_printed_line_depends_on_are_rejected() {
+        let flags = |words: &[&str]| {
+            CallerFlags::read(words.iter().map(|word| (*word).to_owned()).collect()).unwrap()
+        };
+        assert_eq!(reject_fixed_flags(&flags(&["--secure-port=1"])), Ok(()));
+        let mistakes =
+            reject_fixed_flags(&flags(&["--bind-address", "::", "--token-auth-file=x"])).unwrap_err();
+        assert_eq!(mistakes.len(), 2, "{mistakes:?}");
+        assert!(mistakes[0].starts_with("`--bind-address`: "), "{mistakes:?}");
     }
 }

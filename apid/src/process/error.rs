@@ -66,6 +66,9 @@ pub(super) enum ProcessError {
     /// The version of hidden metrics is not the previous one.
     #[error("{0}")]
     Metrics(HiddenMetricsError),
+    /// The step after the readiness of the process failed.
+    #[error("{0}")]
+    Ready(String),
     /// The system gave no random bytes.
     #[error("the system gave no random bytes")]
     Random,

@@ -80,8 +80,8 @@ pub enum StopCondition {
 pub struct RunOptions {
     /// The event that ends the process.
     pub stop: StopCondition,
-    /// Called with the bound port when all readiness checks pass for the first time.
-    pub on_ready: Option<Box<dyn FnOnce(u16) + Send>>,
+    /// Called with the bound port when all readiness checks pass for the first time. An error ends the process.
+    pub on_ready: Option<Box<dyn FnOnce(u16) -> Result<(), String> + Send>>,
 }
 
 impl std::fmt::Debug for RunOptions {
@@ -266,14 +266,15 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     ));
     tracing::info!(%address, names = %names.preset(), revision = store.revision().0, "serving requests");
 
+    let (ready_failure, failed_ready) = oneshot::channel();
     let service_manager = ServiceManager::from_environment();
     let (readiness, state_of_reload) = (Arc::clone(&progress), Arc::clone(&server_state));
     let ready = async move {
         readiness.wait_until_ready(&state_of_reload.health.readyz, &state_of_reload.auth).await;
     };
     let on_ready = move || {
-        if let Some(on_ready) = run_options.on_ready {
-            on_ready(address.port());
+        if let Some(Err(error)) = run_options.on_ready.map(|on_ready| on_ready(address.port())) {
+            let _ = ready_failure.send(error);
         }
     };
     let reloading = Reloading { tls, server_state: Arc::clone(&server_state) };
@@ -283,6 +284,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let result = tokio::select! {
         result = run_until_stopped(&server_state, &config, address, &mut authd, &progress, definitions) => result,
         () = stop_condition(run_options.stop) => Ok(()),
+        Ok(error) = failed_ready => Err(ProcessError::Ready(error)),
     };
 
     states.abort();
@@ -365,6 +367,7 @@ async fn stop_condition(condition: StopCondition) {
     match condition {
         StopCondition::Signal => std::future::pending().await,
         StopCondition::ParentExit(parent) => {
+            tracing::warn!(parent, "env test: the process ends with its parent");
             while std::os::unix::process::parent_id() == parent {
                 tokio::time::sleep(PARENT_CHECK_INTERVAL).await;
             }

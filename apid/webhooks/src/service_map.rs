@@ -11,9 +11,8 @@
 
 use std::collections::BTreeMap;
 
-use apimachinery::codec::{Limits, yaml};
+use apimachinery::document::{Document, Fields, join_errors};
 use http::Uri;
-use serde_json::Value;
 
 use crate::ServiceReference;
 
@@ -33,36 +32,36 @@ impl ServiceMap {
     ///
     /// All defects of the file.
     pub fn parse(name: &str, text: &[u8]) -> Result<Self, ServiceMapError> {
-        let error = |problem: String| ServiceMapError(format!("file `{name}`: {problem}"));
-        let decoded = yaml::decode(text, Limits::BODY).map_err(|problem| error(problem.to_string()))?;
-        if let Some(key) = decoded.duplicates.first() {
-            return Err(error(format!("duplicate key `{key}`")));
+        let failed = |problem: String| ServiceMapError(format!("file `{name}`: {problem}"));
+        let document = Document::read(text).map_err(|error| failed(error.to_string()))?;
+        if document.is_empty() {
+            return Ok(ServiceMap::default());
         }
-        let entries = match decoded.value {
-            Value::Object(entries) => entries,
-            Value::Null => return Ok(ServiceMap::default()),
-            _ => return Err(error("must be a map from NAMESPACE/NAME:PORT to a URL".to_owned())),
-        };
-        let mut map = BTreeMap::new();
-        let mut defects = Vec::new();
-        for (key, value) in entries {
-            if !is_service(&key) {
-                defects.push(format!("`{key}`: must have the form NAMESPACE/NAME:PORT"));
-            }
-            match value.as_str().and_then(origin) {
-                Some(origin) => drop(map.insert(key, origin)),
-                None => {
-                    defects.push(format!("`{key}`: the value must be https://HOST:PORT or http://HOST:PORT"))
-                }
-            }
-        }
-        if defects.is_empty() { Ok(ServiceMap(map)) } else { Err(error(defects.join("; "))) }
+        document.decode_fields(origins).map(ServiceMap).map_err(|errors| failed(join_errors(&errors)))
     }
 
     /// The origin of a Service.
     pub(crate) fn origin(&self, service: &ServiceReference) -> Option<&str> {
         self.0.get(&format!("{}/{}:{}", service.namespace, service.name, service.port)).map(String::as_str)
     }
+}
+
+/// Reads the origins of all Services.
+fn origins(fields: &mut Fields<'_>) -> BTreeMap<String, String> {
+    let mut origins = BTreeMap::new();
+    for (service, value) in fields.entries() {
+        let path = fields.path().child(service);
+        if !is_service(service) {
+            fields.errors().add_text(&path, "the key must have the form NAMESPACE/NAME:PORT");
+        }
+        match value.as_str().and_then(origin) {
+            Some(origin) => drop(origins.insert(service.to_owned(), origin)),
+            None => {
+                fields.errors().add_text(&path, "the value must be https://HOST:PORT or http://HOST:PORT");
+            }
+        }
+    }
+    origins
 }
 
 fn is_service(key: &str) -> bool {
@@ -102,15 +101,15 @@ mod tests {
     #[test]
     fn invalid_service_map_names_every_defect() {
         for (text, defects) in [
-            ("[]", vec!["must be a map"]),
+            ("[]", vec!["must be an object"]),
             (
                 "a: https://h\nb/c:0: https://h",
-                vec!["`a`: must have the form", "`b/c:0`: must have the form"],
+                vec!["line 1: a: the key must have the form", "line 2: b/c:0: the key must have the form"],
             ),
-            ("a/b:1: h\na/c:1: https://h/path", vec!["`a/b:1`: the value", "`a/c:1`: the value"]),
-            ("a/b:1: https://h\na/b:1: https://i", vec!["duplicate key"]),
-            ("a/b:1: https://u:p@h", vec!["`a/b:1`: the value"]),
-            ("a/b:1: 5", vec!["`a/b:1`: the value"]),
+            ("a/b:1: h\na/c:1: https://h/path", vec!["line 1: a/b:1: the value", "line 2: a/c:1: the value"]),
+            ("a/b:1: https://h\na/b:1: https://i", vec!["line 2: strict decoding error: duplicate field"]),
+            ("a/b:1: https://u:p@h", vec!["a/b:1: the value"]),
+            ("a/b:1: 5", vec!["a/b:1: the value"]),
         ] {
             let error = ServiceMap::parse("f.yaml", text.as_bytes()).unwrap_err().to_string();
             assert!(error.starts_with("file `f.yaml`: "), "{error}");

@@ -15,7 +15,9 @@
 //! ignore unknown fields.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
@@ -59,7 +61,7 @@ pub fn join_errors(errors: &[DocumentError]) -> String {
 /// The errors and warnings recorded so far.
 #[derive(Debug, Default)]
 pub struct ErrorList {
-    lines: Lines,
+    lines: Arc<Lines>,
     /// Whether unknown and duplicate fields are warnings.
     is_lenient: bool,
     errors: RefCell<Vec<DocumentError>>,
@@ -116,11 +118,13 @@ fn sorted(list: RefCell<Vec<DocumentError>>) -> Vec<DocumentError> {
     list
 }
 
-/// A file as a tree.
-#[derive(Debug)]
+/// A file, or a part of a file, as a tree.
+#[derive(Clone, Debug)]
 pub struct Document {
+    /// The path of the part; empty for a file.
+    root: FieldPath,
     value: Value,
-    lines: Lines,
+    lines: Arc<Lines>,
     duplicates: Vec<String>,
 }
 
@@ -145,8 +149,23 @@ impl Document {
 
     /// Creates a document of a decoded file. `bytes` is the file, for the line numbers.
     pub fn of(decoded: Decoded, bytes: &[u8]) -> Self {
-        let lines = yaml::lines(bytes, LIMITS);
-        Document { value: decoded.value, lines, duplicates: decoded.duplicates }
+        let lines = Arc::new(yaml::lines(bytes, LIMITS));
+        Document { root: FieldPath::root(), value: decoded.value, lines, duplicates: decoded.duplicates }
+    }
+
+    /// Creates a document of a field of this file. This document reports the duplicate fields.
+    pub fn part(&self, path: FieldPath, value: Value) -> Self {
+        Document { root: path, value, lines: Arc::clone(&self.lines), duplicates: Vec::new() }
+    }
+
+    /// Whether the document has no content.
+    pub fn is_empty(&self) -> bool {
+        self.value.is_null()
+    }
+
+    /// The `apiVersion`; `""` if absent.
+    pub fn api_version(&self) -> &str {
+        self.value.get("apiVersion").and_then(Value::as_str).unwrap_or_default()
     }
 
     /// The `kind`; `""` if absent.
@@ -170,21 +189,33 @@ impl Document {
         versions: &[String],
         decode: impl FnOnce(&mut Fields<'_>) -> T,
     ) -> Result<T, Vec<DocumentError>> {
+        self.decode_fields(|fields| {
+            let (version, found) = (fields.text("apiVersion"), fields.text("kind"));
+            if !versions.contains(&version) {
+                let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
+                let path = fields.path().child("apiVersion");
+                fields.errors().add(&FieldError::not_supported(&path, version.as_str(), &versions));
+            }
+            if found != kind {
+                let path = fields.path().child("kind");
+                fields.errors().add(&FieldError::not_supported(&path, found.as_str(), &[kind]));
+            }
+            decode(fields)
+        })
+    }
+
+    /// Decodes the document as an object without a type.
+    ///
+    /// # Errors
+    ///
+    /// As [`Document::decode`].
+    pub fn decode_fields<T>(
+        &self,
+        decode: impl FnOnce(&mut Fields<'_>) -> T,
+    ) -> Result<T, Vec<DocumentError>> {
         let errors = self.error_list(false);
         let Some(object) = self.object(&errors) else { return Err(errors.into_list()) };
-        let mut fields = Fields::new(object, FieldPath::root(), &errors);
-        let (version, found) = (fields.text("apiVersion"), fields.text("kind"));
-        if !versions.contains(&version) {
-            let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
-            errors.add(&FieldError::not_supported(
-                &FieldPath::new("apiVersion"),
-                version.as_str(),
-                &versions,
-            ));
-        }
-        if found != kind {
-            errors.add(&FieldError::not_supported(&FieldPath::new("kind"), found.as_str(), &[kind]));
-        }
+        let mut fields = Fields::new(object, self.root.clone(), &errors);
         let decoded = decode(&mut fields);
         fields.finish();
         if errors.is_empty() { Ok(decoded) } else { Err(errors.into_list()) }
@@ -201,7 +232,7 @@ impl Document {
     ) -> Result<(T, Vec<DocumentError>), Vec<DocumentError>> {
         let errors = self.error_list(true);
         let Some(object) = self.object(&errors) else { return Err(errors.into_list()) };
-        let mut fields = Fields::new(object, FieldPath::root(), &errors);
+        let mut fields = Fields::new(object, self.root.clone(), &errors);
         let decoded = decode(&mut fields);
         fields.finish();
         if errors.is_empty() { Ok((decoded, sorted(errors.warnings))) } else { Err(errors.into_list()) }
@@ -209,7 +240,7 @@ impl Document {
 
     /// Creates the list of errors, with the duplicate fields.
     fn error_list(&self, is_lenient: bool) -> ErrorList {
-        let errors = ErrorList { lines: self.lines.clone(), is_lenient, ..ErrorList::default() };
+        let errors = ErrorList { lines: Arc::clone(&self.lines), is_lenient, ..ErrorList::default() };
         for path in &self.duplicates {
             errors.add_unexpected(path, &format!("duplicate field \"{path}\""));
         }
@@ -219,8 +250,10 @@ impl Document {
     /// Returns the tree as an object, or records an error.
     fn object(&self, errors: &ErrorList) -> Option<&Map<String, Value>> {
         let object = self.value.as_object();
-        if object.is_none() {
+        if object.is_none() && self.root.as_str().is_empty() {
             errors.push(DocumentError { line: Some(1), text: "the file must be an object".to_owned() });
+        } else if object.is_none() {
+            errors.add_text(&self.root, "must be an object");
         }
         object
     }
@@ -233,11 +266,13 @@ pub struct Fields<'d> {
     path: FieldPath,
     errors: &'d ErrorList,
     known: Vec<&'static str>,
+    /// Whether the object is a map, in which each name is known.
+    is_map: bool,
 }
 
 impl<'d> Fields<'d> {
     fn new(object: &'d Map<String, Value>, path: FieldPath, errors: &'d ErrorList) -> Self {
-        Fields { object, path, errors, known: Vec::new() }
+        Fields { object, path, errors, known: Vec::new(), is_map: false }
     }
 
     /// The path of the object.
@@ -295,6 +330,32 @@ impl<'d> Fields<'d> {
         self.optional_text(name).unwrap_or_default()
     }
 
+    /// All fields, for an object that is a map.
+    pub fn entries(&mut self) -> impl Iterator<Item = (&'d str, &'d Value)> + use<'d> {
+        self.is_map = true;
+        self.object.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// A map of strings; empty if absent.
+    pub fn text_map(&mut self, name: &'static str) -> BTreeMap<String, String> {
+        let Some(object) = self.typed(name, "a map of strings", Value::as_object) else {
+            return BTreeMap::new();
+        };
+        let mut map = BTreeMap::new();
+        for (key, value) in object {
+            match value.as_str() {
+                Some(text) => drop(map.insert(key.clone(), text.to_owned())),
+                None => self.wrong_type(&self.path.child(name).child(key), value, "a string"),
+            }
+        }
+        map
+    }
+
+    /// An integer; None if absent.
+    pub fn integer(&mut self, name: &'static str) -> Option<i64> {
+        self.typed(name, "an integer", Value::as_i64)
+    }
+
     /// A boolean; None if absent.
     pub fn boolean(&mut self, name: &'static str) -> Option<bool> {
         self.typed(name, "true or false", Value::as_bool)
@@ -342,6 +403,9 @@ impl<'d> Fields<'d> {
 
     /// Records the unknown fields, each with the known field of a similar name.
     fn finish(&self) {
+        if self.is_map {
+            return;
+        }
         for name in self.object.keys().filter(|name| !self.known.contains(&name.as_str())) {
             let shown: String = name.chars().take(MAX_NAME_CHARS).filter(|c| !c.is_control()).collect();
             let mut described = format!("unknown field \"{}\"", self.path.child(&shown));
@@ -385,6 +449,25 @@ mod tests {
         let expected = ("x".to_owned(), vec!["a".to_owned(), "b".to_owned()], vec![Some(true), None]);
         assert_eq!(read(text), Ok(expected));
         assert_eq!(read(r#"{"apiVersion":"a/v1","kind":"Thing","spec":null}"#), Ok(Default::default()));
+    }
+
+    #[test]
+    fn part_of_a_document_has_the_paths_and_lines_of_the_file() {
+        let document = Document::read(b"a: 1\nb:\n  c: {d: 3, e: x}\n  f: 4\n").unwrap();
+        let path = FieldPath::new("b");
+        let decode = |value: Value| {
+            document
+                .part(path.clone(), value)
+                .decode_fields(|fields| (fields.text_map("c"), fields.integer("f")))
+        };
+        let errors = decode(document.value["b"].clone()).unwrap_err();
+        assert_eq!(join_errors(&errors), "line 3: b.c.d: Invalid value: \"number\": must be a string");
+        assert_eq!(join_errors(&decode(Value::Null).unwrap_err()), "line 2: b: must be an object");
+        let (map, number) = decode(serde_json::json!({"c": {"e": "x"}, "f": 4})).unwrap();
+        assert_eq!((map.get("e").map(String::as_str), number), (Some("x"), Some(4)));
+        let document =
+            document.decode_fields(|fields| fields.entries().map(|(name, _)| name.to_owned()).collect());
+        assert_eq!(document, Ok(vec!["a".to_owned(), "b".to_owned()]), "all names of a map are known");
     }
 
     #[test]

@@ -14,9 +14,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use apimachinery::codec::{Limits, yaml};
+use apimachinery::document::{Document, Fields};
 use apimachinery::names::Names;
-use apimachinery::object::{Map, Value};
+use apimachinery::object::Value;
+
+use crate::arguments::{flag_value, has_flag};
 
 /// The kind of the file.
 pub const KIND: &str = "ServerConfiguration";
@@ -70,16 +72,7 @@ impl ServerConfiguration {
     ///
     /// All errors of the file, one line each.
     pub fn from_arguments(arguments: &[String]) -> Result<Option<Self>, Vec<String>> {
-        let mut path = None;
-        let mut rest = arguments.iter();
-        while let Some(argument) = rest.next() {
-            match argument.strip_prefix("--").and_then(|word| word.strip_prefix(FLAG)) {
-                Some("") => path = rest.next().map(PathBuf::from),
-                Some(value) => path = value.strip_prefix('=').map(PathBuf::from).or(path),
-                None => {}
-            }
-        }
-        path.map(|path| Self::read(&path)).transpose()
+        flag_value(arguments, FLAG).map(|path| Self::read(Path::new(&path))).transpose()
     }
 
     /// Reads a file.
@@ -88,34 +81,36 @@ impl ServerConfiguration {
     ///
     /// All errors of the file, one line each.
     pub fn read(path: &Path) -> Result<Self, Vec<String>> {
-        let failed = |problem: String| vec![format!("`--config`: file `{}`: {problem}", path.display())];
-        let bytes = fs::read(path).map_err(|error| failed(error.to_string()))?;
-        let decoded = yaml::decode(&bytes, Limits::BODY).map_err(|error| failed(error.to_string()))?;
-        let mut errors: Vec<String> = Vec::new();
-        errors.extend(decoded.duplicates.iter().map(|path| format!("duplicate field `{path}`")));
-        let Value::Object(mut fields) = decoded.value else {
-            return Err(failed("must be an object".to_owned()));
-        };
-        let api_version = text(fields.remove("apiVersion"));
-        let kind = text(fields.remove("kind"));
-        if kind != KIND {
-            errors.push(format!("kind: `{kind}` must be `{KIND}`"));
-        }
-        let apid = section("apid", fields.remove("apid"), &mut errors);
-        let authd = section("authd", fields.remove("authd"), &mut errors);
-        for name in fields.keys() {
-            errors.push(format!("unknown field `{name}`; flags stand in the sections `apid` and `authd`"));
-        }
-        for flag in &apid {
-            if authd.iter().any(|other| other.name == flag.name && other.values != flag.values) {
-                errors.push(format!("`{}` has different values in `apid` and `authd`", flag.name));
+        let failed = |problem: String| format!("`--config`: file `{}`: {problem}", path.display());
+        let bytes = fs::read(path).map_err(|error| vec![failed(error.to_string())])?;
+        let document = Document::read(&bytes).map_err(|error| vec![failed(error.to_string())])?;
+        let api_version = document.api_version().to_owned();
+        // The flags decide which version is valid; see `check_version`.
+        let decoded = document.decode(KIND, std::slice::from_ref(&api_version), |fields| {
+            let (apid, authd) = (section(fields, "apid"), section(fields, "authd"));
+            for flag in &apid {
+                if authd.iter().any(|other| other.name == flag.name && other.values != flag.values) {
+                    let path = fields.path().child("authd").child(&flag.name);
+                    fields.errors().add_text(&path, "differs from the value in the section `apid`");
+                }
             }
-        }
-        if errors.is_empty() {
-            Ok(ServerConfiguration { path: path.to_owned(), api_version, apid, authd })
-        } else {
-            Err(errors.into_iter().flat_map(failed).collect())
-        }
+            (apid, authd)
+        });
+        let (apid, authd) = decoded.map_err(|errors| {
+            errors.into_iter().map(|error| failed(error.to_string())).collect::<Vec<_>>()
+        })?;
+        Ok(ServerConfiguration { path: path.to_owned(), api_version, apid, authd })
+    }
+
+    /// Whether a section of the file has a flag.
+    pub fn has_flag(&self, name: &str) -> bool {
+        self.apid.iter().chain(&self.authd).any(|flag| flag.name == name)
+    }
+
+    /// The last value of a flag in the section of apid, or in that of authd.
+    pub fn flag_value(&self, name: &str) -> Option<&str> {
+        let flag = self.apid.iter().chain(&self.authd).find(|flag| flag.name == name)?;
+        flag.values.last().map(String::as_str)
     }
 
     /// Checks the API version against the names preset, which flags decide.
@@ -165,43 +160,32 @@ impl ServerConfiguration {
     }
 }
 
-/// Puts flags before a command line that does not give them.
-pub fn merge(defaults: &[FlagValues], given: Vec<String>) -> Vec<String> {
-    let is_given = |name: &str| {
-        given.iter().any(|argument| {
-            let long = argument.strip_prefix("--").and_then(|word| word.strip_prefix(name));
-            let is_short = name.len() == 1
-                && !argument.starts_with("--")
-                && argument.strip_prefix('-').is_some_and(|word| word.starts_with(name));
-            is_short || long.is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
-        })
-    };
-    let mut arguments: Vec<String> =
-        defaults.iter().filter(|flag| !is_given(&flag.name)).flat_map(FlagValues::arguments).collect();
-    arguments.extend(given);
-    arguments
+/// Puts flags before a command line that does not have them.
+pub fn merge(defaults: &[FlagValues], arguments: Vec<String>) -> Vec<String> {
+    let missing = defaults.iter().filter(|flag| !has_flag(&arguments, &flag.name));
+    let mut merged: Vec<String> = missing.flat_map(FlagValues::arguments).collect();
+    merged.extend(arguments);
+    merged
 }
 
-/// The flags of a section.
-fn section(name: &str, value: Option<Value>, errors: &mut Vec<String>) -> Vec<FlagValues> {
-    let fields = match value {
-        None | Some(Value::Null) => Map::new(),
-        Some(Value::Object(fields)) => fields,
-        Some(_) => {
-            errors.push(format!("`{name}` must be an object of flags"));
-            return Vec::new();
+/// Reads the flags of a section.
+fn section(fields: &mut Fields<'_>, name: &'static str) -> Vec<FlagValues> {
+    let flags = fields.object(name, |fields| {
+        let mut flags = Vec::new();
+        for (flag, value) in fields.entries().filter(|(_, value)| !value.is_null()) {
+            match values(value) {
+                Some((values, is_list)) => {
+                    flags.push(FlagValues { name: flag.to_owned(), values, is_list });
+                }
+                None => fields.errors().add_text(
+                    &fields.path().child(flag),
+                    "must be a string, a number, a boolean, a list of these, or an object of these",
+                ),
+            }
         }
-    };
-    let mut flags = Vec::new();
-    for (flag, value) in fields {
-        match values(&value) {
-            Some((values, is_list)) => flags.push(FlagValues { name: flag, values, is_list }),
-            None => errors.push(format!(
-                "`{name}.{flag}` must be a string, a number, a boolean, a list of these, or an object of these"
-            )),
-        }
-    }
-    flags
+        flags
+    });
+    flags.unwrap_or_default()
 }
 
 /// The values of a flag, and whether they are a list.
@@ -223,10 +207,6 @@ fn scalar(value: &Value) -> Option<String> {
         Value::Bool(boolean) => Some(boolean.to_string()),
         _ => None,
     }
-}
-
-fn text(value: Option<Value>) -> String {
-    value.as_ref().and_then(scalar).unwrap_or_default()
 }
 
 /// The flag of a command with the least edit distance, if it is close.

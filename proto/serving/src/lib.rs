@@ -30,8 +30,10 @@
 //!
 //! build      INFO: BuildInfo { version, commit, date, compiler }                      recorded by the build script
 //!
+//! arguments  flag_value(&[String], name), has_flag(..), without_flag(Vec<String>, name)   flags before clap parses them
+//!
 //! config_file ServerConfiguration::from_arguments(&[String])                             flags of both processes from --config
-//!            merge(defaults: &[FlagValues], given: Vec<String>) -> Vec<String>        the command line wins
+//!            merge(defaults: &[FlagValues], arguments: Vec<String>) -> Vec<String>        the command line wins
 //!
 //! body       Body::empty() | Body::from(Bytes | Vec<u8> | String | &'static str) | Body::stream(impl http_body::Body)
 //!            channel(capacity: usize) -> (mpsc::Sender<Bytes>, Body)                  used by watches
@@ -68,6 +70,7 @@
 //! reload     Snapshot::new(paths).watch(on_change) -> Watch                           ends on drop
 //! ```
 
+pub mod arguments;
 pub mod body;
 pub mod build;
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Pod Security configuration: default policy and exemptions.
 
+use apimachinery::document::Fields;
 use apimachinery::names::Names;
 use kinds::format;
 
 use super::policy::{Level, Mode, Policy, Version};
-use crate::Fields;
 use crate::PluginConfiguration;
 
 /// Pod Security configuration.
@@ -25,63 +25,67 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// The first error.
+    /// All errors.
     pub(super) fn read(configuration: &PluginConfiguration, names: &Names) -> Result<Self, String> {
-        let versions = ["v1", "v1beta1", "v1alpha1"];
-        let mut fields = configuration.typed(
-            names,
-            "pod-security.admission.config",
-            &versions,
-            "PodSecurityConfiguration",
-        )?;
-        let mut settings = Settings::default();
-        let mut defaults = fields.object("defaults")?;
-        for mode in Mode::ALL {
-            let standard = settings.defaults.of_mut(mode);
-            if let Some(level) = non_empty_text(&mut defaults, mode.as_str())? {
-                standard.level =
-                    Level::parse(&level).map_err(|reason| defaults.error(mode.as_str(), reason))?;
-            }
-            let field = format!("{}-version", mode.as_str());
-            if let Some(version) = non_empty_text(&mut defaults, &field)? {
-                standard.version =
-                    Version::parse(&version).map_err(|reason| defaults.error(&field, reason))?;
-            }
-        }
-        defaults.end()?;
-        let mut exemptions = fields.object("exemptions")?;
-        settings.users = exempt(&mut exemptions, "usernames", |name| match name {
-            "" => vec!["must not be empty".to_owned()],
-            _ => Vec::new(),
-        })?;
-        settings.namespaces = exempt(&mut exemptions, "namespaces", format::label)?;
-        settings.runtime_classes = exempt(&mut exemptions, "runtimeClasses", format::subdomain)?;
-        exemptions.end()?;
-        fields.end()?;
-        Ok(settings)
+        let group = ("pod-security.admission.config", ["v1", "v1beta1", "v1alpha1"].as_slice());
+        configuration.decode(names, group, "PodSecurityConfiguration", |fields| {
+            let mut settings = Settings::default();
+            fields.object("defaults", |fields| {
+                for mode in Mode::ALL {
+                    let standard = settings.defaults.of_mut(mode);
+                    parse(fields, mode.as_str(), &mut standard.level, Level::parse);
+                    parse(fields, version_field(mode), &mut standard.version, Version::parse);
+                }
+            });
+            fields.object("exemptions", |fields| {
+                settings.users = exempt(fields, "usernames", |name| match name {
+                    "" => vec!["must not be empty".to_owned()],
+                    _ => Vec::new(),
+                });
+                settings.namespaces = exempt(fields, "namespaces", format::label);
+                settings.runtime_classes = exempt(fields, "runtimeClasses", format::subdomain);
+            });
+            settings
+        })
     }
 }
 
-/// String field; an empty string counts as absent.
-fn non_empty_text(fields: &mut Fields, field: &str) -> Result<Option<String>, String> {
-    Ok(fields.text(field)?.filter(|text| !text.is_empty()))
+/// The field of the version of a mode.
+fn version_field(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enforce => "enforce-version",
+        Mode::Audit => "audit-version",
+        Mode::Warn => "warn-version",
+    }
 }
 
-fn exempt(
-    fields: &mut Fields,
-    field: &str,
-    check: impl Fn(&str) -> Vec<String>,
-) -> Result<Vec<String>, String> {
-    let mut all: Vec<String> = Vec::new();
-    for (i, name) in fields.texts(field)?.into_iter().enumerate() {
-        let path = format!("{field}[{i}]");
-        if let Some(reason) = check(&name).first() {
-            return Err(fields.error(&path, reason));
-        }
-        if all.contains(&name) {
-            return Err(fields.error(&path, &format!("duplicate entry `{name}`")));
-        }
-        all.push(name);
+/// Parses a string field. An absent or empty field leaves the value unchanged.
+fn parse<T>(
+    fields: &mut Fields<'_>,
+    field: &'static str,
+    value: &mut T,
+    parse: impl Fn(&str) -> Result<T, &'static str>,
+) {
+    let text = fields.text(field);
+    if text.is_empty() {
+        return;
     }
-    Ok(all)
+    match parse(&text) {
+        Ok(parsed) => *value = parsed,
+        Err(reason) => fields.errors().add_text(&fields.path().child(field), reason),
+    }
+}
+
+/// Reads a list of exempt names.
+fn exempt(fields: &mut Fields<'_>, field: &'static str, check: impl Fn(&str) -> Vec<String>) -> Vec<String> {
+    let names = fields.texts(field);
+    for (index, name) in names.iter().enumerate() {
+        let path = fields.path().child(field).index(index);
+        if let Some(reason) = check(name).first() {
+            fields.errors().add_text(&path, reason);
+        } else if names.iter().take(index).any(|other| other == name) {
+            fields.errors().add_text(&path, &format!("duplicate entry `{name}`"));
+        }
+    }
+    names
 }

@@ -1,11 +1,12 @@
 //! Limited resources: the configuration allows their use only under a covering quota.
 
+use apimachinery::document::Fields;
 use apimachinery::gvk::GroupResource;
 use apimachinery::names::Names;
 
 use super::measure::Scope;
+use crate::PluginConfiguration;
 use crate::quantity::Amounts;
-use crate::{Fields, PluginConfiguration};
 
 /// Operators of scope selectors.
 const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
@@ -27,27 +28,32 @@ impl LimitedResource {
         uses.keys().filter(limited).map(String::as_str)
     }
 
-    fn read(mut fields: Fields) -> Result<Self, String> {
-        let resource = fields.text("resource")?.filter(|resource| !resource.is_empty());
-        let resource = resource.ok_or_else(|| fields.error("resource", "must be set"))?;
-        let group = fields.text("apiGroup")?.unwrap_or_default();
-        let contains = fields.texts("matchContains")?;
-        let scopes = fields.objects("matchScopes")?.into_iter().map(scope).collect::<Result<_, _>>()?;
-        fields.end()?;
-        Ok(LimitedResource { resource: GroupResource { group, resource }, contains, scopes })
+    fn read(fields: &mut Fields<'_>) -> Self {
+        let resource = required(fields, "resource");
+        let group = fields.text("apiGroup");
+        let contains = fields.texts("matchContains");
+        let scopes = fields.objects("matchScopes", scope);
+        LimitedResource { resource: GroupResource { group, resource }, contains, scopes }
     }
 }
 
-fn scope(mut fields: Fields) -> Result<Scope, String> {
-    let name = fields.text("scopeName")?.filter(|name| !name.is_empty());
-    let name = name.ok_or_else(|| fields.error("scopeName", "must be set"))?;
-    let operator = fields.text("operator")?.unwrap_or_default();
+fn scope(fields: &mut Fields<'_>) -> Scope {
+    let name = required(fields, "scopeName");
+    let operator = fields.text("operator");
     if !OPERATORS.contains(&operator.as_str()) {
-        return Err(fields.error("operator", &format!("must be one of {}", OPERATORS.join(", "))));
+        let text = format!("must be one of {}", OPERATORS.join(", "));
+        fields.errors().add_text(&fields.path().child("operator"), &text);
     }
-    let values = fields.texts("values")?;
-    fields.end()?;
-    Ok(Scope { name, operator, values })
+    Scope { name, operator, values: fields.texts("values") }
+}
+
+/// Reads a string field and records an error if the field is absent or empty.
+fn required(fields: &mut Fields<'_>, name: &'static str) -> String {
+    let text = fields.text(name);
+    if text.is_empty() {
+        fields.errors().add_text(&fields.path().child(name), "must be set");
+    }
+    text
 }
 
 /// Parses the configuration of the plugin.
@@ -56,15 +62,12 @@ pub(super) fn read(
     configuration: Option<&PluginConfiguration>,
 ) -> Result<Vec<LimitedResource>, String> {
     let Some(configuration) = configuration else { return Ok(Vec::new()) };
-    let mut fields = configuration
-        .typed(names, "apiserver.config", &["v1"], "ResourceQuotaConfiguration")
-        .or_else(|mistake| {
-            let older = ["v1", "v1beta1", "v1alpha1"];
-            configuration
-                .typed(names, "resourcequota.admission", &older, "Configuration")
-                .map_err(|_| mistake)
-        })?;
-    let entries = fields.objects("limitedResources")?;
-    fields.end()?;
-    entries.into_iter().map(LimitedResource::read).collect()
+    let older = ("resourcequota.admission", ["v1", "v1beta1", "v1alpha1"].as_slice(), "Configuration");
+    let (group, versions, kind) = match configuration.is(names, older.0, older.1, older.2) {
+        true => older,
+        false => ("apiserver.config", ["v1"].as_slice(), "ResourceQuotaConfiguration"),
+    };
+    configuration.decode(names, (group, versions), kind, |fields| {
+        fields.objects("limitedResources", LimitedResource::read)
+    })
 }

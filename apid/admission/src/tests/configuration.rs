@@ -26,10 +26,10 @@ fn plugin_configuration_is_read_inline_or_from_path() {
     for text in [file(inline), file(inline).replace("/v1\n", "/v1alpha1\n")] {
         let configuration = parse(&text).unwrap();
         assert_eq!(configuration.names().collect::<Vec<_>>(), ["EventRateLimit", "PodNodeSelector"]);
-        let mut fields = configuration.of("PodNodeSelector").unwrap().fields().unwrap();
-        let mut inner = fields.object("podNodeSelectorPluginConfig").unwrap();
-        assert_eq!(inner.text("clusterDefaultNodeSelector"), Ok(Some("a=b".to_owned())));
-        assert_eq!(inner.end(), Ok(()));
+        let decoded = configuration.of("PodNodeSelector").unwrap().decode_fields(|fields| {
+            fields.object("podNodeSelectorPluginConfig", |inner| inner.text("clusterDefaultNodeSelector"))
+        });
+        assert_eq!(decoded, Ok(Some("a=b".to_owned())));
         assert!(configuration.of("PodSecurity").is_none());
     }
     let json =
@@ -38,59 +38,57 @@ fn plugin_configuration_is_read_inline_or_from_path() {
 }
 
 #[test]
-fn configuration_errors_name_file_and_field() {
+fn configuration_errors_name_file_line_and_field() {
     for (text, errors) in [
-        (file("[{name: Nothing}]"), vec!["file `f.yaml`, plugins[0]: plugin `Nothing` is unknown"]),
+        (file("[{name: Nothing}]"), vec!["line 3: plugins[0]: plugin `Nothing` is unknown"]),
         (
-            file("[{name: PodSecurity}, {name: PodSecurity}, {path: x}]"),
+            file("\n- {name: PodSecurity}\n- {name: PodSecurity}\n- {path: limits.yaml}\n"),
             vec![
-                "file `f.yaml`, plugins[1]: plugin `PodSecurity` is configured twice",
-                "file `f.yaml`, plugins[2].name: must be set",
+                "line 5: plugins[1]: plugin `PodSecurity` is configured twice",
+                "line 6: plugins[2].name: must be set",
             ],
         ),
-        (
-            file("[{name: PodSecurity, path: gone.yaml}]"),
-            vec!["file `f.yaml`, plugins[0].path: No such file"],
-        ),
-        (file("[{name: PodSecurity, path: twice.yaml}]"), vec!["file `twice.yaml`: duplicate key `a`"]),
+        (file("[{name: PodSecurity, path: gone.yaml}]"), vec!["line 3: plugins[0].path: No such file"]),
         (
             file("[{name: PodSecurity, path: limits.yaml, configuration: {}}]"),
-            vec!["file `f.yaml`, plugins[0].path: excludes `configuration`"],
+            vec!["line 3: plugins[0].path: excludes `configuration`"],
         ),
-        (file("[{name: PodSecurity, config: {}}]"), vec!["file `f.yaml`, plugins[0].config: is unknown"]),
-        (file("[]").replace("plugins", "plugin"), vec!["file `f.yaml`, plugin: is unknown"]),
+        (
+            file("[{name: PodSecurity, config: {}}]"),
+            vec!["line 3: strict decoding error: unknown field \"plugins[0].config\""],
+        ),
+        (
+            file("[]").replace("plugins", "plugin"),
+            vec!["line 3: strict decoding error: unknown field \"plugin\""],
+        ),
+        (file("[]\nplugins: []"), vec!["line 4: strict decoding error: duplicate field \"plugins\""]),
         (
             "kind: AdmissionConfiguration\napiVersion: v1\n".to_owned(),
             vec![
-                "file `f.yaml`: is kind `AdmissionConfiguration` of `v1`, expected kind `AdmissionConfiguration` of `apiserver.config.k8s.io/v1` or `apiserver.config.k8s.io/v1alpha1`",
+                "line 2: apiVersion: Unsupported value: \"v1\": supported values: \
+                 \"apiserver.config.k8s.io/v1\", \"apiserver.config.k8s.io/v1alpha1\"",
             ],
         ),
-        ("[]".to_owned(), vec!["file `f.yaml`: must be an object"]),
+        ("[]".to_owned(), vec!["line 1: the file must be an object"]),
     ] {
+        let errors: Vec<String> = errors.iter().map(|error| format!("file `f.yaml`: {error}")).collect();
         assert_eq!(parse(&text).unwrap_err(), errors, "{text}");
     }
-    assert!(parse("a: [").unwrap_err()[0].starts_with("file `f.yaml`: "));
+    assert!(parse("a: [").unwrap_err()[0].starts_with("file `f.yaml`: line 1: "));
 }
 
 #[test]
-fn configuration_fields_are_type_checked() {
-    let text = file("[{name: PodSecurity, configuration: {a: 1, b: [x], c: {d: e}, f: true}}]");
-    let configuration = parse(&text).unwrap();
-    let fields = || configuration.of("PodSecurity").unwrap().fields().unwrap();
-    assert_eq!(fields().integer("a"), Ok(Some(1)));
-    assert_eq!(fields().texts("b"), Ok(vec!["x".to_owned()]));
-    assert_eq!(fields().text_map("c").unwrap().get("d").map(String::as_str), Some("e"));
-    assert_eq!(fields().boolean("f"), Ok(Some(true)));
-    let at = "file `f.yaml`, plugins[0].configuration";
-    for (have, reason) in [
-        (fields().text("a").err(), "a: must be a string"),
-        (fields().integer("b").err(), "b: must be an integer"),
-        (fields().boolean("a").err(), "a: must be true or false"),
-        (fields().texts("c").err(), "c: must be a list of strings"),
-        (fields().text_map("b").err(), "b: must be a map of strings"),
-        (fields().objects("c").err(), "c: must be a list"),
-        (fields().object("f").err(), "f: must be an object"),
-    ] {
-        assert_eq!(have, Some(format!("{at}.{reason}")));
-    }
+fn errors_of_a_plugin_configuration_name_its_file() {
+    let error = |plugin: &str| {
+        let configuration = parse(&file(plugin)).unwrap();
+        configuration.of("PodSecurity").unwrap().decode_fields(|fields| fields.text("a")).unwrap_err()
+    };
+    let text = error("[{name: PodSecurity, path: twice.yaml}]");
+    assert!(text.starts_with("file `twice.yaml`: line 2: "), "{text}");
+    assert!(text.contains("duplicate field \"a\""), "{text}");
+    let text = error("[{name: PodSecurity, configuration: {a: 1}}]");
+    assert_eq!(
+        text,
+        "file `f.yaml`: line 3: plugins[0].configuration.a: Invalid value: \"number\": must be a string"
+    );
 }

@@ -328,21 +328,19 @@ fn users(
     configuration: &PluginConfiguration,
     environment: &Environment,
 ) -> Result<Option<WebhookUsers>, String> {
-    let mut fields = configuration.typed(
-        &environment.names,
-        "apiserver.config",
-        &["v1", "v1alpha1"],
-        "WebhookAdmissionConfiguration",
-    )?;
-    let file = fields.text("kubeConfigFile")?.unwrap_or_default();
-    if !file.is_empty() && !std::path::Path::new(&file).is_absolute() {
-        return Err(fields.error("kubeConfigFile", "must be an absolute path"));
-    }
-    fields.end()?;
-    if file.is_empty() {
-        return Ok(None);
-    }
-    WebhookUsers::load(file.as_ref())
-        .map(Some)
-        .map_err(|error| fields.error("kubeConfigFile", &error.to_string()))
+    let group = ("apiserver.config", ["v1", "v1alpha1"].as_slice());
+    configuration.decode(&environment.names, group, "WebhookAdmissionConfiguration", |fields| {
+        let file = fields.text("kubeConfigFile");
+        if file.is_empty() {
+            return None;
+        }
+        let path = fields.path().child("kubeConfigFile");
+        if !std::path::Path::new(&file).is_absolute() {
+            fields.errors().add_text(&path, "must be an absolute path");
+            return None;
+        }
+        WebhookUsers::load(file.as_ref())
+            .map_err(|error| fields.errors().add_text(&path, &error.to_string()))
+            .ok()
+    })
 }

@@ -86,12 +86,17 @@ fn mistakes_of_a_file_are_reported_together() {
     let (_dir, read) =
         file("kind: Other\nflags: {}\napid: {a: {b: [1]}, names: svc}\nauthd: {names: kubernetes}\n");
     let errors = read.unwrap_err();
-    for text in ["`Other`", "unknown field `flags`", "`apid.a`", "`names` has different values"] {
+    for text in [
+        "line 1: kind: Unsupported value: \"Other\"",
+        "line 2: strict decoding error: unknown field \"flags\"",
+        "line 3: apid.a: must be a string",
+        "line 4: authd.names: differs",
+    ] {
         assert!(errors.iter().any(|error| error.contains(text)), "{text} in {errors:#?}");
     }
     assert_eq!(errors.len(), 4, "{errors:#?}");
     for (text, problem) in
-        [("- a", "must be an object"), ("kind: ServerConfiguration\napid: 3", "object of flags")]
+        [("- a", "must be an object"), ("kind: ServerConfiguration\napid: 3", "line 2: apid: Invalid value")]
     {
         let (_dir, read) = file(text);
         let errors = read.unwrap_err();

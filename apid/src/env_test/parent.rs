@@ -1,0 +1,76 @@
+//! The parent of an env test process.
+//!
+//! # Contract
+//!
+//! [`parent_id`] returns the process id of the parent at the start. A process whose parent ended before this call has
+//! a new parent: a subreaper or the first process of the container. The session shows that: a child has the session of
+//! its parent, unless the child leads a session itself. A process that leads a session cannot detect the exchange.
+
+use std::fs;
+
+/// The session of a process and its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ProcessIds {
+    id: u32,
+    session: u32,
+}
+
+/// Returns the process id of the parent.
+///
+/// # Errors
+///
+/// The parent that started this process has ended.
+pub(super) fn parent_id() -> Result<u32, Vec<String>> {
+    let parent = std::os::unix::process::parent_id();
+    let (own, of_parent) = (ProcessIds::read("self"), ProcessIds::read(&parent.to_string()));
+    if own.zip(of_parent).is_some_and(|(own, of_parent)| is_orphan(own, of_parent)) {
+        return Err(vec!["the parent process ended before the start".to_owned()]);
+    }
+    Ok(parent)
+}
+
+/// Whether the present parent did not start the process.
+fn is_orphan(own: ProcessIds, parent: ProcessIds) -> bool {
+    own.session != parent.session && own.session != own.id
+}
+
+impl ProcessIds {
+    /// Reads the ids of a process; None on systems without `/proc`.
+    fn read(process: &str) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
+    }
+
+    /// Parses `ID (NAME) STATE PARENT GROUP SESSION …`. The name can contain spaces and parentheses.
+    fn parse(stat: &str) -> Option<Self> {
+        let (id, _) = stat.split_once(' ')?;
+        let (_, fields) = stat.rsplit_once(") ")?;
+        let session = fields.split(' ').nth(3)?;
+        Some(ProcessIds { id: id.parse().ok()?, session: session.parse().ok()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_parsed_after_a_name_with_spaces_and_parentheses() {
+        let stat = "42 (a) b (c)) S 41 40 39 0 -1 4194304 1";
+        assert_eq!(ProcessIds::parse(stat), Some(ProcessIds { id: 42, session: 39 }));
+        assert_eq!(ProcessIds::parse("42"), None);
+        assert_eq!(ProcessIds::read("self").unwrap().id, std::process::id());
+    }
+
+    #[test]
+    fn parent_of_another_session_did_not_start_the_process() {
+        let ids = |id, session| ProcessIds { id, session };
+        assert!(!is_orphan(ids(42, 40), ids(41, 40)), "a child has the session of its parent");
+        assert!(is_orphan(ids(42, 40), ids(1, 1)), "the first process adopted the process");
+        assert!(!is_orphan(ids(42, 42), ids(41, 40)), "the child leads a session");
+    }
+
+    #[test]
+    fn running_parent_is_returned() {
+        assert_eq!(parent_id(), Ok(std::os::unix::process::parent_id()));
+    }
+}
