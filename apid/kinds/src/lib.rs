@@ -35,6 +35,7 @@ pub mod custom;
 mod defaults;
 pub mod entry;
 pub mod eviction;
+mod explain;
 pub mod format;
 mod kind_ref;
 pub mod labels;

@@ -41,6 +41,7 @@ const GROUPS: &[&[Kind]] = &[
     crate::node::KINDS,
     crate::discovery::KINDS,
     crate::flowcontrol::KINDS,
+    crate::explain::KINDS,
 ];
 
 /// Body kinds of subresources that are not resources.
