@@ -52,7 +52,6 @@ fn request(id: u64) -> auth::DecideRequest {
         user: Some(user),
         attributes: Some(attributes),
         at_least: Some(auth::Revisions { rbac_cluster: 1, ..auth::Revisions::default() }),
-        explain: false,
     };
     auth::DecideRequest { id, request_id: format!("request-{id}"), ask: Some(Ask::Authorize(ask)) }
 }

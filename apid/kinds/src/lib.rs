@@ -36,6 +36,7 @@ mod defaults;
 mod enabled_versions;
 pub mod entry;
 pub mod eviction;
+mod explain;
 pub mod format;
 mod kind;
 mod kind_ref;

@@ -44,6 +44,7 @@ const GROUPS: &[&[Kind]] = &[
     crate::internal_apiserver::KINDS,
     crate::resource::KINDS,
     crate::storagemigration::KINDS,
+    crate::explain::KINDS,
 ];
 
 /// All built-in kinds, also those that are off by default, in discovery order.

@@ -23,11 +23,61 @@ const HEADER: &str = "\
 # facts     required (in OpenAPI), list=, keys=, map=, patch=, key= (of the merge), default=
 ";
 
-/// Types that the specification names without listing their fields.
+/// Types that the specification names without listing their fields, and types of kinds beyond the specification.
 const EXTRA_TYPES: &str = "\
 apiextensions/v1.CustomResourceSubresourceStatus
 apiextensions/v1beta1.CustomResourceSubresourceStatus
 apiserverinternal/v1alpha1.StorageVersionSpec
+explain/v1alpha1.AccessExplanation
+ = meta/v1.TypeMeta -
+ metadata meta/v1.ObjectMeta e 1:bytes
+ spec authorization/v1.SubjectAccessReviewSpec - 2:bytes required
+ status explain/v1alpha1.AccessExplanationStatus e 3:bytes
+explain/v1alpha1.AccessExplanationStatus
+ allowed bool - 1:varint required
+ denied bool e 2:varint
+ reason string e 3:bytes
+ evaluationError string e 4:bytes
+ authorizers []explain/v1alpha1.AuthorizerOpinion e 5:bytes list=atomic
+ manifest string e 6:bytes
+explain/v1alpha1.AuthenticatorOpinion
+ name string - 1:bytes required
+ outcome string - 2:bytes required
+ check string e 3:bytes
+ latencyMicroseconds int64 - 4:varint
+explain/v1alpha1.AuthorizerOpinion
+ name string - 1:bytes required
+ type string - 2:bytes required
+ verdict string - 3:bytes required
+ reason string e 4:bytes
+ evaluationError string e 5:bytes
+ latencyMicroseconds int64 - 6:varint
+ grant string e 7:bytes
+ rule *rbac/v1.PolicyRule e 8:bytes
+ nearestMisses []string e 9:bytes list=atomic
+ moreNearestMisses int64 e 10:varint
+explain/v1alpha1.TokenExplanation
+ = meta/v1.TypeMeta -
+ metadata meta/v1.ObjectMeta e 1:bytes
+ spec explain/v1alpha1.TokenExplanationSpec - 2:bytes required
+ status explain/v1alpha1.TokenExplanationStatus e 3:bytes
+explain/v1alpha1.TokenExplanationSpec
+ token string e 1:bytes
+ audiences []string e 2:bytes list=atomic
+explain/v1alpha1.TokenExplanationStatus
+ authenticated bool - 1:varint required
+ user *authentication/v1.UserInfo e 2:bytes
+ audiences []string e 3:bytes list=atomic
+ authenticators []explain/v1alpha1.AuthenticatorOpinion e 4:bytes list=atomic
+ unverified *explain/v1alpha1.UnverifiedToken e 5:bytes
+explain/v1alpha1.UnverifiedToken
+ algorithm string e 1:bytes
+ keyID string e 2:bytes
+ issuer string e 3:bytes
+ subject string e 4:bytes
+ audiences []string e 5:bytes list=atomic
+ notBefore *Time e 6:bytes
+ expires *Time e 7:bytes
 meta/v1.GroupVersionKind
  group string - 1:bytes
  version string - 2:bytes

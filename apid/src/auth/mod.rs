@@ -497,7 +497,6 @@ fn authorize_request(user: &UserInfo, attributes: &Attributes, reading: &Reading
         user: Some(user.into()),
         attributes: Some(attributes.into()),
         at_least: Some(reading.at_least.clone()),
-        explain: false,
     }
 }
 

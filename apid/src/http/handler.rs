@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use apimachinery::decision::explain_reason;
 use apimachinery::status::{Reason, Status};
 use futures_util::FutureExt as _;
 use http::request::Parts;
@@ -31,7 +32,7 @@ use super::shares::Shares;
 #[cfg(test)]
 use super::work_pool::WorkPool;
 use super::{head_limits, routes};
-use crate::auth::{Authenticated, Authorized, Credentials, PrefetchedDecision};
+use crate::auth::{Authenticated, Authorized, Credentials, PrefetchedDecision, Rejection};
 use crate::server_state::{ServedKinds, ServerState};
 
 /// The request handler of a server.
@@ -218,7 +219,15 @@ impl Api {
         if let Some(other) = &other {
             context.audit.update(|event| event.impersonated = Some((**other.user()).clone()));
         }
-        let authorized = self.authorize(context, other.as_ref().unwrap_or(&caller), prefetched).await?;
+        let user = other.as_ref().unwrap_or(&caller);
+        let authorized = match self.authorize(context, user, prefetched).await {
+            Ok(authorized) => authorized,
+            Err(rejection) => {
+                let warnings = self.explain_denial(context, &caller, user, &rejection).await;
+                let format = negotiate::error_format(&context.head.headers, context.encoding_support());
+                return Ok(ApiResponse::status(*rejection.status, format).with_warnings(warnings));
+            }
+        };
         if context.is_for_health() {
             return execution::route(context, &authorized, &[]).await;
         }
@@ -239,14 +248,42 @@ impl Api {
         context: &RequestContext,
         user: &Authenticated,
         prefetched: Option<PrefetchedDecision>,
-    ) -> Result<Authorized, Status> {
+    ) -> Result<Authorized, Rejection> {
         let (auth, attributes) = (&self.server_state.auth, Arc::clone(&context.info.attributes));
-        let authorized = auth.authorize_prefetched(user, attributes, prefetched, &context.id).await;
-        match &authorized {
-            Ok(authorized) => self.annotate_decision(context, "allow", authorized.reason()),
-            Err(refusal) => self.annotate_decision(context, "forbid", &refusal.reason),
+        let mut authorized =
+            auth.authorize_prefetched(user, Arc::clone(&attributes), prefetched, &context.id).await;
+        if authorized.as_ref().is_err_and(|rejection| rejection.status.code == 403)
+            && let names = &self.server_state.names
+            && let Some(own) = auth.authorize_own_explanation(user, &attributes, names, &context.id).await
+        {
+            authorized = Ok(own);
         }
-        authorized.map_err(|refusal| *refusal.status)
+        if let Ok(authorized) = &authorized {
+            self.annotate_decision(context, "allow", authorized.reason());
+        }
+        authorized
+    }
+
+    /// Completes the audit event of a rejected request, and returns the warnings for the caller.
+    ///
+    /// authd explains a denial only for the audit log and for callers who may create SubjectAccessReviews.
+    async fn explain_denial(
+        &self,
+        context: &RequestContext,
+        caller: &Authenticated,
+        user: &Authenticated,
+        rejection: &Rejection,
+    ) -> Vec<String> {
+        let (auth, names) = (&self.server_state.auth, &self.server_state.names);
+        let is_denial = rejection.status.code == 403;
+        let is_audited = context.audit.is_on();
+        let is_reader = is_denial && auth.can_read_explanations(caller.user(), names, &context.id).await;
+        let mut misses = Vec::new();
+        if is_denial && (is_audited || is_reader) {
+            misses = auth.nearest_misses(user.user(), &context.info.attributes, &context.id).await;
+        }
+        self.annotate_decision(context, "forbid", &explain_reason(&rejection.reason, &misses));
+        if is_reader { misses } else { Vec::new() }
     }
 
     /// Adds a decision and its reason to the audit event.

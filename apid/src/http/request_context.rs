@@ -171,6 +171,11 @@ impl Drop for RequestContext {
 pub(super) struct AuditRecord(Mutex<Option<Event>>);
 
 impl AuditRecord {
+    /// Whether the request is audited.
+    pub(super) fn is_on(&self) -> bool {
+        self.0.lock().is_some()
+    }
+
     /// Changes the event if audit logging is enabled.
     pub(super) fn update(&self, change: impl FnOnce(&mut Event)) {
         if let Some(event) = self.0.lock().as_mut() {

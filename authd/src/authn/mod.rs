@@ -27,6 +27,7 @@ mod x509;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::clock::Clock;
 use apimachinery::names::Names;
 use apimachinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
 use async_trait::async_trait;
@@ -113,6 +114,17 @@ pub enum Outcome {
     /// The authenticator cannot decide now; the reason is for the log.
     /// The same credential may be accepted a moment later.
     Undecided(String),
+}
+
+/// The opinion of one authenticator on credentials.
+#[derive(Debug)]
+pub struct AuthnOpinion {
+    /// The authenticator.
+    pub name: &'static str,
+    /// The result. None: an earlier authenticator accepted.
+    pub outcome: Option<Outcome>,
+    /// The time that the authenticator took.
+    pub latency: Duration,
 }
 
 /// An identity.
@@ -289,6 +301,30 @@ impl Union {
         let identified =
             if checks.is_empty() { self.anonymous(credentials.path) } else { Err(Rejection { checks, ttl }) };
         Ok(identified.map_err(AuthnError::Rejection))
+    }
+
+    /// Asks the authenticators in order until one accepts, and returns each opinion.
+    ///
+    /// # Errors
+    ///
+    /// The mirror is older than the minimum revision, and an authenticator needs it.
+    pub async fn opinions(
+        &self,
+        credentials: Credentials<'_>,
+        context: AuthnContext,
+        clock: &dyn Clock,
+    ) -> Result<Vec<AuthnOpinion>, MirrorNotReady> {
+        let mut opinions = Vec::new();
+        let mut is_accepted = false;
+        for (name, method) in &self.methods {
+            let started = clock.monotonic();
+            let outcome =
+                if is_accepted { None } else { Some(method.authenticate(credentials, context).await?) };
+            let latency = clock.monotonic().saturating_sub(started);
+            is_accepted |= matches!(outcome, Some(Outcome::Accepted(_)));
+            opinions.push(AuthnOpinion { name, outcome, latency });
+        }
+        Ok(opinions)
     }
 
     /// Identifies a request for a path without any credentials.

@@ -81,7 +81,7 @@ pub async fn check(
         name: name.to_owned(),
         ..Attributes::default()
     };
-    let authz_request = AuthzRequest { user, attributes: &attributes, at_least, explain: false };
+    let authz_request = AuthzRequest { user, attributes: &attributes, at_least };
     if modes.authorize(authz_request).await?.decision.allowed() {
         return Ok(Coverage::Covered);
     }

@@ -14,13 +14,14 @@
 //! decision.
 //! INVARIANT (any name): a decision applies to other names only if every consulted authorizer reports it.
 
-mod abac;
+pub mod abac;
 pub mod access_review;
 mod always;
 pub mod conditions;
 pub mod entry;
 pub mod escalation;
 mod node;
+pub mod opinion;
 mod rbac;
 pub mod webhook;
 
@@ -39,9 +40,10 @@ use authproto::auth::Dependencies;
 use crate::config_error::ConfigError;
 use crate::metrics::{AuthdMetrics, AuthorizerCounters};
 use crate::mirror::{Mirror, MirrorNotReady};
-use crate::rules::PolicyRule;
+use crate::rules::{Explanation, PolicyRule};
 use conditions::{ConditionResult, Conditions};
 use entry::{Entry, OnFailure, Webhook};
+use opinion::{Opinion, Opinions};
 use webhook::Webhooks;
 
 /// The flag with the ordered modes.
@@ -56,8 +58,6 @@ pub struct AuthzRequest<'a> {
     pub attributes: &'a Attributes,
     /// The minimum revision of the policy.
     pub at_least: u64,
-    /// Whether to explain a denial.
-    pub explain: bool,
 }
 
 /// The decision of one authorizer, or of all together.
@@ -69,8 +69,6 @@ pub struct AuthzOutcome {
     pub depends_on: Dependencies,
     /// The decision applies to every name of the same resource and namespace.
     pub any_name: bool,
-    /// The nearest misses of a denial, if an explanation was requested.
-    pub explanation: Vec<String>,
     /// The cache TTL of a decision by a remote service.
     /// None: the decision is valid until its dependencies change.
     pub ttl: Option<Duration>,
@@ -106,6 +104,11 @@ pub struct Settings {
 trait Authorizer: Send + Sync {
     async fn authorize(&self, request: AuthzRequest<'_>) -> Result<AuthzOutcome, MirrorNotReady>;
     fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, MirrorNotReady>;
+
+    /// Explains the opinion from memory; an authorizer without rules in memory explains nothing.
+    fn explain(&self, _: AuthzRequest<'_>) -> Result<Explanation, MirrorNotReady> {
+        Ok(Explanation::default())
+    }
 }
 
 /// Builds an authorizer, or names the invalid flag or file.
@@ -216,6 +219,7 @@ pub struct Union {
 
 struct Mode {
     name: String,
+    kind: &'static str,
     authorizer: Box<dyn Authorizer>,
     /// The match conditions of a webhook, and the verdict when they fail.
     conditions: Option<(Arc<Conditions>, OnFailure)>,
@@ -271,6 +275,7 @@ impl Union {
             match build(settings, entry, mirror) {
                 Ok(authorizer) => authorizers.push(Mode {
                     name: name.clone(),
+                    kind,
                     authorizer,
                     conditions: webhook
                         .as_ref()
@@ -335,17 +340,72 @@ impl Union {
             match answer.decision.verdict {
                 Verdict::Allow | Verdict::Deny => {
                     all.decision = answer.decision;
-                    all.explanation.extend(answer.explanation);
                     return Ok(all);
                 }
                 Verdict::NoOpinion => {
                     append(&mut all.decision.reason, &answer.decision.reason);
                     append(&mut all.decision.evaluation_error, &answer.decision.evaluation_error);
-                    all.explanation.extend(answer.explanation);
                 }
             }
         }
         Ok(all)
+    }
+
+    /// Asks the authorizers in order until one decides, and returns each opinion with its evidence.
+    ///
+    /// # Errors
+    ///
+    /// [`MirrorNotReady`].
+    pub async fn opinions(&self, request: AuthzRequest<'_>) -> Result<Opinions, MirrorNotReady> {
+        let mut undecided = Decision { verdict: Verdict::NoOpinion, ..Decision::default() };
+        let mut list = Vec::new();
+        let mut is_decided = request.user.in_group(MASTERS);
+        if is_decided {
+            let reason = format!("the user is in the group {MASTERS}, which may do everything");
+            let decision = Decision { verdict: Verdict::Allow, reason, ..Decision::default() };
+            list.push(Opinion {
+                name: MASTERS.to_owned(),
+                kind: "Group",
+                decision: Some(decision),
+                latency: Duration::ZERO,
+                explanation: Explanation::default(),
+            });
+        }
+        for mode in &self.modes {
+            let (name, kind) = (mode.name.clone(), mode.kind);
+            let mut opinion = Opinion {
+                name,
+                kind,
+                decision: None,
+                latency: Duration::ZERO,
+                explanation: Explanation::default(),
+            };
+            if !is_decided {
+                let started = mode.clock.monotonic();
+                let decision = mode.authorize(request).await?.decision;
+                opinion.latency = mode.clock.monotonic().saturating_sub(started);
+                opinion.explanation = mode.authorizer.explain(request)?;
+                is_decided = decision.verdict != Verdict::NoOpinion;
+                append(&mut undecided.reason, &decision.reason);
+                append(&mut undecided.evaluation_error, &decision.evaluation_error);
+                opinion.decision = Some(decision);
+            }
+            list.push(opinion);
+        }
+        Ok(Opinions::new(list, undecided))
+    }
+
+    /// Returns the nearest misses of a denied request, a line each. Calls no remote service.
+    ///
+    /// # Errors
+    ///
+    /// [`MirrorNotReady`].
+    pub fn nearest_misses(&self, request: AuthzRequest<'_>) -> Result<Vec<String>, MirrorNotReady> {
+        let mut lines = Vec::new();
+        for mode in &self.modes {
+            lines.extend(mode.authorizer.explain(request)?.nearest_lines());
+        }
+        Ok(lines)
     }
 
     /// Returns the rules of the user in a namespace.
@@ -447,8 +507,7 @@ mod tests {
             let union = Union::of(modes, &mirror);
             let decide =
                 |request| union.authorize(request).now_or_never().expect("it does not wait").unwrap();
-            let request_of =
-                |user| AuthzRequest { user, attributes: &attributes, at_least: 1, explain: false };
+            let request_of = |user| AuthzRequest { user, attributes: &attributes, at_least: 1 };
             let answer = decide(request_of(&user));
             assert_eq!(
                 (answer.decision.verdict, answer.decision.reason.as_str()),

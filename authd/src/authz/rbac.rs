@@ -16,10 +16,7 @@ use super::entry::Entry;
 use super::{Authorizer, AuthzOutcome, AuthzRequest, Rules, Settings};
 use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
-use crate::rules::RbacDecision;
-
-/// Limit of lines in an explanation.
-const MAX_EXPLANATION_LINES: usize = 5;
+use crate::rules::{Explanation, RbacDecision};
 
 struct Rbac {
     mirror: Arc<Mirror>,
@@ -36,14 +33,8 @@ pub(super) fn build(
 #[async_trait]
 impl Authorizer for Rbac {
     async fn authorize(&self, request: AuthzRequest<'_>) -> Result<AuthzOutcome, MirrorNotReady> {
-        let AuthzRequest { user, attributes, at_least, explain } = request;
-        let policy = self.mirror.policy(at_least)?;
-        let rbac_decision = policy.decide(user, attributes);
-        let explanation = match &rbac_decision {
-            RbacDecision::NotAllowed(_) if explain => policy.explain(user, attributes, MAX_EXPLANATION_LINES),
-            RbacDecision::NotAllowed(_) | RbacDecision::Allowed { .. } => Vec::new(),
-        };
-        drop(policy);
+        let AuthzRequest { user, attributes, at_least } = request;
+        let rbac_decision = self.mirror.policy(at_least)?.decide(user, attributes);
         let (verdict, reason, any_name, cluster_wide) = match rbac_decision {
             RbacDecision::Allowed { reason, cluster_wide, any_name } => {
                 (Verdict::Allow, reason, any_name, cluster_wide)
@@ -71,12 +62,17 @@ impl Authorizer for Rbac {
             ..Dependencies::default()
         };
         let decision = Decision { verdict, reason, evaluation_error: String::new() };
-        Ok(AuthzOutcome { decision, depends_on, any_name, explanation, ..AuthzOutcome::default() })
+        Ok(AuthzOutcome { decision, depends_on, any_name, ..AuthzOutcome::default() })
     }
 
     fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, MirrorNotReady> {
         let (rules, problems) = self.mirror.policy(at_least)?.rules_of(user, namespace);
         let rules = rules.iter().map(|rule| (**rule).clone()).collect();
         Ok(Rules { rules, incomplete: false, problems })
+    }
+
+    fn explain(&self, request: AuthzRequest<'_>) -> Result<Explanation, MirrorNotReady> {
+        let AuthzRequest { user, attributes, at_least } = request;
+        Ok(self.mirror.policy(at_least)?.explain(user, attributes))
     }
 }

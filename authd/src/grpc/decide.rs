@@ -229,6 +229,15 @@ fn handle_request(components: &Components, request: auth::DecideRequest, waiting
                 }),
             }
         }
+        Some(Ask::Explain(_)) if waiting >= MAX_WAITING => Reply::Now(failed(status::too_many_waiting())),
+        Some(Ask::Explain(auth::ExplainRequest { user, attributes, at_least })) => {
+            match AuthzQuery::of(auth::AuthorizeRequest { user, attributes, at_least }) {
+                Err(problem) => Reply::Now(failed(status::malformed_request(problem))),
+                Ok(query) => {
+                    Reply::PendingResponse(Box::pin(explain(components.clone(), query, id, request_id)))
+                }
+            }
+        }
     }
 }
 
@@ -283,7 +292,6 @@ struct AuthzQuery {
     user: UserInfo,
     attributes: Attributes,
     at_least: u64,
-    explain: bool,
 }
 
 impl AuthzQuery {
@@ -291,7 +299,7 @@ impl AuthzQuery {
         let at_least = min_revision(ask.at_least.as_ref());
         let user = ask.user.ok_or("the request has no user")?.into();
         let attributes = ask.attributes.ok_or("the request has no attributes")?.into();
-        Ok(AuthzQuery { user, attributes, at_least, explain: ask.explain })
+        Ok(AuthzQuery { user, attributes, at_least })
     }
 }
 
@@ -301,8 +309,8 @@ async fn authorize(
     queries: &[AuthzQuery],
 ) -> Result<Vec<auth::AuthorizeResponse>, MirrorNotReady> {
     // Concurrently: a request that waits for a remote service does not delay the others.
-    try_join_all(queries.iter().map(async |AuthzQuery { user, attributes, at_least, explain }| {
-        let request = AuthzRequest { user, attributes, at_least: *at_least, explain: *explain };
+    try_join_all(queries.iter().map(async |AuthzQuery { user, attributes, at_least }| {
+        let request = AuthzRequest { user, attributes, at_least: *at_least };
         let answer = active.authz.authorize(request).await?;
         metrics.count_decision(answer.decision.verdict);
         let verdict = match answer.decision.verdict {
@@ -318,10 +326,33 @@ async fn authorize(
             depends_on: Some(answer.depends_on),
             ttl_ms: answer.ttl.map_or(0, milliseconds),
             covers: covers.into(),
-            explanation: answer.explanation,
         })
     }))
     .await
+}
+
+/// Explains a denial when the mirror is ready, or fails.
+async fn explain(
+    components: Components,
+    query: AuthzQuery,
+    id: u64,
+    request_id: String,
+) -> auth::DecideResponse {
+    let AuthzQuery { user, attributes, at_least } = &query;
+    let explain = || async {
+        let active = components.config.current();
+        let request = AuthzRequest { user, attributes, at_least: *at_least };
+        active.authz.nearest_misses(request).map(|nearest_misses| (active, nearest_misses))
+    };
+    match components.retry_until_synced(*at_least, explain).await {
+        Ok((active, nearest_misses)) => {
+            respond(id, &active, Answer::Explain(auth::ExplainResponse { nearest_misses }))
+        }
+        Err(error) => {
+            tracing::warn!(request_id, %error, "explanation timed out waiting for the mirror");
+            respond(id, &components.config.current(), Answer::Failure(status::mirror_not_ready(error)))
+        }
+    }
 }
 
 /// Runs the authenticators, and waits for the mirror if an authenticator needs it.
@@ -424,8 +455,7 @@ fn authorize_next(
     let auth::AuthorizeNext { attributes, at_least } = next;
     let user = identity.user.clone();
     // A malformed authorization request gets its error in the separate request.
-    let Ok(query) = AuthzQuery::of(auth::AuthorizeRequest { user, attributes, at_least, explain: false })
-    else {
+    let Ok(query) = AuthzQuery::of(auth::AuthorizeRequest { user, attributes, at_least }) else {
         return;
     };
     if let Some(Ok(mut answers)) = authorize(active, &components.metrics, &[query]).now_or_never() {

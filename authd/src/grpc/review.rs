@@ -30,7 +30,7 @@ impl auth::review_server::Review for ReviewService {
             let reviewer = Reviewer {
                 names: &components.names,
                 active: &components.config.current(),
-                now: components.clock.now(),
+                clock: &*components.clock,
             };
             match reviewer.review(review).await {
                 Err(ReviewError::MirrorNotReady(missing)) => Err(missing),

@@ -1,7 +1,7 @@
 //! The access reviews (requirements A-REV-5 to A-REV-19).
 //! The kinds are SelfSubjectAccessReview, SubjectAccessReview and LocalSubjectAccessReview.
 
-use apimachinery::decision::Verdict;
+use apimachinery::decision::{Verdict, explain_reason};
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
@@ -23,7 +23,7 @@ pub(super) async fn answer_self(
     if !errors.is_empty() {
         return Ok(Err(invalid(reviewer.names, &errors)));
     }
-    decide(reviewer, review, &object, "", review.user).await
+    decide(reviewer, review, &object, "", review.user, Reader::Subject).await
 }
 
 /// Reviews the access of any user.
@@ -37,7 +37,7 @@ pub(super) async fn answer_any(
     if !errors.is_empty() {
         return Ok(Err(invalid(reviewer.names, &errors)));
     }
-    decide(reviewer, review, &object, "", &subject(spec(&object))).await
+    decide(reviewer, review, &object, "", &subject(spec(&object)), Reader::Reviewer).await
 }
 
 /// Reviews the access of any user in one namespace.
@@ -72,7 +72,16 @@ pub(super) async fn answer_local(
     if !errors.is_empty() {
         return Ok(Err(invalid(reviewer.names, &errors)));
     }
-    decide(reviewer, review, &object, review.namespace, &subject(spec)).await
+    decide(reviewer, review, &object, review.namespace, &subject(spec), Reader::Reviewer).await
+}
+
+/// The reader of the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    /// The user of the reviewed request gets the reason of the decision, as in Kubernetes.
+    Subject,
+    /// A user who may create access reviews also gets the nearest misses of a denial.
+    Reviewer,
 }
 
 async fn decide(
@@ -81,10 +90,14 @@ async fn decide(
     object: &Object,
     namespace: &str,
     user: &UserInfo,
+    reader: Reader,
 ) -> Result<ReviewResult, MirrorNotReady> {
     let attributes = read_attributes(spec(object));
-    let request = AuthzRequest { user, attributes: &attributes, at_least: review.at_least, explain: false };
-    let decision = reviewer.active.authz.authorize(request).await?.decision;
+    let request = AuthzRequest { user, attributes: &attributes, at_least: review.at_least };
+    let mut decision = reviewer.active.authz.authorize(request).await?.decision;
+    if reader == Reader::Reviewer && decision.verdict == Verdict::NoOpinion {
+        decision.reason = explain_reason(&decision.reason, &reviewer.active.authz.nearest_misses(request)?);
+    }
     let mut status = Map::new();
     status.insert("allowed".to_owned(), decision.allowed().into());
     if decision.verdict == Verdict::Deny {
@@ -99,7 +112,7 @@ async fn decide(
     Ok(Ok(response_object(object, namespace, Some(spec), Value::Object(status))))
 }
 
-fn spec(object: &Object) -> Option<&Map<String, Value>> {
+pub(super) fn spec(object: &Object) -> Option<&Map<String, Value>> {
     object.get("spec").and_then(Value::as_object)
 }
 
@@ -111,7 +124,7 @@ fn text<'a>(spec: Option<&'a Map<String, Value>>, field: &str) -> &'a str {
     spec.and_then(|spec| spec.get(field)).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn subject(spec: Option<&Map<String, Value>>) -> UserInfo {
+pub(super) fn subject(spec: Option<&Map<String, Value>>) -> UserInfo {
     let field = |name: &str| spec.and_then(|spec| spec.get(name));
     UserInfo {
         name: text(spec, "user").to_owned(),
@@ -134,7 +147,7 @@ fn check_subject(spec: Option<&Map<String, Value>>) -> Vec<FieldError> {
 }
 
 /// Rejects metadata, except fields that the server sets.
-fn check_metadata(object: &Object, namespaced: bool) -> Option<FieldError> {
+pub(super) fn check_metadata(object: &Object, namespaced: bool) -> Option<FieldError> {
     let meta = object.meta()?;
     let has_forbidden_field = meta.iter().any(|(field, value)| match field.as_str() {
         "managedFields" | "creationTimestamp" => false,

@@ -1,4 +1,5 @@
-//! The review resources: identity and access checks as API objects (requirements A-REV, A-SSR).
+//! The review resources: identity and access checks as API objects (requirements A-REV, A-SSR),
+//! and their explanations.
 //!
 //! # Contract
 //!
@@ -14,13 +15,16 @@
 //! Validation collects at most [`MAX_ERRORS`] errors, in linear time.
 
 mod access;
+mod access_explanation;
 mod attributes;
 mod rules;
 mod self_subject;
 mod token;
+mod token_explanation;
 
 use std::collections::BTreeMap;
 
+use apimachinery::clock::Clock;
 use apimachinery::field::FieldError;
 use apimachinery::gvk::GroupKind;
 use apimachinery::names::Names;
@@ -28,7 +32,6 @@ use apimachinery::object::{Map, Object, Value};
 use apimachinery::review::check_sizes;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
-use jiff::Timestamp;
 use serde_json::json;
 
 use crate::active_config::ActiveConfig;
@@ -73,14 +76,20 @@ impl From<MirrorNotReady> for ReviewError {
 pub type ReviewResult = Result<Object, Status>;
 
 /// Performs reviews.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Reviewer<'a> {
     /// The names preset.
     pub names: &'a Names,
     /// The active authenticators and authorizers.
     pub active: &'a ActiveConfig,
-    /// The wall clock.
-    pub now: Timestamp,
+    /// The clock.
+    pub clock: &'a dyn Clock,
+}
+
+impl std::fmt::Debug for Reviewer<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reviewer").field("active", self.active).finish_non_exhaustive()
+    }
 }
 
 impl Reviewer<'_> {
@@ -106,6 +115,8 @@ impl Reviewer<'_> {
             "selfsubjectaccessreviews" => access::answer_self(self, &review, object).await?,
             "subjectaccessreviews" => access::answer_any(self, &review, object).await?,
             "localsubjectaccessreviews" => access::answer_local(self, &review, object).await?,
+            access_explanation::RESOURCE => access_explanation::answer(self, &review, object).await?,
+            "tokenexplanations" => token_explanation::answer(self, &review, object).await?,
             "selfsubjectrulesreviews" => rules::answer(self, &review, object)?,
             other => return Err(ReviewError::UnknownResource(other.to_owned())),
         })

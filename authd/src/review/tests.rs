@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use apimachinery::clock::SystemClock;
 use apimachinery::names::Preset;
 use authproto::auth;
 
@@ -89,7 +90,7 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
         at_least: 1,
         request_id: "test",
     };
-    let reviewer = Reviewer { names: &names, active: &active, now: Timestamp::UNIX_EPOCH };
+    let reviewer = Reviewer { names: &names, active: &active, clock: &SystemClock::new() };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     match runtime.block_on(reviewer.review(review)).unwrap() {
         Ok(object) => object.into_value(),
@@ -135,7 +136,6 @@ fn access_review_decision_equals_request_decision() {
     for (attributes, expected) in [
         (get("configmaps", "a", ""), json!({"allowed": true, "reason": granted})),
         (get("secrets", "a", "one"), json!({"allowed": true, "reason": granted})),
-        (get("secrets", "a", "two"), json!({"allowed": false, "reason": missing_role})),
         (get("configmaps", "b", ""), json!({"allowed": false})),
         (json!({}), json!({"allowed": false})),
     ] {
@@ -148,6 +148,8 @@ fn access_review_decision_equals_request_decision() {
             check("localsubjectaccessreviews", "a", &spec, &expected);
         }
     }
+    let own = json!({"spec": {"resourceAttributes": get("secrets", "a", "two")}});
+    check("selfsubjectaccessreviews", "", &own, &json!({"allowed": false, "reason": missing_role}));
     let masters = json!({"spec": {"nonResourceAttributes": {"path": "/x", "verb": "get"}, "groups": ["system:masters"]}});
     check("subjectaccessreviews", "", &masters, &json!({"allowed": true}));
     let bob = json!({"spec": {"resourceAttributes": get("configmaps", "a", ""), "user": "bob"}});
@@ -405,4 +407,99 @@ fn token_review_with_too_many_audiences_returns_422() {
         answer["message"],
         "TokenReview.authentication.k8s.io \"\" is invalid: spec.audiences: Too many: 1001: must have at most 1000 items"
     );
+}
+
+fn explain(spec: Value) -> Value {
+    review(
+        "accessexplanations",
+        "",
+        json!({"apiVersion": "explain.k8s.io/v1alpha1", "kind": "AccessExplanation", "spec": spec}),
+    )
+}
+
+fn attributes(verb: &str, resource: &str) -> Value {
+    json!({"verb": verb, "resource": resource, "namespace": "a"})
+}
+
+#[test]
+fn access_explanation_of_allowed_request_names_binding_and_rule() {
+    let answer = explain(json!({"resourceAttributes": attributes("get", "configmaps")}));
+    let status = &answer["status"];
+    assert_eq!((&status["allowed"], status.get("manifest")), (&json!(true), None), "{answer}");
+    let [opinion] = status["authorizers"].as_array().unwrap().as_slice() else { panic!("{answer}") };
+    assert_eq!(
+        (&opinion["name"], &opinion["type"], &opinion["verdict"]),
+        (&json!("RBAC"), &json!("RBAC"), &json!("Allow"))
+    );
+    assert_eq!(opinion["grant"], r#"RoleBinding "grant/a" of Role "grant" to User "alice""#);
+    assert_eq!(opinion["rule"]["resources"], json!(["configmaps"]));
+    assert!(opinion["latencyMicroseconds"].is_u64());
+}
+
+#[test]
+fn access_explanation_of_denied_request_has_nearest_misses_and_manifest() {
+    let answer = explain(json!({"resourceAttributes": attributes("delete", "configmaps")}));
+    let status = &answer["status"];
+    let miss =
+        r#"RoleBinding "grant/a" of Role "grant" to User "alice" allows `get` on `configmaps`, not `delete`"#;
+    assert_eq!(status["allowed"], false);
+    assert_eq!(status["authorizers"][0]["nearestMisses"], json!([miss]));
+    assert!(status["reason"].as_str().unwrap().contains(miss), "{answer}");
+    let manifest = status["manifest"].as_str().unwrap();
+    assert!(manifest.contains("kind: RoleBinding") && manifest.contains("- delete"), "{manifest}");
+}
+
+#[test]
+fn access_explanation_of_other_user_requires_permission() {
+    let other = json!({"user": "bob", "resourceAttributes": attributes("get", "configmaps")});
+    let refused = explain(other);
+    assert_eq!((&refused["code"], &refused["reason"]), (&json!(403), &json!("Forbidden")), "{refused}");
+    let disguised = json!({"user": "alice", "groups": ["system:masters"], "resourceAttributes": attributes("get", "nodes")});
+    assert_eq!(explain(disguised)["code"], 403, "other groups are another user");
+    let own = json!({"user": "alice", "resourceAttributes": attributes("get", "configmaps")});
+    assert_eq!(explain(own)["status"]["allowed"], true);
+}
+
+#[test]
+fn access_explanation_without_attributes_is_invalid() {
+    assert_eq!(explain(json!({}))["code"], 422);
+}
+
+#[test]
+fn token_explanation_names_the_check_of_each_authenticator_without_the_token() {
+    let explain = |token: &str| {
+        let object = json!({"apiVersion": "explain.k8s.io/v1alpha1", "kind": "TokenExplanation",
+            "spec": {"token": token}});
+        review("tokenexplanations", "", object)
+    };
+    let accepted = explain("bob-token");
+    assert_eq!(accepted["status"]["user"]["username"], "bob");
+    assert_eq!(accepted["status"]["authenticators"][0]["outcome"], "Accepted", "{accepted}");
+    // {"alg":"ES256","kid":"k1"} and {"iss":"https://i","sub":"s","aud":"a","exp":1}.
+    let signed = "eyJhbGciOiJFUzI1NiIsImtpZCI6ImsxIn0.eyJpc3MiOiJodHRwczovL2kiLCJzdWIiOiJzIiwiYXVkIjoiYSIsImV4cCI6MX0.c2ln";
+    let rejected = explain(signed);
+    let status = &rejected["status"];
+    assert_eq!(status["authenticated"], false, "{rejected}");
+    assert_eq!(
+        status["unverified"],
+        json!({"algorithm": "ES256", "keyID": "k1", "issuer": "https://i", "subject": "s", "audiences": ["a"],
+            "expires": "1970-01-01T00:00:01Z"})
+    );
+    for (token, answer) in [("bob-token", &accepted), (signed, &rejected)] {
+        assert!(!answer.to_string().contains(token), "{answer}");
+    }
+    assert_eq!(explain("")["code"], 400);
+}
+
+#[test]
+fn denied_access_review_names_nearest_misses_to_reviewers_only() {
+    let spec = json!({"user": "alice", "resourceAttributes": attributes("delete", "configmaps")});
+    let object = |kind: &str| json!({"apiVersion": format!("{ACCESS}/v1"), "kind": kind, "spec": spec});
+    let reason = |answer: &Value| answer["status"]["reason"].as_str().unwrap_or_default().to_owned();
+    let any = review("subjectaccessreviews", "", object("SubjectAccessReview"));
+    assert!(reason(&any).contains("allows `get` on `configmaps`, not `delete`"), "{any}");
+    let local = review("localsubjectaccessreviews", "a", object("LocalSubjectAccessReview"));
+    assert_eq!(reason(&local), reason(&any));
+    let own = review("selfsubjectaccessreviews", "", object("SelfSubjectAccessReview"));
+    assert!(!reason(&own).contains("nearest"), "{own}");
 }

@@ -25,7 +25,7 @@ pub(super) async fn answer(
     let audiences = if requested.is_empty() { reviewer.active.authn.api_audiences() } else { &requested };
     let credentials = Credentials { token, audiences, ..Credentials::default() };
     let mut status = Map::new();
-    let context = AuthnContext { now: reviewer.now, at_least: review.at_least };
+    let context = AuthnContext { now: reviewer.clock.now(), at_least: review.at_least };
     match reviewer.active.authn.authenticate(credentials, context).await? {
         Ok((accepted, method)) => {
             tracing::debug!(

@@ -3,9 +3,11 @@
 //! - `policy` stores roles and bindings and applies one change at a time; `index` and `filter` make decisions
 //!   fast.
 //! - `rule` matches one rule with a request; `visit` walks the rules of a user, and visitors decide, list and
-//!   explain.
+//!   explain; `nearest` finds and describes the rules nearest to a denied request.
 //! - `aggregation` keeps the effective rules of aggregated ClusterRoles; `selector` selects them by labels.
 //! - `covers` checks whether granted rules cover requested rules (escalation); `compact` prints rules.
+//! - `subjects` lists the subjects that are allowed a request.
+//! - `suggestion` makes the smallest role and binding for a request.
 //! - `reconcile` compares default policy with the stored objects.
 //!
 //! # Invariants
@@ -19,15 +21,20 @@ pub mod aggregation;
 pub mod covers;
 mod filter;
 mod index;
+mod nearest;
 mod policy;
 pub mod reconcile;
 pub mod rule;
 pub mod selector;
+mod subjects;
+pub mod suggestion;
 mod visit;
 
 #[cfg(test)]
 mod tests;
 
+pub use nearest::{Explanation, MatchedRule};
 pub use policy::{Binding, BindingSpec, Meta, Policy, RoleKind, RoleSpec, Subject, SubjectKind};
 pub use rule::PolicyRule;
+pub use subjects::AllowedSubject;
 pub use visit::{BindingPath, RbacDecision, RbacDenial};

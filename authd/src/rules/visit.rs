@@ -6,6 +6,8 @@
 //! before those of the groups. [`Policy::decide`] stops at the first rule that allows. [`Policy::rules_of`]
 //! lists all rules. [`Policy::explain`] walks as `decide` does and collects the nearest misses.
 //!
+//! A decision for any name has the same reason for every name: no earlier rule depends on the name.
+//!
 //! # Invariants
 //!
 //! INVARIANT (one matcher): a decision and its explanation use the same walk over the same rules.
@@ -20,6 +22,7 @@ use apimachinery::field::quote;
 use apimachinery::user::UserInfo;
 
 use super::filter::Probe;
+use super::nearest::{Explanation, MatchedRule, Miss, NearestMisses};
 use super::policy::{Binding, Policy, RoleKind, RoleSlot, Subject, SubjectKind};
 use super::rule::PolicyRule;
 
@@ -47,7 +50,7 @@ pub enum RbacDecision {
         reason: String,
         /// The rule applies through a ClusterRoleBinding: the decision depends on no Role and no RoleBinding.
         cluster_wide: bool,
-        /// The rule names no objects: it allows every other name too.
+        /// The first rule that allows is the same for every other name: no rule up to it names objects.
         any_name: bool,
     },
     /// No rule allows the request.
@@ -74,7 +77,7 @@ impl Policy {
             match visit {
                 VisitEvent::Rule(binding_path, rule) => {
                     if rule.allows(request) {
-                        allowed = Some((binding_path, rule.resource_names.is_empty()));
+                        allowed = Some((binding_path, rule.resource_names.is_empty() && !depends_on_name));
                         return ControlFlow::Break(());
                     }
                     depends_on_name =
@@ -126,52 +129,33 @@ impl Policy {
         (rules, missing)
     }
 
-    /// Returns the rules nearest to allowing a denied request, a line each, at most `max_lines`.
-    pub fn explain(&self, user: &UserInfo, request: &Attributes, max_lines: usize) -> Vec<String> {
-        let mut nearest: Vec<(usize, String)> = Vec::new();
+    /// Explains the decision: the rule that allows the request, or the nearest misses.
+    ///
+    /// The walk has the order of [`Policy::decide`], without the filters, which skip near misses.
+    pub fn explain(&self, user: &UserInfo, request: &Attributes) -> Explanation {
         let namespace = if request.resource_request { request.namespace.as_str() } else { "" };
+        let mut allowed = None;
+        let mut nearest = NearestMisses::default();
         let _ = self.visit(user, namespace, None, &mut |visit| {
-            let line = match visit {
-                VisitEvent::Missing(binding_path) => {
-                    (4, format!("{} grants nothing: the role does not exist", binding_path.describe()))
-                }
-                VisitEvent::Rule(binding_path, rule) => {
-                    let rule_match = rule.examine(request);
-                    if rule_match.allows() || !rule_match.target && !rule_match.verb {
-                        return ControlFlow::Continue(());
-                    }
-                    let missing_parts = [
-                        (rule_match.verb, "the verb"),
-                        (rule_match.group, "the API group"),
-                        (
-                            rule_match.target,
-                            if request.resource_request { "the resource" } else { "the path" },
-                        ),
-                        (rule_match.name, "the name"),
-                    ];
-                    let missing_parts: Vec<&str> = missing_parts
-                        .into_iter()
-                        .filter(|(is_match, _)| !is_match)
-                        .map(|(_, part)| part)
-                        .collect();
-                    (
-                        rule_match.matched_parts(),
-                        format!(
-                            "{} has a rule without {}",
-                            binding_path.describe(),
-                            missing_parts.join(" and ")
-                        ),
-                    )
-                }
-            };
-            if !nearest.contains(&line) {
-                nearest.push(line);
-                nearest.sort_by_key(|(matched_parts, _)| std::cmp::Reverse(*matched_parts));
-                nearest.truncate(max_lines);
+            let VisitEvent::Rule(binding_path, rule) = visit else { return ControlFlow::Continue(()) };
+            if rule.allows(request) {
+                allowed = Some((binding_path, rule));
+                return ControlFlow::Break(());
+            }
+            if let Some(miss) = Miss::of(rule, request) {
+                nearest.add(miss, (binding_path, rule));
             }
             ControlFlow::Continue(())
         });
-        nearest.into_iter().map(|(_, line)| line).collect()
+        if let Some((binding_path, rule)) = allowed {
+            let grant = MatchedRule { path: binding_path.describe(), rule: (**rule).clone() };
+            return Explanation { grant: Some(grant), ..Explanation::default() };
+        }
+        let describe = |(miss, (path, rule)): &(Miss, (BindingPath<'_>, &Arc<PolicyRule>))| {
+            format!("{} {}", path.describe(), miss.describe(rule, request))
+        };
+        let (nearest, more) = nearest.finish();
+        Explanation { grant: None, nearest: nearest.iter().map(describe).collect(), more }
     }
 
     fn visit<'p>(
@@ -186,7 +170,12 @@ impl Policy {
             let own = std::iter::once((SubjectKind::User, user.name.as_str()));
             let groups = user.groups.iter().map(|group| (SubjectKind::Group, group.as_str()));
             for (kind, name) in own.chain(groups) {
+                // Grants of one binding under one key are adjacent.
+                let mut visited = None;
                 for grant in self.grants.candidates(&(scope, kind, name)) {
+                    if visited == Some(grant.binding) {
+                        continue;
+                    }
                     let filter = self.filters.get(grant.role as usize);
                     if !filter.is_some_and(|filter| probe.is_none_or(|probe| filter.admits(probe))) {
                         continue;
@@ -207,6 +196,7 @@ impl Policy {
                     else {
                         continue;
                     };
+                    visited = Some(grant.binding);
                     let binding_path = BindingPath { binding, subject, role };
                     match role.body.as_deref() {
                         None => visitor(VisitEvent::Missing(binding_path))?,
@@ -253,7 +243,12 @@ impl Subject {
     }
 }
 
-impl BindingPath<'_> {
+impl<'p> BindingPath<'p> {
+    /// The path from a subject of a binding to the role.
+    pub(super) fn new(binding: &'p Binding, subject: &'p Subject, role: &'p RoleSlot) -> Self {
+        BindingPath { binding, subject, role }
+    }
+
     /// Binding, role and subject, in the wording of Kubernetes.
     pub fn describe(&self) -> String {
         let BindingPath { binding, subject, role } = self;

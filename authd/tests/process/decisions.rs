@@ -46,9 +46,14 @@ async fn rbac_rules_allow_and_missing_rules_deny() {
     let reason = r#"RBAC: role.rbac.authorization.k8s.io "nosuch" not found"#;
     assert_eq!((answer.verdict(), answer.reason.as_str()), (Verdict::NoOpinion, reason));
 
-    let explained = auth::AuthorizeRequest { explain: true, ..pods("alice", "delete", "a", 5) };
-    let answer = decide.authorize(explained).await;
-    assert_eq!(answer.explanation.len(), 1, "{answer:?}");
+    let auth::AuthorizeRequest { user, attributes, at_least } = pods("alice", "delete", "a", 5);
+    match decide.ask(Ask::Explain(auth::ExplainRequest { user, attributes, at_least })).await {
+        Answer::Explain(explanation) => {
+            let [line] = explanation.nearest_misses.as_slice() else { panic!("{explanation:?}") };
+            assert!(line.ends_with("allows `get` on `pods`, not `delete`"), "{line}");
+        }
+        other => panic!("{other:?}"),
+    }
 
     let batch = auth::AuthorizeBatchRequest {
         requests: vec![pods("alice", "get", "a", 5), pods("eve", "get", "a", 5)],

@@ -304,6 +304,5 @@ pub(crate) fn pods(name: &str, verb: &str, namespace: &str, revision: u64) -> au
         user: Some(user(name, &["system:authenticated"])),
         attributes: Some(attributes),
         at_least: Some(at_least),
-        explain: false,
     }
 }

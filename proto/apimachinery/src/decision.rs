@@ -12,6 +12,15 @@ pub enum Verdict {
     NoOpinion,
 }
 
+/// Appends the nearest misses of a denial to its reason.
+pub fn explain_reason(reason: &str, nearest_misses: &[String]) -> String {
+    if nearest_misses.is_empty() {
+        return reason.to_owned();
+    }
+    let nearest = format!("nearest: {}", nearest_misses.join("; "));
+    if reason.is_empty() { nearest } else { format!("{reason}; {nearest}") }
+}
+
 /// Verdict with its reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
@@ -27,5 +36,23 @@ impl Decision {
     /// Whether the request may proceed. Every verdict but `Allow` denies.
     pub fn allowed(&self) -> bool {
         self.verdict == Verdict::Allow
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn explained_reason_lists_nearest_misses_after_the_reason() {
+        let misses = ["A".to_owned(), "and 2 more".to_owned()];
+        for (reason, misses, expected) in [
+            ("", &[][..], ""),
+            ("No policy matched.", &[], "No policy matched."),
+            ("", &misses, "nearest: A; and 2 more"),
+            ("RBAC: x not found", &misses, "RBAC: x not found; nearest: A; and 2 more"),
+        ] {
+            assert_eq!(explain_reason(reason, misses), expected);
+        }
     }
 }

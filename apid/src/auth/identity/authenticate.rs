@@ -216,8 +216,8 @@ impl Auth {
         epoch_and_era: Option<(u64, u64)>,
         until: Option<Expiry>,
         request_id: &str,
-    ) -> Result<Authenticated, Status> {
-        let Some(user) = identity.user else { return Err(AuthdError::Malformed.into()) };
+    ) -> Result<Authenticated, Rejection> {
+        let Some(user) = identity.user else { return Err(Status::from(AuthdError::Malformed).into()) };
         let user: Arc<UserInfo> = Arc::new(user.into());
         let identity_dependencies = identity
             .rests_on
@@ -238,11 +238,9 @@ impl Auth {
         let era = Some(epoch_and_era.map_or(0, |(_, era)| era));
         let lifetime = Arc::new(IdentityLifetime { not_before, expires, identity_dependencies, era });
         if !lifetime.is_valid_at(self.clock.now()) {
-            tracing::info!(
-                request_id,
-                "authentication failed: the credential has expired or is not valid yet"
-            );
-            return Err(Status::unauthorized());
+            let detail = "the credential has expired or is not valid yet";
+            tracing::info!(request_id, detail, "authentication failed");
+            return Err(Rejection::unauthorized(Arc::from(detail)));
         }
         if let Some((epoch, _)) = epoch_and_era {
             if identity.anonymous {

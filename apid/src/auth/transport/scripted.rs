@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use authproto::auth::decide_request::Ask;
 use authproto::auth::{
     AuthenticateResponse, AuthorizeBatchResponse, AuthorizeNext, AuthorizeRequest, AuthorizeResponse,
-    CoversRequest, CoversResponse, DecideResponse, Epoch, Failure, Identity, IssueTokenRequest,
-    IssueTokenResponse, KeysRequest, KeysResponse, Rejected, ReviewRequest, ReviewResponse, Verdict,
-    authenticate_response, decide_response, review_response,
+    CoversRequest, CoversResponse, DecideResponse, Epoch, ExplainResponse, Failure, Identity,
+    IssueTokenRequest, IssueTokenResponse, KeysRequest, KeysResponse, Rejected, ReviewRequest,
+    ReviewResponse, Verdict, authenticate_response, decide_response, review_response,
 };
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -40,6 +40,10 @@ pub(crate) struct ScriptedAuthd {
     hangs: watch::Sender<BatchPredicate>,
     /// The number of next authentications that fail with 503.
     failing_authentications: AtomicUsize,
+    /// The nearest misses of every denial.
+    pub(crate) nearest_misses: Mutex<Vec<String>>,
+    /// The number of requested explanations.
+    pub(crate) explanation_count: Arc<AtomicUsize>,
 }
 
 impl ScriptedAuthd {
@@ -56,6 +60,8 @@ impl ScriptedAuthd {
             rejected_token: Mutex::new("bad".to_owned()),
             hangs: watch::Sender::new(Arc::new(|_| false)),
             failing_authentications: AtomicUsize::new(0),
+            nearest_misses: Mutex::default(),
+            explanation_count: Arc::default(),
         })
     }
 
@@ -136,7 +142,7 @@ impl AuthdApi for ScriptedAuthd {
                 };
                 let next = request.next.filter(|_| user.is_some()).map(|next| {
                     let AuthorizeNext { attributes, at_least } = next;
-                    (self.authorize.lock())(&AuthorizeRequest { user, attributes, at_least, explain: false })
+                    (self.authorize.lock())(&AuthorizeRequest { user, attributes, at_least })
                 });
                 decide_response::Answer::Authenticate(AuthenticateResponse {
                     outcome: Some(outcome),
@@ -152,6 +158,11 @@ impl AuthdApi for ScriptedAuthd {
                 let mut authorize = self.authorize.lock();
                 let responses = batch.requests.iter().map(&mut *authorize).collect::<Result<_, _>>()?;
                 decide_response::Answer::AuthorizeBatch(AuthorizeBatchResponse { responses })
+            }
+            Ask::Explain(_) => {
+                self.explanation_count.fetch_add(1, Ordering::SeqCst);
+                let nearest_misses = self.nearest_misses.lock().clone();
+                decide_response::Answer::Explain(ExplainResponse { nearest_misses })
             }
         };
         Ok(DecideResponse { id: 0, epoch: Some(self.epoch.lock().clone()), answer: Some(answer) })
@@ -192,6 +203,20 @@ impl Auth {
     pub(crate) fn allow_all(clock: Arc<dyn Clock>) -> Arc<Self> {
         let revisions = Arc::new(PolicyRevisions::new(Reductions::for_tests()));
         Auth::scripted(ScriptedAuthd::new(|_| Ok(verdict(true))), revisions, clock)
+    }
+
+    /// Decides by a predicate and explains every denial with the same nearest misses. Also returns the number of
+    /// requested explanations.
+    pub(crate) fn with_explanations(
+        clock: Arc<dyn Clock>,
+        is_allowed: impl Fn(&AuthorizeRequest) -> bool + Send + 'static,
+        nearest_misses: &[&str],
+    ) -> (Arc<Self>, Arc<AtomicUsize>) {
+        let script = ScriptedAuthd::new(move |request| Ok(verdict(is_allowed(request))));
+        *script.nearest_misses.lock() = nearest_misses.iter().map(|&line| line.to_owned()).collect();
+        let count = Arc::clone(&script.explanation_count);
+        let revisions = Arc::new(PolicyRevisions::new(Reductions::for_tests()));
+        (Auth::scripted(script, revisions, clock), count)
     }
 
     /// Allows everything except requests for a path.

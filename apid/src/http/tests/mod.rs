@@ -12,6 +12,7 @@ mod conversion;
 mod custom_kinds;
 mod deletion;
 mod endpoints;
+mod explanations;
 mod headers;
 mod managed_fields;
 mod metadata;

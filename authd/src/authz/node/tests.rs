@@ -78,7 +78,7 @@ fn agent(name: &str, groups: &[&str]) -> UserInfo {
 }
 
 async fn answer(mode: &Node, user: &UserInfo, request: &Attributes) -> AuthzOutcome {
-    mode.authorize(AuthzRequest { user, attributes: request, at_least: 1, explain: false }).await.unwrap()
+    mode.authorize(AuthzRequest { user, attributes: request, at_least: 1 }).await.unwrap()
 }
 
 fn mode(mirror: &Arc<Mirror>, by_selectors: bool) -> Node {
@@ -306,9 +306,7 @@ async fn node_decision_on_stale_graph_is_not_yet() {
     let mode = mode(&mirror, true);
     let user = agent("system:node:n1", &["system:nodes"]);
     let secret = request("get secrets a/used");
-    let ask = |at_least| {
-        mode.authorize(AuthzRequest { user: &user, attributes: &secret, at_least, explain: false })
-    };
+    let ask = |at_least| mode.authorize(AuthzRequest { user: &user, attributes: &secret, at_least });
     assert!(ask(2).await.is_err(), "the mirror is at revision 1");
     drop(feed);
     assert!(ask(1).await.is_err(), "the feed has ended");

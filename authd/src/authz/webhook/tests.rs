@@ -46,7 +46,7 @@ fn pods() -> Attributes {
 }
 
 async fn ask(mode: &RemoteAuthorizer, user: &UserInfo, attributes: &Attributes) -> AuthzOutcome {
-    mode.authorize(AuthzRequest { user, attributes, at_least: 0, explain: false }).await.unwrap()
+    mode.authorize(AuthzRequest { user, attributes, at_least: 0 }).await.unwrap()
 }
 
 #[tokio::test]

@@ -170,31 +170,108 @@ fn policy_changes_take_effect_immediately() {
 #[test]
 fn denial_explanation_lists_nearest_misses() {
     let p = example_policy();
-    assert_eq!(
-        p.explain(&user("carol", &[]), &request("update -/configmaps a/two"), 3),
-        [r#"RoleBinding "team/a" of Role "writer" to User "carol" has a rule without the name"#]
+    let lines = |name: &str, ask: &str| p.explain(&user(name, &[]), &request(ask)).nearest_lines();
+    let (carol, alice) = (
+        r#"RoleBinding "team/a" of Role "writer" to User "carol" allows"#,
+        r#"ClusterRoleBinding "everywhere" of ClusterRole "reader" to User "alice" allows"#,
     );
+    for (name, ask, expected) in [
+        (
+            "carol",
+            "update -/configmaps a/two",
+            vec![format!("{carol} `update` on `configmaps` named `one`, not `two`")],
+        ),
+        (
+            "carol",
+            "update -/configmaps a/",
+            vec![format!("{carol} `update` on `configmaps` named `one`, not without a name")],
+        ),
+        (
+            "carol",
+            "patch -/configmaps a/two",
+            vec![format!("{carol} `update` on `configmaps` named `one`, not `patch`")],
+        ),
+        ("carol", "delete -/pods/log a/x", vec![format!("{carol} `delete` on `pods`, not on `pods/log`")]),
+        (
+            "carol",
+            "delete metrics/pods a/x",
+            vec![format!("{carol} `delete` on `pods` in API group ``, not `metrics`")],
+        ),
+        ("carol", "get -/secrets a/x", vec![]),
+        ("carol", "delete -/pods b/x", vec![]),
+        ("carol", "delete -/pods a/x", vec![]),
+        ("alice", "delete -/pods a/x", vec![format!("{alice} `get`, `list` on `pods`, not `delete`")]),
+        ("alice", "get /healthz/ping", vec![]),
+        ("dave", "get -/pods a/x", vec![]),
+    ] {
+        assert_eq!(lines(name, ask), expected, "{name} {ask}");
+    }
+    let probe = p.explain(&user("zed", &["system:authenticated"]), &request("post /version")).nearest_lines();
+    let path = r#"ClusterRoleBinding "probes" of ClusterRole "health" to Group "system:authenticated""#;
+    assert_eq!(probe, [format!("{path} allows `get` on path `/version`, not `post`")]);
+}
+
+#[test]
+fn denial_explanation_prefers_nearest_rules_and_counts_the_others() {
+    let mut p = policy();
+    p.put_role(
+        RoleKind::Role,
+        "a",
+        "r",
+        role(&["list|-|pods|y", "get|-|pods", "watch|-|pods", "list|-|pods|z", "create|-|pods"]),
+    );
+    p.put_binding("a", "b", binding("Role/r", &["U:alice"]));
+    let lines = p.explain(&user("alice", &[]), &request("list -/pods a/x")).nearest_lines();
+    let prefix = r#"RoleBinding "b/a" of Role "r" to User "alice" allows"#;
     assert_eq!(
-        p.explain(&user("alice", &[]), &request("delete -/pods a/x"), 3),
+        lines,
         [
-            r#"ClusterRoleBinding "everywhere" of ClusterRole "reader" to User "alice" has a rule without the verb"#
+            format!("{prefix} `list` on `pods` named `y`, not `x`"),
+            format!("{prefix} `list` on `pods` named `z`, not `x`"),
+            format!("{prefix} `get` on `pods`, not `list`"),
+            "and 2 more".to_owned(),
         ]
-    );
-    assert_eq!(
-        p.explain(&user("dave", &[]), &request("get -/pods a/x"), 3),
-        [r#"RoleBinding "gone/a" of Role "nosuch" to User "dave" grants nothing: the role does not exist"#]
     );
 }
 
 #[test]
+fn denial_explanation_of_large_rule_is_bounded() {
+    let mut p = policy();
+    let verbs = vec!["v".repeat(100_000); 100].join(",");
+    p.put_role(RoleKind::Role, "a", "r", role(&[&format!("{verbs},\n|-|pods")]));
+    p.put_binding("a", "b", binding("Role/r", &["U:alice"]));
+    let lines = p.explain(&user("alice", &[]), &request("get -/pods a/x")).nearest_lines();
+    assert!(lines.len() == 1 && lines[0].len() < 1200, "{lines:?}");
+    assert!(lines[0].contains("95 more on `pods`, not `get`"), "{lines:?}");
+}
+
+#[test]
+fn decision_for_any_name_has_the_reason_of_every_name() {
+    let mut p = policy();
+    p.put_role(RoleKind::Role, "a", "named", role(&["get|-|pods|x"]));
+    p.put_role(RoleKind::Role, "a", "all", role(&["get|-|pods"]));
+    p.put_binding("a", "one", binding("Role/named", &["U:alice"]));
+    p.put_binding("a", "two", binding("Role/all", &["U:alice"]));
+    let decide = |name: &str| match p.decide(&user("alice", &[]), &request(&format!("get -/pods a/{name}"))) {
+        RbacDecision::Allowed { reason, any_name, .. } => (reason, any_name),
+        RbacDecision::NotAllowed(denial) => panic!("{denial:?}"),
+    };
+    let (of_x, of_y) = (decide("x"), decide("y"));
+    assert_ne!(of_x.0, of_y.0, "two rules allow, so that the reasons differ");
+    assert_eq!((of_x.1, of_y.1), (false, false), "the reason of one name is not that of others");
+}
+
+#[test]
 fn rules_of_user_are_listed_once_per_binding() {
-    let p = example_policy();
+    let mut p = example_policy();
+    p.put_binding("a", "twice", binding("Role/writer", &["S:/robot", "U:x", "S:a/robot"]));
     let shown = |name: &str, groups: &[&str], namespace: &str| -> Vec<String> {
         let (rules, _) = p.rules_of(&user(name, groups), namespace);
         rules.iter().map(|rule| super::super::covers::format_rule(rule)).collect()
     };
     assert_eq!(shown("carol", &["team"], "a").len(), 2, "named by user and by group, listed once");
     assert_eq!(shown("carol", &["team"], "b"), [] as [&str; 0]);
+    assert_eq!(shown("system:serviceaccount:a:robot", &[], "a").len(), 3, "named twice, listed once");
     assert_eq!(
         shown("alice", &["system:authenticated"], "a"),
         [

@@ -1,5 +1,6 @@
 //! Property test of the indexed policy against a reference model.
-//! Random policies with random changes compare decisions, listed rules and explanations. `PAIRS` sets the
+//! Random policies with random changes compare decisions, reasons, listed rules, explanations, allowed subjects and
+//! suggested grants. `PAIRS` sets the
 //! number of pairs of policy and request (default 72,000); `SEED` repeats a run.
 
 use std::collections::BTreeMap;
@@ -8,6 +9,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
+use super::super::suggestion::SuggestedGrant;
 use super::super::{RbacDecision, RoleKind};
 use super::*;
 
@@ -33,7 +35,24 @@ impl ReferencePolicy {
         self.bindings.iter().any(|((namespace, _), binding)| self.grants(namespace, binding, user, ask))
     }
 
+    fn near_misses(&self, user: &UserInfo, ask: &Attributes) -> usize {
+        let bindings = self.bindings.iter();
+        let rules = bindings.flat_map(|((namespace, _), binding)| self.rules(namespace, binding, user, ask));
+        rules.filter(|rule| is_near_miss(rule, ask)).count()
+    }
+
     fn grants(&self, namespace: &str, binding: &BindingSpec, user: &UserInfo, ask: &Attributes) -> bool {
+        self.rules(namespace, binding, user, ask).iter().any(|rule| matches_rule(rule, ask))
+    }
+
+    /// The rules that apply to the user through a binding, in the namespace of the request.
+    fn rules(
+        &self,
+        namespace: &str,
+        binding: &BindingSpec,
+        user: &UserInfo,
+        ask: &Attributes,
+    ) -> &[PolicyRule] {
         let in_scope = namespace.is_empty() || ask.resource_request && namespace == ask.namespace;
         let bound = binding.subjects.iter().any(|subject| match subject.kind {
             SubjectKind::User => *subject.name == *user.name,
@@ -46,8 +65,39 @@ impl ReferencePolicy {
         let of = if binding.role_kind == RoleKind::ClusterRole { "" } else { namespace };
         let key = (binding.role_kind.as_str(), of.to_owned(), binding.role_name.clone());
         let rules = self.roles.get(&key).map(Vec::as_slice).unwrap_or_default();
-        in_scope && bound && rules.iter().any(|rule| matches_rule(rule, ask))
+        if in_scope && bound { rules } else { &[] }
     }
+}
+
+/// Whether a rule that does not allow a request allows a similar one: with the verb and the name of the rule, or
+/// with another API group or subresource of a resource that the rule names.
+fn is_near_miss(rule: &PolicyRule, ask: &Attributes) -> bool {
+    let allows = |changed: &Attributes| matches_rule(rule, changed);
+    if allows(ask) {
+        return false;
+    }
+    let with_verbs = rule.verbs.iter().map(|verb| Attributes { verb: verb.to_string(), ..ask.clone() });
+    if !ask.resource_request {
+        return with_verbs.into_iter().any(|ask| allows(&ask));
+    }
+    let names = || rule.resource_names.iter().map(|name| name.to_string()).chain([ask.name.clone()]);
+    let with_names = with_verbs.flat_map(|ask| names().map(move |name| Attributes { name, ..ask.clone() }));
+    let path = match ask.subresource.as_str() {
+        "" => ask.resource.clone(),
+        subresource => format!("{}/{subresource}", ask.resource),
+    };
+    let is_named = rule.resources.iter().any(|entry| **entry == *path);
+    let with_groups = rule.api_groups.iter().filter(|_| is_named);
+    let with_groups = with_groups.map(|group| Attributes { group: group.to_string(), ..ask.clone() });
+    let entries = rule.resources.iter().filter_map(|entry| entry.strip_prefix(ask.resource.as_str()));
+    let subresources = entries.filter_map(|rest| rest.strip_prefix('/').or(rest.is_empty().then_some("")));
+    let with_subresources =
+        subresources.map(|subresource| Attributes { subresource: subresource.to_owned(), ..ask.clone() });
+    let changed_elsewhere: Vec<Attributes> = with_groups.chain(with_subresources).collect();
+    let any_name = changed_elsewhere
+        .iter()
+        .flat_map(|ask| names().map(|name| Attributes { name, ..ask.clone() }).collect::<Vec<_>>());
+    with_names.into_iter().any(|ask| allows(&ask)) || any_name.into_iter().any(|ask| allows(&ask))
 }
 
 /// Whether a rule allows a request, as the documentation defines it.
@@ -97,6 +147,72 @@ fn random_rule(rng: &mut SmallRng) -> PolicyRule {
     rule(&text)
 }
 
+/// The user is allowed exactly if one of the listed subjects matches.
+fn check_allowed_subjects(policy: &Policy, user: &UserInfo, ask: &Attributes, is_allowed: bool) {
+    let subjects = policy.allowed_subjects(ask);
+    let is_user = subjects.iter().filter(|allowed| allowed.names.is_empty()).any(|allowed| {
+        let Subject { kind, name, namespace } = &allowed.subject;
+        match kind {
+            SubjectKind::User => **name == *user.name,
+            SubjectKind::Group => user.groups.iter().any(|group| *group == **name),
+            SubjectKind::ServiceAccount => user.name == format!("system:serviceaccount:{namespace}:{name}"),
+        }
+    });
+    assert_eq!(is_user, is_allowed, "{user:?} {ask:?} {subjects:?}");
+}
+
+/// The names of the matrix are those for which the request is allowed.
+fn check_names_allowed(policy: &Policy, model: &ReferencePolicy, user: &UserInfo, ask: &Attributes) {
+    let named = |name: &str| Attributes { name: name.to_owned(), ..ask.clone() };
+    let names = policy.names_allowed(user, &named(""));
+    let mut expected: Vec<&str> = OBJECTS[1..].to_vec();
+    expected.retain(|name| model.allows(user, &named(name)));
+    match names {
+        None => assert!(model.allows(user, &named("")), "{user:?} {ask:?}"),
+        Some(names) => {
+            assert!(!model.allows(user, &named("")), "{user:?} {ask:?}");
+            assert!(names.iter().eq(&expected), "{user:?} {ask:?} {names:?} {expected:?}");
+        }
+    }
+}
+
+/// Applied to an empty policy, the suggested grant allows the request, and no other request that RBAC can
+/// separate from it.
+fn check_suggestion(user: &UserInfo, ask: &Attributes, other: &(UserInfo, Attributes)) {
+    let grant = SuggestedGrant::of(user, ask).expect("a suggestion");
+    let (role, binding) = grant.specs();
+    let mut policy = policy();
+    policy.put_role(grant.role_kind(), &grant.namespace, &grant.name, role);
+    policy.put_binding(&grant.namespace, &grant.name, binding);
+    let allows =
+        |user: &UserInfo, ask: &Attributes| matches!(policy.decide(user, ask), RbacDecision::Allowed { .. });
+    assert!(allows(user, ask), "{user:?} {ask:?} {grant:?}");
+    let changed = [
+        other.1.clone(),
+        Attributes { verb: other.1.verb.clone(), ..ask.clone() },
+        Attributes { name: other.1.name.clone(), ..ask.clone() },
+        Attributes { namespace: other.1.namespace.clone(), ..ask.clone() },
+        Attributes { group: other.1.group.clone(), ..ask.clone() },
+        Attributes { resource: other.1.resource.clone(), ..ask.clone() },
+        Attributes { subresource: other.1.subresource.clone(), ..ask.clone() },
+        Attributes { path: other.1.path.clone(), ..ask.clone() },
+    ];
+    for (other_user, changed) in changed.iter().flat_map(|ask| [(user, ask), (&other.0, ask)]) {
+        let is_same = other_user.name == user.name
+            && ask.resource_request == changed.resource_request
+            && (ask.verb == "*" || ask.verb == changed.verb)
+            && if ask.resource_request {
+                (&ask.group, &ask.resource, &ask.subresource)
+                    == (&changed.group, &changed.resource, &changed.subresource)
+                    && (ask.name.is_empty() || ask.name == changed.name)
+                    && (ask.namespace.is_empty() || ask.namespace == changed.namespace)
+            } else {
+                ask.path == changed.path
+            };
+        assert_eq!(allows(other_user, changed), is_same, "{grant:?} {other_user:?} {changed:?}");
+    }
+}
+
 #[test]
 fn indexed_policy_agrees_with_reference_model() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -106,6 +222,7 @@ fn indexed_policy_agrees_with_reference_model() {
     let (mut allowed, mut refused, mut explained) = (0, 0, 0);
     while allowed + refused < pairs {
         let (mut fast, mut model) = (policy(), ReferencePolicy::default());
+        let mut previous = (UserInfo::default(), Attributes::default());
         for _ in 0..60 {
             let pick = |rng: &mut SmallRng, list: &[&'static str]| *list.choose(rng).unwrap();
             let (namespace, role_name, binding_name) =
@@ -176,11 +293,24 @@ fn indexed_policy_agrees_with_reference_model() {
                     got,
                     "seed {seed}: {user_info:?} {ask}: the rules listed"
                 );
-                if got {
-                    allowed += 1
+                let explanation = fast.explain(&user_info, &attributes);
+                if let RbacDecision::Allowed { reason, .. } = &decision {
+                    allowed += 1;
+                    let grant = explanation.grant.as_ref().expect("a grant");
+                    assert_eq!(*reason, format!("RBAC: allowed by {}", grant.path), "seed {seed}: {ask}");
+                    assert!(matches_rule(&grant.rule, &attributes), "seed {seed}: {ask}: {grant:?}");
+                    assert!(explanation.nearest.is_empty() && explanation.more == 0, "{explanation:?}");
                 } else {
                     refused += 1;
-                    for line in fast.explain(&user_info, &attributes, 3) {
+                    assert_eq!(explanation.grant, None, "seed {seed}: {user_info:?} {ask}");
+                    let count = model.near_misses(&user_info, &attributes);
+                    let shown = explanation.nearest.len();
+                    assert_eq!(
+                        (shown, shown + explanation.more),
+                        (count.min(3), count),
+                        "seed {seed}: {user_info:?} {ask} {explanation:?}"
+                    );
+                    for line in explanation.nearest {
                         let named = line.split('"').nth(1).expect("a binding in quotes");
                         let (binding, namespace) = named.split_once('/').unwrap_or((named, ""));
                         let binding_spec = &model.bindings[&(namespace.to_owned(), binding.to_owned())];
@@ -191,13 +321,24 @@ fn indexed_policy_agrees_with_reference_model() {
                         explained += 1;
                     }
                 }
-                // A decision for any name applies to every name.
-                let any_name = match decision {
-                    RbacDecision::Allowed { any_name, .. } => any_name,
-                    RbacDecision::NotAllowed(refusal) => refusal.any_name,
+                check_allowed_subjects(&fast, &user_info, &attributes, got);
+                check_names_allowed(&fast, &model, &user_info, &attributes);
+                check_suggestion(&user_info, &attributes, &previous);
+                previous = (user_info.clone(), attributes.clone());
+                // A decision for any name applies to every name, with the same reason.
+                let (any_name, reason) = match decision {
+                    RbacDecision::Allowed { any_name, reason, .. } => (any_name, reason),
+                    RbacDecision::NotAllowed(refusal) => (refusal.any_name, refusal.reason),
                 };
                 for other in OBJECTS {
                     let other = Attributes { name: other.to_owned(), ..attributes.clone() };
+                    if any_name {
+                        let reason_of_other = match fast.decide(&user_info, &other) {
+                            RbacDecision::Allowed { reason, .. } => reason,
+                            RbacDecision::NotAllowed(refusal) => refusal.reason,
+                        };
+                        assert_eq!(reason, reason_of_other, "seed {seed}: {user_info:?} {ask} any name");
+                    }
                     assert!(
                         !any_name || model.allows(&user_info, &other) == got,
                         "seed {seed}: {user_info:?} {ask} any name"

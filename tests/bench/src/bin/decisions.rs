@@ -160,7 +160,7 @@ fn measure_authd_decisions(names: &Arc<Names>, others: usize) -> Result<(), Erro
         let spent = CpuMeter::begin(&[std::process::id()])?;
         let mut count = 0;
         for attributes in requests.iter().cycle().take(ROUNDS) {
-            let request = AuthzRequest { user: &caller, attributes, at_least: 1, explain: false };
+            let request = AuthzRequest { user: &caller, attributes, at_least: 1 };
             let response =
                 union.authorize(request).now_or_never().ok_or("the decision is not immediate")??;
             count += usize::from(black_box(response).decision.allowed());

@@ -1,0 +1,87 @@
+//! Explanations of denials: a second question to authd, asked only when a reader exists.
+//!
+//! # Contract
+//!
+//! The readers are the audit log and callers who may create SubjectAccessReviews. Such a caller can get the same
+//! text from a review. Every other caller gets a response that does not depend on the rules of the policy.
+//!
+//! # Invariants
+//!
+//! INVARIANT (same reason): an explanation is never cached, so a cached denial and a new one get the same
+//! explanation. An explanation does not change a decision, and a failure to explain is not an error.
+
+use std::sync::Arc;
+
+use apimachinery::attributes::Attributes;
+use apimachinery::names::Names;
+use apimachinery::user::UserInfo;
+use authproto::auth::{ExplainRequest, decide_request, decide_response};
+
+use crate::auth::{Auth, Authenticated, Authorized};
+
+impl Auth {
+    /// Authorizes the explanation of an own request by the permission to review own access.
+    ///
+    /// The default policy lets each authenticated user review own access. authd decides which requests the user
+    /// may explain.
+    pub async fn authorize_own_explanation(
+        &self,
+        client: &Authenticated,
+        attributes: &Arc<Attributes>,
+        names: &Names,
+        request_id: &str,
+    ) -> Option<Authorized> {
+        let is_explanation = attributes.verb == "create"
+            && attributes.resource == "accessexplanations"
+            && attributes.subresource.is_empty()
+            && attributes.group == names.group("explain");
+        if !is_explanation {
+            return None;
+        }
+        let right = create_review(names, "selfsubjectaccessreviews");
+        let authorized = self.authorize(client, right, request_id).await.ok()?;
+        Some(Authorized { attributes: Arc::clone(attributes), ..authorized })
+    }
+
+    /// Whether the user may create SubjectAccessReviews and so may read explanations of denials.
+    pub async fn can_read_explanations(&self, user: &Arc<UserInfo>, names: &Names, request_id: &str) -> bool {
+        let review = create_review(names, "subjectaccessreviews");
+        let decided = self.decide(user, &Arc::new(review), request_id).await;
+        decided.is_ok_and(|cached_decision| cached_decision.decision.allowed())
+    }
+
+    /// Returns the nearest misses of a denied request, a line each; empty when authd gives no explanation.
+    pub async fn nearest_misses(
+        &self,
+        user: &Arc<UserInfo>,
+        attributes: &Attributes,
+        request_id: &str,
+    ) -> Vec<String> {
+        let reading = self.revisions.reading(user, &attributes.namespace);
+        let ask = decide_request::Ask::Explain(ExplainRequest {
+            user: Some((&**user).into()),
+            attributes: Some(attributes.into()),
+            at_least: Some(reading.at_least),
+        });
+        match self.authd_api.decide(request_id, ask).await.map(|response| response.answer) {
+            Ok(Some(decide_response::Answer::Explain(explanation))) => explanation.nearest_misses,
+            Ok(_) => Vec::new(),
+            Err(error) => {
+                tracing::debug!(request_id, %error, "authd gave no explanation; the denial has none");
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// The attributes of the creation of an access review.
+fn create_review(names: &Names, resource: &str) -> Attributes {
+    Attributes {
+        verb: "create".to_owned(),
+        resource_request: true,
+        group: names.group("authorization"),
+        version: "v1".to_owned(),
+        resource: resource.to_owned(),
+        ..Attributes::default()
+    }
+}

@@ -1,0 +1,120 @@
+//! AccessExplanation: the opinion of each authorizer on a request, with evidence, and the smallest grant.
+//!
+//! # Contract
+//!
+//! Without a subject the explanation is about the requesting user, with the identity of the request. A user may
+//! explain own requests; requests of other users need the permission to create AccessExplanations. Authorizers
+//! run in order until one decides, as for a request; webhooks are called.
+
+use apimachinery::attributes::Attributes;
+use apimachinery::decision::{Verdict, explain_reason};
+use apimachinery::gvk::GroupResource;
+use apimachinery::object::{Map, Object, Value};
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use serde_json::json;
+
+use super::access::{check_metadata, spec, subject};
+use super::attributes::{check_attributes, read_attributes};
+use super::{Review, ReviewResult, Reviewer, invalid, response_object};
+use crate::authz::AuthzRequest;
+use crate::authz::opinion::Opinion;
+use crate::mirror::MirrorNotReady;
+use crate::rules::reconcile::rule_json;
+use crate::rules::suggestion::SuggestedGrant;
+
+/// The group and the resource, for the permission to explain requests of other users.
+const GROUP: &str = "explain";
+pub(super) const RESOURCE: &str = "accessexplanations";
+
+pub(super) async fn answer(
+    reviewer: &Reviewer<'_>,
+    review: &Review<'_>,
+    object: Object,
+) -> Result<ReviewResult, MirrorNotReady> {
+    let mut errors = check_attributes(spec(&object));
+    errors.extend(check_metadata(&object, false));
+    if !errors.is_empty() {
+        return Ok(Err(invalid(reviewer.names, &errors)));
+    }
+    let named = subject(spec(&object));
+    let user = if is_own(&named, review.user) { review.user } else { &named };
+    if user != review.user && !can_explain_others(reviewer, review).await? {
+        let resource = GroupResource { group: reviewer.names.group(GROUP), resource: RESOURCE.to_owned() };
+        let reason = "only own requests may be explained: leave out user, groups, uid and extra";
+        return Ok(Err(Status::forbidden(&resource, "", reason)));
+    }
+    let attributes = read_attributes(spec(&object));
+    let request = AuthzRequest { user, attributes: &attributes, at_least: review.at_least };
+    let opinions = reviewer.active.authz.opinions(request).await?;
+    let mut status = Map::new();
+    let decision = opinions.decision();
+    status.insert("allowed".to_owned(), decision.allowed().into());
+    if decision.verdict == Verdict::Deny {
+        status.insert("denied".to_owned(), true.into());
+    }
+    let mut reason = decision.reason.clone();
+    if decision.verdict == Verdict::NoOpinion {
+        let misses: Vec<String> =
+            opinions.list.iter().flat_map(|opinion| opinion.explanation.nearest_lines()).collect();
+        reason = explain_reason(&reason, &misses);
+    }
+    for (field, text) in [("reason", reason), ("evaluationError", decision.evaluation_error.clone())] {
+        if !text.is_empty() {
+            status.insert(field.to_owned(), text.into());
+        }
+    }
+    status.insert("authorizers".to_owned(), opinions.list.iter().map(opinion_json).collect());
+    if decision.verdict == Verdict::NoOpinion
+        && opinions.has_rbac()
+        && let Some(grant) = SuggestedGrant::of(user, &attributes)
+    {
+        status.insert("manifest".to_owned(), grant.manifest(reviewer.names).into());
+    }
+    let spec = object.get("spec").cloned();
+    Ok(Ok(response_object(&object, "", spec, Value::Object(status))))
+}
+
+/// Whether the subject of an explanation is the requesting user: no subject, or the username alone.
+fn is_own(named: &UserInfo, user: &UserInfo) -> bool {
+    let has_only_name = named.groups.is_empty() && named.uid.is_empty() && named.extra.is_empty();
+    has_only_name && (named.name.is_empty() || named.name == user.name)
+}
+
+async fn can_explain_others(reviewer: &Reviewer<'_>, review: &Review<'_>) -> Result<bool, MirrorNotReady> {
+    let attributes = Attributes {
+        verb: "create".to_owned(),
+        resource_request: true,
+        group: reviewer.names.group(GROUP),
+        version: "v1alpha1".to_owned(),
+        resource: RESOURCE.to_owned(),
+        ..Attributes::default()
+    };
+    let request = AuthzRequest { user: review.user, attributes: &attributes, at_least: review.at_least };
+    Ok(reviewer.active.authz.authorize(request).await?.decision.allowed())
+}
+
+fn opinion_json(opinion: &Opinion) -> Value {
+    let mut json = json!({
+        "name": opinion.name, "type": opinion.kind, "verdict": opinion.verdict_word(),
+        "latencyMicroseconds": u64::try_from(opinion.latency.as_micros()).unwrap_or(u64::MAX),
+    });
+    let Some(fields) = json.as_object_mut() else { return json };
+    let decision = opinion.decision.clone().unwrap_or_default();
+    for (field, text) in [("reason", decision.reason), ("evaluationError", decision.evaluation_error)] {
+        if !text.is_empty() {
+            fields.insert(field.to_owned(), text.into());
+        }
+    }
+    if let Some(grant) = &opinion.explanation.grant {
+        fields.insert("grant".to_owned(), grant.path.as_str().into());
+        fields.insert("rule".to_owned(), rule_json(&grant.rule));
+    }
+    if !opinion.explanation.nearest.is_empty() {
+        fields.insert("nearestMisses".to_owned(), json!(opinion.explanation.nearest));
+    }
+    if opinion.explanation.more > 0 {
+        fields.insert("moreNearestMisses".to_owned(), opinion.explanation.more.into());
+    }
+    json
+}

@@ -1,0 +1,203 @@
+//! The nearest misses of a denied request: rules of the user that allow a similar request.
+//!
+//! # Contract
+//!
+//! A rule is a near miss if it matches the resource of the request and only the verb, the name, or both differ.
+//! A rule that names the resource in other API groups, or another subresource of it, is a near miss if its verb
+//! matches. A rule on paths is a near miss if only the verb differs. A wrong name is nearer than a wrong verb,
+//! and one difference is nearer than two. Rules of equal distance keep the order of the walk.
+//!
+//! # Invariants
+//!
+//! INVARIANT (bounded explanation): an explanation has at most [`MAX_NEAREST`] lines, and the length of a line
+//! does not depend on the size of the rule.
+
+use apimachinery::attributes::Attributes;
+use apimachinery::field::shorten;
+
+use super::rule::{PolicyRule, contains, contains_or_star};
+
+/// The maximum number of near misses in an explanation.
+const MAX_NEAREST: usize = 3;
+/// The maximum number of words of a rule that a line lists.
+const MAX_WORDS: usize = 6;
+
+/// The explanation of an RBAC decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Explanation {
+    /// The rule that allows the request.
+    pub grant: Option<MatchedRule>,
+    /// The nearest misses of a denied request, nearest first.
+    pub nearest: Vec<String>,
+    /// The number of further near misses.
+    pub more: usize,
+}
+
+/// The rule that allows a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchedRule {
+    /// Binding, role and subject, in the wording of Kubernetes.
+    pub path: String,
+    /// The rule.
+    pub rule: PolicyRule,
+}
+
+impl Explanation {
+    /// The nearest misses and the number of the others, a line each.
+    pub fn nearest_lines(&self) -> Vec<String> {
+        let more = (self.more > 0).then(|| format!("and {} more", self.more));
+        self.nearest.iter().cloned().chain(more).collect()
+    }
+}
+
+/// The difference between a rule and a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Miss {
+    Name,
+    Verb,
+    Group,
+    Subresource,
+    PathVerb,
+    VerbAndName,
+}
+
+impl Miss {
+    /// Returns the difference if the rule is a near miss.
+    pub(super) fn of(rule: &PolicyRule, request: &Attributes) -> Option<Self> {
+        let parts = rule.examine(request);
+        let is_inert = rule.verbs.is_empty() || request.resource_request && rule.api_groups.is_empty();
+        if parts.allows() || is_inert {
+            return None;
+        }
+        if !request.resource_request {
+            return parts.target.then_some(Miss::PathVerb);
+        }
+        match (parts.group, parts.target) {
+            (true, true) => Some(match (parts.verb, parts.name) {
+                (true, _) => Miss::Name,
+                (false, true) => Miss::Verb,
+                (false, false) => Miss::VerbAndName,
+            }),
+            (false, true) if parts.verb && names_resource(rule, request) => Some(Miss::Group),
+            (true, false) if parts.verb && related_resource(rule, request).is_some() => {
+                Some(Miss::Subresource)
+            }
+            _ => None,
+        }
+    }
+
+    fn distance(self) -> u8 {
+        match self {
+            Miss::Name => 0,
+            Miss::Verb | Miss::PathVerb | Miss::Group | Miss::Subresource => 1,
+            Miss::VerbAndName => 2,
+        }
+    }
+
+    /// Describes the similar request that the rule allows, and the difference.
+    pub(super) fn describe(self, rule: &PolicyRule, request: &Attributes) -> String {
+        let verb = word(&request.verb);
+        let resource = word(&full_resource(request));
+        match self {
+            Miss::PathVerb => {
+                format!("allows {} on path {}, not {verb}", words(&rule.verbs), word(&request.path))
+            }
+            Miss::Verb => format!("allows {} on {resource}, not {verb}", words(&rule.verbs)),
+            Miss::VerbAndName => {
+                let names = words(&rule.resource_names);
+                format!("allows {} on {resource} named {names}, not {verb}", words(&rule.verbs))
+            }
+            Miss::Name => {
+                let names = words(&rule.resource_names);
+                let other = match request.name.as_str() {
+                    "" => "without a name".to_owned(),
+                    name => word(name),
+                };
+                format!("allows {verb} on {resource} named {names}, not {other}")
+            }
+            Miss::Group => {
+                let (groups, group) = (words(&rule.api_groups), word(&request.group));
+                let resource = word(&resource_path(request));
+                format!("allows {verb} on {resource} in API group {groups}, not {group}")
+            }
+            Miss::Subresource => {
+                let related = word(related_resource(rule, request).unwrap_or_default());
+                format!("allows {verb} on {related}, not on {}", word(&resource_path(request)))
+            }
+        }
+    }
+}
+
+/// The nearest of all near misses, each with its place in the policy.
+#[derive(Debug)]
+pub(super) struct NearestMisses<P> {
+    nearest: Vec<(Miss, P)>,
+    count: usize,
+}
+
+impl<P> Default for NearestMisses<P> {
+    fn default() -> Self {
+        NearestMisses { nearest: Vec::new(), count: 0 }
+    }
+}
+
+impl<P> NearestMisses<P> {
+    pub(super) fn add(&mut self, miss: Miss, path: P) {
+        self.count += 1;
+        self.nearest.push((miss, path));
+        // The sort is stable: the first of equal distance stays.
+        self.nearest.sort_by_key(|(miss, _)| miss.distance());
+        self.nearest.truncate(MAX_NEAREST);
+    }
+
+    /// Returns the nearest misses and the number of the others.
+    pub(super) fn finish(self) -> (Vec<(Miss, P)>, usize) {
+        let more = self.count - self.nearest.len();
+        (self.nearest, more)
+    }
+}
+
+/// Whether the rule names the resource and does not only match it by `*`.
+fn names_resource(rule: &PolicyRule, request: &Attributes) -> bool {
+    contains(&rule.resources, &resource_path(request))
+}
+
+/// The entry of the rule with the same resource and another subresource.
+fn related_resource<'r>(rule: &'r PolicyRule, request: &Attributes) -> Option<&'r str> {
+    if !contains_or_star(&rule.api_groups, &request.group) {
+        return None;
+    }
+    let entries = rule.resources.iter().map(|entry| &**entry);
+    entries.into_iter().find(|entry| entry.split('/').next() == Some(request.resource.as_str()))
+}
+
+/// `resource` or `resource/subresource`.
+fn resource_path(request: &Attributes) -> String {
+    match request.subresource.as_str() {
+        "" => request.resource.clone(),
+        subresource => format!("{}/{subresource}", request.resource),
+    }
+}
+
+/// The resource with its API group: `deployments.apps/scale`.
+fn full_resource(request: &Attributes) -> String {
+    let Attributes { group, resource, subresource, .. } = request;
+    let group = if group.is_empty() { String::new() } else { format!(".{group}") };
+    let subresource = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
+    format!("{resource}{group}{subresource}")
+}
+
+/// A word of a rule or request in backticks, shortened and without control characters.
+fn word(text: &str) -> String {
+    let shown: String = shorten(text).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    format!("`{shown}`")
+}
+
+/// The first words of a list, and the number of the others.
+fn words(list: &[Box<str>]) -> String {
+    let mut shown: Vec<String> = list.iter().take(MAX_WORDS).map(|text| word(text)).collect();
+    if list.len() > MAX_WORDS {
+        shown.push(format!("{} more", list.len() - MAX_WORDS));
+    }
+    shown.join(", ")
+}

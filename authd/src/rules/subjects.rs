@@ -1,0 +1,108 @@
+//! The subjects that a policy allows a request, with the path that leads to each.
+//!
+//! # Contract
+//!
+//! A user is allowed exactly if one of the subjects matches: the user name, a group, or the service account. The
+//! cost is linear in the number of bindings, so no decision uses this.
+
+use std::sync::Arc;
+
+use apimachinery::attributes::Attributes;
+use apimachinery::user::UserInfo;
+
+use super::policy::{Binding, Policy, Subject, SubjectKind};
+use super::rule::PolicyRule;
+use super::visit::BindingPath;
+
+/// A subject that is allowed a request.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AllowedSubject {
+    /// The subject; a service account has its namespace.
+    pub subject: Subject,
+    /// Binding, role and subject, in the wording of Kubernetes.
+    pub path: String,
+    /// The object names of the rule if the request has no name; empty for all objects.
+    pub names: Vec<String>,
+}
+
+impl Policy {
+    /// Returns the subjects that are allowed the request, each with every path that leads to it.
+    ///
+    /// A request without a name also finds rules for some names, which [`AllowedSubject::names`] lists.
+    pub fn allowed_subjects(&self, request: &Attributes) -> Vec<AllowedSubject> {
+        let mut allowed = Vec::new();
+        for binding in self.bindings.iter().flatten() {
+            let in_scope = binding.namespace.is_empty()
+                || request.resource_request && *binding.namespace == *request.namespace;
+            let Some(role) = self.slot(binding.role).filter(|_| in_scope) else { continue };
+            let rules = role.body.iter().flat_map(|body| &body.effective).map(|entry| &entry.rule);
+            let is_open = request.resource_request && request.name.is_empty();
+            let matches =
+                |rule: &&Arc<PolicyRule>| rule.allows(request) || is_open && rule.allows_any_name(request);
+            let mut matching: Vec<_> = rules.filter(matches).collect();
+            // A rule for all names makes rules for some names irrelevant.
+            matching.sort_by_key(|rule| !rule.resource_names.is_empty());
+            let Some(first) = matching.first() else { continue };
+            let mut names: Vec<String> = Vec::new();
+            if is_open && !first.resource_names.is_empty() {
+                names =
+                    matching.iter().flat_map(|rule| &rule.resource_names).map(ToString::to_string).collect();
+                names.sort();
+                names.dedup();
+            }
+            for subject in &binding.subjects {
+                let Some(resolved) = resolve(subject, binding) else { continue };
+                let path = BindingPath::new(binding, subject, role).describe();
+                allowed.push(AllowedSubject { subject: resolved, path, names: names.clone() });
+            }
+        }
+        allowed.sort();
+        allowed.dedup();
+        allowed
+    }
+
+    /// Returns the object names for which the user is allowed a request without a name; None: for all objects.
+    pub fn names_allowed(&self, user: &UserInfo, request: &Attributes) -> Option<Vec<String>> {
+        let namespace = if request.resource_request { request.namespace.as_str() } else { "" };
+        let (rules, _) = self.rules_of(user, namespace);
+        if rules.iter().any(|rule| rule.allows(request)) {
+            return None;
+        }
+        let named = rules.iter().filter(|rule| request.resource_request && rule.allows_any_name(request));
+        let mut names: Vec<String> =
+            named.flat_map(|rule| &rule.resource_names).map(ToString::to_string).collect();
+        names.sort();
+        names.dedup();
+        Some(names)
+    }
+
+    /// Returns the rules of all existing roles.
+    pub fn rules(&self) -> impl Iterator<Item = &PolicyRule> {
+        let roles = self.roles.iter().flatten().filter_map(|role| role.body.as_deref());
+        roles.flat_map(|body| body.effective.iter().map(|entry| &*entry.rule))
+    }
+
+    /// Returns all subjects of all bindings, each once.
+    pub fn subjects(&self) -> Vec<Subject> {
+        let bindings = self.bindings.iter().flatten();
+        let mut subjects: Vec<Subject> = bindings
+            .flat_map(|binding| binding.subjects.iter().filter_map(move |subject| resolve(subject, binding)))
+            .collect();
+        subjects.sort();
+        subjects.dedup();
+        subjects
+    }
+}
+
+/// The subject with the namespace of its service account; None if no user can match.
+fn resolve(subject: &Subject, binding: &Binding) -> Option<Subject> {
+    match subject.kind {
+        SubjectKind::User | SubjectKind::Group => {
+            Some(Subject { namespace: Box::default(), ..subject.clone() })
+        }
+        SubjectKind::ServiceAccount => {
+            let namespace = subject.account_namespace(&binding.namespace)?.into();
+            Some(Subject { namespace, ..subject.clone() })
+        }
+    }
+}

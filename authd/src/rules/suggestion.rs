@@ -1,0 +1,204 @@
+//! The smallest rule and binding that would allow a denied request.
+//!
+//! # Contract
+//!
+//! [`SuggestedGrant::of`] suggests a Role with a RoleBinding for a request in a namespace, else a ClusterRole with
+//! a ClusterRoleBinding. Applied to an empty policy, the objects allow the request of this user and nothing
+//! else that RBAC can separate from it: RBAC has no rule for requests without a name only, and a cluster-wide
+//! rule applies in each namespace.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use apimachinery::attributes::Attributes;
+use apimachinery::codec::yaml;
+use apimachinery::names::Names;
+use apimachinery::user::UserInfo;
+use serde_json::{Value, json};
+
+use super::policy::{BindingSpec, Meta, RoleKind, RoleSpec, Subject, SubjectKind};
+use super::reconcile::rule_json;
+use super::rule::{PolicyRule, string_list};
+
+/// The prefix of the user names of service accounts.
+const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
+/// The maximum number of bytes of a verb or resource in the name of a suggested object.
+const MAX_NAME_PART: usize = 40;
+
+/// A role with one rule, and its binding to one subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SuggestedGrant {
+    /// Name of the role and of the binding.
+    pub name: String,
+    /// Namespace of both; empty for a ClusterRole and a ClusterRoleBinding.
+    pub namespace: String,
+    /// The rule.
+    pub rule: PolicyRule,
+    /// The subject of the binding.
+    pub subject: Subject,
+}
+
+impl SuggestedGrant {
+    /// Suggests a grant for a request; None if the user has neither a name nor a group.
+    pub fn of(user: &UserInfo, request: &Attributes) -> Option<Self> {
+        let subject = subject(user)?;
+        let rule = if request.resource_request {
+            let resource = match request.subresource.as_str() {
+                "" => request.resource.clone(),
+                subresource => format!("{}/{subresource}", request.resource),
+            };
+            let name = Some(request.name.as_str()).filter(|name| !name.is_empty());
+            PolicyRule {
+                verbs: string_list(&[&request.verb]),
+                api_groups: string_list(&[&request.group]),
+                resources: string_list(&[&resource]),
+                resource_names: name.map(|name| string_list(&[name])).unwrap_or_default(),
+                ..PolicyRule::default()
+            }
+        } else {
+            PolicyRule {
+                verbs: string_list(&[&request.verb]),
+                non_resource_urls: string_list(&[&request.path]),
+                ..PolicyRule::default()
+            }
+        };
+        let namespace = if request.resource_request { request.namespace.clone() } else { String::new() };
+        let name = object_name(&subject, request, &rule);
+        Some(SuggestedGrant { name, namespace, rule, subject })
+    }
+
+    /// The kind of the role.
+    pub fn role_kind(&self) -> RoleKind {
+        if self.namespace.is_empty() { RoleKind::ClusterRole } else { RoleKind::Role }
+    }
+
+    /// The role and the binding as objects of the policy.
+    pub fn specs(&self) -> (RoleSpec, BindingSpec) {
+        let role = RoleSpec { rules: vec![self.rule.clone()], ..RoleSpec::default() };
+        let binding = BindingSpec {
+            meta: Meta::default(),
+            role_kind: self.role_kind(),
+            role_name: self.name.clone(),
+            subjects: vec![self.subject.clone()],
+        };
+        (role, binding)
+    }
+
+    /// The role and the binding as YAML documents for `kubectl apply`.
+    pub fn manifest(&self, names: &Names) -> String {
+        let group = names.group("rbac.authorization");
+        let kind = self.role_kind().as_str();
+        let object = |kind: &str| {
+            let mut object = json!({
+                "apiVersion": format!("{group}/v1"), "kind": kind, "metadata": {"name": self.name},
+            });
+            if !self.namespace.is_empty() {
+                object["metadata"]["namespace"] = self.namespace.as_str().into();
+            }
+            object
+        };
+        let mut role = object(kind);
+        role["rules"] = json!([rule_json(&self.rule)]);
+        let mut binding = object(&format!("{kind}Binding"));
+        binding["roleRef"] = json!({"apiGroup": group, "kind": kind, "name": self.name});
+        let mut subject = json!({"kind": self.subject.kind.as_str(), "name": &*self.subject.name});
+        match self.subject.kind {
+            SubjectKind::ServiceAccount => subject["namespace"] = (*self.subject.namespace).into(),
+            SubjectKind::User | SubjectKind::Group => subject["apiGroup"] = group.as_str().into(),
+        }
+        binding["subjects"] = json!([subject]);
+        let document = |value: &Value| String::from_utf8_lossy(&yaml::encode(value)).into_owned();
+        format!("{}---\n{}", document(&role), document(&binding))
+    }
+}
+
+/// The narrowest subject that includes the user: the service account, the user, or the first group.
+fn subject(user: &UserInfo) -> Option<Subject> {
+    if let Some((namespace, name)) =
+        user.name.strip_prefix(SERVICE_ACCOUNT_PREFIX).and_then(|account| account.split_once(':'))
+        && !namespace.is_empty()
+        && !name.is_empty()
+    {
+        return Some(Subject {
+            kind: SubjectKind::ServiceAccount,
+            name: name.into(),
+            namespace: namespace.into(),
+        });
+    }
+    let (kind, name) = match user.name.as_str() {
+        "" => (SubjectKind::Group, user.groups.first()?.as_str()),
+        name => (SubjectKind::User, name),
+    };
+    Some(Subject { kind, name: name.into(), namespace: Box::default() })
+}
+
+/// A name that depends on the whole grant, so that no other suggestion replaces the objects.
+fn object_name(subject: &Subject, request: &Attributes, rule: &PolicyRule) -> String {
+    let mut hasher = DefaultHasher::new();
+    (subject, rule, &request.namespace).hash(&mut hasher);
+    let target = if request.resource_request { &request.resource } else { "path" };
+    let part = |text: &str| -> String {
+        let kept = text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' });
+        kept.take(MAX_NAME_PART).collect()
+    };
+    format!("allow-{}-{}-{:08x}", part(&request.verb), part(target), hasher.finish() & 0xffff_ffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::tests::names;
+
+    #[test]
+    fn suggested_grant_is_written_as_role_and_binding() {
+        let user = UserInfo { name: "alice".into(), groups: vec!["team".into()], ..UserInfo::default() };
+        let request = Attributes {
+            verb: "delete".into(),
+            resource_request: true,
+            group: "apps".into(),
+            resource: "deployments".into(),
+            namespace: "team-a".into(),
+            name: "web".into(),
+            ..Attributes::default()
+        };
+        let grant = SuggestedGrant::of(&user, &request).unwrap();
+        let manifest = grant.manifest(&names());
+        let (role, binding) = manifest.split_once("---\n").unwrap();
+        for (text, lines) in [
+            (role, ["kind: Role", "namespace: team-a", "- delete", "- deployments", "- web", "- apps"]),
+            (
+                binding,
+                [
+                    "kind: RoleBinding",
+                    "namespace: team-a",
+                    "name: alice",
+                    "kind: User",
+                    "roleRef:",
+                    "subjects:",
+                ],
+            ),
+        ] {
+            for line in lines {
+                assert!(text.contains(line), "{line}\n{text}");
+            }
+        }
+        let cluster =
+            SuggestedGrant::of(&user, &Attributes { namespace: String::new(), ..request.clone() }).unwrap();
+        assert!(cluster.manifest(&names()).contains("kind: ClusterRoleBinding"));
+        assert_ne!(grant.name, cluster.name, "each grant has its own name");
+    }
+
+    #[test]
+    fn suggested_subject_is_the_narrowest_that_includes_the_user() {
+        let of = |name: &str, groups: &[&str]| {
+            let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+            let user = UserInfo { name: name.into(), groups, ..UserInfo::default() };
+            let subject = subject(&user)?;
+            Some(format!("{} {}/{}", subject.kind.as_str(), subject.namespace, subject.name))
+        };
+        assert_eq!(of("alice", &["team"]).as_deref(), Some("User /alice"));
+        assert_eq!(of("", &["team", "ops"]).as_deref(), Some("Group /team"));
+        assert_eq!(of("system:serviceaccount:a:robot", &[]).as_deref(), Some("ServiceAccount a/robot"));
+        assert_eq!(of("system:serviceaccount:a", &[]).as_deref(), Some("User /system:serviceaccount:a"));
+        assert_eq!(of("", &[]), None);
+    }
+}
