@@ -1,6 +1,5 @@
 //! API group `explain`: explanations of decisions and of tokens.
 
-use crate::strategy::DefaultStrategy;
 use crate::{Kind, REVIEW_VERBS, Storage};
 
 /// Kinds of the group, in discovery order. apid evaluates each object and stores none.
@@ -24,15 +23,7 @@ pub(crate) const KINDS: &[Kind] = &[
 const EXPLANATION: Kind = Kind {
     group: "explain",
     versions: &["v1alpha1"],
-    kind: "",
-    resource: "",
-    singular: "",
-    short_names: &[],
-    categories: &[],
-    namespaced: false,
     storage: Storage::Review,
     verbs: REVIEW_VERBS,
-    subresources: &[],
-    schema: "",
-    strategy: &DefaultStrategy,
+    ..Kind::CLUSTER_SCOPED
 };
