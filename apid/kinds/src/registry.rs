@@ -41,8 +41,10 @@ const GROUPS: &[&[Kind]] = &[
     crate::node::KINDS,
     crate::discovery::KINDS,
     crate::flowcontrol::KINDS,
-    crate::explain::KINDS,
 ];
+
+/// Kinds that are served and not listed: discovery and OpenAPI documents have no alpha versions.
+const UNLISTED_KINDS: &[Kind] = crate::explain::KINDS;
 
 /// Body kinds of subresources that are not resources.
 const VIRTUAL_SUBRESOURCES: &[Kind] =
@@ -415,6 +417,7 @@ fn same_spec(a: &Object, b: &Object) -> bool {
 
 /// All served resources.
 pub struct Registry {
+    /// The unlisted, the other built-in, and the custom resources.
     resources: Vec<Arc<Resource>>,
     /// Indexes of the resources by plural name; every request uses this lookup.
     by_name: HashMap<String, Vec<usize>>,
@@ -437,7 +440,7 @@ impl Registry {
 
     /// The built-in kinds and additional kinds, which follow them in discovery.
     pub fn with(names: &Names, others: &[&'static [Kind]]) -> Self {
-        let kinds = || GROUPS.iter().chain(others).flat_map(|kinds| kinds.iter());
+        let kinds = || [UNLISTED_KINDS].iter().chain(GROUPS).chain(others).flat_map(|kinds| kinds.iter());
         let stored = kinds().filter(|kind| kind.storage == Storage::Stored);
         let stored: Vec<_> = stored.map(|kind| Arc::new(Resource::new(kind, names))).collect();
         let resource = |kind: &'static Kind| {
@@ -526,9 +529,9 @@ impl Registry {
         named.chain(&self.unserved).filter(move |version| version.key_prefix == key_prefix)
     }
 
-    /// All resources in discovery order: by group, alphabetically within a group.
+    /// All listed resources in discovery order: by group, alphabetically within a group.
     pub fn resources(&self) -> &[Arc<Resource>] {
-        &self.resources
+        self.resources.get(UNLISTED_KINDS.len()..).unwrap_or_default()
     }
 
     /// The custom resources, with the versions that are stored and not served.
@@ -673,6 +676,15 @@ mod tests {
             assert!(!namespaces.kind.verbs().contains(&Verb::DeleteCollection));
             assert_eq!(namespaces.list_kind(), "NamespaceList");
         }
+    }
+
+    #[test]
+    fn explanations_are_served_and_not_listed() {
+        let registry = Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
+        let (group, resource) = ("explain.k8s.io", "accessexplanations");
+        assert!(registry.find(group, "v1alpha1", resource).is_some());
+        assert!(registry.resources().iter().all(|resource| resource.group_resource.group != group));
+        assert!(registry.custom().is_empty());
     }
 
     #[test]
